@@ -31,7 +31,7 @@ def anneal(hands: Hands, *, play: Callable[[Sequence[int]], int], params: Anneal
     times = [play(hand) for hand in now]
     mean = sum(times) / max(len(times), 1)
     best, least = [list(hand) for hand in now], max(times, default=0)
-    if not mean or len(now) < 2:
+    if not mean or (len(now) < 2 and max(map(len, now)) < 2):
         return best
     rng, plays = random.Random(params.seed), 0
     while plays < params.plays:
@@ -40,7 +40,7 @@ def anneal(hands: Hands, *, play: Callable[[Sequence[int]], int], params: Anneal
         played = {pipeline: play(hand) for pipeline, hand in other.items()}
         plays += max(1, len(played))
         more = sum(
-            exp(params.steepness * (time / mean - 1)) - exp(params.steepness * (times[pipeline] / mean - 1))
+            _price(time / mean, params.steepness) - _price(times[pipeline] / mean, params.steepness)
             for pipeline, time in played.items()
         ) / len(now)
         if more <= 0 or rng.random() < exp(-more / heat):
@@ -51,6 +51,11 @@ def anneal(hands: Hands, *, play: Callable[[Sequence[int]], int], params: Anneal
     return best
 
 
+def _price(part: float, steepness: float) -> float:
+    """Of a pipeline that takes so many times the mean; of one that never ends, more than any other's."""
+    return exp(min(steepness * (part - 1), 600.0))
+
+
 def _neighbour(hands: Hands, times: Sequence[int], *, rng: random.Random) -> dict[int, list[int]]:
     """One hand in another order, or two that have exchanged up to two in a row; half the time of the slowest."""
     count = len(hands)
@@ -59,7 +64,7 @@ def _neighbour(hands: Hands, times: Sequence[int], *, rng: random.Random) -> dic
     if not mine:
         return {}
     place = rng.randrange(len(mine))
-    if rng.random() < 0.3:
+    if rng.random() < 0.3 or count == 1:
         mine.insert(rng.randrange(len(mine)), mine.pop(place))
         return {one: mine}
     two = (one + rng.randrange(1, count)) % count

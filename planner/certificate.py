@@ -8,6 +8,7 @@ from planner.batch_problem import BatchProblem, batch_problem_of
 from planner.bounds import (
     classes_bound,
     counting,
+    listed_bound,
     loop_bound,
     memory,
     packing,
@@ -95,6 +96,8 @@ def make_bound(
     `make_covering`: makes the linear programmes that propose prices for the packing bound; without it there is none.
     `reached`: the objective of a plan; a bound that is as large ends the search for larger ones.
     """
+    if problem.microbatches is not None:
+        return _make_listed(costs)
     least = Least(problem, costs)
     weights = work.find_weights(least)
     certificates: list[dict[str, Any]] = [{"kind": "work", "weights": weights}]
@@ -126,6 +129,39 @@ def make_bound(
         return best
     effort = int(time_limit_s * params.packing_per_s)
     return _pack(least, best, make=make_covering, effort=effort, has_time=has_time, reached=reached, params=params)
+
+
+def _make_listed(costs: CostModel) -> Bound:
+    """The largest bound for microbatches that differ."""
+    least = listed_bound.ListedLeast(costs)
+    certificates: list[dict[str, Any]] = [{"kind": "listed work", "weights": work.find_weights(least.any)}]
+    if costs.problem.options.objective == "makespan":
+        layers = range(len(least.any.layers))
+        heaviest = max(layers, key=lambda number: listed_bound.layer_bound(least, number))
+        certificates += [{"kind": "listed layer", "layer": least.any.layers[heaviest].name}, {"kind": "listed path"}]
+    if listed_bound.applies_to(least):
+        certificates.append({"kind": "dealt"})
+    bounds = [(_derive_listed(least, certificate), certificate) for certificate in certificates]
+    value, certificate = max(bounds, key=lambda pair: pair[0])
+    return Bound(kind=certificate["kind"], value_ns=value, certificate={**certificate, "value_ns": value})
+
+
+def _derive_listed(least: listed_bound.ListedLeast, certificate: Mapping[str, Any]) -> int:
+    """What a certificate proves where microbatches differ."""
+    kind = _kind(certificate)
+    if kind not in _LISTED:
+        raise ValueError(f"certificate: a bound of kind {kind!r} does not hold where microbatches differ")
+    if kind == "listed work":
+        return listed_bound.work_bound(least, _weights(certificate))
+    if least.problem.options.objective != "makespan":
+        raise ValueError(f"certificate: a bound of kind {kind!r} holds for the makespan only")
+    if kind == "listed layer":
+        return listed_bound.layer_bound(least, _layer_number(least.any, certificate))
+    if kind == "listed path":
+        return listed_bound.path_bound(least)
+    if not listed_bound.applies_to(least):
+        raise ValueError("certificate: a bound of kind 'dealt' needs a chain with one stage per device of one type")
+    return listed_bound.cut_bound(least)
 
 
 def refute(
@@ -331,7 +367,10 @@ def check_certificate(problem: Problem, certificate: Mapping[str, Any]) -> int:
     if question is not None:
         return _check_sizes(question, certificate)
     stated = _stated(certificate)
-    derived = _derive(Least(problem, CostModel(problem)), certificate)
+    if problem.microbatches is not None:
+        derived = _derive_listed(listed_bound.ListedLeast(CostModel(problem)), certificate)
+    else:
+        derived = _derive(Least(problem, CostModel(problem)), certificate)
     if derived != stated:
         raise ValueError(f"certificate: it states {stated} ns but proves {derived} ns; make the bound again")
     return derived
@@ -407,7 +446,7 @@ def schedule_bound(problem: Problem, stages: Sequence[Stage], *, costs: CostMode
 
 def prove_infeasible(problem: Problem, costs: CostModel) -> str | None:
     """A sentence that names the limit that binds if no plan can fit into memory; None if that was not proved."""
-    if problem.options.split_placement or problem.options.unequal_shares:
+    if problem.options.split_placement or problem.options.unequal_shares or problem.microbatches is not None:
         return None
     least = Least(problem, costs)
     reason = memory.prove_infeasible(least)
@@ -426,6 +465,8 @@ def _is_placed(problem: Problem) -> bool:
 def _derive(least: Least, certificate: Mapping[str, Any]) -> int:
     """The value that a certificate proves."""
     kind = _kind(certificate)
+    if kind in _LISTED:
+        raise ValueError(f"certificate: a bound of kind {kind!r} is for listed microbatches")
     if kind != "work" and least.problem.options.split_placement:
         raise ValueError(
             f"certificate: a bound of kind {kind!r} does not hold where I and W may be placed apart from F"
@@ -454,8 +495,8 @@ def _stated(certificate: object) -> int:
 def _kind(certificate: Mapping[str, Any]) -> str:
     """The kind of a certificate that has the fields of its kind, and no other."""
     kind = certificate.get("kind")
-    if not isinstance(kind, str) or kind not in _KINDS:
-        raise ValueError(f"certificate: kind = {str(kind)[:60]!r} is unknown; one of {', '.join(_KINDS)}")
+    if not isinstance(kind, str) or kind not in _FIELDS:
+        raise ValueError(f"certificate: kind = {str(kind)[:60]!r} is unknown; one of {', '.join(_FIELDS)}")
     fields = set(certificate) - {"value_ns", ENCLOSED}
     if fields != {"kind", *_FIELDS[kind]}:
         names = ", ".join(sorted(str(name)[:30] for name in fields ^ {"kind", *_FIELDS[kind]}))[:120]
@@ -464,6 +505,13 @@ def _kind(certificate: Mapping[str, Any]) -> str:
 
 
 def _work(least: Least, certificate: Mapping[str, Any]) -> int:
+    has_barrier = least.problem.options.objective == "makespan"
+    value = work.work_bound(least, _weights(certificate))
+    return value + (least.problem.profile.optimizer_ns if has_barrier else 0)
+
+
+def _weights(certificate: Mapping[str, Any]) -> dict[str, int]:
+    """Per device type its weight."""
     weights = certificate["weights"]
     if not isinstance(weights, Mapping) or not all(
         type(weight) is int and 0 <= weight < MAX_VALUE_NS for weight in weights.values()
@@ -471,15 +519,19 @@ def _work(least: Least, certificate: Mapping[str, Any]) -> int:
         raise ValueError(
             f"certificate: weights = {str(weights)[:60]!r} is no table of integers from 0; make the bound again"
         )
-    has_barrier = least.problem.options.objective == "makespan"
-    return work.work_bound(least, dict(weights)) + (least.problem.profile.optimizer_ns if has_barrier else 0)
+    return dict(weights)
 
 
 def _layer(least: Least, certificate: Mapping[str, Any]) -> int:
+    return paths.layer_bound(least, _layer_number(least, certificate))
+
+
+def _layer_number(least: Least, certificate: Mapping[str, Any]) -> int:
+    """The layer that a certificate names."""
     name = certificate["layer"]
     if not isinstance(name, str) or name not in least.index:
         raise ValueError(f"certificate: layer = {str(name)[:60]!r} is not in the profile; make the bound again")
-    return paths.layer_bound(least, least.index[str(name)])
+    return least.index[name]
 
 
 def _pipeline(least: Least, certificate: Mapping[str, Any]) -> int:
@@ -638,6 +690,9 @@ _KINDS: dict[str, Callable[[Least, Mapping[str, Any]], int]] = {
     "shared": _shared,
 }
 
+_LISTED = ("listed work", "listed layer", "listed path", "dealt")
+"""Kinds that hold where the question lists its microbatches."""
+
 _FIELDS: dict[str, tuple[str, ...]] = {
     "work": ("weights",),
     "layer": ("layer",),
@@ -651,5 +706,9 @@ _FIELDS: dict[str, tuple[str, ...]] = {
     "loop": ("unit", "special"),
     "refutation": refutation.FIELDS,
     "shared": ("rest",),
+    "listed work": ("weights",),
+    "listed layer": ("layer",),
+    "listed path": (),
+    "dealt": (),
 }
 """What a certificate of every kind has besides its kind and its value."""

@@ -11,6 +11,7 @@ from dataclasses import dataclass, fields
 from importlib.metadata import version
 from typing import Any
 
+from planner.baselines.listed import listed_baselines
 from planner.baselines.registry import NO_TIME, make_baselines, play_baseline
 from planner.certificate import bounds_of_sizes, check_certificate, schedule_bound
 from planner.cost_bound import check_subsets
@@ -209,8 +210,13 @@ class _EvidenceCheck:
             yield from _compare("lower_bound_ns", stated=evidence.lower_bound_ns, derived=self.bound_ns)
             yield from _compare("bound_kind", stated=evidence.bound_kind, derived=evidence.certificate["kind"])
             yield from _compare("gap", stated=evidence.gap, derived=self.gap)
-        fixed = schedule_bound(self.problem, self.plan.stages, costs=self.costs, reached=self.objective_ns)
-        if evidence.schedule_bound_ns is not None:
+        if evidence.schedule_bound_ns is not None and self.problem.microbatches is not None:
+            message = "There is no bound on the orders of given stages where microbatches differ."
+            yield Difference(
+                field="schedule_bound_ns", stated=evidence.schedule_bound_ns, derived=None, message=message
+            )
+        elif evidence.schedule_bound_ns is not None:
+            fixed = schedule_bound(self.problem, self.plan.stages, costs=self.costs, reached=self.objective_ns)
             derived = max(fixed, self.bound_ns or 0)
             if self.is_foreign:
                 derived = min(derived, evidence.schedule_bound_ns)
@@ -272,7 +278,7 @@ class _EvidenceCheck:
     def check_plan(self, verdict: Verdict) -> Iterator[Difference]:
         """What is stated about the plan itself, its verdict and its question."""
         evidence = self.evidence
-        derived = self.costs.unmeasured_costs(self.plan.stages)
+        derived = self.costs.unmeasured_costs_of(self.plan)
         yield from _compare("interpolated_costs", stated=evidence.interpolated_costs, derived=derived)
         if evidence.timings:  # documents of earlier versions do not say
             yield from _compare("timings", stated=evidence.timings, derived=self.costs.describe_timings())
@@ -298,7 +304,8 @@ class _EvidenceCheck:
         stated, made_ns = {row.name: row for row in self.evidence.baselines}, self.timeline.makespan_ns
         left_out = tuple(name for name, row in stated.items() if row.makespan_ns is None and row.note == NO_TIME)
         stated = {name: row for name, row in stated.items() if name not in left_out}
-        for baseline in make_baselines(self.problem, self.costs):
+        make = make_baselines if self.problem.microbatches is None else listed_baselines
+        for baseline in make(self.problem, self.costs):
             if baseline.name not in stated and baseline.name.startswith(left_out):
                 continue
             derived, _ = play_baseline(self.problem, baseline, costs=self.costs)

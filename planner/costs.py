@@ -542,6 +542,26 @@ class CostModel:
             for (source, device_type, width, share), count in found.items()
         )
 
+    def unmeasured_costs_of(self, plan: Plan) -> tuple[str, ...]:
+        """`unmeasured_costs` of a plan; where microbatches differ, counted over all sizes that a stage runs."""
+        listed = self.problem.microbatches
+        if listed is None:
+            return self.unmeasured_costs(plan.stages)
+        count: dict[tuple[str, str, int], int] = {}
+        for size in self.problem.sizes:
+            for stage in plan.stages:
+                for replica, group in enumerate(stage.replicas):
+                    share = Fraction(1) if plan.dealing else stage.share_of(replica)
+                    for name in stage.layers if not plan.dealing or replica == 0 else ():
+                        place = self.group_type(group), len(group)
+                        work = self.at(size).layer_work(name, place[0], width=place[1], replicas=1 / share)
+                        if work is not None and work.source != "measured":
+                            count[work.source, *place] = count.get((work.source, *place), 0) + 1
+        return tuple(
+            f"{number} costs on {device_type} at width {width}, of a layer at a size of microbatches: {source}"
+            for (source, device_type, width), number in count.items()
+        )
+
     def assumed_divisible(self, stages: Sequence[Stage]) -> tuple[int, ...]:
         """The stages of which several devices take equal parts of a microbatch of unknown size."""
         if self.problem.profile.microbatch_size is not None:

@@ -4,6 +4,7 @@ from collections import Counter
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import cached_property
+from math import gcd
 from typing import Annotated, Literal
 
 from planner.plan import ProblemReference
@@ -18,7 +19,7 @@ from profiles.field_rules import (
     require_fields,
     require_integer,
 )
-from profiles.microbatch_sizes import profile_at, why_no_cost
+from profiles.microbatch_sizes import costs_near, profile_at, why_no_cost
 from profiles.model_profile import Layer, LayerCost, ModelProfile
 
 MAX_ACTIONS = 4_000_000
@@ -265,11 +266,13 @@ class Problem:
     def at_size(self, size: int, *, count: int | None = None) -> "Problem":
         """The question with microbatches of one size, as many as are listed or `count`; wherever stages are placed.
 
-        Its costs are those of a microbatch of that size.
+        Its costs are those of a microbatch of that size, and of parts into which replicas may cut all that are listed.
         """
+        unit = gcd(*(self.microbatches or (size,)))
+        parts = [Fraction(size, count) for count in range(1, self.replica_limit + 1) if unit % count == 0]
         return replace(
             self,
-            profile=profile_at(self.profile, size),
+            profile=profile_at(costs_near(self.profile, parts), size),
             num_microbatches=count or self.num_microbatches,
             options=replace(self.options, placement=None),
             microbatches=None,

@@ -1,6 +1,7 @@
 """A profile at another size of its microbatches, and the sizes at which it says what a microbatch costs."""
 
-from collections.abc import Iterable
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from fractions import Fraction
 from math import ceil
@@ -65,6 +66,41 @@ def profile_at(profile: ModelProfile, size: int) -> ModelProfile:
     )
 
 
+def costs_near(profile: ModelProfile, sizes: Iterable[Fraction]) -> ModelProfile:
+    """The profile with those costs alone that decide what microbatches, or parts of them, of these sizes cost.
+
+    Raises ValueError if the profile's own size is unknown.
+    """
+    wanted, own = tuple(sizes), profile.microbatch_size
+    if own is None:
+        raise ValueError(f"profile {profile.name!r}: microbatch_size = null; state it")
+    return replace(
+        profile,
+        scaling="linear" if profile.scales_linearly else "measured",
+        layers=tuple(
+            replace(layer, costs=tuple(_nearest(_costs_at(layer.costs, own), wanted))) for layer in profile.layers
+        ),
+    )
+
+
+def _nearest(costs: Iterable[LayerCost], sizes: Iterable[Fraction]) -> list[LayerCost]:
+    """Per device type and width the next smaller and the next larger size that was measured, for each of `sizes`."""
+    places: dict[tuple[str, int], dict[int, LayerCost]] = {}
+    for cost in costs:
+        places.setdefault((cost.device_type, cost.width), {})[cost.microbatch_size or 1] = cost
+    found = []
+    for known in places.values():
+        order = sorted(known)
+        kept = {at for size in sizes for at in _around(order, size)}
+        found += [known[at] for at in order if at in kept]
+    return found
+
+
+def _around(order: Sequence[int], size: Fraction) -> Sequence[int]:
+    """Of ascending sizes the last that is not above, and the first that is not below; at the ends the only one."""
+    return order[max(0, bisect_right(order, size) - 1) : bisect_left(order, size) + 1] or order[-1:]
+
+
 def _layer_at(layer: Layer, factor: Fraction, *, own: int) -> Layer:
     return replace(
         _bytes_at(layer, factor),
@@ -75,7 +111,7 @@ def _layer_at(layer: Layer, factor: Fraction, *, own: int) -> Layer:
 
 def _costs_at(costs: Iterable[LayerCost], own: int) -> tuple[LayerCost, ...]:
     """Every cost with the size it was measured at; of two for the same size the later one holds, as everywhere."""
-    sized = (replace(cost, microbatch_size=cost.microbatch_size or own) for cost in costs)
+    sized = (replace(cost, microbatch_size=own) if cost.microbatch_size is None else cost for cost in costs)
     return tuple({(cost.device_type, cost.width, cost.microbatch_size): cost for cost in sized}.values())
 
 

@@ -12,7 +12,7 @@ Rows = Sequence[Sequence[int]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _StageView:
+class StageView:
     """What a stage has to do, and what has to happen around it, for every microbatch."""
 
     loads: Sequence[int]
@@ -31,25 +31,28 @@ def bound_any_order(forward: Rows, backward: Rows, *, pipelines: int, transfer_n
     at least (all loads + the q least heads + the q least tails) / q, for some q. Of the k x pipelines + 1 longest
     microbatches some pipeline has k + 1. One microbatch alone takes all its actions.
     """
-    most = 0
-    for stage in range(len(forward[0]) if forward else 0):
-        view = _view(forward, backward, stage=stage, transfer_ns=transfer_ns)
-        longest = sorted(view.loads, reverse=True)
-        crowded = (
-            sum(longest[k * pipelines - k : k * pipelines + 1]) for k in range(1, (len(longest) - 1) // pipelines + 1)
-        )
-        heads, tails = (_least_sums(times) for times in (view.heads, view.tails))
-        most = max(
-            most,
-            min(
-                -(-(sum(longest) + heads[used] + tails[used]) // used)
-                for used in range(1, min(pipelines, len(longest)) + 1)
-            ),
-            max(crowded, default=0) + heads[1] + tails[1],
-            *(load + head + tail for load, head, tail in zip(view.loads, view.heads, view.tails, strict=True)),
-        )
+    stages = range(len(forward[0]) if forward else 0)
+    views = (_view(forward, backward, stage=stage, transfer_ns=transfer_ns) for stage in stages)
+    most = max((stage_bound(view, pipelines=pipelines) for view in views), default=0)
     alone = (sum(up) + sum(down) + 2 * (len(up) - 1) * transfer_ns for up, down in zip(forward, backward, strict=True))
     return max(most, *alone, 0)
+
+
+def stage_bound(view: StageView, *, pipelines: int, least_used: int = 1) -> int:
+    """What `bound_any_order` says of one stage; at least `least_used` pipelines have work."""
+    longest = sorted(view.loads, reverse=True)
+    crowded = (
+        sum(longest[k * pipelines - k : k * pipelines + 1]) for k in range(1, (len(longest) - 1) // pipelines + 1)
+    )
+    heads, tails = (_least_sums(times) for times in (view.heads, view.tails))
+    return max(
+        min(
+            -(-(sum(longest) + heads[used] + tails[used]) // used)
+            for used in range(min(least_used, pipelines, len(longest)), min(pipelines, len(longest)) + 1)
+        ),
+        max(crowded, default=0) + heads[1] + tails[1],
+        *(load + head + tail for load, head, tail in zip(view.loads, view.heads, view.tails, strict=True)),
+    )
 
 
 def bound_1f1b(forward: Rows, backward: Rows, *, pipelines: int, transfer_ns: int = 0) -> int:
@@ -82,8 +85,8 @@ def bound_1f1b(forward: Rows, backward: Rows, *, pipelines: int, transfer_ns: in
     return most
 
 
-def _view(forward: Rows, backward: Rows, *, stage: int, transfer_ns: int) -> _StageView:
-    return _StageView(
+def _view(forward: Rows, backward: Rows, *, stage: int, transfer_ns: int) -> StageView:
+    return StageView(
         loads=[up[stage] + down[stage] for up, down in zip(forward, backward, strict=True)],
         heads=[sum(row[:stage]) + stage * transfer_ns for row in forward],
         tails=[sum(row[:stage]) + stage * transfer_ns for row in backward],

@@ -103,7 +103,7 @@ class DealtRows:
             rows,
             owners=layout.owners,
             edges=[(edge.producer, edge.consumer) for edge in self.edges],
-            num_microbatches=count,
+            microbatches=count,
             widths=layout.widths,
         )
         if faults:

@@ -19,12 +19,12 @@ from planner.execute.forward_pass import ForwardPass, Held, evaluating
 from planner.execute.group_parts import GroupParts
 from planner.execute.layer_run import Moment
 from planner.execute.layout import Layout, Pipelines
+from planner.execute.listed_microbatches import are_listed
 from planner.execute.local_model import LocalModel
 from planner.execute.loss_totals import LossTotals
 from planner.execute.memory_use import MemoryMeter
 from planner.execute.message_queues import make_queues
 from planner.execute.microbatch_rounds import MicrobatchRounds
-from planner.execute.microbatches import are_listed
 from planner.execute.nonfinite import locate_nonfinite
 from planner.execute.preparation import Preparation
 from planner.execute.process_groups import ProcessGroups

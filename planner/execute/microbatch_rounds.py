@@ -18,7 +18,7 @@ from planner.execute.cut.cut_layer import CutLayer
 from planner.execute.data_agreement import find_dealing_fault, find_shape_fault
 from planner.execute.dealt_rows import DealtRow, DealtRows
 from planner.execute.layout import Layout
-from planner.execute.microbatches import MicrobatchShape, shape_of, show_shape
+from planner.execute.listed_microbatches import MicrobatchShape, shape_of, show_shape
 from planner.execute.preparation import Preparation
 from planner.execute.process_groups import gather
 from planner.execute.stage_module import StageShape

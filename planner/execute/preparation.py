@@ -10,7 +10,7 @@ from planner.document import render_plan
 from planner.execute.batch_share import split_batch
 from planner.execute.dealt_rows import deal_anew
 from planner.execute.layout import Layout, Pipelines, make_layout
-from planner.execute.microbatches import are_listed, list_microbatches
+from planner.execute.listed_microbatches import are_listed, list_microbatches
 from planner.execute.route_check import check_routed_rows
 from planner.execute.routes import Cell, lower
 from planner.execute.stage_module import StageShape, StageTracer, fingerprint
@@ -111,16 +111,7 @@ def prepare(
     traced = _trace(tracer, layout=layout, batch=batch, example=example)
     shapes = tuple(replicas[0] for replicas in traced)
     if split == "native":
-        if layout.parts:
-            raise ValueError(
-                "the native split cannot run I or W on another process than F; use --split deferred, or plan with "
-                "split_placement = false"
-            )
-        if any(stage.recompute for stage in plan.stages):
-            raise ValueError(
-                "the native split recomputes once per weight in W; use --split deferred, or plan with recompute = false"
-            )
-        _require_no_inner_gradients(shapes)
+        _require_native_split(layout, plan, shapes=shapes)
         layout = _with_whole_backward(layout, shapes)
     edges = find_edges(wirings)
     synchronised = _find_synchronised(layout, shapes, split=split)
@@ -172,6 +163,19 @@ def _find_example(batch: Batch | Microbatches, *, plan: Plan, training: Training
     if not given:
         raise ValueError("the batch of iteration 0 has no microbatches; give at least one")
     return as_tuple(given[min(given)][0])
+
+
+def _require_native_split(layout: Layout, plan: Plan, *, shapes: Sequence[StageShape]) -> None:
+    if layout.parts:
+        raise ValueError(
+            "the native split cannot run I or W on another process than F; use --split deferred, or plan with "
+            "split_placement = false"
+        )
+    if any(stage.recompute for stage in plan.stages):
+        raise ValueError(
+            "the native split recomputes once per weight in W; use --split deferred, or plan with recompute = false"
+        )
+    _require_no_inner_gradients(shapes)
 
 
 def _require_no_inner_gradients(shapes: Sequence[StageShape]) -> None:
@@ -284,11 +288,10 @@ def _lower(layout: Layout, edges: Sequence[StageEdge], *, joint: frozenset[int])
         rows,
         owners=layout.owners,
         edges=[(edge.producer, edge.consumer) for edge in edges],
-        num_microbatches=layout.num_microbatches,
+        microbatches=layout.dealing or layout.num_microbatches,
         widths=layout.widths,
         parts=layout.parts,
         samples=layout.samples,
-        dealing=layout.dealing,
     )
     if faults:
         raise ValueError(f"the plan's schedule cannot run: {'; '.join(faults[:3])}")

@@ -64,29 +64,27 @@ def check_routed_rows(
     *,
     owners: Owners,
     edges: Sequence[tuple[int, int]],
-    num_microbatches: int,
+    microbatches: int | Sequence[Sequence[int]],
     widths: Sequence[int] = (),
     parts: Sequence[Sequence[tuple[int, str, Fraction, Fraction]]] = (),
     samples: Sequence[Sequence[int]] = (),
-    dealing: Sequence[Sequence[int]] = (),
 ) -> tuple[str, ...]:
     """Every fault of the rows, a sentence each; none means that they run to their end and add up what they should.
 
-    `edges`: producer and consumer of everything that crosses stages; `widths`: per stage the ranks of each replica,
+    `edges`: producer and consumer of everything that crosses stages; `microbatches`: how many there are, of which every
+    replica has its share, or those that each replica takes whole; `widths`: per stage the ranks of each replica,
     empty: one; `parts`: per stage rank, kinds and share of I of all that work for it, if I or W is elsewhere, its owner
-    first; `samples`: per stage how many each replica takes, nothing where equally many; `dealing`: the microbatches
-    that each replica takes whole, empty: its share of all. As in `table_check`, each rank
+    first; `samples`: per stage how many each replica takes, nothing where equally many. As in `table_check`, each rank
     pair is one first-in-first-out channel for both directions.
     """
     checker = _RouteChecker(
         rows,
         owners=owners,
         edges=edges,
-        num_microbatches=num_microbatches,
+        microbatches=microbatches,
         widths=widths or [1] * len(owners),
         parts=[[Part(*part) for part in each] for each in parts] or [[] for _ in owners],
         samples=samples or [()] * len(owners),
-        dealing=dealing,
     )
     return tuple(checker.faults())[:MAX_FAULTS]
 
@@ -100,17 +98,17 @@ class _RouteChecker:
         *,
         owners: Owners,
         edges: Sequence[tuple[int, int]],
-        num_microbatches: int,
+        microbatches: int | Sequence[Sequence[int]],
         widths: Sequence[int],
         parts: Sequence[Sequence[Part]],
         samples: Sequence[Sequence[int]],
-        dealing: Sequence[Sequence[int]],
     ) -> None:
-        self.rows, self.owners, self.num_microbatches, self.parts = rows, owners, num_microbatches, parts
+        self.rows, self.owners, self.parts = rows, owners, parts
+        self.dealing: Sequence[Sequence[int]] = () if isinstance(microbatches, int) else microbatches
+        self.num_microbatches = microbatches if isinstance(microbatches, int) else sum(map(len, microbatches))
         self.teams = [_cut(ranks, size=width) for ranks, width in zip(owners, widths, strict=True)]
         """Per stage and replica the ranks that run its actions together."""
         self.samples = [own or [1] * len(teams) for own, teams in zip(samples, self.teams, strict=True)]
-        self.dealing = dealing
         meetings = [(a, b, source, target) for a, b in edges for source, target in self._find_meetings(a, b)]
         self.ahead = [(a, b, _teller(rank, to=two, of=one), rank) for a, b, one, two in meetings for rank in two]
         """Producer, consumer, and the ranks between which activations pass."""

@@ -102,8 +102,9 @@ class PlanStage(PipelineStage):
             if mine.shape != planned.shape or mine.dtype != planned.dtype:
                 raise RuntimeError(
                     f"stage {self.stage_index} gives {tuple(mine.shape)} {mine.dtype} as tensor {place}, but gave "
-                    f"{tuple(planned.shape)} {planned.dtype} when the model was traced; shapes and types have to be "
-                    "those of other microbatches of that size, and on the meta device those of any other"
+                    f"{tuple(planned.shape)} {planned.dtype} when the model was traced; shapes and types have to stay "
+                    "as they are in every iteration, and on the meta device as on any other; microbatches that "
+                    "differ in length are given as lists"
                 )
 
     def release_outputs(self, microbatch: int) -> None:

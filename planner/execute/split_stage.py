@@ -1,6 +1,6 @@
 """A stage whose I or W is elsewhere than its F, as one of the processes that work for it sees it."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple, cast
 
@@ -195,9 +195,11 @@ class SplitRuntime(RoutedRuntime):
 
         self._comp_type_to_function_map[_ComputationType.BACKWARD_WEIGHT] = self._weight
 
-    def run(self, inputs: Sequence[torch.Tensor], target: torch.Tensor | None) -> dict[int, torch.Tensor]:
+    def run(
+        self, inputs: Sequence[torch.Tensor], targets: Mapping[int, torch.Tensor] | None
+    ) -> dict[int, torch.Tensor]:
         """As others do; afterwards the owners have all gradients."""
-        losses = super().run(inputs, target)
+        losses = super().run(inputs, targets)
         for stage in self.by_number.values():
             if isinstance(stage, SplitStage):
                 stage.settle()

@@ -11,7 +11,7 @@ from typing import TypeVar
 from planner.judge.samples import round_up
 from planner.plan import Plan
 from planner.problem import Problem
-from profiles.model_profile import Edge, Layer, ModelProfile, WidthBytes
+from profiles.model_profile import Edge, Layer, LayerCost, ModelProfile, WidthBytes
 
 Held = TypeVar("Held", Layer, WidthBytes)
 
@@ -50,6 +50,30 @@ def _at(measured: ModelProfile, size: int) -> ModelProfile:
     )
 
 
+def measured_near(measured: ModelProfile, sizes: set[Fraction]) -> ModelProfile:
+    """The profile without the costs that say nothing of so many samples: others were measured nearer to each."""
+    own = measured.microbatch_size or 1
+    layers = []
+    for layer in measured.layers:
+        known: dict[tuple[str, int], dict[int, LayerCost]] = {}
+        for cost in layer.costs:
+            known.setdefault((cost.device_type, cost.width), {})[cost.microbatch_size or own] = cost
+        kept = [cost for by_size in known.values() for cost in _near(by_size, sizes)]
+        layers.append(replace(layer, costs=tuple(kept)))
+    scaling = measured.scaling or ("linear" if _has_one_size_each(measured) else "measured")
+    return replace(measured, scaling=scaling, layers=tuple(layers))
+
+
+def _near(by_size: dict[int, LayerCost], sizes: set[Fraction]) -> list[LayerCost]:
+    """For each of `sizes` the largest measured one up to it, and the smallest from it on."""
+    chosen = set[int]()
+    for size in sizes:
+        below, above = [each for each in by_size if each <= size], [each for each in by_size if each >= size]
+        chosen |= {max(below)} if below else set()
+        chosen |= {min(above)} if above else set()
+    return [by_size[size] for size in sorted(chosen)]
+
+
 def measured_at(profile: ModelProfile) -> set[int]:
     """The samples at which some layer was measured on one device."""
     sizes = {
@@ -71,7 +95,9 @@ def _layer(layer: Layer, factor: Fraction, *, own: int) -> Layer:
     costs = {(cost.device_type, cost.width, cost.microbatch_size or own): cost for cost in layer.costs}
     return replace(
         _held(layer, factor),
-        costs=tuple(replace(cost, microbatch_size=key[2]) for key, cost in costs.items()),
+        costs=tuple(
+            cost if cost.microbatch_size is not None else replace(cost, microbatch_size=own) for cost in costs.values()
+        ),
         wider=tuple(_held(entry, factor) for entry in layer.wider),
     )
 

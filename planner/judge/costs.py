@@ -52,31 +52,35 @@ def is_linear(profile: ModelProfile) -> bool:
     return profile.scaling == "linear"
 
 
-def measured_sizes(layer: Layer, *, where: tuple[str, int], whole: int, kind: str) -> dict[int, Times]:
-    """Times by samples, as measured on a device type at a width; `whole`: those of a microbatch."""
+def measured_sizes(layer: Layer, *, where: tuple[str, int], whole: int) -> dict[int, LayerCost]:
+    """What was measured on a device type at a width, by samples; `whole`: those of a microbatch."""
     return {
-        whole if cost.microbatch_size is None else cost.microbatch_size: measured_times(cost, kind=kind)
+        whole if cost.microbatch_size is None else cost.microbatch_size: cost
         for cost in layer.costs
         if (cost.device_type, cost.width) == where
     }
 
 
-def layer_times(measured: dict[int, Times], samples: Fraction, *, is_linear: bool) -> Times | None:
-    """Times for so many samples: measured at that size, or on the line between the nearest sizes below and above it.
+def layer_times(measured: dict[int, LayerCost], samples: Fraction, *, kind: str, is_linear: bool) -> Times | None:
+    """Times of a layer that recomputes by a kind: measured for so many samples, or on the line between neighbours.
 
-    Beyond all sizes there are none, unless costs scale linearly: then they are in proportion to the nearest.
+    These are the nearest sizes below and above. Beyond all sizes there are none, unless costs scale linearly: then they
+    are in proportion to the nearest.
     """
     smaller = [size for size in measured if size <= samples]
     larger = [size for size in measured if size >= samples]
     if smaller and larger:
         low, high = max(smaller), min(larger)
         weight = (samples - low) / (high - low) if low < high else Fraction(0)
-        below, above = _scaled(measured[low], 1 - weight), _scaled(measured[high], weight)
+        below, above = (
+            _scaled(measured_times(measured[size], kind=kind), part)
+            for size, part in ((low, 1 - weight), (high, weight))
+        )
         return Times(*(a + b for a, b in zip(below, above, strict=True)))
     if not is_linear or not measured:
         return None
     nearest = min(larger) if larger else max(smaller)
-    return _scaled(measured[nearest], samples / nearest)
+    return _scaled(measured_times(measured[nearest], kind=kind), samples / nearest)
 
 
 def _scaled(times: Times, factor: Fraction) -> Times:

@@ -5,7 +5,7 @@ from functools import cached_property
 
 import numpy
 
-from planner.judge.batch import profile_of_size, profile_run
+from planner.judge.batch import measured_near, profile_of_size, profile_run
 from planner.judge.costs import (
     KINDS,
     Times,
@@ -23,14 +23,14 @@ from planner.judge.memory import MemoryUse, Step, Steps, memory_uses, steps, usa
 from planner.judge.microbatches import Batch, alone, batches_of, hand_of
 from planner.judge.recomputation import NONE, kind_in
 from planner.judge.routes import Route, Routes
-from planner.judge.samples import ALL_SAMPLES
+from planner.judge.samples import ALL_SAMPLES, cut
 from planner.judge.sizes import StageBytes, bytes_at, is_trained, stage_bytes
 from planner.judge.stage_replicas import StageReplica, is_sharded, is_split, make_stage_replicas
 from planner.judge.synchronisation import Ring, gathering_ns, make_ring
 from planner.judge.traffic import Flow, Tensor, make_flows, static_bytes, tensors
 from planner.plan import Plan, Stage
 from planner.problem import Problem
-from profiles.model_profile import Layer, ModelProfile
+from profiles.model_profile import Layer, LayerCost, ModelProfile
 
 
 class Reading:
@@ -42,7 +42,7 @@ class Reading:
         """With the size of microbatches that the plan states."""
         self.layers = {layer.name: layer for layer in self.profile.layers}
         self.devices = {device.name: device for device in problem.cluster.devices}
-        self._measured: dict[tuple[str, str, int, str], dict[int, Times]] = {}
+        self._measured: dict[tuple[str, str, int], dict[int, LayerCost]] = {}
         self._layer_times: dict[tuple[str, str, int, str, Fraction], Times | None] = {}
 
     def layers_of(self, stage: Stage) -> list[Layer]:
@@ -74,10 +74,11 @@ class Reading:
         """What a layer that recomputes by a kind takes for a share of a microbatch; None if not measured there."""
         key = layer.name, device_type, width, kind, share
         if key not in self._layer_times:
-            place, whole = key[:4], unit_size(self.profile)
+            place, whole = key[:3], unit_size(self.profile)
             if place not in self._measured:
-                self._measured[place] = measured_sizes(layer, where=(device_type, width), whole=whole, kind=kind)
-            self._layer_times[key] = layer_times(self._measured[place], whole * share, is_linear=self.is_linear)
+                self._measured[place] = measured_sizes(layer, where=(device_type, width), whole=whole)
+            measured = self._measured[place]
+            self._layer_times[key] = layer_times(measured, whole * share, kind=kind, is_linear=self.is_linear)
         return self._layer_times[key]
 
     @cached_property
@@ -94,10 +95,13 @@ class Reading:
     def parts(self) -> list[tuple[Batch, "Reading"]]:
         """Where the question lists its microbatches: those of one size in one pipeline, each with the plan read so."""
         listed, known = self.problem.microbatches, dict[int, ModelProfile]()
+        whole = bool(self.plan.dealing)
+        shares = {part.share for stage in self.plan.stages for part in ([ALL_SAMPLES] if whole else cut(stage))}
         found = []
         for batch in batches_of(listed or (), self.plan.dealing):
             if batch.size not in known:
-                known[batch.size] = profile_of_size(self.problem.profile, batch.size)
+                near = measured_near(self.problem.profile, {batch.size * share for share in shares})
+                known[batch.size] = profile_of_size(near, batch.size)
             found.append((batch, Reading(self.problem, alone(self.plan, batch.pipeline), profile=known[batch.size])))
         return found
 

@@ -1,4 +1,4 @@
-"""The door: a problem, or a global batch whose microbatches may have any size that was measured."""
+"""The door: a problem, whose microbatches may differ, or a global batch, which any measured size may cut."""
 
 from collections.abc import Callable
 from typing import Unpack
@@ -9,6 +9,7 @@ from planner.plan import Plan
 from planner.planning import driver
 from planner.planning.batch_driver import make_batch_plan
 from planner.planning.cost_driver import make_cheapest_plan
+from planner.planning.listed_run import make_listed_plan
 from planner.planning.planning_params import SearchParams
 from planner.problem import Problem
 from planner.progress import Limits, Progress
@@ -21,6 +22,10 @@ def make_plans(problem: Problem | BatchProblem, *, top: int, **how: Unpack[drive
     """
     if unknown := how.keys() - driver.PlanningOptions.__annotations__.keys():
         raise TypeError(f"make_plans() got an unexpected keyword argument {min(unknown)!r}")
+    if isinstance(problem, Problem) and problem.microbatches is not None:
+        if top > 1:
+            raise ValueError(f"top = {top}: for microbatches that differ one plan is made; leave it out")
+        return (make_listed_plan(problem, **how),)
     require_possible(problem, how.get("target"))
     if isinstance(problem, Problem) and problem.options.objective == "cost":
         if top > 1:

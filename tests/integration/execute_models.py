@@ -195,6 +195,44 @@ def sharded(kinds: str, *, num_microbatches: int) -> Training:
     return Training(**(vars(training) | {"layers": dict(training.layers) | {"l1": make}}))
 
 
+class HeldBySeveral(nn.Module):
+    """Its weight is a DTensor."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        from torch.distributed.device_mesh import init_device_mesh
+        from torch.distributed.tensor import DTensor, Replicate
+
+        weight = torch.eye(WIDTH, dtype=torch.float64)
+        mesh = init_device_mesh("cpu", (2,))
+        self.weight = nn.Parameter(DTensor.from_local(weight, mesh, [Replicate()], run_check=False))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x @ self.weight
+
+
+def held_by_several(kinds: str, *, num_microbatches: int) -> Training:
+    training = vectors(kinds, num_microbatches=num_microbatches)
+    return Training(**(vars(training) | {"layers": dict(training.layers) | {"l1": HeldBySeveral}}))
+
+
+class Adapted(nn.Module):
+    """A frozen weight with a trained update of low rank beside it (LoRA)."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.base = nn.Linear(WIDTH, WIDTH).requires_grad_(requires_grad=False)
+        self.down, self.up = nn.Linear(WIDTH, 2, bias=False), nn.Linear(2, WIDTH, bias=False)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.tanh(self.base(x) + 0.5 * self.up(self.down(x)))
+
+
+def adapted(kinds: str, *, num_microbatches: int) -> Training:
+    """LoRA in every layer."""
+    return every_layer(kinds, Adapted, num_microbatches=num_microbatches)
+
+
 def example(name: str) -> Training:
     """One of the repository's examples, with an optimizer that remembers every gradient."""
     training = load_training(f"examples.{name}:make_training")

@@ -20,6 +20,7 @@ from planner.document import parse_plan
 from planner.errors import ExecutionError
 from planner.execute.checkpoint import find_newest, load_checkpoint, write_numbered
 from planner.execute.execution import Execution
+from planner.execute.listed_microbatches import list_microbatches
 from planner.execute.preparation import prepare
 from planner.execute.training import Training
 from planner.execute.user_code import OwnCodeError
@@ -325,7 +326,68 @@ def sharded_nan_in_gradient_stops(folder: Path, *, rank: int) -> Any:
     return start(folder, changed(training, layers=layers), "s").step(0)
 
 
+def listed(training: Training) -> Training:
+    """The same samples, as microbatches of five, one and the rest."""
+
+    def batch(number: int) -> Any:
+        inputs, target = training.batch(number)
+        sizes = [5, 1, len(inputs) - 6]
+        return list(zip(inputs.split(sizes), target.split(sizes), strict=True))
+
+    return changed(training, batch=batch)
+
+
+def dealt_evaluation(folder: Path, *, rank: int) -> Any:
+    """Under a dealing, with one pipeline, and in a loop of one's own that gives a process its own microbatches only."""
+    training, found = listed(models.dropping("ww", num_microbatches=COUNT)), {}
+    for name in ("a", "d"):
+        execution = start(folder, training, name)
+        before = weights(execution)
+        found[name] = [execution.evaluate(3), execution.step(0).loss]
+        assert weights(execution) != before
+    execution = start(folder, training, "d")
+    own = {number: training.batch(0)[number] for number in ((2, 0), (1,))[execution.pipeline]}
+    assert execution.step(own).loss == found["d"][1]
+    return found
+
+
+def dealt_nan_stops(folder: Path, *, rank: int) -> Any:
+    execution = start(folder, listed(poisoned(at=1, microbatch=1)), "d")
+    execution.step(0)
+    return execution.step(1)
+
+
+def dealt_without_its_own(folder: Path, *, rank: int) -> Any:
+    """Each process is given what the other one takes."""
+    training = listed(models.vectors("ww", num_microbatches=COUNT))
+    execution = start(folder, training, "d")
+    try:
+        execution.step({number: training.batch(0)[number] for number in ((1,), (2, 0))[execution.pipeline]})
+    except ValueError as error:
+        return str(error)
+
+
+def listed_by_the_plan(folder: Path, *, rank: int) -> Any:
+    """One batch is cut into the sizes that a plan states, or into equal ones."""
+    batch = torch.arange(12.0)[:, None], torch.arange(12)
+    found = {}
+    for name, planned in (("stated", (5, 1, 6)), ("equal", None)):
+        cut = list_microbatches(batch, planned=planned, count=4)
+        assert torch.equal(torch.cat([target for _, target in cut.values()]), batch[1])
+        found[name] = [len(inputs[0]) for inputs, _ in cut.values()]
+    for planned, count in (((5, 1), 2), (None, 5)):
+        try:
+            list_microbatches(batch, planned=planned, count=count)
+        except ValueError as error:
+            found[str(count)] = str(error)
+    return found
+
+
 SCENARIOS = [
+    listed_by_the_plan,
+    dealt_evaluation,
+    dealt_nan_stops,
+    dealt_without_its_own,
     sharded_alike,
     sharded_resumes,
     sharded_refused,

@@ -7,6 +7,7 @@ process, and writes down how far they differ, as JSON.
 import json
 import sys
 import traceback
+from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -67,18 +68,22 @@ class Whole:
             before = name
         return values[before][0]
 
-    def step(self, number: int, *, num_microbatches: int) -> list[float]:
+    def losses(self, number: int, *, num_microbatches: int) -> Iterator[tuple[torch.Tensor, float]]:
+        """Of every microbatch, with how many tokens count in it."""
         given = self.training.batch(number)
-        losses = []
         if isinstance(given, tuple):
             inputs, target = given
             microbatches = zip(*(tensor.chunk(num_microbatches) for tensor in (*as_tuple(inputs), target)), strict=True)
         else:
             microbatches = ((*as_tuple(inputs), target) for inputs, target in given)
         for *mine, wanted in microbatches:
-            loss = self.training.loss(self.output(tuple(mine)), wanted)
-            loss.backward()
             count = self.training.num_tokens(wanted).item() if self.training.num_tokens else 1
+            yield self.training.loss(self.output(tuple(mine)), wanted), count
+
+    def step(self, number: int, *, num_microbatches: int) -> list[float]:
+        losses = []
+        for loss, count in self.losses(number, num_microbatches=num_microbatches):
+            loss.backward()
             self.divisor += count if self.training.num_tokens or not self.training.loss_is_sum else 0
             losses.append(loss.item() / count)
         if (number + 1) % self.training.accumulate == 0:
@@ -116,7 +121,13 @@ def compare(case: dict[str, Any], folder: Path) -> dict[str, Any]:
         losses.append(iteration.losses)
         executed.append([name for name, _, _ in iteration.actions])
         expected.append(whole.step(number, num_microbatches=count))
+    evaluated, expected_evaluation = (), []
+    if hasattr(uneven_models, case["model"]):
+        evaluated = execution.evaluate(7)
+        expected_evaluation = [loss.item() / tokens for loss, tokens in whole.losses(7, num_microbatches=count)]
     return {
+        "evaluated": evaluated,
+        "expected_evaluation": expected_evaluation,
         "losses": losses,
         "expected_losses": expected,
         "executed": executed,

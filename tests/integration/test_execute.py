@@ -222,6 +222,8 @@ TWO = methods(2, 3, 4) | {
     "skip edges, recomputed": drawn("0 1 0", cut=(2, 2, 1), num_microbatches=2, model="skipping", recompute="yyy"),
     "tied across processes": drawn("0 1", cut=(2, 2), num_microbatches=4, model="tied"),
     "tied within a process": drawn("0 1 0", cut=(2, 1, 1), num_microbatches=4, model="tied"),
+    "LoRA": drawn("0 1 0 1", num_microbatches=4, model="adapted", seed=6),
+    "LoRA, recomputed, two replicas": drawn("0/1", cut=(3,), num_microbatches=3, model="adapted", recompute="y"),
     "GPT": drawn("0 1 0 1", cut=(1, 2, 1, 1), num_microbatches=4, model="gpt"),
     "GPT, head tied to embedding": drawn("0 1", cut=(2, 3), num_microbatches=4, model="tied_gpt"),
     "GPT, recomputed": drawn("0 1", cut=(2, 2), num_microbatches=3, model="gpt", recompute="yy"),
@@ -339,6 +341,10 @@ REFUSED = {
     "dictionary between stages": (
         drawn("0 1 0", num_microbatches=2, model="dictionaries"),
         "stage 1 (layers 'l1' to 'l1') cannot take what it is given: a dict cannot travel between stages",
+    ),
+    "a weight that several processes hold": (
+        drawn("0 1", num_microbatches=2, model="held_by_several"),
+        "parameter 'weight' of layer 'l1' is a DTensor, held by several processes already; give the layer whole, and",
     ),
     "no module": (
         drawn("0 1", num_microbatches=2, model="no_module"),

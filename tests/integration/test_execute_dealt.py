@@ -3,6 +3,7 @@
 import re
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -11,12 +12,15 @@ import pytest
 from planner.document import parse_plan
 from planner.fidelity.executed_run import read_run
 from planner.plan import Plan
+from planner.planning import make_plan
+from planner.progress import Limits
 from planner.replanning.observations import read_observations
 from tests.integration.forked_ranks import EXECUTOR
 from tests.integration.test_execute import Case, drawn, named, run_cases, shard
 from tests.integration.test_execute_command import start_ranks, write
 from tests.long_runs import shortened
 from tests.planner.execute.orders import make_random_plan
+from tests.planner.export.chains import make_chain
 
 
 def dealt(placement: str, *hands: Sequence[int], steps: int = 3, model: str = "lengths", **more: Any) -> Case:
@@ -48,6 +52,18 @@ def dealt(placement: str, *hands: Sequence[int], steps: int = 3, model: str = "l
 def one_by_one(placement: str, *, num_microbatches: int = 4, model: str = "dealt", **more: Any) -> Case:
     """The plan cuts its microbatches and has orders of its own; the training deals, and all run 1F1B."""
     return drawn(placement, num_microbatches=num_microbatches, model=model, **({"steps": 3} | more))
+
+
+@cache
+def planned() -> Case:
+    """What the planner makes of a chain and listed microbatches (those of `uneven_models.of_planned_sizes`)."""
+    sizes = (2, 9, 4, 1, 6, 3)
+    problem = make_chain("wwww", num_devices=4, num_microbatches=len(sizes))
+    profile = replace(problem.profile, microbatch_size=3, scaling="linear")
+    problem = replace(problem, profile=profile, microbatches=sizes)
+    plan = make_plan(problem, limits=Limits(time_limit_s=60, max_rounds=1))
+    assert plan.dealing
+    return Case(plan=plan, kinds="wwww", model="of_planned_sizes", steps=2)
 
 
 def with_then(case: Case, plan: Plan) -> Case:
@@ -97,6 +113,7 @@ if shortened(False, whole=True):
     }
     FOUR |= {
         "lengths, four stages": drawn("0 1 2 3", num_microbatches=6, model="lengths", steps=3, seed=2),
+        "dealt to two groups": dealt("0+1/2+3", (1, 0), (2,), cut=(2,), model="wide_sizes"),
         "dealt to four": dealt("0/1/2/3", (4,), (0, 1), (2,), (5, 3), cut=(3,)),
         "dealt to two, chunks": dealt("0/2 1/3 0/2 1/3", (4, 0), (1, 3, 2), seed=7),
         "dealt to two, summed": dealt("0/2 1/3", (4, 0), (1, 3, 2), cut=(2, 2), model="lengths_summed"),
@@ -163,7 +180,8 @@ CASES |= {f"4 processes: {name}": case for name, case in FOUR.items()}
 def outcomes(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[dict[str, Any]]]:
     """What every rank says about every case."""
     answers = {}
-    for world_size, cases in [(2, TWO | {name: case for name, (case, _) in REFUSED.items()}), (4, FOUR)]:
+    refused = {name: case for name, (case, _) in REFUSED.items()}
+    for world_size, cases in [(2, TWO | refused), (4, FOUR | {"planned": planned()})]:
         found = run_cases(cases, world_size, folder=tmp_path_factory.mktemp(f"dealt{world_size}"))
         answers |= {f"{world_size} processes: {name}": told for name, told in found.items()}
     return answers
@@ -172,7 +190,17 @@ def outcomes(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[dict[st
 @pytest.mark.parametrize("name", CASES)
 def test_it_trains_as_one_process(outcomes, name: str):
     """Tests that losses, gradients and weights of several iterations of other sizes are those of one process."""
-    case, answers = CASES[name], outcomes[name]
+    require_one_process(CASES[name], outcomes[name])
+
+
+def test_a_planned_dealing_trains_as_one_process(outcomes):
+    """Tests that what the planner deals to two pipelines, I and W apart, is run as one process would train it."""
+    answers = outcomes["4 processes: planned"]
+    require_one_process(planned(), answers)
+    assert any("W" in action for answer in answers for action in answer["row"])
+
+
+def require_one_process(case: Case, answers: Sequence[dict[str, Any]]) -> None:
     for answer in answers:
         assert "refused" not in answer, answer
         assert answer["missing"] == []
@@ -180,6 +208,10 @@ def test_it_trains_as_one_process(outcomes, name: str):
         assert answer["gradients"] <= 1e-12 * answer["largest"]
         assert answer["weights"] <= 1e-12 * max(answer["largest"], 1)
         assert answer["kept"] == 0
+    assert any(answer["evaluated"] for answer in answers) or case.model == "vectors"
+    for answer in answers:
+        if answer["evaluated"]:
+            assert answer["evaluated"] == pytest.approx(answer["expected_evaluation"], rel=1e-11, abs=0)
     for number in range(case.steps):
         told = [answer for answer in answers if answer["losses"][number]]
         plan = case.plan if case.then is None or number == 0 else case.then

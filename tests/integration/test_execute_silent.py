@@ -12,6 +12,7 @@ import pytest
 
 from planner.document import render_plan
 from tests.integration.test_execute import Case, drawn, run_cases, run_ranks, shard, sharded
+from tests.integration.test_execute_dealt import dealt
 from tests.planner.execute.orders import make_random_plan
 
 EXACT = {
@@ -156,6 +157,8 @@ STOPPED = {
     f"(d1), summed over all microbatches, is not; {UNTOUCHED}",
     "nan_in_gradient_stops": "iteration 0: all losses are finite, but the gradient of l1:weight on rank 1 (d1), summed "
     f"over all microbatches, is not; {UNTOUCHED}",
+    "dealt_nan_stops": "iteration 1: the loss of microbatch 2 is nan: layer 'l0' of stage 0 on rank 0 (d0) is the "
+    f"first to give it; {UNTOUCHED}",
     "failing_optimizer": "the optimizer's step (Failing) raised KeyError: 'momentum' (execute_run_worker.py, line ",
     "raising_factory": "the factory of layer 'l1' raised TypeError: no such width (execute_run_worker.py, line ",
 }
@@ -170,6 +173,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
         plan = make_random_plan(placement, cut=cut, num_microbatches=3)
         (folder / f"{name}.json").write_text(render_plan(plan))
     (folder / "s.json").write_text(render_plan(shard(plan)))
+    (folder / "d.json").write_text(render_plan(dealt("0/1", (2, 0), (1,), cut=(2,)).plan))
     run_ranks(folder, 2, worker=Path(__file__).with_name("execute_run_worker.py"))
     return [json.loads((folder / f"rank{rank}.json").read_text()) for rank in range(2)]
 
@@ -212,6 +216,33 @@ def test_an_evaluation_changes_nothing(runs):
     (alone,) = (rank["evaluation"]["a"] for rank in runs if rank["evaluation"]["a"])
     for rank in runs:
         assert rank["evaluation"]["c"] == pytest.approx(alone, rel=1e-12)
+
+
+def test_dealt_microbatches_are_evaluated_as_in_one_pipeline(runs):
+    """Tests that losses under a dealing are those of one pipeline, dropout included, and the same on all that know."""
+    (alone,) = (rank["dealt_evaluation"]["a"] for rank in runs if rank["dealt_evaluation"]["a"][0])
+    for rank in runs:
+        losses, loss = rank["dealt_evaluation"]["d"]
+        assert losses == pytest.approx(alone[0], rel=1e-12)
+        assert loss == pytest.approx(alone[1], rel=1e-12)
+
+
+def test_one_batch_is_cut_as_the_plan_says(runs):
+    """Tests that a batch becomes microbatches of the sizes stated, or equal ones, and is refused where it cannot."""
+    found = runs[0]["listed_by_the_plan"]
+    assert [found["stated"], found["equal"]] == [[5, 1, 6], [3, 3, 3, 3]]
+    end = " together; give as many, or a list of microbatches"
+    assert found["2"] == "the batch has 12 samples, but the 2 microbatches have 6" + end
+    assert found["5"] == "the batch has 12 samples, but the 5 microbatches have 10" + end
+
+
+def test_a_process_without_its_own_microbatches_says_so(runs):
+    """Tests that who is given what others take, and not what it takes itself, is told which microbatch is missing."""
+    said = [rank["dealt_without_its_own"] for rank in runs]
+    assert said[0].startswith(
+        "stage 0 on rank 0 takes microbatch 0 of iteration 0, but was given 1; give every process"
+    )
+    assert said[1].startswith("stage 0 on rank 1 takes microbatch 1 of iteration 0, but was given 0, 2; give every")
 
 
 def test_a_loop_of_ones_own_trains_alike(runs):

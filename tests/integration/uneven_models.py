@@ -90,6 +90,27 @@ def skipping_sizes(kinds: str, *, num_microbatches: int) -> Training:
     return changed(models.skipping(kinds, num_microbatches=num_microbatches), batch=batch)
 
 
+def wide_sizes(kinds: str, *, num_microbatches: int) -> Training:
+    """Blocks that a group cuts, and one to five samples."""
+    chain = skipping_sizes(kinds + "ww", num_microbatches=num_microbatches)
+    return changed(models.wide(kinds, num_microbatches=num_microbatches), batch=chain.batch)
+
+
+SIZES = (2, 9, 4, 1, 6, 3)
+"""Samples of the microbatches that a plan is made for."""
+
+
+def of_planned_sizes(kinds: str, *, num_microbatches: int) -> Training:
+    """As many samples in each as the plan states."""
+    training = models.vectors(kinds, num_microbatches=num_microbatches)
+
+    def batch(number: int) -> list[Batch]:
+        inputs, target = (each[: sum(SIZES)].split(SIZES) for each in training.batch(number))
+        return list(zip(inputs, target, strict=True))
+
+    return changed(training, batch=batch)
+
+
 def late_list(kinds: str, *, num_microbatches: int) -> Training:
     """One batch at first, a list later."""
     training = models.vectors(kinds, num_microbatches=num_microbatches)

@@ -30,10 +30,9 @@ def faults(rows: list[Row], layout: Layout, edges: tuple[StageEdge, ...]) -> tup
         rows,
         owners=layout.owners,
         edges=pairs,
-        num_microbatches=layout.num_microbatches,
+        microbatches=layout.dealing or layout.num_microbatches,
         widths=layout.widths,
         parts=layout.parts,
-        dealing=layout.dealing,
     )
 
 
@@ -328,7 +327,8 @@ def test_dealt_microbatches_stay_in_their_pipelines():
     ("hands", "fault"),
     [
         (((2, 0), (1, 2)), "microbatch 2 is dealt 2 times"),
-        (((2, 0), (1,)), "microbatch 3 is dealt 0 times"),
+        (((2, 0), (3,)), "microbatch 1 is dealt 0 times"),
+        (((2, 0), (1,)), "rank 2 runs 0F3, which is not its own"),
         (((2, 0, 1, 3),), "stage 0 has 2 replicas, and microbatches are dealt to 1"),
         (((0, 1), (2, 3)), "rank 0 runs 0F2, which is not its own"),
     ],

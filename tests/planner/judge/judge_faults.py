@@ -156,11 +156,12 @@ def whole_parts(patch: Patch) -> None:
     put(READING.Reading, "_stage_times", times)(patch)
 
 
-def nearest_size(original: Any, measured: dict[int, Any], samples: Fraction, *, is_linear: bool) -> Any:
+def nearest_size(original: Any, measured: dict[int, Any], samples: Fraction, *, kind: str, is_linear: bool) -> Any:
     """A cost between two measured sizes is that of the nearest."""
     if not min(measured) <= samples <= max(measured):
-        return original(measured, samples, is_linear=is_linear)
-    return measured[min(measured, key=lambda size: abs(size - samples))]
+        return original(measured, samples, kind=kind, is_linear=is_linear)
+    nearest = min(measured, key=lambda size: abs(size - samples))
+    return planner.judge.costs.measured_times(measured[nearest], kind=kind)
 
 
 def route(**changes: Callable[[list[Direction]], int]) -> Fault:
