@@ -69,7 +69,15 @@ def may_have_classes(problem: Problem, params: KindCutParams) -> bool:
         and options.shard_optimizer != "always"
         and options.objective == "makespan"
         and problem.profile.is_chain
+        and _num_cells(problem, params) <= params.most_cells
     )
+
+
+def _num_cells(problem: Problem, params: KindCutParams) -> int:
+    """Entries of all tables of the dynamic programme."""
+    sizes = [len(devices) for devices in _classes(problem).values()]
+    units = math.prod(size // _unit(size, params) + 1 for size in sizes)
+    return params.limits * (len(problem.profile.layers) + 1) * (params.most_stages + 1) * units
 
 
 def class_pipelines(
