@@ -366,9 +366,6 @@ class KindCutParams(ParamGroup):
     """Numbers of replicas per class and width, the largest ones. Not measured."""
     most_stages: Count = 20
     """Stages of a pipeline. Not measured."""
-    most_cells: Work = 10_000_000
-    """Entries of all tables, at most; with more classes there are no such candidates (four classes of 128 devices and
-    100 layers would have 1.2 billion). Not measured."""
     limits: Count = 7
     """Limits on the slowest stage that are looked at at once. Not measured."""
     coarse: Ratio = 2.0
