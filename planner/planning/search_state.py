@@ -178,7 +178,7 @@ class SearchState:
 
     @cached_property
     def dropped(self) -> DroppedPlans:
-        """Why plans did not count that were found; what the verifier said of one that was taken as it is: `rejected`."""
+        """Why plans did not count that were found; where the verifier refused one as it was: `rejected`."""
         return DroppedPlans()
 
     @cached_property
