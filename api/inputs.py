@@ -54,8 +54,11 @@ def read_workload(source: str, *, cluster: str | None = None) -> Workload:
         return workload if cluster is None else replace(workload, cluster=load_cluster(cluster))
 
 
-def make_question(workload: Workload, *, changes: Mapping[str, Any] | None = None) -> Question:
-    """The question that a workload states, with other options where they are given."""
+def make_question(workload: Workload, *, changes: Mapping[str, Any] | None = None, opens_all: bool = False) -> Question:
+    """The question that a workload states, with other options where they are given.
+
+    `opens_all`: options that neither states are those under which all is decided that the profile states costs for.
+    """
     from profiles.validation import validate
 
     name = workload.profile.name
@@ -64,8 +67,18 @@ def make_question(workload: Workload, *, changes: Mapping[str, Any] | None = Non
     if workload.num_microbatches is None and workload.global_batch_size is None:
         raise InputError(f"{name}: holds no number of microbatches; add -m N, or --global-batch SAMPLES")
     with reading():
-        options = validate(Options, {**workload.options, **(changes or {})}, source="options")
+        stated = {**workload.options, **(changes or {})}
+        opened = _opened(workload) if opens_all else {}
+        if stated.get("recompute") is False:
+            opened.pop("recompute_layers", None)
+        options = validate(Options, {**opened, **stated}, source="options")
         return question_of_workload(workload, options)
+
+
+def _opened(workload: Workload) -> dict[str, Any]:
+    from planner.open_decisions import open_decisions
+
+    return open_decisions(workload.profile)
 
 
 def make_problem(

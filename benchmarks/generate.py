@@ -7,7 +7,7 @@ to scarce memory, links all alike, of two levels or random, devices alike, of tw
 import argparse
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from random import Random
 from typing import Literal, cast, get_args
@@ -24,6 +24,12 @@ Speeds = Literal["equal", "classes", "four", "different"]
 
 MICROBATCH_SIZE = 16
 """Samples of a microbatch, so that 2, 4, 8 and 16 devices can share it."""
+
+MEASURED_SIZES = (1, 2, 4, 8)
+"""Samples of the microbatches that are measured where the global batch is given."""
+
+START_SAMPLES = 0.4
+"""An action takes as long for nothing as for so many samples, where several sizes are measured."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,12 +48,14 @@ class Family:
     speeds: Speeds
     """All 100 %; half of the devices 60 %; four classes; every one between 50 and 100 %."""
     seed: int = 0
+    global_batch: int | None = None
+    """Samples per iteration, where the size of microbatches is left open; their number is then that of the largest."""
 
     @property
     def name(self) -> str:
-        """E.g. `dag-1000x8-m16-tight-two-level-classes`."""
-        size = f"{self.num_layers}x{self.num_devices}-m{self.num_microbatches}"
-        return f"{self.shape}-{size}-{self.memory}-{self.links}-{self.speeds}"
+        """E.g. `dag-1000x8-m16-tight-two-level-classes`; `g4096` in the place of `m16` for a global batch."""
+        batch = f"m{self.num_microbatches}" if self.global_batch is None else f"g{self.global_batch}"
+        return f"{self.shape}-{self.num_layers}x{self.num_devices}-{batch}-{self.memory}-{self.links}-{self.speeds}"
 
 
 STANDARD = (
@@ -120,19 +128,19 @@ def make_workload(family: Family) -> Workload:
     rng = Random(f"{family.name}-{family.seed}")
     speeds = _speeds(family, rng)
     layers = tuple(_layer(rng, index, speeds=sorted(set(speeds))) for index in range(family.num_layers))
+    if family.global_batch is not None:
+        layers = tuple(map(_at_all_sizes, layers))
     profile = ModelProfile(
         name=family.name,
         layers=layers,
         edges=_edges(family, rng),
-        microbatch_size=MICROBATCH_SIZE,
-        scaling="linear",
+        microbatch_size=MICROBATCH_SIZE if family.global_batch is None else MEASURED_SIZES[-1],
+        scaling="linear" if family.global_batch is None else "measured",
         provenance=f"generated: benchmarks/generate.py, family {family.name}, seed {family.seed}",
     )
-    return Workload(
-        profile=profile,
-        cluster=_cluster(family, rng, speeds=speeds, memory_bytes=_memory(family, layers)),
-        num_microbatches=family.num_microbatches,
-    )
+    cluster = _cluster(family, rng, speeds=speeds, memory_bytes=_memory(family, layers))
+    workload = Workload(profile=profile, cluster=cluster, num_microbatches=family.num_microbatches)
+    return workload if family.global_batch is None else workload.with_batch(family.global_batch, None)
 
 
 def _speeds(family: Family, rng: Random) -> list[int]:
@@ -170,6 +178,26 @@ def _layer(rng: Random, index: int, *, speeds: list[int]) -> Layer:
         stash_bytes=stash,
         weight_stash_bytes=stash // 2 if has_weights else 0,
     )
+
+
+def _at_all_sizes(layer: Layer) -> Layer:
+    """A layer whose costs, at the largest size, are known at the others, where a sample takes longer."""
+
+    def scaled(time_ns: int, size: int) -> int:
+        return int(time_ns * (size + START_SAMPLES) / (MEASURED_SIZES[-1] + START_SAMPLES))
+
+    costs = tuple(
+        replace(
+            cost,
+            microbatch_size=size,
+            forward_ns=scaled(cost.forward_ns, size),
+            input_grad_ns=scaled(cost.input_grad_ns, size),
+            weight_grad_ns=scaled(cost.weight_grad_ns, size),
+        )
+        for cost in layer.costs
+        for size in MEASURED_SIZES
+    )
+    return replace(layer, costs=costs)
 
 
 def _edges(family: Family, rng: Random) -> tuple[Edge, ...]:
@@ -253,21 +281,23 @@ def parse_family(name: str, *, seed: int = 0) -> Family:
     """
     kinds = ("|".join(get_args(kind)) for kind in (Shape, Memory, Links, Speeds))
     shape, memory, links, speeds = kinds
-    found = re.fullmatch(rf"({shape})-(\d+)x(\d+)-m(\d+)-({memory})-({links})-({speeds})", name)
+    found = re.fullmatch(rf"({shape})-(\d+)x(\d+)-([mg])(\d+)-({memory})-({links})-({speeds})", name)
     if found is None:
         raise ValueError(
             f"{name[:80]!r} is not a family; write SHAPE-LAYERSxDEVICES-mMICROBATCHES-MEMORY-LINKS-SPEEDS, e.g. "
-            f"chain-48x8-m32-mid-two-level-classes (shape {shape}, memory {memory}, links {links}, speeds {speeds})"
+            f"chain-48x8-m32-mid-two-level-classes (shape {shape}, memory {memory}, links {links}, speeds {speeds}), "
+            "or gSAMPLES for a global batch in the place of mMICROBATCHES"
         )
     return Family(
         shape=cast("Shape", found[1]),
         num_layers=int(found[2]),
         num_devices=int(found[3]),
-        num_microbatches=int(found[4]),
-        memory=cast("Memory", found[5]),
-        links=cast("Links", found[6]),
-        speeds=cast("Speeds", found[7]),
+        num_microbatches=int(found[5]) // (MEASURED_SIZES[-1] if found[4] == "g" else 1),
+        memory=cast("Memory", found[6]),
+        links=cast("Links", found[7]),
+        speeds=cast("Speeds", found[8]),
         seed=seed,
+        global_batch=int(found[5]) if found[4] == "g" else None,
     )
 
 

@@ -19,8 +19,8 @@ ROAMING_UNITS = 1 << 60
 FORWARD, BACKWARD, SYNCHRONISATION, SEND_FORWARD, SEND_BACKWARD = range(5)
 """Rows of a table of stages; `Loop.times` has the first three, `Loop.crossing` the first two."""
 
-RECOMPUTATION = 3
-"""Another row of `Loop.times`."""
+*_, RECOMPUTATION = range(4)
+"""The last row of `Loop.times`."""
 
 STASH, STATIC, SAVED, SHARED = 0, 1, 2, 3
 """Rows of `Loop.sizes`."""

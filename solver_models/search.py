@@ -185,9 +185,14 @@ class Searcher:
             return None
         return max(int(net_floor(net)), int(schedule_floor(net, FAR)))
 
+    def is_floored(self, candidate: Candidate) -> bool:
+        """Whether the schedule bound holds for the objective, and is derived in the time between two steps."""
+        actions = 3 * self.instance.num_microbatches * sum(map(len, candidate.groups))
+        return not self.by_span and actions <= self.params.polish.most_floored_actions
+
     def is_open(self, candidate: Candidate) -> bool:
         """Whether orders of the same partition and mapping could be better, as far as the schedule bound knows."""
-        floor = None if self.by_span else self.exact_floor(candidate)
+        floor = self.exact_floor(candidate) if self.is_floored(candidate) else None
         return floor is None or not candidate.is_feasible or candidate.objective > floor
 
     def enumerate_orders(

@@ -355,6 +355,15 @@ NoSkips = Annotated[
     bool, typer.Option("--no-skip-edges", help="Tensors flow between neighbours only.", rich_help_panel=_WHAT)
 ]
 NoIdle = Annotated[bool, typer.Option("--no-idle-devices", help="Every device holds a stage.", rich_help_panel=_WHAT)]
+DecideAll = Annotated[
+    bool,
+    typer.Option(
+        "--decide-all",
+        help="Widths, up to 12 stages per device, recomputation per layer, sharded optimizer: all that the profile "
+        "states costs for. Options that are given hold.",
+        rich_help_panel=_WHAT,
+    ),
+]
 Recompute = Annotated[
     bool,
     typer.Option("--recompute", help="Stages may recompute their activations.", rich_help_panel=_WHAT),

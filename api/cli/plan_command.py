@@ -60,6 +60,7 @@ class SearchLimits(NamedTuple):
 class DecisionOptions(NamedTuple):
     """What may be decided."""
 
+    decide_all: arg.DecideAll = False
     objective: arg.Objective = None
     deadline: arg.Deadline = None
     max_stages_per_device: arg.MaxStages = None
@@ -87,6 +88,7 @@ class DecisionOptions(NamedTuple):
     "pipeplan plan profile.json --cluster cluster.json -m 32 --gap 0.01 > plan.json\n\n"
     "pipeplan plan workload.json --pareto -o plan.json --html front.html\n\n"
     "pipeplan plan workload.json --global-batch 256 --microbatch-sizes 1,2,4 -o plan.json\n\n"
+    "pipeplan plan workload.json --global-batch 256 --decide-all --target megatron -o plan.json\n\n"
     "pipeplan plan - --json < workload.json > plan.json",
 )
 @takes_groups
@@ -202,7 +204,7 @@ def _question(source: WorkloadSource, decisions: DecisionOptions) -> "Question":
         global_batch=source.global_batch,
         sizes=source.microbatch_sizes,
     )
-    return make_question(workload, changes=parse_changes(decisions._asdict()))
+    return make_question(workload, changes=parse_changes(decisions._asdict()), opens_all=decisions.decide_all)
 
 
 def _effort(limits: SearchLimits, *, style: "ReportStyle") -> "Effort":

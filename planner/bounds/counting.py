@@ -1,7 +1,7 @@
 """The counting bound: layers are whole, so that a device holds so many of them, and all devices together too few."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import combinations, pairwise, product
+from itertools import combinations, pairwise
 from typing import Any, Protocol
 
 import numpy
@@ -39,11 +39,19 @@ class Counting:
     def is_out_of_reach(self, deadline: int) -> bool:
         """Whether no plan ends within `deadline` (without the optimizer)."""
         room = (deadline - self.lost) // self.count
-        devices = len(room)
         if deadline < 0 or room.max() < 0:
             return True
-        seats = numpy.array(list(product(range(devices), repeat=len(self.special))), dtype=numpy.int64)
+        seats = every_seat(room, len(self.special))
         return not holds_all(room, seats, special=self.special, unit=self.unit, units=self.units)
+
+
+def every_seat(room: Integers, count: int) -> Integers:
+    """[ways, count] devices for so many layers; of devices with equal room as many as there are layers."""
+    order = numpy.argsort(room, kind="stable")
+    is_far = numpy.ones(len(room), dtype=bool)
+    is_far[count:] = room[order][count:] != room[order][: len(room) - count]
+    devices = order[is_far]
+    return devices[numpy.indices((len(devices),) * count).reshape(count, len(devices) ** count).T]
 
 
 def holds_all(room: Integers, seats: Integers, *, special: Sequence[int], unit: int, units: int) -> bool:
@@ -51,16 +59,17 @@ def holds_all(room: Integers, seats: Integers, *, special: Sequence[int], unit: 
 
     `seats`: [ways, special layers] the device of each, for every way to put them on devices.
     """
-    left = numpy.broadcast_to(room, (len(seats), len(room))).copy()
-    rows = numpy.arange(len(seats))
-    for place, time in enumerate(special):
-        left[rows, seats[:, place]] -= time
-    occupied = numpy.zeros(left.shape, dtype=bool)
+    alone = numpy.maximum(room, 0) // unit
+    held = numpy.full(len(seats), alone.sum())
+    is_possible = numpy.ones(len(seats), dtype=bool)
     for place in range(len(special)):
-        occupied[rows, seats[:, place]] = True
-    is_possible = ~(occupied & (left < 0)).any(axis=1)
-    held = numpy.maximum(left, 0) // unit
-    return bool((is_possible & (held.sum(axis=1) >= units)).any())
+        own = seats[:, place]
+        taken = sum((seats[:, other] == own) * time for other, time in enumerate(special))
+        left = room[own] - taken
+        is_possible &= left >= 0
+        is_first = (seats[:, :place] != own[:, None]).all(axis=1)
+        held += is_first * (numpy.maximum(left, 0) // unit - alone[own])
+    return bool((is_possible & (held >= units)).any())
 
 
 def applies_to(least: Least) -> bool:

@@ -51,13 +51,14 @@ def _footprint(least: Least, number: int) -> Fraction:
 
     I holds the whole stash of its microbatch even where the stage recomputes.
     """
+    most = least.problem.max_replicas
     return min(
-        _state(least, number, width) + entry.workspace_bytes + Fraction(entry.stash_bytes, least.problem.max_replicas)
+        _state(least, number, width=width) + entry.workspace_bytes + Fraction(entry.stash_bytes, most)
         for width, entry in least.entries(number)
     )
 
 
-def _state(least: Least, number: int, width: int) -> Fraction:
+def _state(least: Least, number: int, *, width: int) -> Fraction:
     """Least bytes of state: replicas that shard hold an equal part of the optimizer's at least."""
     own = Fraction(least.layers[number].shardable_bytes_at(width))
     return dict(least.entries(number))[width].state_bytes - (own - own / least.sharers)
@@ -123,7 +124,7 @@ def _pinned_together(least: Least) -> str | None:
     for pin in least.problem.options.pinned:
         pinned.setdefault(pin.device, []).append(least.index[pin.layer])
     for device, layers in pinned.items():
-        states = {n: min(_state(least, n, width) for width, _ in least.entries(n)) for n in layers}
+        states = {n: min(_state(least, n, width=width) for width, _ in least.entries(n)) for n in layers}
         exact = sum(states.values()) + max(_footprint(least, number) - states[number] for number in layers)
         need, has = -(-exact.numerator // exact.denominator), cluster.by_name[device].usable_bytes
         if need > has:

@@ -23,6 +23,9 @@ from solver_models.search_params import KindCutParams
 CLASS_PIPELINES = "class pipelines"
 """What they are called among the improvers."""
 
+MOST_CELLS = 10_000_000
+"""Entries of all tables, at most, for memory: four classes of 128 devices and 100 layers would have 1.2 billion."""
+
 
 def lay_out_classes(run: SearchState, *, known: float) -> None:
     """Note the pipelines of a run's problem, unless that was done; `known` as for `class_pipelines`."""
@@ -69,7 +72,15 @@ def may_have_classes(problem: Problem, params: KindCutParams) -> bool:
         and options.shard_optimizer != "always"
         and options.objective == "makespan"
         and problem.profile.is_chain
+        and _num_cells(problem, params) <= MOST_CELLS
     )
+
+
+def _num_cells(problem: Problem, params: KindCutParams) -> int:
+    """Entries of all tables of the dynamic programme."""
+    sizes = [len(devices) for devices in _classes(problem).values()]
+    units = math.prod(size // _unit(size, params) + 1 for size in sizes)
+    return params.limits * (len(problem.profile.layers) + 1) * (params.most_stages + 1) * units
 
 
 def class_pipelines(

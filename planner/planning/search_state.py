@@ -139,9 +139,6 @@ class SearchState:
         self.played: list[Plan] = []
         """The baselines that fit."""
         self.rejected: Verdict | None = None
-        """What the verifier said of the last plan that was offered as it is and broke a rule."""
-        self.dropped = DroppedPlans()
-        """Why others did not count."""
         self.solvers: dict[str, str] = {}
         self.witness: Witness | None = None
         """Sees every plan that the verifier passed, better or not, where somebody asks for more than the best."""
@@ -194,6 +191,11 @@ class SearchState:
         problem = self.problem
         size = min(len(problem.cluster.devices), len(problem.profile.layers) * problem.max_replicas)
         return 3 * self.problem.num_microbatches * size
+
+    @cached_property
+    def dropped(self) -> DroppedPlans:
+        """Why plans did not count that were found; where the verifier refused one as it was: `rejected`."""
+        return DroppedPlans()
 
     @cached_property
     def instance(self) -> Instance:

@@ -111,7 +111,7 @@ def begin_order_search(
     stages = stages_of(run.problem, candidate)
     schedule = make_schedule_instance(run.problem, stages, costs=run.costs)
     assert run.lower_bound is not None
-    floor = None if searcher.by_span else searcher.exact_floor(candidate)
+    floor = searcher.exact_floor(candidate) if searcher.is_floored(candidate) else None
     order = OrderSearch(
         searcher,
         candidate,

@@ -4,13 +4,15 @@ from dataclasses import replace
 
 import pytest
 
+from benchmarks.generate import make_workload, parse_family
 from benchmarks.sailor import make_question
+from planner.batch_problem import BatchProblem, question_of_workload
 from planner.costs import CostModel
 from planner.device_groups import has_listed_groups
 from planner.planning.class_pipelines import CLASS_PIPELINES, begin_with_classes, class_pipelines, may_have_classes
 from planner.planning.driver import begin_run, ignore, never
 from planner.planning.planning_params import SearchParams
-from planner.problem import PinnedLayer, Problem
+from planner.problem import Options, PinnedLayer, Problem
 from planner.progress import Limits
 from solver_models.search_params import KindCutParams
 
@@ -58,3 +60,15 @@ def test_where_there_are_none(mixed):
     pinned = (PinnedLayer(layer="layer 0", device=mixed.cluster.devices[0].name),)
     for options in (replace(mixed.options, pinned=pinned), replace(mixed.options, max_replicas=1)):
         assert not may_have_classes(replace(mixed, options=options), PARAMS)
+
+
+@pytest.mark.parametrize("speeds", ["four", "different"])
+def test_many_classes_have_none(speeds: str):
+    """Tests that where the tables would fill the memory, or have more sides than there are, nothing is laid out."""
+    family = parse_family(f"chain-40x512-g1024-mid-sparse-{speeds}")
+    workload = make_workload(family)
+    question = question_of_workload(workload, Options())
+    assert isinstance(question, BatchProblem)
+    assert question.sizes == (1, 2, 4, 8)
+    assert all(len(problem.cluster.device_types) >= 4 for problem in question.candidates)
+    assert not any(may_have_classes(problem, PARAMS) for problem in question.candidates)

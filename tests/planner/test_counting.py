@@ -1,12 +1,14 @@
 """The counting bound: against brute force and plans, on an optimum that is known, against made-up certificates."""
 
 from dataclasses import replace
+from itertools import product
 
+import numpy
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from planner.bounds.counting import applies_to, climb
+from planner.bounds.counting import applies_to, climb, every_seat, holds_all
 from planner.bounds.minimum_costs import Least
 from planner.certificate import check_certificate, make_bound
 from planner.costs import CostModel
@@ -40,6 +42,31 @@ def test_the_best_plan_is_never_denied(rng):
     best = brute_force(problem)
     if best is not None:
         assert counted(problem) <= best
+
+
+@settings(max_examples=examples(300), deadline=None)
+@given(st.lists(st.integers(-3, 30), min_size=1, max_size=5), st.lists(st.integers(0, 20), max_size=3), st.data())
+def test_devices_with_equal_room_are_alike(room, special, data):
+    """Tests that looking at few of the devices with equal room says what all ways to put layers on them say."""
+    unit, units = data.draw(st.integers(1, 6)), data.draw(st.integers(0, 20))
+    rooms = numpy.array([each if each % 3 else 12 for each in room])
+
+    def holds(seats: tuple[int, ...]) -> bool:
+        left = list(rooms)
+        for time, device in zip(special, seats, strict=True):
+            left[device] -= time
+        return all(left[device] >= 0 for device in seats) and sum(max(each, 0) // unit for each in left) >= units
+
+    wanted = any(holds(seats) for seats in product(range(len(rooms)), repeat=len(special)))
+    seats = every_seat(rooms, len(special))
+    assert holds_all(rooms, seats, special=special, unit=unit, units=units) == wanted
+
+
+def test_hundreds_of_devices_are_counted_in_little_memory():
+    """Tests that two special layers on 512 devices take thousands of ways, not a table of ways by devices."""
+    room = numpy.concatenate([numpy.arange(100), numpy.full(412, 100)])
+    assert len(every_seat(room, 2)) == 102**2
+    assert every_seat(room, 0).shape == (1, 0)
 
 
 @settings(max_examples=examples(80), deadline=None)
