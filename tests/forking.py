@@ -105,16 +105,21 @@ class ForkedProcess:
 
     def wait(self, timeout: float | None = None) -> int:
         """The exit code; subprocess.TimeoutExpired if it goes on for so many seconds."""
-        with suppress(ProcessLookupError):  # another thread has seen the end
-            ended = os.pidfd_open(self.pid)
-            try:
-                select.select([ended], [], [], None if timeout is None else max(0.0, timeout))
-            finally:
-                os.close(ended)
+        if self.poll() is None:
+            with suppress(ProcessLookupError):  # another thread has seen the end
+                self._await(timeout)
         code = self.poll()
         if code is None:
             raise subprocess.TimeoutExpired(str(self.pid), timeout or 0.0)
         return code
+
+    def _await(self, timeout: float | None) -> None:
+        """Until the process ends, or its time is over; nobody asks the forker meanwhile."""
+        ended = os.pidfd_open(self.pid)
+        try:
+            select.select([ended], [], [], None if timeout is None else max(0.0, timeout))
+        finally:
+            os.close(ended)
 
     def send_signal(self, number: int) -> None:
         """Send a signal, if there is still somebody to hear it."""

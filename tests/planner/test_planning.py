@@ -17,7 +17,6 @@ from planner.costs import CostModel
 from planner.document import parse_plan, render_plan
 from planner.errors import InfeasibleProblemError, NoPlanFoundError
 from planner.plan import Evidence, Plan
-from planner.planning import make_plan
 from planner.planning.planning_params import FirstPlansParams, SearchParams
 from planner.problem import PinnedLayer, Problem
 from planner.progress import Limits, Progress
@@ -25,6 +24,7 @@ from planner.simulate import simulate
 from planner.verify import verify
 from tests.long_runs import long_only, shortened
 from tests.planner.builders import make_layer, make_link, make_problem
+from tests.planner.hasty import make_plan
 from tests.solver_models.nets import random_exact_problem, random_restrictions, tighten
 from tests.strategies import random_plan, random_problem
 
