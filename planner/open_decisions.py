@@ -25,7 +25,7 @@ def open_decisions(profile: ModelProfile) -> dict[str, Any]:
 
 def states_recomputation(profile: ModelProfile) -> bool:
     """Whether some layer keeps less where it recomputes, and each that does says what it takes, at all widths."""
-    saving = [layer for layer in profile.layers if any(_saves(held) for held in (layer, *layer.wider))]
+    saving = [layer for layer in profile.layers if _saves(layer) or any(map(_saves, layer.wider))]
     return bool(saving) and all(_states_time(cost) for layer in saving for cost in layer.costs)
 
 

@@ -151,9 +151,10 @@ def require_possible(question: Question, target: Target | None) -> None:
 
 def _why_impossible(problem: Problem, target: Target | None) -> str:
     """The reason, if there is one; empty otherwise."""
+    order = problem.profile.topological_order
     try:
         if target is not None and target.require is not None:
-            target.require(problem, problem.options.partition or [problem.profile.topological_order])
+            target.require(problem, [sorted(stage, key=order.index) for stage in problem.options.partition or [order]])
         if problem.options.order == "looped":
             require_some_loop(problem)
     except ValueError as reason:

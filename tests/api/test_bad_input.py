@@ -191,6 +191,29 @@ def test_internal_error(shell: Shell, monkeypatch: pytest.MonkeyPatch):
     assert "Traceback" in shell.run("verify", "plan.json", "workload.json").err
 
 
+@pytest.mark.parametrize(
+    ("target", "names", "code", "words"),
+    [
+        ("megatron", ("head", "block.0", "block.1", "embed"), 3, ("target megatron", "by their names")),
+        ("torchtitan", ("embed", "block.0", "mtp", "head"), 3, ("target torchtitan", "multi-token prediction")),
+    ],
+)
+def test_names_that_a_target_cannot_express(
+    shell: Shell, target: str, names: tuple[str, ...], code: int, words: tuple[str, ...]
+):
+    """Tests that layers which no plan for a program can have are named at once, with the code of what is impossible."""
+    tree = json.loads((shell.folder / "workload.json").read_text())
+    layers = tree["profile"]["layers"]
+    new = dict(zip([layer["name"] for layer in layers], names, strict=True))
+    for layer in layers:
+        layer["name"] = new[layer["name"]]
+    for edge in tree["profile"]["edges"]:
+        edge["producer"], edge["consumer"] = new[edge["producer"]], new[edge["consumer"]]
+    shell.write("named.json", json.dumps(tree))
+    outcome = shell.run("plan", "named.json", "--target", target, "-q")
+    assert_refused(outcome, code=code, words=("no plan can exist", *words))
+
+
 @pytest.mark.parametrize(("error", "code"), [("NoPlanFoundError", 5), ("InfeasibleProblemError", 3), ("PlanError", 6)])
 def test_outcomes_of_planning(shell: Shell, monkeypatch: pytest.MonkeyPatch, error: str, code: int):
     """Tests that a run without a plan says why by its exit code, and that a rejected plan leaves a bundle."""
