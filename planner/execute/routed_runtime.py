@@ -94,9 +94,9 @@ class RoutedStage(PlanStage):
 
     def make_buffers(self, route: SampleExchange, letter: str, *, microbatch: int) -> list[torch.Tensor]:
         """Where a message of a route is received: an activation by the consumer, a gradient by the producer."""
-        tensors, part = self.graded_outputs(microbatch), route.made
-        if letter == "F":
-            tensors, part = self.shape_of(microbatch).inputs, route.used
+        is_ahead = letter == "F"
+        tensors = self.shape_of(microbatch).inputs if is_ahead else self.graded_outputs(microbatch)
+        part = route.used if is_ahead else route.made
         shapes = [(_share(tensors[k], part).shape, tensors[k].dtype) for k in self.indices(route, letter)]
         return [torch.empty(shape, dtype=dtype, device=self.device) for shape, dtype in shapes]
 
