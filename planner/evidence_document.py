@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import MISSING, Field, fields, is_dataclass
 from functools import cache
 from types import NoneType, UnionType
-from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Any, Literal, TypeVar, Union, cast, get_args, get_origin, get_type_hints
 
 from planner.document_reader import DocumentReader
 from planner.plan import Evidence
@@ -44,17 +44,17 @@ def read_record(kind: type[T], reader: DocumentReader) -> T:
     known = {field.name: field for field in fields(kind)}  # type: ignore[arg-type]
     _known_keys(reader, known)
     values = {}
-    for name, hint in _hints(kind).items():
+    for name, hint in _hints(cast("Any", kind)).items():
         if reader.value.get(name) is not None or _is_required(known[name]):
             values[name] = _read(hint, reader.get(name, object), name=name)
     return kind(**values)
 
 
 @cache
-def _hints(kind: type) -> dict[str, Any]:
+def _hints(kind: Any) -> dict[str, Any]:
     """The types of a class's fields."""
     hints = get_type_hints(kind)
-    return {field.name: hints[field.name] for field in fields(kind)}  # type: ignore[arg-type]
+    return {field.name: hints[field.name] for field in fields(kind)}
 
 
 def _is_required(field: "Field[Any]") -> bool:

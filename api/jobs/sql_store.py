@@ -447,7 +447,7 @@ class SqlStore:
         """Submitted lately."""
         since = self.database.now() - seconds
         with self.database.transaction(is_writing=False) as cursor:
-            return _count_submitted(cursor, key_id, tenant, since=since)
+            return _count_submitted(cursor, tenant, key_id=key_id, since=since)
 
     def count_states(self) -> dict[str, int]:
         """Only states that occur."""
@@ -572,14 +572,14 @@ def _require_room(cursor: Cursor, job: NewJob, *, quota: Quota, now: float) -> N
     cursor.execute(unfinished, (job.tenant,))
     if _first(cursor.fetchone()) >= quota.unfinished_jobs:
         raise QuotaError("too_many_jobs", quota.unfinished_jobs)
-    if _count_submitted(cursor, job.key_id, job.tenant, since=now - HOUR_S) >= quota.hourly_jobs:
+    if _count_submitted(cursor, job.tenant, key_id=job.key_id, since=now - HOUR_S) >= quota.hourly_jobs:
         raise QuotaError("hourly_limit", quota.hourly_jobs)
     cursor.execute(held, (job.tenant,))
     if _first(cursor.fetchone()) + len(job.request.encode()) > quota.stored_bytes:
         raise QuotaError("too_many_bytes", quota.stored_bytes)
 
 
-def _count_submitted(cursor: Cursor, key_id: str | None, tenant: str, *, since: float) -> int:
+def _count_submitted(cursor: Cursor, tenant: str, *, key_id: str | None, since: float) -> int:
     """Jobs that came with the key (of the tenant, without one) after that moment, deleted ones included."""
     whose, value = ("tenant", tenant) if key_id is None else ("key_id", key_id)
     count = 0

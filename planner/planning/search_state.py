@@ -80,6 +80,9 @@ class SearchState:
     pipelines: list[tuple[float, tuple[Stage, ...]]] | None = None
     """Estimates and stages of first plans on classes of devices that were not played yet; None: not made."""
 
+    searched_ns: int | None = None
+    """What a complete search has shown by rules of its own; `solver_bound_ns` is that and what solvers claim."""
+
     def __init__(
         self,
         problem: Problem,
@@ -129,8 +132,6 @@ class SearchState:
         """First candidates of a large problem."""
         self.lower_bound: Bound | None = None
         self.solver_bound_ns: int | None = None
-        self.searched_ns: int | None = None
-        """What a complete search has shown by rules of its own; `solver_bound_ns` is that and what solvers claim."""
         self.baselines: list[BaselineResult] = []
         self.layouts: list[tuple[Stage, ...]] = []
         """Stages of the baselines, whether they fit or not, of the plan to start from, and a few near the bound."""
