@@ -49,7 +49,7 @@ class SummedGradients(ParallelStyle):
         group = device_mesh.get_group()
         for parameter in module.parameters():
             if parameter.requires_grad:
-                parameter.register_hook(partial(_sum_over, group=group))
+                parameter.register_hook(partial(_sum_over, group=group))  # type: ignore[no-untyped-call]
         return module
 
 

@@ -124,7 +124,7 @@ def _make_step(job: RankTraces, number: int, *, seats: Mapping[str, Seat], told:
                 "cut off"
             )
     lags = _seen_lags(actions, has_gaps=any(rank.taken_up for rank in job.ranks.values()))
-    return RunStep(number=number, actions=actions, transfers_ns=lags | told)
+    return RunStep(number=number, actions=actions, transfers_ns={**lags, **told})
 
 
 def _action(entry: Entry, *, begin: int, gap_ns: int, source: str) -> RunAction:
