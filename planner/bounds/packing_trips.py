@@ -2,7 +2,7 @@
 
 import numpy
 
-from planner.bounds.device_loads import OpenStages
+from planner.bounds.device_loads import Mask, OpenStages
 from planner.bounds.heaviest_path import NEVER
 from planner.bounds.minimum_costs import Integers
 from planner.bounds.packing_slack import BUCKETS, NO_COST, Ways, merge
@@ -69,8 +69,8 @@ class Trips:
             waste = self.waste[ends, behind, : self.slots + 1 - used] + own[:, None, None]
             waste[waste + left[None, :, None] > self.slack] = NO_COST
             waste[ends == b.size] = NO_COST
-            is_way = (waste < NO_COST).any(axis=1)
-            found = is_way.any(axis=1)
+            is_way: Mask = numpy.any(waste < NO_COST, axis=1)
+            found: Mask = numpy.any(is_way, axis=1)
             if not found.any():
                 continue
             trips = is_way[found].argmax(axis=1) * self.step + hops[found]

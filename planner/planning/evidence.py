@@ -4,9 +4,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from importlib.metadata import version
 
-from planner.certificate import Bound, schedule_bound
+from planner.certificate import REFUTED_NS, Bound, schedule_bound
 from planner.embedded_problem import enclose
-from planner.errors import NoPlanFoundError, PlanError
+from planner.errors import InfeasibleProblemError, NoPlanFoundError, PlanError
 from planner.plan import Evidence, Plan, ProvedBy, SizeResult
 from planner.planning.named_params import changed_params
 from planner.planning.search_state import COMPLETE, SearchState
@@ -72,6 +72,21 @@ def why_none_was_found(runs: Sequence[SearchState]) -> list[str]:
     return list(reasons) or [
         "nothing that is known rules a plan out; more memory, recomputation or more stages per device make room"
     ]
+def require_possible(run: SearchState) -> None:
+    """Raise InfeasibleProblemError if there is no plan and the bound rules out every deadline.
+
+    With time without end only memory, and how many stages there may be on which devices, can rule a plan out.
+    """
+    bound = run.lower_bound
+    if run.plan is not None or bound is None or bound.value_ns < REFUTED_NS:
+        return
+    problem, usable = run.problem, [device.usable_bytes for device in run.problem.cluster.devices]
+    raise InfeasibleProblemError(
+        f"no division of the layers fits into memory: the {bound.kind} bound rules out every deadline on {len(usable)} "
+        f"devices of {min(usable):,} to {max(usable):,} usable bytes (stages per device: at most "
+        f"{problem.options.max_stages_per_device}; replicas of a stage: at most {problem.max_replicas}); use larger or "
+        "more devices, smaller microbatches or recomputation, or allow more stages per device"
+    )
 
 
 def has_time_for_schedule_bound(run: SearchState) -> bool:

@@ -288,6 +288,24 @@ def test_what_cannot_fit_is_infeasible():
         make_plan(make_row(memory_bytes=4))
 
 
+def test_what_a_bound_rules_out_for_every_deadline_is_infeasible():
+    """Tests that a limit no sum shows is named: two devices hold all layers, but no cut into two stages fits them."""
+    layers = [make_layer(name, state_bytes=size) for name, size in zip("xyz", (60, 30, 60), strict=True)]
+    problem = make_problem(layers, [make_link("a b")], max_stages_per_device=1, max_replicas=1)
+    found = []
+    for small in (55, 60):
+        sizes = zip(problem.cluster.devices, (100, small), strict=True)
+        devices = tuple(replace(device, memory_bytes=size) for device, size in sizes)
+        uneven = replace(problem, cluster=replace(problem.cluster, devices=devices))
+        try:
+            found.append(make_plan(uneven, limits=Limits(time_limit_s=60, max_rounds=0)).evidence is not None)
+        except InfeasibleProblemError as error:
+            found.append(str(error))
+    first, second = found
+    assert "rules out every deadline on 2 devices of 55 to 100 usable bytes (stages per device: at most 1;" in first
+    assert second is True
+
+
 def test_what_no_order_fits_is_infeasible():
     """Tests that a small problem is refused once every partition, mapping and order has been tried."""
     layers = [make_layer(name, state_bytes=6, stash_bytes=6) for name in "xy"]
