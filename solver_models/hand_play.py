@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from solver_models.compiled import kernel
+from solver_models.compiled import int64, kernel
 from solver_models.instance import BACKWARD, FORWARD, INPUT_GRAD, WEIGHT_GRAD, Integers
 
 STUCK = 1 << 61
@@ -81,7 +81,7 @@ def play_hand(stages: HandStages, hand: Integers, order: Integers) -> int:
         if kind != WEIGHT_GRAD:
             deliver(stages, s, THERE if kind == FORWARD else BACK, place, end + stages.delay[hand[place]], due)
     order[number] = -1
-    return np.max(free)
+    return int64(np.max(free))
 
 
 @kernel
