@@ -64,7 +64,8 @@ def make_question(workload: Workload, *, changes: Mapping[str, Any] | None = Non
     name = workload.profile.name
     if workload.cluster is None:
         raise InputError(f"{name}: holds no cluster; add --cluster FILE, or give a workload (see `pipeplan demos`)")
-    if workload.num_microbatches is None and workload.global_batch_size is None:
+    counts = workload.num_microbatches, workload.global_batch_size, workload.microbatches
+    if all(count is None for count in counts):
         raise InputError(f"{name}: holds no number of microbatches; add -m N, or --global-batch SAMPLES")
     with reading():
         stated = {**workload.options, **(changes or {})}
@@ -93,6 +94,8 @@ def make_problem(
             f"{workload.profile.name}: leaves the size of microbatches to the planner (global_batch_size = "
             f"{question.global_batch_size}), which this command does not decide on; add -m N, or give a plan"
         )
+    with reading():
+        question.require_alike("this command")
     return question
 
 
@@ -307,6 +310,8 @@ def _describe(workload: Workload) -> str:
         text += f" on {', '.join(counts)}"
     if workload.num_microbatches is not None:
         text += f", {workload.num_microbatches} microbatches"
+    if workload.microbatches is not None:
+        text += f", {len(workload.microbatches)} microbatches of different sizes"
     if workload.global_batch_size is not None:
         text += f", {workload.global_batch_size} samples"
     return f"{text}: {profile.name}"

@@ -65,6 +65,8 @@ def render_header(problem: Problem) -> Text:
     )
     shape = "chain" if profile.is_chain else "graph"
     size = "" if profile.microbatch_size is None else f" of {profile.microbatch_size} samples"
+    if problem.microbatches is not None:
+        size = f" of {min(problem.microbatches)} to {max(problem.microbatches)} samples"
     text = Text(no_wrap=True, overflow="ellipsis")
     text.append(profile.name, style="bold")
     text.append(f"  {shape} of {len(profile.layers)} layers · {cluster.name}: {types} · ")
@@ -99,7 +101,7 @@ def render_stages(problem: Problem, plan: Plan, *, peak_bytes: Mapping[str, int]
 
 def _stage_row(costs: CostModel, plan: Plan, *, number: int, peak_bytes: Mapping[str, int]) -> Iterator[RenderableType]:
     stage = plan.stages[number]
-    cost = costs.stage_cost(stage, 0)
+    cost = costs.usual_cost(plan, number)
     devices = [costs.problem.cluster.by_name[name] for group in stage.replicas for name in group]
     fullest = max(devices, key=lambda device: peak_bytes.get(device.name, 0) / max(1, device.usable_bytes))
     peak = peak_bytes.get(fullest.name, 0)

@@ -228,6 +228,14 @@ class CostModel:
         share = stage.share_of(replica)
         return self._cost_on(stage, device_type=self.group_type(group), width=len(group), share=share)
 
+    def usual_cost(self, plan: Plan, number: int) -> StageCost:
+        """Cost of stage `number` on its first replica: for a microbatch of the middle size where they differ."""
+        stage, listed = plan.stages[number], self.problem.microbatches
+        if listed is None:
+            return self.stage_cost(stage, 0)
+        own = plan.stages_in(0)[number] if plan.dealing else stage
+        return self.at(sorted(listed)[len(listed) // 2]).stage_cost(own, 0)
+
     def cost_of_samples(self, stage: Stage, group: DeviceGroup, *, samples: int) -> StageCost:
         """Cost of `stage` on a group that takes so many samples of a microbatch; raises ValueError as `stage_cost`."""
         share = Fraction(samples, self.problem.profile.microbatch_size or 1)

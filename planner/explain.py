@@ -121,7 +121,11 @@ class Explanation:
 
 
 def explain(problem: Problem, plan: Plan, *, timeline: Timeline) -> Explanation:
-    """Where the time of `plan` goes; `timeline` is the plan played on `problem`."""
+    """Where the time of `plan` goes; `timeline` is the plan played on `problem`.
+
+    Raises ValueError where the question lists microbatches, whose costs differ.
+    """
+    problem.require_alike("an explanation")
     replayed = _PlayedPlan(problem, plan, timeline=timeline)
     devices = tuple(_device_time(replayed, device) for device in timeline.actions)
     path = tuple(_critical_path(replayed))[::-1]

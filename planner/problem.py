@@ -258,6 +258,14 @@ class Problem:
                     "the option out, or give num_microbatches"
                 )
 
+    def require_alike(self, what: str) -> None:
+        """Raise ValueError if the question lists microbatches, for `what` takes all for equal."""
+        if self.microbatches is not None:
+            raise ValueError(
+                f"problem: microbatches lists {len(self.microbatches)} sizes, but {what} takes them for equal: "
+                "plan with num_microbatches instead (-m N)"
+            )
+
     @cached_property
     def sizes(self) -> tuple[int, ...]:
         """The sizes of the microbatches that are listed, ascending, each once."""

@@ -75,8 +75,13 @@ class Workload:
 
     def with_batch(self, size: int, microbatch_sizes: tuple[int, ...] | None) -> "Workload":
         """The workload with a global batch to cut, whatever it said before."""
-        chosen = {"global_batch_size": size, "microbatch_sizes": microbatch_sizes}
-        return replace(self, num_microbatches=None, microbatches=None, **chosen)
+        return replace(
+            self,
+            num_microbatches=None,
+            global_batch_size=size,
+            microbatch_sizes=microbatch_sizes,
+            microbatches=None,
+        )
 
     def with_microbatches(self, count: int) -> "Workload":
         """The workload with so many microbatches of the profile's own size, whatever it said before."""

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from solver_models.compiled import kernel
+from solver_models.compiled import int64, kernel
 from solver_models.instance import BACKWARD, FORWARD, INPUT_GRAD, WEIGHT_GRAD, Integers
 
 STUCK = 1 << 61
@@ -16,6 +16,15 @@ STUCK = 1 << 61
 
 MISSING, READY = 0, 1
 """What is known of arrivals: how many have not been sent yet, and when the last of the others is there."""
+
+FROM, TO, RETURNS = 0, 1, 2
+"""Columns of a leg."""
+
+DURING, AFTER = 0, 1
+"""Columns of an action's steps."""
+
+THERE, BACK = 0, 1
+"""Ways along a leg."""
 
 
 class HandStages(NamedTuple):
@@ -53,8 +62,8 @@ def play_hand(stages: HandStages, hand: Integers, order: Integers) -> int:
     free, held = np.zeros(stages.budget.shape[0], np.int64), np.zeros(stages.budget.shape[0], np.int64)
     due = np.zeros((2, num_stages, 2, count), np.int64)
     for e in range(stages.legs.shape[0]):
-        due[MISSING, stages.legs[e, 1], 0, :] += 1
-        due[MISSING, stages.legs[e, 0], 1, :] += stages.legs[e, 2]
+        due[MISSING, stages.legs[e, TO], THERE, :] += 1
+        due[MISSING, stages.legs[e, FROM], BACK, :] += stages.legs[e, RETURNS]
     number, left = 0, 0
     for s in range(num_stages):
         left += count * (3 if stages.has_weight[s] and not stages.fuses[0] else 2)
@@ -65,21 +74,21 @@ def play_hand(stages: HandStages, hand: Integers, order: Integers) -> int:
         s, kind, p = code >> 2, code & 3, stages.position[code >> 2]
         end = begin + stages.ticks[hand[place], s, kind]
         free[p] = end
-        held[p] += stages.steps[hand[place], s, kind, 1]
+        held[p] += stages.steps[hand[place], s, kind, AFTER]
         done[s, INPUT_GRAD if kind == BACKWARD else kind] += 1
         order[number] = (place * num_stages + s) * 4 + kind
         number += 1
         if kind != WEIGHT_GRAD:
-            deliver(stages, s, 0 if kind == FORWARD else 1, place, end + stages.delay[hand[place]], due)
+            deliver(stages, s, THERE if kind == FORWARD else BACK, place, end + stages.delay[hand[place]], due)
     order[number] = -1
-    return np.max(free)
+    return int64(np.max(free))
 
 
 @kernel
 def deliver(stages: HandStages, s: int, way: int, place: int, arrival: Integers, due: Integers) -> None:
     """Let what stage s has made for a microbatch arrive: forward (way 0), or back; `arrival` [E, 2] says when."""
     for e in range(stages.legs.shape[0]):
-        if stages.legs[e, way] == s and (way == 0 or stages.legs[e, 2]):
+        if stages.legs[e, way] == s and (way == THERE or stages.legs[e, RETURNS]):
             target = stages.legs[e, 1 - way]
             due[MISSING, target, way, place] -= 1
             due[READY, target, way, place] = max(due[READY, target, way, place], arrival[e, way])
@@ -108,6 +117,6 @@ def choose_next(
             rank = (1 if kind == FORWARD else 0 if kind == INPUT_GRAD else 2) * 4096 - s
             if begin > first or (begin == first and rank >= best_rank and best >= 0):
                 continue
-            if held[p] + stages.steps[hand[place], s, run, 0] <= stages.budget[p]:
+            if held[p] + stages.steps[hand[place], s, run, DURING] <= stages.budget[p]:
                 best, best_place, first, best_rank = s * 4 + run, place, begin, rank
     return best, best_place, first

@@ -40,7 +40,7 @@ def explain_command(
     With --shadow-prices also what a little more of each resource is worth: the plan is made again with it, from the
     present one on, for --time-limit seconds in all.
     """
-    from api.inputs import play, require_limits
+    from api.inputs import play, reading, require_limits
     from planner.explain import explain
 
     require_limits(time_limit_s=time_limit, gap=None, seed=0)
@@ -51,7 +51,8 @@ def explain_command(
         report_summary(jsonlib.loads(play_on_server(server, plan, problem=problem, what="explanation")), is_json=json)
         return
     timeline = play(problem, plan, source=source.plan)
-    explanation = explain(problem, plan, timeline=timeline)
+    with reading():
+        explanation = explain(problem, plan, timeline=timeline)
     prices = None
     if shadow_prices:
         from api.what_if import find_prices

@@ -49,7 +49,7 @@ def plan_content(problem: Problem, plan: Plan, *, timeline: Timeline) -> dict[st
     """One plan: figures, stages, a row per device, and what moves between the devices."""
     costs = CostModel(problem)
     rows = {device: number for number, device in enumerate(_rows(plan, timeline))}
-    stages = [_stage(costs, stage, rows=rows) for stage in plan.stages]
+    stages = [_stage(costs, plan, number=number, rows=rows) for number in range(len(plan.stages))]
     steps = costs.steps_ns(plan.stages)
     devices = [_device(problem, timeline, device=device, stages=stages) for device in rows]
     return {
@@ -113,8 +113,8 @@ def _evidence(evidence: Evidence) -> dict[str, Any]:
     }
 
 
-def _stage(costs: CostModel, stage: Stage, *, rows: Mapping[str, int]) -> dict[str, Any]:
-    cost = costs.stage_cost(stage, 0)
+def _stage(costs: CostModel, plan: Plan, *, number: int, rows: Mapping[str, int]) -> dict[str, Any]:
+    stage, cost = plan.stages[number], costs.usual_cost(plan, number)
     return {
         "layers": list(stage.layers),
         "replicas": [[rows[device] for device in group] for group in stage.replicas],

@@ -41,13 +41,13 @@ def listed_baselines(problem: Problem, costs: CostModel, *, has_time: HasTime = 
         if baseline.plan is None:
             yield baseline
         else:
-            yield _played_anew(problem, costs, baseline)
+            yield _played_anew(problem, costs, baseline=baseline)
     for pipelines in range(2, min(problem.replica_limit, problem.num_microbatches) + 1):
         if len(problem.cluster.devices) % pipelines == 0 and problem.options.placement is None:
             yield from _dealt(problem, costs, pipelines=pipelines)
 
 
-def _played_anew(problem: Problem, costs: CostModel, baseline: Baseline) -> Baseline:
+def _played_anew(problem: Problem, costs: CostModel, *, baseline: Baseline) -> Baseline:
     """The same stages and orders for the microbatches that are listed."""
     assert baseline.plan is not None
     for stage in baseline.plan.stages:

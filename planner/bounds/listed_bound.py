@@ -6,8 +6,8 @@ docs/bounds.md has the proofs at length. A microbatch has the least cost at its 
 from collections.abc import Callable
 from dataclasses import replace
 from fractions import Fraction
-from functools import cached_property
-from itertools import accumulate
+from functools import cache, cached_property
+from itertools import accumulate, pairwise
 from math import gcd
 
 import numpy
@@ -103,29 +103,37 @@ def cut_bound(least: ListedLeast) -> int:
     Each stage has the bound of `dealt_microbatches.stage_bound` for every pipeline having work, in any order; cuts are
     gone through by a dynamic programme over where stages begin and end.
     """
-    problem, num_layers = least.problem, len(least.any.layers)
+    problem = least.problem
     most = min(problem.replica_limit, len(problem.cluster.devices), len(least.listed))
     best: int | None = None
     for pipelines in range(1, most + 1):
-        stages = min(num_layers, len(problem.cluster.devices) // pipelines)
-        reached: list[int | None] = [0] + [None] * num_layers
-        interval = _Intervals(least, pipelines)
-        for _ in range(stages):
-            further = list(reached)
-            for begin, value in enumerate(reached[:-1]):
-                if value is None or (best is not None and value >= best):
-                    continue
-                for end in range(begin + 1, num_layers + 1):
-                    found = max(value, interval.bound(begin, end))
-                    if further[end] is None or found < (further[end] or 0):
-                        further[end] = found
-            if further == reached:
-                break
-            reached = further
-        if reached[-1] is not None and (best is None or reached[-1] < best):
-            best = reached[-1]
-    assert best is not None
-    return best + least.optimizer_ns
+        found = _least_cut(least, pipelines, below=best)
+        best = found if best is None else min(best, best if found is None else found)
+    return (best or 0) + least.optimizer_ns
+
+
+def _least_cut(least: ListedLeast, pipelines: int, *, below: int | None) -> int | None:
+    """The least over cuts of the largest stage's bound; None if there are no devices for any, or none is `below`."""
+    options, num_layers, interval = least.problem.options, len(least.any.layers), _Intervals(least, pipelines)
+    stages = min(num_layers, len(least.problem.cluster.devices) // pipelines)
+    if options.partition is not None:
+        ends = [0, *accumulate(map(len, options.partition))]
+        is_possible = len(options.partition) <= stages
+        return max(interval.bound(a, b) for a, b in pairwise(ends)) if is_possible else None
+    reached: list[int | None] = [0] + [None] * num_layers
+    for _ in range(stages):
+        further = list(reached)
+        for begin, value in enumerate(reached[:-1]):
+            if value is None or (below is not None and value >= below):
+                continue
+            for end in range(begin + 1, num_layers + 1):
+                found = max(value, interval.bound(begin, end))
+                known = further[end]
+                further[end] = found if known is None else min(known, found)
+        if further == reached:
+            break
+        reached = further
+    return reached[-1]
 
 
 class _Intervals:
@@ -133,6 +141,7 @@ class _Intervals:
 
     def __init__(self, least: ListedLeast, pipelines: int) -> None:
         self.least, self.pipelines = least, pipelines
+        self.bound = cache(self._bound)
         self.forward = self._sums(lambda one: one.time.forward)
         self.returning = self._sums(lambda one: one.time.returning)
         self.total = self._sums(lambda one: one.time.total)
@@ -155,7 +164,7 @@ class _Intervals:
             rows[size] = times
         return numpy.array([rows[size] for size in self.least.listed], dtype=numpy.int64).T
 
-    def bound(self, begin: int, end: int) -> int:
+    def _bound(self, begin: int, end: int) -> int:
         """Of the layers from `begin` to `end`.
 
         What ends with the gradient sent on is followed by the backward passes of the layers before; all that the stage

@@ -16,7 +16,12 @@ def require_samples(problem: Problem, *, what: str) -> int:
 
 
 def require_equal_shares(plan: Plan, *, what: str) -> None:
-    """Raise ValueError if replicas of a stage take unequal shares of the samples."""
+    """Raise ValueError if replicas of a stage take unequal shares of the samples, or microbatches differ."""
+    if plan.problem.microbatches is not None:
+        raise ValueError(
+            f"problem.microbatches lists {len(plan.problem.microbatches)} sizes, and {what} takes all microbatches for "
+            "equal; plan with num_microbatches"
+        )
     for number, stage in enumerate(plan.stages):
         if stage.samples:
             raise ValueError(

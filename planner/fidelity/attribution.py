@@ -91,6 +91,7 @@ class Comparison:
 
         Raises ValueError for plans that the executor does not run, and for groups of devices.
         """
+        problem.require_alike("a comparison")
         if any(stage.is_split for stage in plan.stages):
             raise ValueError("stages with split placement are not executed; there is no such run")
         for number, stage in enumerate(plan.stages):

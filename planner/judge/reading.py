@@ -131,7 +131,8 @@ class Reading:
             return numpy.ones(len(self.runner), dtype=numpy.bool_)
         hand = hand_of(self.problem.num_microbatches, self.plan.dealing)[self.orders.microbatch]
         own = numpy.array([each.number for each in self.replicas], dtype=numpy.int64)[self.runner]
-        return (hand == own) & (self.orders.microbatch >= 0)
+        found: Booleans = (hand == own) & (self.orders.microbatch >= 0)
+        return found
 
     @cached_property
     def durations(self) -> list[list[tuple[int, ...]]]:

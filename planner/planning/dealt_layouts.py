@@ -91,6 +91,13 @@ class HandTable:
         """The question."""
         return self.costs.problem
 
+    def run_otherwise(self, *, depth: float, fuses: bool) -> "HandTable":
+        """The same stages with another depth, or with I and W apart; what stages cost is not added up again."""
+        other = replace(self, depth=depth, fuses=fuses)
+        same = {name: self.__dict__[name] for name in ("own", "sizes", "_costs") if name in self.__dict__}
+        other.__dict__.update(same)
+        return other
+
     @cached_property
     def own(self) -> tuple[Stage, ...]:
         """The stages of the first pipeline."""
@@ -105,12 +112,19 @@ class HandTable:
     @cached_property
     def tables(self) -> HandStages:
         """For the kernel."""
+        groups = list(dict.fromkeys(stage.replicas[0] for stage in self.own))
+        position = [groups.index(stage.replicas[0]) for stage in self.own]
+        caps = [self._cap(number, position=position, num_positions=len(groups)) for number in range(len(self.own))]
+        return self._costs._replace(cap=_column(caps), fuses=_column([int(self.fuses)]))
+
+    @cached_property
+    def _costs(self) -> HandStages:
+        """Without what the depth decides."""
         models = [self.costs.at(size) for size in self.problem.sizes]
         costs = [[model.stage_cost(stage, 0) for stage in self.own] for model in models]
         groups = list(dict.fromkeys(stage.replicas[0] for stage in self.own))
         position = [groups.index(stage.replicas[0]) for stage in self.own]
         pairs = models[-1].traffic(self.own)
-        depth = [self._cap(number, position=position, num_positions=len(groups)) for number in range(len(self.own))]
         return HandStages(
             position=_column(position),
             has_weight=_column([int(cost.has_weight_grad) for cost in costs[0]]),
@@ -119,8 +133,8 @@ class HandTable:
             legs=_column([(a, b, int(traffic.has_gradient)) for (a, b), traffic in pairs.items()]).reshape(-1, 3),
             delay=_column([self._delays(model) for model in models]).reshape(len(models), -1, 2),
             budget=_column([self._room(group) for group in groups]),
-            cap=_column(depth),
-            fuses=_column([int(self.fuses)]),
+            cap=_column(position),
+            fuses=_column([0]),
         )
 
     def _cap(self, number: int, *, position: list[int], num_positions: int) -> int:

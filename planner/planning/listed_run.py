@@ -15,6 +15,7 @@ from typing import Unpack
 from planner.annealed_dealing import AnnealingParams, anneal
 from planner.baselines.listed import listed_baselines, usual_problem, usual_size
 from planner.baselines.registry import play_baseline
+from planner.bounds.listed_bound import ListedLeast
 from planner.certificate import Bound, make_bound
 from planner.costs import CostModel
 from planner.embedded_problem import enclose
@@ -37,21 +38,9 @@ from planner.rented import problem_on
 from planner.simulate import Timeline, simulate
 from planner.verify import verify
 
-DEPTHS = (1.0, 1.5, 2.0, 1e6)
-"""How many times as many microbatches as in 1F1B may be between F and I; the last is as many as fit. Not measured."""
-
-QUICK, LONG = 2_000, 20_000
-"""Hands played when a layout is first looked at, and in every turn of those that are kept. Not measured."""
-
-KEPT = 4
-"""Layouts that are looked at for long. Not measured."""
-
-BASELINE_SHARE, USUAL_SHARE = 0.25, 0.25
-"""Of the time limit: for baselines, and for the usual search at the mean size."""
-
 
 @dataclass(kw_only=True)
-class _Layout:
+class _DealtLayout:
     """A layout with the best hands so far."""
 
     table: HandTable
@@ -155,8 +144,8 @@ def make_listed_plan(problem: Problem, **how: Unpack[driver.PlanningOptions]) ->
     _play_baselines(run)
     run.bound = make_bound(problem, run.costs)
     run.report("bound")
-    usual = None if run.is_closed else _plan_usual(run)
     layouts = _first_layouts(run)
+    usual = _plan_usual(run) if _is_usual_worth_it(run) else None
     if usual is not None and not run.is_closed:
         _reorder(run, usual)
     _improve(run, layouts)
@@ -178,22 +167,50 @@ def _require_listed_alone(limits: Limits, how: driver.PlanningOptions) -> None:
 
 
 def _play_baselines(run: _Run) -> None:
-    """Every baseline with the real sizes; those that fit are offered."""
-    for baseline in listed_baselines(run.problem, run.costs, has_time=lambda: run.has_time(BASELINE_SHARE)):
+    """Every baseline with the real sizes; the best that fits and that the verifier passes is the first plan."""
+    fitting: list[tuple[int, int, Plan]] = []
+    for baseline in listed_baselines(
+        run.problem, run.costs, has_time=lambda: run.has_time(run.params.listed.baseline_share)
+    ):
         try:
             row, _ = play_baseline(run.problem, baseline, costs=run.costs)
         except (PlanError, ValueError) as error:
             row = BaselineResult(name=baseline.name, makespan_ns=None, note=str(error)[:120])
         run.baselines.append(row)
-        if baseline.plan is not None and row.fits_memory:
-            run.offer(baseline.plan, source=baseline.name)
+        objective = row.span_ns if run.problem.options.objective == "span" else row.makespan_ns
+        if baseline.plan is not None and row.fits_memory and objective is not None:
+            fitting.append((objective, len(run.baselines) - 1, baseline.plan))
+    for _, number, plan in sorted(fitting, key=lambda entry: entry[:2]):
+        if run.offer(plan, source=run.baselines[number].name):
+            break
+
+
+def _is_usual_worth_it(run: _Run) -> bool:
+    """Whether a plan without a dealing may be better: where no replicas cut all sizes, it has a device per layer."""
+    best = run.objective_ns
+    if run.is_closed or not run.has_time(run.params.listed.layout_share):
+        return False
+    if best is None or run.bound is None or usual_problem(run.problem).options.max_replicas != 1:
+        return True
+    devices, layers = len(run.problem.cluster.devices), len(run.problem.profile.layers)
+    work = sum(sum(load) for load in _work_of(run))
+    return work < best * min(devices, layers)
+
+
+def _work_of(run: _Run) -> Iterator[list[int]]:
+    """Per size that occurs, once for every microbatch: the least work of every layer."""
+    least = ListedLeast(run.costs)
+    totals = {size: [int(value) for value in one.time.total] for size, one in least.at.items()}
+    yield from (totals[size] for size in least.listed)
 
 
 def _plan_usual(run: _Run) -> Plan | None:
     """What the usual search makes of as many microbatches of the mean size."""
     usual = usual_problem(run.problem)
     try:
-        plan, *_ = driver.make_plans(usual, top=1, limits=_part(run, USUAL_SHARE), should_stop=run.should_stop)
+        plan, *_ = driver.make_plans(
+            usual, top=1, limits=_part(run, run.params.listed.usual_share), should_stop=run.should_stop
+        )
     except PipeplanError:
         return None
     plan = replace(plan, problem=run.problem.reference(), evidence=None)
@@ -206,22 +223,24 @@ def _part(run: _Run, share: float) -> Limits:
     return replace(run.limits, time_limit_s=min(seconds, run.limits.time_limit_s), gap=max(run.limits.gap, 0.001))
 
 
-def _first_layouts(run: _Run) -> list[_Layout]:
+def _first_layouts(run: _Run) -> list[_DealtLayout]:
     """Every number of pipelines, cut for the mean size, dealt quickly; the best first."""
-    found: list[_Layout] = []
-    most = min(run.problem.replica_limit, run.problem.num_microbatches)
-    for pipelines in range(1, most + 1):
+    found: list[_DealtLayout] = []
+    work = sum(map(sum, _work_of(run)))
+    for pipelines in range(min(run.problem.replica_limit, run.problem.num_microbatches), 0, -1):
         for stages in _stages_for(run, pipelines):
-            if not run.has_time(0.6):
-                break
-            found += _dealt(run, stages)
+            used = len({device for stage in stages for group in stage.replicas for device in group})
+            if run.has_time(run.params.listed.layout_share) and not any(
+                work >= layout.end_ns * used for layout in found
+            ):
+                found += _dealt(run, stages)
     found.sort(key=lambda layout: layout.end_ns)
-    for layout in found[:KEPT]:
+    for layout in found[: run.params.listed.kept_layouts]:
         run.offer(layout.table.plan(layout.hands), source="dealing")
     if found and not run.is_closed:
         found += _searched(run, len(found[0].hands))
         found.sort(key=lambda layout: layout.end_ns)
-    return found[:KEPT]
+    return found[: run.params.listed.kept_layouts]
 
 
 def _stages_for(run: _Run, pipelines: int) -> Iterator[tuple[Stage, ...]]:
@@ -248,13 +267,15 @@ def _variants(run: _Run, stages: tuple[Stage, ...]) -> Iterator[tuple[Stage, ...
             yield tuple(replace(stage, recompute=recompute, shard=shard) for stage in stages)  # type: ignore[arg-type]
 
 
-def _dealt(run: _Run, stages: tuple[Stage, ...]) -> list[_Layout]:
+def _dealt(run: _Run, stages: tuple[Stage, ...]) -> list[_DealtLayout]:
     """The layout with the best of the depths, dealt longest first and annealed for a moment."""
-    best: _Layout | None = None
-    for depth in DEPTHS:
+    best: _DealtLayout | None = None
+    first = HandTable(costs=run.costs, stages=stages)
+    for depth in run.params.listed.depths:
         for fuses in (True, False) if run.problem.options.split_backward else (True,):
-            table = HandTable(costs=run.costs, stages=stages, depth=depth, fuses=fuses)
             try:
+                _ = first.tables  # ValueError where a layer was not measured there
+                table = first.run_otherwise(depth=depth, fuses=fuses)
                 hands = longest_first(table, len(stages[0].replicas))
                 fits = table.fits(hands)
             except ValueError:
@@ -262,14 +283,14 @@ def _dealt(run: _Run, stages: tuple[Stage, ...]) -> list[_Layout]:
             if fits:
                 end = max(map(table.play, hands))
                 if best is None or end < best.end_ns:
-                    best = _Layout(table=table, hands=hands, end_ns=end)
+                    best = _DealtLayout(table=table, hands=hands, end_ns=end)
     if best is None:
         return []
-    _anneal(best, plays=QUICK, seed=run.limits.seed)
+    _anneal(best, plays=run.params.listed.quick_plays, seed=run.limits.seed)
     return [best]
 
 
-def _searched(run: _Run, pipelines: int) -> list[_Layout]:
+def _searched(run: _Run, pipelines: int) -> list[_DealtLayout]:
     """The stages that the usual search makes on one row of devices, for a pipeline's part of the microbatches."""
     blocks = device_blocks(run.problem, pipelines)
     if pipelines == 1 or not blocks or run.problem.options.placement is not None:
@@ -278,13 +299,15 @@ def _searched(run: _Run, pipelines: int) -> list[_Layout]:
     alone = problem_on(run.problem.at_size(usual_size(run.problem), count=count), blocks[0])
     alone = replace(alone, options=replace(alone.options, max_replicas=1, shard_optimizer="never", idle_devices=True))
     try:
-        plan, *_ = driver.make_plans(alone, top=1, limits=_part(run, USUAL_SHARE / 2), should_stop=run.should_stop)
+        plan, *_ = driver.make_plans(
+            alone, top=1, limits=_part(run, run.params.listed.usual_share / 2), should_stop=run.should_stop
+        )
     except (PipeplanError, ValueError):
         return []
     return [found for stages in _variants(run, carried_over(plan.stages, blocks)) for found in _dealt(run, stages)]
 
 
-def _anneal(layout: _Layout, *, plays: int, seed: int) -> None:
+def _anneal(layout: _DealtLayout, *, plays: int, seed: int) -> None:
     """Better hands for the layout, if such are found."""
     params = AnnealingParams(plays=plays, seed=seed)
     hands = anneal(layout.hands, play=lambda hand: layout.table.play(hand) if hand else _NEVER, params=params)
@@ -298,18 +321,18 @@ _NEVER = 1 << 50
 """When a pipeline ends that is dealt nothing: it has to be dealt something."""
 
 
-def _improve(run: _Run, layouts: list[_Layout]) -> None:
+def _improve(run: _Run, layouts: list[_DealtLayout]) -> None:
     """Anneal the layouts in turn, shifting their cuts, until time or rounds are over or the gap is closed."""
     rng = random.Random(run.limits.seed)
     most = run.limits.max_rounds if run.limits.max_rounds is not None else 10**9
     stale, patience = 0, run.limits.patience_rounds or most
     while layouts and run.turns < most and run.has_time() and not run.is_closed and stale < patience:
         layout = layouts[0] if rng.random() < 0.5 else rng.choice(layouts)
-        other = _shifted(run, layout, rng)
+        other = _shifted(run, layout, rng=rng)
         is_better = False
         if other is not None and other.end_ns < layout.end_ns:
             layout.table, layout.hands, layout.end_ns = other.table, other.hands, other.end_ns
-        _anneal(layout, plays=LONG, seed=run.limits.seed + run.turns)
+        _anneal(layout, plays=run.params.listed.turn_plays, seed=run.limits.seed + run.turns)
         run.turns += 1
         is_better = run.offer(layout.table.plan(layout.hands), source="dealing")
         stale = 0 if is_better else stale + 1
@@ -317,7 +340,7 @@ def _improve(run: _Run, layouts: list[_Layout]) -> None:
         run.report("search")
 
 
-def _shifted(run: _Run, layout: _Layout, rng: random.Random) -> _Layout | None:
+def _shifted(run: _Run, layout: _DealtLayout, *, rng: random.Random) -> _DealtLayout | None:
     """The same with a layer moved from one stage to the next, or the other way; None where stages are decided."""
     stages = list(layout.table.stages)
     if len(stages) < 2 or run.problem.options.partition is not None:
@@ -332,8 +355,8 @@ def _shifted(run: _Run, layout: _Layout, rng: random.Random) -> _Layout | None:
     table = replace(layout.table, stages=tuple(stages))
     if not table.fits(layout.hands):
         return None
-    other = _Layout(table=table, hands=layout.hands, end_ns=max(map(table.play, layout.hands)))
-    _anneal(other, plays=QUICK, seed=run.limits.seed + run.turns)
+    other = _DealtLayout(table=table, hands=layout.hands, end_ns=max(map(table.play, layout.hands)))
+    _anneal(other, plays=run.params.listed.quick_plays, seed=run.limits.seed + run.turns)
     return other
 
 
@@ -343,7 +366,7 @@ def _reorder(run: _Run, plan: Plan) -> None:
     down = sorted(range(len(listed)), key=lambda m: -listed[m])
     orders: list[Sequence[int]] = [down, down[::-1], down[::2] + down[1::2][::-1], down[::2][::-1] + down[1::2]]
     for order in orders:
-        if run.has_time(0.7):
+        if run.has_time(run.params.listed.layout_share):
             schedule = {
                 device: tuple(action._replace(microbatch=order[action.microbatch]) for action in word)
                 for device, word in plan.schedule.items()

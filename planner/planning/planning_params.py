@@ -415,6 +415,26 @@ class SubsetsParams(ParamGroup):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ListedParams(ParamGroup):
+    """Microbatches that differ (`planner.planning.listed_run`)."""
+
+    depths: tuple[Ratio, ...] = (1.0, 1.5, 2.0, 1000.0)
+    """How many times as many microbatches as in 1F1B may be between F and I. Not measured."""
+    quick_plays: Count = 2_000
+    """Hands played when a layout is first looked at, and after a layer has moved. Not measured."""
+    turn_plays: Count = 20_000
+    """Hands played in every turn of a layout that is kept. Not measured."""
+    kept_layouts: Count = 4
+    """Layouts that are annealed and cut anew. Not measured."""
+    baseline_share: Share = 0.25
+    """Part of the time limit for baselines. Not measured."""
+    layout_share: Share = 0.6
+    """Part of it after which no further numbers of pipelines are looked at. Not measured."""
+    usual_share: Share = 0.25
+    """Part of it for the search that takes all microbatches for equal. Not measured."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SearchParams(SolverParams):
     """Every parameter of a planning run, as `group.name`; the defaults are what was tuned and tested."""
 
@@ -453,3 +473,5 @@ class SearchParams(SolverParams):
     """Plans of other kinds."""
     subsets: SubsetsParams = field(default_factory=SubsetsParams)
     """Devices to rent."""
+    listed: ListedParams = field(default_factory=ListedParams)
+    """Microbatches that differ."""

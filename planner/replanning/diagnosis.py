@@ -99,8 +99,9 @@ class Diagnosis:
 def diagnose(problem: Problem, plan: Plan, *, seen: Observations) -> Diagnosis:
     """Attribute what was measured of a running plan to devices, stages and links.
 
-    Raises ValueError for plans whose actions are not each a single process's.
+    Raises ValueError for plans whose actions are not each a single process's, and where microbatches differ.
     """
+    problem.require_alike("a diagnosis")
     if any(stage.is_split or any(len(group) != 1 for group in stage.groups) for stage in plan.stages):
         raise ValueError("stages on several devices, or split placement: no process has timings of its own there")
     objective = problem.options.objective

@@ -58,6 +58,7 @@ def find_start(problem: Problem, plan: Plan, *, change: Change) -> Plan | None:
 
 def apply_change(problem: Problem, change: Change) -> Problem:
     """The problem with the change, its microbatches cut as they are; raises ValueError if there is no such problem."""
+    problem.require_alike("a change")
     problem = problem.at_its_size()
     if gone := find_gone(problem, change):
         problem = without_devices(problem, gone)

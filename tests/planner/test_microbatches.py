@@ -56,7 +56,7 @@ def test_each_takes_the_time_of_its_size():
 
 
 def test_whole_microbatches_are_dealt():
-    """Tests that in a dealing drawn by hand pipelines share nothing, and each runs its microbatches at their full size."""
+    """Tests that in a dealing by hand pipelines share nothing, and each runs its microbatches at their full size."""
     problem = listed(1, 4, 2)
     plan = dealt_in_two(problem)
     timeline = simulate(problem, plan)
