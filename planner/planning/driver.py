@@ -24,7 +24,7 @@ from planner.planning.class_layouts import class_layouts
 from planner.planning.class_pipelines import begin_with_classes
 from planner.planning.complete_search import is_complete, require_answerable, search_completely
 from planner.planning.conversions import plan_of
-from planner.planning.evidence import finish, require_possible
+from planner.planning.evidence import finish, require_not_refuted
 from planner.planning.looped_layouts import LoopedSearch
 from planner.planning.planning_params import SearchParams
 from planner.planning.search_loop import SearchLoop
@@ -82,10 +82,10 @@ def make_plans(problem: Problem, *, top: int, **how: Unpack[PlanningOptions]) ->
     with run.watch, run.collected_rarely(), closing(run.window):
         layouts = make_first_plans(run, how.get("start"))
         bound_and_lay_out(run, layouts)
-        require_possible(run)
+        require_not_refuted(run)
         for _ in search(run):
             pass
-        require_possible(run)
+        require_not_refuted(run)
         best = finish(run)
         return (best, *([] if archive is None else archive.others(run, best)))
 

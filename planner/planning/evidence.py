@@ -72,7 +72,9 @@ def why_none_was_found(runs: Sequence[SearchState]) -> list[str]:
     return list(reasons) or [
         "nothing that is known rules a plan out; more memory, recomputation or more stages per device make room"
     ]
-def require_possible(run: SearchState) -> None:
+
+
+def require_not_refuted(run: SearchState) -> None:
     """Raise InfeasibleProblemError if there is no plan and the bound rules out every deadline.
 
     With time without end only memory, and how many stages there may be on which devices, can rule a plan out.
