@@ -15,7 +15,7 @@ from planner.plan import Plan
 from planner.planning import make_plan
 from planner.progress import Limits
 from planner.replanning.observations import read_observations
-from tests.integration.forked_ranks import EXECUTOR
+from tests.integration.forked_ranks import EXECUTOR, run_script
 from tests.integration.test_execute import Case, drawn, named, run_cases, shard
 from tests.integration.test_execute_command import start_ranks, write
 from tests.long_runs import shortened
@@ -278,3 +278,20 @@ def test_a_dealt_run_by_command(tmp_path: Path):
     documents = ((path.name, path.read_bytes()) for path in sorted((tmp_path / "t").glob("rank*.json")))
     with pytest.raises(ValueError, match="without dealing anew in every iteration"):
         read_observations(documents, plan)
+
+
+def test_listed_microbatches_are_not_profiled(tmp_path: Path):
+    """Tests that a profile of microbatches that differ is refused with what to give instead."""
+    script = """
+from examples.sft import make_training
+from profiles.measure.model import as_model, num_samples
+
+try:
+    num_samples(as_model(make_training()))
+except ValueError as error:
+    print(error)
+"""
+    assert run_script(script, tmp_path / "script.py") == (
+        "the batch of iteration 0 lists its microbatches one by one; to be profiled, give (inputs, target) of "
+        "samples of one length, such as the longest\n"
+    )
