@@ -844,6 +844,9 @@ def of_transformers(name: str, *, num_microbatches: int) -> Training:
         heads = 1 if name == "llama of one" else 2
         more = {"intermediate_size": 24, "num_key_value_heads": heads, "max_position_embeddings": 8}
         model = transformers.LlamaForCausalLM(transformers.LlamaConfig(**sizes, **more))
+    elif name == "qwen3":
+        more = {"intermediate_size": 24, "num_key_value_heads": 2, "max_position_embeddings": 8, "head_dim": 4}
+        model = transformers.Qwen3ForCausalLM(transformers.Qwen3Config(**sizes, **more))
     else:
         more = {"intermediate_size": 24, "hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
         model = transformers.BertForMaskedLM(transformers.BertConfig(**sizes, **more, max_position_embeddings=8))
@@ -867,6 +870,11 @@ def llama(kinds: str, *, num_microbatches: int) -> Training:
 def llama_of_one(kinds: str, *, num_microbatches: int) -> Training:
     """One head of keys."""
     return of_transformers("llama of one", num_microbatches=num_microbatches)
+
+
+def qwen3(kinds: str, *, num_microbatches: int) -> Training:
+    """Norms of queries and keys, which every device of a group applies to its own heads."""
+    return of_transformers("qwen3", num_microbatches=num_microbatches)
 
 
 def bert(kinds: str, *, num_microbatches: int) -> Training:

@@ -94,12 +94,18 @@ FOUR = {
 LAYERS = {
     "gpt2": ("transformer.wte", "transformer.h.0", "transformer.h.1", "transformer.ln_f"),
     "llama": ("model.embed_tokens", "model.layers.0", "model.layers.1", "model.norm"),
+    "qwen3": ("model.embed_tokens", "model.layers.0", "model.layers.1", "model.norm"),
     "bert": ("bert.embeddings", "bert.encoder.layer.0", "bert.encoder.layer.1", "cls"),
 }
 """As `from_module` names them."""
 FAMILIES = {
     f"{model} of transformers": named(drawn(placement, cut=cut, num_microbatches=2, model=model), *LAYERS[model])
-    for model, placement, cut in (("gpt2", "0 0+1", (2, 2)), ("llama", "0+1", (4,)), ("bert", "0 0+1", (2, 2)))
+    for model, placement, cut in (
+        ("gpt2", "0 0+1", (2, 2)),
+        ("llama", "0+1", (4,)),
+        ("qwen3", "0+1", (4,)),
+        ("bert", "0 0+1", (2, 2)),
+    )
 }
 TWO |= FAMILIES
 
