@@ -134,8 +134,8 @@ class _Playback:
         for number, lane in enumerate(self.lanes.every):
             for device in lane.group:
                 if lane.kinds and device in index:
-                    kinds = [KINDS.index(kind) for kind in lane.kinds]
-                    table[sizes[lane.size], index[device], lane.stage, kinds] = number
+                    codes = [KINDS.index(kind) for kind in lane.kinds]
+                    table[sizes[lane.size], index[device], lane.stage, codes] = number
         stage = numpy.minimum(self.words.stage, len(self.plan.stages))
         listed = self.problem.microbatches
         of_microbatch = numpy.zeros(self.count, numpy.int64) if listed is None else _column([sizes[x] for x in listed])

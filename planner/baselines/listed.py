@@ -7,7 +7,7 @@ from math import gcd
 from planner.actions import Action
 from planner.baselines.applicability import DoesNotApplyError
 from planner.baselines.partitions import smallest_largest_stage
-from planner.baselines.registry import Baseline, make_baselines
+from planner.baselines.registry import NO_TIME, Baseline, make_baselines
 from planner.clock import HasTime, always
 from planner.costs import CostModel
 from planner.dealing import pipeline_actions
@@ -44,7 +44,7 @@ def listed_baselines(problem: Problem, costs: CostModel, *, has_time: HasTime = 
             yield _played_anew(problem, costs, baseline=baseline)
     for pipelines in range(2, min(problem.replica_limit, problem.num_microbatches) + 1):
         if len(problem.cluster.devices) % pipelines == 0 and problem.options.placement is None:
-            yield from _dealt(problem, costs, pipelines=pipelines)
+            yield from _dealt(problem, costs, pipelines=pipelines, has_time=has_time)
 
 
 def _played_anew(problem: Problem, costs: CostModel, *, baseline: Baseline) -> Baseline:
@@ -63,7 +63,7 @@ def _played_anew(problem: Problem, costs: CostModel, *, baseline: Baseline) -> B
     return replace(baseline, plan=replace(baseline.plan, problem=problem.reference()))
 
 
-def _dealt(problem: Problem, costs: CostModel, *, pipelines: int) -> Iterator[Baseline]:
+def _dealt(problem: Problem, costs: CostModel, *, pipelines: int, has_time: HasTime) -> Iterator[Baseline]:
     """1F1B on so many pipelines, dealt in turn, and longest first onto the least loaded."""
     names = [device.name for device in problem.cluster.devices]
     depth = min(len(names) // pipelines, len(problem.profile.layers))
@@ -75,10 +75,17 @@ def _dealt(problem: Problem, costs: CostModel, *, pipelines: int) -> Iterator[Ba
         min(hands, key=lambda hand: sum(listed[m] for m in hand)).append(number)
     for name, dealt in (("dealt in turn", in_turn), ("longest first", hands)):
         title = f"1F1B x {pipelines}, {name}"
+        if not has_time():
+            yield Baseline(name=title, plan=None, note=NO_TIME)
+            continue
+        cut = problem.options.partition
         try:
-            cut = smallest_largest_stage(costs.at(usual_size(problem)), blocks[0])
+            cut = cut or smallest_largest_stage(costs.at(usual_size(problem)), blocks[0])
         except DoesNotApplyError as reason:
             yield Baseline(name=title, plan=None, note=str(reason))
+            continue
+        if len(cut) > len(blocks[0]):
+            yield Baseline(name=title, plan=None, note=f"has {len(blocks[0])} devices for {len(cut)} stages")
             continue
         yield Baseline(name=title, plan=_one_f_one_b(problem, cut, blocks=blocks, hands=dealt))
 

@@ -64,7 +64,8 @@ def shard_alone(case: Case) -> Findings:
 
 def samples_cut(case: Case) -> Findings:
     """Replicas that take equal shares take whole samples: their number divides the size of a microbatch."""
-    sizes = sorted(set(case.problem.microbatches or [case.reading.profile.microbatch_size]) - {None})
+    own = case.reading.profile.microbatch_size
+    sizes = sorted(set(case.problem.microbatches or ([] if own is None else [own])))
     for number, stage in enumerate(case.plan.stages if not case.plan.dealing else ()):
         count = len(stage.replicas)
         for size in [each for each in sizes if count and each % count and not stage.samples][:1]:

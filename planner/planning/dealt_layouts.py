@@ -94,7 +94,9 @@ class HandTable:
     def run_otherwise(self, *, depth: float, fuses: bool) -> "HandTable":
         """The same stages with another depth, or with I and W apart; what stages cost is not added up again."""
         other = replace(self, depth=depth, fuses=fuses)
-        same = {name: self.__dict__[name] for name in ("own", "sizes", "_costs") if name in self.__dict__}
+        same: dict[str, object] = {
+            name: self.__dict__[name] for name in ("own", "sizes", "_costs") if name in self.__dict__
+        }
         other.__dict__.update(same)
         return other
 
