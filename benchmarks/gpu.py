@@ -269,7 +269,7 @@ def execute(case: Case, profile: ModelProfile, *, device: str, recompute: bool) 
     reading = Reading(problem, plan)
     planned = {
         f"{stage}{kind}": ns
-        for stage, row in enumerate(reading.durations)
+        for stage, row in enumerate(reading.own_durations)
         for kind, ns in zip("FIWB", row, strict=True)
     }
     training = make_training(load_model(case.model).model, samples=case.sizes[0] * MICROBATCHES, dtype=case.dtype)

@@ -377,7 +377,8 @@ def _finish(run: _Run) -> Plan:
     """The incumbent with its evidence, verified as a whole."""
     if run.plan is None or run.timeline is None or run.bound is None:
         why = f"; the last one: {run.rejected}" if run.rejected else ""
-        raise NoPlanFoundError(f"no plan was found in {run.elapsed_s:.0f} s{why}; allow more time or more memory")
+        need = "more memory or smaller microbatches make room"
+        raise NoPlanFoundError(f"no plan was found in {run.elapsed_s:.0f} s{why}; {need}")
     plan = replace(run.plan, evidence=_evidence(run, run.plan, timeline=run.timeline, bound=run.bound))
     verdict = verify(run.problem, plan)
     if not verdict.passed:
