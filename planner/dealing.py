@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cache
-from itertools import pairwise
+from itertools import pairwise, zip_longest
 from math import ceil, floor
 
 from planner.annealed_dealing import AnnealingParams, anneal
@@ -28,18 +28,33 @@ class StageTimes:
     """At each length."""
     backward_ns: tuple[int, ...]
     """At each length."""
+    held_bytes: tuple[int, ...] = ()
+    """At each length what is held from F to the end of the backward; empty: not known."""
+    room_bytes: int | None = None
+    """What all microbatches in flight may hold together; None: not known, or without a limit."""
 
     def __post_init__(self) -> None:
         counts = {len(self.lengths), len(self.forward_ns), len(self.backward_ns)}
+        counts |= {len(self.held_bytes)} if self.held_bytes else set()
         if counts == {0} or len(counts) != 1:
             raise ValueError(f"stage times: {sorted(counts)} lengths and times; give one of each per measured length")
         if any(a >= b for a, b in pairwise(self.lengths)):
             raise ValueError(f"stage times: lengths {self.lengths} do not ascend; sort them and measure each once")
-        if min(*self.forward_ns, *self.backward_ns, 0) < 0:
-            raise ValueError("stage times: a time is negative; measure again")
+        if min(*self.forward_ns, *self.backward_ns, *self.held_bytes, 0) < 0:
+            raise ValueError("stage times: a time or a size is negative; measure again")
+        if self.room_bytes is not None and not self.held_bytes:
+            raise ValueError(f"stage times: room_bytes = {self.room_bytes} without held_bytes; state what is held, too")
 
     def at(self, length: int) -> tuple[Fraction, Fraction]:
         """Forward and backward, interpolated between the neighbours; ValueError outside what was measured."""
+        forward, backward = (self._interpolate(row, length) for row in (self.forward_ns, self.backward_ns))
+        return forward, backward
+
+    def held_at(self, length: int) -> int:
+        """Bytes, interpolated and rounded up; ValueError outside what was measured."""
+        return ceil(self._interpolate(self.held_bytes, length))
+
+    def _interpolate(self, row: Sequence[int], length: int) -> Fraction:
         if not self.lengths[0] <= length <= self.lengths[-1]:
             raise ValueError(
                 f"length = {length}: measured were {self.lengths[0]} to {self.lengths[-1]}; measure a stage there too"
@@ -48,8 +63,7 @@ class StageTimes:
         left = max(0, right - 1)
         width = self.lengths[right] - self.lengths[left]
         part = Fraction(length - self.lengths[left], width) if width else Fraction(0)
-        forward, backward = (row[left] + part * (row[right] - row[left]) for row in (self.forward_ns, self.backward_ns))
-        return forward, backward
+        return row[left] + part * (row[right] - row[left])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,8 +95,37 @@ class Dealing:
         return (self.largest_ns - self.lower_bound_ns) / self.largest_ns if self.largest_ns else 0.0
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InFlight:
+    """What limits which microbatches a stage may have in flight, and so their order."""
+
+    held_bytes: tuple[tuple[int, ...], ...]
+    """Per microbatch and stage."""
+    room_bytes: tuple[int | None, ...]
+    """Per stage; None: no limit."""
+
+    def crowded(self, hand: Sequence[int]) -> tuple[int, int] | None:
+        """The first stage on which 1F1B over these has no room, and the bytes that it would hold; None: all have.
+
+        Stage s of S has S - s microbatches in flight at most, those that follow each other.
+        """
+        count = len(self.room_bytes)
+        for stage, room in enumerate(self.room_bytes):
+            if room is None:
+                continue
+            held, several = [self.held_bytes[number][stage] for number in hand], min(count - stage, len(hand))
+            most = max((sum(held[at : at + several]) for at in range(len(held) - several + 1)), default=0)
+            if most > room:
+                return stage, most
+        return None
+
+
 def deal(lengths: Sequence[int], pipelines: int, *, stages: Sequence[StageTimes], transfer_ns: int = 0) -> Dealing:
-    """Deal microbatches by their lengths; ValueError where a length lies outside what was measured of a stage."""
+    """Deal microbatches by their lengths; `planner.dealt_stages` has the stages of a plan.
+
+    Raises ValueError where a length lies outside what was measured of a stage, and where no dealing is found whose
+    microbatches in flight fit into the stages' room.
+    """
     if not stages:
         raise ValueError("stages is empty; give the times of at least one stage")
     exact = {length: [stage.at(length) for stage in stages] for length in set(lengths)}
@@ -101,6 +144,20 @@ def deal(lengths: Sequence[int], pipelines: int, *, stages: Sequence[StageTimes]
         pipelines,
         transfer_ns=transfer_ns,
         at_least=[down[length] for length in lengths],
+        in_flight=_in_flight(lengths, stages),
+    )
+
+
+def _in_flight(lengths: Sequence[int], stages: Sequence[StageTimes]) -> InFlight | None:
+    limited = [stage.room_bytes is not None for stage in stages]
+    if not any(limited):
+        return None
+    held = {
+        length: tuple(stage.held_at(length) if has else 0 for stage, has in zip(stages, limited, strict=True))
+        for length in set(lengths)
+    }
+    return InFlight(
+        held_bytes=tuple(held[length] for length in lengths), room_bytes=tuple(stage.room_bytes for stage in stages)
     )
 
 
@@ -111,17 +168,20 @@ def deal_durations(
     transfer_ns: int = 0,
     at_least: Sequence[Durations] | None = None,
     annealing: AnnealingParams | None = None,
+    in_flight: InFlight | None = None,
 ) -> Dealing:
     """Deal microbatches whose times per stage are known; `at_least`: the same rounded down, for the bound.
 
-    `annealing`: take seconds instead of milliseconds, for a question that is asked once.
+    `annealing`: take seconds instead of milliseconds, for a question that is asked once; it knows no memory.
     """
     if pipelines < 1:
         raise ValueError(f"pipelines = {pipelines}; give at least one")
     counts = {len(times) for each in microbatches for times in (each.forward_ns, each.backward_ns)}
     if len(counts) > 1 or counts == {0}:
         raise ValueError(f"microbatches have times of {sorted(counts)} stages; give one forward and backward per stage")
-    table = _Table(microbatches, pipelines, transfer_ns=transfer_ns)
+    if annealing is not None and in_flight is not None:
+        raise ValueError("annealing and in_flight: annealed dealings know no memory; leave one of them out")
+    table = _Table(microbatches, pipelines, transfer_ns=transfer_ns, in_flight=in_flight)
     start = max(table.times, default=0)
     table.improve()
     if annealing is not None:
@@ -170,8 +230,11 @@ def pipeline_actions(stages: int, count: int) -> tuple[tuple[int, int, bool], ..
 class _Table:
     """Who holds what, and when each pipeline ends."""
 
-    def __init__(self, microbatches: Sequence[Durations], pipelines: int, *, transfer_ns: int) -> None:
+    def __init__(
+        self, microbatches: Sequence[Durations], pipelines: int, *, transfer_ns: int, in_flight: InFlight | None = None
+    ) -> None:
         """Longest first onto the least loaded, by the stage where all have most to do."""
+        self.in_flight = in_flight
         self.forward = [each.forward_ns for each in microbatches]
         self.backward = [each.backward_ns for each in microbatches]
         self.num_stages = len(self.forward[0]) if microbatches else 0
@@ -185,8 +248,28 @@ class _Table:
             least = min(range(pipelines), key=lambda pipeline: sums[pipeline])
             self.hands[least].append(number)
             sums[least] += self.load[number]
+        self.hands = [self.fitting(hand, pipeline=number) for number, hand in enumerate(self.hands)]
         self.trials = 0
         self.times = [self.play(hand) for hand in self.hands]
+
+    def fits(self, hand: Sequence[int]) -> bool:
+        """Whether what is in flight has room."""
+        return self.in_flight is None or self.in_flight.crowded(hand) is None
+
+    def fitting(self, hand: list[int], *, pipeline: int) -> list[int]:
+        """The same microbatches, where need be long and short ones in turns; ValueError if that is not enough."""
+        if self.in_flight is None or self.fits(hand):
+            return hand
+        half = (len(hand) + 1) // 2
+        turns = [number for pair in zip_longest(hand[:half], reversed(hand[half:])) for number in pair]
+        mixed = [number for number in turns if number is not None]
+        if crowded := self.in_flight.crowded(mixed):
+            stage, held = crowded
+            raise ValueError(
+                f"room_bytes = {self.in_flight.room_bytes[stage]:,} on stage {stage}: what pipeline {pipeline} has in "
+                f"flight there holds {held:,}; use shorter microbatches, more pipelines or larger devices"
+            )
+        return mixed
 
     def play(self, hand: Sequence[int]) -> int:
         """When a pipeline with these microbatches, in this order, ends."""
@@ -225,7 +308,7 @@ class _Table:
                 if self.trials >= MAX_TRIALS:
                     return False
                 other = [*rest[:place], hand[taken], *rest[place:]]
-                if place != taken and (time := self.play(other)) < best:
+                if place != taken and self.fits(other) and (time := self.play(other)) < best:
                     self.hands[worst], self.times[worst] = other, time
                     return True
         return False
@@ -251,6 +334,8 @@ class _Table:
                 given = hand[:i] + ([] if j < 0 else [self.hands[other][j]]) + hand[i + 1 :]
                 theirs = self.hands[other]
                 got = [*theirs, hand[i]] if j < 0 else [*theirs[:j], hand[i], *theirs[j + 1 :]]
+                if not (self.fits(given) and self.fits(got)):
+                    continue
                 times = self.play(given), self.play(got)
                 if max(times) < before:
                     self.hands[worst], self.hands[other] = given, got

@@ -13,9 +13,10 @@ ENTRY_POINTS = (
     "planner.execute.session",
     "planner.execute.transformers_trainer.__main__",
     "planner.export.torchtitan_recipe",
+    "planner.dealt_stages",
 )
 """`pipeplan` (the service and the launchers come with it), `python -m planner.execute`, the loop of one's own, and a
-script with a Trainer of transformers, torchtitan's program."""
+script with a Trainer of transformers, torchtitan's program, a data loader that deals."""
 
 
 @cache
