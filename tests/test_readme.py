@@ -39,7 +39,7 @@ def test_the_commands_exist():
     lines = [
         line
         for block in blocks("console", README, USAGE)
-        for line in block.splitlines()
+        for line in block.replace("\\\n", "").splitlines()
         if line.startswith("$ pipeplan ")
     ]
     assert len(lines) >= 25

@@ -74,7 +74,7 @@ async def _read(request: Request, under_way: UnderWay) -> bytes:
             async for chunk in request.stream():
                 size += len(chunk)
                 if size > traffic.max_body_bytes:
-                    raise _too_large(traffic.max_body_bytes)
+                    raise too_large(traffic.max_body_bytes)
                 under_way.hold(request, len(chunk))
                 chunks.append(chunk)
     except TimeoutError:
@@ -107,8 +107,9 @@ def _require_length(request: Request, most: int) -> None:
     if not (length.isascii() and length.isdigit() and len(length) <= 20):
         raise ServiceError(400, "length", detail="Content-Length is not a number")
     if int(length) > most:
-        raise _too_large(most)
+        raise too_large(most)
 
 
-def _too_large(most: int) -> ServiceError:
+def too_large(most: int) -> ServiceError:
+    """Refuses a body; proxies refuse it in the same words (`docker/nginx/pipeplan.conf`)."""
     return ServiceError(413, "too_large", detail=f"a body may have {most:,} bytes", headers={"Connection": "close"})

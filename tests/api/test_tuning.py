@@ -22,7 +22,7 @@ from profiles.workload import Workload, dump_workload
 from tests.api.tuning_records import RecordedBench
 from tests.api.worlds import Shell, make_plan, make_workload
 from tests.integration.test_execute_command import start_ranks
-from tests.long_runs import IS_LONG, shortened
+from tests.long_runs import IS_LONG, long_only, shortened
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -227,6 +227,7 @@ class FewLaunches:
         assert [code for code, _ in answers] == [0] * count, answers
 
 
+@long_only
 def test_a_tiny_model_for_real(shell: Shell, monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
     """Tests that plans of a small model are run in two processes, the fastest is kept, and the profile learns.
 

@@ -34,7 +34,7 @@ from planner.execute.wiring import make_wirings
 from profiles.cluster import Cluster, Device, Link
 from profiles.workload import Workload, dump_workload
 from tests.api.worlds import make_workload
-from tests.long_runs import long_only, shortened
+from tests.long_runs import long_only
 
 ROOT = Path(__file__).resolve().parents[2]
 MS = 10**6
@@ -150,7 +150,8 @@ def test_given_layouts_and_rivals_are_made(tmp_path: Path):
     assert rivals == ["torch GPipe", "torch 1F1B", "torch ZBVZeroBubble", "torch DDP", "torch DDP, microbatches"]
 
 
-@pytest.mark.parametrize("name", shortened(["resnet18"], whole=["gpt2", "llama", "bert", "t5", "vit", "resnet18"]))
+@long_only
+@pytest.mark.parametrize("name", ["gpt2", "llama", "bert", "t5", "vit", "resnet18"])
 @pytest.mark.filterwarnings("default")
 def test_transformers_models_can_be_cut_anywhere(name: str):
     """Tests that every cut of a model in two has shapes at its border, and that a microbatch has a loss."""

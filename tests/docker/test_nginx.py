@@ -16,7 +16,9 @@ import pytest
 
 from api.client import workload_document
 from api.doctor import make_toy_problem
+from api.service.request_body import too_large
 from api.service.serving import free_port
+from api.service.settings import ClientLimits
 from tests.api.jobs.test_pool import large_problem
 from tests.api.service.servers import Running, serving
 
@@ -149,8 +151,8 @@ def test_events_come_as_they_happen(site: Site):
         site.ask("DELETE", job["links"]["self"])
 
 
-def test_refusals_are_the_services(site: Site):
-    """Tests that large bodies reach the service, whose own limit answers, and that refusals stay problem documents."""
+def test_refusals_are_as_the_services(site: Site):
+    """Tests that bodies reach the service, larger ones are refused in its words, and refusals stay as they are."""
     for method, path, body, expected in (
         ("POST", "/v1/plans", b'"' + b"x" * (8 * 2**20 - 2) + b'"', 422),
         ("POST", "/v1/plans", b'"' + b"x" * (8 * 2**20) + b'"', 413),
@@ -159,6 +161,8 @@ def test_refusals_are_the_services(site: Site):
         status, headers, text = site.ask(method, path, body)
         assert (status, headers["content-type"]) == (expected, "application/problem+json")
         assert json.loads(text)["status"] == expected
+        if expected == 413:
+            assert json.loads(text) == too_large(ClientLimits().max_body_bytes).document()
     status, headers, _ = site.ask("GET", "/v1/plans", Authorization="Bearer nobody")
     assert (status, headers["content-type"]) == (401, "application/problem+json")
 

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
-from dataclasses import MISSING, fields, replace
+from dataclasses import replace
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -21,12 +21,13 @@ from planner.execute.layout import make_layout
 from planner.fidelity.attribution import Comparison
 from planner.fidelity.executed_run import read_run
 from planner.fidelity.run_replay import replay_ns
-from planner.plan import Evidence, Plan
+from planner.plan import Plan
 from planner.planning import make_plan as planner_plan
 from planner.problem import Options, Problem
 from planner.progress import Limits
 from planner.simulate import simulate
 from profiles.importers.rank_steps import read_run_steps
+from tests.api.worlds import make_evidence, make_plan, make_problem, make_workload
 from tests.integration.clean_end import require_clean_end
 from tests.integration.forked_ranks import EXECUTOR, Rank, run_forked
 from tests.long_runs import long_only
@@ -297,11 +298,9 @@ def test_a_hanging_rank_is_found_within_the_timeout(tmp_path: Path):
 @pytest.mark.parametrize(("model", "where"), [("greedy", "failed in 1F[0-3]"), ("too_large", "failed")])
 def test_a_rank_without_memory_is_named(tmp_path: Path, model: str, where: str):
     """Tests that running out of memory, for weights or on the way, is called that, beside what the plan expected."""
-    evidence: dict[str, object] = {
-        each.name: None for each in fields(Evidence) if each.default is each.default_factory is MISSING
-    }
-    evidence |= {"peak_bytes": {"d0": 10, "d1": 4_000}, "makespan_ns": 10, "baselines": (), "interpolated_costs": ()}
-    plan = replace(PLAN, evidence=Evidence(**evidence))  # type: ignore[arg-type]
+    problem = make_problem(make_workload())
+    evidence = make_evidence(problem, make_plan(problem))
+    plan = replace(PLAN, evidence=replace(evidence, peak_bytes={"d0": 10, "d1": 4_000}))
     answers = run(write(plan, tmp_path / "plan.json"), model)
     assert [code for code, _ in answers] == [1, 1]
     for _, error in answers:

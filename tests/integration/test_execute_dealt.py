@@ -18,7 +18,7 @@ from planner.replanning.observations import read_observations
 from tests.integration.forked_ranks import EXECUTOR, run_script
 from tests.integration.test_execute import Case, drawn, named, run_cases, shard
 from tests.integration.test_execute_command import start_ranks, write
-from tests.long_runs import shortened
+from tests.long_runs import long_only, shortened
 from tests.planner.execute.orders import make_random_plan
 from tests.planner.export.chains import make_chain
 
@@ -254,6 +254,7 @@ def read_losses(said: str) -> list[float]:
     return [float(loss) for loss in re.findall(r"loss ([\d.]+)", said)]
 
 
+@long_only
 def test_a_data_loader_gives_every_pipeline_its_own(tmp_path: Path):
     """Tests that torch's loader, which loads what each pipeline is dealt, trains two of them as one that has all."""
     two, one = run_example("0/1", tmp_path), run_example("0", tmp_path)

@@ -6,7 +6,7 @@ import pytest
 
 from benchmarks.first_k_worker import LAYERS
 from tests.integration.forked_ranks import run_module
-from tests.long_runs import shortened
+from tests.long_runs import long_only, shortened
 
 
 @pytest.mark.parametrize("count", shortened([2], whole=[2, 4]))
@@ -20,6 +20,7 @@ def test_training_is_the_same_to_the_bit(count: int):
     assert answer["losses"][1] < answer["losses"][0]
 
 
+@long_only
 @pytest.mark.slow
 def test_chosen_k_is_faster_on_a_slow_link():
     """Tests that two processes train faster with the chosen k than in the usual order, on a throttled link."""

@@ -323,7 +323,7 @@ BAD: list[tuple[str, dict[str, Any], str]] = [
         changed(lambda tree: tree.update(zzz="x" * 100)),
         f'work: zzz = "{"x" * 56}... is not a known field; '
         "remove it, or use one of: profile, cluster, num_microbatches, global_batch_size, "
-        "microbatch_sizes, options",
+        "microbatch_sizes, microbatches, options",
     ),
     (
         "unit of a link",

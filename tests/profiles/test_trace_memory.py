@@ -12,10 +12,11 @@ ROOT = Path(__file__).parents[2]
 MIB = 2**20
 FILE_BYTES = shortened(24 * MIB, whole=1024 * MIB)
 READER = """\
-import resource, sys
+import sys
 from pathlib import Path
 from profiles.importers.profiler_events import read_profiled_rank
-peak = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+lines = lambda: Path("/proc/self/status").read_text().splitlines()
+peak = lambda: next(int(line.split()[1]) for line in lines() if line.startswith("VmHWM:")) * 1024
 before = peak()
 rank = read_profiled_rank(Path(sys.argv[1]))
 found = len(rank.actions) if rank.unmarked is None else sum(map(len, rank.unmarked.iterations))
@@ -23,10 +24,11 @@ print(before, peak(), found)
 """
 
 OWN_READER = """\
-import resource, sys
+import sys
 from pathlib import Path
 from profiles.importers.own_trace import read_own_trace
-peak = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+lines = lambda: Path("/proc/self/status").read_text().splitlines()
+peak = lambda: next(int(line.split()[1]) for line in lines() if line.startswith("VmHWM:")) * 1024
 before = peak()
 trace = read_own_trace(Path(sys.argv[1]))
 found = sum(map(len, trace.rows))

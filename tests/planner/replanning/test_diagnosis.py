@@ -28,10 +28,10 @@ from tests.planner.replanning.slowed_runs import (
     traces,
 )
 
-NUM_CASES = shortened(80, whole=320)
+NUM_CASES = shortened(40, whole=320)
 """Of the random runs, a quarter each with slow devices, slow links, slow layers, and several of these at once."""
 
-NUM_TINY = shortened(20, whole=200)
+NUM_TINY = shortened(10, whole=200)
 """Of the random runs that are held against the best of all plans."""
 
 KINDS = ("devices", "links", "stages")
