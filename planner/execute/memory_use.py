@@ -13,10 +13,15 @@ STATUS, CLEAR = Path("/proc/self/status"), Path("/proc/self/clear_refs")
 
 
 class MemoryMeter:
-    """Counts from its making on. On a host without `/proc/self/clear_refs` nothing is known."""
+    """Counts from its making on. On a host without `/proc/self/clear_refs` nothing is known.
+
+    There pages of files are left out: code that is run for the first time is nobody's model, and can be dropped.
+    """
 
     def __init__(self, device: torch.device) -> None:
         self.device = device
+        self._files = 0
+        """Bytes of files (code, mostly) that lay in the process's pages at the begin."""
         self._before = self._begin()
 
     def read(self) -> MemoryUsed | None:
@@ -30,12 +35,11 @@ class MemoryMeter:
                 rest_bytes=int(torch.cuda.memory_allocated(self.device)) - self._before,
                 reserved_bytes=int(torch.cuda.max_memory_reserved(self.device)),
             )
+        before = self._before + max(0, _kibibytes("RssFile") - self._files)
         peak = _kibibytes("VmHWM")
         _give_back()
         rest = _kibibytes("VmRSS")
-        return MemoryUsed(
-            "resident set", peak_bytes=peak - self._before, rest_bytes=rest - self._before, reserved_bytes=None
-        )
+        return MemoryUsed("resident set", peak_bytes=peak - before, rest_bytes=rest - before, reserved_bytes=None)
 
     def _begin(self) -> int | None:
         if self.device.type == "cuda":
@@ -45,6 +49,7 @@ class MemoryMeter:
             _rehearse()
             _give_back()
             CLEAR.write_text("5", encoding="ascii")  # the peak is from now on; see proc(5)
+            self._files = _kibibytes("RssFile")
             return _kibibytes("VmRSS")
         except OSError:
             return None

@@ -1,5 +1,8 @@
 """What a process really holds."""
 
+import mmap
+from pathlib import Path
+
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -24,6 +27,21 @@ def test_the_resident_set_is_counted_from_the_meter_on():
     assert 127 * MIB <= used.peak_bytes <= 136 * MIB
     assert 31 * MIB <= used.rest_bytes <= 40 * MIB
     assert before[0] + held[0] == 2
+
+
+@pytest.mark.skipif(not CLEAR.exists(), reason="the host has no /proc/self/clear_refs")
+def test_code_that_is_run_for_the_first_time_is_nobodys_model():
+    """Tests that pages of a file are not counted: a process that was forked off maps its libraries anew."""
+    library = Path(torch.__file__).parent / "lib" / "libtorch_cpu.so"
+    meter = MemoryMeter(torch.device("cpu"))
+    with library.open("rb") as file, mmap.mmap(file.fileno(), 64 * MIB, access=mmap.ACCESS_READ) as code:
+        touched = sum(code[at] for at in range(0, len(code), mmap.PAGESIZE))
+        held = torch.ones(16 * MIB // 4)
+        used = meter.read()
+    assert used is not None
+    assert touched > 0 < held[0]
+    assert 15 * MIB <= used.peak_bytes <= 24 * MIB
+    assert 15 * MIB <= used.rest_bytes <= 24 * MIB
 
 
 def test_the_models_numbers_stay_what_they_are():
