@@ -19,6 +19,7 @@ from typing import Any, Literal
 from api.tuning.short_run import ShortRun
 from api.tuning.tuning_candidates import key_of
 from api.tuning.tuning_report import describe_stages
+from benchmarks.host_pace import host_pace
 from benchmarks.report import Table, make_parser, ms, percent
 from benchmarks.user_flow import (
     Flow,
@@ -89,6 +90,8 @@ class Entry:
     is_replicated: bool = False
     runs: list[ShortRun] = field(default_factory=list)
     failure: str = ""
+    paces: list[float] = field(default_factory=list)
+    """Beside every run: how long a fixed piece of work took then, over what it took beside the profile."""
 
     @property
     def measured_ns(self) -> int | None:
@@ -104,6 +107,19 @@ class Entry:
         """(predicted - measured) / measured; None for torch's own."""
         measured = self.measured_ns
         return None if measured is None or self.kind == "torch" else (self.predicted_ns - measured) / measured
+
+    @property
+    def pace(self) -> float | None:
+        """How much slower the host was for these runs than for the profile; None where nobody looked."""
+        return statistics.median(self.paces) if self.paces else None
+
+    @property
+    def paced_error(self) -> float | None:
+        """The error of a prediction that knows how fast the host would be."""
+        measured, pace = self.measured_ns, self.pace
+        if measured is None or pace is None or self.kind == "torch":
+            return None
+        return (self.predicted_ns * pace - measured) / measured
 
     def memories(self) -> list[tuple[int, int]]:
         """Predicted and measured peak of every device whose runs say what it held: the most of any run."""
@@ -236,7 +252,7 @@ def _question(plan: Plan, workload: Workload) -> Problem:
     return question_of(plan, workload)
 
 
-def run_rounds(flow: Flow, entries: Sequence[Entry], *, seconds: float) -> None:
+def run_rounds(flow: Flow, entries: Sequence[Entry], *, seconds: float, profile_pace: float) -> None:
     """All in turns, once in any case, and again as long as another round fits."""
     begin, rounds = time.monotonic(), 0
     while not rounds or (time.monotonic() - begin) * (rounds + 1) / rounds <= seconds:
@@ -250,6 +266,8 @@ def run_rounds(flow: Flow, entries: Sequence[Entry], *, seconds: float) -> None:
                     entry.runs.append(flow.run_torch(entry.about, predicted_ns=entry.predicted_ns))
             except FlowError as error:
                 entry.failure = str(error)
+                continue
+            entry.paces.append(host_pace(flow.model.num_devices) / profile_pace)
         rounds += 1
 
 
@@ -262,6 +280,7 @@ HEADER = (
     "measured ms",
     "its spread",
     "error",
+    "host",
     "memory predicted MiB",
     "measured MiB",
     "error",
@@ -276,10 +295,11 @@ def add_rows(table: Table, model: FlowModel, entries: Sequence[Entry]) -> None:
         cells = [model.name, entry.name, entry.kind, entry.stages]
         measured, error = entry.measured_ns, entry.error
         if measured is None:
-            table.add([*cells[:1], f"{entry.name}: failed: {entry.failure[:160]}", *cells[2:], *[""] * 8])
+            table.add([*cells[:1], f"{entry.name}: failed: {entry.failure[:160]}", *cells[2:], *[""] * 9])
             continue
         shown = "" if error is None else ms(entry.predicted_ns)
         cells += [shown, ms(measured), percent(entry.spread), "" if error is None else percent(error)]
+        cells.append("" if entry.pace is None else f"{entry.pace:.2f}")
         memory = entry.memory()
         cells += ["", "", ""] if memory is None else [f"{part / 2**20:.1f}" for part in memory]
         cells += [] if memory is None else [percent(memory[0] / memory[1] - 1)]
@@ -301,6 +321,7 @@ def summarise(models: Sequence[tuple[FlowModel, Sequence[Entry]]]) -> list[str]:
     ]
     if own:
         lines.append(_describe_own(_errors(own)))
+    lines += _describe_pace(plans)
     real = [e for model, entries in models if not model.is_emulated for e in entries if e.error is not None]
     lines += [_describe_memory(real), _describe_preferred(models), *_describe_rivals(models)]
     noise = statistics.median(e.spread for e in plans)
@@ -334,6 +355,17 @@ def _describe_own(errors: Sequence[float]) -> str:
         f"The planner's own plans: median {median}; {fast} of {len(errors)} predicted too fast, {verdict} "
         f"(sign test {chance:.2f})."
     )
+
+
+def _describe_pace(plans: Sequence[Entry]) -> Iterator[str]:
+    paces = [entry.pace for entry in plans if entry.pace is not None]
+    errors = [abs(entry.paced_error) for entry in plans if entry.paced_error is not None]
+    if paces:
+        yield (
+            f"A fixed piece of work took {min(paces):.2f} to {max(paces):.2f} (median {statistics.median(paces):.2f}) "
+            "times as long beside the runs as beside their profiles (column host). With predictions multiplied by that "
+            f"the errors are {percent(statistics.median(errors))} on the median and {percent(max(errors))} at worst."
+        )
 
 
 def _describe_memory(plans: Sequence[Entry]) -> str:
@@ -389,10 +421,12 @@ def measure_model(model: FlowModel, folder: Path, *, seconds: float, is_quick: b
     """Profile, plan, run; raises FlowError if the model cannot even be profiled."""
     begin = time.monotonic()
     flow = Flow(model, folder)
+    before = host_pace(model.num_devices)
     workload = flow.profile()
+    pace = (before + host_pace(model.num_devices)) / 2
     entries = list(make_entries(flow, workload, is_quick=is_quick))
     settle(entries, workload)
-    run_rounds(flow, entries, seconds=seconds - (time.monotonic() - begin))
+    run_rounds(flow, entries, seconds=seconds - (time.monotonic() - begin), profile_pace=pace)
     return entries
 
 
@@ -426,13 +460,14 @@ def main() -> None:
 _ABOUT = """\
 README's commands on every model, each in fresh processes: `pipeplan profile MODEL -m 8 --devices 2`, before any plan
 exists; `pipeplan plan --no-idle-devices --time-limit 5`, the preferred plan, and the same with other switches; given
-layouts by the same profile; `torchrun -m planner.execute`, all plans of a model in turns, round after round. Predicted:
-by that profile. Measured: median over runs of the median iteration, the first left out. Its spread: quartiles of the
-plan's own iterations apart. Error: (predicted - measured) / measured. Memory: of the device where prediction and run
-differ most, as the executor reports it. Rank: by the clock, among the plans of the model. `torch`: torch's own schedule
-classes on the cut of our 1F1B (ZBV: two stages per device), and DistributedDataParallel, on the same model, processes
-and iterations. The emulation has paced layers (they sleep), is profiled with `--clock wall`, and its
-memory counts in no summary: its tensors are next to nothing."""
+layouts by the same profile; `torchrun -m planner.execute`, all plans of a model in turns, round after round.
+Predicted: by that profile. Measured: median over runs of the median iteration, the first left out. Its spread:
+quartiles of the plan's own iterations apart. Error: (predicted - measured) / measured. Host: how long a fixed piece of
+work took beside the run, over what it took beside the profile; above 1 the host had become slower. Memory: of the
+device where prediction and run differ most, as the executor reports it. Rank: by the clock, among the plans of the
+model. `torch`: torch's own schedule classes on the cut of our 1F1B (ZBV: two stages per device), and
+DistributedDataParallel, on the same model, processes and iterations. The emulation has paced layers (they sleep), is
+profiled with `--clock wall`, and its memory counts in no summary: its tensors are next to nothing."""
 
 
 def _preface() -> tuple[str, ...]:

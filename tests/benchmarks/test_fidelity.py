@@ -25,6 +25,7 @@ from benchmarks.fidelity import (
     sign_chance,
     summarise,
 )
+from benchmarks.host_pace import host_pace
 from benchmarks.report import Table
 from benchmarks.user_flow import Flow, balanced_cut, make_layout, read_peaks, spread_of
 from planner.document import parse_plan
@@ -69,6 +70,17 @@ def test_the_preferred_plan_is_held_against_the_fastest():
         entry("planner", predicted=100, measured=100), rival
     )
     assert "on 100.00 % of the models (target 95.00 %: met)" in said(entry("planner", predicted=98, measured=98), rival)
+
+
+def test_a_host_that_became_slower_is_told_from_a_wrong_prediction():
+    """Tests that what the host lost since the profile is shown, and taken off in a line of its own."""
+    slow = entry("planner", predicted=100, measured=125)
+    slow.paces += [1.2, 1.25, 1.3]
+    text = said(slow, entry("torch DDP", predicted=1, measured=90, kind="torch"))
+    assert "median 20.00 % (target 3.00 %: missed)" in text
+    assert "took 1.25 to 1.25 (median 1.25) times as long" in text
+    assert "the errors are 0.00 % on the median" in text
+    assert "column host" not in said(entry("planner", predicted=100, measured=100))
 
 
 def test_a_common_sign_is_found():
@@ -182,7 +194,7 @@ def test_a_plan_and_torchs_own_are_run(tmp_path: Path, monkeypatch: pytest.Monke
     assert [each.name for each in entries] == ROWS
     settle(entries, workload)
     chosen = [each for each in entries if each.name in ("planner", "torch 1F1B")]
-    run_rounds(flow, chosen, seconds=0)
+    run_rounds(flow, chosen, seconds=0, profile_pace=host_pace(2))
     assert [(each.failure, len(each.runs)) for each in chosen] == [("", 1)] * 2
     table = Table(preface=(), header=HEADER)
     add_rows(table, MODELS[0], chosen)
