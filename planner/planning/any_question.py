@@ -45,6 +45,7 @@ def make_plan(
     start: Plan | None = None,
     on_progress: Callable[[Progress], None] | None = None,
     should_stop: Callable[[], bool] | None = None,
+    others: Callable[[], Plan | None] | None = None,
     target: Target | None = None,
     params: SearchParams = SearchParams(),
 ) -> Plan:
@@ -54,7 +55,8 @@ def make_plan(
     `target`: the program that is to run the plan; only plans that it can run are ever returned, and where it runs
     stages in a loop in the order of 1F1B alone, chunks and cuts are searched for that order. `params`: what steers the
     search (docs/search.md). `on_progress` hears of every step; `should_stop` is asked several times a second and ends
-    the search early.
+    the search early. `others` is asked as often for a plan that was found elsewhere meanwhile; the search of a given
+    number of microbatches takes it in, if the verifier passes it.
     Raises InfeasibleProblemError if no plan can exist, NoPlanFoundError if none was found,
     PlanError if our own verifier rejects every plan found.
     """
@@ -65,6 +67,7 @@ def make_plan(
         start=start,
         on_progress=on_progress,
         should_stop=should_stop,
+        others=others,
         target=target,
         params=params,
     )

@@ -141,6 +141,8 @@ class SearchState:
         """The baselines that fit."""
         self.rejected: Verdict | None = None
         self.solvers: dict[str, str] = {}
+        self.others: Callable[[], Plan | None] = lambda: None
+        """Asked now and then for a better plan that was found elsewhere meanwhile."""
         self.witness: Witness | None = None
         """Sees every plan that the verifier passed, better or not, where somebody asks for more than the best."""
 
