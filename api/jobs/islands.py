@@ -51,8 +51,8 @@ class Islands:
                 return None
             cursor.execute(
                 "UPDATE islands SET state = 'running', attempt = attempt + 1, worker = ?, lease_until = ? "
-                "WHERE job_id = ? AND number = ? AND attempt = ? AND state <> 'ended'",
-                (worker, until, job_id, number, attempt),
+                f"WHERE job_id = ? AND number = ? AND attempt = ? AND {_IS_FREE}",
+                (worker, until, job_id, number, attempt, now),
             )
             if cursor.rowcount != 1:
                 return None
@@ -159,10 +159,6 @@ def forget_islands(cursor: "Cursor", job_id: str) -> None:
     cursor.execute("DELETE FROM islands WHERE job_id = ?", (job_id,))
 
 
-def free_islands(cursor: "Cursor", *, now: float, all_running: bool) -> None:
-    """Those whose worker fell silent (or all that run) may be taken up."""
-    cursor.execute(
-        "UPDATE islands SET state = 'waiting', worker = NULL, lease_until = NULL "
-        "WHERE state = 'running' AND (lease_until < ? OR ? = 1)",
-        (now, int(all_running)),
-    )
+def free_islands(cursor: "Cursor") -> None:
+    """Whoever is idle may take up all that run: their workers are gone."""
+    cursor.execute("UPDATE islands SET state = 'waiting', worker = NULL, lease_until = NULL WHERE state = 'running'")

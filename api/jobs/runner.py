@@ -350,10 +350,9 @@ class Solve:
         if not plans and is_best:
             return None
         plans += [answer["plan"]] if answer["event"] == "done" else []
-        why = answer.get("stopped_by", "time")
-        return self.runner.join(
-            self.job, plans, stopped_by="time" if why == "user" and not self.is_user_stop else str(why)
-        )
+        why = answer.get("stopped_by", "user")
+        cut_short = "user" if self.is_user_stop else "time"
+        return self.runner.join(self.job, plans, stopped_by=cut_short if why == "user" else str(why))
 
     def _give_back(self, answer: dict[str, Any] | None) -> None:
         """The service stops: what was found is stored, and the job waits for another worker."""

@@ -212,7 +212,7 @@ class SqlStore:
                 require_held(cursor, island)
             if before is None or not (_is_open(before) if island else _is_held(before, job)):
                 raise LeaseLostError(job.id)
-            news = _without_worse(news, before)
+            news = _without_worse(news, before, is_island=island is not None)
             cursor.execute(
                 "UPDATE jobs SET phase = ?, incumbent_ns = COALESCE(?, incumbent_ns), "
                 "lower_bound_ns = COALESCE(?, lower_bound_ns), gap = COALESCE(?, gap), source = ?, "
@@ -599,11 +599,16 @@ def _is_held(present: Job, job: Job) -> bool:
     return present.attempt == job.attempt and present.state == "running"
 
 
-def _without_worse(news: News, before: Job) -> News:
-    """A search that begins anew finds worse plans than there were before, and weaker bounds; the best ones stay."""
+def _without_worse(news: News, before: Job, *, is_island: bool) -> News:
+    """A search that begins anew finds worse plans than there were before, and weaker bounds; the best ones stay.
+
+    A plan as good as the best is most often the same one: whoever told of it first found it.
+    """
     best, bound = before.incumbent_ns, before.lower_bound_ns
-    if best is not None and news.incumbent_ns is not None and news.incumbent_ns > best:
-        news = replace(news, incumbent_ns=None, gap=None, plan=None, source=before.source or news.source)
+    if best is not None and news.incumbent_ns is not None and news.incumbent_ns >= best:
+        news = replace(news, source=before.source or news.source)
+        if is_island or news.incumbent_ns > best:
+            news = replace(news, incumbent_ns=None, gap=None, plan=None)
     if bound is not None and news.lower_bound_ns is not None and news.lower_bound_ns < bound:
         news = replace(news, lower_bound_ns=None, gap=None)
     best, bound = news.incumbent_ns or best, news.lower_bound_ns or bound
@@ -702,7 +707,8 @@ def _put_back(cursor: Cursor, *, now: float, all_running: bool) -> int:
         (now, int(all_running)),
     )
     count = cursor.rowcount
-    free_islands(cursor, now=now, all_running=all_running)
+    if all_running:
+        free_islands(cursor)
     return count
 
 

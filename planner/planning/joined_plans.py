@@ -7,6 +7,7 @@ from planner.batch_problem import Question, problem_for
 from planner.certificate import check_certificate
 from planner.errors import PlanError
 from planner.plan import Evidence, Plan
+from planner.planning.driver import ISLAND
 from planner.planning.search_state import COMPLETE
 from planner.problem import Problem
 from planner.verify import verify
@@ -41,10 +42,11 @@ def _evidence(plan: Plan) -> Evidence:
     return plan.evidence
 
 
-def _rank(question: Question, plan: Plan) -> tuple[int, bool, int]:
-    """Smaller is better: the objective, then what is known of it."""
+def _rank(question: Question, plan: Plan) -> tuple[int, bool, bool, int]:
+    """Smaller is better: the objective, whether it is proved, whether the run itself found the plan, its bound."""
     evidence = _evidence(plan)
-    return objective_of(question, plan), evidence.proved_by is None, -evidence.lower_bound_ns
+    is_told = evidence.source == ISLAND
+    return objective_of(question, plan), evidence.proved_by is None, is_told, -evidence.lower_bound_ns
 
 
 def _with_best_bound(problem: Problem, best: Plan, plans: Sequence[Plan]) -> Evidence:
