@@ -134,7 +134,7 @@ def solve(master: Controller, order: dict[str, Any], *, most_threads: int | None
     """The plan, as the command line would write it, searched for by at most so many threads."""
     from api.jobs.request import read_request
     from planner.document import parse_plan
-    from planner.planning import make_plan
+    from planner.planning import make_plans
 
     request = read_request(order["request"])
     start = None if order.get("start") is None else parse_plan(order["start"])
@@ -145,8 +145,9 @@ def solve(master: Controller, order: dict[str, Any], *, most_threads: int | None
 
     forwarder = ProgressForwarder(master)
     try:
-        plan = make_plan(
+        plan, *_ = make_plans(
             request.problem,
+            top=1,
             limits=request.limits.within(threads=most_threads),
             start=start,
             on_progress=forwarder.hear,

@@ -5,7 +5,7 @@ from api.jobs.process import Child
 from api.jobs.store import JobStore
 
 
-class Exchange:
+class IslandExchange:
     """Passes each better plan on once; the solver has it judged before it goes on from it."""
 
     def __init__(self, store: JobStore, child: Child) -> None:

@@ -183,11 +183,11 @@ def read_tree(tree: dict[str, Any], ceilings: Ceilings) -> tuple[Submission, Pla
     source = f"{SOURCE}: workload" if "workload" in tree else SOURCE
     workload = _cut_as_asked(workload_of(submission.workload, source=source), submission)
     question = question_of(workload, source=source, options=submission.options, ceilings=ceilings)
-    _require_islands(submission, question, ceilings)
+    _require_islands(submission, question, ceilings=ceilings)
     return submission, PlanRequest(problem=question, limits=check_limits(submission.limits, ceilings))
 
 
-def _require_islands(submission: Submission, question: Question, ceilings: Ceilings) -> None:
+def _require_islands(submission: Submission, question: Question, *, ceilings: Ceilings) -> None:
     if submission.islands > ceilings.max_islands:
         raise TooLargeError(f"islands is above this service's limit of {ceilings.max_islands}; ask for fewer")
     if submission.islands > 1 and question.options.objective == "cost":

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from api.jobs.exchange import Exchange
+from api.jobs.exchange import IslandExchange
 from api.jobs.job import Job, LeaseLostError, News, Outcome
 from api.jobs.job_metrics import JobMetrics
 from api.jobs.logs import tell
@@ -193,7 +193,7 @@ class Solve:
         self.away_since: float | None = None
         """Since when the store does not answer."""
         self.time_limit_s = self.gap = 0.0
-        self.exchange = Exchange(self.store, self.child) if job.islands > 1 else None
+        self.exchange = IslandExchange(self.store, self.child) if job.islands > 1 else None
 
     def run(self) -> None:
         """Start the solver and follow it to its end."""

@@ -18,6 +18,8 @@ from planner.progress import Limits, Progress
 def make_plans(problem: Problem | BatchProblem, *, top: int, **how: Unpack[driver.PlanningOptions]) -> tuple[Plan, ...]:
     """The best plan and the best of other kinds; see `planner.planning.driver.make_plans`.
 
+    `others` is heard where a number of microbatches is given and time is minimised.
+
     Raises ValueError if more than one is asked for with a global batch, TypeError for options that there are not.
     """
     if unknown := how.keys() - driver.PlanningOptions.__annotations__.keys():
@@ -45,7 +47,6 @@ def make_plan(
     start: Plan | None = None,
     on_progress: Callable[[Progress], None] | None = None,
     should_stop: Callable[[], bool] | None = None,
-    others: Callable[[], Plan | None] | None = None,
     target: Target | None = None,
     params: SearchParams = SearchParams(),
 ) -> Plan:
@@ -55,8 +56,7 @@ def make_plan(
     `target`: the program that is to run the plan; only plans that it can run are ever returned, and where it runs
     stages in a loop in the order of 1F1B alone, chunks and cuts are searched for that order. `params`: what steers the
     search (docs/search.md). `on_progress` hears of every step; `should_stop` is asked several times a second and ends
-    the search early. `others` is asked as often for a plan that was found elsewhere meanwhile; the search of a given
-    number of microbatches takes it in, if the verifier passes it.
+    the search early.
     Raises InfeasibleProblemError if no plan can exist, NoPlanFoundError if none was found,
     PlanError if our own verifier rejects every plan found.
     """
@@ -67,7 +67,6 @@ def make_plan(
         start=start,
         on_progress=on_progress,
         should_stop=should_stop,
-        others=others,
         target=target,
         params=params,
     )

@@ -69,7 +69,8 @@ def make_plans(problem: Problem, *, top: int, **how: Unpack[PlanningOptions]) ->
     """The plan that `planner.planning.make_plan` returns, and behind it the best of other kinds (`planner.plan_kind`).
 
     At most `top` in all, the fastest first, no two of one kind, each verified and with evidence of its own; fewer where
-    the run came by fewer kinds. Raises as `make_plan` does.
+    the run came by fewer kinds. `others` is asked as often as `should_stop` for a better plan that was found elsewhere
+    meanwhile, which is taken in if the verifier passes it. Raises as `make_plan` does.
     """
     limits = how.get("limits") or Limits()
     require_answerable(problem, limits)
@@ -82,7 +83,7 @@ def make_plans(problem: Problem, *, top: int, **how: Unpack[PlanningOptions]) ->
         params=how.get("params", SearchParams()),
     )
     archive = Archive(top=top, objective=problem.options.objective, params=run.params.archive) if top > 1 else None
-    run.witness, run.others = archive, how.get("others") or nobody
+    run.witness, run.others = archive, how.get("others")
     with run.watch, run.collected_rarely(), closing(run.window):
         layouts = make_first_plans(run, how.get("start"))
         bound_and_lay_out(run, layouts)
@@ -150,10 +151,6 @@ def ignore(progress: Progress) -> None:
 def never() -> bool:
     """Nobody stops it."""
     return False
-
-
-def nobody() -> None:
-    """Nobody else searches."""
 
 
 def prove_feasible(run: SearchState) -> None:
@@ -244,7 +241,7 @@ def is_searchable(run: SearchState, plan: Plan) -> bool:
 
 def take_in(run: SearchState, loop: SearchLoop | None) -> None:
     """A plan that another island found becomes the incumbent if it is better, and the search goes on from it too."""
-    found = run.others()
+    found = None if run.others is None else run.others()
     if found is None:
         return
     plan = replace(found, problem=run.problem.reference(), evidence=None)

@@ -23,7 +23,7 @@ def join_plans(question: Question, plans: Sequence[Plan], *, gap: float, stopped
     if not sound:
         raise PlanError("the verifier rejected every plan of every island")
     best = min(sound, key=lambda plan: _rank(question, plan))
-    evidence = _with_best_bound(question, best, sound) if isinstance(question, Problem) else _evidence(best)
+    evidence = _with_best_bound(question, best, plans=sound) if isinstance(question, Problem) else _evidence(best)
     joined = replace(best, evidence=replace(evidence, stopped_by=_reason(evidence, gap=gap, otherwise=stopped_by)))
     verdict = verify(problem_for(question, joined), joined)
     if not verdict.passed:
@@ -49,7 +49,7 @@ def _rank(question: Question, plan: Plan) -> tuple[int, bool, bool, int]:
     return objective_of(question, plan), evidence.proved_by is None, is_told, -evidence.lower_bound_ns
 
 
-def _with_best_bound(problem: Problem, best: Plan, plans: Sequence[Plan]) -> Evidence:
+def _with_best_bound(problem: Problem, best: Plan, *, plans: Sequence[Plan]) -> Evidence:
     """The evidence of the best plan, with the largest bound that can be derived again from its certificate."""
     evidence, objective = _evidence(best), objective_of(problem, best)
     claims = [_evidence(plan).solver_bound_ns for plan in plans]

@@ -80,6 +80,9 @@ class SearchState:
     pipelines: list[tuple[float, tuple[Stage, ...]]] | None = None
     """Estimates and stages of first plans on classes of devices that were not played yet; None: not made."""
 
+    others: Callable[[], Plan | None] | None = None
+    """Asked now and then for a better plan that was found elsewhere meanwhile."""
+
     searched_ns: int | None = None
     """What a complete search has shown by rules of its own; `solver_bound_ns` is that and what solvers claim."""
 
@@ -141,8 +144,6 @@ class SearchState:
         """The baselines that fit."""
         self.rejected: Verdict | None = None
         self.solvers: dict[str, str] = {}
-        self.others: Callable[[], Plan | None] = lambda: None
-        """Asked now and then for a better plan that was found elsewhere meanwhile."""
         self.witness: Witness | None = None
         """Sees every plan that the verifier passed, better or not, where somebody asks for more than the best."""
 

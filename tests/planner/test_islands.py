@@ -12,12 +12,13 @@ from planner.check_evidence import rederive
 from planner.costs import CostModel
 from planner.errors import PlanError
 from planner.plan import Evidence, Plan
+from planner.planning import make_plans
 from planner.planning.driver import ISLAND
 from planner.planning.joined_plans import join_plans
 from planner.problem import Problem
 from planner.progress import Limits
 from planner.verify import verify
-from tests.planner.hasty import make_plan
+from tests.planner.hasty import HASTY, make_plan
 from tests.strategies import random_chain
 
 
@@ -30,6 +31,12 @@ def problem() -> Problem:
 @cache
 def searched(rounds: int) -> Plan:
     return make_plan(problem(), limits=Limits(max_rounds=rounds, threads=1))
+
+
+def tell(problem: Problem, told: Iterator[Plan]) -> Plan:
+    """The plan of a run that hardly searches, and is told of these."""
+    limits = Limits(max_rounds=0, threads=1)
+    return make_plans(problem, top=1, limits=limits, others=lambda: next(told, None), params=HASTY)[0]
 
 
 def evidence_of(plan: Plan) -> Evidence:
@@ -56,7 +63,7 @@ def test_a_better_plan_of_others_is_taken_in():
     alone, better = searched(0), searched(3)
     assert evidence_of(better).makespan_ns < evidence_of(alone).makespan_ns
     told: Iterator[Plan] = iter([better])
-    plan = make_plan(problem(), limits=Limits(max_rounds=0, threads=1), others=lambda: next(told, None))
+    plan = tell(problem(), told)
     assert evidence_of(plan).makespan_ns == evidence_of(better).makespan_ns
     assert evidence_of(plan).source == ISLAND
     assert [tally.improvements for tally in evidence_of(plan).improvers if tally.name == ISLAND] == [1]
@@ -68,7 +75,7 @@ def test_what_the_verifier_rejects_is_not_taken_in():
     better = searched(3)
     broken = replace(with_evidence(better, makespan_ns=1, span_ns=1), stages=better.stages[:-1])
     told = iter([broken])
-    plan = make_plan(problem(), limits=Limits(max_rounds=0, threads=1), others=lambda: next(told, None))
+    plan = tell(problem(), told)
     assert (plan.stages, plan.schedule) == (searched(0).stages, searched(0).schedule)
 
 
