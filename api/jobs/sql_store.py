@@ -604,10 +604,10 @@ def _without_worse(news: News, before: Job, *, is_island: bool) -> News:
 
     A plan as good as the best is most often the same one: whoever told of it first found it.
     """
-    best, bound = before.incumbent_ns, before.lower_bound_ns
-    if best is not None and news.incumbent_ns is not None and news.incumbent_ns >= best:
+    best, bound, told_ns = before.incumbent_ns, before.lower_bound_ns, news.incumbent_ns
+    if best is not None and told_ns is not None and told_ns >= best:
         news = replace(news, source=before.source or news.source)
-        if is_island or news.incumbent_ns > best:
+        if is_island or told_ns > best:
             news = replace(news, incumbent_ns=None, gap=None, plan=None)
     if bound is not None and news.lower_bound_ns is not None and news.lower_bound_ns < bound:
         news = replace(news, lower_bound_ns=None, gap=None)
