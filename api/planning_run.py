@@ -44,6 +44,8 @@ class Effort:
     """Who looks for plans (`planner.progress.Method`)."""
     solver: str | None = None
     """The solver of `ilp`, if one was named."""
+    islands: int = 1
+    """Workers of a service that may search at once."""
     top: int = 1
     """Plans of different kinds that are wanted."""
     params: "SearchParams | None" = None

@@ -306,6 +306,18 @@ Server = Annotated[
     ),
 ]
 
+Islands = Annotated[
+    int,
+    typer.Option(
+        "--islands",
+        metavar="K",
+        help="With --server: up to K workers of the service search at once, each with its own seed, and exchange their "
+        "best plans.",
+        min=1,
+        rich_help_panel=_HOW,
+    ),
+]
+
 Objective = Annotated[
     Literal["makespan", "span", "cost"] | None,
     typer.Option(

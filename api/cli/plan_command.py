@@ -55,6 +55,7 @@ class SearchLimits(NamedTuple):
     method: arg.MethodName = "auto"
     solver: arg.SolverName = None
     search_param: arg.SearchParameters = None
+    islands: arg.Islands = 1
 
 
 class DecisionOptions(NamedTuple):
@@ -89,6 +90,7 @@ class DecisionOptions(NamedTuple):
     "pipeplan plan workload.json --pareto -o plan.json --html front.html\n\n"
     "pipeplan plan workload.json --global-batch 256 --microbatch-sizes 1,2,4 -o plan.json\n\n"
     "pipeplan plan workload.json --global-batch 256 --decide-all --target megatron -o plan.json\n\n"
+    "pipeplan plan workload.json --server https://plans.example.com --islands 4 -o plan.json\n\n"
     "pipeplan plan - --json < workload.json > plan.json",
 )
 @takes_groups
@@ -119,16 +121,11 @@ def plan_command(
     question = _question(source, decisions)
     if files.pareto:
         _require_front(question, files, server=server)
-    if files.top > 1 and server is not None:
-        raise InputError("--top: a service returns one plan; leave --server out")
+    _require_served(limits, files, server=server, target=target)
     if files.top > 1 and question.options.objective == "cost":
         raise InputError("--top: with --objective cost one plan is made; use --pareto for others, or leave --top out")
     if files.top > 1 and isinstance(question, BatchProblem):
         raise InputError("--top: with a global batch one plan is made, of the best size; give -m, or leave --top out")
-    if target is not None and server is not None:
-        raise InputError("--target: a service does not fit plans to a program yet; leave --server out")
-    if limits.search_param and server is not None:
-        raise InputError("--search-param: a service searches with its own parameters; leave --server out")
     question, program = _restricted(question, target, decides_chunks=decisions.max_stages_per_device is None)
     console = make_console(is_report=False)
     effort = replace(_effort(limits, style=reporting.style(console)), top=files.top)
@@ -150,6 +147,22 @@ def plan_command(
     _deliver(problem, plan, run=run, files=files, style=effort.style)
     if effort.is_missed_by(plan):
         raise typer.Exit(Exit.GAP_MISSED)
+
+
+def _require_served(limits: SearchLimits, files: PlanFiles, *, server: str | None, target: str | None) -> None:
+    """Refuse what a service does not do, and what only a service does."""
+    if limits.islands > 1 and server is None:
+        raise InputError("--islands: are workers of a service (pipeplan serve); add --server URL, or leave it out")
+    if limits.islands > 1 and limits.max_rounds is not None:
+        raise InputError("--islands: depend on who is idle, so --max-rounds gives no fixed plan; leave one of them out")
+    if server is None:
+        return
+    if files.top > 1:
+        raise InputError("--top: a service returns one plan; leave --server out")
+    if target is not None:
+        raise InputError("--target: a service does not fit plans to a program yet; leave --server out")
+    if limits.search_param:
+        raise InputError("--search-param: a service searches with its own parameters; leave --server out")
 
 
 def _for_front(decisions: DecisionOptions) -> DecisionOptions:
@@ -219,6 +232,7 @@ def _effort(limits: SearchLimits, *, style: "ReportStyle") -> "Effort":
         threads=limits.threads,
         method=limits.method,
         solver=limits.solver,
+        islands=limits.islands,
         params=_search_params(limits.search_param) if limits.search_param else None,
         style=style,
     )

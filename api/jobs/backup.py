@@ -86,7 +86,9 @@ def restore(database: Database, path: Path) -> dict[str, int]:
                 counts[line["table"]] += 1
         if end is None or {table: counts[table] for table in end} != end:
             raise ValueError(f"{path}: is cut off, or damaged; take another backup")
-        cursor.execute("UPDATE jobs SET state = 'queued', worker = NULL, lease_until = NULL WHERE state = 'running'")
+        for table, state in (("jobs", "queued"), ("islands", "waiting")):
+            freed = f"UPDATE {table} SET state = ?, worker = NULL, lease_until = NULL WHERE state = 'running'"
+            cursor.execute(freed, (state,))
     return counts
 
 

@@ -1,8 +1,10 @@
 """The process that solves: it reads orders from standard input, one JSON a line, and answers on standard output.
 
     {"op": "solve", "request": TEXT, "start": TEXT | null}   progress ..., then done or failed
+    {"op": "join", "request": TEXT, "plans": [TEXT ...], ...} one answer from several solves: done or failed
     {"op": "inspect", "what": NAME, ...}                     done or failed
     {"op": "stop"}                                           the solve under way ends with its best plan
+    {"op": "better", "plan": TEXT}                           the solve under way goes on from this one, if it is better
 
 It holds no database, no network and no secrets. When its standard input ends, its master is gone, and it goes too, even
 in the middle of a solver: a thread of its own watches. `python -m api.jobs.child` starts it.
@@ -17,12 +19,17 @@ import sys
 import threading
 import time
 import warnings
-from queue import SimpleQueue
-from typing import IO, Any
+from dataclasses import replace
+from queue import Empty, SimpleQueue
+from typing import IO, TYPE_CHECKING, Any
 
 from api.jobs.logs import VARIABLE, configure, tell
 from planner.errors import InfeasibleProblemError, NoPlanFoundError, PlanError
+from planner.plan import Plan
 from planner.progress import Progress
+
+if TYPE_CHECKING:
+    from api.jobs.request import PlanRequest
 
 PAUSE_S = 0.25
 """Incumbents closer together than this are told as one."""
@@ -39,6 +46,7 @@ class Controller:
         self._lock = threading.Lock()
         self._inbox: SimpleQueue[dict[str, Any]] = SimpleQueue()
         self.stop = threading.Event()
+        self._better: SimpleQueue[str] = SimpleQueue()
         threading.Thread(target=self._read, name="orders", daemon=True).start()
 
     def _read(self) -> None:
@@ -46,10 +54,22 @@ class Controller:
             order = json.loads(line)
             if order["op"] == "stop":
                 self.stop.set()
+            elif order["op"] == "better":
+                self._better.put(order["plan"])
             else:
                 self.stop.clear()  # here, not when work begins: a stop may come while the solvers are still loaded
+                self.take_better()
                 self._inbox.put(order)
         os._exit(0)
+
+    def take_better(self) -> str | None:
+        """The latest plan that somebody else found, once."""
+        latest = None
+        while True:
+            try:
+                latest = self._better.get_nowait()
+            except Empty:
+                return latest
 
     def next_order(self) -> dict[str, Any]:
         """Waits for work."""
@@ -113,22 +133,58 @@ class ProgressForwarder:
 def solve(master: Controller, order: dict[str, Any], *, most_threads: int | None = None) -> dict[str, Any]:
     """The plan, as the command line would write it, searched for by at most so many threads."""
     from api.jobs.request import read_request
-    from planner.document import parse_plan, render_plan
-    from planner.planning import make_plan
+    from planner.document import parse_plan
+    from planner.planning import make_plans
 
     request = read_request(order["request"])
     start = None if order.get("start") is None else parse_plan(order["start"])
+
+    def others() -> Plan | None:
+        text = master.take_better()
+        return None if text is None else parse_plan(text)
+
     forwarder = ProgressForwarder(master)
     try:
-        plan = make_plan(
+        plan, *_ = make_plans(
             request.problem,
+            top=1,
             limits=request.limits.within(threads=most_threads),
             start=start,
             on_progress=forwarder.hear,
             should_stop=master.stop.is_set,
+            others=others,
         )
     finally:
         forwarder.close()
+    return last_word(request, plan)
+
+
+def join(order: dict[str, Any], *, most_threads: int | None = None) -> dict[str, Any]:
+    """One plan from several with their evidence, and from the best one known, which may have none yet."""
+    from api.jobs.request import read_request
+    from planner.batch_problem import problem_for
+    from planner.document import parse_plan
+    from planner.planning import make_plan
+    from planner.planning.joined_plans import join_plans, objective_of
+    from planner.verify import verify
+
+    request, start = read_request(order["request"]), order["start"]
+    plans = [parse_plan(text) for text in order["plans"]]
+    if start is not None:
+        best = parse_plan(start)
+        timeline = verify(problem_for(request.problem, best), replace(best, evidence=None)).timeline
+        least = min((objective_of(request.problem, plan) for plan in plans), default=None)
+        if timeline is not None and (least is None or timeline.objective_ns(request.problem.options.objective) < least):
+            limits = replace(request.limits, time_limit_s=order["time_limit_s"], max_rounds=0)
+            plans.append(make_plan(request.problem, limits=limits.within(threads=most_threads), start=best))
+    joined = join_plans(request.problem, plans, gap=request.limits.gap, stopped_by=order["stopped_by"])
+    return last_word(request, joined)
+
+
+def last_word(request: "PlanRequest", plan: Plan) -> dict[str, Any]:
+    """What is said of a plan at the end."""
+    from planner.document import render_plan
+
     evidence = plan.evidence
     assert evidence is not None
     is_span = request.problem.options.objective == "span"
@@ -151,6 +207,8 @@ def carry_out(master: Controller, order: dict[str, Any], *, most_threads: int | 
     try:
         if order["op"] == "solve":
             answer = solve(master, order, most_threads=most_threads)
+        elif order["op"] == "join":
+            answer = join(order, most_threads=most_threads)
         else:
             from api.jobs.inspection import inspect
 

@@ -60,6 +60,8 @@ class NewJob:
     """Words between spaces, one at either end as well; empty: none."""
     profile_sha256: str | None = None
     """SHA-256 of the profile that it plans for."""
+    islands: int = 1
+    """Workers that may search for it at once."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -145,11 +147,29 @@ class Job:
     """SHA-256 of the profile; None where an earlier release stored the job."""
     solver_bound_ns: int | None
     """What a complete search or a solver claims that no plan is below, once the job has ended."""
+    islands: int
+    """Workers that may search for it at once: the one that holds it, and others while nothing else waits for them."""
 
     @property
     def is_finished(self) -> bool:
         """Whether nothing will change any more."""
         return self.state in FINISHED
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Island:
+    """One claim of one more search for a job that somebody else holds."""
+
+    job: Job
+    """The job as it was then."""
+    number: int
+    """1, 2, 3 ...; whoever holds the job itself is island 0."""
+    attempt: int
+    """How often it was claimed: the fencing token."""
+    crashes: int
+    """How often its solver died."""
+    late_s: float
+    """Seconds since the job was claimed for the first time."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

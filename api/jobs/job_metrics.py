@@ -42,6 +42,7 @@ class JobMetrics:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._ended: Counter[tuple[str, str]] = Counter()
+        self._islands: Counter[str] = Counter()
         self._num_crashes = self._num_given_back = self._num_lost = 0
         self._waits = Histogram("pipeplan_job_wait_seconds", SECONDS)
         self._solves = Histogram("pipeplan_solve_seconds", SECONDS)
@@ -72,12 +73,19 @@ class JobMetrics:
         with self._lock:
             self._num_lost += 1
 
+    def island(self, end: str) -> None:
+        """A claim of an island is over: it `ended`, was `given_back`, `crashed`, or was `lost` to somebody else."""
+        with self._lock:
+            self._islands[end] += 1
+
     def render(self) -> list[str]:
         """All lines."""
         with self._lock:
             lines = ["# TYPE pipeplan_jobs_ended_total counter"]
             for (state, stopped_by), count in sorted(self._ended.items()):
                 lines.append(f'pipeplan_jobs_ended_total{{state="{state}",stopped_by="{stopped_by}"}} {count}')
+            lines.append("# TYPE pipeplan_islands_total counter")
+            lines += [f'pipeplan_islands_total{{end="{end}"}} {count}' for end, count in sorted(self._islands.items())]
             for name, value in (
                 ("solver_crashes", self._num_crashes),
                 ("jobs_given_back", self._num_given_back),

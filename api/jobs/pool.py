@@ -8,6 +8,7 @@ import time
 import uuid
 from typing import Protocol
 
+from api.jobs.island_runner import work_once
 from api.jobs.job_metrics import JobMetrics
 from api.jobs.process import Child, ProcessLimits
 from api.jobs.runner import JobRunner, Patience
@@ -104,11 +105,7 @@ class Pool:
         self.store.close()
 
     def _work_once(self, runner: JobRunner, name: str) -> bool:
-        """Do one job; False if there is none."""
+        """Do one job, or be an island of one; False if there is neither."""
         if self.is_draining():
             return False
-        job = self.store.claim(name, lease_s=self.patience.lease_s)
-        if job is None:
-            return False
-        runner.run(job)
-        return True
+        return work_once(runner, name)

@@ -10,6 +10,7 @@ from queue import SimpleQueue
 
 import procrastinate
 
+from api.jobs.island_runner import work_once
 from api.jobs.job_metrics import JobMetrics
 from api.jobs.metrics_port import MetricsPort
 from api.jobs.pool import make_worker_name
@@ -75,19 +76,14 @@ class TicketWorker:
         return app
 
     def solve_next(self) -> None:
-        """Claim the job whose turn it is and bring it to its end; a ticket without a job is spent."""
+        """Claim the job or the island whose turn it is and bring it to its end; a ticket without any is spent."""
         if self._draining.is_set():
             return
         with self._child() as child:
-            job = self.store.claim(make_worker_name(), lease_s=self.patience.lease_s)
-            if job is not None:
-                JobRunner(
-                    self.store,
-                    child,
-                    patience=self.patience,
-                    is_draining=self._draining.is_set,
-                    metrics=self.metrics,
-                ).run(job)
+            runner = JobRunner(
+                self.store, child, patience=self.patience, is_draining=self._draining.is_set, metrics=self.metrics
+            )
+            work_once(runner, make_worker_name())
         self.store.close()
 
     @contextlib.contextmanager
@@ -115,7 +111,7 @@ class TicketWorker:
     def _count_waiting(self) -> int:
         try:
             self.store.put_back()
-            return self.store.count_states().get("queued", 0)
+            return self.store.count_states().get("queued", 0) + self.store.islands.count_wanted()
         finally:
             self.store.close()
 

@@ -113,6 +113,10 @@ class Child:
         """Ask for the best plan now; harmless if nothing is under way."""
         self._send({"op": "stop"})
 
+    def pass_on(self, plan: str) -> None:
+        """Tell of a better plan that was found elsewhere; harmless if nothing is under way."""
+        self._send({"op": "better", "plan": plan})
+
     def _send(self, message: dict[str, Any]) -> None:
         assert self._process is not None
         assert self._process.stdin is not None

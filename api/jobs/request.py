@@ -50,6 +50,8 @@ class Ceilings:
     """Layers of the profile."""
     max_devices: int = 2_048
     """Devices of the cluster."""
+    max_islands: int = 16
+    """Workers that may search for one plan at once."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,12 +80,21 @@ class Submission:
     """What to file it under."""
     tags: tuple[str, ...] = ()
     """Words to find it by."""
+    islands: int = 1
+    """Workers that may search for the plan at once, each with a seed of its own; those beyond the first only while no
+    other job waits for a worker."""
     start_from: str | None = None
     """A plan of the tenant's where the search begins, if it fits; without a workload its question is asked again."""
 
     def __post_init__(self) -> None:
         require_integer("submission: priority", self.priority, least=-MAX_PRIORITY, most=MAX_PRIORITY)
         require_labels(self.project, self.tags)
+        require_integer("submission: islands", self.islands, least=1)
+        if self.islands > 1 and self.limits.max_rounds is not None:
+            raise ValueError(
+                "submission: islands and limits.max_rounds are both given; what islands find depends on who is idle, "
+                "so keep one of them"
+            )
         if self.start_from is not None and self.limits.max_rounds is not None:
             raise ValueError("submission: start_from and limits.max_rounds are both given; keep one of them")
 
@@ -172,7 +183,15 @@ def read_tree(tree: dict[str, Any], ceilings: Ceilings) -> tuple[Submission, Pla
     source = f"{SOURCE}: workload" if "workload" in tree else SOURCE
     workload = _cut_as_asked(workload_of(submission.workload, source=source), submission)
     question = question_of(workload, source=source, options=submission.options, ceilings=ceilings)
+    _require_islands(submission, question, ceilings=ceilings)
     return submission, PlanRequest(problem=question, limits=check_limits(submission.limits, ceilings))
+
+
+def _require_islands(submission: Submission, question: Question, *, ceilings: Ceilings) -> None:
+    if submission.islands > ceilings.max_islands:
+        raise TooLargeError(f"islands is above this service's limit of {ceilings.max_islands}; ask for fewer")
+    if submission.islands > 1 and question.options.objective == "cost":
+        raise refusal(SOURCE, "islands is given with objective = cost, which one worker searches; leave islands out")
 
 
 def _cut_as_asked(workload: Workload, submission: Submission) -> Workload:

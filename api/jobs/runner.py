@@ -2,10 +2,11 @@
 
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from api.jobs.exchange import IslandExchange
 from api.jobs.job import Job, LeaseLostError, News, Outcome
 from api.jobs.job_metrics import JobMetrics
 from api.jobs.logs import tell
@@ -14,6 +15,7 @@ from api.jobs.request import read_request
 from api.jobs.store import STORE_FAILURES, JobStore
 from planner.batch_problem import problem_for
 from planner.document import parse_plan, render_plan
+from planner.progress import Limits
 from planner.verify import verify
 from planner.what_if.change import Change, find_start
 from profiles.validation import validate
@@ -40,6 +42,8 @@ class Patience:
     """The same when the service shuts down."""
     rescue_s: float = 30.0
     """How long it may take to write up the plan that a dead solver left behind."""
+    gather_s: float = 10.0
+    """How long whoever ends a job waits for its islands to stop."""
     max_crashes: int = 10
     """Times that the solver of a job may die."""
     max_attempts: int = 50
@@ -72,7 +76,7 @@ class JobRunner:
                 words = f"{job.attempt - 1} attempts, {job.crashes} of which the solver did not survive"
                 self._rescue(job, stopped_by=None, reason=words)
             else:
-                _Solve(self, job).run()
+                Solve(self, job).run()
         except LeaseLostError:
             self.metrics.lost()
             tell("job lost", **identity(job), attempt=job.attempt)
@@ -123,6 +127,22 @@ class JobRunner:
             return None
         return Outcome(state="succeeded", solution_status="feasible", plan=text)
 
+    def join(self, job: Job, plans: Sequence[str], *, stopped_by: str) -> Outcome | None:
+        """One answer from the plans of several islands and the best one stored; None if that fails."""
+        known, begin = self.store.plan_text(job.id), time.monotonic()
+        order: dict[str, Any] = {"request": self.store.request_text(job.id), "plans": list(plans), "start": known}
+        order |= {"stopped_by": stopped_by, "time_limit_s": self.patience.rescue_s / 2}
+        try:
+            self.child.order(op="join", log=identity(job), **order)
+            answer = self._wait_for_end(job)
+        except ChildDiedError:
+            answer = None
+        if answer is not None and answer["event"] == "done":
+            tell("islands joined", **identity(job), plans=len(plans), seconds=round(time.monotonic() - begin, 3))
+            return outcome_of(answer)
+        self.child.kill()
+        return None if known is None else self._write_up(job, known)
+
     def _wait_for_end(self, job: Job) -> dict[str, Any] | None:
         until = time.monotonic() + self.patience.rescue_s
         held = 0.0
@@ -158,7 +178,7 @@ def outcome_of(answer: dict[str, Any]) -> Outcome:
     return Outcome(state="failed", stopped_by="memory" if answer["code"] == "out_of_memory" else None, error=error)
 
 
-class _Solve:
+class Solve:
     """One claim of one job under way."""
 
     def __init__(self, runner: JobRunner, job: Job) -> None:
@@ -169,10 +189,11 @@ class _Solve:
         self.news: News | None = None
         """What was heard and not yet stored."""
         self.stopped_at: float | None = None
-        self.is_user_stop = False
+        self.is_user_stop = self.is_needless = False
         self.away_since: float | None = None
         """Since when the store does not answer."""
-        self.time_limit_s = 0.0
+        self.time_limit_s = self.gap = 0.0
+        self.exchange = IslandExchange(self.store, self.child) if job.islands > 1 else None
 
     def run(self) -> None:
         """Start the solver and follow it to its end."""
@@ -196,12 +217,16 @@ class _Solve:
     def _order(self) -> None:
         request = read_request(self.store.request_text(self.job.id))
         start = None
-        self.time_limit_s = request.limits.time_limit_s
+        self.time_limit_s, self.gap = request.limits.time_limit_s, request.limits.gap
         if not request.is_deterministic:
-            self.time_limit_s = max(1.0, self.time_limit_s - self.job.spent_s)
-            request = replace(request, limits=replace(request.limits, time_limit_s=self.time_limit_s))
+            request = replace(request, limits=self._own(request.limits))
+            self.time_limit_s = request.limits.time_limit_s
             start = self._start()
         self.child.order(op="solve", request=request.render(), start=start, log=identity(self.job))
+
+    def _own(self, limits: Limits) -> Limits:
+        """The limits of this claim: what was spent before counts."""
+        return replace(limits, time_limit_s=max(1.0, limits.time_limit_s - self.job.spent_s))
 
     def _start(self) -> str | None:
         """The best plan known: the job's own, one for the same question, or what a what-if starts from."""
@@ -253,29 +278,47 @@ class _Solve:
         plan = answer["plan"] or (self.news.plan if self.news is not None else None)
         kept = ("phase", "incumbent_ns", "lower_bound_ns", "gap", "source")
         self.news = News(plan=plan, **{name: answer[name] for name in kept})
+        if self.exchange is not None:
+            self.exchange.note(answer["incumbent_ns"])
 
     def _store_news(self, *, is_urgent: bool = False) -> None:
         if self.news is not None and (is_urgent or time.monotonic() - self.told >= self.patience.report_s):
-            self.store.report(self.job, self.news)
+            self._report(self.news)
             self.news, self.told = None, time.monotonic()
+
+    def _report(self, news: News) -> None:
+        self.store.report(self.job, news)
 
     def _look(self) -> None:
         """Hold the lease, and hear whether to stop."""
         now = time.monotonic()
         if now - self.looked >= self.patience.look_s:
             self.looked = now
-            if now - self.held >= self.patience.lease_s / 3:
-                present: Job | None = self.store.extend(self.job, lease_s=self.patience.lease_s)
-                self.held = now
-            else:
-                present = self.store.get(self.job.id)
-            if present is None or present.attempt != self.job.attempt or present.state != "running":
-                raise LeaseLostError(self.job.id)
+            present = self._require_present(now)
             self.is_user_stop = present.is_stopped
+            if self.exchange is not None and self.stopped_at is None:
+                self.exchange.pass_on(present)
+                self.is_needless = self._finds_needless()
         is_late = now - self.begin > self.time_limit_s + self.patience.overtime_s
-        if self.stopped_at is None and (self.is_user_stop or is_late or self.runner.is_draining()):
+        is_over = self.is_user_stop or self.is_needless or is_late or self.runner.is_draining()
+        if self.stopped_at is None and is_over:
             self.stopped_at = now
             self.child.ask_to_stop()
+
+    def _require_present(self, now: float) -> Job:
+        """The job as it is, held for longer where that is due; raises LeaseLostError if it is somebody else's."""
+        if now - self.held >= self.patience.lease_s / 3:
+            present: Job | None = self.store.extend(self.job, lease_s=self.patience.lease_s)
+            self.held = now
+        else:
+            present = self.store.get(self.job.id)
+        if present is None or present.attempt != self.job.attempt or present.state != "running":
+            raise LeaseLostError(self.job.id)
+        return present
+
+    def _finds_needless(self) -> bool:
+        """Whether another island has ended with a plan that is proved well enough."""
+        return self.store.islands.is_settled(self.job.id, gap=self.gap)
 
     def _is_final(self, answer: dict[str, Any]) -> bool:
         """Whether the answer is one that the shutdown did not cut short."""
@@ -283,11 +326,33 @@ class _Solve:
 
     def _finish(self, answer: dict[str, Any]) -> None:
         outcome = outcome_of(answer)
+        if self.job.islands > 1 and outcome.solution_status != "infeasible":
+            outcome = self._gather(answer) or outcome
+            if outcome.state == "succeeded":
+                self.runner.finish(self.job, outcome)
+                return
         if self.is_user_stop and answer.get("code") == "no_plan_found":
             outcome = Outcome(state="cancelled", stopped_by="user")
         elif outcome.stopped_by == "user" and not self.is_user_stop:
             outcome = replace(outcome, stopped_by="time")
         self.runner.finish(self.job, outcome)
+
+    def _gather(self, answer: dict[str, Any]) -> Outcome | None:
+        """The islands end; what all found becomes one answer. None if nothing is better than this solver's own."""
+        islands, until = self.store.islands, time.monotonic() + self.patience.gather_s
+        islands.close(self.job.id)
+        while islands.count_running(self.job.id) and time.monotonic() < until:
+            self._require_present(time.monotonic())
+            time.sleep(TICK_S)
+        present, plans = self._require_present(time.monotonic()), islands.plans(self.job.id)
+        own_ns = answer.get("incumbent_ns")
+        is_best = present.incumbent_ns is None or (own_ns is not None and own_ns <= present.incumbent_ns)
+        if not plans and is_best:
+            return None
+        plans += [answer["plan"]] if answer["event"] == "done" else []
+        why = answer.get("stopped_by", "user")
+        cut_short = "user" if self.is_user_stop else "time"
+        return self.runner.join(self.job, plans, stopped_by=cut_short if why == "user" else str(why))
 
     def _give_back(self, answer: dict[str, Any] | None) -> None:
         """The service stops: what was found is stored, and the job waits for another worker."""

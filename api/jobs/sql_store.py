@@ -10,7 +10,9 @@ from dataclasses import fields, replace
 from itertools import accumulate
 from typing import Any, Protocol
 
-from api.jobs.job import FINISHED, Event, Job, LeaseLostError, NewJob, News, Outcome, Quota, Search
+from api.jobs.islands import Islands, forget_islands, free_islands, insert_islands, reopen_islands, require_held
+from api.jobs.job import FINISHED, Event, Island, Job, LeaseLostError, NewJob, News, Outcome, Quota, Search
+from api.jobs.job_rows import COLUMNS, FLAGS, find_job, job_of_row, tell_event
 from api.jobs.store import IdempotencyConflictError, QuotaError
 from api.jobs.store_schema import bring_up_to_date
 
@@ -23,8 +25,6 @@ HOUR_S = 3600.0
 KEPT = 30
 """Incumbents of a job that are kept, the latest ones, to look back at."""
 
-_COLUMNS = ", ".join(field.name for field in fields(Job))
-_FLAGS = {"is_deterministic", "is_pinned", "is_stopped"}
 _IS_MINE = "id = ? AND attempt = ? AND state = 'running'"
 _MAX_TRIES = 20
 
@@ -92,7 +92,7 @@ class SqlStore:
     """`JobStore` on any `Database`."""
 
     def __init__(self, database: Database) -> None:
-        self.database = database
+        self.database, self.islands = database, Islands(database)
         with database.transaction() as cursor:
             database.lock_schema(cursor)
             bring_up_to_date(
@@ -123,8 +123,8 @@ class SqlStore:
             if quota is not None:
                 _require_room(cursor, job, quota=quota, now=now)
             _insert(cursor, job, now=now)
-            _tell(cursor, job.id, kind="queued", now=now, data={"priority": job.priority})
-            stored = _get(cursor, job.id)
+            tell_event(cursor, job.id, kind="queued", now=now, data={"priority": job.priority})
+            stored = find_job(cursor, job.id)
         assert stored is not None
         return stored, True
 
@@ -149,11 +149,11 @@ class SqlStore:
             is_good, parameters = "gap <= ?", (tenant, problem_key, gap)
         with self.database.transaction(is_writing=False) as cursor:
             cursor.execute(
-                f"SELECT {_COLUMNS} FROM jobs WHERE tenant = ? AND problem_key = ? AND state = 'succeeded' "
+                f"SELECT {COLUMNS} FROM jobs WHERE tenant = ? AND problem_key = ? AND state = 'succeeded' "
                 f"AND {is_good} ORDER BY gap, created_at, id LIMIT 1",
                 parameters,
             )
-            return _job(cursor.fetchone())
+            return job_of_row(cursor.fetchone())
 
     def find_plan_like(self, tenant: str, problem_key: str) -> str | None:
         """The plan with the least objective among all answers to the question."""
@@ -184,10 +184,11 @@ class SqlStore:
                 )
                 if cursor.rowcount != 1:
                     continue  # another worker was faster
-                job = _get(cursor, job_id)
+                job = find_job(cursor, job_id)
                 assert job is not None
                 _serve(cursor, job.tenant, now=now)
-                _tell(cursor, job.id, kind="started", now=now, data={"attempt": job.attempt})
+                tell_event(cursor, job.id, kind="started", now=now, data={"attempt": job.attempt})
+                reopen_islands(cursor, job.id)
                 return job
         return None
 
@@ -199,28 +200,31 @@ class SqlStore:
                 (self.database.now() + lease_s, job.id, job.attempt),
             )
             _require_mine(cursor, job)
-            present = _get(cursor, job.id)
+            present = find_job(cursor, job.id)
             assert present is not None
             return present
 
-    def report(self, job: Job, news: News) -> None:
+    def report(self, job: Job, news: News, *, island: Island | None = None) -> None:
         """The row, the plan and the story move together."""
         with self.database.transaction() as cursor:
-            before = _get(cursor, job.id, lock=self.database.row_lock)
-            news = _without_worse(news, None if before is None else before.incumbent_ns)
+            before = find_job(cursor, job.id, lock=self.database.row_lock)
+            if island is not None:
+                require_held(cursor, island)
+            if before is None or not (_is_open(before) if island else _is_held(before, job)):
+                raise LeaseLostError(job.id)
+            news = _without_worse(news, before, is_island=island is not None)
             cursor.execute(
                 "UPDATE jobs SET phase = ?, incumbent_ns = COALESCE(?, incumbent_ns), "
                 "lower_bound_ns = COALESCE(?, lower_bound_ns), gap = COALESCE(?, gap), source = ?, "
-                f"version = version + 1 WHERE {_IS_MINE}",
-                (news.phase, news.incumbent_ns, news.lower_bound_ns, news.gap, news.source, job.id, job.attempt),
+                "version = version + 1 WHERE id = ?",
+                (news.phase, news.incumbent_ns, news.lower_bound_ns, news.gap, news.source, job.id),
             )
-            _require_mine(cursor, job)
-            assert before is not None
             if news.plan is not None:
                 _keep_plan(cursor, job.id, text=news.plan)
             now = self.database.now()
             for kind, data in _story(before, news):
-                _tell(cursor, job.id, kind=kind, now=now, data=data)
+                whose = {} if island is None else {"island": island.number}
+                tell_event(cursor, job.id, kind=kind, now=now, data=data | whose)
             if news.plan is not None:
                 _keep_incumbent(cursor, job.id, text=news.plan)
 
@@ -243,7 +247,7 @@ class SqlStore:
             )
             _require_mine(cursor, job)
             text = "the solver died; queued again" if is_crash else "the service stops; queued again"
-            _tell(cursor, job.id, kind="log", now=self.database.now(), data={"message": text})
+            tell_event(cursor, job.id, kind="log", now=self.database.now(), data={"message": text})
 
     def put_back(self, *, all_running: bool = False) -> int:
         """Jobs whose worker fell silent wait again."""
@@ -255,7 +259,7 @@ class SqlStore:
     def get(self, job_id: str, *, tenant: str | None = None) -> Job | None:
         """One job, for those who may see it."""
         with self.database.transaction(is_writing=False) as cursor:
-            job = _get(cursor, job_id)
+            job = find_job(cursor, job_id)
         return job if job is not None and tenant in (None, job.tenant) else None
 
     def recent(self, tenant: str, *, limit: int) -> Sequence[Job]:
@@ -272,10 +276,10 @@ class SqlStore:
                 conditions += " AND (created_at < ? OR (created_at = ? AND id > ?))"
                 values += [last, last, query.after]
             cursor.execute(
-                f"SELECT {_COLUMNS} FROM jobs WHERE tenant = ?{conditions} ORDER BY created_at DESC, id LIMIT ?",
+                f"SELECT {COLUMNS} FROM jobs WHERE tenant = ?{conditions} ORDER BY created_at DESC, id LIMIT ?",
                 (tenant, *values, limit),
             )
-            return [job for job in map(_job, cursor.fetchall()) if job is not None]
+            return [job for job in map(job_of_row, cursor.fetchall()) if job is not None]
 
     def projects(self, tenant: str) -> Sequence[tuple[str, int, float]]:
         """Latest first."""
@@ -294,7 +298,7 @@ class SqlStore:
                 "UPDATE jobs SET project = ?, tags = ?, version = version + 1 WHERE id = ? AND tenant = ?",
                 (project, tags, job_id, tenant),
             )
-            return _get(cursor, job_id) if cursor.rowcount == 1 else None
+            return find_job(cursor, job_id) if cursor.rowcount == 1 else None
 
     def request_text(self, job_id: str) -> str:
         """The request as it was stored; raises LeaseLostError if the job is gone."""
@@ -373,14 +377,14 @@ class SqlStore:
                 "WHERE id = ? AND tenant = ? AND state IN ('queued', 'running') AND is_stopped = 0",
                 (job_id, tenant),
             )
-            job = _get(cursor, job_id, lock=self.database.row_lock)
+            job = find_job(cursor, job_id, lock=self.database.row_lock)
             if job is None or job.tenant != tenant:
                 return None
             if job.state == "queued":
                 state, status = ("succeeded", "feasible") if job.plan_sha256 else ("cancelled", "unknown")
                 outcome = Outcome(state=state, stopped_by="user", solution_status=status)  # type: ignore[arg-type]
                 _conclude(cursor, job_id, outcome=outcome, now=self.database.now())
-            return _get(cursor, job_id)
+            return find_job(cursor, job_id)
 
     def pin(self, job_id: str, tenant: str, *, is_pinned: bool) -> Job | None:
         """Keep it, or let retention have it."""
@@ -389,7 +393,7 @@ class SqlStore:
                 "UPDATE jobs SET is_pinned = ?, version = version + 1 WHERE id = ? AND tenant = ?",
                 (int(is_pinned), job_id, tenant),
             )
-            return _get(cursor, job_id) if cursor.rowcount == 1 else None
+            return find_job(cursor, job_id) if cursor.rowcount == 1 else None
 
     def forget(self, job_id: str, tenant: str) -> bool:
         """The row goes, and with it the lease of whoever works on it."""
@@ -480,20 +484,8 @@ class SqlStore:
         self.database.close_all()
 
 
-def _job(row: Row | None) -> Job | None:
-    if row is None:
-        return None
-    values: dict[str, Any] = dict(zip((field.name for field in fields(Job)), row, strict=True))
-    return Job(**values | {name: bool(values[name]) for name in _FLAGS})
-
-
 def _first(row: Row | None) -> Any:
     return None if row is None else row[0]
-
-
-def _get(cursor: Cursor, job_id: str, *, lock: str = "") -> Job | None:
-    cursor.execute(f"SELECT {_COLUMNS} FROM jobs WHERE id = ?{lock}", (job_id,))
-    return _job(cursor.fetchone())
 
 
 def _require_mine(cursor: Cursor, job: Job) -> None:
@@ -551,18 +543,19 @@ def _recall(cursor: Cursor, tenant: str, *, key: str, body_sha256: str) -> Job |
         return None
     if row[0] != body_sha256:
         raise IdempotencyConflictError(key)
-    return _get(cursor, row[1])
+    return find_job(cursor, row[1])
 
 
 def _insert(cursor: Cursor, job: NewJob, *, now: float) -> None:
     values = {field.name: getattr(job, field.name) for field in fields(NewJob) if field.name != "request"}
     values |= {"request_bytes": len(job.request.encode())}
-    values |= {name: int(values[name]) for name in _FLAGS & set(values)}
+    values |= {name: int(values[name]) for name in FLAGS & set(values)}
     values |= {"state": "queued", "created_at": now, "attempt": 0, "crashes": 0, "is_stopped": 0, "spent_s": 0.0}
     values |= {"version": 1}
     marks = ", ".join("?" * len(values))
     cursor.execute(f"INSERT INTO jobs ({', '.join(values)}) VALUES ({marks})", list(values.values()))
     cursor.execute("INSERT INTO requests (job_id, text) VALUES (?, ?)", (job.id, job.request))
+    insert_islands(cursor, job.id, count=job.islands - 1)
 
 
 def _require_room(cursor: Cursor, job: NewJob, *, quota: Quota, now: float) -> None:
@@ -589,14 +582,6 @@ def _count_submitted(cursor: Cursor, tenant: str, *, key_id: str | None, since: 
     return count
 
 
-def _tell(cursor: Cursor, job_id: str, *, kind: str, now: float, data: dict[str, Any]) -> None:
-    cursor.execute(
-        "INSERT INTO events (job_id, seq, kind, at, data) "
-        "SELECT ?, COALESCE(MAX(seq), 0) + 1, ?, ?, ? FROM events WHERE job_id = ?",
-        (job_id, kind, now, json.dumps(data), job_id),
-    )
-
-
 def _story(before: Job, news: News) -> Iterator[tuple[str, dict[str, Any]]]:
     """The events that a step amounts to."""
     common = {"gap": news.gap, "phase": news.phase}
@@ -606,11 +591,30 @@ def _story(before: Job, news: News) -> Iterator[tuple[str, dict[str, Any]]]:
         yield "bound", {"lower_bound_ns": news.lower_bound_ns} | common
 
 
-def _without_worse(news: News, best_ns: int | None) -> News:
-    """A search that begins anew finds worse plans than it had before; the best one stays."""
-    if best_ns is None or news.incumbent_ns is None or news.incumbent_ns <= best_ns:
-        return news
-    return replace(news, incumbent_ns=None, gap=None, plan=None)
+def _is_open(job: Job) -> bool:
+    return not job.is_finished
+
+
+def _is_held(present: Job, job: Job) -> bool:
+    return present.attempt == job.attempt and present.state == "running"
+
+
+def _without_worse(news: News, before: Job, *, is_island: bool) -> News:
+    """A search that begins anew finds worse plans than there were before, and weaker bounds; the best ones stay.
+
+    A plan as good as the best is most often the same one: whoever told of it first found it.
+    """
+    best, bound, told_ns = before.incumbent_ns, before.lower_bound_ns, news.incumbent_ns
+    if best is not None and told_ns is not None and told_ns >= best:
+        news = replace(news, source=before.source or news.source)
+        if is_island or told_ns > best:
+            news = replace(news, incumbent_ns=None, gap=None, plan=None)
+    if bound is not None and news.lower_bound_ns is not None and news.lower_bound_ns < bound:
+        news = replace(news, lower_bound_ns=None, gap=None)
+    best, bound = news.incumbent_ns or best, news.lower_bound_ns or bound
+    if news.gap is None and best is not None and bound is not None:
+        news = replace(news, gap=(best - bound) / max(best, 1))
+    return news
 
 
 def _keep_plan(cursor: Cursor, job_id: str, *, text: str) -> None:
@@ -642,7 +646,7 @@ def _keep_incumbent(cursor: Cursor, job_id: str, *, text: str) -> None:
 
 
 def _conclude(cursor: Cursor, job_id: str, *, outcome: Outcome, now: float) -> None:
-    before = _get(cursor, job_id)
+    before = find_job(cursor, job_id)
     assert before is not None
     last = News(
         phase="end",
@@ -652,7 +656,7 @@ def _conclude(cursor: Cursor, job_id: str, *, outcome: Outcome, now: float) -> N
         source=outcome.source or "",
     )
     for kind, data in _story(before, last):
-        _tell(cursor, job_id, kind=kind, now=now, data=data)
+        tell_event(cursor, job_id, kind=kind, now=now, data=data)
     cursor.execute(
         "UPDATE jobs SET state = ?, stopped_by = ?, solution_status = ?, error = ?, finished_at = ?, "
         "incumbent_ns = COALESCE(?, incumbent_ns), lower_bound_ns = COALESCE(?, lower_bound_ns), "
@@ -674,11 +678,12 @@ def _conclude(cursor: Cursor, job_id: str, *, outcome: Outcome, now: float) -> N
     )
     if outcome.plan is not None:
         _keep_plan(cursor, job_id, text=outcome.plan)
-    job = _get(cursor, job_id)
+    forget_islands(cursor, job_id)
+    job = find_job(cursor, job_id)
     assert job is not None
     data = {"state": job.state, "incumbent_ns": job.incumbent_ns, "lower_bound_ns": job.lower_bound_ns, "gap": job.gap}
     data["stopped_by"] = job.stopped_by
-    _tell(cursor, job_id, kind="done", now=now, data=data)
+    tell_event(cursor, job_id, kind="done", now=now, data=data)
     _announce_end(cursor, job, now=now, data=data)
 
 
@@ -701,7 +706,10 @@ def _put_back(cursor: Cursor, *, now: float, all_running: bool) -> int:
         "version = version + 1 WHERE state = 'running' AND (lease_until < ? OR ? = 1)",
         (now, int(all_running)),
     )
-    return cursor.rowcount
+    count = cursor.rowcount
+    if all_running:
+        free_islands(cursor)
+    return count
 
 
 def _next_waiting(cursor: Cursor) -> str | None:
@@ -736,5 +744,5 @@ def _forget_rest(cursor: Cursor, gone: Sequence[Row], *, now: float) -> None:
             cursor.execute(
                 "INSERT INTO deleted_jobs (tenant, key_id, created_at) VALUES (?, ?, ?)", (tenant, key_id, created_at)
             )
-        for table in ("requests", "plans", "incumbents", "drawings", "events"):
+        for table in ("requests", "plans", "incumbents", "drawings", "events", "islands"):
             cursor.execute(f"DELETE FROM {table} WHERE job_id = ?", (job_id,))

@@ -4,7 +4,8 @@ import sqlite3
 from collections.abc import Sequence
 from typing import Protocol
 
-from api.jobs.job import Event, Job, NewJob, News, Outcome, Quota, Search
+from api.jobs.islands import Islands
+from api.jobs.job import Event, Island, Job, NewJob, News, Outcome, Quota, Search
 
 
 class IdempotencyConflictError(Exception):
@@ -65,8 +66,12 @@ class JobStore(Protocol):
     def extend(self, job: Job, *, lease_s: float) -> Job:
         """Hold the job for longer; raises LeaseLostError if it is no longer the caller's, as all that follow do."""
 
-    def report(self, job: Job, news: News) -> None:
-        """Write down a step of the solver, with its plan."""
+    @property
+    def islands(self) -> Islands:
+        """The searches beside the first one of jobs that want several."""
+
+    def report(self, job: Job, news: News, *, island: Island | None = None) -> None:
+        """Write down a step of the solver, with its plan; `island`: who it is, if it is not who holds the job."""
 
     def finish(self, job: Job, outcome: Outcome) -> None:
         """End the job."""

@@ -6,9 +6,9 @@ earlier versions alone. The tests open stores that earlier releases wrote.
 
 from typing import Any, Protocol
 
-VERSION = 4
+VERSION = 5
 """Of the schema. 1: request texts stood in the rows of `jobs`. 2: no projects, tags, incumbents, drawings, workers,
-audit. 3: no bounds of solvers, no places of deleted jobs."""
+audit. 3: no bounds of solvers, no places of deleted jobs. 4: no islands."""
 
 _LOOKS = (
     "CREATE INDEX IF NOT EXISTS jobs_waiting ON jobs (state, tenant, priority, created_at)",
@@ -33,7 +33,7 @@ TABLES = (
         incumbent_ns BIGINT, lower_bound_ns BIGINT, gap DOUBLE PRECISION, source TEXT, solution_status TEXT,
         stopped_by TEXT, error TEXT, plan_sha256 TEXT, request_id TEXT, project TEXT NOT NULL DEFAULT '',
         tags TEXT NOT NULL DEFAULT '', profile_sha256 TEXT, plan_bytes BIGINT NOT NULL DEFAULT 0,
-        drawn_bytes BIGINT NOT NULL DEFAULT 0, solver_bound_ns BIGINT)""",
+        drawn_bytes BIGINT NOT NULL DEFAULT 0, solver_bound_ns BIGINT, islands INTEGER NOT NULL DEFAULT 1)""",
     *_LOOKS,
     """CREATE TABLE IF NOT EXISTS deleted_jobs (tenant TEXT NOT NULL, key_id TEXT,
         created_at DOUBLE PRECISION NOT NULL)""",
@@ -41,6 +41,9 @@ TABLES = (
     "CREATE TABLE IF NOT EXISTS requests (job_id TEXT PRIMARY KEY, text TEXT NOT NULL)",
     "CREATE TABLE IF NOT EXISTS schema_version (version INTEGER NOT NULL)",
     "CREATE TABLE IF NOT EXISTS plans (job_id TEXT PRIMARY KEY, text TEXT NOT NULL)",
+    """CREATE TABLE IF NOT EXISTS islands (job_id TEXT NOT NULL, number INTEGER NOT NULL, state TEXT NOT NULL,
+        attempt INTEGER NOT NULL, crashes INTEGER NOT NULL, is_stopped INTEGER NOT NULL, worker TEXT,
+        lease_until DOUBLE PRECISION, gap DOUBLE PRECISION, plan TEXT, PRIMARY KEY (job_id, number))""",
     """CREATE TABLE IF NOT EXISTS incumbents (job_id TEXT NOT NULL, seq INTEGER NOT NULL, text TEXT NOT NULL,
         PRIMARY KEY (job_id, seq))""",
     """CREATE TABLE IF NOT EXISTS drawings (job_id TEXT NOT NULL, what TEXT NOT NULL, text TEXT NOT NULL,
@@ -70,7 +73,7 @@ TABLES = (
 
 CONTENTS = (
     *("jobs", "requests", "plans", "incumbents", "drawings", "events", "idempotency", "tenants", "api_keys"),
-    *("audit", "webhooks", "deliveries", "deleted_jobs"),
+    *("audit", "webhooks", "deliveries", "deleted_jobs", "islands"),
 )
 """The tables that a backup holds: all but who works just now and the version, which it states itself."""
 
@@ -102,6 +105,7 @@ STEPS: dict[int, tuple[str, ...]] = {
         "UPDATE jobs SET solver_bound_ns = incumbent_ns "
         "WHERE solution_status = 'optimal' AND stopped_by = 'complete_search'",
     ),
+    4: ("ALTER TABLE jobs ADD COLUMN islands INTEGER NOT NULL DEFAULT 1",),
 }
 """What leads from a version to the next one."""
 

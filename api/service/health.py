@@ -88,6 +88,7 @@ async def metrics(request: Request) -> Response:
     strength = await service.executor.call(service.roster.strength)
     gauges += [
         ("pipeplan_queue_age_seconds", "", await service.executor.call(service.store.queue_age_s)),
+        ("pipeplan_islands", "", float(await service.executor.call(service.store.islands.count_running))),
         ("pipeplan_workers_alive", "", float(strength.num_workers)),
         ("pipeplan_worker_slots", "", float(strength.num_slots)),
     ]
@@ -127,6 +128,7 @@ def describe(service: Service) -> dict[str, Any]:
             "max_devices": ceilings.max_devices,
             "max_actions": ceilings.max_actions,
             "max_time_limit_s": ceilings.max_time_limit_s,
+            "max_islands": ceilings.max_islands,
             "max_memory_bytes": settings.process.memory_bytes,
             "max_threads": settings.process.num_threads,
             "inspection_s": settings.inspection_s,

@@ -49,6 +49,7 @@ def _job() -> Schema:
             "started_at": _MOMENT,
             "finished_at": _MOMENT,
             "attempt": {"type": "integer", "minimum": 0},
+            "islands": {"type": "integer", "minimum": 1, "description": "Workers that may search for it at once."},
             "incumbent_ns": _NANOSECONDS,
             "lower_bound_ns": _NANOSECONDS,
             "gap": {"type": ["number", "null"]},
@@ -182,6 +183,13 @@ def _body_schemas(document: Schema, plan: Schema) -> Schema:
                 "priority": {"type": "integer", "minimum": -10, "maximum": 10},
                 "pinned": {"type": "boolean"},
                 **_filing(),
+                "islands": {
+                    "type": "integer",
+                    "minimum": 1,
+                    "default": 1,
+                    "description": "Workers that may search at once, each with its own seed; those beyond the first "
+                    "only while no other job waits. Not with limits.max_rounds, nor with the objective cost.",
+                },
                 "start_from": {
                     "type": ["string", "null"],
                     "pattern": "^[0-9a-f]{32}$",

@@ -197,6 +197,7 @@ def new_job(caller: Caller, *, submission: Submission, plan: PlanRequest) -> New
         is_pinned=submission.pinned,
         project=submission.project,
         tags=joined(submission.tags),
+        islands=submission.islands,
     )
 
 
@@ -225,7 +226,8 @@ async def enqueue(service: Service, caller: Caller, *, new: NewJob, key: str | N
     if is_new:
         service.metrics.count("jobs_submitted")
         tell("job stored", job=job.id, tenant=job.tenant, bytes=len(new.request))
-        await service.executor.call(service.engine.announce)
+        for _ in range(job.islands):
+            await service.executor.call(service.engine.announce)
     return job
 
 

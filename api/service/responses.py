@@ -46,6 +46,7 @@ def job_document(job: Job) -> dict[str, Any]:
         "started_at": moment(job.started_at),
         "finished_at": moment(job.finished_at),
         "attempt": job.attempt,
+        "islands": job.islands,
         "incumbent_ns": job.incumbent_ns,
         "lower_bound_ns": job.lower_bound_ns,
         "gap": job.gap,

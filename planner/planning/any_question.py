@@ -18,6 +18,8 @@ from planner.progress import Limits, Progress
 def make_plans(problem: Problem | BatchProblem, *, top: int, **how: Unpack[driver.PlanningOptions]) -> tuple[Plan, ...]:
     """The best plan and the best of other kinds; see `planner.planning.driver.make_plans`.
 
+    `others` is heard where a number of microbatches is given and time is minimised.
+
     Raises ValueError if more than one is asked for with a global batch, TypeError for options that there are not.
     """
     if unknown := how.keys() - driver.PlanningOptions.__annotations__.keys():

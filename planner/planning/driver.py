@@ -23,7 +23,7 @@ from planner.planning.bound_improver import raises_bound
 from planner.planning.class_layouts import class_layouts
 from planner.planning.class_pipelines import begin_with_classes
 from planner.planning.complete_search import is_complete, require_answerable, search_completely
-from planner.planning.conversions import plan_of
+from planner.planning.conversions import candidate_of, plan_of
 from planner.planning.evidence import finish, require_not_refuted
 from planner.planning.looped_layouts import LoopedSearch
 from planner.planning.planning_params import SearchParams
@@ -40,6 +40,9 @@ from solver_models.search import Searcher
 BASELINES, START, BOUND, REFUTATION = "baselines", "the plan to start from", "bound", "refutation"
 """What all baselines together, the caller's plan, the first bound and the last proof are called among improvers."""
 
+ISLAND = "another island"
+"""What those are called there that search for the same question elsewhere."""
+
 
 class PlanningOptions(TypedDict, total=False):
     """What `planner.planning.make_plan`, which says what they mean, takes beside the problem."""
@@ -48,6 +51,7 @@ class PlanningOptions(TypedDict, total=False):
     start: Plan | None
     on_progress: Callable[[Progress], None] | None
     should_stop: Callable[[], bool] | None
+    others: Callable[[], Plan | None] | None
     target: Target | None
     params: SearchParams
 
@@ -65,7 +69,8 @@ def make_plans(problem: Problem, *, top: int, **how: Unpack[PlanningOptions]) ->
     """The plan that `planner.planning.make_plan` returns, and behind it the best of other kinds (`planner.plan_kind`).
 
     At most `top` in all, the fastest first, no two of one kind, each verified and with evidence of its own; fewer where
-    the run came by fewer kinds. Raises as `make_plan` does.
+    the run came by fewer kinds. `others` is asked as often as `should_stop` for a better plan that was found elsewhere
+    meanwhile, which is taken in if the verifier passes it. Raises as `make_plan` does.
     """
     limits = how.get("limits") or Limits()
     require_answerable(problem, limits)
@@ -78,7 +83,7 @@ def make_plans(problem: Problem, *, top: int, **how: Unpack[PlanningOptions]) ->
         params=how.get("params", SearchParams()),
     )
     archive = Archive(top=top, objective=problem.options.objective, params=run.params.archive) if top > 1 else None
-    run.witness = archive
+    run.witness, run.others = archive, how.get("others")
     with run.watch, run.collected_rarely(), closing(run.window):
         layouts = make_first_plans(run, how.get("start"))
         bound_and_lay_out(run, layouts)
@@ -223,11 +228,29 @@ def play_start(run: SearchState, start: Plan) -> None:
     with run.turn_of(START):
         run.offer(plan, None, source=START)
     run.report("start")
-    if not any(stage.is_split or stage.samples for stage in plan.stages) and has_listed_groups(
-        run.problem, plan.stages
-    ):
+    if is_searchable(run, plan):
         run.start = plan
         run.layouts.append(plan.stages)
+
+
+def is_searchable(run: SearchState, plan: Plan) -> bool:
+    """Whether the search can go on from the plan's stages."""
+    is_plain = not any(stage.is_split or stage.samples for stage in plan.stages)
+    return is_plain and has_listed_groups(run.problem, plan.stages)
+
+
+def take_in(run: SearchState, loop: SearchLoop | None) -> None:
+    """A plan that another island found becomes the incumbent if it is better, and the search goes on from it too."""
+    found = None if run.others is None else run.others()
+    if found is None:
+        return
+    plan = replace(found, problem=run.problem.reference(), evidence=None)
+    with run.turn_of(ISLAND):
+        is_better = run.offer(plan, None, source=ISLAND)
+        if is_better and loop is not None and is_searchable(run, plan):
+            loop.search.keep(candidate_of(run.problem, loop.search.searcher, plan=plan))
+    if is_better:
+        run.report("search")
 
 
 def bound(run: SearchState) -> None:
@@ -322,6 +345,7 @@ def search(run: SearchState) -> Generator[None, None, None]:
         with closing(search_completely(run) if loop is None else loop.steps()) as steps:
             for _ in steps:
                 run.report_if_due("search")
+                take_in(run, loop)
                 if run.is_over():
                     break
                 yield

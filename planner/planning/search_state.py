@@ -80,6 +80,9 @@ class SearchState:
     pipelines: list[tuple[float, tuple[Stage, ...]]] | None = None
     """Estimates and stages of first plans on classes of devices that were not played yet; None: not made."""
 
+    others: Callable[[], Plan | None] | None = None
+    """Asked now and then for a better plan that was found elsewhere meanwhile."""
+
     searched_ns: int | None = None
     """What a complete search has shown by rules of its own; `solver_bound_ns` is that and what solvers claim."""
 
