@@ -50,7 +50,7 @@ def as_step(step: RunStep, dealing: Dealing, *, microbatches: Sequence[Durations
             times = each.forward_ns if is_forward else each.backward_ns
             kind: Literal["F", "B"] = "F" if is_forward else "B"
             rows.setdefault((pipeline, stages[stage]), []).append(
-                RunAction(kind=kind, microbatch=hand[place], start_ns=0, duration_ns=times[stage])
+                RunAction(kind=kind, stage=stages[stage], microbatch=hand[place], start_ns=0, duration_ns=times[stage])
             )
             transfers[pipeline, stages[stage], kind, place] = transfer_ns
     return replace(step, actions={seat: tuple(row) for seat, row in rows.items()}, transfers_ns=transfers)
