@@ -72,6 +72,10 @@ def _bound_ways(times: Mapping[tuple[int, str, int], int]) -> int:
     return max(ways.values())
 
 
+_Choice = tuple[int, tuple[int, ...], Seat, Key]
+"""When an action could start, how much the rule wants it, its device and which one it is."""
+
+
 @dataclass(kw_only=True)
 class _State:
     """A device."""
@@ -94,6 +98,8 @@ class _ListScheduling:
         self._waiting: dict[Key, list[tuple[Key, RunAction]]] = defaultdict(list)
         self._has_weights = {(key[0], key[1], key[3]) for key, _ in step.keyed() if key[2] == "W"}
         self._orders: dict[Seat, list[RunAction]] = {seat: [] for seat in step.actions}
+        self._changed = set(step.actions)
+        self._best: dict[Seat, _Choice | None] = {}
         self._num_left = 0
         for key, action in step.keyed():
             self._num_left += 1
@@ -105,14 +111,16 @@ class _ListScheduling:
     def run(self) -> dict[Seat, tuple[RunAction, ...]] | None:
         """The orders; None where the room as run leads this rule into a dead end."""
         while self._num_left:
-            chosen = min((found for seat in self._states for found in self._choices(seat)), default=None)
-            if chosen is None:
+            for seat in self._changed:
+                self._best[seat] = min(self._choices(seat), default=None)
+            self._changed.clear()
+            if not (found := [one for one in self._best.values() if one is not None]):
                 return None
-            start, _, seat, key = chosen
+            start, _, seat, key = min(found)
             self._take(seat, key, start=start)
         return {seat: tuple(row) for seat, row in self._orders.items()}
 
-    def _choices(self, seat: Seat) -> Iterator[tuple[int, tuple[int, ...], Seat, Key]]:
+    def _choices(self, seat: Seat) -> Iterator[_Choice]:
         """When an action could start, and how much the rule wants it."""
         state = self._states[seat]
         for key, (action, there) in state.ready.items():
@@ -128,9 +136,11 @@ class _ListScheduling:
         state.room += -1 if key[2] == "F" else int(not is_held_on)
         self._orders[seat].append(action)
         self._num_left -= 1
+        self._changed.add(seat)
         for other, waiting in self._waiting.pop(product, ()):
             user = self._devices[other[:2]]
             lag = self._lag.get(product[:3], 0) if user != seat else 0
+            self._changed.add(user)
             self._states[user].ready[other] = waiting, state.free_ns + lag
 
 

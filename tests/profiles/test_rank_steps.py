@@ -209,7 +209,7 @@ def as_run_step(plan: Plan, timeline: Timeline) -> RunStep:
     return RunStep(number=0, actions=actions, transfers_ns=transfers)
 
 
-def chunks_and_halves() -> tuple[Plan, RunStep]:
+def chunks_and_halves() -> tuple[Problem, Plan, RunStep]:
     """Two chunks on each of three devices, I and W apart, in some order, with latencies shorter than actions."""
     for seed in count():
         rng = Random(seed)
@@ -218,7 +218,7 @@ def chunks_and_halves() -> tuple[Plan, RunStep]:
         problem = replace(problem, cluster=replace(problem.cluster, links=links))
         plan = random_running_plan(rng, problem)
         if problem.options.split_backward and len(plan.stages) == 6:
-            return plan, as_run_step(plan, simulate(problem, plan))
+            return problem, plan, as_run_step(plan, simulate(problem, plan))
     raise AssertionError
 
 
@@ -256,7 +256,7 @@ def as_told(step: RunStep) -> dict[Key, int]:
 @pytest.mark.parametrize("form", ["profiler", "chakra"])
 def test_chunks_and_halves_are_read_from_marked_traces(tmp_path: Path, form: str):
     """Tests that marked traces of two chunks per device, I and W apart, are replayed as they ran, in their order."""
-    _, step = chunks_and_halves()
+    *_, step = chunks_and_halves()
     for rank in range(3):
         events = [event for place in range(2) for event in profiled(step, place=place)[rank]]
         if form == "chakra":
