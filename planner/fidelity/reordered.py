@@ -47,8 +47,8 @@ def bound_orders(step: RunStep) -> int:
     """
     durations = {product_of(key): action.duration_ns for key, action in step.keyed()}
     by_pipeline: dict[int, dict[tuple[int, str, int], int]] = defaultdict(dict)
-    for (pipeline, *key), duration_ns in durations.items():
-        by_pipeline[pipeline][key[0], key[1], key[2]] = duration_ns
+    for (pipeline, stage, kind, microbatch), duration_ns in durations.items():
+        by_pipeline[pipeline][stage, kind, microbatch] = duration_ns
     found = [_bound_ways(times) for times in by_pipeline.values()]
     for (pipeline, _), row in step.actions.items():
         times = by_pipeline[pipeline]

@@ -60,7 +60,7 @@ class Transfer(NamedTuple):
     """-1: iterations have not equally many of them."""
     number: int
     """Which one of its iteration it is, of this pair of ranks; -1: not told."""
-    count: int
+    num_in_iteration: int
     """So many this pair of ranks has in an iteration, from source to target; 0: not told."""
 
 

@@ -86,7 +86,7 @@ class _Messages:
                     made[devices[seat], devices[used[product][0]]].append(product)
         for pair, products in made.items():
             for one in self._found.get((number, *pair), ()):
-                if one.count == len(products):
+                if one.num_in_iteration == len(products):
                     product = products[one.number]
                     found[*product[:3], used[product][1]] = one.duration_ns
         return found
