@@ -52,14 +52,14 @@ def bound_orders(step: RunStep) -> int:
     found = [_bound_ways(times) for times in by_pipeline.values()]
     for (pipeline, _), row in step.actions.items():
         times = by_pipeline[pipeline]
-        first = min(_before(times, "F", action) for action in row)
+        first = min(_before(times, action, kind="F") for action in row)
         has_weights = any(action.kind == "W" for action in row)
-        last = 0 if has_weights else min(_before(times, "B", action) for action in row)
+        last = 0 if has_weights else min(_before(times, action, kind="B") for action in row)
         found.append(first + sum(action.duration_ns for action in row) + last)
     return max(found)
 
 
-def _before(times: Mapping[tuple[int, str, int], int], kind: str, action: RunAction) -> int:
+def _before(times: Mapping[tuple[int, str, int], int], action: RunAction, *, kind: str) -> int:
     """What the stages before an action's take for its microbatch."""
     return sum(times[stage, kind, action.microbatch] for stage in range(action.stage))
 
