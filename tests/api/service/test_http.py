@@ -147,7 +147,11 @@ def test_microbatches_may_differ(running: Running):
     status, _, text = request(running, "POST", "/v1/what-if/ranges", body)
     assert status == 200
     assert "takes them for equal" in json.loads(text)["ranges"][0]["reason"]
-    for refused in (lambda: client.what_if(job["id"], devices=1), lambda: client.play(plan, what="explanation")):
+    for refused in (
+        lambda: client.what_if(job["id"], devices=1),
+        lambda: client.play(plan, what="explanation"),
+        lambda: client.fetch(job["id"], "export/torch"),
+    ):
         with pytest.raises(ServerError, match="takes them for equal") as refusal:
             refused()
         assert refusal.value.status == 422
