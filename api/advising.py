@@ -74,6 +74,11 @@ def describe_advice(said: Said) -> list[str]:
             else "devices   none is named: where two do the same and differ, either may be the unusual one; a trace of "
             f"{FEWEST_PEERS} pipelines tells"
         )
+    if not advice.is_plain:
+        lines.append(
+            "remedies  other orders only: dealing, placing and cutting anew are for one stage per device and whole "
+            "backwards"
+        )
     for remedy in advice.remedies:
         lines.append(
             f"would be  {_against(remedy.makespan_ns, advice)}: {remedy.what}; none ends before "

@@ -33,13 +33,7 @@ def summarise_trace(data: str) -> dict[str, Any]:
     steps = read_trace_text(data)
     step = sorted(steps, key=lambda each: each.measured_ns)[(len(steps) - 1) // 2]
     anew, _ = deal_anew(step)
-    begin = min(row[0].start_ns for row in step.actions.values())
-    as_run: dict[Key, int] = {
-        (*seat, action.kind, action.microbatch): action.start_ns + action.duration_ns - begin
-        for seat, row in step.actions.items()
-        for action in row
-    }
-    drawn = {"run": _drawn(step, as_run), "replay": _drawn(step, replay_ends_ns(step))}
+    drawn = {"run": _drawn(step, step.ends_as_run_ns()), "replay": _drawn(step, replay_ends_ns(step))}
     drawn["dealt"] = _drawn(anew, replay_ends_ns(anew))
     other = cut_anew(step, blocks_per_stage=BLOCKS_PER_STAGE)
     if other is not None:

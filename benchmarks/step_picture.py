@@ -14,13 +14,7 @@ COLOURS = {"F": "#4878a8", "B": "#6aa84f"}
 
 def draw_step(step: RunStep, *, title: str) -> str:
     """As SVG; the text that stands on actions is their microbatch."""
-    begin = min(row[0].start_ns for row in step.actions.values())
-    as_run = {
-        (*seat, action.kind, action.microbatch): action.start_ns + action.duration_ns - begin
-        for seat, row in step.actions.items()
-        for action in row
-    }
-    replayed = replay_ends_ns(step)
+    as_run, replayed = step.ends_as_run_ns(), replay_ends_ns(step)
     longest = max(max(as_run.values()), max(replayed.values()))
     height = len(step.actions) * ROW + PANEL
     lines = [

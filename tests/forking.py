@@ -9,7 +9,6 @@ import gc
 import importlib
 import json
 import os
-import runpy
 import select
 import shutil
 import signal
@@ -25,6 +24,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
+
+from profiles.measure.host_processes import become
 
 ROOT = Path(__file__).resolve().parents[1]
 SOLVERS, RANKS = "PIPEPLAN_TESTS_FORKER", "PIPEPLAN_TESTS_RANKS_FORKER"
@@ -181,26 +182,6 @@ def share_forkers() -> None:
         os.environ[variable] = start_forker(load).address
 
 
-def become(order: dict[str, Any], files: Sequence[int]) -> None:
-    """Be the program: its session, folder, environment, files and arguments, and then what `python` does."""
-    program, is_script = order["program"], order["program"].endswith(".py")
-    os.setsid()
-    for number, file in enumerate(files):
-        os.dup2(file, number)
-        os.close(file)
-    os.chdir(order["folder"])
-    os.environ.clear()
-    os.environ.update(order["environment"])
-    found = os.environ.get("PYTHONPATH", "").split(os.pathsep)
-    first = str(Path(program).parent) if is_script else ""
-    sys.path[:] = [first, *filter(None, found), *(path for path in sys.path if path not in found)]
-    sys.argv = [program, *order["arguments"]]
-    if is_script:
-        runpy.run_path(program, run_name="__main__")
-    else:
-        runpy.run_module(program, run_name="__main__", alter_sys=True)
-
-
 class Orders:
     """The side of the process that forks."""
 
@@ -274,7 +255,8 @@ def main() -> None:
     gc.freeze()
     order = Orders(listener).serve()
     if order is not None:
-        become(*order)
+        os.setsid()
+        become(order[0]["program"], order=order[0], files=order[1])
 
 
 if __name__ == "__main__":

@@ -64,6 +64,10 @@ def new_command(
         console = make_console(is_report=False)
         console.print("Nothing in it is measured. Replace these, in every layer, device and link, and the names:\n")
         console.print(render_guide(workload))
+        console.print(
+            '\nWhere microbatches differ, list their sizes: "microbatches": [310, 42] in place of num_microbatches.',
+            markup=False,
+        )
 
 
 def _seen_from(output: str | None, schema: str | None) -> str | None:

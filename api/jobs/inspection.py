@@ -174,6 +174,8 @@ def _draw_report(played: PlayedQuestion) -> str:
     evidence = None if plan.evidence is None else asdict(plan.evidence)
     if evidence is not None:
         evidence.pop("certificate")
+    is_alike = problem.microbatches is None
+    explanation = summarise_explanation(explain(problem, plan, timeline=played.timeline)) if is_alike else None
     report = {
         "name": problem.profile.name,
         "cluster": problem.cluster.name,
@@ -181,7 +183,7 @@ def _draw_report(played: PlayedQuestion) -> str:
         "links": [[link.a, link.b] for link in problem.cluster.links],
         "stages": [{"layers": list(stage.layers), "replicas": stage.replicas} for stage in plan.stages],
         "simulation": summarise_timeline(played.problem, played.timeline),
-        "explanation": summarise_explanation(explain(played.problem, played.plan, timeline=played.timeline)),
+        "explanation": explanation,
         "evidence": evidence,
     }
     return json.dumps(report, ensure_ascii=False, default=str)

@@ -6,7 +6,7 @@ import platform
 from dataclasses import dataclass, field, replace
 from functools import cache
 from importlib.metadata import version
-from typing import Any, NoReturn
+from typing import Any
 
 from api.jobs.job import LABEL, MAX_PRIORITY, MAX_TAGS
 from planner.batch_problem import Question, problem_answered, question_of_workload, workload_of_question
@@ -145,6 +145,8 @@ def require_labels(project: str, tags: tuple[str, ...]) -> None:
 def _question(question: Question) -> dict[str, Any]:
     if isinstance(question, Problem):
         count: dict[str, Any] = {"num_microbatches": question.num_microbatches}
+        if question.microbatches is not None:
+            count["microbatches"] = question.microbatches
     else:
         count = {"global_batch_size": question.global_batch_size, "microbatch_sizes": question.microbatch_sizes}
     return {
@@ -219,30 +221,17 @@ def _submission_of(tree: dict[str, Any]) -> Submission:
 def problem_of_plan(plan: Plan, tree: dict[str, object], *, source: str, ceilings: Ceilings) -> Problem:
     """What a plan answers: the workload of a document, with the plan's microbatches and options."""
     asked, workload = plan.problem, workload_of(tree, source=source).with_microbatches(plan.problem.num_microbatches)
-    if asked.microbatches is not None:
-        _refuse_list(len(asked.microbatches))
     options = validate(Options, {**workload.options, **asked.options}, source=f"{SOURCE}: options")
     cluster = require_size(workload, ceilings, source=source, options=options)
     return problem_answered(asked, profile=workload.profile, cluster=cluster, options=options)
-
-
-def _refuse_list(count: int) -> NoReturn:
-    """Microbatches that differ are for the command line."""
-    raise refusal(
-        SOURCE,
-        f"microbatches lists {count} sizes, which this service does not take; use the command line (pipeplan plan, "
-        "pipeplan verify), or give num_microbatches",
-    )
 
 
 def question_of(
     workload: Workload, *, source: str, ceilings: Ceilings, options: dict[str, object] | None = None
 ) -> Question:
     """The question of a workload; its size is estimated from its numbers before anything is built."""
-    if workload.microbatches is not None:
-        _refuse_list(len(workload.microbatches))
-    if workload.num_microbatches is None and workload.global_batch_size is None:
-        raise refusal(SOURCE, "num_microbatches is missing; add it, or global_batch_size")
+    if workload.num_microbatches is None and workload.global_batch_size is None and workload.microbatches is None:
+        raise refusal(SOURCE, "num_microbatches is missing; add it, microbatches, or global_batch_size")
     chosen = validate(Options, {**workload.options, **(options or {})}, source=f"{SOURCE}: options")
     require_size(workload, ceilings, source=source, options=chosen)
     return question_of_workload(workload, chosen)
@@ -270,7 +259,7 @@ def require_size(workload: Workload, ceilings: Ceilings, *, source: str, options
 def _most_microbatches(workload: Workload) -> int:
     """Microbatches of a plan at most: of a global batch those of the smallest size, all sizes together."""
     if workload.global_batch_size is None or workload.cluster is None:
-        return workload.num_microbatches or 0
+        return workload.num_microbatches or len(workload.microbatches or ())
     known = workload.microbatch_sizes or measured_sizes(workload.profile, workload.cluster.device_types)
     return sum(workload.global_batch_size // size for size in known if size > 0)
 

@@ -69,6 +69,7 @@ def _merged(device_order: list[Action]) -> list[Action]:
 
 
 def _require_expressible(problem: Problem, plan: Plan) -> None:
+    problem.require_alike("torch's runtime")
     _require_own_devices(plan)
     _require_single_devices(plan)
     _require_work_everywhere(plan)

@@ -27,7 +27,6 @@ def make_torchtitan_files(problem: Problem, plan: Plan) -> dict[str, str]:
     """
     require_whole_state(plan)
     table = render_torch_table(problem, plan)
-    problem.require_alike("torchtitan")
     samples = require_samples(problem, what="torchtitan") * problem.num_microbatches
     training = {"local_batch_size": samples, "disable_cuda_graphs": True}  # it has none for pipelines, and says so
     config = {"training": training, "parallelism": make_parallelism(problem, plan)}

@@ -1,7 +1,8 @@
 """What would help a job, from its trace alone: what is slow, and what other orders, dealings and cuts would bring."""
 
 import statistics
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
@@ -9,10 +10,11 @@ from planner.annealed_dealing import AnnealingParams
 from planner.dealing import Durations, bound_dealings, deal_durations
 from planner.fidelity.placed_anew import NOTABLE, place_anew
 from planner.fidelity.redealt import as_step, deal_anew, transfer_of
+from planner.fidelity.reordered import bound_orders, reorder
 from planner.fidelity.run_replay import replay_ns
 from profiles.cluster import Cluster, Device, Link
 from profiles.field_rules import MAX_BYTES
-from profiles.importers.straggler import Key, RunStep
+from profiles.importers.straggler import Key, RunStep, Seat
 from profiles.model_profile import Edge, Layer, LayerCost, ModelProfile
 from profiles.workload import Workload
 
@@ -59,7 +61,7 @@ class Advice:
     replayed_ns: int
     """The same under the contract."""
     busiest_stage: int
-    """With the most work in the slowest pipeline."""
+    """With the most work in the slowest pipeline; of a device with several the heaviest."""
     busy: float
     """The part of the step in which its device computes."""
     slow: tuple[Slow, ...]
@@ -70,6 +72,8 @@ class Advice:
     """Whether all microbatches take the same, so that a plan for identical ones can be made."""
     num_pipelines: int
     """With fewer than `FEWEST_PEERS` no device is named: which of two that differ is the unusual one is not told."""
+    is_plain: bool
+    """Whether devices have one stage and run whole backwards; otherwise other orders are the only remedy asked for."""
 
 
 def advise(steps: Sequence[RunStep], *, blocks_per_stage: int, annealing: AnnealingParams | None = None) -> Advice:
@@ -85,21 +89,28 @@ def advise(steps: Sequence[RunStep], *, blocks_per_stage: int, annealing: Anneal
     return Advice(
         measured_ns=step.measured_ns,
         replayed_ns=replay_ns(step),
-        busiest_stage=seat[1],
+        busiest_stage=_heaviest_stage(step, seat),
         busy=busy[seat] / step.measured_ns,
         slow=tuple(sorted(_slow(steps, step), key=lambda each: -each.effect_ns)),
         remedies=tuple(_remedies(steps, step, blocks_per_stage=blocks_per_stage, annealing=annealing)),
         is_alike=is_alike,
         num_pipelines=len({pipeline for pipeline, _ in step.actions}),
+        is_plain=step.is_plain,
     )
+
+
+def _heaviest_stage(step: RunStep, seat: Seat) -> int:
+    load: dict[int, int] = {}
+    for action in step.actions[seat]:
+        load[action.stage] = load.get(action.stage, 0) + action.duration_ns
+    return max(load, key=lambda stage: load[stage])
 
 
 def _spans(step: RunStep) -> dict[tuple[int, str], list[int]]:
     """Durations by stage and kind."""
     found: dict[tuple[int, str], list[int]] = {}
-    for (_, stage), row in step.actions.items():
-        for action in row:
-            found.setdefault((stage, action.kind), []).append(action.duration_ns)
+    for _, action in step.keyed():
+        found.setdefault((action.stage, action.kind), []).append(action.duration_ns)
     return found
 
 
@@ -116,30 +127,32 @@ def _slow(steps: Sequence[RunStep], step: RunStep) -> Iterator[Slow]:
     Over all steps, so that a pipeline that had long microbatches once is not called slow.
     """
     before = replay_ns(step)
+    numbers = {pipeline for pipeline, _ in step.actions}
     totals = {seat: float(sum(a.duration_ns for s in steps for a in s.actions.get(seat, ()))) for seat in step.actions}
-    stages = sorted({stage for _, stage in step.actions})
-    load = {stage: statistics.fmean(t for (_, s), t in totals.items() if s == stage) for stage in stages}
-    for stage in stages:
-        peers = [load[other] for other in stages if other != stage]
+    load: dict[int, float] = defaultdict(float)
+    for one in steps:
+        for key, action in one.keyed():
+            load[action.stage] += action.duration_ns / len(numbers) if key[0] in numbers else 0
+    for stage in sorted(load):
+        peers = [load[other] for other in load if other != stage]
         if peers and load[stage] > NOTABLE * statistics.median(peers):
-            seats = {seat for seat in totals if seat[1] == stage}
-            yield _effect(step, f"stage {stage}", factor=load[stage] / statistics.median(peers), seats=seats)
+            keys = [key for key, _ in step.keyed() if key[1] == stage]
+            yield _effect(step, f"stage {stage}", factor=load[stage] / statistics.median(peers), keys=keys)
     for seat, total in totals.items():
         same = [other for (p, s), other in totals.items() if s == seat[1] and p != seat[0]]
         if len(same) >= FEWEST_PEERS - 1 and total > NOTABLE * statistics.median(same):
-            name = f"device of stage {seat[1]} in pipeline {seat[0]}"
-            found = _effect(step, name, factor=total / statistics.median(same), seats={seat})
+            held = sorted({action.stage for action in step.actions[seat]})
+            name = f"device of stage{'s' if held[1:] else ''} {', '.join(map(str, held))} in pipeline {seat[0]}"
+            keys = [key for key, _ in step.keyed() if key[0] == seat[0] and key[1] in held]
+            found = _effect(step, name, factor=total / statistics.median(same), keys=keys)
             if found.effect_ns * LEAST_EFFECT > before:
                 yield found
     yield from _slow_links(steps, step, before=before)
 
 
-def _effect(step: RunStep, what: str, *, factor: float, seats: Collection[tuple[int, int]]) -> Slow:
-    durations: dict[Key, int] = {
-        (*seat, action.kind, action.microbatch): round(action.duration_ns / factor)
-        for seat in seats
-        for action in step.actions[seat]
-    }
+def _effect(step: RunStep, what: str, *, factor: float, keys: Collection[Key]) -> Slow:
+    wanted = set(keys)
+    durations = {key: round(action.duration_ns / factor) for key, action in step.keyed() if key in wanted}
     return Slow(what=what, factor=factor, effect_ns=replay_ns(step) - replay_ns(step, durations_ns=durations))
 
 
@@ -161,22 +174,22 @@ def _slow_links(steps: Sequence[RunStep], step: RunStep, *, before: int) -> Iter
 
 
 def microbatches_of(step: RunStep) -> dict[int, list[Durations]]:
-    """By pipeline, in the order in which its first stage runs them."""
-    stages = sorted({stage for _, stage in step.actions})
+    """By pipeline, in the order in which its first stage runs them; halves of a backward are added."""
+    devices = step.of_stages()
+    stages = sorted({stage for _, stage in devices})
+    times: dict[tuple[int, int, int], list[int]] = defaultdict(lambda: [0, 0])
+    for (pipeline, stage, kind, number), action in step.keyed():
+        times[pipeline, stage, number][kind != "F"] += action.duration_ns
     found: dict[int, list[Durations]] = {}
     for pipeline in sorted({pipeline for pipeline, _ in step.actions}):
-        times: Mapping[tuple[int, str, int], int] = {
-            (stage, action.kind, action.microbatch): action.duration_ns
-            for stage in stages
-            for action in step.actions[pipeline, stage]
-        }
-        order = [action.microbatch for action in step.actions[pipeline, stages[0]] if action.kind == "F"]
+        first = step.actions[devices[pipeline, stages[0]]]
         found[pipeline] = [
             Durations(
-                forward_ns=tuple(times[stage, "F", number] for stage in stages),
-                backward_ns=tuple(times[stage, "B", number] for stage in stages),
+                forward_ns=tuple(times[pipeline, stage, one.microbatch][0] for stage in stages),
+                backward_ns=tuple(times[pipeline, stage, one.microbatch][1] for stage in stages),
             )
-            for number in order
+            for one in first
+            if one.kind == "F" and one.stage == stages[0]
         ]
     return found
 
@@ -184,6 +197,13 @@ def microbatches_of(step: RunStep) -> dict[int, list[Durations]]:
 def _remedies(
     steps: Sequence[RunStep], step: RunStep, *, blocks_per_stage: int, annealing: AnnealingParams | None
 ) -> Iterator[Remedy]:
+    if not step.is_plain:
+        yield Remedy(
+            what="another order within every pipeline (list scheduling; no more microbatches in flight than as run)",
+            makespan_ns=replay_ns(reorder(step)),
+            lower_bound_ns=bound_orders(step),
+        )
+        return
     transfer_ns = transfer_of(step)
     hands = microbatches_of(step)
     each = [deal_durations(hand, 1, transfer_ns=transfer_ns) for hand in hands.values()]
@@ -295,7 +315,7 @@ def make_block_workload(steps: Sequence[RunStep], *, blocks_per_stage: int, name
     names = [f"block{number}" for number in range(count * blocks_per_stage)]
     layers = [_layer(each, block) for each in names] + ([_layer("head", head)] if any(head) else [])
     lag = round(statistics.fmean(transfer_of(step) for step in steps))
-    devices = [f"stage{stage}" for stage in range(count)]
+    devices = [f"device{place}" for place in range(len({place for _, place in steps[0].actions}))]
     return Workload(
         profile=ModelProfile(
             name=name,

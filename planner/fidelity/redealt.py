@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Literal
 
 from planner.dealing import Dealing, Durations, deal_durations, pipeline_actions
-from profiles.importers.straggler import RunAction, RunStep
+from profiles.importers.straggler import Key, RunAction, RunStep
 
 
 def deal_anew(step: RunStep) -> tuple[RunStep, Dealing]:
@@ -43,14 +43,14 @@ def as_step(step: RunStep, dealing: Dealing, *, microbatches: Sequence[Durations
     """The step in which every pipeline runs what it was dealt, in 1F1B."""
     stages = sorted({stage for _, stage in step.actions})
     rows: dict[tuple[int, int], list[RunAction]] = {}
-    transfers: dict[tuple[int, int, Literal["F", "B"], int], int] = {}
+    transfers: dict[Key, int] = {}
     for pipeline, hand in enumerate(dealing.pipelines):
         for stage, place, is_forward in pipeline_actions(len(stages), len(hand)):
             each = microbatches[hand[place]]
             times = each.forward_ns if is_forward else each.backward_ns
             kind: Literal["F", "B"] = "F" if is_forward else "B"
             rows.setdefault((pipeline, stages[stage]), []).append(
-                RunAction(kind=kind, microbatch=hand[place], start_ns=0, duration_ns=times[stage])
+                RunAction(kind=kind, stage=stages[stage], microbatch=hand[place], start_ns=0, duration_ns=times[stage])
             )
             transfers[pipeline, stages[stage], kind, place] = transfer_ns
     return replace(step, actions={seat: tuple(row) for seat, row in rows.items()}, transfers_ns=transfers)

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from profiles.importers.straggler import Key, RunStep, maker_of
+from profiles.importers.straggler import Key, RunStep, last_stages, needed_by, product_of
 
 
 def replay_ns(step: RunStep, *, durations_ns: Mapping[Key, int] | None = None) -> int:
@@ -17,8 +17,9 @@ def replay_ends_ns(step: RunStep, *, durations_ns: Mapping[Key, int] | None = No
     itself.
     """
     other = durations_ns or {}
-    last = dict(sorted(step.actions))
+    devices, last = step.of_stages(), last_stages(step.actions)
     end: dict[Key, int] = {}
+    made: dict[Key, int] = {}
     free = dict.fromkeys(step.actions, 0)
     place = dict.fromkeys(step.actions, 0)
     counts: dict[tuple[int, int, str], int] = {}
@@ -28,20 +29,23 @@ def replay_ends_ns(step: RunStep, *, durations_ns: Mapping[Key, int] | None = No
         for seat, row in step.actions.items():
             while place[seat] < len(row):
                 action = row[place[seat]]
-                key: Key = (*seat, action.kind, action.microbatch)
-                source = maker_of(key, last=last[seat[0]])
-                if source is not None and source not in end:
+                key: Key = (seat[0], action.stage, action.kind, action.microbatch)
+                source = needed_by(key, last=last[seat[0]])
+                if source is not None and source not in made:
                     break
                 start = free[seat] + action.gap_ns
                 if source is not None:
-                    way = (seat[0], source[1], action.kind)
-                    number = counts[way] = counts.get(way, -1) + (source[1] != seat[1])
-                    lag = step.transfers_ns.get((*way, number), 0) if source[1] != seat[1] else 0
-                    start = max(start, end[source] + lag)
-                end[key] = free[seat] = start + other.get(key, action.duration_ns)
+                    lag = 0
+                    if devices[source[:2]] != seat:
+                        way = source[:3]
+                        number = counts[way] = counts.get(way, -1) + 1
+                        lag = step.transfers_ns.get((*way, number), 0)
+                    start = max(start, made[source] + lag)
+                end[key] = free[seat] = made[product_of(key)] = start + other.get(key, action.duration_ns)
                 place[seat] += 1
                 is_moving = True
-    stuck = [seat for seat, row in step.actions.items() if place[seat] < len(row)]
+    stuck = [(seat, row[place[seat]].stage) for seat, row in step.actions.items() if place[seat] < len(row)]
     if stuck:
-        raise ValueError(f"step {step.number}: stage {stuck[0][1]} of pipeline {stuck[0][0]} waits for itself")
+        (pipeline, _), stage = stuck[0]
+        raise ValueError(f"step {step.number}: stage {stage} of pipeline {pipeline} waits for itself")
     return end

@@ -3,15 +3,48 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from importlib.metadata import version
+from typing import Protocol
 
 from planner.certificate import REFUTED_NS, Bound, schedule_bound
+from planner.costs import CostModel
 from planner.embedded_problem import enclose
 from planner.errors import InfeasibleProblemError, NoPlanFoundError, PlanError
-from planner.plan import Evidence, Plan, ProvedBy, SizeResult
+from planner.plan import BaselineResult, Evidence, Plan, ProvedBy, SizeResult
 from planner.planning.named_params import changed_params
+from planner.planning.planning_params import SearchParams
 from planner.planning.search_state import COMPLETE, SearchState
+from planner.problem import Problem
+from planner.progress import Limits
 from planner.timeline import Timeline
 from planner.verify import verify
+
+
+class PlanningRun(Protocol):
+    """What evidence tells of a run, of whichever kind."""
+
+    @property
+    def problem(self) -> Problem:
+        """The question."""
+
+    @property
+    def costs(self) -> CostModel:
+        """What everything costs there."""
+
+    @property
+    def limits(self) -> Limits:
+        """Of the run."""
+
+    @property
+    def params(self) -> SearchParams:
+        """What steers it."""
+
+    @property
+    def source(self) -> str:
+        """What found the incumbent."""
+
+    @property
+    def baselines(self) -> Sequence[BaselineResult]:
+        """Those that were played."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,11 +149,35 @@ def make_evidence(
     plan, bound = plan or run.plan, conclusion.bound
     assert plan is not None
     objective = timeline.objective_ns(run.problem.options.objective)
-    gap = (objective - bound.value_ns) / max(objective, 1)
     proved_by = conclusion.proof_of(objective)
-    fixed = bound.value_ns if gap <= 0 else None
+    fixed = bound.value_ns if objective <= bound.value_ns else None
+    ended = conclusion.stopped_by or ("proof" if fixed is not None else "rounds")
     if fixed is None and source is None and has_time_for_schedule_bound(run):
         fixed = schedule_bound(run.problem, plan.stages, costs=run.costs, reached=objective)
+    found = bounded_evidence(
+        run,
+        plan,
+        timeline=timeline,
+        bound=bound,
+        proved_by=proved_by,
+        stopped_by=COMPLETE if proved_by == "complete search" else ended,
+    )
+    return replace(
+        found,
+        schedule_bound_ns=None if fixed is None else max(fixed, bound.value_ns),
+        solver_bound_ns=conclusion.solver_bound_ns,
+        source=run.source if source is None else source,
+        solver_versions=run.solvers,
+        improvers=run.improvers,
+        sizes=conclusion.sizes,
+    )
+
+
+def bounded_evidence(
+    run: PlanningRun, plan: Plan, *, timeline: Timeline, bound: Bound, proved_by: ProvedBy | None, stopped_by: str
+) -> Evidence:
+    """Figures, bound and baselines of a plan that the verifier passed: what a run of any kind knows."""
+    objective = timeline.objective_ns(run.problem.options.objective)
     return Evidence(
         makespan_ns=timeline.makespan_ns,
         span_ns=timeline.span_ns,
@@ -129,26 +186,22 @@ def make_evidence(
         lower_bound_ns=bound.value_ns,
         bound_kind=bound.kind,
         certificate={**bound.certificate, **enclose(run.problem)},
-        gap=gap,
-        schedule_bound_ns=None if fixed is None else max(fixed, bound.value_ns),
-        solver_bound_ns=conclusion.solver_bound_ns,
+        gap=(objective - bound.value_ns) / max(objective, 1),
+        schedule_bound_ns=None,
+        solver_bound_ns=None,
         solution_status="feasible" if proved_by is None else "optimal",
         proved_by=proved_by,
-        stopped_by=COMPLETE
-        if proved_by == "complete search"
-        else conclusion.stopped_by or ("proof" if gap <= 0 else "rounds"),
-        source=run.source if source is None else source,
+        stopped_by=stopped_by,
+        source=run.source,
         baselines=tuple(run.baselines),
-        interpolated_costs=run.costs.unmeasured_costs(plan.stages),
+        interpolated_costs=run.costs.unmeasured_costs_of(plan),
         timings=run.costs.describe_timings(),
         bucket_bytes=run.problem.profile.bucket_bytes,
         assumed_divisible=run.costs.assumed_divisible(plan.stages),
         planner_version=version("pipeline-planner"),
-        solver_versions=run.solvers,
+        solver_versions={},
         seed=run.limits.seed,
         verdict={"passed": True, "violations": []},
         threads=run.limits.num_threads if run.limits.max_rounds is None else None,
         search_params=changed_params(run.params),
-        improvers=run.improvers,
-        sizes=conclusion.sizes,
     )

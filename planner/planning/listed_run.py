@@ -9,7 +9,6 @@ import random
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from importlib.metadata import version
 from typing import Unpack
 
 from planner.annealed_dealing import AnnealingParams, anneal
@@ -18,7 +17,6 @@ from planner.baselines.registry import play_baseline
 from planner.bounds.listed_bound import ListedLeast
 from planner.certificate import Bound, make_bound
 from planner.costs import CostModel
-from planner.embedded_problem import enclose
 from planner.errors import NoPlanFoundError, PipeplanError, PlanError
 from planner.plan import BaselineResult, Evidence, Plan, Stage
 from planner.planning import driver
@@ -30,7 +28,7 @@ from planner.planning.dealt_layouts import (
     longest_first,
     stages_on,
 )
-from planner.planning.named_params import changed_params
+from planner.planning.evidence import bounded_evidence
 from planner.planning.planning_params import SearchParams
 from planner.problem import Problem
 from planner.progress import Limits, Progress
@@ -387,32 +385,13 @@ def _finish(run: _Run) -> Plan:
 
 
 def _evidence(run: _Run, plan: Plan, *, timeline: Timeline, bound: Bound) -> Evidence:
-    objective = timeline.objective_ns(run.problem.options.objective)
-    is_proved = objective <= bound.value_ns
+    is_proved = timeline.objective_ns(run.problem.options.objective) <= bound.value_ns
     ended = "rounds" if run.limits.max_rounds is not None else "time"
-    return Evidence(
-        makespan_ns=timeline.makespan_ns,
-        span_ns=timeline.span_ns,
-        bubble=timeline.bubble,
-        peak_bytes=dict(timeline.peak_bytes),
-        lower_bound_ns=bound.value_ns,
-        bound_kind=bound.kind,
-        certificate={**bound.certificate, **enclose(run.problem)},
-        gap=(objective - bound.value_ns) / max(objective, 1),
-        schedule_bound_ns=None,
-        solver_bound_ns=None,
-        solution_status="optimal" if is_proved else "feasible",
+    return bounded_evidence(
+        run,
+        plan,
+        timeline=timeline,
+        bound=bound,
         proved_by="certificate" if is_proved else None,
         stopped_by="proof" if is_proved else "gap" if run.is_closed else "user" if run.should_stop() else ended,
-        source=run.source,
-        baselines=tuple(run.baselines),
-        interpolated_costs=run.costs.unmeasured_costs_of(plan),
-        timings=run.costs.describe_timings(),
-        bucket_bytes=run.problem.profile.bucket_bytes,
-        assumed_divisible=run.costs.assumed_divisible(plan.stages),
-        planner_version=version("pipeline-planner"),
-        solver_versions={},
-        seed=run.limits.seed,
-        verdict={"passed": True, "violations": []},
-        search_params=changed_params(run.params),
     )

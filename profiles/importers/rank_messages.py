@@ -60,6 +60,8 @@ class Transfer(NamedTuple):
     """-1: iterations have not equally many of them."""
     number: int
     """Which one of its iteration it is, of this pair of ranks; -1: not told."""
+    num_in_iteration: int
+    """So many this pair of ranks has in an iteration, from source to target; 0: not told."""
 
 
 @dataclass(slots=True)
@@ -170,12 +172,12 @@ def pair_messages(
             where = divmod(place, each) if each else (_NONE, _NONE)
             size = max(sent.num_bytes, got.num_bytes)
             if sent.on_gpu and got.on_gpu:
-                yield Transfer(a, b, min(sent.end_ns - sent.start_ns, got.end_ns - got.start_ns), size, *where)
+                yield Transfer(a, b, min(sent.end_ns - sent.start_ns, got.end_ns - got.start_ns), size, *where, each)
                 continue
             ready = max(sent.start_ns + offsets.get(a, 0), got.start_ns + offsets.get(b, 0))
             there = got.end_ns + offsets.get(b, 0)
             if there > ready and not _overlaps(busy.get(b, ()), low=ready, high=there):
-                yield Transfer(a, b, there - ready, size, *where)
+                yield Transfer(a, b, there - ready, size, *where, each)
 
 
 def _overlaps(spans: Sequence[tuple[int, int]], *, low: int, high: int) -> bool:

@@ -3,24 +3,45 @@
 import statistics
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from itertools import combinations
 from pathlib import Path
-from typing import Literal
+from typing import cast
 
 from profiles.importers.rank_clocks import Entry
+from profiles.importers.rank_messages import Transfer
 from profiles.importers.rank_traces import OWN, RankTraces, read_ranks
-from profiles.importers.straggler import Key, RunAction, RunStep, Seat, maker_of, read_straggler_trace
+from profiles.importers.straggler import (
+    ActionKind,
+    Key,
+    RunAction,
+    RunStep,
+    Seat,
+    last_stages,
+    needed_by,
+    product_of,
+    read_straggler_trace,
+)
 from profiles.importers.trace_files import LOGS, PARQUET, find_traces
 
 WAITED = 0.25
 """An action waited for its input if its device idled for more than this part of the time since that was made."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Places:
+    """Who is what in which pipeline."""
+
+    seats: Mapping[str, Seat]
+    """Pipeline and place of every device."""
+    stages: Mapping[int, int]
+    """By the traces' number of a stage: its own, counted from 0."""
+
+
 def read_run_steps(paths: Sequence[Path]) -> tuple[RunStep, ...]:
     """Of one parquet file, or of one document per rank; in order, without the first iteration of the latter.
 
-    Raises ValueError with one message if there is nothing in them, something broken, or not what pipelines of one stage
-    per device with whole backwards leave.
+    Raises ValueError with one message if there is nothing in them, something broken, or not what whole pipelines leave.
     """
     files = find_traces(paths)
     if files[0].suffix == PARQUET:
@@ -31,57 +52,91 @@ def read_run_steps(paths: Sequence[Path]) -> tuple[RunStep, ...]:
             "traces of all ranks"
         )
     job = read_ranks(files)
-    seats, told = find_seats(job), _Transfers()
+    places, messages = find_places(job), _Messages()
     for one in job.transfers():
-        told.add(seats[one.source], seats[one.target], place=(one.iteration, one.number), duration_ns=one.duration_ns)
+        messages.add(one)
     return tuple(
-        _make_step(job, number, seats=seats, told=told.of(number))
+        _make_step(job, number, places=places, messages=messages)
         for number in range(min(1, job.num_iterations - 1), job.num_iterations)
     )
 
 
-class _Transfers:
-    """What messages say of transfers between neighbours, by iteration."""
+class _Messages:
+    """What messages take, by iteration and pair of devices."""
 
     def __init__(self) -> None:
-        self._found: dict[int, dict[Key, int]] = defaultdict(dict)
+        self._found: dict[tuple[int, str, str], list[Transfer]] = defaultdict(list)
 
-    def add(self, source: Seat, target: Seat, *, place: tuple[int, int], duration_ns: int) -> None:
-        if source[0] == target[0] and abs(target[1] - source[1]) == 1 and min(place) >= 0:
-            direction: Literal["F", "B"] = "F" if target[1] > source[1] else "B"
-            self._found[place[0]][*source, direction, place[1]] = duration_ns
+    def add(self, one: Transfer) -> None:
+        if one.iteration >= 0:
+            self._found[one.iteration, one.source, one.target].append(one)
 
-    def of(self, number: int) -> Mapping[Key, int]:
-        return self._found[number]
+    def of(
+        self, number: int, actions: Mapping[Seat, Sequence[RunAction]], *, seats: Mapping[str, Seat]
+    ) -> dict[Key, int]:
+        """Of pairs of devices with as many messages as one makes for the other: the n-th is for the n-th of these."""
+        devices = {seat: device for device, seat in seats.items()}
+        made: dict[tuple[str, str], list[Key]] = defaultdict(list)
+        found: dict[Key, int] = {}
+        used = _uses(actions)
+        for seat, row in actions.items():
+            for action in row:
+                product = product_of((seat[0], action.stage, action.kind, action.microbatch))
+                if product in used:
+                    made[devices[seat], devices[used[product][0]]].append(product)
+        for pair, products in made.items():
+            for one in self._found.get((number, *pair), ()):
+                if one.num_in_iteration == len(products):
+                    product = products[one.number]
+                    found[*product[:3], used[product][1]] = one.duration_ns
+        return found
 
 
-def find_seats(job: RankTraces) -> dict[str, Seat]:
-    """Pipeline and stage of every device, stages counted from 0.
+def _uses(actions: Mapping[Seat, Sequence[RunAction]]) -> dict[Key, tuple[Seat, int]]:
+    """By product that another device makes: who uses it, and which one of its way it is there."""
+    devices = {(seat[0], action.stage): seat for seat, row in actions.items() for action in row}
+    last = last_stages(actions)
+    counts: dict[tuple[int, int, str], int] = defaultdict(int)
+    found: dict[Key, tuple[Seat, int]] = {}
+    for seat, row in actions.items():
+        for action in row:
+            product = needed_by((seat[0], action.stage, action.kind, action.microbatch), last=last[seat[0]])
+            if product is not None and devices[product[:2]] != seat:
+                found[product] = seat, counts[product[:3]]
+                counts[product[:3]] += 1
+    return found
 
-    Raises ValueError where a device has several stages, or where what belongs together is not told.
+
+def find_places(job: RankTraces) -> Places:
+    """Pipeline, place and stages of every device.
+
+    Raises ValueError where devices share only some of their stages, or where what belongs together is not told.
     """
     source = job.files[0]
-    for device, held in job.stages.items():
-        if len(held) != 1:
-            raise ValueError(
-                f"{source}: {device!r} ran {len(held)} stages; iterations are replayed of one stage per device. "
-                "pipeplan import trace reads the durations"
-            )
-    names = sorted({min(held) for held in job.stages.values()})
-    stages = {device: names.index(min(held)) for device, held in job.stages.items()}
-    pipelines = _find_pipelines(job, stages)
-    wanted = list(range(len(names)))
-    if any(sorted(stages[device] for device in devices) != wanted for devices in pipelines):
+    held = sorted({tuple(sorted(each)) for each in job.stages.values()})
+    names = sorted(stage for each in held for stage in each)
+    if len(set(names)) != len(names):
+        a, b = next((a, b) for a, b in combinations(held, 2) if set(a) & set(b))
         raise ValueError(
-            f"{source}: which of {len(stages)} ranks make a pipeline of {len(names)} stages is not told; give the "
+            f"{source}: a device ran stages {', '.join(map(str, a))}, another {', '.join(map(str, b))}; iterations are "
+            "replayed where those that share a stage share all. pipeplan import trace reads the durations"
+        )
+    places = {device: held.index(tuple(sorted(each))) for device, each in job.stages.items()}
+    pipelines = _find_pipelines(job, places)
+    if any(sorted(places[device] for device in devices) != list(range(len(held))) for devices in pipelines):
+        raise ValueError(
+            f"{source}: which of {len(places)} ranks make a pipeline of {len(names)} stages is not told; give the "
             "traces of all ranks, with messages that name their peers"
         )
-    return {device: (number, stages[device]) for number, devices in enumerate(pipelines) for device in devices}
+    return Places(
+        seats={device: (number, places[device]) for number, devices in enumerate(pipelines) for device in devices},
+        stages={name: number for number, name in enumerate(names)},
+    )
 
 
-def _find_pipelines(job: RankTraces, stages: Mapping[str, int]) -> list[list[str]]:
+def _find_pipelines(job: RankTraces, places: Mapping[str, int]) -> list[list[str]]:
     """By who sends to whom; our executor's ranks of a pipeline follow one another."""
-    devices, count = list(stages), len(set(stages.values()))
+    devices, count = list(places), len(set(places.values()))
     if len(devices) == count:
         return [devices]
     if job.form == OWN:
@@ -105,37 +160,51 @@ def _neighbours(job: RankTraces) -> Iterator[tuple[str, str]]:
             yield device, names[peer]
 
 
-def _make_step(job: RankTraces, number: int, *, seats: Mapping[str, Seat], told: Mapping[Key, int]) -> RunStep:
+def _make_step(job: RankTraces, number: int, *, places: Places, messages: _Messages) -> RunStep:
     rows = job.iteration(number)
     begin = min(entry[0] for row in rows.values() for entry in row)
     source = f"{job.files[0]}: iteration {number}"
     actions = {
         seat: tuple(
-            _action(entry, begin=begin, gap_ns=gap, source=source)
+            _action(entry, begin=begin, gap_ns=gap, stages=places.stages)
             for entry, gap in sorted(zip(rows[device], job.gaps(number, device), strict=True))
         )
-        for device, seat in sorted(seats.items(), key=lambda item: item[1])
+        for device, seat in sorted(places.seats.items(), key=lambda item: item[1])
     }
-    ran = {seat: sorted((action.kind, action.microbatch) for action in row) for seat, row in actions.items()}
-    for seat, those in ran.items():
-        if those != ran[seat[0], 0]:
-            raise ValueError(
-                f"{source}, pipeline {seat[0]}: stage {seat[1]} ran other microbatches than the first; the trace is "
-                "cut off"
-            )
+    _require_whole(actions, source=source)
+    told = messages.of(number, actions, seats=places.seats)
     lags = _seen_lags(actions, has_gaps=any(rank.taken_up for rank in job.ranks.values()))
     return RunStep(number=number, actions=actions, transfers_ns={**lags, **told})
 
 
-def _action(entry: Entry, *, begin: int, gap_ns: int, source: str) -> RunAction:
-    start, end, kind, _, microbatch = entry
-    if kind not in ("F", "B"):
-        raise ValueError(
-            f"{source}: backwards are run in halves (I and W); iterations are replayed of whole backwards. "
-            "pipeplan import trace reads the durations"
-        )
-    whole: Literal["F", "B"] = "F" if kind == "F" else "B"
-    return RunAction(kind=whole, microbatch=microbatch, start_ns=start - begin, duration_ns=end - start, gap_ns=gap_ns)
+def _action(entry: Entry, *, begin: int, gap_ns: int, stages: Mapping[int, int]) -> RunAction:
+    start, end, kind, stage, microbatch = entry
+    return RunAction(
+        kind=cast(ActionKind, kind),
+        stage=stages[stage],
+        microbatch=microbatch,
+        start_ns=start - begin,
+        duration_ns=end - start,
+        gap_ns=gap_ns,
+    )
+
+
+def _require_whole(actions: Mapping[Seat, Sequence[RunAction]], *, source: str) -> None:
+    """ValueError where a stage has a forward without one backward, or other microbatches than the first."""
+    ran: dict[tuple[int, int], dict[str, list[int]]] = {}
+    for seat, row in actions.items():
+        for action in row:
+            kind = "B" if action.kind == "I" else action.kind
+            ran.setdefault((seat[0], action.stage), {}).setdefault(kind, []).append(action.microbatch)
+    for (pipeline, stage), kinds in sorted(ran.items()):
+        wanted = sorted(ran[pipeline, min(other for p, other in ran if p == pipeline)].get("F", []))
+        weights = kinds.get("W", [])
+        is_whole = sorted(kinds.get("F", [])) == wanted == sorted(kinds.get("B", []))
+        if not is_whole or len(set(weights)) != len(weights) or not set(weights) <= set(wanted):
+            raise ValueError(
+                f"{source}, pipeline {pipeline}: stage {stage} ran other microbatches than the first, or not all that "
+                "belongs to one; the trace is cut off"
+            )
 
 
 def _seen_lags(actions: dict[Seat, tuple[RunAction, ...]], *, has_gaps: bool) -> dict[Key, int]:
@@ -145,30 +214,30 @@ def _seen_lags(actions: dict[Seat, tuple[RunAction, ...]], *, has_gaps: bool) ->
     taken up; who found everything there and starts a moment later, a pipeline's begin included, did not wait: the
     moment joins the gap.
     """
-    last = dict(sorted(actions))
     ends = {
-        (*seat, action.kind, action.microbatch): action.start_ns + action.duration_ns
+        product_of((seat[0], action.stage, action.kind, action.microbatch)): action.start_ns + action.duration_ns
         for seat, row in actions.items()
         for action in row
     }
+    used, last = _uses(actions), last_stages(actions)
     lags: dict[Key, int] = {}
-    waited: dict[tuple[int, int, str], list[int]] = defaultdict(list)
-    counts: dict[tuple[int, int, str], int] = defaultdict(int)
+    waited: dict[tuple[int, int, str], dict[Key, int]] = defaultdict(dict)
     for seat, row in actions.items():
         told, before = list(row), 0
         for place, action in enumerate(row):
             idle = action.start_ns - before - action.gap_ns
             before = action.start_ns + action.duration_ns
-            maker = maker_of((*seat, action.kind, action.microbatch), last=last[seat[0]])
-            if maker is not None and maker[1] != seat[1]:
-                way = seat[0], maker[1], action.kind
-                lag = lags[*way, counts[way]] = max(0, action.start_ns - ends[maker])
-                counts[way] += 1
+            product = needed_by((seat[0], action.stage, action.kind, action.microbatch), last=last[seat[0]])
+            if product is not None and product in used and used[product][0] == seat:
+                way = product[:3]
+                key, lag = (*way, used[product][1]), max(0, action.start_ns - ends[product])
                 if place == 0 or idle > WAITED * lag:
-                    waited[way].append(lag)
+                    waited[way][key] = lag
                     continue
+                lags[key] = lag
             if has_gaps and idle > 0:
                 told[place] = replace(action, gap_ns=action.gap_ns + idle)
         actions[seat] = tuple(told)
-    usual = {way: round(statistics.median(found)) for way, found in waited.items()}
-    return {key: min(lag, usual.get(key[:3], lag)) for key, lag in lags.items()}
+    usual = {way: round(statistics.median(found.values())) for way, found in waited.items()}
+    told_by_waits = {key: lag for found in waited.values() for key, lag in found.items()}
+    return {key: min(lag, usual.get(key[:3], lag)) for key, lag in lags.items()} | told_by_waits

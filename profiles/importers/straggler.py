@@ -31,18 +31,22 @@ _TRANSFER: dict[str, tuple[Literal["F", "B"], bool]] = {
 
 
 Seat = tuple[int, int]
-"""A pipeline and a stage."""
+"""A pipeline and the place of a device in it: its stage, where every device has one."""
 
-Key = tuple[int, int, Literal["F", "B"], int]
+ActionKind = Literal["F", "B", "I", "W"]
+
+Key = tuple[int, int, ActionKind, int]
 """A pipeline, a stage, a kind of action and a microbatch."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunAction:
-    """One forward or backward of one microbatch, as it was run."""
+    """One forward or backward, or half of one, of one microbatch, as it was run."""
 
-    kind: Literal["F", "B"]
-    """Forward, or the whole backward."""
+    kind: ActionKind
+    """Forward, the whole backward, or its halves: gradients of inputs and of weights."""
+    stage: int
+    """Of its pipeline."""
     microbatch: int
     """Of its pipeline."""
     start_ns: int
@@ -60,15 +64,38 @@ class RunStep:
     number: int
     """Of the job."""
     actions: dict[Seat, tuple[RunAction, ...]]
-    """By pipeline and stage, in the order as run."""
+    """By pipeline and device, in the order as run."""
     transfers_ns: dict[Key, int]
-    """By pipeline, sending stage, direction and count: from when both ends were ready until it had arrived."""
+    """By pipeline, sending stage, direction (F or B) and count, as they are used: from when both ends were ready until
+    it had arrived."""
 
     @property
     def measured_ns(self) -> int:
         """From the first start of an action to the last end of one."""
         ends = [row[-1].start_ns + row[-1].duration_ns for row in self.actions.values()]
         return max(ends) - min(row[0].start_ns for row in self.actions.values())
+
+    def of_stages(self) -> dict[tuple[int, int], Seat]:
+        """By pipeline and stage: the device that has it."""
+        return {(seat[0], action.stage): seat for seat, row in self.actions.items() for action in row}
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether every device has one stage and every backward is whole."""
+        return all(
+            action.stage == seat[1] and action.kind in "FB" for seat, row in self.actions.items() for action in row
+        )
+
+    def keyed(self) -> Iterator[tuple[Key, RunAction]]:
+        """All actions, device by device."""
+        for (pipeline, _), row in self.actions.items():
+            for action in row:
+                yield (pipeline, action.stage, action.kind, action.microbatch), action
+
+    def ends_as_run_ns(self) -> dict[Key, int]:
+        """When every action ended, the first one starting at 0."""
+        begin = min(row[0].start_ns for row in self.actions.values())
+        return {key: action.start_ns + action.duration_ns - begin for key, action in self.keyed()}
 
 
 def read_straggler_trace(path: Path) -> tuple[RunStep, ...]:
@@ -142,7 +169,11 @@ class _StepRows:
         if kind is not None:
             self.actions[pipeline, stage].append(
                 RunAction(
-                    kind=kind, microbatch=microbatch, start_ns=round(start * 1e9), duration_ns=round(length * 1e9)
+                    kind=kind,
+                    stage=stage,
+                    microbatch=microbatch,
+                    start_ns=round(start * 1e9),
+                    duration_ns=round(length * 1e9),
                 )
             )
         if way is not None:
@@ -180,12 +211,25 @@ def _transfer_ns(ends: Mapping[bool, tuple[float, float]], *, key: Key, source: 
     return max(0, round((arrived - max(sent, ready)) * 1e9))
 
 
-def maker_of(key: Key, *, last: int) -> Key | None:
-    """The action whose output this one needs; `last`: the last stage of its pipeline."""
+def product_of(key: Key) -> Key:
+    """What others wait for: either kind of backward makes a stage's gradient (B), W nothing that anybody waits for."""
     pipeline, stage, kind, microbatch = key
+    return (pipeline, stage, "B" if kind == "I" else kind, microbatch)
+
+
+def needed_by(key: Key, *, last: int) -> Key | None:
+    """The product that an action needs; `last`: the last stage of its pipeline."""
+    pipeline, stage, kind, microbatch = key
+    if kind == "W":
+        return pipeline, stage, "B", microbatch
     if kind == "F":
         return None if stage == 0 else (pipeline, stage - 1, "F", microbatch)
     return (pipeline, stage, "F", microbatch) if stage == last else (pipeline, stage + 1, "B", microbatch)
+
+
+def last_stages(actions: Mapping[Seat, Sequence[RunAction]]) -> dict[int, int]:
+    """By pipeline."""
+    return dict(sorted((seat[0], action.stage) for seat, row in actions.items() for action in row))
 
 
 def _require_one_clock(actions: Mapping[Seat, Sequence[RunAction]], *, source: str) -> None:
@@ -201,7 +245,7 @@ def _require_one_clock(actions: Mapping[Seat, Sequence[RunAction]], *, source: s
     }
     for (pipeline, stage), row in actions.items():
         for action in row:
-            maker = maker_of((pipeline, stage, action.kind, action.microbatch), last=last[pipeline])
+            maker = needed_by((pipeline, stage, action.kind, action.microbatch), last=last[pipeline])
             early = 0 if maker is None else ends.get(maker, 0) - action.start_ns
             if maker is not None and early > MAX_SKEW_NS:
                 raise ValueError(

@@ -175,10 +175,8 @@ def _edges(takes: Mapping[str, tuple[str, ...]], main: Mapping[str, LayerRecord]
 
 def _provenance(records: Mapping[Key, LayerRecord], *, asked: Asked, origin: Origin) -> str:
     estimated = list(dict.fromkeys(name for (name, _, _), record in records.items() if not record.is_measured))
-    parts = [
-        f"{'Measured' if len(estimated) < len({name for name, _, _ in records}) else 'Estimated'} by pipeplan profile"
-    ]
-    parts[0] += f" of {origin.model} on {origin.machine}"
+    how = "measured" if len(estimated) < len({name for name, _, _ in records}) else "estimated"
+    parts = [f"Source: {how} by pipeplan profile of {origin.model} on {origin.machine}"]
     timings = [timing for record in records.values() if record.is_measured for timing in record.timings.values()]
     if timings:
         spreads = sorted(timing.spread for timing in timings)

@@ -165,8 +165,9 @@ def _poll(pid: int, codes: dict[int, int]) -> int | None:
     return codes[pid]
 
 
-def _become(order: Mapping[str, Any], files: Sequence[int]) -> None:
-    """Be what `python -m module` is, in its folder, environment and files."""
+def become(program: str, *, order: Mapping[str, Any], files: Sequence[int]) -> None:
+    """Be what `python -m module` is, or `python script`, in its folder, environment and files."""
+    is_script = program.endswith(".py")
     for number, file in enumerate(files):
         os.dup2(file, number)
         os.close(file)
@@ -174,9 +175,13 @@ def _become(order: Mapping[str, Any], files: Sequence[int]) -> None:
     os.environ.clear()
     os.environ.update(order["environment"])
     found = [path for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path]
-    sys.path[:] = ["", *found, *(path for path in sys.path if path not in ("", *found))]
-    sys.argv = [order["module"], *order["arguments"]]
-    runpy.run_module(order["module"], run_name="__main__", alter_sys=True)
+    first = str(Path(program).parent) if is_script else ""
+    sys.path[:] = [first, *found, *(path for path in sys.path if path not in (first, *found))]
+    sys.argv = [program, *order["arguments"]]
+    if is_script:
+        runpy.run_path(program, run_name="__main__")
+    else:
+        runpy.run_module(program, run_name="__main__", alter_sys=True)
 
 
 def main(number: str, *modules: str) -> None:
@@ -188,7 +193,7 @@ def main(number: str, *modules: str) -> None:
         gc.freeze()
         mine = _serve(connection)
     if mine is not None:
-        _become(*mine)
+        become(mine[0]["module"], order=mine[0], files=mine[1])
 
 
 if __name__ == "__main__":

@@ -46,6 +46,7 @@ def test_the_numbers_are_explained(shell: Shell):
     found = find_numbers(make_template(num_layers=4, num_devices=2, num_microbatches=8))
     assert len(found) >= 14
     said = " ".join(made.err.split())
+    assert 'list their sizes: "microbatches": [310, 42] in place of num_microbatches.' in said
     for place, (value, meaning) in found.items():
         assert f"{place} {value:,} {meaning.split()[0]}" in said
         assert "Unit: " in meaning

@@ -143,7 +143,7 @@ def test_a_training_becomes_a_workload(folder: Path, answers: Any):
     assert (workload.profile.microbatch_size, workload.num_microbatches) == (4, 3)
     assert workload.options == {"uneven_replication": False}
     assert layers["trained"].costs[0].optimizer_ns > 0 == layers["plain"].costs[0].optimizer_ns
-    assert "Measured by pipeplan profile of measure_models:make_training" in workload.profile.provenance
+    assert "Source: measured by pipeplan profile of measure_models:make_training" in workload.profile.provenance
 
 
 def test_layers_are_timed_by_several_processes_at_once(folder: Path, answers: Any):

@@ -32,7 +32,13 @@ def make_step(dealt: list[list[Durations]]) -> RunStep:
         for stage, place, is_forward in pipeline_actions(number, len(hand)):
             times = hand[place].forward_ns if is_forward else hand[place].backward_ns
             actions.setdefault((pipeline, stage), []).append(
-                RunAction(kind="F" if is_forward else "B", microbatch=place, start_ns=0, duration_ns=times[stage])
+                RunAction(
+                    kind="F" if is_forward else "B",
+                    stage=stage,
+                    microbatch=place,
+                    start_ns=0,
+                    duration_ns=times[stage],
+                )
             )
     return RunStep(number=0, actions={seat: tuple(row) for seat, row in actions.items()}, transfers_ns={})
 

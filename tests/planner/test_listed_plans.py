@@ -180,6 +180,15 @@ def test_plans_are_verified_and_their_evidence_is_derived_again():
     assert not IS_LONG or make_plan(problem, limits=QUICK, params=FEW) == plan
 
 
+def test_threads_are_stated_where_time_ends_the_search():
+    """Tests that evidence states the threads of a search that time limits, and none where rounds are counted."""
+    problem = listed(2, 1, max_stages_per_device=1, split_backward=False)
+    for limits, threads in ((Limits(time_limit_s=0.3, threads=2), 2), (QUICK, None)):
+        evidence = make_plan(problem, limits=limits, params=FEW).evidence
+        assert evidence is not None
+        assert evidence.threads == threads
+
+
 def test_a_bound_that_lies_is_found_out():
     """Tests that certificates that state more, or are of a kind for equal microbatches, are refused."""
     problem = listed(5, 1, 3)

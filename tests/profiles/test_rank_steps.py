@@ -1,8 +1,10 @@
 """Iterations of a job out of its ranks' traces: the same advice whatever form they have, the replay that of the run."""
 
 import json
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import asdict, replace
+from itertools import count
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -15,8 +17,9 @@ from planner.fidelity.run_replay import replay_ends_ns, replay_ns
 from planner.plan import Plan
 from planner.problem import Problem
 from planner.simulate import simulate
+from planner.timeline import Timeline
 from profiles.importers.rank_steps import read_run_steps
-from profiles.importers.straggler import RunAction, RunStep, read_straggler_trace
+from profiles.importers.straggler import Key, RunAction, RunStep, read_straggler_trace
 from tests.long_runs import examples
 from tests.planner.replanning.slowed_runs import random_chain, random_running_plan, traces
 from tests.profiles.test_chakra_nodes import linked
@@ -109,25 +112,31 @@ def test_linked_traces_of_chakra_are_replayed(tmp_path: Path):
 
 
 def running(seed: int) -> tuple[Problem, Plan]:
-    """A problem and a plan of one device per stage, or with as many replicas everywhere."""
+    """A problem and a plan of one or two stages per device, backwards whole or halved, or of equally many replicas."""
     rng = Random(seed)
     while True:
         problem = random_chain(rng, num_devices=(count := rng.randint(2, 6)), num_layers=2 * count)
-        problem = replace(problem, options=replace(problem.options, split_backward=False))
         plan = random_running_plan(rng, problem)
-        held = [device for stage in plan.stages for (device,) in stage.replicas]
-        if len({len(stage.replicas) for stage in plan.stages}) == 1 and len(held) == len(set(held)):
+        if len({len(stage.replicas) for stage in plan.stages}) == 1:
             return problem, plan
+
+
+def run_order(step: RunStep) -> dict[tuple[int, int], list[str]]:
+    """By pipeline and place what a device ran."""
+    return {
+        seat: [f"{action.stage}{action.kind}{action.microbatch}" for action in row]
+        for seat, row in step.actions.items()
+    }
 
 
 @pytest.mark.parametrize("seed", range(examples(60)))
 def test_the_replay_of_a_run_is_the_simulators(tmp_path: Path, seed: int):
-    """Tests that the traces of a simulated run, read and replayed, give the simulator's makespan, queues included."""
+    """Tests that the traces of a simulated run, read and replayed, give its makespan, stages, halves and order."""
     problem, plan = running(seed)
     timeline = simulate(problem, plan)
     documents = dict(traces(problem, plan))
     replica = {group[0]: index for stage in plan.stages for index, group in enumerate(stage.replicas)}
-    stage_of = {group[0]: number for number, stage in enumerate(plan.stages) for group in stage.replicas}
+    stage_of = {group[0]: number for number, stage in reversed([*enumerate(plan.stages)]) for group in stage.replicas}
     order = sorted(documents.values(), key=lambda text: (replica[device_of(text)], stage_of[device_of(text)]))
     for rank, text in enumerate(order):
         (tmp_path / f"rank{rank}.json").write_text(json.dumps(json.loads(text) | {"rank": rank}))
@@ -136,6 +145,13 @@ def test_the_replay_of_a_run_is_the_simulators(tmp_path: Path, seed: int):
     for step in steps:
         assert step.measured_ns == max(ends)
         assert replay_ns(step) == max(ends)
+        assert run_order(step) == {
+            (replica[device], place): [str(timed.action) for timed in timeline.actions[device]]
+            for pipeline in range(len(plan.stages[0].replicas))
+            for place, device in enumerate(
+                dict.fromkeys(group[0] for stage in plan.stages for group in [stage.replicas[pipeline]])
+            )
+        }
 
 
 def device_of(text: str) -> str:
@@ -154,30 +170,106 @@ def test_the_replay_is_the_simulation_of_the_same_plan(seed: int):
     links = tuple(replace(link, bandwidth_bytes_per_s=10**15, latency_ns=latency) for link in problem.cluster.links)
     problem = replace(problem, cluster=replace(problem.cluster, links=links))
     timeline = simulate(problem, plan)
-    actions: dict[tuple[int, int], tuple[RunAction, ...]] = {}
-    for number, stage in enumerate(plan.stages):
-        for pipeline, (device,) in enumerate(stage.replicas):
-            actions[pipeline, number] = tuple(
-                RunAction(
-                    kind=timed.action.kind,
-                    microbatch=timed.action.microbatch,
-                    start_ns=0,
-                    duration_ns=timed.end_ns - timed.start_ns,
-                )
-                for timed in timeline.actions[device]
-            )
-    lags = {(sent.from_stage, sent.direction[0].upper()): sent.end_ns - sent.start_ns for sent in timeline.transfers}
-    transfers = {
-        (*seat, way, number): lags.get((seat[1], way), 0)
-        for seat in actions
-        for way in ("F", "B")
-        for number in range(problem.num_microbatches)
+    step = as_run_step(plan, timeline)
+    ends = replay_ends_ns(step)
+    for (pipeline, _), row in step.actions.items():
+        for action in row:
+            end = ends[pipeline, action.stage, action.kind, action.microbatch]
+            assert end == action.start_ns + action.duration_ns
+
+
+def as_run_step(plan: Plan, timeline: Timeline) -> RunStep:
+    """A simulated plan as a trace tells it, every transfer with its own time on the link."""
+    places = {
+        device: place for place, device in enumerate(dict.fromkeys(g[0] for s in plan.stages for g in s.replicas))
     }
-    ends = replay_ends_ns(RunStep(number=0, actions=actions, transfers_ns=transfers))
-    for number, stage in enumerate(plan.stages):
-        for pipeline, (device,) in enumerate(stage.replicas):
-            for timed in timeline.actions[device]:
-                assert ends[pipeline, number, timed.action.kind, timed.action.microbatch] == timed.end_ns
+    actions = {
+        (pipeline, places[device]): tuple(
+            RunAction(
+                kind=timed.action.kind,
+                stage=timed.action.stage,
+                microbatch=timed.action.microbatch,
+                start_ns=timed.start_ns,
+                duration_ns=timed.end_ns - timed.start_ns,
+            )
+            for timed in timeline.actions[device]
+        )
+        for stage in plan.stages
+        for pipeline, (device,) in enumerate(stage.replicas)
+    }
+    lags = {(sent.from_stage, sent.direction[0].upper()): sent.end_ns - sent.start_ns for sent in timeline.transfers}
+    count = 1 + max(action.microbatch for row in actions.values() for action in row)
+    transfers: dict[Key, int] = {
+        (pipeline, stage, way, number): lags.get((stage, way), 0)
+        for pipeline in {pipeline for pipeline, _ in actions}
+        for stage in range(len(plan.stages))
+        for way in ("F", "B")
+        for number in range(count)
+    }
+    return RunStep(number=0, actions=actions, transfers_ns=transfers)
+
+
+def chunks_and_halves() -> tuple[Problem, Plan, RunStep]:
+    """Two chunks on each of three devices, I and W apart, in some order, with latencies shorter than actions."""
+    for seed in count():
+        rng = Random(seed)
+        problem = random_chain(rng, num_devices=3, num_layers=6)
+        links = tuple(replace(link, bandwidth_bytes_per_s=10**15, latency_ns=40_000) for link in problem.cluster.links)
+        problem = replace(problem, cluster=replace(problem.cluster, links=links))
+        plan = random_running_plan(rng, problem)
+        if problem.options.split_backward and len(plan.stages) == 6:
+            return problem, plan, as_run_step(plan, simulate(problem, plan))
+    raise AssertionError
+
+
+def profiled(step: RunStep, *, place: int) -> dict[int, list[dict[str, Any]]]:
+    """By rank marks, and NCCL's kernels for what goes from one device to another: a microsecond more per microbatch."""
+    devices, last = step.of_stages(), max(stage for _, stage in step.of_stages())
+    begin = 100e6 * place
+    events: dict[int, list[dict[str, Any]]] = {rank: [] for _, rank in step.actions}
+    for (_, stage, kind, number), action in step.keyed():
+        rank = devices[0, stage][1]
+        start, end = begin + action.start_ns / 1e3, begin + (action.start_ns + action.duration_ns) / 1e3
+        events[rank].append(marked(f"PP:{stage}{kind}{number}", start, end - start))
+        to = stage + 1 if kind == "F" else stage - 1
+        if kind != "W" and 0 <= to <= last and (peer := devices[0, to][1]) != rank:
+            lag = step.transfers_ns[0, stage, "F" if kind == "F" else "B", 0] / 1e3 + number
+            events[rank].append(kernel("send", end, lag, peer=peer))
+            events[peer].append(kernel("recv", end, lag, peer=rank))
+    return {rank: sorted(row, key=lambda event: event["ts"]) for rank, row in events.items()}
+
+
+def as_told(step: RunStep) -> dict[Key, int]:
+    """What `profiled` tells of transfers, in the order in which they are used."""
+    devices, last = step.of_stages(), max(stage for _, stage in step.of_stages())
+    found: dict[Key, int] = {}
+    counts = Counter[tuple[int, str]]()
+    for (_, stage, kind, number), _ in step.keyed():
+        maker, way = (stage - 1, "F") if kind == "F" else (stage + 1, "B")
+        if kind != "W" and 0 <= maker <= last and devices[0, maker] != devices[0, stage]:
+            key: Key = (0, maker, "F" if way == "F" else "B", counts[maker, way])
+            found[key] = step.transfers_ns[*key[:3], 0] + 1000 * number
+            counts[maker, way] += 1
+    return found
+
+
+@pytest.mark.parametrize("form", ["profiler", "chakra"])
+def test_chunks_and_halves_are_read_from_marked_traces(tmp_path: Path, form: str):
+    """Tests that marked traces of two chunks per device, I and W apart, are replayed as they ran, in their order."""
+    *_, step = chunks_and_halves()
+    for rank in range(3):
+        events = [event for place in range(2) for event in profiled(step, place=place)[rank]]
+        if form == "chakra":
+            marks = [event for event in events if event["name"].startswith("PP:")]
+            (tmp_path / f"linked_{rank}.json").write_text(as_linked(marks, rank))
+        else:
+            (tmp_path / f"{rank}.json").write_text(as_profiled(events, rank))
+    (mine,) = read_run_steps([tmp_path])
+    assert run_order(mine) == run_order(step)
+    assert mine.measured_ns == pytest.approx(step.measured_ns, rel=1e-6)
+    assert replay_ns(mine) == pytest.approx(mine.measured_ns, rel=0.005)
+    if form == "profiler":
+        assert mine.transfers_ns == as_told(step)
 
 
 def own(folder: Path, *rows: list[list[Any]]) -> Path:
@@ -193,14 +285,15 @@ def one_stage(stage: int, *, count: int = 1) -> list[list[Any]]:
 @pytest.mark.parametrize(
     ("rows", "message"),
     [
-        ([[["0F0", 0, 1], ["1F0", 1, 2]]], "'d0' ran 2 stages; iterations are replayed of one stage per device"),
-        ([[["0F0", 0, 1], ["0I0", 1, 2], ["0W0", 2, 3]]], "backwards are run in halves"),
+        ([[["0F0", 0, 1], ["0B0", 1, 2], ["1F0", 2, 3]], one_stage(0)], "a device ran stages 0, another 0, 1"),
+        ([[["0F0", 0, 1], ["0W0", 2, 3]]], "not all that belongs to one; the trace is cut off"),
+        ([[["0F0", 0, 1], ["0I0", 1, 2], ["0W0", 2, 3], ["0W0", 3, 4]]], "not all that belongs to one"),
         ([one_stage(0), one_stage(1), one_stage(1)], "which of 3 ranks make a pipeline of 2 stages is not told"),
         ([one_stage(0, count=2), one_stage(1)], "stage 1 ran other microbatches than the first"),
     ],
 )
-def test_what_is_no_pipeline_of_whole_stages_is_refused(tmp_path: Path, rows: list[list[list[Any]]], message: str):
-    """Tests that several stages on a device, halves of backwards, odd ranks and lost actions are refused by name."""
+def test_what_is_no_whole_pipeline_is_refused(tmp_path: Path, rows: list[list[list[Any]]], message: str):
+    """Tests that stages shared in part, lost or doubled halves, odd ranks and lost actions are refused by name."""
     with pytest.raises(ValueError, match=message):
         read_run_steps([own(tmp_path, *rows)])
 

@@ -30,6 +30,7 @@ from planner.verify import verify
 from tests.api.jobs.test_pool import large_problem
 from tests.api.service.servers import Running, serving, wait_ready
 from tests.planner.test_complete_model import open_problem
+from tests.planner.test_microbatches import listed
 
 NEWS = News(phase="search", incumbent_ns=10**6, lower_bound_ns=1, gap=0.5, source="x", plan="{}")
 QUICK = Limits(time_limit_s=30.0, max_rounds=1)
@@ -125,6 +126,35 @@ def test_a_global_batch_is_cut(running: Running):
     changed = client.what_if(job["id"], devices=1, limits=limits)
     assert client.job(changed["id"], wait_s=60)["state"] == "succeeded"
     assert client.fetch_plan(changed["id"]).problem.global_batch_size is None
+
+
+def test_microbatches_may_differ(running: Running):
+    """Tests that listed microbatches are planned as on the command line, checked and drawn, and other sizes asked anew;
+    that what takes them for equal is refused with a remedy."""
+    problem, limits, client = listed(5, 1, 3, 2, max_stages_per_device=1), Limits(max_rounds=0), running.client()
+    job = client.plan(problem, limits=limits)
+    plan = client.fetch_plan(job["id"])
+    assert render_plan(plan) == render_plan(make_plan(problem, limits=limits))
+    for asked in (problem, None):
+        assert client.verify(plan, asked, certificate=True)["passed"]
+    others = client.plan(replace(problem, microbatches=(5, 1, 3, 4)), limits=limits)
+    assert others["incumbent_ns"] > job["incumbent_ns"]
+    for what in ("picture", "view", "trace", "report", "history"):
+        status, _, text = request(running, "GET", f"/v1/plans/{job['id']}/{what}")
+        assert status == 200, text
+        assert what != "report" or json.loads(text)["explanation"] is None
+    body = {"base": job["id"], "changes": [{"devices": 1}]}
+    status, _, text = request(running, "POST", "/v1/what-if/ranges", body)
+    assert status == 200
+    assert "takes them for equal" in json.loads(text)["ranges"][0]["reason"]
+    for refused in (
+        lambda: client.what_if(job["id"], devices=1),
+        lambda: client.play(plan, what="explanation"),
+        lambda: client.fetch(job["id"], "export/torch"),
+    ):
+        with pytest.raises(ServerError, match="takes them for equal") as refusal:
+            refused()
+        assert refusal.value.status == 422
 
 
 def test_a_submission_says_how_it_is_cut(running: Running):

@@ -108,9 +108,9 @@ def test_every_layer_has_its_own_step():
 def test_provenance_tells_estimates_from_measurements():
     """Tests that model, machine, repetitions and every estimated layer stand in the provenance."""
     text = profile_of(make_record(), make_record(estimate="no room")).provenance
-    assert text.startswith("Measured by pipeplan profile of m:f on a machine; medians of 5 to 5 repetitions")
+    assert text.startswith("Source: measured by pipeplan profile of m:f on a machine; medians of 5 to 5 repetitions")
     assert "ESTIMATE, times from operations and bytes on fake tensors: l1 (no room)" in text
-    assert profile_of(make_record(estimate="no room")).provenance.startswith("Estimated by")
+    assert profile_of(make_record(estimate="no room")).provenance.startswith("Source: estimated by")
     assert "ESTIMATE" not in profile_of(make_record()).provenance
 
 
