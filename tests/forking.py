@@ -47,6 +47,8 @@ class Program:
     """All of it; what PYTHONPATH names is found first, as in a process of its own."""
     folder: Path = ROOT
     """Where it runs."""
+    needs: Sequence[str] = ()
+    """Modules that the process that forks imports first, once: whoever wants them after that has them."""
 
 
 class Forker:
@@ -66,6 +68,7 @@ class Forker:
             "arguments": list(program.arguments),
             "environment": program.environment,
             "folder": str(program.folder),
+            "needs": list(program.needs),
         }
         return ForkedProcess(self, int(self.ask(order, files)))
 
@@ -237,6 +240,7 @@ class Orders:
             return None
         order = json.loads(message)
         if "program" in order:
+            self._import(order["needs"])
             answer: Any = os.fork()
             if not answer:
                 for each in (self._listener, *self._connections):
@@ -253,6 +257,13 @@ class Orders:
         with suppress(BrokenPipeError, ConnectionResetError):  # killed since
             connection.send(json.dumps(answer).encode())
         return None
+
+    def _import(self, modules: Sequence[str]) -> None:
+        """Import what is not there; it never becomes garbage: no fork looks through it."""
+        if any(module not in sys.modules for module in modules):
+            for module in modules:
+                importlib.import_module(module)
+            gc.freeze()
 
     def _poll(self, pid: int) -> tuple[int | None, float]:
         """The exit code and the processor seconds of a fork, once it has ended."""

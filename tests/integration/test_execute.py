@@ -4,7 +4,7 @@ import json
 import os
 import random
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -519,7 +519,7 @@ def run_cases(cases: Mapping[str, Case], world_size: int, *, folder: Path) -> di
     return {name: [rank[name] for rank in ranks] for name in cases}
 
 
-def run_ranks(folder: Path, world_size: int, *, worker: Path = WORKER) -> None:
+def run_ranks(folder: Path, world_size: int, *, worker: Path = WORKER, needs: Sequence[str] = ()) -> None:
     """All ranks to their end; they meet over loopback through a file in the folder."""
     root = WORKER.parents[2]
     ranks = [
@@ -529,6 +529,7 @@ def run_ranks(folder: Path, world_size: int, *, worker: Path = WORKER) -> None:
             folder=root,
             log=folder / f"rank{rank}.log",
             program=str(worker),
+            needs=needs,
         )
         for rank in range(world_size)
     ]
