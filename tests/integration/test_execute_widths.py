@@ -20,9 +20,8 @@ from planner.progress import Limits
 from profiles.measure.host_processes import HostProcesses
 from profiles.model_profile import WidthBytes
 from profiles.workload import Workload
-from tests.integration.execute_models import SAMPLES
 from tests.integration.forked_ranks import Rank, run_forked
-from tests.integration.test_execute import SKIPS, TOLERANCES, WORKER, Case, drawn, named, run_ranks, sharded
+from tests.integration.test_execute import SAMPLES, SKIPS, TOLERANCES, WORKER, Case, drawn, named, run_ranks, sharded
 from tests.integration.test_execute_command import environment, losses, start_ranks, write
 from tests.long_runs import IS_LONG
 from tests.planner.execute.orders import make_random_plan
