@@ -4,6 +4,7 @@ import gc
 import os
 import re
 import signal
+import sys
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,9 @@ from tests.processor_time import ProcessorTimes
 
 QUICK_TESTS = Path(__file__).with_name("quick_tests.txt")
 """The tests that take most branches in little time (`python -m tests.choose_quick`)."""
+
+HEAVY = pytest.StashKey[set[str]]()
+"""What takes seconds to import and was imported by collecting tests."""
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -77,8 +81,9 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
     return True if names and all(is_listed(f"{file}::{name}", listed) for name in names) else None
 
 
-def pytest_collection_finish() -> None:
+def pytest_collection_finish(session: pytest.Session) -> None:
     """Thousands of tests are no garbage, and nobody need look through them again and again: a tenth of all time."""
+    session.config.stash[HEAVY] = {"schemathesis", "torch", "transformers"} & sys.modules.keys()
     gc.collect()
     gc.freeze()
 

@@ -48,6 +48,8 @@ class Program:
     """All of it; what PYTHONPATH names is found first, as in a process of its own."""
     folder: Path = ROOT
     """Where it runs."""
+    needs: Sequence[str] = ()
+    """Modules that the process that forks imports first, once: whoever wants them after that has them."""
 
 
 class Forker:
@@ -67,6 +69,7 @@ class Forker:
             "arguments": list(program.arguments),
             "environment": program.environment,
             "folder": str(program.folder),
+            "needs": list(program.needs),
         }
         return ForkedProcess(self, int(self.ask(order, files)))
 
@@ -218,6 +221,7 @@ class Orders:
             return None
         order = json.loads(message)
         if "program" in order:
+            self._import(order["needs"])
             answer: Any = os.fork()
             if not answer:
                 for each in (self._listener, *self._connections):
@@ -235,6 +239,13 @@ class Orders:
             connection.send(json.dumps(answer).encode())
         return None
 
+    def _import(self, modules: Sequence[str]) -> None:
+        """Import what is not there; it never becomes garbage: no fork looks through it."""
+        if any(module not in sys.modules for module in modules):
+            for module in modules:
+                importlib.import_module(module)
+            gc.freeze()
+
     def _poll(self, pid: int) -> tuple[int | None, float]:
         """The exit code and the processor seconds of a fork, once it has ended."""
         if pid in self._masters:
@@ -247,6 +258,31 @@ class Orders:
         return self._ends[pid]
 
 
+def run_to_end(order: dict[str, Any], files: Sequence[int]) -> int:
+    """Be the program; its exit code, once what it ended with is written as `python` writes it."""
+    try:
+        os.setsid()
+        become(order["program"], order=order, files=files)
+    except SystemExit as end:
+        if end.code is None or isinstance(end.code, int):
+            return end.code or 0
+        sys.stderr.write(f"{end.code}\n")
+        return 1
+    except Exception:
+        sys.excepthook(*sys.exc_info())  # type: ignore[arg-type]
+        return 1
+    return 0
+
+
+def leave(code: int) -> None:
+    """End as `python` does, but do not take apart what was loaded: a quarter of a second or more for every fork."""
+    threading._shutdown()
+    atexit._run_exitfuncs()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code & 0xFF)
+
+
 def main() -> None:
     """Load, and listen; what is loaded never becomes garbage: no fork looks through it."""
     listener = socket.socket(fileno=int(sys.argv[1]))
@@ -255,8 +291,7 @@ def main() -> None:
     gc.freeze()
     order = Orders(listener).serve()
     if order is not None:
-        os.setsid()
-        become(order[0]["program"], order=order[0], files=order[1])
+        leave(run_to_end(*order))
 
 
 if __name__ == "__main__":

@@ -2,8 +2,10 @@
 
 from pathlib import Path
 
+import pytest
+
 from tests.choose_quick import choose
-from tests.conftest import QUICK_TESTS, is_listed
+from tests.conftest import HEAVY, QUICK_TESTS, is_listed
 
 
 def test_every_quick_test_exists(repository_root: Path):
@@ -24,6 +26,13 @@ def test_a_file_or_a_function_is_listed():
     assert is_listed("tests/test_a.py::test_any", listed)
     assert is_listed("tests/test_b.py::test_one", listed)
     assert not is_listed("tests/test_b.py::test_two", listed)
+
+
+def test_collecting_imports_nothing_heavy(pytestconfig: pytest.Config):
+    """Tests that of the processes that run all but the quick tests, only those import torch whose tests want it."""
+    if pytestconfig.getoption("--quick") != "never":
+        pytest.skip("`make test` asks")
+    assert pytestconfig.stash[HEAVY] == set()
 
 
 def test_what_tells_most_per_second_is_chosen():

@@ -8,7 +8,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-import torch
 
 from api.cli import main
 from api.tuning.short_run import ShortRun
@@ -29,8 +28,6 @@ from benchmarks.host_pace import host_pace
 from benchmarks.report import Table
 from benchmarks.user_flow import Flow, balanced_cut, make_layout, read_peaks, spread_of
 from planner.document import parse_plan
-from planner.execute.stage_module import StageTracer
-from planner.execute.training import as_tuple, load_training
 from planner.execute.wiring import make_wirings
 from profiles.cluster import Cluster, Device, Link
 from profiles.workload import Workload, dump_workload
@@ -167,6 +164,11 @@ def test_given_layouts_and_rivals_are_made(tmp_path: Path):
 @pytest.mark.filterwarnings("default")
 def test_transformers_models_can_be_cut_anywhere(name: str):
     """Tests that every cut of a model in two has shapes at its border, and that a microbatch has a loss."""
+    import torch
+
+    from planner.execute.stage_module import StageTracer
+    from planner.execute.training import as_tuple, load_training
+
     training = load_training(f"benchmarks.transformers_models:{name}")
     names = list(training.layers)
     inputs, target = training.batch(0)
@@ -229,6 +231,10 @@ def test_one_model_from_profile_to_row(tmp_path: Path):
 
 def test_paced_layers_sleep_for_their_samples():
     """Tests that a layer of the emulation takes as long as its part of a microbatch, so that shares are shares."""
+    import torch
+
+    from planner.execute.training import load_training
+
     layer = load_training("benchmarks.paced_model:make_training").layers["layer0"]()
     times = []
     for samples in (16, 64):

@@ -1,5 +1,6 @@
 """The benchmark of GPUs on the CPU's path: tiny shapes, in a process as `run.sh` starts it."""
 
+import importlib.util
 import json
 import subprocess
 import sys
@@ -9,7 +10,7 @@ import pytest
 
 from tests.long_runs import long_only
 
-pytest.importorskip("torch")
+pytestmark = pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="torch is not installed")
 
 
 def run(folder: Path, root: Path, *, minutes: str) -> int:

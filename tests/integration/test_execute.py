@@ -4,7 +4,7 @@ import json
 import os
 import random
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -22,13 +22,15 @@ from planner.planning import make_plan
 from planner.problem import Options
 from planner.progress import Limits
 from profiles.model_profile import Edge
-from tests.integration.execute_models import SAMPLES
 from tests.integration.forked_ranks import Rank, run_forked
 from tests.long_runs import shortened
 from tests.planner.execute.orders import make_random_plan
 from tests.planner.export import chains
 
 WORKER = Path(__file__).with_name("execute_worker.py")
+
+SAMPLES = 12
+"""Of a microbatch of `execute_models`, which imports torch: three seconds for every process that collects tests."""
 
 TOLERANCES = {"float64": 1e-12, "bfloat16": 2.0**-6}
 """Relative to the largest gradient, where sums are added up in another order; where the order is the same, 0."""
@@ -519,7 +521,7 @@ def run_cases(cases: Mapping[str, Case], world_size: int, *, folder: Path) -> di
     return {name: [rank[name] for rank in ranks] for name in cases}
 
 
-def run_ranks(folder: Path, world_size: int, *, worker: Path = WORKER) -> None:
+def run_ranks(folder: Path, world_size: int, *, worker: Path = WORKER, needs: Sequence[str] = ()) -> None:
     """All ranks to their end; they meet over loopback through a file in the folder."""
     root = WORKER.parents[2]
     ranks = [
@@ -529,6 +531,7 @@ def run_ranks(folder: Path, world_size: int, *, worker: Path = WORKER) -> None:
             folder=root,
             log=folder / f"rank{rank}.log",
             program=str(worker),
+            needs=needs,
         )
         for rank in range(world_size)
     ]
@@ -618,6 +621,12 @@ def test_most_cases_are_exact():
     assert len(CASES) >= 100
     assert len(exact) >= max(45, len(alone) / 2)
     assert replace(CASES[exact[0]], model="tied").is_exact is False
+
+
+def test_plans_are_made_for_the_samples_of_the_models():
+    """Tests that the number of samples written here is that of `execute_models`."""
+    models = WORKER.with_name("execute_models.py").read_text(encoding="utf-8")
+    assert re.findall(r"^WIDTH, SAMPLES = \d+, (\d+)$", models, flags=re.MULTILINE) == [str(SAMPLES)]
 
 
 def test_every_trap_names_tests_that_exist():

@@ -4,7 +4,6 @@ import json
 
 import pytest
 
-from benchmarks.first_k_worker import LAYERS
 from tests.integration.forked_ranks import run_module
 from tests.long_runs import long_only, shortened
 
@@ -24,6 +23,8 @@ def test_training_is_the_same_to_the_bit(count: int):
 @pytest.mark.slow
 def test_chosen_k_is_faster_on_a_slow_link():
     """Tests that two processes train faster with the chosen k than in the usual order, on a throttled link."""
+    from benchmarks.first_k_worker import LAYERS
+
     answer = json.loads(run_module("benchmarks.first_k_worker", 2, arguments=["speed", shortened("1", whole="2")]))
     assert 0 < answer["chosen"] < LAYERS
     usual, chosen = (sum(answer["seconds"][str(k)]) for k in (0, answer["chosen"]))

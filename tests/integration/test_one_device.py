@@ -4,13 +4,12 @@ import json
 from typing import Any
 
 import pytest
-import torch
-from torch.nn import functional
 
-from benchmarks.co_runs import Blocks
-from benchmarks.one_device import NETWORKS, Momentum
 from tests.integration.forked_ranks import run_alone
 from tests.long_runs import shortened
+
+NETWORKS = ["DenseNet-121", "MobileNetV3", "transformer"]
+"""Those of `benchmarks.one_device`, which imports torch: three seconds for every process that collects tests."""
 
 
 def answer_of(module: str, *arguments: str) -> dict[str, Any]:
@@ -20,7 +19,7 @@ def answer_of(module: str, *arguments: str) -> dict[str, Any]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("network", ["DenseNet-121", "MobileNetV3", "transformer"])
+@pytest.mark.parametrize("network", NETWORKS)
 def test_training_is_the_same_to_the_bit(network: str):
     """Tests that losses, and parameters after half and all of dozens of steps, are the same with W put off or not."""
     steps = shortened(16, whole=80)
@@ -33,7 +32,7 @@ def test_training_is_the_same_to_the_bit(network: str):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("network", shortened(["transformer"], whole=list(NETWORKS)))
+@pytest.mark.parametrize("network", shortened(["transformer"], whole=NETWORKS))
 def test_weight_grads_beside_regions_train_the_same(network: str):
     """Tests that training is the same to the bit with W on a second thread, and that the choice is the best foreseen.
 
@@ -51,10 +50,18 @@ def test_weight_grads_beside_regions_train_the_same(network: str):
 
 def test_blocks_train_as_the_whole_network_does():
     """Tests that blocks with every W beside a region train in three steps as a plain backward of the whole does."""
+    import torch
+    from torch.nn import functional
+
+    from benchmarks.co_runs import Blocks
+    from benchmarks.one_device import NETWORKS as MAKERS
+    from benchmarks.one_device import Momentum
+
+    assert list(MAKERS) == NETWORKS
     blocks = Blocks("transformer")
     blocks.choice = [blocks.window(block)[-1] if block else None for block in range(blocks.count)]
     torch.manual_seed(5)
-    model, optimizer, losses = NETWORKS["transformer"](), Momentum(), []
+    model, optimizer, losses = MAKERS["transformer"](), Momentum(), []
     for _ in range(3):
         blocks.step()
         loss = functional.cross_entropy(model(blocks.x), blocks.y)

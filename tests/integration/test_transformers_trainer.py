@@ -30,6 +30,7 @@ def start(programs: list[tuple[str, list[str]]], folder: Path, **more: str) -> l
             environment=environment(**more) | ({"RANK": str(rank), "LOCAL_RANK": str(rank)} if more else {}),
             folder=folder,
             log=folder / f"{rank}.log",
+            needs=["transformers.trainer"],
         )
         for rank, (program, arguments) in enumerate(programs)
     ]

@@ -12,12 +12,13 @@ from planner.lowering import make_instance
 from solver_models.annealing import longest_word
 from solver_models.building_blocks import find_blocks, make_block_words
 from solver_models.construction import make_seeds
-from solver_models.critical_path_search import TabuSearch, follows_words, heads, improve, make_book, tails
+from solver_models.critical_path_search import TabuSearch, follows_words, improve
 from solver_models.evaluator import FAR, Policy, peak_excess, play
 from solver_models.list_policies import Tuning, play_filled, tune
 from solver_models.order_search import OrderSearch, v_positions
 from solver_models.search import Searcher, encode
 from tests.long_runs import shortened
+from tests.solver_models.kernel_doors import longest_paths
 from tests.solver_models.nets import Case, random_case, random_policy_params
 
 NONE = Policy(*(np.zeros(1, np.int64) for _ in range(3)))
@@ -49,9 +50,9 @@ def test_heads_are_what_playing_says(case: Case, seed: int):
     if value >= FAR or not follows_words(case.net):
         return
     makespan, span, total = play(case.net, NONE, words, lengths, True, FAR, None)
-    heads_tails = make_book(case.net, words, lengths)
-    assert heads(case.net, heads_tails, False) == (makespan, total)
-    assert heads(case.net, heads_tails, True)[0] == span
+    value, _, apart = longest_paths(case.net, words, lengths)
+    assert value == (makespan, total)
+    assert apart == span
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -60,15 +61,8 @@ def test_no_path_is_longer_than_the_makespan(case: Case, seed: int):
     words, lengths, value = played(case, seed)
     if value >= FAR or not follows_words(case.net):
         return
-    heads_tails = make_book(case.net, words, lengths)
-    makespan, _ = heads(case.net, heads_tails, False)
-    tails(case.net, heads_tails)
-    paths = [
-        heads_tails.start[d, x] + heads_tails.span[d, x] + heads_tails.tail[d, x]
-        for d, n in enumerate(lengths)
-        for x in range(n)
-    ]
-    assert max(paths) == makespan
+    (makespan, _), paths, _ = longest_paths(case.net, words, lengths)
+    assert max(paths[d, :n].max() for d, n in enumerate(lengths) if n) == makespan
 
 
 @pytest.mark.parametrize("by_span", [False, True])

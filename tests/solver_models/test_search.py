@@ -16,18 +16,20 @@ from planner.actions import KINDS, Action
 from planner.lowering import make_stages
 from planner.stage_lanes import memory_steps
 from planner.verify import verify
-from solver_models import neighbourhood
 from solver_models.annealing import DEADLOCKS, FITS, Worth, is_better, is_taken, overflow
 from solver_models.construction import make_seeds
 from solver_models.evaluator import FAR
 from solver_models.instance import Word
 from solver_models.multistart import JointSearch
+from solver_models.neighbourhood import neighbour
 from solver_models.order_enumeration import legal_words
 from solver_models.search import Candidate, Searcher, solution_of
 from solver_models.search_params import MultistartParams, SolverParams, TaskWindowParams
 from solver_models.task_window import TaskWindow
 from tests.long_runs import examples
 from tests.planner.builders import make_layer, make_link, make_problem, make_stage
+from tests.solver_models import kernel_doors
+from tests.solver_models.kernel_doors import MOVES
 from tests.solver_models.nets import (
     Case,
     flatten,
@@ -141,26 +143,18 @@ def make_move(name: str) -> Move:
     def move(searcher: Searcher, candidate: Candidate) -> Candidate:
         start, devices = flatten(candidate.groups)
         stage_of, modes, policy_params = candidate.stage_of, candidate.modes, candidate.policy_params
-        num_stages, num_devices = len(candidate.groups), len(searcher.instance.capacity)
         if name == "neighbour":
-            step = neighbourhood.neighbour(searcher.layers, searcher.rules, solution_of(candidate))
+            step = neighbour(searcher.layers, searcher.rules, solution_of(candidate))
             stage_of, start, devices, modes, policy_params = step
-        elif name == "split_stage":
-            step = neighbourhood.split_stage(stage_of, start, devices, modes, num_devices)
-            stage_of, start, devices, modes = step
-        elif name == "merge_stages" and num_stages > 1:
-            stage_of, start, devices, modes = neighbourhood.merge_stages(stage_of, start, devices, modes)
-        elif name == "move_replica":
-            start, devices = neighbourhood.move_replica(start, devices, num_devices)
-        elif name == "swap_devices":
-            devices = neighbourhood.swap_devices(devices, num_devices)
-        elif name == "reorder_replicas":
-            devices = neighbourhood.reorder_replicas(start, devices)
-        elif name == "move_layer":
-            stage_of = neighbourhood.move_layer(stage_of, num_stages, searcher.layers.edges)
-        elif num_stages > 1:
-            stage_of = {"shift_boundary": neighbourhood.shift_boundary, "recut": neighbourhood.recut}[name](
-                stage_of, num_stages
+        else:
+            stage_of, start, devices, modes = kernel_doors.move(
+                MOVES.index(name),
+                stage_of,
+                start,
+                devices,
+                modes,
+                len(searcher.instance.capacity),
+                searcher.layers.edges,
             )
         assert start[0] == 0
         assert start[-1] == len(devices)
@@ -170,20 +164,7 @@ def make_move(name: str) -> Move:
     return move
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        "neighbour",
-        "shift_boundary",
-        "recut",
-        "move_layer",
-        "swap_devices",
-        "move_replica",
-        "reorder_replicas",
-        "split_stage",
-        "merge_stages",
-    ],
-)
+@pytest.mark.parametrize("name", ["neighbour", *MOVES])
 @settings(max_examples=examples(30))
 @given(rng=randoms)
 def test_moves_keep_partitions_sound(name: str, rng: Random):

@@ -1,21 +1,19 @@
 """Schemathesis: what the OpenAPI document promises holds for requests that nobody thought of, in sequences too."""
 
 import copy
+import json
 import os
 from collections.abc import Iterator
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import hypothesis
 import hypothesis.stateful
 import pytest
-import schemathesis
 from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 from hypothesis.errors import FlakyStrategyDefinition
-from schemathesis.config import SchemathesisConfig
-from schemathesis.generation.feedback import FeedbackSources
-from schemathesis.pytest._test_builder import build_operation_test
 
 from api.client import Client, ServerError, workload_document
 from api.doctor import make_toy_problem
@@ -50,14 +48,22 @@ def roomy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
         yield started
 
 
-OPERATIONS = [f"{method.upper()} {path}" for path, methods in make_document()["paths"].items() for method in methods]
+STATED = json.loads((Path(__file__).parents[3] / "docs" / "openapi.json").read_text(encoding="utf-8"))
+"""The document, which test_http.py holds against the one that the service makes."""
+
+OPERATIONS = [f"{method.upper()} {path}" for path, methods in STATED["paths"].items() for method in methods]
 """Each is a test with a name of its own. Those that `schema.parametrize()` makes share one, and pytest-xdist runs one
 test of a name; it also generates what is sent while tests are collected, in every process."""
 
 
 @pytest.fixture(scope="module")
 def schema() -> Any:
-    """What schemathesis reads in the document; reading and generating take seconds, which not every process spends."""
+    """What schemathesis reads in the document; its import, reading and generating take seconds, which not every process
+    spends.
+    """
+    import schemathesis
+    from schemathesis.config import SchemathesisConfig
+
     document = copy.deepcopy(make_document())  # schemathesis writes links of its own into it
     return schemathesis.openapi.from_dict(document, config=SchemathesisConfig.from_dict(CONFIGURATION))
 
@@ -65,6 +71,9 @@ def schema() -> Any:
 @pytest.mark.parametrize("operation", OPERATIONS)
 def test_every_operation(operation: str, schema: Any, roomy: Running):
     """Tests that every answer to a generated request, valid or not, is as the document says, and none is a 5xx."""
+    from schemathesis.generation.feedback import FeedbackSources
+    from schemathesis.pytest._test_builder import build_operation_test
+
     method, path = operation.split(" ")
 
     def call(case: Any) -> None:
