@@ -31,6 +31,10 @@ QUALITY = 65
 """Of pictures for the docs, per cent: each stays below 200 kB."""
 
 SIZES = {"light": (1440, 2300), "dark": (1440, 1300), "phone": (390, 1500)}
+SLIDERS_ARE_DRAWN = """
+const strips = [...document.querySelectorAll(".strip")];
+return strips.length > 0 && strips.every((strip) => strip.children.length);
+"""
 FIRST_PAINT = "return performance.getEntriesByName('first-contentful-paint')[0]?.startTime"
 FRAMES = """
 const done = arguments[0], canvas = document.getElementById("picture");
@@ -79,8 +83,7 @@ def show(browser: Chrome, address: str, *, scheme: str, size: tuple[int, int]) -
     metrics = {"width": size[0], "height": size[1], "deviceScaleFactor": 1, "mobile": False}
     browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
     browser.get(address)
-    ready = "return [...document.querySelectorAll('.strip')].filter((strip) => strip.children.length).length === 4"
-    WebDriverWait(browser, 120).until(lambda page: page.execute_script(ready))
+    WebDriverWait(browser, 120).until(lambda page: page.execute_script(SLIDERS_ARE_DRAWN))
     time.sleep(0.5)
 
 
