@@ -32,6 +32,9 @@ data.items.add(new File([text], name, {type: "application/json"}));
 dispatchEvent(new DragEvent("drop", {dataTransfer: data, bubbles: true, cancelable: true}));
 """
 
+DROP_BYTES = DROP.replace("[text]", "[Uint8Array.from(atob(text), (c) => c.charCodeAt(0))]")
+"""For a file that is no text: its bytes in base64."""
+
 TRACE = Path("benchmarks/traces/trace-ST.parquet")
 
 TOY = {"workload": workload_document(make_toy_problem()), "limits": {"time_limit_s": 20, "max_rounds": 1}}
@@ -254,10 +257,7 @@ def rows_of(page: Chrome) -> list[Any]:
 
 def test_a_trace_beside_its_remedy(page: Chrome):
     """Tests that a dropped trace shows the job as it ran beside what would help, with figures for both."""
-    text = base64.b64encode(TRACE.read_bytes()).decode()
-    page.execute_script(
-        DROP.replace("[text]", "[Uint8Array.from(atob(text), (c) => c.charCodeAt(0))]"), TRACE.name, text
-    )
+    page.execute_script(DROP_BYTES, TRACE.name, base64.b64encode(TRACE.read_bytes()).decode())
     wait_for(page, says("#headline", "a step as it ran; "))
     label = "document.querySelector('#picture').getAttribute('aria-label')"
     for choice in ("cut", "dealt", "replay"):
