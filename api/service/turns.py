@@ -15,10 +15,13 @@ Send = Callable[[Message], Awaitable[None]]
 AsgiApp = Callable[[MutableMapping[str, Any], Receive, Send], Awaitable[None]]
 
 MOST_BEGINNING = 4
-"""So many begin at once; one that has to wait for a store that is away does not keep all others waiting."""
+"""So many begin at once."""
+
+LONGEST_S = 0.5
+"""After this time the next one may begin all the same: the store may be away, and some never read their bodies."""
 
 
-class Turns:
+class Places:
     """Places for those that begin; of those that wait the newest is next: who came with a crowd may well be silent."""
 
     def __init__(self, most: int) -> None:
@@ -51,48 +54,45 @@ class Turns:
 
 def in_turn(app: AsgiApp) -> AsgiApp:
     """The application, begun at once for a request that is whole, and in its turn for another."""
-    turns = Turns(MOST_BEGINNING)
+    places = Places(MOST_BEGINNING)
 
     async def handle(scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
-        names = {name for name, _ in scope["headers"]} if scope["type"] == "http" else set()
-        if names.isdisjoint({b"content-length", b"transfer-encoding"}):
+        if scope["type"] != "http" or scope["method"] != "POST":
             await app(scope, receive, send)
-        elif b"expect" in names:  # to read it would invite a body that may be refused
-            await _begin(app, scope, _Body(receive, [], turns), send)
-        else:
-            first = await receive()
-            body = _Body(receive, [first], turns)
-            await (_begin(app, scope, body, send) if first.get("more_body") else app(scope, body, send))
+            return
+        # to read what asks whether to continue would invite a body that may be refused
+        first = None if any(name == b"expect" for name, _ in scope["headers"]) else await receive()
+        body = _Body(receive, places=places, first=first)
+        if first is None or first.get("more_body"):
+            await body.begin()
+        try:
+            await app(scope, body, send)
+        finally:
+            body.end()
 
     return handle
-
-
-async def _begin(app: AsgiApp, scope: MutableMapping[str, Any], body: "_Body", send: Send) -> None:
-    await body.begin()
-    try:
-        await app(scope, body, send)
-    finally:
-        body.end()
 
 
 class _Body:
     """What has come of a body, and then the rest; whoever reads it has begun."""
 
-    def __init__(self, receive: Receive, said: list[Message], turns: Turns) -> None:
-        self._receive, self._said, self._turns = receive, said, turns
-        self._has_turn = False
+    def __init__(self, receive: Receive, *, places: Places, first: Message | None) -> None:
+        self._receive, self._places, self._first = receive, places, first
+        self._turn: asyncio.TimerHandle | None = None
 
     async def begin(self) -> None:
         """Wait for one's turn."""
-        await self._turns.begin()
-        self._has_turn = True
+        await self._places.begin()
+        self._turn = asyncio.get_running_loop().call_later(LONGEST_S, self.end)
 
     def end(self) -> None:
         """It is somebody else's turn, if it was one's own."""
-        if self._has_turn:
-            self._has_turn = False
-            self._turns.end()
+        if self._turn is not None:
+            self._turn.cancel()
+            self._turn = None
+            self._places.end()
 
     async def __call__(self) -> Message:
         self.end()
-        return self._said.pop() if self._said else await self._receive()
+        first, self._first = self._first, None
+        return await self._receive() if first is None else first

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from api.service.turns import MOST_BEGINNING, Message, Receive, Send, Turns, in_turn
+from api.service.turns import MOST_BEGINNING, Message, Places, Receive, Send, in_turn
 
 WITH_BODY = ((b"content-length", b"2"),)
 
@@ -55,7 +55,8 @@ def run_all(*requests: tuple[str, tuple[tuple[bytes, bytes], ...], Receive]) -> 
         handle = in_turn(app)
         async with asyncio.TaskGroup() as group:
             for name, headers, receive in requests:
-                scope = {"type": "http", "name": name, "headers": headers}
+                method = "GET" if name == "GET" else "POST"
+                scope = {"type": "http", "method": method, "name": name, "headers": headers}
                 group.create_task(handle(scope, receive, send))
 
     asyncio.run(run())
@@ -64,16 +65,16 @@ def run_all(*requests: tuple[str, tuple[tuple[bytes, bytes], ...], Receive]) -> 
 
 def test_whole_requests_go_first():
     """Tests that those that are not whole begin a few at a time, the newest of the others when one reads or ends, while
-    requests without a body and with a whole one wait for nobody; and that each is handed its body as it came."""
+    other methods and whole bodies wait for nobody; and that each is handed its body as it came."""
     silent = [(f"silent {n}", WITH_BODY, in_pieces(b"{", is_whole=False)) for n in range(MOST_BEGINNING + 1)]
     begun = run_all(
         *silent,
         ("slow", WITH_BODY, in_pieces(b"{", b"", b"}")),
         ("whole", WITH_BODY, in_pieces(b"{}")),
-        ("none", (), in_pieces(b"")),
+        ("GET", WITH_BODY, in_pieces(b"{", is_whole=False)),
     )
     *first, late = [(name, [b"{", "http.disconnect"]) for name, _, _ in silent]
-    assert begun == [*first, ("whole", [b"{}"]), ("none", [b""]), ("slow", [b"{", b"", b"}"]), late]
+    assert begun == [*first, ("whole", [b"{}"]), ("GET", [b"{", "http.disconnect"]), ("slow", [b"{", b"", b"}"]), late]
 
 
 def test_nobody_is_invited_before_its_turn():
@@ -90,7 +91,7 @@ def test_nobody_is_invited_before_its_turn():
         await read(receive)
 
     headers = (*WITH_BODY, (b"expect", b"100-continue"))
-    asyncio.run(in_turn(app)({"type": "http", "headers": headers}, receive, send))
+    asyncio.run(in_turn(app)({"type": "http", "method": "POST", "headers": headers}, receive, send))
     assert asked == ["begun", "read"]
 
 
@@ -106,7 +107,7 @@ def test_an_end_without_reading_makes_room():
 
     async def run() -> list[Any]:
         handle = in_turn(app)
-        scope = {"type": "http", "headers": WITH_BODY}
+        scope = {"type": "http", "method": "POST", "headers": WITH_BODY}
         calls = [handle(scope, in_pieces(b"{", is_whole=False), send) for _ in range(3 * MOST_BEGINNING)]
         return await asyncio.wait_for(asyncio.gather(*calls, return_exceptions=True), 30)
 
@@ -114,22 +115,43 @@ def test_an_end_without_reading_makes_room():
     assert num_begun == 3 * MOST_BEGINNING
 
 
+def test_who_never_reads_holds_its_place_for_a_moment():
+    """Tests that requests that neither read nor end let the next ones begin after a while."""
+    num_begun, all_begun = 0, asyncio.Event()
+
+    async def app(scope: Any, receive: Receive, send: Send) -> None:
+        nonlocal num_begun
+        del scope, receive, send
+        num_begun += 1
+        if num_begun == MOST_BEGINNING + 1:
+            all_begun.set()
+        await all_begun.wait()
+
+    async def run() -> None:
+        handle = in_turn(app)
+        scope = {"type": "http", "method": "POST", "headers": WITH_BODY}
+        calls = [handle(scope, in_pieces(b"{", is_whole=False), send) for _ in range(MOST_BEGINNING + 1)]
+        await asyncio.wait_for(asyncio.gather(*calls), 30)
+
+    asyncio.run(run())
+
+
 @pytest.mark.parametrize("is_given", [False, True], ids=["while it waits", "as it gets its place"])
 def test_a_place_is_never_lost(is_given: bool):
     """Tests that who is given up while it waits, or in the moment in which a place is its own, leaves it to others."""
 
     async def run() -> None:
-        turns = Turns(1)
-        await turns.begin()
-        waits = asyncio.create_task(turns.begin())
+        places = Places(1)
+        await places.begin()
+        waits = asyncio.create_task(places.begin())
         await asyncio.sleep(0)
         if is_given:
-            turns.end()
+            places.end()
         waits.cancel()
         await asyncio.gather(waits, return_exceptions=True)
         assert waits.cancelled()
         if not is_given:
-            turns.end()
-        await asyncio.wait_for(turns.begin(), 30)
+            places.end()
+        await asyncio.wait_for(places.begin(), 30)
 
     asyncio.run(run())
