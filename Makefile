@@ -176,22 +176,24 @@ endef
 
 HAS_BROWSER := { [ -x /usr/bin/chromium ] && [ -x /usr/bin/chromedriver ]; }
 HAS_SLURM := { [ -x /usr/sbin/slurmctld ] && [ -x /usr/sbin/slurmd ] && command -v sbatch >/dev/null; }
+HAS_NGINX := [ -x /usr/sbin/nginx ]
+HAS_PROMTOOL := command -v promtool >/dev/null
 HAS_DATABASE := { command -v initdb >/dev/null || ls /usr/lib/postgresql/*/bin/initdb >/dev/null 2>&1; }
-MISSING = $(shell $(HAS_BROWSER) || echo chromium chromium-driver; $(HAS_SLURM) || echo slurmctld slurmd slurm-client; $(HAS_DATABASE) || echo postgresql)
+MISSING = $(shell $(HAS_BROWSER) || echo chromium chromium-driver; $(HAS_SLURM) || echo slurmctld slurmd slurm-client; $(HAS_NGINX) || echo nginx; $(HAS_PROMTOOL) || echo prometheus; $(HAS_DATABASE) || echo postgresql)
 
 packages:
-	$(call DEBIAN_PACKAGES,[ -z '$(MISSING)' ],$(MISSING),the tests of the viewer in a real browser and of launchers and service with a Slurm and a database of their own)
+	$(call DEBIAN_PACKAGES,[ -z '$(MISSING)' ],$(MISSING),the tests of the viewer in a real browser, of launchers and service with a Slurm, a database and an nginx of their own, and of alerts)
 
 database:
 	$(call DEBIAN_PACKAGES,$(HAS_DATABASE),postgresql,the tests of the service (they start a database server of their own))
 
 # The exporters' and the launchers' tests ask the real programs' own code where it can be had; none of them can be installed
 # beside everything else without CUDA, so they are unpacked. Without them (no network, say) the tests go by what is documented.
-PARSED := megatron-core==0.16.1 torchtitan==0.3.0 deepspeed==0.19.8 kubeflow-trainer-api==2.3.0
+PARSED := megatron-core==0.16.1 torchtitan==0.3.0 deepspeed==0.19.8 kubeflow-trainer-api==2.3.0 axe-playwright-python==0.1.8
 DEEPSPEED_NEEDS := einops hjson msgpack psutil py-cpuinfo tqdm
 parsers: $(STAMP)
 	@if [ -e .parsers/.stamp ]; then exit 0; fi; \
-	echo 'Fetching the parsers of Megatron, torchtitan, DeepSpeed and Kubeflow'; \
+	echo 'Fetching the parsers of Megatron, torchtitan, DeepSpeed and Kubeflow, and axe-core for the page'; \
 	rm -rf .parsers && mkdir -p .parsers/archives && \
 	$(BIN)/python -m pip download --quiet --no-deps --no-build-isolation --dest .parsers/archives $(PARSED) >/dev/null 2>&1 && \
 	$(BIN)/python -m pip install --quiet --target .parsers/dependencies $(DEEPSPEED_NEEDS) >/dev/null 2>&1 && \

@@ -215,6 +215,10 @@ def _describe_change(change: "Change") -> Iterator[str]:
         yield f"links {change.link_speed:g} × as fast"
     if change.num_microbatches is not None:
         yield f"{change.num_microbatches} microbatches"
+    if change.global_batch_size is not None:
+        yield f"a batch of {change.global_batch_size} samples"
+    if change.microbatch_size is not None:
+        yield f"microbatches of {change.microbatch_size} samples"
     if change.lost:
         yield f"without {', '.join(change.lost)}"
 

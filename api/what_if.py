@@ -163,6 +163,8 @@ _PARSERS: dict[str, Callable[[str], Any]] = {
     "memory_bytes": _parse_bytes,
     "link_speed": float,
     "num_microbatches": int,
+    "global_batch_size": int,
+    "microbatch_size": int,
     "lost": str,
 }
 _REMEDIES: dict[Callable[[str], Any], str] = {

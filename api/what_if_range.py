@@ -60,7 +60,7 @@ def _find_range(problem: Problem, plan: Plan, *, change: Change, patience_s: flo
     if reason is not None:
         return WhatIfRange(at_least_ns=None, at_most_ns=None, witness=None, reason=reason)
     least = make_bound(changed, costs, time_limit_s=0.0, params=BoundParams()).value_ns
-    if _only_takes_memory(problem, change) and plan.evidence is not None:
+    if _only_takes_memory(problem, changed, change=change) and plan.evidence is not None:
         least = max(least, plan.evidence.lower_bound_ns)
     prices = [device.price_per_hour for device in changed.cluster.devices]
     price = None if None in prices else sum(each for each in prices if each is not None)
@@ -68,11 +68,11 @@ def _find_range(problem: Problem, plan: Plan, *, change: Change, patience_s: flo
     return WhatIfRange(at_least_ns=least, at_most_ns=objective_ns, witness=witness, price_per_hour=price)
 
 
-def _only_takes_memory(problem: Problem, change: Change) -> bool:
+def _only_takes_memory(problem: Problem, changed: Problem, *, change: Change) -> bool:
     """Whether every plan of the changed question is one of the present question, and takes as long there."""
-    is_same_batch = change.num_microbatches in (None, problem.num_microbatches)
     return (
-        is_same_batch
+        changed.num_microbatches == problem.num_microbatches
+        and changed.profile.microbatch_size == problem.profile.microbatch_size
         and change.memory_bytes <= 0
         and change.devices == 0 == len(change.lost)
         and change.link_speed == 1

@@ -31,6 +31,10 @@ QUALITY = 65
 """Of pictures for the docs, per cent: each stays below 200 kB."""
 
 SIZES = {"light": (1440, 2300), "dark": (1440, 1300), "phone": (390, 1500)}
+SLIDERS_ARE_DRAWN = """
+const strips = [...document.querySelectorAll(".strip")];
+return strips.length > 0 && strips.every((strip) => strip.children.length);
+"""
 FIRST_PAINT = "return performance.getEntriesByName('first-contentful-paint')[0]?.startTime"
 FRAMES = """
 const done = arguments[0], canvas = document.getElementById("picture");
@@ -74,14 +78,18 @@ def plan_demos(url: str, *, seconds: float) -> list[str]:
 
 def show(browser: Chrome, address: str, *, scheme: str, size: tuple[int, int]) -> None:
     """The address in a window of that size, once everything is drawn."""
+    look_at(browser, scheme=scheme, size=size)
+    browser.get(address)
+    WebDriverWait(browser, 120).until(lambda page: page.execute_script(SLIDERS_ARE_DRAWN))
+    time.sleep(0.5)
+
+
+def look_at(browser: Chrome, *, scheme: str, size: tuple[int, int]) -> None:
+    """A theme, and a window of a size."""
     features = [{"name": "prefers-color-scheme", "value": "light" if scheme == "light" else "dark"}]
     browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": features})
     metrics = {"width": size[0], "height": size[1], "deviceScaleFactor": 1, "mobile": False}
     browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
-    browser.get(address)
-    ready = "return [...document.querySelectorAll('.strip')].filter((strip) => strip.children.length).length === 4"
-    WebDriverWait(browser, 120).until(lambda page: page.execute_script(ready))
-    time.sleep(0.5)
 
 
 def screenshot(browser: Chrome) -> bytes:

@@ -23,7 +23,7 @@ from benchmarks.page import screenshot
 from benchmarks.report import line
 from benchmarks.soak_site import SERVICE, SoakSite
 from benchmarks.viewer import open_browser
-from tests.api.service.test_page import DROP, TRACE
+from tests.api.service.test_page import DROP, DROP_BYTES, TRACE
 
 WINDOW = {"width": 1200, "height": 860, "deviceScaleFactor": 1, "mobile": False}
 DEMO = "vgg16-ethernet"
@@ -108,9 +108,7 @@ def drops(story: Story) -> None:
     story.browser.execute_script(DROP, "notes.json", '{"workload": {"format": "pipeline-workload/1", "profile": {}}}')
     story.has("#refusal", "profile")
     story.tell("drops a file that is no workload", read="#refusal")
-    text = base64.b64encode(TRACE.read_bytes()).decode()
-    script = DROP.replace("[text]", "[Uint8Array.from(atob(text), (c) => c.charCodeAt(0))]")
-    story.browser.execute_script(script, TRACE.name, text)
+    story.browser.execute_script(DROP_BYTES, TRACE.name, base64.b64encode(TRACE.read_bytes()).decode())
     story.has("#headline", "a step as it ran")
     story.tell("drops the trace of a production job", read="#headline", picture="6-trace", at="#article")
 

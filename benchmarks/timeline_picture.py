@@ -1,4 +1,4 @@
-"""Two timelines of the same plan as one SVG: prediction above, run below, device by device on one scale."""
+"""Timelines as one SVG, on one scale: a plan's prediction above its run, or several schedules of one question."""
 
 from collections.abc import Mapping, Sequence
 from xml.sax.saxutils import escape
@@ -8,6 +8,9 @@ from planner.timeline import TimedAction
 Rows = Mapping[str, Sequence[TimedAction]]
 """By device what runs on it."""
 
+Group = Sequence[tuple[str, Sequence[TimedAction]]]
+"""Lanes that lie close together, by name."""
+
 COLOURS = {"F": "#2a5bb8", "I": "#f4a83a", "W": "#3aae86", "B": "#862a68"}
 """Those of the viewer."""
 
@@ -15,6 +18,9 @@ NAMES = {"F": "forward", "I": "input gradient", "W": "weight gradient", "B": "ba
 
 WIDTH, LEFT, LANE, GAP, TOP, BOTTOM = 900, 150, 22, 14, 30, 26
 """Pixels: the picture, its names, a row, the room between devices, the key above and the axis below."""
+
+EDGE = 24
+"""Pixels that the words of a mark need on either side."""
 
 NS_PER_MS = 1_000_000
 
@@ -30,21 +36,29 @@ def tick_ms(end_ns: int, *, at_most: int = 8) -> float:
 
 
 def draw_timelines(planned: Rows, run: Rows) -> str:
-    """The picture's document; both timelines begin at 0."""
-    end = max((timed.end_ns for rows in (planned, run) for row in rows.values() for timed in row), default=1)
+    """The picture's document, device by device the prediction and the run; both timelines begin at 0."""
+    return draw_groups([[(f"{device} planned", row), ("run", run.get(device, ()))] for device, row in planned.items()])
+
+
+def draw_groups(groups: Sequence[Group]) -> str:
+    """The picture's document; all timelines begin at 0."""
+    actions = [timed for group in groups for _, row in group for timed in row]
+    end = max((timed.end_ns for timed in actions), default=1)
     scale = (WIDTH - LEFT - 10) / end
-    height = TOP + len(planned) * (2 * LANE + GAP) + BOTTOM
+    height = TOP + sum(len(group) * LANE + GAP for group in groups) + BOTTOM
     box = f'xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}"'
     parts = [
         f'<svg {box} font-family="sans-serif" font-size="12">',
         f'<rect width="{WIDTH}" height="{height}" fill="#ffffff"/>',
-        *_key({timed.action.kind for row in planned.values() for timed in row}),
+        *_key({timed.action.kind for timed in actions}),
         *_axis(end, scale=scale, height=height),
     ]
-    for number, device in enumerate(planned):
-        top = TOP + number * (2 * LANE + GAP)
-        parts += _lane(f"{device} planned", planned[device], top=top, scale=scale)
-        parts += _lane("run", run.get(device, ()), top=top + LANE, scale=scale)
+    top = TOP
+    for group in groups:
+        for name, row in group:
+            parts += _lane(name, row, top=top, scale=scale)
+            top += LANE
+        top += GAP
     return "\n".join([*parts, "</svg>"]) + "\n"
 
 
@@ -62,8 +76,9 @@ def _axis(end_ns: int, *, scale: float, height: int) -> list[str]:
     for number in range(int(end_ns / NS_PER_MS / step) + 1):
         x = LEFT + number * step * NS_PER_MS * scale
         parts.append(f'<line x1="{x:.1f}" x2="{x:.1f}" y1="{TOP - 4}" y2="{height - BOTTOM}" stroke="#dde1e6"/>')
+        anchor = "middle" if x + EDGE < WIDTH else "end"
         parts.append(
-            f'<text x="{x:.1f}" y="{height - 9}" text-anchor="middle" fill="#5f6b78">{number * step:g} ms</text>'
+            f'<text x="{x:.1f}" y="{height - 9}" text-anchor="{anchor}" fill="#5f6b78">{number * step:g} ms</text>'
         )
     return parts
 

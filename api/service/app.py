@@ -5,7 +5,7 @@ import contextlib
 import logging
 import time
 import uuid
-from collections.abc import AsyncIterator, Awaitable, Callable, MutableMapping
+from collections.abc import AsyncIterator, MutableMapping
 from typing import Any
 
 from fastapi import FastAPI, Request
@@ -31,14 +31,10 @@ from api.service.problem_json import ServiceError
 from api.service.request_body import busy
 from api.service.responses import render_json
 from api.service.settings import Settings
+from api.service.turns import AsgiApp, Message, Receive, Send, in_turn
 from api.service.warmup import build_everything
 
 logger = logging.getLogger(__name__)
-
-Message = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[Message]]
-Send = Callable[[Message], Awaitable[None]]
-AsgiApp = Callable[[MutableMapping[str, Any], Receive, Send], Awaitable[None]]
 
 HEADERS = (
     (b"x-content-type-options", b"nosniff"),
@@ -78,6 +74,7 @@ def make_app(settings: Settings) -> FastAPI:
         from api.service.tracing import traced
 
         app.add_middleware(traced)
+    app.add_middleware(in_turn)
     return app
 
 

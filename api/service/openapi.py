@@ -7,9 +7,10 @@ from importlib.metadata import version
 from typing import Any, get_args
 
 from api.jobs.job import LABEL, MAX_TAGS
+from planner.batch_problem import MAX_BATCH
 from planner.progress import MAX_THREADS, Method
 from planner.schema import definitions
-from profiles.field_rules import MAX_NAME_LENGTH
+from profiles.field_rules import MAX_NAME_LENGTH, MAX_SAMPLES
 from profiles.workload import WORKLOAD_FORMAT
 
 Schema = dict[str, Any]
@@ -109,6 +110,8 @@ def _change() -> Schema:
             "memory_bytes": {"type": "integer", "minimum": -(2**50), "maximum": 2**50},
             "link_speed": {"type": "number", "minimum": 0.001, "maximum": 1000},
             "num_microbatches": {"type": ["integer", "null"], "minimum": 1, "maximum": 2**20},
+            "global_batch_size": {"type": ["integer", "null"], "minimum": 1, "maximum": MAX_BATCH},
+            "microbatch_size": {"type": ["integer", "null"], "minimum": 1, "maximum": MAX_SAMPLES},
             "lost": {"type": "array", "items": {"type": "string"}},
         },
         required=[],

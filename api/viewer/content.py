@@ -14,6 +14,7 @@ from planner.plan import BaselineResult, Evidence, Plan, Stage
 from planner.problem import Problem
 from planner.simulate import Direction, MemoryPoint, TimedAction, TimedTransfer, Timeline
 from planner.stage_lanes import make_lanes
+from planner.what_if.change import other_cuts
 from profiles.cluster import Cluster
 
 LegKey = tuple[str, str, int, int, Direction]
@@ -30,6 +31,7 @@ def problem_content(problem: Problem) -> dict[str, Any]:
         "cluster": problem.cluster.name,
         "numMicrobatches": problem.num_microbatches,
         "microbatchSize": problem.profile.microbatch_size,
+        "microbatchSizes": list(other_cuts(problem)),
         "objective": problem.options.objective,
         "machine": _machine(problem.cluster),
     }

@@ -1,16 +1,21 @@
-"""What may be different in a what-if: devices, memory, links, microbatches."""
+"""What may be different in a what-if: devices, memory, links, the batch and how it is cut into microbatches."""
 
 from dataclasses import dataclass, replace
 
+from planner.batch_problem import MAX_BATCH
 from planner.plan import Plan
 from planner.problem import Problem
 from planner.what_if.cluster_changes import with_link_speed, with_memory, with_twins
 from planner.what_if.device_loss import adapt_plan, find_lost, without_devices
-from profiles.field_rules import require_integer
+from profiles.field_rules import MAX_SAMPLES, require_integer
+from profiles.microbatch_sizes import measured_sizes, profile_at, why_no_cost
 
 _STRICT = {"extra": "forbid", "use_attribute_docstrings": True}
 
 MAX_SPEEDUP = 1000.0
+
+MOST_DOUBLINGS = 3
+"""Microbatches are offered up to eight times as large or as small as they are."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,7 +31,11 @@ class Change:
     link_speed: float = 1.0
     """Every link has so many times its bandwidth."""
     num_microbatches: int | None = None
-    """Microbatches instead of the present number."""
+    """Microbatches instead of the present number; alone, they keep their size, and the batch changes."""
+    global_batch_size: int | None = None
+    """Samples in the batch instead of the present number; alone, microbatches keep their size."""
+    microbatch_size: int | None = None
+    """Samples in a microbatch instead of the present number; alone, the batch stays, and is cut anew."""
     lost: tuple[str, ...] = ()
     """Devices and hosts that are gone."""
 
@@ -37,6 +46,14 @@ class Change:
             raise ValueError(f"change: link_speed = {self.link_speed} is out of range; give 0.001 to 1000")
         if self.num_microbatches is not None:
             require_integer("change: num_microbatches", self.num_microbatches, least=1, most=2**20)
+        if self.global_batch_size is not None:
+            require_integer("change: global_batch_size", self.global_batch_size, least=1, most=MAX_BATCH)
+        if self.microbatch_size is not None:
+            require_integer("change: microbatch_size", self.microbatch_size, least=1, most=MAX_SAMPLES)
+        if None not in (self.num_microbatches, self.global_batch_size, self.microbatch_size):
+            raise ValueError(
+                "change: num_microbatches, global_batch_size and microbatch_size are all given; leave one out"
+            )
 
 
 def find_gone(problem: Problem, change: Change) -> frozenset[str]:
@@ -57,7 +74,7 @@ def find_start(problem: Problem, plan: Plan, *, change: Change) -> Plan | None:
 
 
 def apply_change(problem: Problem, change: Change) -> Problem:
-    """The problem with the change, its microbatches cut as they are; raises ValueError if there is no such problem."""
+    """The problem with the change; raises ValueError if there is no such problem."""
     problem.require_alike("a change")
     problem = problem.at_its_size()
     if gone := find_gone(problem, change):
@@ -68,4 +85,49 @@ def apply_change(problem: Problem, change: Change) -> Problem:
         problem = with_link_speed(problem, change.link_speed)
     if change.devices > 0:
         problem = with_twins(problem, problem.cluster.devices[-1].name, count=change.devices)
-    return replace(problem, num_microbatches=change.num_microbatches or problem.num_microbatches)
+    return _with_batch(problem, change)
+
+
+def _with_batch(problem: Problem, change: Change) -> Problem:
+    """The problem with the batch and the cut that the change asks for."""
+    if change.global_batch_size is None and change.microbatch_size is None:
+        return replace(problem, num_microbatches=change.num_microbatches or problem.num_microbatches)
+    now = problem.profile.microbatch_size
+    if now is None:
+        raise ValueError(
+            f"change: the samples of a microbatch of {problem.profile.name!r} are not known (microbatch_size = null); "
+            "ask for num_microbatches"
+        )
+    count, size, batch = change.num_microbatches, change.microbatch_size, change.global_batch_size
+    if count is None:
+        size = now if size is None else size
+        count = _quotient(batch or now * problem.num_microbatches, size, what="microbatches of so many samples")
+    elif batch is not None:
+        size = _quotient(batch, count, what="microbatches")
+    assert size is not None
+    if reason := why_no_cost(problem.profile, size, device_types=problem.cluster.device_types):
+        raise ValueError(f"change: microbatch_size = {size}, but {reason}; measure it (pipeplan profile -b)")
+    return replace(problem, profile=profile_at(problem.profile, size), num_microbatches=count)
+
+
+def _quotient(batch: int, part: int, *, what: str) -> int:
+    if batch % part:
+        raise ValueError(f"change: {batch} samples are no whole number of {what}: {part}; choose one that divides them")
+    return batch // part
+
+
+def other_cuts(problem: Problem) -> tuple[int, ...]:
+    """The sizes of microbatches, ascending, into which the same batch can be cut, the present one among them.
+
+    Those that were measured, and halves and doubles of the present one, wherever the profile says what they cost. There
+    are none where the size is not known, or microbatches are listed.
+    """
+    now, types = problem.profile.microbatch_size, problem.cluster.device_types
+    if now is None or problem.microbatches is not None:
+        return ()
+    doubled = {now << step for step in range(MOST_DOUBLINGS + 1)}
+    halved = {now >> step for step in range(MOST_DOUBLINGS + 1) if now % (1 << step) == 0}
+    batch = now * problem.num_microbatches
+    candidates = sorted(doubled | halved | set(measured_sizes(problem.profile, types)))
+    divisors = [size for size in candidates if size <= MAX_SAMPLES and batch % size == 0]
+    return tuple(size for size in divisors if why_no_cost(problem.profile, size, device_types=types) is None)

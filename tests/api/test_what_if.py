@@ -108,6 +108,8 @@ def test_every_field_of_the_service_can_be_typed():
     texts = ["devices=-1", "memory_bytes=1.5GiB", "link_speed=2", "num_microbatches=8", "lost=a", "lost=b"]
     change = parse_change(texts)
     assert change == Change(devices=-1, memory_bytes=3 * 2**29, link_speed=2.0, num_microbatches=8, lost=("a", "b"))
-    assert {text.partition("=")[0] for text in texts} == {item.name for item in fields(Change)}
+    cut = ["global_batch_size=32", "microbatch_size=4"]
+    assert parse_change(cut) == Change(global_batch_size=32, microbatch_size=4)
+    assert {text.partition("=")[0] for text in [*texts, *cut]} == {item.name for item in fields(Change)}
     assert parse_change(["memory_bytes=-12MiB"]).memory_bytes == -12 * 2**20
     assert parse_change(["memory_bytes=77"]).memory_bytes == 77

@@ -1,6 +1,6 @@
 // What the page shows stands in its address, so that a reload keeps it and a link shares it.
 
-const NAMES = ["plan", "incumbent", "baseline", "against", "memory", "devices", "links", "microbatches", "axis"];
+const NAMES = ["plan", "incumbent", "baseline", "against", "memory", "devices", "links", "batch", "microbatches", "axis"];
 
 export function readAddress() {
   const query = new URLSearchParams(location.search);

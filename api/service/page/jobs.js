@@ -45,6 +45,8 @@ export function changeInWords(change) {
   if (change.memory_bytes) parts.push(`${change.memory_bytes > 0 ? "+" : "−"}${inBytes(Math.abs(change.memory_bytes))}`);
   if (change.link_speed !== 1) parts.push(`links × ${change.link_speed}`);
   if (change.num_microbatches) parts.push(plural(change.num_microbatches, "microbatch", "microbatches"));
+  if (change.global_batch_size) parts.push(`batch of ${plural(change.global_batch_size, "sample")}`);
+  if (change.microbatch_size) parts.push(`microbatches of ${plural(change.microbatch_size, "sample")}`);
   if (change.lost?.length) parts.push(`without ${change.lost.join(", ")}`);
   return parts.join(", ") || "nothing changed";
 }

@@ -129,7 +129,7 @@ export class Pareto {
 }
 
 function isSame(change, asked) {
-  return change.devices === asked.devices && change.memory_bytes === asked.memory_bytes && change.link_speed === asked.link_speed && change.num_microbatches === asked.num_microbatches && !asked.lost?.length;
+  return !asked.lost?.length && Object.entries(change).every(([name, value]) => value === (asked[name] ?? null));
 }
 
 function rangeBar(range, place, scale) {

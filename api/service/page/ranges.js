@@ -7,7 +7,7 @@ const known = new Map();
 
 const keyOf = (base, change) => `${base.id} ${base.plan_sha256 ?? base.incumbent_ns} ${JSON.stringify(change)}`;
 
-export function noChange() { return { devices: 0, memory_bytes: 0, link_speed: 1, num_microbatches: null }; }
+export function noChange() { return { devices: 0, memory_bytes: 0, link_speed: 1, num_microbatches: null, global_batch_size: null, microbatch_size: null }; }
 
 export function isNoChange(change) { return JSON.stringify(change) === JSON.stringify(noChange()); }
 

@@ -4,7 +4,7 @@
 import { addressOf, readAddress, writeAddress } from "./address.js";
 import { findRanges, isNoChange, knownRange, noChange, sharpen } from "./ranges.js";
 import { call, follow, isLive } from "./service.js";
-import { inBytes, inMs, inPercent, isNumber } from "../viewer/describe.js";
+import { inBytes, inMs, inPercent, isNumber, plural } from "../viewer/describe.js";
 import { button, element } from "../viewer/dom.js";
 import { objectiveOf } from "../viewer/headline.js";
 
@@ -15,16 +15,39 @@ const HINT = "Move a slider: the answer is a range that is certain, at once.";
 
 // The sliders for a question: [{name, label, positions: [{change, text}], start}].
 export function instrumentsOf(content) {
-  const devices = content.machine.devices, count = devices.length, microbatches = content.numMicrobatches;
+  const devices = content.machine.devices, count = devices.length;
   const memory = Math.min(...devices.map(([, , , bytes]) => bytes));
   const moves = Array.from({ length: 2 * MOST_MOVED + 1 }, (_, i) => i - MOST_MOVED).filter((move) => count + move > 0);
-  const counts = [...new Set(BATCH_STEPS.map((part) => Math.max(1, Math.round(part * microbatches))))];
   return [
     { name: "memory", label: "Memory per device", positions: MEMORY_STEPS.map((part) => ({ change: { memory_bytes: Math.round(part * memory) }, text: part ? `${signed(part * memory, inBytes)} (${signed(100 * part, (n) => `${n} %`)})` : `as it is, ${inBytes(memory)}` })), start: 3 },
     { name: "devices", label: "Devices", positions: moves.map((move) => ({ change: { devices: move }, text: move ? `${count + move} (${signed(move, String)})` : `as they are, ${count}` })), start: moves.indexOf(0) },
     { name: "links", label: "Speed of the links", positions: LINK_STEPS.map((speed) => ({ change: { link_speed: speed }, text: speed === 1 ? "as it is" : speed > 1 ? `${speed} × as fast` : `1/${1 / speed} as fast` })), start: 3 },
-    { name: "microbatches", label: "Microbatches", positions: counts.map((number) => ({ change: { num_microbatches: number === microbatches ? null : number }, text: number === microbatches ? `as it is, ${number}` : String(number) })), start: counts.indexOf(microbatches) },
+    batchInstrument(content),
+    ...cutInstrument(content),
   ];
+}
+
+// More or fewer microbatches as they are; where their size is known, in samples.
+function batchInstrument({ numMicrobatches: now, microbatchSize: size }) {
+  const counts = [...new Set(BATCH_STEPS.map((part) => Math.max(1, Math.round(part * now))))];
+  const field = size ? "global_batch_size" : "num_microbatches";
+  const words = (count) => (size ? plural(count * size, "sample") : plural(count, "microbatch", "microbatches"));
+  const positions = counts.map((count) => ({ change: { [field]: count === now ? null : count * (size || 1) }, text: count === now ? `as it is, ${words(count)}` : words(count) }));
+  return { name: "batch", label: "Batch", positions, start: counts.indexOf(now) };
+}
+
+// The same batch in other microbatches, where the profile says what they cost.
+function cutInstrument({ microbatchSize: now, microbatchSizes: sizes = [] }) {
+  if (sizes.length < 2) return [];
+  const words = (size) => `${plural(size, "sample")} each`;
+  const positions = sizes.map((size) => ({ change: { microbatch_size: size === now ? null : size }, text: size === now ? `as they are, ${words(size)}` : words(size) }));
+  return [{ name: "microbatches", label: "Microbatches", positions, start: sizes.indexOf(now) }];
+}
+
+// How many times the present batch a changed question has.
+function batchFactor(change, { numMicrobatches: count, microbatchSize: size }) {
+  if (change.global_batch_size) return change.global_batch_size / (count * size);
+  return (change.num_microbatches ?? count) / count;
 }
 
 function signed(value, write) { return value < 0 ? `−${write(-value)}` : `+${write(value)}`; }
@@ -37,7 +60,7 @@ export class WhatIf {
 
   // `job` has a plan, of which `content` is the picture.
   show(job, content) {
-    const key = JSON.stringify([job.id, content.machine.devices.length, content.numMicrobatches]);
+    const key = JSON.stringify([job.id, content.machine.devices.length, content.numMicrobatches, content.microbatchSize]);
     Object.assign(this, { job, content });
     if (key === this.key) {
       if (this.range && this.plan !== planOf(job)) this.lookUp();
@@ -150,7 +173,7 @@ export class WhatIf {
     this.range = range;
     const before = objectiveOf(this.content, this.content.plans[0].figures);
     this.sharpen.disabled = isLive(this.job) || !isNumber(range.at_least_ns) || isNoChange(range.change);
-    this.answer.textContent = isNoChange(range.change) ? HINT : rangeInWords(range, { before, count: this.content.numMicrobatches });
+    this.answer.textContent = isNoChange(range.change) ? HINT : rangeInWords(range, { before, content: this.content });
     this.paintScale(range, before);
   }
 
@@ -173,8 +196,7 @@ export class WhatIf {
   paintScale(range, before) {
     this.scale.replaceChildren();
     if (!isNumber(range.at_least_ns)) return;
-    const factor = range.change.num_microbatches ? range.change.num_microbatches / this.content.numMicrobatches : 1;
-    const reference = before * factor, most = Math.max(range.at_most_ns ?? 0, reference, range.at_least_ns) * 1.05;
+    const reference = before * batchFactor(range.change, this.content), most = Math.max(range.at_most_ns ?? 0, reference, range.at_least_ns) * 1.05;
     const bar = element("span", { className: "range" }), mark = element("span", { className: "now" });
     bar.style.left = `${(100 * range.at_least_ns) / most}%`;
     bar.style.width = `${Math.max(0.4, (100 * ((range.at_most_ns ?? most) - range.at_least_ns)) / most)}%`;
@@ -216,11 +238,12 @@ function placeInAddress(name, positions, start) {
 
 function planOf(job) { return `${job.plan_sha256} ${job.incumbent_ns}`; }
 
-// The range in words, against the present plan; with another number of microbatches, per microbatch.
-function rangeInWords({ change, at_least_ns: least, at_most_ns: most, witness, reason }, { before, count }) {
+// The range in words, against the present plan; with another batch, per sample or microbatch of the present size.
+function rangeInWords({ change, at_least_ns: least, at_most_ns: most, witness, reason }, { before, content }) {
   if (!isNumber(least)) return `There is no such plan: ${reason}`;
-  const number = change.num_microbatches ?? count, unit = change.num_microbatches ? ` (${inMs(least / number)} a microbatch)` : "";
-  const faster = (ns) => (before / count) / (ns / number) - 1;
+  const factor = batchFactor(change, content), parts = factor * content.numMicrobatches * (content.microbatchSize || 1);
+  const unit = factor === 1 ? "" : ` (${inMs(least / parts)} a ${content.microbatchSize ? "sample" : "microbatch"})`;
+  const faster = (ns) => (before * factor) / ns - 1;
   const certain = isNumber(most) ? faster(most) : null, possible = faster(least);
   const ends = isNumber(most) ? `At least ${inMs(least)}${unit}, at most ${inMs(most)}` : `At least ${inMs(least)}${unit}; no plan that fits is known yet`;
   const gain = (value) => (Math.abs(value) < 0.0005 ? "as fast as now" : value > 0 ? `${inPercent(value)} faster` : `${inPercent(-value)} slower`);

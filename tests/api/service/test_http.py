@@ -4,6 +4,7 @@ import http.client
 import json
 import threading
 import time
+from collections.abc import Iterable
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
@@ -396,12 +397,7 @@ def test_ranges_hold_what_is_found(running: Running, done: Any):
     status, _, text = request(running, "POST", "/v1/what-if/ranges", body)
     ranges = json.loads(text)["ranges"]
     assert status == 200
-    for change, found in zip(changes, ranges, strict=False):
-        after = client.job(client.what_if(done["id"], **change, limits=QUICK)["id"], wait_s=60)
-        assert found["at_least_ns"] <= after["incumbent_ns"]
-        assert found["at_least_ns"] <= found["at_most_ns"]
-        assert after["lower_bound_ns"] <= found["at_most_ns"]
-        assert found["witness"]
+    check_ranges(client, done["id"], zip(changes, ranges, strict=False))
     assert ranges[0]["at_most_ns"] <= done["incumbent_ns"]
     assert (ranges[-1]["at_least_ns"], ranges[-1]["at_most_ns"]) == (None, None)
     assert "takes away all" in ranges[-1]["reason"]
@@ -411,6 +407,30 @@ def test_ranges_hold_what_is_found(running: Running, done: Any):
         ({"base": ""}, 422),
     ):
         assert request(running, "POST", "/v1/what-if/ranges", wrong)[0] == expected
+
+
+def check_ranges(client: Client, base: str, ranges: Iterable[tuple[dict[str, Any], Any]]) -> None:
+    """What a solver finds and proves for each change lies where its range says."""
+    for change, found in ranges:
+        after: Any = client.job(client.what_if(base, **change, limits=QUICK)["id"], wait_s=60)
+        assert found["at_least_ns"] <= after["incumbent_ns"]
+        assert found["at_least_ns"] <= found["at_most_ns"]
+        assert after["lower_bound_ns"] <= found["at_most_ns"]
+        assert found["witness"]
+
+
+def test_ranges_of_other_cuts(running: Running):
+    """Tests that the same batch in other microbatches, and another batch, have ranges in which a plan lies, and that a
+    cut that does not come out even has a reason instead."""
+    client, toy = running.client(), plain_problem()
+    problem = replace(toy, profile=replace(toy.profile, microbatch_size=8), num_microbatches=4)
+    base = client.plan(problem, limits=QUICK)["id"]
+    changes: list[dict[str, Any]] = [{"microbatch_size": 2}, {"global_batch_size": 64, "microbatch_size": 16}]
+    body = {"base": base, "changes": [*changes, {"microbatch_size": 3}]}
+    *ranges, uneven = json.loads(request(running, "POST", "/v1/what-if/ranges", body)[2])["ranges"]
+    check_ranges(client, base, zip(changes, ranges, strict=True))
+    assert uneven["at_least_ns"] is None
+    assert "no whole number" in uneven["reason"]
 
 
 def test_picture_and_history(running: Running, done: Any):

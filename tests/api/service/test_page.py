@@ -32,9 +32,16 @@ data.items.add(new File([text], name, {type: "application/json"}));
 dispatchEvent(new DragEvent("drop", {dataTransfer: data, bubbles: true, cancelable: true}));
 """
 
+DROP_BYTES = DROP.replace("[text]", "[Uint8Array.from(atob(text), (c) => c.charCodeAt(0))]")
+"""For a file that is no text: its bytes in base64."""
+
 TRACE = Path("benchmarks/traces/trace-ST.parquet")
 
 TOY = {"workload": workload_document(make_toy_problem()), "limits": {"time_limit_s": 20, "max_rounds": 1}}
+
+BATCH = make_toy_problem()
+BATCH = replace(BATCH, profile=replace(BATCH.profile, microbatch_size=4), num_microbatches=4)
+"""16 samples in microbatches of 4, of which the profile says what others cost."""
 
 MAX_FIRST_PAINT_MS = 200
 """On loopback, from navigation on, the best of a few times, each by how much others keep work waiting."""
@@ -150,6 +157,36 @@ def test_what_if_by_keyboard(page: Chrome):
     wait_for(page, lambda page: len(page.find_elements(By.CSS_SELECTOR, "#pareto-body a .dot")) == 2)
 
 
+def test_the_batch_and_its_cut_by_keyboard(page: Chrome):
+    """Tests that the batch and its microbatches have a slider each, answered in samples, together too, and that a
+    solver's plan for both lies within what was answered at once."""
+    order = {"workload": workload_document(BATCH), "limits": TOY["limits"]}
+    page.execute_script(DROP, "batch.json", json.dumps(order))
+    wait_for(page, says("#plan-state", "succeeded"))
+    wait_for(page, lambda page: page.find_elements(By.ID, "wi-microbatches"))
+    assert text_of(page, "output[for='wi-batch']") == "as it is, 16 samples"
+    press(page, "#wi-microbatches", Keys.ARROW_LEFT)
+    assert text_of(page, "output[for='wi-microbatches']") == "2 samples each"
+    wait_for(page, says("#what-if-body .answer", "At least "))
+    assert "a sample" not in text_of(page, "#what-if-body .answer")
+    press(page, "#wi-batch", Keys.END)
+    wait_for(page, says("#what-if-body .answer", "a sample"))
+    least, most = ends_of(text_of(page, "#what-if-body .answer"))
+    assert (query(page)["batch"], query(page)["microbatches"]) == ("3", "-1")
+    press(page, "#sharpen:enabled", Keys.ENTER)
+    press(page, "#what-if-body a:not([hidden])", Keys.ENTER)
+    wait_for(page, says("#what-if-of", "What if: batch of 64 samples, microbatches of 2 samples"))
+    wait_for(page, says("#subtitle", "32 microbatches"))
+    assert least <= float(text_of(page, "#subtitle").split(", ")[-1].removesuffix(" ms")) <= most
+
+
+def ends_of(answer: str) -> tuple[float, float]:
+    """The two times of a range in words, in milliseconds."""
+    found = re.match(r"At least ([0-9.]+) ms .*?, at most ([0-9.]+) ms", answer)
+    assert found, answer
+    return float(found[1]), float(found[2])
+
+
 def test_plans_are_found_compared_and_planned_again(page: Chrome, running: Running):
     """Tests that a search finds a plan among all, that its difference to another one is told, and that one key plans
     again from it; and that times stand against money where devices have prices."""
@@ -220,10 +257,7 @@ def rows_of(page: Chrome) -> list[Any]:
 
 def test_a_trace_beside_its_remedy(page: Chrome):
     """Tests that a dropped trace shows the job as it ran beside what would help, with figures for both."""
-    text = base64.b64encode(TRACE.read_bytes()).decode()
-    page.execute_script(
-        DROP.replace("[text]", "[Uint8Array.from(atob(text), (c) => c.charCodeAt(0))]"), TRACE.name, text
-    )
+    page.execute_script(DROP_BYTES, TRACE.name, base64.b64encode(TRACE.read_bytes()).decode())
     wait_for(page, says("#headline", "a step as it ran; "))
     label = "document.querySelector('#picture').getAttribute('aria-label')"
     for choice in ("cut", "dealt", "replay"):

@@ -5,9 +5,10 @@ from dataclasses import replace
 import pytest
 
 from planner.problem import PinnedLayer, Problem
-from planner.what_if.change import Change, apply_change, find_gone
+from planner.what_if.change import Change, apply_change, find_gone, other_cuts
 from planner.what_if.cluster_changes import with_twins
 from profiles.cluster import Cluster, Device, Link
+from profiles.model_profile import Layer, LayerCost
 from tests.planner.builders import make_layer, make_link, make_problem
 
 LAYERS = [make_layer("l0"), make_layer("l1"), make_layer("l2")]
@@ -45,6 +46,80 @@ def test_memory_and_links_and_microbatches():
     assert changed.num_microbatches == 7
     less = apply_change(make_row(), Change(memory_bytes=-5000))
     assert [device.memory_bytes for device in less.cluster.devices] == [0] * 3
+
+
+def make_batch(**more: object) -> Problem:
+    """A batch of 6 microbatches of 4 samples on two devices, measured at that size."""
+    layers = [make_layer("l0", (8, 8, 8), stash_bytes=40), make_layer("l1", (8, 8, 8), stash_bytes=40)]
+    return make_problem(layers, [make_link("d0 d1")], num_microbatches=6, microbatch_size=4, edge_bytes=40, **more)
+
+
+@pytest.mark.parametrize(
+    ("change", "cut"),
+    [
+        ({"microbatch_size": 2}, (12, 2)),
+        ({"microbatch_size": 8}, (3, 8)),
+        ({"global_batch_size": 48}, (12, 4)),
+        ({"global_batch_size": 48, "microbatch_size": 16}, (3, 16)),
+        ({"num_microbatches": 5, "microbatch_size": 8}, (5, 8)),
+        ({"num_microbatches": 5, "global_batch_size": 10}, (5, 2)),
+        ({"num_microbatches": 5}, (5, 4)),
+    ],
+)
+def test_the_batch_and_its_cut(change: dict[str, int], cut: tuple[int, int]):
+    """Tests that of number, size and batch what is not said stays, size before number, and that bytes follow it."""
+    changed = apply_change(make_batch(), Change(**change))  # type: ignore[arg-type]
+    assert (changed.num_microbatches, changed.profile.microbatch_size) == cut
+    assert changed.profile.layers[0].stash_bytes == 10 * cut[1]
+    assert changed.profile.edges[0].bytes == 10 * cut[1]
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"microbatch_size": 5}, "24 samples are no whole number of microbatches of so many samples: 5"),
+        ({"global_batch_size": 26}, "26 samples are no whole number of microbatches of so many samples: 4"),
+        ({"num_microbatches": 5, "global_batch_size": 24}, "24 samples are no whole number of microbatches: 5"),
+        ({"microbatch_size": 2}, "microbatch_size = 2, but layer 'l0' was measured on 'gpu' at 4 only"),
+        ({"microbatch_size": 0}, "change: microbatch_size"),
+        ({"global_batch_size": 2**31}, "change: global_batch_size"),
+        ({"num_microbatches": 6, "microbatch_size": 4, "global_batch_size": 24}, "are all given; leave one out"),
+    ],
+)
+def test_cuts_that_cannot_be(change: dict[str, int], said: str):
+    """Tests that a batch that cannot be cut so, or of which nobody knows what it costs, is refused with its reason."""
+    with pytest.raises(ValueError, match=said):
+        apply_change(make_batch(scaling="measured"), Change(**change))  # type: ignore[arg-type]
+
+
+def test_cuts_without_samples():
+    """Tests that without the samples of a microbatch only their number can change, and no other cut is offered."""
+    with pytest.raises(ValueError, match=r"are not known \(microbatch_size = null\)"):
+        apply_change(make_row(), Change(microbatch_size=2))
+    assert other_cuts(make_row()) == ()
+
+
+def test_cuts_that_are_offered():
+    """Tests that halves and doubles that divide the batch are offered, and between measured sizes only where costs do
+    not scale; and that there is a question for each that is offered."""
+    assert other_cuts(make_batch()) == (1, 2, 4, 8)
+    assert other_cuts(make_batch(scaling="measured")) == (4,)
+    problem = make_batch()
+    layers = tuple(at_another_size(layer, size=12) for layer in problem.profile.layers)
+    measured = replace(problem, profile=replace(problem.profile, layers=layers, scaling="measured"))
+    assert other_cuts(measured) == (4, 8, 12)
+    for size in other_cuts(measured):
+        changed = apply_change(measured, Change(microbatch_size=size))
+        assert changed.num_microbatches * size == 24
+
+
+def at_another_size(layer: Layer, *, size: int) -> Layer:
+    """The layer measured once more with so many samples."""
+    (cost,) = layer.costs
+    more = LayerCost(
+        device_type=cost.device_type, microbatch_size=size, forward_ns=20, input_grad_ns=20, weight_grad_ns=20
+    )
+    return replace(layer, costs=(cost, more))
 
 
 def test_more_devices_without_hosts():
