@@ -109,7 +109,7 @@ def plan_command(
     """
     from api.inputs import require_limits, require_method, require_writable
     from api.planning_run import run_plan
-    from planner.batch_problem import BatchProblem, problem_for
+    from planner.batch_problem import problem_for
 
     require_writable(files.output, files.html, files.trace)
     require_limits(time_limit_s=limits.time_limit, gap=limits.gap, seed=limits.seed, threads=limits.threads)
@@ -118,13 +118,11 @@ def plan_command(
         decisions = _for_front(decisions)
     question = _question(source, decisions)
     if files.pareto:
-        _require_front(question, files, server=server)
+        _require_front(files, server=server)
     if files.top > 1 and server is not None:
         raise InputError("--top: a service returns one plan; leave --server out")
     if files.top > 1 and question.options.objective == "cost":
         raise InputError("--top: with --objective cost one plan is made; use --pareto for others, or leave --top out")
-    if files.top > 1 and isinstance(question, BatchProblem):
-        raise InputError("--top: with a global batch one plan is made, of the best size; give -m, or leave --top out")
     if target is not None and server is not None:
         raise InputError("--target: a service does not fit plans to a program yet; leave --server out")
     if limits.search_param and server is not None:
@@ -161,16 +159,12 @@ def _for_front(decisions: DecisionOptions) -> DecisionOptions:
     return decisions._replace(objective="cost")
 
 
-def _require_front(question: "Question", files: PlanFiles, *, server: str | None) -> None:
+def _require_front(files: PlanFiles, *, server: str | None) -> None:
     """Refuse what there is not for a front."""
-    from planner.batch_problem import BatchProblem
-
     if files.top > 1:
         raise InputError("--pareto: is no list of kinds of plan; leave --top out, or --pareto")
     if server is not None:
         raise InputError("--pareto: a service returns one plan; leave --server out")
-    if isinstance(question, BatchProblem):
-        raise InputError("--pareto: needs a given number of microbatches; give -m instead of a global batch")
     if files.trace is not None:
         raise InputError("--pareto: a trace shows one plan; leave --trace out, and write that of a point afterwards")
 
