@@ -704,7 +704,7 @@ _FIELDS: dict[str, tuple[str, ...]] = {
     "classes": ("classes",),
     "packing": ("cases",),
     "counting": ("unit", "special"),
-    "loop": ("unit", "special"),
+    "loop": ("ways",),
     "refutation": refutation.FIELDS,
     "shared": ("rest",),
     "listed work": ("weights",),

@@ -179,7 +179,10 @@ def test_sizes_and_devices_in_one_question(batch: BatchProblem):
     assert enclosed_problem(again) == problem
     assert rederive(problem, again).differences == ()
     alone = (replace(batch, microbatch_sizes=(size,)) for size in batch.sizes)
-    assert min(rental_of(make_plan(each, limits=replace(ROUNDS, max_rounds=0))).cost for each in alone) == rental_of(plan).cost
+    assert (
+        min(rental_of(make_plan(each, limits=replace(ROUNDS, max_rounds=0))).cost for each in alone)
+        == rental_of(plan).cost
+    )
     del again.evidence.rental.certificate["boxes"][0]["certificate"]["sizes"][1]
     assert [each.field for each in rederive(problem, again).differences] == ["rental.certificate"]
 
