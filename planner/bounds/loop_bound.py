@@ -1,8 +1,9 @@
 """The loop bound: filling, whole layers in time and memory, and draining where stages stand in a loop."""
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from itertools import pairwise, product
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from functools import cache
+from itertools import islice, pairwise, product
 from typing import Any
 
 import numpy
@@ -12,7 +13,13 @@ from planner.bounds.loop_layers import SHARES, LoopKind, LoopLayers, UnitsHeld, 
 from planner.bounds.minimum_costs import Integers, Least
 
 MAX_CELLS = 400_000
-"""Ways to put special layers on ranks, times the ranks, over all loops of a kind that there are."""
+"""Ways to put special layers on ranks, times the ranks, over all loops that there are."""
+
+MANY_KINDS, MANY_RANKS = 8, 5_000
+"""Of more kinds, and of more ranks of all loops, so many times fewer ways to count are tried for each kind."""
+
+MAX_RANKS = 10_000
+"""Ranks of all loops that there are; with more the bound is left out, which would take minutes."""
 
 MOST_NS = 1 << 53
 """No plan takes as long; a bound that reaches it says that none fits into memory."""
@@ -73,9 +80,9 @@ class LoopCounting:
         self.all_return = all(edge.has_gradient for edge in edges)
         self.lost = lost_at_ends(self.least, layers.time)
         self.overhead = sum(self.least.overhead)
-        self.shapes = [(shape, self._looked_at(shape)) for shape in shapes_of(self.least, layers.kind)]
+        self.shapes, self._looked_at = shapes_of(self.least, layers.kind), cache(self._look_at)
 
-    def _looked_at(self, shape: LoopShape) -> tuple[UnitsHeld, Integers, Integers]:
+    def _look_at(self, shape: LoopShape) -> tuple[UnitsHeld, Integers, Integers]:
         """What a rank holds; what special layers take of time and memory on every rank; the ways to put them there."""
         layers, count = self.layers, self.least.problem.num_microbatches
         flying = shape.flying(count)
@@ -89,13 +96,9 @@ class LoopCounting:
 
     def is_out_of_reach(self, deadline: int) -> bool:
         """Whether no plan of the kind ends within `deadline` (without the optimizer)."""
-        return deadline < 0 or all(
-            self._is_shape_out(shape, *looked_at, deadline=deadline) for shape, looked_at in self.shapes
-        )
+        return deadline < 0 or all(self._is_shape_out(shape, deadline=deadline) for shape in self.shapes)
 
-    def _is_shape_out(
-        self, shape: LoopShape, held: UnitsHeld, special: Integers, seats: Integers, *, deadline: int
-    ) -> bool:
+    def _is_shape_out(self, shape: LoopShape, *, deadline: int) -> bool:
         count, replicas = self.least.problem.num_microbatches, shape.kind.replicas
         travel = replicas * _hop_ns(self.least, replicas) * numpy.arange(shape.ranks)
         lost = self.lost[: shape.ranks] + travel
@@ -104,6 +107,7 @@ class LoopCounting:
             time = numpy.minimum(time, self._time_between(shape, deadline))
         if time.min() < 0 or time.sum() < self.work:
             return True
+        held, special, seats = self._looked_at(shape)
         time = numpy.minimum(time, self.most)
         room = numpy.stack([time, numpy.full_like(time, replicas * self.layers.usable)])
         return not holds_all(room, seats, special=special, units=held.units, count=held.count)
@@ -145,12 +149,12 @@ def applies_to(least: Least) -> bool:
 
 
 def shapes_of(least: Least, kind: LoopKind) -> list[LoopShape]:
-    """Every loop of a kind that the devices and the layers allow."""
+    """Every loop of a kind that the devices and the layers allow, those on most devices first."""
     problem = least.problem
     most = min(num_groups(least, kind.width) // kind.replicas, len(least.layers))
     return [
         LoopShape(kind=kind, ranks=ranks, is_interleaved=is_interleaved)
-        for ranks in range(1, most + 1)
+        for ranks in range(most, 0, -1)
         for is_interleaved in (False, True)
         if (problem.options.idle_devices or ranks * kind.replicas * kind.width == least.num_devices)
         and not (is_interleaved and (problem.num_microbatches % ranks or 2 * ranks > len(least.layers)))
@@ -193,14 +197,18 @@ def climb(least: Least, start: int, *, reached: int | None = None) -> tuple[int,
 
     `reached`: what a plan takes. It is the least over the kinds, so of each only what is below that is looked at.
     """
-    value, ways = reached, list[dict[str, Any]]()
-    for layers in _open_kinds(least):
-        found = _climb_kind(layers, start, reached=value)
+    value, kinds, ways = reached, _open_kinds(least), dict[LoopKind, dict[str, Any]]()
+    ranks = sum(shape.ranks for layers in kinds for shape in shapes_of(least, layers.kind))
+    stride = -(-len(kinds) // MANY_KINDS) * -(-ranks // MANY_RANKS)
+    if ranks > MAX_RANKS:
+        return None
+    for layers in sorted(kinds, key=lambda each: each.kind.width * int(each.time.total.sum())):
+        found = _climb_kind(layers, start, reached=value, most_cells=MAX_CELLS // len(kinds), stride=stride)
         if found is None:
             return None
-        value = found[0]
-        ways.append({"width": layers.kind.width, "replicas": layers.kind.replicas, **found[1]})
-    return None if value is None or not ways else (value, {"ways": ways})
+        value, ways[layers.kind] = found
+    rows = [{**asdict(layers.kind), **ways[layers.kind]} for layers in kinds]
+    return None if value is None or not rows else (value, {"ways": rows})
 
 
 def _open_kinds(least: Least) -> list[LoopLayers]:
@@ -208,20 +216,21 @@ def _open_kinds(least: Least) -> list[LoopLayers]:
     return [layers for layers in layers_of_kinds(least) if shapes_of(least, layers.kind)]
 
 
-def _climb_kind(layers: LoopLayers, start: int, *, reached: int | None) -> tuple[int, dict[str, Any]] | None:
-    """The same for one kind, at most `reached`, or what is beyond any time if memory rules every plan out."""
+def _climb_kind(
+    layers: LoopLayers, start: int, *, reached: int | None, most_cells: int, stride: int
+) -> tuple[int, dict[str, Any]] | None:
+    """The same for one kind, at most `reached`, or what is beyond any time if memory rules every plan out.
+
+    `stride`: of so many ways to count, evenly chosen, one is tried.
+    """
     least, reached = layers.least, min(MOST_NS, reached or MOST_NS)
-    for unit, special, way in _countings(layers):
-        if way.is_out_of_reach(reached - 1):
+    chosen = islice(proposals(layers.time.total), 0, None, stride)
+    few = [pair for pair in chosen if _cells(least, layers.kind, pair[1]) <= most_cells]
+    for unit, special in few:
+        if LoopCounting(layers, unit=unit, special=special).is_out_of_reach(reached - 1):
             return reached, {"unit": unit, "special": [least.layers[number].name for number in special]}
-    return best_of(least, _countings(layers), start=start, reached=reached)
-
-
-def _countings(layers: LoopLayers) -> Iterator[tuple[int, tuple[int, ...], LoopCounting]]:
-    """Ways to count layers of a kind."""
-    for unit, special in proposals(layers.time.total):
-        if _cells(layers.least, layers.kind, special) <= MAX_CELLS:
-            yield unit, special, LoopCounting(layers, unit=unit, special=special)
+    made = ((unit, special, LoopCounting(layers, unit=unit, special=special)) for unit, special in few)
+    return best_of(least, made, start=start, reached=reached)
 
 
 def read(least: Least, certificate: Mapping[str, Any]) -> AllKinds:
@@ -235,11 +244,12 @@ def read(least: Least, certificate: Mapping[str, Any]) -> AllKinds:
             f"certificate: ways = {str(rows)[:60]!r} is no list of a way for every width and number of replicas; make "
             "the bound again"
         )
-    return AllKinds([_read_way(layers, row) for layers, row in zip(kinds, rows, strict=True)])
+    most = MAX_CELLS // len(kinds)
+    return AllKinds([_read_way(layers, row, most_cells=most) for layers, row in zip(kinds, rows, strict=True)])
 
 
-def _read_way(layers: LoopLayers, row: Mapping[str, Any]) -> LoopCounting:
+def _read_way(layers: LoopLayers, row: Mapping[str, Any], *, most_cells: int) -> LoopCounting:
     unit, special = read_counted(layers.least, row)
-    if _cells(layers.least, layers.kind, special) > MAX_CELLS:
+    if _cells(layers.least, layers.kind, special) > most_cells:
         raise ValueError(f"certificate: {len(special)} special layers are too many for the ranks; make the bound again")
     return LoopCounting(layers, unit=unit, special=special)

@@ -168,8 +168,9 @@ class UnitsHeld:
     def count(self, left: Integers) -> Integers:
         """[subsets, ranks] units for [subsets, (time, bytes), ranks] of room."""
         time, room = left[:, 0], left[:, 1]
-        low = numpy.zeros_like(time)
-        high = numpy.clip(time // self.unit, 0, self.units)
+        low, high = numpy.zeros_like(time), numpy.clip(time // self.unit, 0, self.units)
+        if self._fits(high, time=time, room=room).all():
+            return high
         while (low < high).any():
             middle = (low + high + 1) // 2
             fits = self._fits(middle, time=time, room=room)
