@@ -72,7 +72,7 @@ def holds_all(
     numbers = numpy.arange(len(special))
     subsets = numpy.arange(1 << len(special))[:, None] >> numbers & 1
     left = room - numpy.tensordot(subsets, special, axes=1)
-    is_room, units_beside = (left >= 0).all(axis=1), count(left)
+    is_room, units_beside = numpy.asarray((left >= 0).all(axis=1)), count(left)
     held = numpy.full(len(seats), units_beside[0].sum())
     is_possible = numpy.ones(len(seats), dtype=bool)
     for place in numbers:

@@ -10,6 +10,7 @@ import numpy
 from planner.bounds.minimum_costs import Integers, Least, LeastWork
 from planner.costs import LayerWork
 from planner.plan import FULL_RECOMPUTATION
+from profiles.model_profile import Layer, WidthBytes
 
 FAR = 1 << 62
 """Sums beyond it are not compared: then memory is left out."""
@@ -90,8 +91,9 @@ class LoopLayers:
         return int(self.time.total.sum() + self.extra[self.extra < FAR].sum())
 
     @cached_property
-    def _entries(self) -> list:
-        return [layer.bytes_at(self.kind.width) for layer in self.least.layers]
+    def _entries(self) -> list[Layer | WidthBytes]:
+        stated = (layer.bytes_at(self.kind.width) for layer in self.least.layers)
+        return [entry for entry in stated if entry is not None]
 
     @cached_property
     def _kinds(self) -> list[list[str]]:
