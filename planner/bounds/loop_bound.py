@@ -183,7 +183,7 @@ def open_ranks(num_layers: int, special: Sequence[int], *, ranks: int) -> list[r
     return found
 
 
-def _cells(least: Least, kind: LoopKind, special: Sequence[int]) -> int:
+def _cells(least: Least, kind: LoopKind, *, special: Sequence[int]) -> int:
     """What it takes to look at all ways to put these layers on ranks."""
     size = len(least.layers)
     return sum(
@@ -225,7 +225,7 @@ def _climb_kind(
     """
     least, reached = layers.least, min(MOST_NS, reached or MOST_NS)
     chosen = islice(proposals(layers.time.total), 0, None, stride)
-    few = [pair for pair in chosen if _cells(least, layers.kind, pair[1]) <= most_cells]
+    few = [pair for pair in chosen if _cells(least, layers.kind, special=pair[1]) <= most_cells]
     for unit, special in few:
         if LoopCounting(layers, unit=unit, special=special).is_out_of_reach(reached - 1):
             return reached, {"unit": unit, "special": [least.layers[number].name for number in special]}
@@ -250,6 +250,6 @@ def read(least: Least, certificate: Mapping[str, Any]) -> AllKinds:
 
 def _read_way(layers: LoopLayers, row: Mapping[str, Any], *, most_cells: int) -> LoopCounting:
     unit, special = read_counted(layers.least, row)
-    if _cells(layers.least, layers.kind, special) > most_cells:
+    if _cells(layers.least, layers.kind, special=special) > most_cells:
         raise ValueError(f"certificate: {len(special)} special layers are too many for the ranks; make the bound again")
     return LoopCounting(layers, unit=unit, special=special)
