@@ -38,6 +38,8 @@ class PointRow:
     """The devices used."""
     types: str
     """How many of every type: `2 x A100, 1 x T4`."""
+    microbatch_size: int | None
+    """Samples of a microbatch, where that was decided."""
 
 
 def make_rows(front: ParetoFront) -> list[PointRow]:
@@ -58,6 +60,7 @@ def _row(point: ParetoPoint) -> PointRow:
         price_per_hour=evidence.rental.price_per_hour,
         devices=point.plan.devices,
         types=describe_devices(point.problem, point.plan),
+        microbatch_size=point.plan.problem.microbatch_size,
     )
 
 
@@ -78,8 +81,12 @@ def render_front(front: ParetoFront) -> RenderableType:
     table.add_column("plan")
     for header in ("makespan ms", "at least", "cost", "at least", "gap", "per hour"):
         table.add_column(header, justify="right", no_wrap=True)
+    rows = make_rows(front)
+    has_sizes = rows[0].microbatch_size is not None
+    if has_sizes:
+        table.add_column("size", justify="right", no_wrap=True)
     table.add_column("devices")
-    for number, row in enumerate(make_rows(front), start=1):
+    for number, row in enumerate(rows, start=1):
         table.add_row(
             str(number),
             render_ms(row.makespan_ns),
@@ -88,13 +95,16 @@ def render_front(front: ParetoFront) -> RenderableType:
             render_money(row.least_cost),
             render_percent((row.cost - row.least_cost) / row.cost if row.cost else 0.0),
             f"{row.price_per_hour:g}",
+            *([str(row.microbatch_size)] if has_sizes else []),
             row.types,
         )
-    words = (
+    words = [
         f"cost: of {ITERATIONS:,} iterations, in the currency of the prices; at least: no plan on any devices that "
         "costs as little is faster, none that is as fast costs less",
         f"{front.num_planned} of {front.num_subsets:,} subsets of the devices were planned for; bounds hold for all",
-    )
+    ]
+    if has_sizes:
+        words.append("size: samples of a microbatch, decided for each plan; bounds hold for every size")
     return Group(table, *words)
 
 

@@ -14,7 +14,6 @@ from planner.batch_problem import Question
 from planner.errors import NoPlanFoundError, PlanError
 from planner.export.targets import Target
 from planner.plan import Plan
-from planner.problem import Problem
 from planner.progress import Limits
 
 if TYPE_CHECKING:
@@ -90,7 +89,7 @@ def run_plan(
     return plan, summary
 
 
-def run_pareto(problem: Problem, effort: Effort, *, console: Console, target: Target | None = None) -> "ParetoFront":
+def run_pareto(problem: Question, effort: Effort, *, console: Console, target: Target | None = None) -> "ParetoFront":
     """The front of time and money found under `effort`; raises as `make_pareto` does, or KeyboardInterrupt."""
     with Reporter(console, effort.style) as reporter, _attended(problem, effort, reporter=reporter) as how:
         from planner.planning import make_pareto

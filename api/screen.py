@@ -148,6 +148,7 @@ def render_sizes(rows: Sequence[SizeResult]) -> Table:
 
 _STATES = {
     "best": "chosen",
+    "better": "has a faster plan",
     "open": "open",
     "closed": "closed: none is better",
     "infeasible": "out of question",

@@ -145,6 +145,11 @@ Question = Problem | BatchProblem
 """What can be planned: with the microbatches given, or with a global batch."""
 
 
+def candidates_of(question: Question) -> tuple[Problem, ...]:
+    """The question at each size of microbatches that may be chosen; a problem as it is, where none is to be chosen."""
+    return question.candidates if isinstance(question, BatchProblem) else (question,)
+
+
 def question_of_workload(workload: Workload, options: Options) -> Question:
     """The question that a workload with a cluster states.
 

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from planner.batch_problem import BatchProblem, batch_problem_of
+from planner.batch_problem import BatchProblem, Question, batch_problem_of
 from planner.bounds import (
     classes_bound,
     counting,
@@ -357,15 +357,16 @@ def _tell_apart(least: Least, best: Bound, *, seconds: float, has_time: HasTime,
     return best
 
 
-def check_certificate(problem: Problem, certificate: Mapping[str, Any]) -> int:
+def check_certificate(problem: Question, certificate: Mapping[str, Any]) -> int:
     """The bound that the certificate proves, derived from the problem alone.
 
     Where the size of microbatches was open, the least over all sizes, each with an entry of its own. Raises ValueError
     if it proves less than it states, or is none.
     """
-    question = batch_problem_of(problem)
+    question = problem if isinstance(problem, BatchProblem) else batch_problem_of(problem)
     if question is not None:
         return _check_sizes(question, certificate)
+    assert isinstance(problem, Problem)
     stated = _stated(certificate)
     if problem.microbatches is not None:
         derived = _derive_listed(listed_bound.ListedLeast(CostModel(problem)), certificate)
@@ -703,7 +704,7 @@ _FIELDS: dict[str, tuple[str, ...]] = {
     "classes": ("classes",),
     "packing": ("cases",),
     "counting": ("unit", "special"),
-    "loop": ("unit", "special"),
+    "loop": ("ways",),
     "refutation": refutation.FIELDS,
     "shared": ("rest",),
     "listed work": ("weights",),

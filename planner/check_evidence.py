@@ -258,16 +258,19 @@ class _EvidenceCheck:
             yield from self._check_state(row, place=place)
 
     def _check_state(self, row: SizeResult, *, place: str) -> Iterator[Difference]:
-        """The size of the plan is the best, with its objective; no other has a better plan or a wrong word for it."""
+        """The size of the plan has its objective, and a size of which there is a better plan says so."""
         if row.microbatch_size == self.plan.problem.microbatch_size:
             yield from _compare(f"{place}.state", stated=row.state, derived="best")
             yield from _compare(f"{place}.objective_ns", stated=row.objective_ns, derived=self.objective_ns)
             return
-        if row.objective_ns is not None and row.objective_ns < self.objective_ns:
-            message = f"A plan with microbatches of {row.microbatch_size} samples is said to be better than this one."
+        if row.objective_ns is not None and row.objective_ns < (row.lower_bound_ns or 0):
+            message = f"A plan with microbatches of {row.microbatch_size} samples is said to be below their bound."
             yield Difference(
-                field=f"{place}.objective_ns", stated=row.objective_ns, derived=self.objective_ns, message=message
+                field=f"{place}.objective_ns", stated=row.objective_ns, derived=row.lower_bound_ns, message=message
             )
+        if row.objective_ns is not None and row.objective_ns < self.objective_ns:
+            yield from _compare(f"{place}.state", stated=row.state, derived="better")
+            return
         known = max(row.lower_bound_ns or 0, row.solver_bound_ns or 0)
         is_closed = known >= self.objective_ns or (row.objective_ns is None and bool(row.note))
         is_right = {"infeasible": row.lower_bound_ns is None, "closed": is_closed, "open": True}

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from math import prod
 from typing import Any
 
+from planner.batch_problem import Question, batch_problem_of, candidates_of
 from planner.bounds.minimum_costs import Least
 from planner.certificate import Bound, check_certificate, prove_infeasible
 from planner.costs import CostModel
@@ -58,12 +59,16 @@ def least_price(kinds: DeviceKinds, *, fewest: Counts, most: Counts) -> int:
     return min(price for price, count in zip(kinds.prices, most, strict=True) if count)
 
 
-def work_money(problem: Problem) -> int:
+def work_money(question: Question) -> int:
     """Every device used is paid for as long as it works: the sum over layers of the least price x time.
 
-    The least is over the types of the devices of `problem`, at the least price of each, and over widths and numbers of
-    replicas.
+    The least is over the types of the devices of the question, at the least price of each, over widths and numbers of
+    replicas; and the least sum over the sizes of microbatches, where they are to be chosen.
     """
+    return min(map(_work_money_at, candidates_of(question)))
+
+
+def _work_money_at(problem: Problem) -> int:
     least = Least(problem, CostModel(problem))
     prices: dict[str, int] = {}
     for device in problem.cluster.devices:
@@ -96,7 +101,7 @@ def check_subsets(problem: Problem, certificate: Mapping[str, Any]) -> int:
     In millionths of the currency per hour times nanoseconds. Raises ValueError if it proves less than it states, or is
     none.
     """
-    kinds = DeviceKinds(problem=problem)
+    kinds = DeviceKinds(problem=batch_problem_of(problem) or problem)
     if set(certificate) != {"kind", "value", "classes", "boxes"} or certificate["kind"] != KIND:
         raise ValueError(f"rental certificate: is none of kind {KIND!r}; make the plan again")
     if certificate["classes"] != list(map(list, kinds.members)):
@@ -119,16 +124,16 @@ def _read(kinds: DeviceKinds, row: Mapping[str, Any]) -> Box:
     fewest, most = _counts(kinds, row["fewest"]), _counts(kinds, row["most"])
     if any(a > b for a, b in zip(fewest, most, strict=True)) or not any(most):
         raise ValueError(f"rental certificate: no subset lies between {fewest} and {most}; make the plan again")
-    problem = kinds.on(most)
+    question = kinds.on(most)
     if set(row) == {"fewest", "most", "infeasible"}:
-        if prove_infeasible(problem, CostModel(problem)) is None:
+        if any(prove_infeasible(problem, CostModel(problem)) is None for problem in candidates_of(question)):
             raise ValueError(f"rental certificate: nothing proves that no plan fits on {most}; make the plan again")
         return Box(fewest=fewest, most=most, time=str(row["infeasible"]))
     if set(row) != {"fewest", "most", "certificate"}:
         raise ValueError(f"rental certificate: the box to {most} has neither bound nor proof; make the plan again")
-    value = check_certificate(problem, row["certificate"])
+    value = check_certificate(question, row["certificate"])
     time = Bound(kind=str(row["certificate"]["kind"]), value_ns=value, certificate=dict(row["certificate"]))
-    return Box(fewest=fewest, most=most, time=time, work=work_money(problem))
+    return Box(fewest=fewest, most=most, time=time, work=work_money(question))
 
 
 def _counts(kinds: DeviceKinds, stated: object) -> Counts:

@@ -159,9 +159,10 @@ class ImproverTally:
     """Cases of partition and mapping, or of a bound, that were closed on the way."""
 
 
-SizeState = Literal["best", "open", "closed", "infeasible"]
-"""What is known of a size of microbatches: the plan has it; a better plan may have it; its bound reaches the plan's
-objective; or no plan of that size fits into memory."""
+SizeState = Literal["best", "better", "open", "closed", "infeasible"]
+"""What is known of a size of microbatches: the plan has it; a faster plan of it was found, where this one is not the
+fastest asked for (`--top`, or less money); a better plan may have it; its bound reaches the plan's objective; or no
+plan of that size fits into memory."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -175,7 +176,7 @@ class SizeResult:
     state: SizeState
     """What is known of it."""
     objective_ns: int | None = None
-    """Of the best plan found at that size; None if there is none."""
+    """Of the plan itself at its own size, of the best plan found at another; None if there is none."""
     lower_bound_ns: int | None = None
     """No plan of that size is below it, by its entry of the certificate; None if none fits."""
     solver_bound_ns: int | None = None

@@ -27,6 +27,8 @@ class PlanKind:
     """Whether every device runs all its forwards before its first backward, as GPipe does."""
     shard: Literal["none", "some", "all"] = "none"
     """Stages with several replicas that shard the optimizer's state."""
+    microbatch_size: int | None = None
+    """Samples of a microbatch, where that was decided."""
 
 
 def kind_of(plan: Plan) -> PlanKind:
@@ -42,6 +44,7 @@ def kind_of(plan: Plan) -> PlanKind:
         backward=_backward_of(plan),
         fills_first=all(_fills_first("".join(action.kind for action in order)) for order in plan.schedule.values()),
         shard=_how_many({stage.is_sharded for stage in plan.stages if len(stage.replicas) > 1}),
+        microbatch_size=plan.problem.microbatch_size,
     )
 
 
@@ -64,7 +67,8 @@ def _fills_first(kinds: str) -> bool:
 def describe_kind(kind: PlanKind) -> str:
     """The kind in a phrase."""
     fewest, most = kind.replicas
-    parts = [_count(kind.num_stages, "stage")]
+    parts = [] if kind.microbatch_size is None else [f"microbatches of {kind.microbatch_size}"]
+    parts.append(_count(kind.num_stages, "stage"))
     if most > 1:
         parts.append(f"{most if fewest == most else f'{fewest} to {most}'} replicas")
     if kind.width > 1:
@@ -83,6 +87,8 @@ def describe_kind(kind: PlanKind) -> str:
 
 def differences(best: PlanKind, other: PlanKind) -> Iterator[str]:
     """What is simpler or more elaborate in another plan than in the best, a phrase each."""
+    if other.microbatch_size != best.microbatch_size:
+        yield f"microbatches of {other.microbatch_size}"
     if other.num_stages != best.num_stages:
         yield f"{'fewer' if other.num_stages < best.num_stages else 'more'} stages"
     if other.replicas != best.replicas:

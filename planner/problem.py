@@ -352,7 +352,7 @@ class Problem:
         )
 
     def _require_prices(self) -> None:
-        """Money is minimised only where every device has a price, and the microbatches are given."""
+        """Money is minimised only where every device has a price."""
         if self.options.objective != "cost":
             return
         for device in self.cluster.devices:
@@ -361,11 +361,6 @@ class Problem:
                     f"problem: objective = cost, but device {device.name!r} has no price_per_hour; state it for every "
                     "device of the cluster (0 where it costs nothing)"
                 )
-        if self.batch is not None:
-            raise ValueError(
-                f"problem: objective = cost with global_batch_size = {self.batch.global_batch_size}; "
-                "give num_microbatches (-m), or another objective"
-            )
 
     def _require_whole_cost(self, layer: Layer, device_type: str) -> None:
         """A whole microbatch lies within the sizes that were measured at the least width: mostly on one device."""

@@ -7,8 +7,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
+from planner.batch_problem import BatchProblem, Question, batch_problem_of
 from planner.plan import Plan
-from planner.problem import Problem
+from planner.problem import Options, Problem
 from profiles.cluster import Cluster, Device, Link
 from profiles.field_rules import PRICE_DECIMALS
 
@@ -36,27 +37,49 @@ def problem_on(problem: Problem, devices: Iterable[str]) -> Problem:
     """The question of the least makespan with these devices alone.
 
     The others pass traffic on as switches do, so that every route stays as it is: a plan that leaves them idle is
-    played alike in both.
+    played alike in both. Sizes of microbatches are those measured on all devices, not on these.
     """
-    chosen, cluster = set(devices), problem.cluster
+    batch, question = problem.batch, batch_problem_of(problem)
+    if batch is not None and question is not None:
+        batch = replace(batch, microbatch_sizes=question.sizes)
+    return replace(
+        problem, cluster=_cluster_on(problem.cluster, devices), options=_for_time(problem.options), batch=batch
+    )
+
+
+def question_on(question: Question, devices: Iterable[str]) -> Question:
+    """The same where the size of microbatches may be open."""
+    if isinstance(question, Problem):
+        return problem_on(question, devices)
+    return replace(
+        question,
+        cluster=_cluster_on(question.cluster, devices),
+        options=_for_time(question.options),
+        microbatch_sizes=question.sizes,
+    )
+
+
+def _cluster_on(cluster: Cluster, devices: Iterable[str]) -> Cluster:
+    """With these devices; the others are switches."""
+    chosen = set(devices)
     kept = tuple(device for device in cluster.devices if device.name in chosen)
     hosts = {device.host for device in kept}
     ends = [device.name for device in cluster.devices if device.name not in chosen]
     ends += [host for host in dict.fromkeys(device.host for device in cluster.devices) if host and host not in hosts]
     known = {*cluster.switches, *chosen, *hosts}
     others = tuple(name for name in dict.fromkeys(ends) if name not in known)
-    return replace(
-        problem,
-        cluster=replace(cluster, devices=kept, switches=(*cluster.switches, *others)),
-        options=replace(problem.options, objective="makespan", deadline_ns=None),
-    )
+    return replace(cluster, devices=kept, switches=(*cluster.switches, *others))
+
+
+def _for_time(options: Options) -> Options:
+    return replace(options, objective="makespan", deadline_ns=None)
 
 
 @dataclass(frozen=True, kw_only=True)
 class DeviceKinds:
     """The devices of a question, divided into classes whose members can change places."""
 
-    problem: Problem
+    problem: Question
     """The question."""
 
     @cached_property
@@ -117,12 +140,19 @@ class DeviceKinds:
         chosen = {name for names, count in zip(self.members, counts, strict=True) for name in names[:count]}
         return tuple(device.name for device in self.problem.cluster.devices if device.name in chosen)
 
-    def on(self, counts: Sequence[int]) -> Problem:
+    def on(self, counts: Sequence[int]) -> Question:
         """The question of the least makespan on so many devices of every class."""
-        return problem_on(self.problem, self.devices(counts))
+        return question_on(self.problem, self.devices(counts))
+
+    def candidates(self, counts: Sequence[int]) -> dict[int | None, Problem]:
+        """The same at every size of microbatches that may be chosen; under None where nothing is to be chosen."""
+        question = self.on(counts)
+        if isinstance(question, BatchProblem):
+            return dict(zip(question.sizes, question.candidates, strict=True))
+        return {None: question}
 
 
-def cost_of(problem: Problem, plan: Plan, *, makespan_ns: int) -> int:
+def cost_of(problem: Question, plan: Plan, *, makespan_ns: int) -> int:
     """Money for an iteration: what the devices used cost while it lasts."""
     return price_of(problem.cluster, plan.devices) * makespan_ns
 

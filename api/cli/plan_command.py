@@ -111,7 +111,7 @@ def plan_command(
     """
     from api.inputs import require_limits, require_method, require_writable
     from api.planning_run import run_plan
-    from planner.batch_problem import BatchProblem, problem_for
+    from planner.batch_problem import problem_for
 
     require_writable(files.output, files.html, files.trace)
     require_limits(time_limit_s=limits.time_limit, gap=limits.gap, seed=limits.seed, threads=limits.threads)
@@ -120,12 +120,10 @@ def plan_command(
         decisions = _for_front(decisions)
     question = _question(source, decisions)
     if files.pareto:
-        _require_front(question, files, server=server)
+        _require_front(files, server=server)
     _require_served(limits, files, server=server, target=target)
     if files.top > 1 and question.options.objective == "cost":
         raise InputError("--top: with --objective cost one plan is made; use --pareto for others, or leave --top out")
-    if files.top > 1 and isinstance(question, BatchProblem):
-        raise InputError("--top: with a global batch one plan is made, of the best size; give -m, or leave --top out")
     question, program = _restricted(question, target, decides_chunks=decisions.max_stages_per_device is None)
     console = make_console(is_report=False)
     effort = replace(_effort(limits, style=reporting.style(console)), top=files.top)
@@ -174,16 +172,12 @@ def _for_front(decisions: DecisionOptions) -> DecisionOptions:
     return decisions._replace(objective="cost")
 
 
-def _require_front(question: "Question", files: PlanFiles, *, server: str | None) -> None:
+def _require_front(files: PlanFiles, *, server: str | None) -> None:
     """Refuse what there is not for a front."""
-    from planner.batch_problem import BatchProblem
-
     if files.top > 1:
         raise InputError("--pareto: is no list of kinds of plan; leave --top out, or --pareto")
     if server is not None:
         raise InputError("--pareto: a service returns one plan; leave --server out")
-    if isinstance(question, BatchProblem):
-        raise InputError("--pareto: needs a given number of microbatches; give -m instead of a global batch")
     if files.trace is not None:
         raise InputError("--pareto: a trace shows one plan; leave --trace out, and write that of a point afterwards")
 

@@ -1,12 +1,12 @@
 """The counting bound: layers are whole, so that a device holds so many of them, and all devices together too few."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import combinations, pairwise
 from typing import Any, Protocol
 
 import numpy
 
-from planner.bounds.minimum_costs import Integers, Least
+from planner.bounds.minimum_costs import Integers, Least, LeastWork
 
 MAX_SPECIAL, MAX_SEATS = 3, 300_000
 """Most layers that are counted one by one, and most ways to put them on devices."""
@@ -34,7 +34,7 @@ class Counting:
         self.special = [int(work[number]) for number in special]
         chosen = set(special)
         self.units = sum(int(time) // unit for number, time in enumerate(work) if number not in chosen)
-        self.lost = lost_at_ends(least)
+        self.lost = lost_at_ends(least, least.time)
 
     def is_out_of_reach(self, deadline: int) -> bool:
         """Whether no plan ends within `deadline` (without the optimizer)."""
@@ -42,7 +42,13 @@ class Counting:
         if deadline < 0 or room.max() < 0:
             return True
         seats = every_seat(room, len(self.special))
-        return not holds_all(room, seats, special=self.special, unit=self.unit, units=self.units)
+        special = numpy.array(self.special, dtype=numpy.int64).reshape(-1, 1, 1) + numpy.zeros_like(room)
+        return not holds_all(room[None], seats, special=special, units=self.units, count=self._units_in)
+
+    def _units_in(self, left: Integers) -> Integers:
+        """[subsets, devices] units for [subsets, (time,), devices] of room."""
+        units: Integers = numpy.maximum(left[:, 0], 0) // self.unit
+        return units
 
 
 def every_seat(room: Integers, count: int) -> Integers:
@@ -54,21 +60,27 @@ def every_seat(room: Integers, count: int) -> Integers:
     return devices[numpy.indices((len(devices),) * count).reshape(count, len(devices) ** count).T]
 
 
-def holds_all(room: Integers, seats: Integers, *, special: Sequence[int], unit: int, units: int) -> bool:
-    """Whether devices with so much `room` each hold so many units beside special layers that take so long.
+def holds_all(
+    room: Integers, seats: Integers, *, special: Integers, units: int, count: Callable[[Integers], Integers]
+) -> bool:
+    """Whether devices with so much room each hold so many units beside special layers.
 
+    `room`: [resources, devices]; `special`: [special layers, resources, devices] what each takes of that; `count`:
+    [subsets, devices] the units for [subsets, resources, devices] of what is left beside every subset of them.
     `seats`: [ways, special layers] the device of each, for every way to put them on devices.
     """
-    alone = numpy.maximum(room, 0) // unit
-    held = numpy.full(len(seats), alone.sum())
+    numbers = numpy.arange(len(special))
+    subsets = numpy.arange(1 << len(special))[:, None] >> numbers & 1
+    left = room - numpy.tensordot(subsets, special, axes=1)
+    is_room, units_beside = numpy.asarray((left >= 0).all(axis=1)), count(left)
+    held = numpy.full(len(seats), units_beside[0].sum())
     is_possible = numpy.ones(len(seats), dtype=bool)
-    for place in range(len(special)):
+    for place in numbers:
         own = seats[:, place]
-        taken = sum((seats[:, other] == own) * time for other, time in enumerate(special))
-        left = room[own] - taken
-        is_possible &= left >= 0
+        beside = ((seats == own[:, None]) << numbers).sum(axis=1)
+        is_possible &= is_room[beside, own]
         is_first = (seats[:, :place] != own[:, None]).all(axis=1)
-        held += is_first * (numpy.maximum(left, 0) // unit - alone[own])
+        held += is_first * (units_beside[beside, own] - units_beside[0, own])
     return bool((is_possible & (held >= units)).any())
 
 
@@ -93,7 +105,7 @@ def climb(least: Least, start: int, *, reached: int | None = None) -> tuple[int,
 
     `reached`: what a plan takes.
     """
-    few = (pair for pair in proposals(least) if least.num_devices ** len(pair[1]) <= MAX_SEATS)
+    few = (pair for pair in proposals(counted_work(least)) if least.num_devices ** len(pair[1]) <= MAX_SEATS)
     made = ((unit, special, Counting(least, unit=unit, special=special)) for unit, special in few)
     return best_of(least, made, start=start, reached=reached)
 
@@ -125,9 +137,8 @@ def best_of(
     return None if found is None else (best, found)
 
 
-def proposals(least: Least) -> Iterator[tuple[int, tuple[int, ...]]]:
+def proposals(work: Integers) -> Iterator[tuple[int, tuple[int, ...]]]:
     """Units: times of layers, and their halves; special: up to three of those with most beyond whole units."""
-    work = counted_work(least)
     sizes = sorted({int(time) for time in work if time > 0}, reverse=True)
     if len(sizes) > MAX_UNITS:
         picks = numpy.linspace(0, len(work) - 1, MAX_UNITS).astype(int)
@@ -160,7 +171,7 @@ def read_counted(least: Least, certificate: Mapping[str, Any]) -> tuple[int, tup
     return unit, tuple(least.index[name] for name in names)
 
 
-def lost_at_ends(least: Least) -> Integers:
+def lost_at_ends(least: Least, time: LeastWork) -> Integers:
     """[devices] what the k-th device in the order of first layers waits for at the beginning and at the end.
 
     Nothing where the layers are no chain. A gradient that does not flow ends what follows a B.
@@ -172,9 +183,9 @@ def lost_at_ends(least: Least) -> Integers:
         return lost
     after = [0]
     for number, pair in enumerate(pairs):
-        after.append(after[-1] + int(least.time.returning[number]) if gradients[pair] else 0)
+        after.append(after[-1] + int(time.returning[number]) if gradients[pair] else 0)
     least_after = numpy.minimum.accumulate(numpy.array(after[::-1]))[::-1]
-    before = numpy.concatenate(([0], numpy.cumsum(least.time.forward)))
+    before = numpy.concatenate(([0], numpy.cumsum(time.forward)))
     size = min(least.num_devices, len(least.layers))
     lost[:size] = before[:size] + (0 if least.problem.options.split_backward else least_after[:size])
     lost[size:] = lost[size - 1]

@@ -1,73 +1,139 @@
-"""The loop bound: filling, work in whole layers, and draining where stages stand in a loop (`order = looped`)."""
+"""The loop bound: filling, whole layers in time and memory, and draining where stages stand in a loop."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from itertools import pairwise, product
+from dataclasses import asdict, dataclass
+from functools import cache
+from itertools import islice, pairwise, product
 from typing import Any
 
 import numpy
 
-from planner.bounds.counting import best_of, counted_work, holds_all, lost_at_ends, proposals, read_counted
-from planner.bounds.minimum_costs import Least
+from planner.bounds.counting import best_of, holds_all, lost_at_ends, proposals, read_counted
+from planner.bounds.loop_layers import SHARES, LoopKind, LoopLayers, UnitsHeld, layers_of_kinds, num_groups
+from planner.bounds.minimum_costs import Integers, Least
 
 MAX_CELLS = 400_000
 """Ways to put special layers on ranks, times the ranks, over all loops that there are."""
+
+MANY_KINDS, MANY_RANKS = 8, 5_000
+"""Of more kinds, and of more ranks of all loops, so many times fewer ways to count are tried for each kind."""
+
+MAX_RANKS = 10_000
+"""Ranks of all loops that there are; with more the bound is left out, which would take minutes."""
+
+MOST_NS = 1 << 53
+"""No plan takes as long; a bound that reaches it says that none fits into memory."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoopShape:
     """What a plan in a loop has of devices."""
 
+    kind: LoopKind
+    """Width and replicas."""
     ranks: int
     """P, each with a stage at least."""
-    replicas: int
-    """Of the whole pipeline."""
+    is_interleaved: bool
+    """Whether a rank has more stages than one."""
+
+    def flying(self, count: int) -> Integers:
+        """Per rank: microbatches of each of its stages that it has run forwards of when its first backward begins."""
+        after = self.ranks - numpy.arange(self.ranks)
+        return numpy.minimum(2 * after - 1, self.ranks) if self.is_interleaved else numpy.minimum(after, count)
 
 
 class LoopCounting:
-    """What the ranks of a loop hold in whole layers.
+    """What the ranks of a loop hold in whole layers, of one width and number of replicas.
 
-    Proof. A plan has P ranks of r devices; stage s is on rank s mod P, and the layers of a chain, numbered from 0, are
-    cut into stages in their order, none empty. So layer i is in stage i at the latest, and rank p waits for the F of
-    the layers before layer p at least, and after its last B follow theirs, as far as gradients flow; between stages lie
-    p transfers, between different devices, of an r-th of some edge's bytes at least, and p of gradients if all edges
-    have some. A device of it runs M times its layers, for the r-th part of a microbatch: r T >= those F + those B + r x
-    those transfers + M x (their work + r x the overhead of an F and a B), since times on a replica are sums divided by
-    r and rounded up. That gives every rank a time per microbatch for whole layers, which are counted as in `counting`,
-    except that not all ranks are open to a special layer: layer i < P is in one of the first i + 1 stages, so on rank i
-    or before; a layer with k < P behind it is in one of the last k + 1 stages, and as the last one is on rank P - 1, on
-    rank P - 1 - k or after. If that is impossible for all P and r there are, no plan ends by T.
+    Proof. A plan has P ranks of r groups of w devices; stage s is on rank s mod P, and the layers of a chain, numbered
+    from 0, are cut into stages in their order, none empty. So layer i is in stage i at the latest, and rank p waits for
+    the F of the layers before layer p at least, and after its last B follow theirs, as far as gradients flow; between
+    stages lie p transfers, between different devices, of an r-th of some edge's bytes at least, and p of gradients if
+    all edges have some. A device of it runs M times its layers, for the r-th part of a microbatch: r T >= those F +
+    those B + r x those transfers + M x (their work, with what recomputation adds + r x the overhead of an F and a B),
+    since times on a replica are sums divided by r and rounded up. That gives every rank a time per microbatch.
+
+    By 1F1B rank p runs n forwards at least of each of its stages before its first backward: with one stage n = P - p,
+    or all M if these are fewer; with v more than one, where M is a multiple of P, P of each of the first v - 1, and the
+    next 2 (P - p) - 1 are of the last one, up to P of them. So an r-th of their stashes, or of what recomputation
+    leaves, is there at once, beside the state.
+
+    With one stage per rank, the first backward of rank p begins after the F of all layers and the B of those behind its
+    own, f + b, and after its last one follow the B of those before. Besides n forwards it runs everything in between:
+    r T >= all F + all B - b + M (f + b) - n f. With f <= q (f + b) for all layers, (M - 1 - (n - 1) q)(f + b) <= r T -
+    all F - all B, also where these are the least over types: then f + b are no less than what is taken off. What
+    recomputation adds, and overheads of actions, come on the left, transfers on the right. Where some edge has no
+    gradient this is left out.
+
+    Whole layers are counted as in `counting`, by what a rank holds in that time and memory (`UnitsHeld`), except that
+    not all ranks are open to a special layer: layer i < P is in one of the first i + 1 stages, so on rank i or before;
+    a layer with k < P behind it is in one of the last k + 1 stages, and as the last one is on rank P - 1, on rank P - 1
+    - k or after. If that is impossible for all P, no plan of this width with so many replicas ends by T.
     """
 
-    def __init__(self, least: Least, *, unit: int, special: Sequence[int]) -> None:
-        self.least, self.unit, self.shapes = least, unit, shapes_of(least)
-        work = counted_work(least)
-        chosen = set(special)
-        self.special = [int(work[number]) for number in special]
-        self.units = sum(int(time) // unit for number, time in enumerate(work) if number not in chosen)
-        self.work = int(work.sum())
-        self.lost = lost_at_ends(least)
-        self.overhead = sum(least.overhead)
-        self.open = [open_ranks(len(least.layers), special, ranks=shape.ranks) for shape in self.shapes]
+    def __init__(self, layers: LoopLayers, *, unit: int, special: Sequence[int]) -> None:
+        self.layers, self.least, self.special = layers, layers.least, list(special)
+        work = layers.time.total
+        self.counted = [number for number in range(len(work)) if number not in set(special)]
+        self.unit, self.work, self.most = unit, int(work.sum()), layers.longest_ns
+        edges = self.least.problem.profile.edges
+        self.all_return = all(edge.has_gradient for edge in edges)
+        self.lost = lost_at_ends(self.least, layers.time)
+        self.overhead = sum(self.least.overhead)
+        self.shapes, self._looked_at = shapes_of(self.least, layers.kind), cache(self._look_at)
+
+    def _look_at(self, shape: LoopShape) -> tuple[UnitsHeld, Integers, Integers]:
+        """What a rank holds; what special layers take of time and memory on every rank; the ways to put them there."""
+        layers, count = self.layers, self.least.problem.num_microbatches
+        flying = shape.flying(count)
+        held = UnitsHeld(layers, unit=self.unit, counted=self.counted, flying=flying)
+        state, stash = shape.kind.replicas * layers.state[self.special], layers.held[self.special]
+        memory = (state[:, None] + stash[:, None] * flying) * layers.counts_memory
+        time = layers.time.total[self.special][:, None] + numpy.zeros_like(flying)
+        ways = list(product(*open_ranks(len(self.least.layers), self.special, ranks=shape.ranks)))
+        seats = numpy.array(ways, dtype=numpy.int64).reshape(len(ways), len(self.special))
+        return held, numpy.stack([time, memory], axis=1), seats
 
     def is_out_of_reach(self, deadline: int) -> bool:
-        """Whether no plan ends within `deadline` (without the optimizer)."""
-        return deadline < 0 or all(
-            self._is_shape_out(shape, ranks, deadline=deadline)
-            for shape, ranks in zip(self.shapes, self.open, strict=True)
-        )
+        """Whether no plan of the kind ends within `deadline` (without the optimizer)."""
+        return deadline < 0 or all(self._is_shape_out(shape, deadline=deadline) for shape in self.shapes)
 
-    def _is_shape_out(self, shape: LoopShape, ranks: Sequence[range], *, deadline: int) -> bool:
-        """Whether no plan of this shape does; `ranks`: those that may hold each special layer."""
-        count = self.least.problem.num_microbatches
-        travel = shape.replicas * _hop_ns(self.least, shape.replicas) * numpy.arange(shape.ranks)
+    def _is_shape_out(self, shape: LoopShape, *, deadline: int) -> bool:
+        count, replicas = self.least.problem.num_microbatches, shape.kind.replicas
+        travel = replicas * _hop_ns(self.least, replicas) * numpy.arange(shape.ranks)
         lost = self.lost[: shape.ranks] + travel
-        room = (shape.replicas * deadline - lost) // count - shape.replicas * self.overhead
-        if room.min() < 0 or room.sum() < self.work:
+        time = (replicas * deadline - lost) // count - replicas * self.overhead
+        if not shape.is_interleaved and self.all_return:
+            time = numpy.minimum(time, self._time_between(shape, deadline))
+        if time.min() < 0 or time.sum() < self.work:
             return True
-        ways = list(product(*ranks))
-        seats = numpy.array(ways, dtype=numpy.int64).reshape(len(ways), len(self.special))
-        return not holds_all(room, seats, special=self.special, unit=self.unit, units=self.units)
+        held, special, seats = self._looked_at(shape)
+        time = numpy.minimum(time, self.most)
+        room = numpy.stack([time, numpy.full_like(time, replicas * self.layers.usable)])
+        return not holds_all(room, seats, special=special, units=held.units, count=held.count)
+
+    def _time_between(self, shape: LoopShape, deadline: int) -> Integers:
+        """Per rank, with one stage on each: time per microbatch for its layers, by what lies around its backwards."""
+        count, replicas = self.least.problem.num_microbatches, shape.kind.replicas
+        path = self.work + replicas * (shape.ranks - 1) * _hop_ns(self.least, replicas)
+        left = replicas * deadline - path
+        room = list[int]()
+        for ahead in shape.flying(count).tolist():
+            rest = left - replicas * (count - ahead) * sum(self.least.overhead)
+            parts = SHARES * (count - 1) - (ahead - 1) * self.layers.forward_share
+            room.append(-1 if rest < 0 else min(SHARES * rest // parts, MOST_NS) if parts > 0 else MOST_NS)
+        return numpy.array(room, dtype=numpy.int64)
+
+
+class AllKinds:
+    """Of every width and number of replicas a way to count."""
+
+    def __init__(self, ways: Sequence[LoopCounting]) -> None:
+        self.ways = ways
+
+    def is_out_of_reach(self, deadline: int) -> bool:
+        """Whether no plan at all ends within `deadline` (without the optimizer)."""
+        return all(way.is_out_of_reach(deadline) for way in self.ways)
 
 
 def applies_to(least: Least) -> bool:
@@ -78,19 +144,21 @@ def applies_to(least: Least) -> bool:
         options.order == "looped"
         and options.objective == "makespan"
         and not options.split_placement
-        and least.widths == (1,)
         and all((a.name, b.name) in edges for a, b in pairwise(least.layers))
     )
 
 
-def shapes_of(least: Least) -> list[LoopShape]:
-    """Every loop that the devices, the layers and the samples allow."""
-    devices = least.num_devices
+def shapes_of(least: Least, kind: LoopKind) -> list[LoopShape]:
+    """Every loop of a kind that the devices and the layers allow, those on most devices first."""
+    problem = least.problem
+    most = min(num_groups(least, kind.width) // kind.replicas, len(least.layers))
     return [
-        LoopShape(ranks=ranks, replicas=replicas)
-        for replicas in least.problem.allowed_replicas
-        for ranks in range(1, min(devices // replicas, len(least.layers)) + 1)
-        if least.problem.options.idle_devices or ranks * replicas == devices
+        LoopShape(kind=kind, ranks=ranks, is_interleaved=is_interleaved)
+        for ranks in range(most, 0, -1)
+        for is_interleaved in (False, True)
+        if (problem.options.idle_devices or ranks * kind.replicas * kind.width == least.num_devices)
+        and not (is_interleaved and (problem.num_microbatches % ranks or 2 * ranks > len(least.layers)))
+        and not (is_interleaved and problem.options.max_stages_per_device == 1)
     ]
 
 
@@ -115,30 +183,73 @@ def open_ranks(num_layers: int, special: Sequence[int], *, ranks: int) -> list[r
     return found
 
 
-def _cells(least: Least, special: Sequence[int]) -> int:
+def _cells(least: Least, kind: LoopKind, *, special: Sequence[int]) -> int:
     """What it takes to look at all ways to put these layers on ranks."""
     size = len(least.layers)
     return sum(
         shape.ranks * int(numpy.prod([len(each) for each in open_ranks(size, special, ranks=shape.ranks)], initial=1.0))
-        for shape in shapes_of(least)
+        for shape in shapes_of(least, kind)
     )
 
 
 def climb(least: Least, start: int, *, reached: int | None = None) -> tuple[int, dict[str, Any]] | None:
     """The largest value found to be no plan's, and what shows it; None if none is above `start`. Optimizer not counted.
 
-    `reached`: what a plan takes.
+    `reached`: what a plan takes. It is the least over the kinds, so of each only what is below that is looked at.
     """
-    if not shapes_of(least):
+    value, kinds, ways = reached, _open_kinds(least), dict[LoopKind, dict[str, Any]]()
+    ranks = sum(shape.ranks for layers in kinds for shape in shapes_of(least, layers.kind))
+    stride = -(-len(kinds) // MANY_KINDS) * -(-ranks // MANY_RANKS)
+    if ranks > MAX_RANKS:
         return None
-    few = (pair for pair in proposals(least) if _cells(least, pair[1]) <= MAX_CELLS)
-    made = ((unit, special, LoopCounting(least, unit=unit, special=special)) for unit, special in few)
+    for layers in sorted(kinds, key=lambda each: each.kind.width * int(each.time.total.sum())):
+        found = _climb_kind(layers, start, reached=value, most_cells=MAX_CELLS // len(kinds), stride=stride)
+        if found is None:
+            return None
+        value, ways[layers.kind] = found
+    rows = [{**asdict(layers.kind), **ways[layers.kind]} for layers in kinds]
+    return None if value is None or not rows else (value, {"ways": rows})
+
+
+def _open_kinds(least: Least) -> list[LoopLayers]:
+    """Kinds of which there are loops."""
+    return [layers for layers in layers_of_kinds(least) if shapes_of(least, layers.kind)]
+
+
+def _climb_kind(
+    layers: LoopLayers, start: int, *, reached: int | None, most_cells: int, stride: int
+) -> tuple[int, dict[str, Any]] | None:
+    """The same for one kind, at most `reached`, or what is beyond any time if memory rules every plan out.
+
+    `stride`: of so many ways to count, evenly chosen, one is tried.
+    """
+    least, reached = layers.least, min(MOST_NS, reached or MOST_NS)
+    chosen = islice(proposals(layers.time.total), 0, None, stride)
+    few = [pair for pair in chosen if _cells(least, layers.kind, special=pair[1]) <= most_cells]
+    for unit, special in few:
+        if LoopCounting(layers, unit=unit, special=special).is_out_of_reach(reached - 1):
+            return reached, {"unit": unit, "special": [least.layers[number].name for number in special]}
+    made = ((unit, special, LoopCounting(layers, unit=unit, special=special)) for unit, special in few)
     return best_of(least, made, start=start, reached=reached)
 
 
-def read(least: Least, certificate: Mapping[str, Any]) -> LoopCounting:
-    """The counting that a certificate names; raises ValueError if it is none."""
-    unit, special = read_counted(least, certificate)
-    if _cells(least, special) > MAX_CELLS:
+def read(least: Least, certificate: Mapping[str, Any]) -> AllKinds:
+    """The ways to count that a certificate names, one of every kind; raises ValueError if it does not."""
+    kinds, rows = _open_kinds(least), certificate["ways"]
+    fields = {"width", "replicas", "unit", "special"}
+    is_table = isinstance(rows, list) and all(isinstance(row, Mapping) and set(row) == fields for row in rows)
+    wanted = [(layers.kind.width, layers.kind.replicas) for layers in kinds]
+    if not is_table or not wanted or [(row["width"], row["replicas"]) for row in rows] != wanted:
+        raise ValueError(
+            f"certificate: ways = {str(rows)[:60]!r} is no list of a way for every width and number of replicas; make "
+            "the bound again"
+        )
+    most = MAX_CELLS // len(kinds)
+    return AllKinds([_read_way(layers, row, most_cells=most) for layers, row in zip(kinds, rows, strict=True)])
+
+
+def _read_way(layers: LoopLayers, row: Mapping[str, Any], *, most_cells: int) -> LoopCounting:
+    unit, special = read_counted(layers.least, row)
+    if _cells(layers.least, layers.kind, special=special) > most_cells:
         raise ValueError(f"certificate: {len(special)} special layers are too many for the ranks; make the bound again")
-    return LoopCounting(least, unit=unit, special=special)
+    return LoopCounting(layers, unit=unit, special=special)

@@ -236,11 +236,11 @@ class Least:
         A plan may recompute any layers by any kinds, or all of a stage fully: each is at least this, layer by layer.
         """
         return [
-            min(size for _, entry in self.entries(number) for size in self._held_sizes(entry))
+            min(size for _, entry in self.entries(number) for size in self.held_sizes(entry))
             for number in range(len(self.layers))
         ]
 
-    def _held_sizes(self, entry: Layer | WidthBytes) -> list[int]:
+    def held_sizes(self, entry: Layer | WidthBytes) -> list[int]:
         """The stash at a width, and what each kind of recomputation leaves of it."""
         options = self.problem.options
         full = [entry.checkpoint_bytes] if options.recompute else []

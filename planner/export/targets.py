@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from planner.actions import Action
-from planner.batch_problem import BatchProblem, Question
+from planner.batch_problem import BatchProblem, Question, candidates_of
 from planner.errors import InfeasibleProblemError
 from planner.execute.layout import make_layout
 from planner.export import deepspeed, megatron, torchtitan
@@ -142,8 +142,7 @@ def require_possible(question: Question, target: Target | None) -> None:
 
     Looked at are the names of the layers, their order, and the stages and devices that are decided.
     """
-    problems = question.candidates if isinstance(question, BatchProblem) else (question,)
-    reasons = [_why_impossible(problem, target) for problem in problems]
+    reasons = [_why_impossible(problem, target) for problem in candidates_of(question)]
     if all(reasons):
         what = "order = looped" if target is None else f"target {target.name}"
         raise InfeasibleProblemError(f"{what}: {reasons[0]}")

@@ -7,7 +7,7 @@ from planner.batch_problem import BatchProblem
 from planner.export.targets import Target, require_possible
 from planner.plan import Plan
 from planner.planning import driver
-from planner.planning.batch_driver import make_batch_plan
+from planner.planning.batch_driver import make_batch_plans
 from planner.planning.cost_driver import make_cheapest_plan
 from planner.planning.listed_run import make_listed_plan
 from planner.planning.planning_params import SearchParams
@@ -20,7 +20,7 @@ def make_plans(problem: Problem | BatchProblem, *, top: int, **how: Unpack[drive
 
     `others` is heard where a number of microbatches is given and time is minimised.
 
-    Raises ValueError if more than one is asked for with a global batch, TypeError for options that there are not.
+    Raises ValueError if more than one is asked for where only one is made, TypeError for options that there are not.
     """
     if unknown := how.keys() - driver.PlanningOptions.__annotations__.keys():
         raise TypeError(f"make_plans() got an unexpected keyword argument {min(unknown)!r}")
@@ -29,15 +29,13 @@ def make_plans(problem: Problem | BatchProblem, *, top: int, **how: Unpack[drive
             raise ValueError(f"top = {top}: for microbatches that differ one plan is made; leave it out")
         return (make_listed_plan(problem, **how),)
     require_possible(problem, how.get("target"))
-    if isinstance(problem, Problem) and problem.options.objective == "cost":
+    if problem.options.objective == "cost":
         if top > 1:
             raise ValueError(f"top = {top}: with objective = cost one plan is made; see make_pareto for others")
         return (make_cheapest_plan(problem, **how),)
     if isinstance(problem, Problem):
         return driver.make_plans(problem, top=top, **how)
-    if top > 1:
-        raise ValueError(f"top = {top}: with a global batch one plan is made; give a number of microbatches")
-    return (make_batch_plan(problem, **how),)
+    return make_batch_plans(problem, top=top, **how)
 
 
 def make_plan(

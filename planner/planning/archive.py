@@ -4,6 +4,7 @@ Kept are baselines that fit, every plan that the verifier passed, and at the end
 starts are cuts of all numbers of stages and replicas, its pool holds the best of every shape.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from planner.clock import HasTime, always, while_time
@@ -65,9 +66,14 @@ class Archive:
             plan = plan_of(run.problem, loop.search.searcher, candidate=candidate)
             self.candidates.append((_origin(candidate), plan))
 
-    def others(self, run: SearchState, best: Plan) -> list[Plan]:
-        """Verified plans of other kinds than the best's and each other's, the fastest first, with their evidence."""
-        share = run.params.archive.overtime_share
+    def others(
+        self, run: SearchState, best: Plan, *, conclude: Callable[[int], Conclusion], share: float
+    ) -> list[tuple[int, Plan]]:
+        """Verified plans of other kinds than the best's and each other's, the fastest first, after their objectives.
+
+        `conclude`: what is shown of all plans, beside one with that objective, for its evidence. `share`: the part of
+        the time limit that this may take.
+        """
         has_time = _time_for(run, share=share)
         self._look_at_candidates(run, has_time=_time_for(run, share=share / 2))
         found: dict[PlanKind, tuple[int, Plan]] = {}
@@ -77,10 +83,12 @@ class Archive:
             judged = _judged(run, kept.plan) if kept.verdict is None else (kept.plan, kept.verdict)
             if judged is None or judged[1].timeline is None or kind_of(judged[0]) in (kind_of(best), *found):
                 continue
-            plan = _finished(run, judged[0], verdict=judged[1], source=kept.source)
-            found[kind_of(plan)] = judged[1].timeline.objective_ns(self.objective), plan
+            objective_ns = judged[1].timeline.objective_ns(self.objective)
+            conclusion = conclude(objective_ns)
+            plan = _finished(run, judged[0], verdict=judged[1], source=kept.source, conclusion=conclusion)
+            found[kind_of(plan)] = objective_ns, plan
         # what a target makes of a plan may take longer
-        return [plan for _, plan in sorted(found.values(), key=lambda each: each[0])]
+        return sorted(found.values(), key=lambda each: each[0])
 
     def _look_at_candidates(self, run: SearchState, *, has_time: HasTime) -> None:
         for source, plan in while_time(self.candidates, has_time=has_time):
@@ -118,11 +126,11 @@ def _judged(run: SearchState, plan: Plan) -> tuple[Plan, Verdict] | None:
     return (fitted, verdict) if verdict.passed else None
 
 
-def _finished(run: SearchState, plan: Plan, *, verdict: Verdict, source: str) -> Plan:
+def _finished(run: SearchState, plan: Plan, *, verdict: Verdict, source: str, conclusion: Conclusion) -> Plan:
     """With evidence of its own: the bound is that of the question."""
     assert verdict.timeline is not None
     finished = replace(
-        plan, evidence=make_evidence(run, Conclusion.of(run), timeline=verdict.timeline, plan=plan, source=source)
+        plan, evidence=make_evidence(run, conclusion, timeline=verdict.timeline, plan=plan, source=source)
     )
     whole = verify(run.problem, finished, earlier=verdict)
     if not whole.passed:

@@ -5,24 +5,26 @@ All sizes are played and bounded, the largest first, whose plans have the fewest
 
 from contextlib import ExitStack
 from dataclasses import replace
+from functools import partial
 from typing import NoReturn, Unpack
 
 from planner.batch_problem import BatchProblem
-from planner.certificate import least_over_sizes
 from planner.errors import InfeasibleProblemError, NoPlanFoundError
 from planner.plan import Plan
+from planner.planning.archive import Archive
 from planner.planning.complete_search import require_answerable
-from planner.planning.driver import PlanningOptions, ignore, never
+from planner.planning.driver import PlanningOptions, archive_kinds, ignore, never
 from planner.planning.evidence import Conclusion, finish, why_none_was_found
 from planner.planning.heats import Heats
 from planner.planning.planning_params import SearchParams
-from planner.planning.size_run import SizeRun
+from planner.planning.size_run import SizeRun, conclude
 from planner.progress import Limits
 
 
-def make_batch_plan(question: BatchProblem, **how: Unpack[PlanningOptions]) -> Plan:
+def make_batch_plans(question: BatchProblem, *, top: int, **how: Unpack[PlanningOptions]) -> tuple[Plan, ...]:
     """The best verified plan over all sizes of microbatches, never worse than any baseline that fits at any of them.
 
+    Behind it the best plans of other kinds, at most `top` in all; plans of different sizes differ in kind.
     `limits.max_rounds` counts the rounds of the size that has most. Otherwise as `planner.planning.make_plan`.
     """
     limits, params = how.get("limits") or Limits(), how.get("params", SearchParams())
@@ -40,12 +42,14 @@ def make_batch_plan(question: BatchProblem, **how: Unpack[PlanningOptions]) -> P
                 params=params,
             )
             run.state.num_runs = len(question.sizes)
+            archive_kinds(run.state, top)
             sizes.runs.append(stack.enter_context(run))
         stack.enter_context(sizes.runs[0].state.collected_rarely())
         sizes.make_first_plans(sizes.runs, how.get("start"), share=params.first_plans.no_plan_share)
         sizes.bound(sizes.runs)
         sizes.search()
-        return sizes.finish()
+        best = sizes.finish()
+        return (best, *sizes.others(best, most=top - 1))
 
 
 class _Sizes(Heats[SizeRun]):
@@ -77,17 +81,22 @@ class _Sizes(Heats[SizeRun]):
             run.close()
         if self.best is None:
             self._give_up()
-        claims = [run.ruled_out_ns for run in self.runs]
-        has_claim = any(run.state.solver_bound_ns is not None or run.is_empty for run in self.runs)
-        entries = {run.size: run.infeasible or run.state.lower_bound for run in self.runs}
-        conclusion = Conclusion(
-            bound=least_over_sizes({size: entry for size, entry in entries.items() if entry is not None}),
-            solver_bound_ns=int(min(*claims, self.best_ns or 0)) if has_claim else None,
-            searched_ns=int(min(*(run.shown_ns for run in self.runs), self.best_ns or 0)) if has_claim else None,
-            stopped_by=self.stopped_by(),
-            sizes=tuple(run.result(self.best_ns, is_best=run is self.best) for run in self.runs),
-        )
-        return finish(self.best.state, conclusion)
+        assert self.best_ns is not None
+        return finish(self.best.state, self._conclude(self.best, self.best_ns))
+
+    def _conclude(self, chosen: SizeRun, objective_ns: int) -> Conclusion:
+        return conclude(self.runs, chosen, objective_ns=objective_ns, stopped_by=self.stopped_by())
+
+    def others(self, best: Plan, *, most: int) -> list[Plan]:
+        """The best plans of other kinds that any run came by."""
+        found: list[tuple[int, Plan]] = []
+        for run in self.runs:
+            archive, params = run.state.witness, run.state.params.archive
+            if isinstance(archive, Archive):
+                with run.active():
+                    share = params.overtime_share / len(self.runs)
+                    found += archive.others(run.state, best, conclude=partial(self._conclude, run), share=share)
+        return [plan for _, plan in sorted(found, key=lambda each: each[0])][:most]
 
     def _give_up(self) -> NoReturn:
         """Raise what is known: that no size has a plan, or only that none was found."""

@@ -13,6 +13,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from typing import Unpack
 
+from planner.batch_problem import Question, problem_for
 from planner.errors import InfeasibleProblemError, NoPlanFoundError
 from planner.plan import Plan
 from planner.planning.complete_search import require_answerable
@@ -21,14 +22,12 @@ from planner.planning.evidence import why_none_was_found
 from planner.planning.heats import Heats
 from planner.planning.planning_params import SearchParams
 from planner.planning.subset_run import SubsetRun, answer
-from planner.planning.subsets import Subsets
-from planner.problem import Problem
+from planner.planning.subsets import Choice, Subsets
 from planner.progress import Limits
-from planner.rented import Counts
 
 
-def make_cheapest_plan(question: Problem, **how: Unpack[PlanningOptions]) -> Plan:
-    """The verified plan that costs least per iteration, over all subsets of the devices.
+def make_cheapest_plan(question: Question, **how: Unpack[PlanningOptions]) -> Plan:
+    """The verified plan that costs least per iteration, over all subsets of the devices and sizes of microbatches.
 
     `limits.max_rounds` counts the rounds of the subset that has most. Otherwise as `planner.planning.make_plan`.
     """
@@ -48,7 +47,7 @@ def make_cheapest_plan(question: Problem, **how: Unpack[PlanningOptions]) -> Pla
 class SubsetField(Heats[SubsetRun]):
     """The runs of several subsets, and what is known of all the others."""
 
-    def __init__(self, question: Problem, stack: ExitStack, **how: Unpack[PlanningOptions]) -> None:
+    def __init__(self, question: Question, stack: ExitStack, **how: Unpack[PlanningOptions]) -> None:
         super().__init__(
             how.get("limits") or Limits(),
             on_progress=how.get("on_progress") or ignore,
@@ -67,12 +66,13 @@ class SubsetField(Heats[SubsetRun]):
         return math.inf if money is None else money, run.price * (run.lower_bound_ns or 0)
 
     def name(self, run: SubsetRun) -> str:
-        """Its size."""
-        return f"{sum(run.counts)} devices"
+        """How many devices it has, and what was chosen."""
+        size = run.choice.size
+        return f"{sum(run.counts)} devices{'' if size is None else f', microbatches of {size}'}"
 
     def told(self, plan: Plan) -> Plan:
         """The same stages and words; the devices that have none stay idle."""
-        return replace(plan, problem=self.question.reference())
+        return replace(plan, problem=problem_for(self.question, plan).reference())
 
     def money(self, run: SubsetRun) -> int | None:
         """What its best plan costs, if that ends by the deadline."""
@@ -128,42 +128,46 @@ class SubsetField(Heats[SubsetRun]):
             self.subsets.propose(has_time=has_time)
             self.subsets.branch(below=self.best_money, wanted=params.runs_per_wave, has_time=has_time)
 
-    def promising(self) -> list[Counts]:
-        """Subsets that may have a cheaper plan; those fastest by their bounds if there is none in time so far."""
+    def promising(self) -> list[Choice]:
+        """Subsets and sizes that may have a cheaper plan; those fastest by their bounds if none is in time so far."""
         found = self.subsets.prospects(self.best_money)
         if self.runs and self.best is None:
             found.sort(key=lambda each: each.time_ns)
-        return [each.counts for each in found]
+        return [each.choice for each in found]
 
-    def begin(self, candidates: Sequence[Counts], *, most: int) -> None:
+    def begin(self, candidates: Sequence[Choice], *, most: int) -> None:
         """Baselines and bounds of the first candidates that have no run yet."""
         runs = self._enter(candidates, most=most)
         self.make_first_plans(runs, self.how.get("start"), share=self.params.first_plans.no_plan_share)
         self.bound(runs)
 
-    def _enter(self, candidates: Sequence[Counts], *, most: int) -> list[SubsetRun]:
-        known = {run.counts for run in self.runs}
-        chosen = [counts for counts in candidates if counts not in known][:most]
+    def _enter(self, candidates: Sequence[Choice], *, most: int) -> list[SubsetRun]:
+        known = {run.choice for run in self.runs}
+        chosen = [choice for choice in candidates if choice not in known][:most]
         share = replace(self.limits, time_limit_s=self.limits.time_limit_s / max(1, len(chosen) + len(known)))
-        for counts in chosen:
-            run = SubsetRun(
-                self.subsets.kinds,
-                counts,
-                limits=share,
-                on_progress=self.hear,
-                should_stop=self.should_stop,
-                target=self.how.get("target"),
-                params=self.params,
-            )
+        for choice in chosen:
+            run = self._make_run(choice, limits=share)
             run.state.num_runs = len(chosen) + len(known)
-            self.runs.append(self.stack.enter_context(run))
+            self.runs.append(run)
         return self.runs[len(known) :]
+
+    def _make_run(self, choice: Choice, *, limits: Limits) -> SubsetRun:
+        run = SubsetRun(
+            self.subsets.kinds,
+            choice,
+            limits=limits,
+            on_progress=self.hear,
+            should_stop=self.should_stop,
+            target=self.how.get("target"),
+            params=self.params,
+        )
+        return self.stack.enter_context(run)
 
     def take_up(self, run: SubsetRun, step: Callable[[SubsetRun], object]) -> None:
         """What the step proves of its devices holds for all boxes of which they are the largest subset."""
         super().take_up(run, step)
         if run.state.lower_bound is not None:
-            self.subsets.learn(run.counts, run.state.lower_bound)
+            self.subsets.learn(run.choice, run.state.lower_bound)
 
     def finish(self) -> Plan:
         """The cheapest plan with its evidence."""
@@ -172,7 +176,26 @@ class SubsetField(Heats[SubsetRun]):
         if self.best is None:
             self.give_up()
         assert self.best is not None
-        return answer(self.question, self.best, subsets=self.subsets, stopped_by=self.reason(self.best))
+        return self.answer(self.question, self.best)
+
+    def answer(self, question: Question, run: SubsetRun) -> Plan:
+        """The best plan of a run as the answer to a question about its cost."""
+        others = self._at_other_sizes(run)
+        return answer(question, run, others=others, subsets=self.subsets, stopped_by=self.reason(run))
+
+    def _at_other_sizes(self, run: SubsetRun) -> list[SubsetRun]:
+        """The runs on the same devices; of sizes that had none one that knows its quick bound alone."""
+        runs = {each.choice: each for each in self.runs}
+        found = []
+        for size, entry in self.subsets.known(run.counts).items():
+            choice = Choice(run.counts, size)
+            if size == run.choice.size:
+                continue
+            if choice not in runs:
+                runs[choice] = self._make_run(choice, limits=self.limits)
+                runs[choice].note(entry)
+            found.append(runs[choice])
+        return found
 
     def reason(self, run: SubsetRun) -> str:
         """Why the search ended; a proof about money is none about the time on the devices of a run."""

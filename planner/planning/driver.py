@@ -24,7 +24,7 @@ from planner.planning.class_layouts import class_layouts
 from planner.planning.class_pipelines import begin_with_classes
 from planner.planning.complete_search import is_complete, require_answerable, search_completely
 from planner.planning.conversions import candidate_of, plan_of
-from planner.planning.evidence import finish, require_not_refuted
+from planner.planning.evidence import Conclusion, finish, require_not_refuted
 from planner.planning.looped_layouts import LoopedSearch
 from planner.planning.planning_params import SearchParams
 from planner.planning.search_loop import SearchLoop
@@ -82,8 +82,8 @@ def make_plans(problem: Problem, *, top: int, **how: Unpack[PlanningOptions]) ->
         target=how.get("target"),
         params=how.get("params", SearchParams()),
     )
-    archive = Archive(top=top, objective=problem.options.objective, params=run.params.archive) if top > 1 else None
-    run.witness, run.others = archive, how.get("others")
+    archive = archive_kinds(run, top)
+    run.others = how.get("others")
     with run.watch, run.collected_rarely(), closing(run.window):
         layouts = make_first_plans(run, how.get("start"))
         bound_and_lay_out(run, layouts)
@@ -92,7 +92,18 @@ def make_plans(problem: Problem, *, top: int, **how: Unpack[PlanningOptions]) ->
             pass
         require_not_refuted(run)
         best = finish(run)
-        return (best, *([] if archive is None else archive.others(run, best)))
+        if archive is None:
+            return (best,)
+        share, known = run.params.archive.overtime_share, Conclusion.of(run)
+        return (best, *(plan for _, plan in archive.others(run, best, conclude=lambda _: known, share=share)))
+
+
+def archive_kinds(run: SearchState, top: int) -> Archive | None:
+    """What keeps the best plans of other kinds that the run comes by, if more than one plan is asked for."""
+    if top == 1:
+        return None
+    run.witness = archive = Archive(top=top, objective=run.problem.options.objective, params=run.params.archive)
+    return archive
 
 
 def begin_run(problem: Problem, limits: Limits, **how: Unpack[RunSetup]) -> SearchState:
@@ -340,6 +351,7 @@ def search(run: SearchState) -> Generator[None, None, None]:
     if run.is_over():
         return
     run.begin_search()
+    loop: SearchLoop | None = None
     try:
         loop = None if is_complete(run.limits.method) else SearchLoop(run)
         with closing(search_completely(run) if loop is None else loop.steps()) as steps:
@@ -352,8 +364,10 @@ def search(run: SearchState) -> Generator[None, None, None]:
             if run.stopped_by == "time":
                 run.window.drain()
         certify(run, loop)
-        if isinstance(run.witness, Archive) and loop is not None:
-            run.witness.take(run, loop)
+        _keep_candidates(run, loop)
+    except GeneratorExit:
+        _keep_candidates(run, loop)
+        raise
     except PipeplanError:
         raise
     except Exception as error:
@@ -366,3 +380,9 @@ def search(run: SearchState) -> Generator[None, None, None]:
         run.stopped_by = "internal_error"
     finally:
         run.window.close()
+
+
+def _keep_candidates(run: SearchState, loop: SearchLoop | None) -> None:
+    """Show what the joint search had at its end to whoever looks for other kinds of plan."""
+    if isinstance(run.witness, Archive) and loop is not None:
+        run.witness.take(run, loop)

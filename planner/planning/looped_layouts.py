@@ -112,9 +112,9 @@ class LoopedSearch:
         return self.run.elapsed_s + self.turn_s < share * self.run.limits.time_limit_s
 
     def _choose(self) -> Shape:
-        """One that had no turn yet; then a good one, the better the likelier; none that is being annealed."""
+        """One that had no turn yet, or only one in vain; then a good one, the better the likelier; none under way."""
         free = [shape for shape in self.shapes if not shape.is_busy]
-        fresh = [shape for shape in free if not shape.turns]
+        fresh = [shape for shape in free if shape.turns < (1 if shape.value is not None else 2)]
         if fresh:
             return fresh[0]
         ranked = sorted(free, key=_worth)

@@ -97,13 +97,25 @@ class LoopedShapes:
         self._works = cache(self._find_works)
 
     def make(self) -> list[Shape]:
-        """All of them on all devices; where there are none, on fewer; of too many those that promise most."""
+        """All of them on all devices; where there are none, on fewer; of too many those that promise most.
+
+        Equal parts of the work may lack memory that other cuts leave, so some of those that lack least are kept as
+        well. Of shapes that recompute more blocks than their stages have the first is kept.
+        """
         shapes = list(self._shapes(leaves_idle=False))
         if not shapes and self.problem.options.idle_devices:
             shapes = list(self._shapes(leaves_idle=True))
         if len(shapes) <= self.params.most_shapes:
             return shapes
-        return sorted(shapes, key=promise)[: self.params.most_shapes]
+        known: dict[tuple[object, ...], Shape] = {}
+        for shape in shapes:
+            key = (len(shape.ranks), len(shape.ranks[0]), len(shape.ranks[0][0]), shape.chunks, shape.shard)
+            known.setdefault((*key, promise(shape)), shape)
+        rated = sorted(((promise(shape), number, shape) for number, shape in enumerate(known.values())))
+        fitting, lacking = ([each[-1] for each in rated if bool(each[0][0]) is lacks] for lacks in (False, True))
+        places = [(float(number), shape) for number, shape in enumerate(fitting)]
+        places += [(3 * number + 2.5, shape) for number, shape in enumerate(lacking)]
+        return [shape for _, shape in sorted(places, key=lambda each: each[0])][: self.params.most_shapes]
 
     @cached_property
     def widths(self) -> tuple[int, ...]:

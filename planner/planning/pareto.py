@@ -10,16 +10,17 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from typing import Unpack
 
+from planner.batch_problem import Question, problem_for
 from planner.export.targets import require_possible
 from planner.plan import Plan
 from planner.planning.complete_search import require_answerable
 from planner.planning.cost_driver import SubsetField
 from planner.planning.driver import PlanningOptions
-from planner.planning.subset_run import SubsetRun, answer
-from planner.planning.subsets import Prospect
+from planner.planning.subset_run import SubsetRun
+from planner.planning.subsets import Choice, Prospect
 from planner.problem import Problem
 from planner.progress import Limits
-from planner.rented import PER_UNIT, Counts
+from planner.rented import PER_UNIT
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,13 +53,14 @@ class ParetoFront:
     """Of these, those that were planned for."""
 
 
-def make_pareto(problem: Problem, **how: Unpack[PlanningOptions]) -> ParetoFront:
+def make_pareto(problem: Question, **how: Unpack[PlanningOptions]) -> ParetoFront:
     """Verified plans of which none is both faster and cheaper than another, each with its bounds on time and money.
 
-    The objective of `problem` is taken to be `cost`; its deadline, if it has one, holds for all points. The options of
-    a planning run are those of `planner.planning.make_plan`. Raises as it does.
+    The objective of `problem` is taken to be `cost`; its deadline, if it has one, holds for all points, and with a
+    global batch each decides on its size of microbatches. The options of a planning run are those of
+    `planner.planning.make_plan`. Raises as it does.
     """
-    question = replace(problem, options=replace(problem.options, objective="cost"))
+    question: Question = replace(problem, options=replace(problem.options, objective="cost"))
     require_answerable(question, how.get("limits") or Limits())
     require_possible(question, how.get("target"))
     with ExitStack() as stack:
@@ -102,18 +104,18 @@ class _Front(SubsetField):
             self.subsets.propose(has_time=has_time)
             self.subsets.branch_evenly(has_time=has_time)
 
-    def promising(self) -> list[Counts]:
-        """Subsets that would be on the front if every bound were reached; of many, some from each part of it."""
-        known = [run.counts for run in self.runs]
+    def promising(self) -> list[Choice]:
+        """Subsets and sizes on the front if every bound were reached; of many, some from each part of it."""
+        known = [run.choice for run in self.runs]
         found = [
-            each for each in self.subsets.prospects(None) if each.counts not in known and not self._is_beaten(each)
+            each for each in self.subsets.prospects(None) if each.choice not in known and not self._is_beaten(each)
         ]
         front = [each for each in found if not any(_is_behind(each, other) for other in found)]
         ordered = sorted(front, key=lambda each: each.time_ns)
         most = self.params.subsets.runs_on_front
         if len(ordered) <= most:
-            return [each.counts for each in ordered]
-        return [ordered[number * (len(ordered) - 1) // max(1, most - 1)].counts for number in range(most)]
+            return [each.choice for each in ordered]
+        return [ordered[number * (len(ordered) - 1) // max(1, most - 1)].choice for number in range(most)]
 
     def _is_beaten(self, prospect: Prospect) -> bool:
         """Whether a plan is as fast and as cheap as the bounds of a subset would let one of it be."""
@@ -148,18 +150,18 @@ class _Front(SubsetField):
         return ParetoFront(
             points=tuple(map(self._point, best)),
             num_subsets=self.subsets.num_subsets,
-            num_planned=len(self.runs),
+            num_planned=len({run.counts for run in self.runs}),
         )
 
     def _point(self, run: SubsetRun) -> ParetoPoint:
         time_ns, money = _time_and_money(run)
         options = replace(self.question.options, deadline_ns=time_ns)
-        problem = replace(self.question, options=options)
-        plan = answer(problem, run, subsets=self.subsets, stopped_by=self.reason(run))
+        question: Question = replace(self.question, options=options)
+        plan = self.answer(question, run)
         assert plan.evidence is not None
         assert plan.evidence.rental is not None
         return ParetoPoint(
-            problem=problem,
+            problem=problem_for(question, plan),
             plan=plan,
             makespan_ns=time_ns,
             cost=money / PER_UNIT,

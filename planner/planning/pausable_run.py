@@ -127,6 +127,13 @@ class PausableRun:
         if self.state.lower_bound is None:
             self.state.lower_bound = self._quick_bound()
 
+    def note(self, entry: Bound | str) -> None:
+        """Take over what is known of it: its bound, or why no plan fits."""
+        if isinstance(entry, str):
+            self.infeasible = entry
+        else:
+            self.state.lower_bound = entry
+
     def _quick_bound(self) -> Bound:
         state = self.state
         return make_bound(state.problem, state.costs, time_limit_s=0.0, params=state.params.bound)

@@ -306,7 +306,8 @@ class LoopedParams(ParamGroup):
     max_shape_actions: Work = 4_000_000
     """Largest pipeline whose cuts are annealed. Not measured."""
     most_shapes: Count = 128
-    """Shapes whose cuts are annealed, of more those whose equal parts of the work promise most. Not measured."""
+    """Shapes whose cuts are annealed, of more those whose equal parts of the work promise most; up to a quarter may
+    lack memory then. Not measured."""
     stale_turns: Count = 120
     """Anneals without a better cut after which the search ends. Not measured."""
     round_turns: Count = 2

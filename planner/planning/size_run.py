@@ -1,9 +1,11 @@
 """The planning run of one size of microbatches."""
 
 import math
+from collections.abc import Sequence
 
-from planner.certificate import REFUTED_NS
+from planner.certificate import REFUTED_NS, least_over_sizes
 from planner.plan import BaselineResult, SizeResult, SizeState
+from planner.planning.evidence import Conclusion
 from planner.planning.pausable_run import PausableRun
 
 
@@ -23,14 +25,14 @@ class SizeRun(PausableRun):
         objective, least = self.objective_ns, self.lower_bound_ns
         return math.inf if objective is None else objective, 0 if least is None else least, self.size
 
-    def result(self, best_ns: int | None, *, is_best: bool) -> SizeResult:
-        """What was found, beside the best plan of all sizes."""
+    def result(self, chosen_ns: int, *, is_chosen: bool) -> SizeResult:
+        """What was found, beside a plan of this size or another; `chosen_ns`: its objective."""
         limits, baseline = self.state.limits, self._best_baseline()
         return SizeResult(
             microbatch_size=self.size,
             num_microbatches=self.state.problem.num_microbatches,
-            state="best" if is_best else self._condition(best_ns),
-            objective_ns=self.objective_ns,
+            state="best" if is_chosen else self._condition(chosen_ns),
+            objective_ns=chosen_ns if is_chosen else self.objective_ns,
             lower_bound_ns=self.lower_bound_ns,
             solver_bound_ns=self.state.solver_bound_ns,
             baseline="" if baseline is None else baseline.name,
@@ -47,10 +49,12 @@ class SizeRun(PausableRun):
         is_refuted = self.objective_ns is None and (self.lower_bound_ns or 0) >= REFUTED_NS
         return self.infeasible or ("its bound leaves no time at which a plan could end" if is_refuted else "")
 
-    def _condition(self, best_ns: int | None) -> SizeState:
+    def _condition(self, chosen_ns: int) -> SizeState:
         if self.infeasible:
             return "infeasible"
-        return "open" if self.is_open(best_ns) else "closed"
+        if self.objective_ns is not None and self.objective_ns < chosen_ns:
+            return "better"
+        return "open" if self.is_open(chosen_ns) else "closed"
 
     def _best_baseline(self) -> BaselineResult | None:
         rows = [row for row in self.state.baselines if row.fits_memory and self._objective_of(row) is not None]
@@ -58,3 +62,16 @@ class SizeRun(PausableRun):
 
     def _objective_of(self, row: BaselineResult) -> int | None:
         return row.span_ns if self.state.problem.options.objective == "span" else row.makespan_ns
+
+
+def conclude(runs: Sequence[SizeRun], chosen: SizeRun, *, objective_ns: int, stopped_by: str) -> Conclusion:
+    """What the runs of all sizes have shown of all plans, beside a plan that one of them found."""
+    has_claim = any(run.state.solver_bound_ns is not None or run.is_empty for run in runs)
+    entries = {run.size: run.infeasible or run.state.lower_bound for run in runs}
+    return Conclusion(
+        bound=least_over_sizes({size: entry for size, entry in entries.items() if entry is not None}),
+        solver_bound_ns=int(min(*(run.ruled_out_ns for run in runs), objective_ns)) if has_claim else None,
+        searched_ns=int(min(*(run.shown_ns for run in runs), objective_ns)) if has_claim else None,
+        stopped_by=stopped_by,
+        sizes=tuple(run.result(objective_ns, is_chosen=run is chosen) for run in runs),
+    )

@@ -1,8 +1,10 @@
-"""The planning run of one subset of the devices."""
+"""The planning run of one subset of the devices, at one size of microbatches where that is to be chosen."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Unpack
 
+from planner.batch_problem import Question, problem_for
 from planner.cost_bound import write_boxes
 from planner.embedded_document import KEY
 from planner.embedded_problem import enclose
@@ -10,20 +12,25 @@ from planner.errors import PlanError
 from planner.plan import Evidence, Plan, RentalResult
 from planner.planning.driver import RunSetup
 from planner.planning.evidence import Conclusion, finish
-from planner.planning.pausable_run import PausableRun
-from planner.planning.subsets import Subsets
+from planner.planning.size_run import SizeRun, conclude
+from planner.planning.subsets import Choice, Subsets
 from planner.problem import Problem
 from planner.progress import Limits
 from planner.rented import MICROS, PER_UNIT, Counts, DeviceKinds, cost_of, price_of
 from planner.verify import verify
 
 
-class SubsetRun(PausableRun):
+class SubsetRun(SizeRun):
     """One of the runs of a question about money: the least makespan on these devices alone."""
 
-    def __init__(self, kinds: DeviceKinds, counts: Counts, *, limits: Limits, **how: Unpack[RunSetup]) -> None:
-        super().__init__(kinds.on(counts), limits, **how)
-        self.kinds, self.counts = kinds, counts
+    def __init__(self, kinds: DeviceKinds, choice: Choice, *, limits: Limits, **how: Unpack[RunSetup]) -> None:
+        super().__init__(kinds.candidates(choice.counts)[choice.size], limits, **how)
+        self.kinds, self.choice = kinds, choice
+
+    @property
+    def counts(self) -> Counts:
+        """Devices of every class."""
+        return self.choice.counts
 
     @property
     def price(self) -> int:
@@ -42,27 +49,42 @@ class SubsetRun(PausableRun):
         return -(-money // self.price) if self.price else None
 
 
-def answer(question: Problem, run: SubsetRun, *, subsets: Subsets, stopped_by: str) -> Plan:
-    """The best plan of a run as the answer to the question, with the bound on money over all subsets."""
-    if run.state.lower_bound is None:
-        run.bound_quickly()
-    alone = finish(run.state, replace(Conclusion.of(run.state), stopped_by=stopped_by))
-    evidence = alone.evidence
+def answer(
+    question: Question, run: SubsetRun, *, others: Sequence[SubsetRun], subsets: Subsets, stopped_by: str
+) -> Plan:
+    """The best plan of a run as the answer to the question, with the bound on money over all subsets.
+
+    `others`: on the same devices, at every other size of microbatches that may be chosen.
+    """
+    for each in (run, *others):
+        if each.state.lower_bound is None and not each.infeasible:
+            each.bound_quickly()
+    alone = finish(run.state, _concluded(run, others, stopped_by=stopped_by))
+    evidence, problem = alone.evidence, problem_for(question, alone)
     assert evidence is not None
     bound = {key: value for key, value in evidence.certificate.items() if key != KEY}
     whole = replace(
         alone,
-        problem=question.reference(),
+        problem=problem.reference(),
         evidence=replace(
             evidence,
-            certificate={**bound, **enclose(question)},
-            rental=_rental(question, alone, evidence=evidence, run=run, subsets=subsets),
+            certificate={**bound, **enclose(problem)},
+            rental=_rental(problem, alone, evidence=evidence, run=run, subsets=subsets),
         ),
     )
-    verdict = verify(question, whole)
+    verdict = verify(problem, whole)
     if not verdict.passed:
         raise PlanError(f"the verifier rejected the final plan: {verdict.violations[0].message}")
     return whole
+
+
+def _concluded(run: SubsetRun, others: Sequence[SubsetRun], *, stopped_by: str) -> Conclusion:
+    """What is shown of all plans on the devices of the run."""
+    if run.choice.size is None:
+        return replace(Conclusion.of(run.state), stopped_by=stopped_by)
+    assert run.objective_ns is not None
+    runs = sorted((run, *others), key=lambda each: each.size)
+    return conclude(runs, run, objective_ns=run.objective_ns, stopped_by=stopped_by)
 
 
 def _rental(question: Problem, plan: Plan, *, evidence: Evidence, run: SubsetRun, subsets: Subsets) -> RentalResult:

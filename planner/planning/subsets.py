@@ -5,45 +5,64 @@ from dataclasses import replace
 from math import prod
 from typing import NamedTuple
 
-from planner.certificate import Bound, make_bound, prove_infeasible
+from planner.batch_problem import Question
+from planner.certificate import Bound, least_over_sizes, make_bound, prove_infeasible
 from planner.clock import HasTime
 from planner.cost_bound import Box, least_price, money_bound, work_money
 from planner.costs import CostModel
 from planner.planning.planning_params import SearchParams
-from planner.problem import Problem
 from planner.rented import Counts, DeviceKinds
+
+
+class Choice(NamedTuple):
+    """What a run decides nothing about."""
+
+    counts: Counts
+    """Devices of every class."""
+    size: int | None
+    """Samples of a microbatch; None where the question states them."""
 
 
 class Prospect(NamedTuple):
     """A subset with the least that it may take and cost."""
 
-    counts: Counts
+    choice: Choice
     time_ns: int
     money: int
+
+
+Entries = dict[int | None, Bound | str]
+"""Per size of microbatches the bound on the makespan, or why no plan fits; under None where no size is to be chosen."""
 
 
 class Subsets:
     """Boxes that together hold every subset; the quick bounds are derived once per set of devices."""
 
-    def __init__(self, problem: Problem, params: SearchParams) -> None:
-        self.kinds, self.params = DeviceKinds(problem=problem), params
-        self.deadline_ns = problem.options.deadline_ns
-        self._known: dict[Counts, tuple[Bound | str, int]] = {}
+    def __init__(self, question: Question, params: SearchParams) -> None:
+        self.kinds, self.params = DeviceKinds(problem=question), params
+        self.deadline_ns = question.options.deadline_ns
+        self._known: dict[Counts, tuple[Entries, dict[int | None, int]]] = {}
         self.boxes = [self._box(self.kinds.fewest, self.kinds.all)]
 
     def _box(self, fewest: Counts, most: Counts) -> Box:
-        time, work = self._look_at(most)
-        return Box(fewest=fewest, most=most, time=time, work=work)
+        self._look_at(most)
+        entries, works = self._known[most]
+        return Box(fewest=fewest, most=most, time=_least(entries), work=min(works.values()))
 
-    def _look_at(self, most: Counts) -> tuple[Bound | str, int]:
-        """The quick bounds of a subset on time and on the money for its work, or why no plan of it fits."""
+    def _look_at(self, most: Counts) -> None:
+        """Derive the quick bounds of a subset at every size, on time and on the money for its work."""
         if most not in self._known:
-            problem = self.kinds.on(most)
-            costs = CostModel(problem)
-            reason = prove_infeasible(problem, costs)
-            time = reason or make_bound(problem, costs, time_limit_s=0.0, params=self.params.bound)
-            self._known[most] = time, 0 if reason else work_money(problem)
-        return self._known[most]
+            problems = self.kinds.candidates(most)
+            entries: Entries = {}
+            for size, problem in problems.items():
+                costs = CostModel(problem)
+                quick = prove_infeasible(problem, costs)
+                entries[size] = quick or make_bound(problem, costs, time_limit_s=0.0, params=self.params.bound)
+            self._known[most] = entries, {size: work_money(problem) for size, problem in problems.items()}
+
+    def known(self, counts: Counts) -> Entries:
+        """The best bounds so far of a subset that was looked at."""
+        return self._known[counts][0]
 
     def money(self, box: Box) -> int | None:
         """What no plan of the box costs less than; None if none fits by the deadline."""
@@ -108,12 +127,14 @@ class Subsets:
         self.boxes.remove(box)
         self.boxes += [self._box(fewest, most) for fewest, most in parts if any(most)]
 
-    def learn(self, counts: Counts, time: Bound) -> None:
-        """A better bound on the makespan of a subset, for all boxes of which it is the largest."""
-        known, work = self._known[counts]
+    def learn(self, choice: Choice, time: Bound) -> None:
+        """A better bound on the makespan of a subset at a size, for all boxes of which it is the largest."""
+        entries = self.known(choice.counts)
+        known = entries[choice.size]
         if not isinstance(known, str) and known.value_ns < time.value_ns:
-            self._known[counts] = time, work
-            self.boxes = [replace(box, time=time) if box.most == counts else box for box in self.boxes]
+            entries[choice.size] = time
+            least = _least(entries)
+            self.boxes = [replace(box, time=least) if box.most == choice.counts else box for box in self.boxes]
 
     def propose(self, *, has_time: HasTime) -> None:
         """Look at subsets that are likely: whole classes one after the other, those first whose work costs least."""
@@ -142,16 +163,28 @@ class Subsets:
     def prospects(self, below: int | None) -> list[Prospect]:
         """Subsets looked at that may have a plan that costs less, in time, with all their devices; the cheapest first.
 
-        Of equals the one with fewer devices, whose pipeline is shorter.
+        Of equals the one with fewer devices, whose pipeline is shorter; then the smaller size.
         """
         found = []
-        for counts, (time, work) in self._known.items():
-            if isinstance(time, str) or (self.deadline_ns is not None and time.value_ns > self.deadline_ns):
-                continue
-            money = max(self.kinds.price(counts) * time.value_ns, work)
-            if below is None or money < below:
-                found.append(Prospect(counts, time.value_ns, money))
-        return sorted(found, key=lambda each: (each.money, sum(each.counts), each.counts))
+        for counts, (entries, works) in self._known.items():
+            price = self.kinds.price(counts)
+            for size, time in entries.items():
+                if isinstance(time, str) or (self.deadline_ns is not None and time.value_ns > self.deadline_ns):
+                    continue
+                money = max(price * time.value_ns, works[size])
+                if below is None or money < below:
+                    found.append(Prospect(Choice(counts, size), time.value_ns, money))
+        return sorted(found, key=lambda each: (each.money, sum(each.choice.counts), each.choice))
+
+
+def _least(entries: Entries) -> Bound | str:
+    """The bound of a subset over all sizes of microbatches, or why no plan fits at any."""
+    if (alone := entries.get(None)) is not None:
+        return alone
+    of_sizes = {size: entry for size, entry in entries.items() if size is not None}
+    if any(isinstance(entry, Bound) for entry in of_sizes.values()):
+        return least_over_sizes(of_sizes)
+    return "; ".join(dict.fromkeys(str(reason) for reason in of_sizes.values()))
 
 
 def _with(counts: Counts, index: int, *, count: int) -> Counts:

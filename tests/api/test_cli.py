@@ -136,6 +136,23 @@ def test_a_global_batch(shell: Shell):
     assert asked.code == 0, asked.err
 
 
+@pytest.mark.slow
+def test_a_global_batch_with_kinds_and_money(shell: Shell):
+    """Tests that --top and --pareto answer a global batch, each plan with its size on the screen and in the figures."""
+    workload = sized_workload()
+    devices = tuple(replace(device, price_per_hour=2.0) for device in workload.cluster.devices)
+    priced = replace(workload, cluster=replace(workload.cluster, devices=devices))
+    shell.write("sized.json", dump_workload(priced))
+    ask = ("plan", "sized.json", "--global-batch", "24", "--max-rounds", "0")
+    kinds = shell.run(*ask, "--top", "2", "-o", "kinds.json")
+    assert "microbatches of 8, " in " ".join(kinds.err.partition("Other kinds of plan")[2].split()), kinds.err
+    front = shell.run(*ask, "--pareto", "-o", "front.json")
+    assert "bounds hold for every size" in " ".join(front.err.split()), front.err
+    assert " per hour  size  devices" in front.err
+    for name in ("kinds.2.json", "front.json"):
+        assert shell.run("verify", "--certificate", name).code == 0
+
+
 def test_a_workload_with_a_global_batch(shell: Shell):
     """Tests that a workload may ask for it, that the command line has the last word, and others want a number."""
     shell.write("batch.json", dump_workload(sized_workload().with_batch(16, (2,))))

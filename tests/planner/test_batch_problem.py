@@ -19,7 +19,8 @@ from planner.export.megatron import make_megatron_job, render_megatron
 from planner.export.targets import TARGETS, restrict_question
 from planner.judge.batch import profile_run
 from planner.plan import Plan, SizeResult
-from planner.planning import Limits
+from planner.plan_kind import describe_kind, differences, kind_of
+from planner.planning import Limits, make_plans
 from planner.problem import Options, Problem
 from planner.verify import verify
 from profiles.cluster import Cluster, Device, Link
@@ -248,6 +249,29 @@ def test_the_plan_is_the_best_of_all_sizes(seed: int):
         assert row.objective_ns is None or (exact is not None and row.objective_ns >= exact)
 
 
+def test_kinds_over_all_sizes():
+    """Tests that plans of other kinds come from every size, each with its size and true words of the others."""
+    question = make_batch([make_layer(name, STEPS) for name in "xyz"])
+    limits = Limits(time_limit_s=60, max_rounds=1)
+    best, *others = make_plans(question, top=6, limits=limits)
+    assert best == make_plans(question, top=1, limits=limits)[0]
+    assert len({kind_of(plan) for plan in (best, *others)}) == 6
+    assert len({plan.problem.microbatch_size for plan in (best, *others)}) > 1
+    times = [plan.evidence.makespan_ns for plan in (best, *others)]
+    assert times == sorted(times)
+    for plan in others:
+        outcome = rederive(problem_for(question, plan), parse_plan(render_plan(plan)))
+        assert (outcome.passed, outcome.differences) == (True, ())
+        size, rows = plan.problem.microbatch_size, rows_of(plan)
+        assert (rows[size].state, rows[size].objective_ns) == ("best", plan.evidence.makespan_ns)
+        assert f"microbatches of {size}, " in describe_kind(kind_of(plan))
+    slower = next(plan for plan in others if plan.problem.microbatch_size != best.problem.microbatch_size)
+    size = best.problem.microbatch_size
+    assert (rows_of(slower)[size].state, rows_of(slower)[size].objective_ns) == ("better", times[0])
+    said = next(differences(kind_of(best), kind_of(slower)))
+    assert said == f"microbatches of {slower.problem.microbatch_size}"
+
+
 @pytest.mark.slow
 def test_larger_microbatches_win_until_memory_forbids_them():
     """Tests that the size is decided by costs and memory, and that sizes that cannot fit say why."""
@@ -367,7 +391,8 @@ def test_rows_that_were_tampered_with_are_told(made: tuple[BatchProblem, Plan]):
     assert told(other) == set()
     assert told(replace(other, lower_bound_ns=1)) >= {"lower_bound_ns"}
     assert told(replace(other, state="infeasible")) == {"state"}
-    assert told(replace(other, objective_ns=1)) == {"objective_ns"}
+    assert told(replace(other, objective_ns=1)) == {"objective_ns", "state"}
+    assert told(replace(other, objective_ns=1, state="better")) == {"objective_ns"}
     assert told(replace(other, num_microbatches=1)) == {"num_microbatches"}
     bare = replace(plan, evidence=replace(evidence, sizes=()))
     assert {each.field for each in rederive(problem, bare, with_baselines=False).differences} == {

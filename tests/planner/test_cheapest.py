@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from planner.batch_problem import BatchProblem
+from planner.batch_problem import BatchProblem, problem_for
 from planner.check_evidence import rederive
 from planner.document import parse_plan, render_plan
 from planner.embedded_problem import enclosed_problem
@@ -17,6 +17,8 @@ from planner.problem import Options, Problem
 from planner.rented import PER_UNIT, problem_on
 from planner.verify import verify
 from tests.planner.builders import make_layer, make_link, make_problem
+from tests.planner.test_batch_problem import make_batch
+from tests.planner.test_batch_problem import make_layer as make_sized_layer
 
 ROUNDS = Limits(time_limit_s=60, max_rounds=1)
 
@@ -147,13 +149,50 @@ def test_free_devices(problem: Problem):
 
 
 def test_what_there_is_not(problem: Problem):
-    """Tests that several kinds of plan, and a global batch, are refused with objective cost, as is too little room."""
+    """Tests that several kinds of plan are refused with objective cost, as is too little room."""
     with pytest.raises(ValueError, match=r"top = 2: with objective = cost one plan is made"):
         make_plans(problem, top=2)
-    profile = replace(problem.profile, microbatch_size=1)
-    with pytest.raises(ValueError, match=r"objective = cost with global_batch_size = 4; give num_microbatches"):
-        BatchProblem(profile=profile, cluster=problem.cluster, global_batch_size=4, options=problem.options)
     devices = tuple(replace(device, memory_bytes=10) for device in problem.cluster.devices)
     small = replace(problem, cluster=replace(problem.cluster, devices=devices))
     with pytest.raises(InfeasibleProblemError, match="no plan fits on any subset of the devices: "):
         make_plan(small, limits=ROUNDS)
+
+
+@pytest.fixture(scope="module")
+def batch() -> BatchProblem:
+    """Eight samples on two devices, of which the slower link makes one alone the cheapest."""
+    whole = make_batch([make_sized_layer(name, {1: 10, 2: 14, 4: 24}) for name in "xyz"])
+    prices = {"a": 2.0, "b": 1.0}
+    devices = tuple(replace(device, price_per_hour=prices[device.name]) for device in whole.cluster.devices)
+    options = replace(whole.options, objective="cost")
+    return replace(whole, cluster=replace(whole.cluster, devices=devices), options=options)
+
+
+def test_sizes_and_devices_in_one_question(batch: BatchProblem):
+    """Tests that with a global batch the cheapest plan over all sizes is found, with a bound of every size and box."""
+    plan = make_plan(batch, limits=ROUNDS)
+    problem = problem_for(batch, plan)
+    assert (plan.problem.microbatch_size, plan.devices) == (4, ("b",))
+    assert rental_of(plan).gap == 0
+    assert [row.microbatch_size for row in plan.evidence.sizes] == [1, 2, 4]
+    again = parse_plan(render_plan(plan))
+    assert enclosed_problem(again) == problem
+    assert rederive(problem, again).differences == ()
+    alone = (replace(batch, microbatch_sizes=(size,)) for size in batch.sizes)
+    assert (
+        min(rental_of(make_plan(each, limits=replace(ROUNDS, max_rounds=0))).cost for each in alone)
+        == rental_of(plan).cost
+    )
+    del again.evidence.rental.certificate["boxes"][0]["certificate"]["sizes"][1]
+    assert [each.field for each in rederive(problem, again).differences] == ["rental.certificate"]
+
+
+def test_front_over_sizes(batch: BatchProblem):
+    """Tests that each point of the front with a global batch says its size and is proved like any other."""
+    front = make_pareto(batch, limits=ROUNDS)
+    assert (front.num_subsets, front.num_planned) == (3, 2)
+    assert [point.plan.problem.microbatch_size for point in front.points] == [4, 4]
+    for point in front.points:
+        assert rederive(point.problem, point.plan).differences == ()
+        assert point.least_cost <= point.cost
+        assert point.least_ns <= point.makespan_ns

@@ -69,7 +69,12 @@ HOSTILE: list[tuple[str, Problem, Mapping[str, Any]]] = [
     (
         "loop",
         chain(order="looped", split_backward=False, max_replicas=1, **FREE),
-        {"unit": 1, "special": ["l0", "l1", "l2"]},
+        {"ways": [{"width": 1, "replicas": 1, "unit": 1, "special": ["l0", "l1", "l2"]}]},
+    ),
+    (
+        "loop",
+        chain(order="looped", split_backward=False, **FREE),
+        {"ways": [{"width": 1, "replicas": r + 1, "unit": 1, "special": ["l0"]} for r in range(DEVICES)]},
     ),
     ("schedule", placed(256), {}),
     ("windows", placed(256), {"probes": windows.MAX_PROBES}),

@@ -10,13 +10,14 @@ import pytest
 from benchmarks.layouts import RECIPES, read_problem
 from planner.bounds import counting, loop_bound
 from planner.bounds.minimum_costs import Least
-from planner.certificate import check_certificate, make_bound
+from planner.certificate import REFUTED_NS, check_certificate, make_bound
 from planner.check_evidence import rederive
 from planner.costs import CostModel
 from planner.document import parse_plan, render_plan
 from planner.export.looped_pipelines import as_looped
+from planner.export.model_parts import is_block
 from planner.export.targets import TARGETS, restrict
-from planner.plan import Plan, Stage
+from planner.plan import Plan, RecomputeMap, Stage
 from planner.planning import Limits, make_plan
 from planner.problem import Options, Problem
 from planner.simulate import simulate
@@ -24,6 +25,7 @@ from planner.verify import verify
 from profiles.model_profile import Edge
 from tests.long_runs import shortened
 from tests.planner.test_certificate import make_chain
+from tests.planner.test_looped_widths import every_plan, random_loop
 from tests.strategies import random_problem
 
 MEGATRON = TARGETS["megatron"]
@@ -71,19 +73,23 @@ def every_layout(problem: Problem) -> Iterator[Plan]:
     names, options = problem.profile.topological_order, problem.options
     devices = [device.name for device in problem.cluster.devices]
     shards = ("none", "optimizer") if problem.may_shard else ("none",)
-    for shape, shard in product(loop_bound.shapes_of(Least(problem, CostModel(problem))), shards):
+    num_ranks = range(1, min(len(devices), len(names)) + 1)
+    for replicas, ranks_used, shard in product(problem.allowed_replicas, num_ranks, shards):
+        used = replicas * ranks_used
+        if used > len(devices) or not (options.idle_devices or used == len(devices)):
+            continue
         for chunks in range(1, options.max_stages_per_device + 1):
-            num_stages = chunks * shape.ranks
-            if (chunks > 1 and problem.num_microbatches % shape.ranks) or (shape.replicas == 1 and shard != "none"):
+            num_stages = chunks * ranks_used
+            if (chunks > 1 and problem.num_microbatches % ranks_used) or (replicas == 1 and shard != "none"):
                 continue
             for inner in combinations(range(1, len(names)), num_stages - 1):
                 cut = list(pairwise((0, *inner, len(names))))
-                for chosen in permutations(devices, shape.ranks * shape.replicas):
-                    ranks = [chosen[k * shape.replicas : (k + 1) * shape.replicas] for k in range(shape.ranks)]
+                for chosen in permutations(devices, used):
+                    ranks = [chosen[k * replicas : (k + 1) * replicas] for k in range(ranks_used)]
                     stages = tuple(
                         Stage(
                             layers=tuple(names[a:b]),
-                            replicas=tuple((name,) for name in ranks[number % shape.ranks]),
+                            replicas=tuple((name,) for name in ranks[number % ranks_used]),
                             shard=shard,
                         )
                         for number, (a, b) in enumerate(cut)
@@ -141,25 +147,101 @@ def test_a_heavy_layer_stands_on_the_last_ranks():
         check_certificate(anywhere, bound.certificate)
 
 
+def any_map(rng: Random, plan: Plan) -> Plan:
+    """The same with some layers that recompute, by any kinds that they have in `make_layer`'s problems."""
+
+    def recomputed(stage: Stage) -> bool | RecomputeMap:
+        kinds = {name: rng.choice([None, "full", "selective" if is_block(name) else "full"]) for name in stage.layers}
+        return tuple((name, kind) for name, kind in kinds.items() if kind is not None) or False
+
+    stages = tuple(replace(stage, recompute=recomputed(stage)) for stage in plan.stages)
+    return replace(plan, stages=stages)
+
+
+def tight_loop(rng: Random) -> Problem:
+    """A small language model at widths 1 and 2, on memory that some plans fit into only by recomputation."""
+    problem = random_loop(rng, has_kind=True, recompute=True, recompute_layers=True)
+    return replace(with_memory(problem, rng.choice([60, 90, 120, 180, 10**6])), num_microbatches=rng.choice([2, 4, 6]))
+
+
+def with_memory(problem: Problem, memory_bytes: int) -> Problem:
+    devices = tuple(replace(device, memory_bytes=memory_bytes) for device in problem.cluster.devices)
+    return replace(problem, cluster=replace(problem.cluster, devices=devices))
+
+
+def test_no_width_or_recomputation_is_denied():
+    """Tests that no plan of any width, replicas, chunks, cut and map that fits into memory is below the bound."""
+    rng, num_above, num_near = Random(3), 0, 0
+    for _ in range(shortened(12, whole=1200)):
+        problem, near = tight_loop(rng), list[int]()
+        value, anywhere = proved(problem), proved(with_memory(problem, 10**9))
+        costs = CostModel(problem)
+        plain = replace(problem, options=replace(problem.options, recompute_layers=False))
+        for plan in (replace(each, problem=problem.reference()) for each in every_plan(plain)):
+            for each in (plan, any_map(rng, plan), any_map(rng, plan)):
+                makespan = simulate(problem, each, costs=costs).makespan_ns
+                is_near = 9 * makespan <= 10 * value and not near
+                if (makespan < value or is_near) and verify(problem, each).passed:
+                    near.append(makespan)
+        assert value <= min(near, default=value)
+        assert value >= anywhere
+        num_above += value > anywhere
+        num_near += bool(near)
+    assert num_above
+    assert num_near
+
+
+def test_memory_alone_rules_out():
+    """Tests that a bound without end is proved where no rank has room for its layers, and is derived again."""
+    small = with_memory(tight_loop(Random(5)), 30)
+    value, found = loop_bound.climb(Least(small, CostModel(small)), 0)
+    assert value >= REFUTED_NS
+    assert check_certificate(small, {"kind": "loop", "value_ns": value + 3, **found}) == value + 3
+
+
+def test_one_stage_per_rank_waits_for_the_whole_pipeline():
+    """Tests that the time in which a rank of 1F1B waits for others is counted: here the bound is what a plan takes."""
+    options = replace(restrict(Options(max_stages_per_device=1), MEGATRON), max_replicas=1, receive_buffers=0)
+    problem = make_chain([(10, 10, 10)] * 4, num_devices=4, num_microbatches=6, options=options, edge_bytes=0)
+    plan = make_plan(problem, limits=Limits(time_limit_s=60, max_rounds=1))
+    assert proved(problem) == plan.evidence.makespan_ns == (6 + 3) * 30
+
+
+MADE_UP = {
+    "unit is no integer": {"unit": 0},
+    "no short list of layers": {"special": ["nobody"]},
+    "no list of a way for every width": {"replicas": 2},
+    "ways = ": {"value_ns": 1},
+}
+
+
+@pytest.mark.parametrize("message", MADE_UP)
+def test_made_up_ways_are_refused(message: str):
+    """Tests that what is no counting, or is not of every width and number of replicas, is refused."""
+    problem = blocks_with_heavy_ends(Random(1))
+    value, found = loop_bound.climb(Least(problem, CostModel(problem)), 0)
+    certificate = {"kind": "loop", "value_ns": value, **found}
+    assert check_certificate(problem, certificate) == value
+    way = found["ways"][0] | MADE_UP[message]
+    with pytest.raises(ValueError, match=message):
+        check_certificate(problem, certificate | {"ways": [way]})
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"unit": 0}, "unit is no integer"),
-        ({"special": ["nobody"]}, "no short list of layers"),
+        ({"ways": []}, "no list of a way"),
+        ({"ways": 7}, "no list of a way"),
         ({"value_ns": 10**6}, "does not rule out"),
         ({"replicas": 1}, "fields missing or too many"),
     ],
 )
 def test_made_up_certificates_are_refused(change, message):
-    """Tests that what is no counting, or proves less than it states, is refused."""
+    """Tests that what has no ways to count, or proves less than it states, is refused."""
     problem = blocks_with_heavy_ends(Random(1))
-    certificate = make_bound(problem, CostModel(problem)).certificate | {"kind": "loop"}
-    least = Least(problem, CostModel(problem))
-    found = loop_bound.climb(least, 0)
-    certificate = {"kind": "loop", "value_ns": found[0], **found[1]}
-    assert check_certificate(problem, certificate) == found[0]
+    value, found = loop_bound.climb(Least(problem, CostModel(problem)), 0)
     with pytest.raises(ValueError, match=message):
-        check_certificate(problem, {**certificate, **change})
+        check_certificate(problem, {"kind": "loop", "value_ns": value, **found, **change})
 
 
 def test_the_hand_layout_with_a_block_of_its_own():

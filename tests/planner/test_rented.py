@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from planner.batch_problem import BatchProblem, batch_problem_of
 from planner.certificate import make_bound
 from planner.cost_bound import check_subsets, write_boxes
 from planner.costs import CostModel
@@ -14,12 +15,14 @@ from planner.planning import SearchParams
 from planner.planning.planning_params import SubsetsParams
 from planner.planning.subsets import Subsets
 from planner.problem import Options, PinnedLayer, Problem
-from planner.rented import DeviceKinds, micro_per_hour, price_of, problem_on
+from planner.rented import DeviceKinds, micro_per_hour, price_of, problem_on, question_on
 from planner.simulate import simulate
 from profiles.cluster import Cluster, Device, Link
 from tests.long_runs import shortened
 from tests.planner.builders import make_layer, make_link, make_problem
 from tests.planner.oracle import LIMIT, every_mapping, explore, make_tables
+from tests.planner.test_batch_problem import make_batch, random_batch
+from tests.planner.test_batch_problem import make_layer as batch_layer
 from tests.strategies import random_chain, random_plan, random_problem
 
 SPEED = 10**9
@@ -170,6 +173,54 @@ def test_bound_on_money_against_brute_force():
     assert num_tight > shortened(5, whole=100)
 
 
+def priced_batch(rng: Random) -> BatchProblem:
+    """A chain on two devices with prices, at two sizes of microbatches."""
+    batch = random_batch(rng)
+    prices = {device.name: rng.choice([0, 1, 2, 3.25]) for device in batch.cluster.devices}
+    devices = tuple(replace(device, price_per_hour=prices[device.name]) for device in batch.cluster.devices)
+    options = replace(batch.options, objective="cost", deadline_ns=rng.choice([None, rng.randint(20, 200)]))
+    return replace(batch, cluster=replace(batch.cluster, devices=devices), options=options)
+
+
+def test_bound_on_money_over_sizes_against_brute_force():
+    """Tests that no plan of any size on any subset is below the bound of a global batch, which is proved anew."""
+    rng, num_tight = Random(8), 0
+    for _ in range(shortened(12, whole=1000)):
+        question = priced_batch(rng)
+        costs = [least_cost(problem.at_its_size()) for problem in question.candidates]
+        least = min((cost for cost in costs if cost is not None), default=None)
+        subsets = Subsets(question, SearchParams(subsets=SubsetsParams(max_boxes=rng.randint(1, 5))))
+        subsets.branch_evenly(has_time=lambda: True)
+        if subsets.lower_bound is None:
+            assert least is None
+            continue
+        certificate = write_boxes(subsets.kinds, subsets.boxes, deadline_ns=question.options.deadline_ns)
+        for problem in question.candidates:
+            assert check_subsets(problem, certificate) == certificate["value"]
+        assert least is None or certificate["value"] <= least
+        num_tight += certificate["value"] == least
+    assert num_tight > shortened(2, whole=100)
+
+
+def test_sizes_are_those_of_all_devices():
+    """Tests that a size that only some devices were measured at is none, whatever devices are left."""
+    times = {1: 10, 2: 14, 4: 24}
+    question = make_batch([batch_layer(name, times) for name in "xy"], memory_bytes=1000)
+    slow = [
+        replace(layer, costs=(*layer.costs, *(replace(cost, device_type="old") for cost in layer.costs[:2])))
+        for layer in question.profile.layers
+    ]
+    first, second = question.cluster.devices
+    mixed = replace(
+        question,
+        profile=replace(question.profile, layers=tuple(slow)),
+        cluster=replace(question.cluster, devices=(first, replace(second, type="old"))),
+    )
+    assert mixed.sizes == (1, 2)
+    assert question_on(mixed, ["a"]).sizes == (1, 2)
+    assert batch_problem_of(problem_on(mixed.at(2), ["a"])) == question_on(mixed, ["a"])
+
+
 def test_alike_subsets_have_one_bound():
     """Tests that the bound on the makespan does not depend on which devices of a class are taken."""
     rng, count = Random(11), 0
@@ -230,3 +281,13 @@ def test_spoilt_certificates(spoil: Any, words: str):
     spoil(certificate)
     with pytest.raises(ValueError, match=words):
         check_subsets(problem, certificate)
+
+
+def test_a_box_without_a_size_is_refused():
+    """Tests that with a global batch every box needs an entry of every size."""
+    question = priced_batch(Random(2))
+    subsets = Subsets(question, SearchParams())
+    certificate = write_boxes(subsets.kinds, subsets.boxes, deadline_ns=None)
+    del certificate["boxes"][0]["certificate"]["sizes"][0]
+    with pytest.raises(ValueError, match=r"it has entries for \[.*\], not for"):
+        check_subsets(question.candidates[0], certificate)
