@@ -1,8 +1,8 @@
 """Small plans proved optimal once more: `python -m benchmarks.independent_proofs [--quick] [-o TABLE.md] [--keep DIR]`.
 
 Those of the 64 problems of `benchmarks.joint_small` with one stage per device. Pumpkin, a constraint solver that logs
-why, is asked for a plan that is one nanosecond faster than ours (`benchmarks.stage_rules`); where it finds that there is
-none, every step of its log is checked without it (`benchmarks.proof_log`).
+why, is asked for a plan that is one nanosecond faster than ours (`benchmarks.stage_rules`). Where it finds that there
+is none, every step of its log is checked without it (`benchmarks.proof_log`).
 """
 
 import json
@@ -38,6 +38,9 @@ PLAN_S, SECONDS, FITS_S, SEED, TARGET = 9.5, 120.0, 30.0, 1, 20
 
 UNITS = 10**6
 """Memory is counted in units, so many on the largest device, what is held rounded down: Pumpkin has 32 bits."""
+
+QUICK = ("chain-6x4-m6-loose-two-level-equal", "chain-6x4-m8-mid-homogeneous-equal")
+"""Small ones, of which the second has replicas."""
 
 WORDS = {"unsatisfiable": "no plan", "satisfiable": "rules left out", "unknown": "open"}
 """`rules left out`: what Pumpkin found keeps to the rules of the statement, which are not all."""
@@ -179,11 +182,7 @@ def chosen(*, is_quick: bool) -> Iterator[tuple[str, str, Problem]]:
     """The problems with one stage per device; two small ones if quick."""
     found = (row for row in problems() if row[2].options.max_stages_per_device == 1)
     if is_quick:
-        found = (
-            row
-            for row in found
-            if row[0] in ("chain-6x4-m6-loose-two-level-equal", "chain-6x4-m8-mid-homogeneous-equal")
-        )
+        found = (row for row in found if row[0] in QUICK)
     return found
 
 
@@ -196,8 +195,8 @@ def preface() -> Iterable[str]:
     return f"""# Independent proofs
 
 `python -m benchmarks.independent_proofs`: the problems of [joint_small](joint_small.md) with one stage per device
-(options `one stage` and `replicas`). Pumpkin {installed}, a constraint solver of others, is asked for a plan that is one
-nanosecond faster than ours, at most {SECONDS:g} s each (seed {SEED}, one thread).
+(options `one stage` and `replicas`). Pumpkin {installed}, a constraint solver of others, is asked for a plan that is
+one nanosecond faster than ours, at most {SECONDS:g} s each (seed {SEED}, one thread).
 
 * `no plan`: Pumpkin refuted the statement. Its log (DRCP) was then checked step by step by `benchmarks/proof_log.py`,
   which knows two rules, linear rows and clauses, and nothing of Pumpkin or of pipelines.
@@ -206,8 +205,8 @@ nanosecond faster than ours, at most {SECONDS:g} s each (seed {SEED}, one thread
   {FITS_S:g} s.
 
 The statement (`benchmarks/stage_rules.py`) has partition, seats, replicas and the start of every F, I and W open, in
-nanoseconds. It says what every plan keeps to, and leaves out rules that only delay: some of the memory
-between I and W, transfers of different flows on one link, and B counts as I and W. So what it has no room for is no plan.
+nanoseconds. It says what every plan keeps to, and leaves out rules that only delay: some of the memory between I and W
+and transfers of different flows on one link; B counts as I and W. So what it has no room for is no plan.
 
 Independent: the rules are written anew, none of the planner's bounds, certificates or searches is used, the solver is
 not ours, and the steps of its log are checked by other code than its own. Not independent: what a stage costs comes

@@ -353,7 +353,7 @@ class StageRules:
         return room // own if own else instance.num_microbatches
 
     def _make_buffers(self) -> dict[tuple[int, int], int]:
-        """Units of receive buffers by set and replicas, at least: all comes from other devices, from one stage or more."""
+        """Units of receive buffers by set and replicas, at least: all comes from other devices."""
         instance = self.instance
         arriving: dict[tuple[int, bool], set[int]] = {}
         for (sender, receiver), traffic in instance.traffic_of.items():

@@ -150,9 +150,9 @@ class Residence:
         return placed
 
     def _all_beside(self, sizes: tuple[Integers, Integers], *, nested: Mask, most: Integers) -> Integers:
-        """The most microbatches of the first stage beside which as many of the second fit as may be: fewer are no better.
+        """The most microbatches of the first stage beside which as many of the second fit as may be.
 
-        That is all of them, or, if nested, as many as of the first.
+        That is all of them, or, if nested, as many as of the first: with fewer of the first there are no more.
         """
         first, second = sizes
         size = numpy.where(nested, first + second, first)

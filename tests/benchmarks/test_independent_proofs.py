@@ -1,4 +1,4 @@
-"""What a proof-logging solver is told of a problem is true of every plan, and its log is believed for its steps alone."""
+"""What a proof-logging solver is told is true of every plan, and its log is believed for its steps alone."""
 
 from dataclasses import replace
 
@@ -165,5 +165,4 @@ def test_no_plan_is_ruled_out(kind: str):
         asked += 1
         assert has_solution(make_statement(problem, horizon=best)), f"seed {seed}"
         tight += not has_solution(make_statement(problem, horizon=best - 1))
-    print(kind, asked, tight)
     assert 4 * tight > asked
