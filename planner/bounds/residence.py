@@ -126,16 +126,19 @@ class Residence:
         ones = numpy.broadcast_to(inside, self.free.shape)
         numbers = numpy.where(first > 0, (self.free - ones * second) // numpy.maximum(first, 1), self.count)
         numbers = numpy.where(self.free >= ones * second, numpy.minimum(numbers, self.count), -1)
-        order = numpy.argsort(-numbers, kind="stable")
-        first, second, free = (part[order] for part in (first, second, self.free))
+        begin = self._all_beside(sizes, nested=nested, most=numbers)
+        order = numpy.argsort(begin - numbers, kind="stable")
+        first, second, free, begin = (part[order] for part in (first, second, self.free, begin))
         nested, ones = nested[order], ones[order]
         of_first, of_second = worth[0][order], worth[1][order]
-        active = numpy.searchsorted(-numbers[order], -numpy.arange(self.count + 1), side="right").tolist()
+        beyond = (numbers[order] - begin).clip(-1)
+        active = numpy.searchsorted(-beyond, -numpy.arange(self.count + 1), side="right").tolist()
         is_free, divisor = second == 0, numpy.maximum(second, 1)
         most: Integers = numpy.zeros(len(first), dtype=numpy.int64)
-        for number, end in enumerate(active):
+        for more, end in enumerate(active):
             if not end:
                 break
+            number = begin[:end] + more
             left = free[:end] - number * first[:end] - ones[:end] * second[:end]
             beside: Integers = numpy.where(is_free[:end], self.count, left // divisor[:end])
             beside = numpy.minimum(beside + ones[:end], self.count)
@@ -145,6 +148,18 @@ class Residence:
         placed = numpy.empty_like(most)
         placed[order] = most
         return placed
+
+    def _all_beside(self, sizes: tuple[Integers, Integers], *, nested: Mask, most: Integers) -> Integers:
+        """The most microbatches of the first stage beside which as many of the second fit as may be.
+
+        That is all of them, or, if nested, as many as of the first: with fewer of the first there are no more.
+        """
+        first, second = sizes
+        size = numpy.where(nested, first + second, first)
+        left = numpy.where(nested, self.free, self.free - self.count * second)
+        number = numpy.where(size > 0, left // numpy.maximum(size, 1), self.count)
+        found: Integers = numpy.clip(numpy.where(first > 0, number, most), 0, numpy.maximum(most, 0))
+        return found
 
 
 def in_flight(free: Integers, held: Integers, *, count: int) -> Integers:
