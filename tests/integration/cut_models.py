@@ -7,6 +7,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
+from planner.execute.deferred_init import deferred_init
 from planner.execute.training import Training
 
 WIDTH, LENGTH, WORDS, SAMPLES = 8, 6, 11, 12
@@ -190,6 +191,13 @@ def score_loss(output: Any, target: torch.Tensor) -> torch.Tensor:
 def named(number: int) -> Any:
     batch = words(number)
     return {"tokens": batch["tokens"], "mask": batch["mask"]}, batch["labels"]
+
+
+def late_decoder() -> Training:
+    """Without weights, until a process makes its layers."""
+    with deferred_init():
+        model = Decoder()
+    return Training.from_module(model, batch=named, loss=score_loss, optimizer=sgd)
 
 
 def named_decoder() -> Training:

@@ -18,6 +18,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 import cut_models
 
+from planner.execute.deferred_init import deferred_init, make_value
 from planner.execute.stage_module import make_layer
 from planner.execute.training import Training
 
@@ -110,6 +111,22 @@ def worst_gradient(module: nn.Module, layers: dict[str, nn.Module]) -> float:
     return worst
 
 
+def unlike(factory: str) -> list[str]:
+    """Parameters of a library's model that get other values when they are made later."""
+
+    def make() -> nn.Module:
+        torch.manual_seed(0)
+        module = importlib.import_module("benchmarks.corpus_models")
+        with mock.patch.object(Training, "from_module", lambda model, **_: model):
+            return getattr(module, factory)()
+
+    whole = make()
+    with deferred_init():
+        late = make()
+    pairs = zip(whole.named_parameters(), late.named_parameters(), strict=True)
+    return [name for (name, mine), (other, late) in pairs if name != other or not torch.equal(mine, make_value(late))]
+
+
 def refusal(make: Any) -> str:
     try:
         make()
@@ -142,7 +159,8 @@ def main() -> None:
     warnings.simplefilter("ignore" if sys.argv[1:] else "error")  # other people's models may warn
     if sys.argv[1:]:
         found = {name: compare(name, is_trained=True, module_name="benchmarks.corpus_models") for name in sys.argv[1:]}
-        sys.stdout.write(json.dumps({"models": found, "conv1d": conv1d()}))
+        late = {name: unlike(name) for name in sys.argv[1:]}
+        sys.stdout.write(json.dumps({"models": found, "conv1d": conv1d(), "late": late}))
         return
     answers: dict[str, Any] = {
         f"{name} {mode}": compare(name, is_trained=mode == "trained")

@@ -102,6 +102,12 @@ def test_models_of_libraries_are_cut_exactly(corpus: Any):
     assert len(models.get("albert", {"layers": "ab"})["layers"]) == 2
 
 
+def test_models_of_libraries_get_their_weights_later(corpus: Any):
+    """Tests that a library's model made without weights gets, one by one, those that it would have had, to the bit."""
+    assert corpus["late"]
+    assert not any(corpus["late"].values()), corpus["late"]
+
+
 def test_weights_of_transposed_layers_wait(corpus: Any):
     """Tests that gradients of transformers' Conv1D are put off, and are those of a plain backward to the bit."""
     assert corpus["conv1d"] == []

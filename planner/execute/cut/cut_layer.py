@@ -176,10 +176,12 @@ def _plain(leaf: Any) -> str:
     return repr(leaf) if isinstance(leaf, bool | int | float | str | ScaledLength | None) else type(leaf).__name__
 
 
-def copy_part(part: nn.Module, *, device: torch.device) -> nn.Module:
-    """A copy with weights and buffers of its own; on the meta device without their values."""
-    if device.type != "meta":
-        return copy.deepcopy(part)
+def copy_part(part: nn.Module, *, values: Mapping[int, torch.Tensor] | None) -> nn.Module:
+    """A copy with weights and buffers of its own; `values`: of those that have others, by identity. None: without any
+    values, on the meta device.
+    """
+    if values is not None:
+        return copy.deepcopy(part, dict(values))
     memo: dict[int, Any] = {}
     for parameter in part.parameters():
         empty = torch.empty_like(parameter, device="meta")

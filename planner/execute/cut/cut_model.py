@@ -11,6 +11,7 @@ from torch import nn
 
 from planner.execute.cut.blocks import Blocks, find_blocks
 from planner.execute.cut.cut_layer import CutLayer
+from planner.execute.cut.late_values import put_back, stand_ins_for_values
 from planner.execute.cut.recording import ForwardRecording, merge, record
 from planner.execute.cut.segments import BATCH, Liveness, Passing, find_decisions, find_segments, has_samples
 from planner.execute.cut.trees import refs_of, tensors_of
@@ -50,7 +51,7 @@ def cut_model(module: nn.Module, arguments: Callable[[int], Arguments], *, uses:
 
     Raises ValueError that says why the model cannot be cut. The module is left as it is.
     """
-    with _left_as_it_is(module):
+    with _left_as_it_is(module), stand_ins_for_values(module) as originals:
         try:
             blocks = find_blocks(module, arguments(_COUNTS[0]))
             recording, places = _record(module, arguments, blocks=blocks, uses=uses)
@@ -59,6 +60,8 @@ def cut_model(module: nn.Module, arguments: Callable[[int], Arguments], *, uses:
         except Exception as error:
             lines = str(error).splitlines() or [type(error).__name__]
             raise ValueError(f"{type(module).__name__} cannot be cut into layers: {lines[0]}; {REMEDY}") from error
+        for layer in cut.layers.values():
+            put_back(layer, originals)
     return cut
 
 

@@ -4,6 +4,7 @@ import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -12,6 +13,7 @@ from torch.overrides import TorchFunctionMode
 
 from planner.execute.cut.cut_layer import copy_part
 from planner.execute.cut.cut_model import FEWEST, Arguments, CutModel, cut_model
+from planner.execute.cut.late_values import LateValues, find_late_values
 from planner.execute.cut.recording import unpack
 from planner.execute.cut.trees import Ref, change_leaves, leaves_of, tensors_of
 
@@ -85,8 +87,12 @@ def _form_of(inputs: Any) -> str:
     return f"{names}({', '.join(kinds)})"
 
 
-def make_parts(module: nn.Module, *, batch: GivenBatch, loss: Loss | None) -> ModelParts:
-    """Cut the model on samples of the first batch; raises ValueError that says why it cannot be cut."""
+def make_parts(module: nn.Module, *, batch: GivenBatch, loss: Loss | None, weights: Path | None) -> ModelParts:
+    """Cut the model on samples of the first batch; raises ValueError that says why it cannot be cut.
+
+    `weights`: files with the values that its layers start with.
+    """
+    values = find_late_values(module, weights=weights)
     reader = BatchReader(batch, has_own_loss=loss is None)
     further = _further_arguments(module)
 
@@ -99,7 +105,7 @@ def make_parts(module: nn.Module, *, batch: GivenBatch, loss: Loss | None) -> Mo
 
     cut = cut_model(module, arguments, uses=uses)
     return ModelParts(
-        layers={name: partial(_make_copy, layer) for name, layer in cut.layers.items()},
+        layers={name: partial(_make_copy, layer, name=name, values=values) for name, layer in cut.layers.items()},
         inputs=cut.inputs,
         tied=cut.tied,
         aliases=_find_aliases(module, cut),
@@ -136,8 +142,9 @@ def _take(leaf: Any, count: int) -> Any:
     return torch.cat([leaf] * -(-count // leaf.shape[0]))[:count].clone()
 
 
-def _make_copy(layer: nn.Module) -> nn.Module:
-    return copy_part(layer, device=torch.get_default_device())
+def _make_copy(layer: nn.Module, *, name: str, values: LateValues) -> nn.Module:
+    is_empty = torch.get_default_device().type == "meta"
+    return copy_part(layer, values=None if is_empty else values.make(layer, name=name))
 
 
 def _own_loss(output: Any) -> torch.Tensor:
