@@ -122,15 +122,13 @@ class MicrobatchRounds:
         return self._traced[shape]
 
     def _require_known_lengths(self, shape: MicrobatchShape) -> None:
-        """Raise ValueError where a layer of a model that was cut knows one length only."""
-        tracer, example = self.preparation.tracer, self.preparation.example
+        """Raise ValueError where a model was cut with other lengths."""
+        tracer = self.preparation.tracer
         assert tracer is not None
-        assert example is not None
-        is_cut = any(isinstance(layer, CutLayer) for layers in tracer.layers for layer in layers.values())
-        first = shape_of((example, example[0]))
-        if is_cut and [lengths[1:] for lengths, _ in shape] != [lengths[1:] for lengths, _ in first]:
+        layers = [layer for stage in tracer.layers for layer in stage.values()]
+        cut = next((layer for layer in layers if isinstance(layer, CutLayer)), None)
+        if cut is not None and (misfit := cut.find_misfit([lengths for lengths, _ in shape])):
             raise ValueError(
-                f"a microbatch is {show_shape(shape)}, and the model was cut with {show_shape(first)}: "
-                "`Training.from_module` writes down what the model does with samples of one length, so only their "
-                "number may differ; give a Training whose `layers` name the model's parts"
+                f"a microbatch is {show_shape(shape)}, but {misfit}: `Training.from_module` writes down what the model "
+                "does with the lengths that it sees there; let the first microbatches differ in all that may differ"
             )

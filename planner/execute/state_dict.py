@@ -1,15 +1,11 @@
 """Weights under the names of the model's own state dictionary: each process reads and writes those of its layers.
 
-Files are those of transformers: `model.safetensors`, or several and `model.safetensors.index.json` that says which name
-is where. Without safetensors they are written by torch (`.bin`), and any file of `torch.save` is read.
+Files are those of transformers (`weight_files.py` reads them). Without safetensors they are written by torch (`.bin`).
 """
 
 import importlib.util
 import json
-from collections.abc import Iterator
-from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import distributed, nn
@@ -18,6 +14,7 @@ from planner.execute.cut.cut_layer import CutLayer
 from planner.execute.execution import Execution
 from planner.execute.process_groups import gather
 from planner.execute.training import Training
+from planner.execute.weight_files import WeightFiles
 
 STEM = "model"
 
@@ -105,56 +102,6 @@ def _write(path: Path, tensors: dict[str, torch.Tensor]) -> None:
         torch.save(tensors, path)
 
 
-class WeightFiles:
-    """Where each name is; a tensor is read when it is asked for, of safetensors it alone."""
-
-    def __init__(self, path: Path) -> None:
-        """Raises ValueError if there are no weights at the path."""
-        self.path, self.files = path, dict[str, Path]()
-        self._opened: dict[Path, Any] = {}
-        self._stack = ExitStack()
-        for file in _find_files(path):
-            self.files |= dict.fromkeys(self._open(file).keys(), file)
-
-    def __enter__(self) -> "WeightFiles":
-        return self
-
-    def __exit__(self, *_: Any) -> None:
-        self._stack.close()
-        self._opened.clear()
-
-    def _open(self, file: Path) -> Any:
-        if file not in self._opened:
-            if file.suffix == ".safetensors":
-                from safetensors import safe_open
-
-                self._opened[file] = self._stack.enter_context(safe_open(str(file), framework="pt"))
-            else:
-                self._opened[file] = torch.load(file, map_location="cpu", mmap=True, weights_only=True)
-        return self._opened[file]
-
-    def read(self, name: str) -> torch.Tensor:
-        """One tensor."""
-        opened = self._open(self.files[name])
-        found: torch.Tensor = opened[name] if isinstance(opened, dict) else opened.get_tensor(name)
-        return found
-
-
-def _find_files(path: Path) -> Iterator[Path]:
-    if path.is_file():
-        yield path
-        return
-    for ending in (".safetensors", ".bin"):
-        index = next(iter(sorted(path.glob(f"*{ending}.index.json"))), None)
-        if index is not None:
-            yield from (path / name for name in sorted(set(json.loads(index.read_text())["weight_map"].values())))
-            return
-        if found := sorted(path.glob(f"*{ending}")):
-            yield from found
-            return
-    raise ValueError(f"{path}: no weights there; give a file of safetensors or torch, or a folder with some")
-
-
 @torch.no_grad()
 def load_weights(execution: Execution, path: Path) -> None:
     """Fill the weights of this process from files under the model's own names; every process calls it.
@@ -168,16 +115,7 @@ def load_weights(execution: Execution, path: Path) -> None:
             layer = execution.layer(name)
             for place, tensor in execution.parts.plain(name, list(layer.state_dict().items())):
                 keys = (name_of(layer, name, path=place), *others.get(f"{name}:{place}", ()))
-                found = next((key for key in keys if key in files.files), None)
-                if found is None:
-                    raise ValueError(
-                        f"{path}: {keys[0]} of layer {name!r} is not there; give the weights of this model"
-                    )
-                value, shape = files.read(found), execution.parts.shape(tensor)
-                if value.shape != shape:
-                    raise ValueError(
-                        f"{path}: {found} has shape {tuple(value.shape)}, but the model wants {tuple(shape)}"
-                    )
+                value = files.read(keys, shape=execution.parts.shape(tensor), layer=name)
                 part = execution.parts.of(tensor)
                 tensor.copy_(value if part is None else part.cut(value))
 

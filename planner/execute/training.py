@@ -4,6 +4,7 @@ import importlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from pathlib import Path
 from typing import Any, Literal
 
 import torch
@@ -123,16 +124,19 @@ class Training:
         batch: GivenBatch,
         optimizer: Callable[[list[Any]], torch.optim.Optimizer | Sequence[torch.optim.Optimizer]],
         loss: Callable[..., torch.Tensor] | None = None,
+        weights: Path | str | None = None,
         **more: Any,
     ) -> "Training":
         """A model as it is, cut into layers at its blocks; they start with its weights.
 
         `batch`: the number of an iteration to (inputs, target), inputs as a tensor, as a tuple for the places of the
         model's forward or as a dictionary for its names. `loss`: (what the model gives, target) of one microbatch to a
-        scalar; without it the batch is a dictionary with `labels`, and the model gives the loss itself. `more`: other
-        fields. Raises ValueError that says why the model cannot be cut, and what to write instead.
+        scalar; without it the batch is a dictionary with `labels`, and the model gives the loss itself. `weights`: file
+        or folder of a state dictionary, of which each process reads its layers' part; the model's own parameters may
+        then be on the meta device. `more`: other fields. Raises ValueError that says why the model cannot be cut, and
+        what to write instead.
         """
-        parts = make_parts(module, batch=batch, loss=loss)
+        parts = make_parts(module, batch=batch, loss=loss, weights=None if weights is None else Path(weights))
         made = {name: getattr(parts, name) for name in ("layers", "inputs", "tied", "aliases", "batch", "loss")}
         return cls(**made, optimizer=optimizer, **more)
 

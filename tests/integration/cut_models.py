@@ -7,9 +7,11 @@ import torch
 from torch import nn
 from torch.nn import functional
 
+from planner.execute.deferred_init import deferred_init
 from planner.execute.training import Training
 
 WIDTH, LENGTH, WORDS, SAMPLES = 8, 6, 11, 12
+LONGEST = 32
 
 
 class Attention(nn.Module):
@@ -29,13 +31,14 @@ class Block(nn.Module):
     def __init__(self, *, is_first: bool) -> None:
         super().__init__()
         self.norm, self.attention = nn.LayerNorm(WIDTH), Attention()
-        self.bias = nn.Embedding(LENGTH, LENGTH) if is_first else None
+        self.bias = nn.Embedding(2 * LONGEST, 1) if is_first else None
 
     def forward(
         self, x: torch.Tensor, mask: torch.Tensor, *, bias: torch.Tensor | None = None, use_cache: bool = False
     ) -> tuple[torch.Tensor, torch.Tensor]:
         if self.bias is not None:
-            bias = self.bias(torch.arange(LENGTH, device=x.device))[None]
+            places = torch.arange(x.shape[1], device=x.device)
+            bias = self.bias(places[:, None] - places + LONGEST).squeeze(-1)[None]
         return x + self.attention(self.norm(x), mask=mask, bias=bias), bias
 
 
@@ -190,6 +193,25 @@ def score_loss(output: Any, target: torch.Tensor) -> torch.Tensor:
 def named(number: int) -> Any:
     batch = words(number)
     return {"tokens": batch["tokens"], "mask": batch["mask"]}, batch["labels"]
+
+
+def draw_texts(number: int) -> list[dict[str, torch.Tensor]]:
+    """Three microbatches of other numbers of samples and of other lengths, other ones in every iteration."""
+    noise = torch.Generator().manual_seed(number)
+    sizes = [(3, 7 + number), (1, 5), (2, 9 + 2 * number)]
+    texts = [torch.randint(WORDS, size, generator=noise) for size in sizes]
+    return [{"tokens": text, "mask": text % 3, "labels": text.roll(-1, 1)} for text in texts]
+
+
+def uneven_decoder() -> Training:
+    return Training.from_module(Decoder(), batch=draw_texts, optimizer=sgd)
+
+
+def late_decoder() -> Training:
+    """Without weights, until a process makes its layers."""
+    with deferred_init():
+        model = Decoder()
+    return Training.from_module(model, batch=named, loss=score_loss, optimizer=sgd)
 
 
 def named_decoder() -> Training:

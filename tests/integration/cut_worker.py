@@ -7,6 +7,7 @@ import importlib
 import json
 import sys
 import warnings
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -18,6 +19,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 import cut_models
 
+from planner.execute.deferred_init import deferred_init, make_value
 from planner.execute.stage_module import make_layer
 from planner.execute.training import Training
 
@@ -110,6 +112,39 @@ def worst_gradient(module: nn.Module, layers: dict[str, nn.Module]) -> float:
     return worst
 
 
+def uneven() -> dict[str, Any]:
+    """The largest difference of a loss between layers and model, over microbatches of lengths that were not seen when
+    it was cut; and what does not fit it."""
+    torch.manual_seed(0)
+    model = cut_models.Decoder().eval()
+    training = Training.from_module(model, batch=cut_models.draw_texts, optimizer=cut_models.sgd)
+    layers = {name: make_layer(training, name, device=torch.device("cpu")) for name in training.layers}
+    worst = 0.0
+    for number in (0, 1, 5):
+        for place, given in enumerate(cut_models.draw_texts(number)):
+            batch = training.batch(number)[place]
+            found = chain(replace(training, batch=lambda _, batch=batch: batch), layers, number=0)
+            worst = max(worst, abs(float((model(**given)["loss"] - found).detach())))
+    shapes = {"alike": [(4, 6)] * 3, "short": [(4, 1)] * 3, "apart": [(4, 6), (4, 6), (4, 7)]}
+    return {"loss": worst, "misfits": {name: layers["norm"].find_misfit(each) for name, each in shapes.items()}}
+
+
+def unlike(factory: str) -> list[str]:
+    """Parameters of a library's model that get other values when they are made later."""
+
+    def make() -> nn.Module:
+        torch.manual_seed(0)
+        module = importlib.import_module("benchmarks.corpus_models")
+        with mock.patch.object(Training, "from_module", lambda model, **_: model):
+            return getattr(module, factory)()
+
+    whole = make()
+    with deferred_init():
+        late = make()
+    pairs = zip(whole.named_parameters(), late.named_parameters(), strict=True)
+    return [name for (name, mine), (other, late) in pairs if name != other or not torch.equal(mine, make_value(late))]
+
+
 def refusal(make: Any) -> str:
     try:
         make()
@@ -142,14 +177,15 @@ def main() -> None:
     warnings.simplefilter("ignore" if sys.argv[1:] else "error")  # other people's models may warn
     if sys.argv[1:]:
         found = {name: compare(name, is_trained=True, module_name="benchmarks.corpus_models") for name in sys.argv[1:]}
-        sys.stdout.write(json.dumps({"models": found, "conv1d": conv1d()}))
+        late = {name: unlike(name) for name in sys.argv[1:]}
+        sys.stdout.write(json.dumps({"models": found, "conv1d": conv1d(), "late": late}))
         return
     answers: dict[str, Any] = {
         f"{name} {mode}": compare(name, is_trained=mode == "trained")
         for name in ("decoder", "named_decoder", "convolutions", "deciding", "mixture")
         for mode in ("trained", "evaluated")
     }
-    loss = nn.functional.cross_entropy
+    loss, answers["uneven"] = nn.functional.cross_entropy, uneven()
     answers["refused"] = {
         "cache": refusal(lambda: cut_models.decoder(has_cache=True)),
         "value": refusal(

@@ -69,6 +69,17 @@ def test_a_decoder_is_a_chain_of_its_blocks(answers: Any):
     assert found["tied"] == [["words:words.weight", "norm:head.weight"]]
 
 
+def test_lengths_may_differ_from_microbatch_to_microbatch(answers: Any):
+    """Tests that layers cut with listed microbatches compute what the model computes at lengths that they have not
+    seen, and that lengths which always agreed may not differ, nor one be 1."""
+    assert answers["uneven"]["loss"] == 0.0
+    assert answers["uneven"]["misfits"] == {
+        "alike": "",
+        "short": "a length of 1 is below 2, which models may treat otherwise",
+        "apart": "lengths of 7 and 6 were the same in all microbatches of iteration 0",
+    }
+
+
 def test_stages_of_blocks_are_cut_at_their_blocks(answers: Any):
     """Tests that lists in lists are gone into, lists inside a block are not, and skips go straight to their end."""
     found = answers["convolutions trained"]
@@ -100,6 +111,12 @@ def test_models_of_libraries_are_cut_exactly(corpus: Any):
     assert all(len(found["layers"]) > 4 or name == "albert" for name, found in models.items())
     # The blocks of ALBERT share their weights: they are one layer, and its head is the other.
     assert len(models.get("albert", {"layers": "ab"})["layers"]) == 2
+
+
+def test_models_of_libraries_get_their_weights_later(corpus: Any):
+    """Tests that a library's model made without weights gets, one by one, those that it would have had, to the bit."""
+    assert corpus["late"]
+    assert not any(corpus["late"].values()), corpus["late"]
 
 
 def test_weights_of_transposed_layers_wait(corpus: Any):

@@ -46,6 +46,18 @@ def test_a_cut_model_is_trained_as_planned(folder: Path):
     assert losses(folder / "on two") == losses(folder / "on one") != losses(folder / "one")[:1]
 
 
+@pytest.mark.parametrize("model", ["uneven_decoder", "late_decoder"])
+def test_models_of_other_forms_train_as_one_process(folder: Path, model: str):
+    """Tests that two processes have the losses of one where microbatches differ in length, other ones in every
+    iteration, and where each process makes the weights of its own layers only."""
+    for name, count in (("two", 2), ("one", 1)):
+        told = folder / f"{model} {name}"
+        train(folder, folder / f"{name}.json", count, "--model", f"cut_models:{model}", "--steps", 2, "--losses", told)
+    assert losses(folder / f"{model} two") == losses(folder / f"{model} one")
+    assert len(losses(folder / f"{model} two")) == 2
+    assert (losses(folder / f"{model} two") == losses(folder / "two")) == (model == "late_decoder")
+
+
 def test_weights_have_the_names_of_the_model(folder: Path):
     """Tests that each process writes its own part, and that the model reads the whole as its state dictionary."""
     import torch

@@ -10,7 +10,10 @@ from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from planner.execute.cut.recording import RecordedCall
-from planner.execute.cut.trees import OwnDevice, OwnMode, Ref, ScaledLength, change_leaves, tensors_of
+from planner.execute.cut.trees import OwnDevice, OwnMode, Ref, ScaledLength, Sizes, change_leaves, tensors_of
+
+FEWEST_TOKENS = 2
+"""The least of a length that differs: of 1, dimensions are expanded and masks left out."""
 
 
 class CutLayer(nn.Module):
@@ -23,13 +26,14 @@ class CutLayer(nn.Module):
         arrives: Sequence[int],
         leaves: Sequence[int],
         attributes: Mapping[int, str],
-        samples: tuple[int, Any],
+        sizes: Mapping[int, tuple[int, int, ScaledLength]],
+        batch: Sequence[Any],
         num_constant: int,
         told: Sequence[tuple[Any, torch.dtype, bool]],
     ) -> None:
-        """`attributes`: of tensors that the steps take, the paths; `samples`: the place of an arriving tensor whose
-        first length is `ScaledLength` so; `num_constant`: steps at the beginning whose results are kept; `told`: of
-        each tensor that leaves its shape, its type, and whether it has a gradient.
+        """`attributes`: of tensors that the steps take, the paths; `sizes`: which arriving tensor tells a size, and by
+        which length; `batch`: shapes of the model's inputs; `num_constant`: steps at the beginning whose results are
+        kept; `told`: of each tensor that leaves its shape, its type, and whether it has a gradient.
         """
         super().__init__()
         self._told = tuple(told)
@@ -37,7 +41,7 @@ class CutLayer(nn.Module):
         """Places of arriving tensors that it changes in place: it gets copies of them."""
         self._num_constant, self._kept = num_constant, dict[str, Any]()
         self._steps, self._arrives, self._leaves = tuple(steps), tuple(arrives), tuple(leaves)
-        self._attributes, self._samples = dict(attributes), samples
+        self._attributes, self._tellers, self.batch = dict(attributes), dict(sizes), tuple(batch)
         self._last_use = self._find_last_uses()
         self.cut_text = "\n".join(self._render())
 
@@ -65,28 +69,47 @@ class CutLayer(nn.Module):
         except RuntimeError:
             return self._as_told(arrived)
 
-    def _count(self, arrived: Sequence[torch.Tensor]) -> int:
-        place, length = self._samples
-        return (arrived[place].shape[0] - length.offset) // length.factor if length is not None else 0
+    def _sizes(self, arrived: Sequence[torch.Tensor]) -> Sizes:
+        """Those that nothing here depends on are 0."""
+        sizes = [0] * (1 + max(self._tellers, default=0))
+        for size, (place, dimension, length) in self._tellers.items():
+            sizes[size] = length.solve(arrived[place].shape[dimension])
+        return tuple(sizes)
+
+    def find_misfit(self, shapes: Sequence[Sequence[int]]) -> str:
+        """Why the model cannot take inputs of these shapes, as it was cut; or nothing."""
+        sizes: dict[int, int] = {}
+        for lengths, known in zip(shapes, self.batch, strict=True):
+            for number, length in zip(lengths, known, strict=True):
+                if not isinstance(length, ScaledLength):
+                    if number != length:
+                        return f"a length of {number} was {length} in all microbatches of iteration 0"
+                    continue
+                (size,) = length.needs
+                if sizes.setdefault(size, length.solve(number)) != length.solve(number):
+                    return f"lengths of {number} and {sizes[size]} were the same in all microbatches of iteration 0"
+                if size and number < FEWEST_TOKENS:
+                    return f"a length of {number} is below {FEWEST_TOKENS}, which models may treat otherwise"
+        return ""
 
     def _as_told(self, arrived: Sequence[torch.Tensor]) -> torch.Tensor | tuple[torch.Tensor, ...]:
-        count = self._count(arrived)
+        sizes = self._sizes(arrived)
         leaving = []
         for shape, dtype, has_grad in self._told:
-            lengths = [n.factor * count + n.offset if isinstance(n, ScaledLength) else n for n in shape]
+            lengths = [n.at(sizes) if isinstance(n, ScaledLength) else n for n in shape]
             leaving.append(torch.empty(lengths, dtype=dtype, device="meta").requires_grad_(has_grad))
         return leaving[0] if len(leaving) == 1 else tuple(leaving)
 
     def _run(self, arrived: Sequence[torch.Tensor]) -> torch.Tensor | tuple[torch.Tensor, ...]:
         own = (tensor.clone() if place in self.changed else tensor for place, tensor in enumerate(arrived))
         values: dict[int, torch.Tensor] = dict(zip(self._arrives, own, strict=True))
-        count, device = self._count(arrived), arrived[0].device
+        sizes, device = self._sizes(arrived), arrived[0].device
         for number, path in self._attributes.items():
             values[number] = self.get_parameter_or_buffer(path)
         passing = {number: values[number] for number in self._leaves if number in values}
-        self._add_constants(values, count=count, device=device)
+        self._add_constants(values, sizes=sizes, device=device)
         for number, step in enumerate(self._steps[self._num_constant :]):
-            self._take(step, values, count=count, device=device)
+            self._take(step, values, sizes=sizes, device=device)
             for dead in self._last_use.get(number, ()):
                 values.pop(dead, None)
         leaving = tuple(
@@ -95,16 +118,16 @@ class CutLayer(nn.Module):
         )
         return leaving[0] if len(leaving) == 1 else leaving
 
-    def _add_constants(self, values: dict[int, torch.Tensor], *, count: int, device: torch.device) -> None:
-        """What is the same for every batch of one size is made once, and again where it was changed in place."""
+    def _add_constants(self, values: dict[int, torch.Tensor], *, sizes: Sizes, device: torch.device) -> None:
+        """What is the same for every batch of the same sizes is made once, and again where it was changed in place."""
         if not self._num_constant:
             return
         buffers = {number: values[number] for number in self._attributes}
-        key = count, device, _versions(buffers)
+        key = sizes, device, _versions(buffers)
         if self._kept.get("key") != key or self._kept["versions"] != _versions(self._kept["made"]):
             made = dict(buffers)
             for step in self._steps[: self._num_constant]:
-                self._take(step, made, count=count, device=device)
+                self._take(step, made, sizes=sizes, device=device)
             later = {number for step in self._steps[self._num_constant :] for number in step.takes} | {*self._leaves}
             made = {number: tensor for number, tensor in made.items() if number in later - {*buffers}}
             self._kept = {"key": key, "made": made, "versions": _versions(made)}
@@ -116,12 +139,12 @@ class CutLayer(nn.Module):
         found: torch.Tensor = getattr(self.get_submodule(owner), name)
         return found
 
-    def _take(self, step: RecordedCall, values: dict[int, torch.Tensor], *, count: int, device: torch.device) -> None:
+    def _take(self, step: RecordedCall, values: dict[int, torch.Tensor], *, sizes: Sizes, device: torch.device) -> None:
         def actual(leaf: Any) -> Any:
             if isinstance(leaf, Ref):
                 return values[leaf.number]
             if isinstance(leaf, ScaledLength):
-                return leaf.factor * count + leaf.offset
+                return leaf.at(sizes)
             if isinstance(leaf, OwnDevice):
                 return device
             return self.training if isinstance(leaf, OwnMode) else leaf
@@ -176,10 +199,12 @@ def _plain(leaf: Any) -> str:
     return repr(leaf) if isinstance(leaf, bool | int | float | str | ScaledLength | None) else type(leaf).__name__
 
 
-def copy_part(part: nn.Module, *, device: torch.device) -> nn.Module:
-    """A copy with weights and buffers of its own; on the meta device without their values."""
-    if device.type != "meta":
-        return copy.deepcopy(part)
+def copy_part(part: nn.Module, *, values: Mapping[int, torch.Tensor] | None) -> nn.Module:
+    """A copy with weights and buffers of its own; `values`: of those that have others, by identity. None: without any
+    values, on the meta device.
+    """
+    if values is not None:
+        return copy.deepcopy(part, dict(values))
     memo: dict[int, Any] = {}
     for parameter in part.parameters():
         empty = torch.empty_like(parameter, device="meta")

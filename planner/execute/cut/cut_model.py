@@ -11,14 +11,16 @@ from torch import nn
 
 from planner.execute.cut.blocks import Blocks, find_blocks
 from planner.execute.cut.cut_layer import CutLayer
+from planner.execute.cut.late_values import put_back, stand_ins_for_values
 from planner.execute.cut.recording import ForwardRecording, merge, record
-from planner.execute.cut.segments import BATCH, Liveness, Passing, find_decisions, find_segments, has_samples
-from planner.execute.cut.trees import refs_of, tensors_of
+from planner.execute.cut.segments import BATCH, Liveness, Passing, find_decisions, find_segments, find_tellers
+from planner.execute.cut.trees import Sizes, refs_of, tensors_of
 
 FEWEST = 2
-"""Samples of the first recording; the second has one more, and the trial of the layers two."""
+"""Samples of the first recording; others have one more, and the trial of the layers two."""
 
-_COUNTS = (FEWEST, FEWEST + 1)
+SHORTEST = 4
+"""Of lengths that differ, with which a model is cut; recordings have one less or none, and the trial two."""
 
 REMEDY = "give a planner.execute.training.Training whose `layers` name the model's parts (docs/execute.md)"
 
@@ -45,53 +47,67 @@ class CutModel:
     """Numbers of the tensors that the last layer gives."""
 
 
-def cut_model(module: nn.Module, arguments: Callable[[int], Arguments], *, uses: Uses) -> CutModel:
-    """`arguments`: of a call with so many samples; `uses`: which tensors of the first call's output are wanted.
+def first_sizes(lengths: Sequence[int]) -> Sizes:
+    """Of the first recording, where these lengths differ from microbatch to microbatch."""
+    return FEWEST, *(length - 1 for length in lengths)
+
+
+def cut_model(
+    module: nn.Module, arguments: Callable[[Sizes], Arguments], *, uses: Uses, lengths: Sequence[int] = ()
+) -> CutModel:
+    """`arguments`: of a call with these sizes; `uses`: which tensors of the first call's output are wanted; `lengths`:
+    one of each that differs from microbatch to microbatch.
 
     Raises ValueError that says why the model cannot be cut. The module is left as it is.
     """
-    with _left_as_it_is(module):
+    with _left_as_it_is(module), stand_ins_for_values(module) as originals:
         try:
-            blocks = find_blocks(module, arguments(_COUNTS[0]))
-            recording, places = _record(module, arguments, blocks=blocks, uses=uses)
+            base = first_sizes(lengths)
+            blocks = find_blocks(module, arguments(base))
+            recording, places = _record(module, arguments, base=base, blocks=blocks, uses=uses)
             cut = _assemble(module, recording, blocks=blocks, places=places)
-            _try_out(module, cut, arguments=arguments(FEWEST + 2), places=places)
+            _try_out(module, cut, arguments=arguments((FEWEST + 2, *(n - 2 for n in lengths))), places=places)
         except Exception as error:
             lines = str(error).splitlines() or [type(error).__name__]
             raise ValueError(f"{type(module).__name__} cannot be cut into layers: {lines[0]}; {REMEDY}") from error
+        for layer in cut.layers.values():
+            put_back(layer, originals)
     return cut
 
 
 def _record(
-    module: nn.Module, arguments: Callable[[int], Arguments], *, blocks: Blocks, uses: Uses
+    module: nn.Module, arguments: Callable[[Sizes], Arguments], *, base: Sizes, blocks: Blocks, uses: Uses
 ) -> tuple[ForwardRecording, list[int]]:
     """Where the model decides by values, it is asked once more as if it were traced: masks are then always made."""
     try:
-        found = _record_both(module, arguments, blocks=blocks, uses=uses)
+        found = _record_all(module, arguments, base=base, blocks=blocks, uses=uses)
         if not find_decisions(found[0]):
             return found
     except ValueError:
         found = None
     with mock.patch("torch.jit.is_tracing", return_value=True):
-        traced = _record_both(module, arguments, blocks=blocks, uses=uses)
+        traced = _record_all(module, arguments, base=base, blocks=blocks, uses=uses)
     if decisions := find_decisions(traced[0]):
         raise ValueError(f"it decides by the values of its samples ({decisions[0].name})")
     return traced
 
 
-def _record_both(
-    module: nn.Module, arguments: Callable[[int], Arguments], *, blocks: Blocks, uses: Uses
+def _record_all(
+    module: nn.Module, arguments: Callable[[Sizes], Arguments], *, base: Sizes, blocks: Blocks, uses: Uses
 ) -> tuple[ForwardRecording, list[int]]:
-    found = []
-    for count in _COUNTS:
+    """With every size as it is or larger by one."""
+    recordings, output = [], None
+    for number in range(1 << len(base)):
         torch.manual_seed(0)
-        found.append(record(module, arguments(count), opened=blocks.opened))
-    (first, output), (second, _) = found
+        sizes = tuple(size + (number >> bit & 1) for bit, size in enumerate(base))
+        found, given = record(module, arguments(sizes), opened=blocks.opened)
+        recordings.append(found)
+        output = given if number == 0 else output
     used = {id(tensor) for tensor in uses(output)}
     places = [place for place, tensor in enumerate(tensors_of(output)) if id(tensor) in used]
     if not places:
         raise ValueError("the loss uses nothing of what the model gives")
-    return merge(first, second, counts=_COUNTS), places
+    return merge(recordings, base=base), places
 
 
 def _assemble(module: nn.Module, recording: ForwardRecording, *, blocks: Blocks, places: list[int]) -> CutModel:
@@ -117,14 +133,13 @@ def _make_layer(
     taken = {number for step in steps for number in step.takes} | set(passing.leaves)
     attributes = {number: recording.attributes[number] for number in sorted(taken & set(recording.attributes))}
     constants = {number: recording.constants[number] for number in sorted(taken & set(recording.constants))}
-    places = [k for k, number in enumerate(arrives) if has_samples(recording, number)]
-    samples = (places[0], recording.shapes[arrives[places[0]]][0]) if places else (0, None)
     layer = CutLayer(
         steps,
         arrives=arrives,
         leaves=passing.leaves,
         attributes=attributes | {number: f"constant_{number}" for number in constants},
-        samples=samples,
+        sizes=find_tellers(recording, arrives),
+        batch=[recording.shapes[number] for number in recording.inputs],
         num_constant=len(passing.constant),
         told=[(recording.shapes[number], *recording.kinds[number]) for number in passing.leaves],
     )

@@ -5,7 +5,7 @@ a guard: it is taken again in every forward, and another outcome is an error.
 """
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -16,7 +16,7 @@ from torch import nn
 from torch.overrides import TorchFunctionMode
 from torch.utils._device import _device_constructors
 
-from planner.execute.cut.trees import OwnDevice, OwnMode, Ref, change_leaves, merge_trees, refs_of, tensors_of
+from planner.execute.cut.trees import OwnDevice, OwnMode, Ref, Sizes, change_leaves, merge_trees, refs_of, tensors_of
 
 _READS = {"__bool__", "item", "__int__", "__float__", "__index__", "tolist", "is_nonzero", "equal", "allclose"}
 """Functions whose answer to Python hangs on the values of tensors."""
@@ -76,7 +76,7 @@ class ForwardRecording:
     constants: Mapping[int, torch.Tensor]
     """Tensors that come from nowhere else."""
     shapes: Mapping[int, Any]
-    """Of every number; lengths are `ScaledLength` where they grow with the samples."""
+    """Of every number; lengths are `ScaledLength` where they depend on the sizes."""
     kinds: Mapping[int, tuple[torch.dtype, bool]]
     """Of every number its type, and whether it has a gradient."""
     output: Any
@@ -287,18 +287,22 @@ def record(
     return recording, output
 
 
-def merge(first: ForwardRecording, second: ForwardRecording, *, counts: tuple[int, int]) -> ForwardRecording:
-    """One recording for any number of samples, of two with so many; raises ValueError where they went other ways."""
-    calls = [[step.call for step in each.steps] for each in (first, second)]
-    if calls[0] != calls[1] or first.attributes != second.attributes:
-        raise ValueError("the model calls other functions with other numbers of samples")
+def merge(recordings: Sequence[ForwardRecording], *, base: Sizes) -> ForwardRecording:
+    """One recording for all sizes, of as many as `merge_trees` wants; raises ValueError where they went other ways."""
+    first = recordings[0]
+    for each in recordings[1:]:
+        if [step.call for step in first.steps] != [step.call for step in each.steps]:
+            raise ValueError("the model calls other functions with other numbers of samples, or other lengths")
+        if first.attributes != each.attributes:
+            raise ValueError("the model uses other weights with other numbers of samples, or other lengths")
+        for number, tensor in first.constants.items():
+            if not torch.equal(tensor, each.constants[number]):
+                raise ValueError("the model makes tensors that cannot be followed")
     steps = []
-    for one, other in zip(first.steps, second.steps, strict=True):
-        if one.is_guard and one.expects != other.expects:
+    for alike in zip(*(each.steps for each in recordings), strict=True):
+        one = alike[0]
+        if one.is_guard and any(one.expects != other.expects for other in alike):
             raise ValueError(f"the model decides by the values of its samples ({one.name})")
-        steps.append(replace(one, arguments=merge_trees(one.arguments, other.arguments, counts=counts)))
-    for number, tensor in first.constants.items():
-        if not torch.equal(tensor, second.constants[number]):
-            raise ValueError("the model makes tensors that cannot be followed")
-    shapes = {n: merge_trees(shape, second.shapes[n], counts=counts) for n, shape in first.shapes.items()}
+        steps.append(replace(one, arguments=merge_trees([each.arguments for each in alike], base=base)))
+    shapes = {n: merge_trees([each.shapes[n] for each in recordings], base=base) for n in first.shapes}
     return replace(first, steps=tuple(steps), shapes=shapes)

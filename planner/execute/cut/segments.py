@@ -187,10 +187,8 @@ class Liveness:
             repeated, ends = self._closure(numbers & self.free)
             steps = tuple(sorted(repeated | set(own[segment])))
             takes = self._takes(segment, users, produced=produced, relayed=relayed)
-            has_lengths = any(
-                isinstance(leaf, ScaledLength) for s in steps for leaf in leaves_of(self.recording.steps[s].arguments)
-            )
-            if ends & set(self.recording.inputs) or not takes or (has_lengths and not self._tells(takes, leaves)):
+            needed = self._sizes_of(steps)
+            if ends & set(self.recording.inputs) or not takes or not self._tells(takes, leaves, needed=needed):
                 takes.insert(0, BATCH)
             if not leaves[segment]:
                 raise ValueError(f"nothing takes what {self.segments[segment].name!r} gives")
@@ -230,14 +228,25 @@ class Liveness:
                 takes.add(produced[number])
         return sorted(takes)
 
-    def _tells(self, takes: Sequence[int], leaves: Sequence[Sequence[int]]) -> bool:
-        return any(has_samples(self.recording, number) for taken in takes for number in leaves[taken])
+    def _sizes_of(self, steps: Iterable[int]) -> set[int]:
+        """The sizes that the arguments of some steps depend on."""
+        leaves = (leaf for place in steps for leaf in leaves_of(self.recording.steps[place].arguments))
+        return {size for leaf in leaves if isinstance(leaf, ScaledLength) for size in leaf.needs}
+
+    def _tells(self, takes: Sequence[int], leaves: Sequence[Sequence[int]], *, needed: set[int]) -> bool:
+        arriving = [number for taken in takes for number in leaves[taken]]
+        return needed <= set(find_tellers(self.recording, arriving))
 
 
-def has_samples(recording: ForwardRecording, number: int) -> bool:
-    """Whether the first length of a tensor says how many samples there are."""
-    shape = recording.shapes[number]
-    return bool(shape) and isinstance(shape[0], ScaledLength) and shape[0].factor > 0
+def find_tellers(recording: ForwardRecording, numbers: Sequence[int]) -> dict[int, tuple[int, int, ScaledLength]]:
+    """Per size that one of the tensors tells: the tensor's place, the dimension, and how long that is."""
+    found: dict[int, tuple[int, int, ScaledLength]] = {}
+    for place, number in enumerate(numbers):
+        for dimension, length in enumerate(recording.shapes[number]):
+            if isinstance(length, ScaledLength) and len(length.needs) == 1:
+                (size,) = length.needs
+                found.setdefault(size, (place, dimension, length))
+    return found
 
 
 def _find_leaves(

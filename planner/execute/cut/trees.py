@@ -1,6 +1,7 @@
 """What a recorded call is given: tensors as references, numbers that grow with the samples, and all else as it is."""
 
-from collections.abc import Callable, Iterator
+import math
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,12 +18,34 @@ class Ref:
     number: int
 
 
+Sizes = tuple[int, ...]
+"""How many samples there are, and every length that differs from microbatch to microbatch."""
+
+
 @dataclass(frozen=True, slots=True)
 class ScaledLength:
-    """Stands for a whole number that depends on how many samples there are: `factor` x samples + `offset`."""
+    """Stands for a whole number that depends on the sizes: a sum of `factors`, each times some of the sizes.
 
-    factor: int
-    offset: int
+    The factor at place k belongs to the product of those sizes whose bits are set in k.
+    """
+
+    factors: tuple[int, ...]
+
+    def at(self, sizes: Sizes) -> int:
+        """The number for these sizes."""
+        chosen = ([n for bit, n in enumerate(sizes) if k >> bit & 1] for k in range(len(self.factors)))
+        return sum(factor * math.prod(each) for factor, each in zip(self.factors, chosen, strict=True))
+
+    @property
+    def needs(self) -> set[int]:
+        """The places of the sizes that it depends on."""
+        used = [k for k, factor in enumerate(self.factors) if factor]
+        return {bit for bit in range(len(self.factors).bit_length() - 1) if any(k >> bit & 1 for k in used)}
+
+    def solve(self, number: int) -> int:
+        """The only size that it depends on, of the number."""
+        (bit,) = self.needs
+        return (number - self.factors[0]) // self.factors[1 << bit]
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,23 +87,39 @@ def refs_of(tree: Any) -> list[int]:
     return [leaf.number for leaf in leaves_of(tree) if isinstance(leaf, Ref)]
 
 
-def merge_trees(first: Any, second: Any, *, counts: tuple[int, int]) -> Any:
-    """One tree for two recordings with so many samples each; raises ValueError where they differ otherwise."""
-    ones, others = list(leaves_of(first)), list(leaves_of(second))
-    if len(ones) != len(others):
-        raise ValueError("a call is given other things with other numbers of samples")
-    merged = iter([_merge(one, other, counts=counts) for one, other in zip(ones, others, strict=True)])
-    return change_leaves(first, lambda _: next(merged))
+def merge_trees(trees: Sequence[Any], *, base: Sizes) -> Any:
+    """One tree for recordings with the sizes of `base`, each larger by one where the recording's number has its bit.
+
+    Raises ValueError where they differ otherwise.
+    """
+    rows = [list(leaves_of(tree)) for tree in trees]
+    if len(set(map(len, rows))) > 1:
+        raise ValueError("a call is given other things with other numbers of samples, or other lengths")
+    merged = iter([_merge(leaves, base=base) for leaves in zip(*rows, strict=True)])
+    return change_leaves(trees[0], lambda _: next(merged))
 
 
-def _merge(one: Any, other: Any, *, counts: tuple[int, int]) -> Any:
-    if type(one) is not type(other):
-        raise ValueError(f"a call is given {one!r} or {other!r}, as there are more samples or fewer")
-    if isinstance(one, int) and not isinstance(one, bool) and one != other:
-        factor, rest = divmod(other - one, counts[1] - counts[0])
-        if rest:
-            raise ValueError(f"a call is given {one} for {counts[0]} samples and {other} for {counts[1]}")
-        return ScaledLength(factor, one - factor * counts[0])
-    if isinstance(one, bool | float | str | Ref) and one != other and not (one != one and other != other):
-        raise ValueError(f"a call is given {one!r} or {other!r}, as there are more samples or fewer")
-    return one
+def _merge(leaves: Sequence[Any], *, base: Sizes) -> Any:
+    first = leaves[0]
+    if all(type(each) is type(first) for each in leaves):
+        if not isinstance(first, bool | int | float | str | Ref) or all(_is_same(first, each) for each in leaves):
+            return first
+        if isinstance(first, int) and not isinstance(first, bool):
+            return ScaledLength(_factors(leaves, base=base))
+    other = next(each for each in leaves if type(each) is not type(first) or not _is_same(first, each))
+    raise ValueError(f"a call is given {first!r} or {other!r}, as there are more samples or fewer, or other lengths")
+
+
+def _is_same(one: Any, other: Any) -> bool:
+    return bool(one == other or (one != one and other != other))
+
+
+def _factors(numbers: Sequence[int], *, base: Sizes) -> tuple[int, ...]:
+    """Of the sum of products that has these numbers, size after size: the slope, and what is left without it."""
+    found = list(numbers)
+    for bit, size in enumerate(base):
+        for place in range(len(found)):
+            if place >> bit & 1:
+                found[place] -= found[place ^ 1 << bit]
+                found[place ^ 1 << bit] -= found[place] * size
+    return tuple(found)

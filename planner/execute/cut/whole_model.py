@@ -1,9 +1,10 @@
 """A model that people have, with their batch and their loss, as the parts of a training."""
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -11,16 +12,18 @@ from torch import nn
 from torch.overrides import TorchFunctionMode
 
 from planner.execute.cut.cut_layer import copy_part
-from planner.execute.cut.cut_model import FEWEST, Arguments, CutModel, cut_model
+from planner.execute.cut.cut_model import SHORTEST, Arguments, CutModel, cut_model, first_sizes
+from planner.execute.cut.late_values import LateValues, find_late_values
 from planner.execute.cut.recording import unpack
-from planner.execute.cut.trees import Ref, change_leaves, leaves_of, tensors_of
+from planner.execute.cut.trees import Ref, Sizes, change_leaves, leaves_of, tensors_of
 
 LABELS = "labels"
 """The name under which models that compute their own loss take the target."""
 
 GivenBatch = Callable[[int], Any]
 """Number of an iteration to (inputs, target): inputs as one tensor, as a tuple for the places of the model's forward,
-or as a dictionary for its names; or, where the model computes its own loss, to such a dictionary with `labels`."""
+or as a dictionary for its names; or, where the model computes its own loss, to such a dictionary with `labels`. Or to
+a list of these, a microbatch each, whose lengths may differ."""
 
 Loss = Callable[..., torch.Tensor]
 
@@ -44,25 +47,45 @@ class ModelParts:
 
 
 class BatchReader:
-    """The user's batch as a tuple of tensors, and the target."""
+    """The user's batch as a tuple of tensors, and the target; or so every microbatch, where they are listed."""
 
     def __init__(self, batch: GivenBatch, *, has_own_loss: bool) -> None:
         self.given, self.has_own_loss, self.form = batch, has_own_loss, ""
-        self.example, self.target = self.example_of(0)
+        given = batch(0)
+        microbatches = [self._read(each) for each in _listed(given).values()] if _is_listed(given) else []
+        self.example, self.target = microbatches[0] if microbatches else self._read(given)
+        self.lengths = DifferingLengths([[*tensors_of(inputs), target] for inputs, target in microbatches])
         self.form = _form_of(self.example)
 
-    def __call__(self, number: int) -> tuple[tuple[torch.Tensor, ...], torch.Tensor]:
+    def __call__(self, number: int) -> Any:
         """Of one iteration; raises ValueError if it has another form than the first one."""
-        inputs, target = self.example_of(number)
+        given = self.given(number)
+        if not _is_listed(given):
+            return self._tensors(given, number=number)
+        return {place: self._tensors(each, number=number) for place, each in _listed(given).items()}
+
+    def _tensors(self, given: Any, *, number: int) -> tuple[tuple[torch.Tensor, ...], torch.Tensor]:
+        inputs, target = self._read(given)
         if _form_of(inputs) != self.form:
             raise ValueError(
                 f"the batch of iteration {number} has {_form_of(inputs)}, that of the first has {self.form}"
             )
         return tuple(tensors_of(inputs)), target
 
-    def example_of(self, number: int) -> tuple[Any, torch.Tensor]:
+    def inputs_of(self, sizes: Sizes) -> Any:
+        """The example's, with other sizes."""
+        places = iter(range(len(tensors_of(self.example))))
+        return change_leaves(
+            self.example,
+            lambda leaf: self.lengths.take(leaf, next(places), sizes) if isinstance(leaf, torch.Tensor) else leaf,
+        )
+
+    def target_of(self, sizes: Sizes) -> torch.Tensor:
+        """Likewise."""
+        return self.lengths.take(self.target, len(tensors_of(self.example)), sizes)
+
+    def _read(self, given: Any) -> tuple[Any, torch.Tensor]:
         """Inputs as the model's forward takes them (a tuple, or by name), and the target."""
-        given = self.given(number)
         if isinstance(given, Mapping):
             inputs, target = dict(given), given.get(LABELS)
         elif isinstance(given, tuple | list) and len(given) == 2:
@@ -77,6 +100,46 @@ class BatchReader:
         return inputs if isinstance(inputs, dict | tuple | list) else (inputs,), target
 
 
+def _is_listed(given: Any) -> bool:
+    """Whether microbatches are given one by one: in a list, or by their numbers."""
+    if isinstance(given, Mapping):
+        return bool(given) and all(isinstance(key, int) for key in given)
+    return isinstance(given, tuple | list) and not (len(given) == 2 and isinstance(given[1], torch.Tensor))
+
+
+def _listed(given: Any) -> dict[int, Any]:
+    return dict(given) if isinstance(given, Mapping) else dict(enumerate(given))
+
+
+class DifferingLengths:
+    """Which lengths of inputs and target differ from microbatch to microbatch, and which of them always agree."""
+
+    def __init__(self, microbatches: Sequence[Sequence[torch.Tensor]]) -> None:
+        """The tensors of every microbatch."""
+        self.sizes: dict[tuple[int, int], int] = {}
+        """By tensor and dimension, which of the sizes it is; 0 is the number of samples."""
+        self.shortest: list[int] = []
+        """Of each length, but not below what a model is cut with."""
+        seen: dict[tuple[int, ...], int] = {}
+        for place, alike in enumerate(zip(*microbatches, strict=True)):
+            for dimension in range(1, alike[0].dim()):
+                lengths = tuple(tensor.shape[dimension] for tensor in alike)
+                if len(set(lengths)) > 1:
+                    self.sizes[place, dimension] = seen.setdefault(lengths, len(seen) + 1)
+        self.shortest = [max(SHORTEST, min(lengths)) for lengths in seen]
+
+    def take(self, tensor: torch.Tensor, place: int, sizes: Sizes) -> torch.Tensor:
+        """The first of a tensor in every dimension, again from the first where there are not so many."""
+        if tensor.dim() == 0 or not tensor.shape[0]:
+            raise ValueError("the batch has no samples along dimension 0; give at least one")
+        for dimension in range(tensor.dim()):
+            size = self.sizes.get((place, dimension), None if dimension else 0)
+            if size is not None:
+                enough = -(-sizes[size] // tensor.shape[dimension])
+                tensor = torch.cat([tensor] * enough, dimension).narrow(dimension, 0, sizes[size])
+        return tensor.clone()
+
+
 def _form_of(inputs: Any) -> str:
     names = f"{', '.join(map(str, inputs))} " if isinstance(inputs, dict) else ""
     kinds = [
@@ -85,21 +148,29 @@ def _form_of(inputs: Any) -> str:
     return f"{names}({', '.join(kinds)})"
 
 
-def make_parts(module: nn.Module, *, batch: GivenBatch, loss: Loss | None) -> ModelParts:
-    """Cut the model on samples of the first batch; raises ValueError that says why it cannot be cut."""
+def make_parts(module: nn.Module, *, batch: GivenBatch, loss: Loss | None, weights: Path | None) -> ModelParts:
+    """Cut the model on samples of the first batch; raises ValueError that says why it cannot be cut.
+
+    `weights`: files with the values that its layers start with.
+    """
+    values = find_late_values(module, weights=weights)
     reader = BatchReader(batch, has_own_loss=loss is None)
     further = _further_arguments(module)
 
-    def arguments(count: int) -> Arguments:
-        given = change_leaves(reader.example, lambda leaf: _take(leaf, count))
+    def arguments(sizes: Sizes) -> Arguments:
+        given = reader.inputs_of(sizes)
         return ((), given | further) if isinstance(given, dict) else (tuple(given), further)
 
-    def uses(output: Any) -> list[torch.Tensor]:
-        return [_own_loss(output)] if loss is None else _used_by(loss, output, target=_take(reader.target, FEWEST))
+    lengths = reader.lengths.shortest
 
-    cut = cut_model(module, arguments, uses=uses)
+    def uses(output: Any) -> list[torch.Tensor]:
+        if loss is None:
+            return [_own_loss(output)]
+        return _used_by(loss, output, target=reader.target_of(first_sizes(lengths)))
+
+    cut = cut_model(module, arguments, uses=uses, lengths=lengths)
     return ModelParts(
-        layers={name: partial(_make_copy, layer) for name, layer in cut.layers.items()},
+        layers={name: partial(_make_copy, layer, name=name, values=values) for name, layer in cut.layers.items()},
         inputs=cut.inputs,
         tied=cut.tied,
         aliases=_find_aliases(module, cut),
@@ -127,17 +198,9 @@ def _further_arguments(module: nn.Module) -> dict[str, Any]:
     return {"use_cache": False} if "use_cache" in parameters or (takes_any and has_caches) else {}
 
 
-def _take(leaf: Any, count: int) -> Any:
-    """The first samples of a tensor, again from the first one where there are not so many."""
-    if not isinstance(leaf, torch.Tensor):
-        return leaf
-    if leaf.dim() == 0 or not leaf.shape[0]:
-        raise ValueError("the batch has no samples along dimension 0; give at least one")
-    return torch.cat([leaf] * -(-count // leaf.shape[0]))[:count].clone()
-
-
-def _make_copy(layer: nn.Module) -> nn.Module:
-    return copy_part(layer, device=torch.get_default_device())
+def _make_copy(layer: nn.Module, *, name: str, values: LateValues) -> nn.Module:
+    is_empty = torch.get_default_device().type == "meta"
+    return copy_part(layer, values=None if is_empty else values.make(layer, name=name))
 
 
 def _own_loss(output: Any) -> torch.Tensor:
