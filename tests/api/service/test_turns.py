@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from api.service.turns import MOST_BEGINNING, Message, Turns, Receive, Send, in_turn
+from api.service.turns import MOST_BEGINNING, Message, Receive, Send, Turns, in_turn
 
 WITH_BODY = ((b"content-length", b"2"),)
 
