@@ -20,6 +20,8 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map
 
+from planner.execute.cut.recording import unpack
+
 _VALUE = "_deferred_value"
 """Attribute of a parameter that says how its value is made."""
 
@@ -76,7 +78,7 @@ class _Part(NamedTuple):
     """A tensor that lies in a memory, as it was after some writes."""
 
     memory: _Memory
-    count: int
+    num_writes: int
     size: tuple[int, ...]
     stride: tuple[int, ...]
     offset: int
@@ -87,10 +89,10 @@ class _Part(NamedTuple):
 
     def make(self) -> torch.Tensor:
         """It with values."""
-        return self.of(self.memory.make(self.count))
+        return self.of(self.memory.make(self.num_writes))
 
 
-class _Deferred(NamedTuple):
+class _DeferredValue(NamedTuple):
     """What a parameter carries."""
 
     part: _Part
@@ -108,17 +110,17 @@ def _thaw(leaf: Any) -> Any:
     return leaf.make() if isinstance(leaf, _Part) else leaf
 
 
-class _Noting(TorchDispatchMode):
+class _Noting(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Notes what happens to tensors that are made from nothing, and to those without values."""
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.memories: dict[int, _Memory] = {}
         """By storage; a weak reference keeps another from taking its place."""
         self._scratch = torch.empty(0, dtype=torch.uint8)
 
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        named = kwargs or {}
+    def __torch_dispatch__(self, func: Any, types: Any, *told: Any) -> Any:
+        args, named = unpack(told)
         given = _tensors_of((args, named))
         is_mutable, is_random = func._schema.is_mutable, torch.Tag.nondeterministic_seeded in func.tags
         is_known = any(tensor.is_meta or self.find(tensor) is not None for tensor in given)
@@ -128,8 +130,8 @@ class _Noting(TorchDispatchMode):
         frozen = tree_map(self._freeze, (args, named))
         result = func(*args, **named)
         if is_random and any(tensor.is_meta for tensor in (*given, *_tensors_of(result))):
-            self._draw(func, args, named)
-        call = _Call(func, *frozen, state)
+            self._draw(func, (args, named))
+        call = _Call(func, frozen[0], frozen[1], state)
         if is_mutable:
             self._write(given[0], call)
         elif not given or any(tensor.is_meta for tensor in given):
@@ -139,13 +141,13 @@ class _Noting(TorchDispatchMode):
                     self.put(tensor, call, place=place)
         return result
 
-    def note_init(self, tensor: torch.Tensor, function: Any, args: Sequence[Any]) -> None:
+    def note_init(self, tensor: torch.Tensor, function: Any, *, args: Sequence[Any]) -> None:
         """One write, by a function that does nothing to what has no values."""
         call = _Call(function, tree_map(self._freeze, tuple(args)), {}, torch.get_rng_state())
-        self._draw(function, tuple(args), {})
+        self._draw(function, (tuple(args), {}))
         self._write(tensor, call)
 
-    def _draw(self, function: Any, args: Any, named: Any) -> None:
+    def _draw(self, function: Any, given: Any) -> None:
         """Draw what the call would draw, and throw it away: others draw after it."""
 
         def real(leaf: Any) -> Any:
@@ -153,7 +155,7 @@ class _Noting(TorchDispatchMode):
                 return self._lend(leaf) if leaf.is_meta else leaf.clone()
             return torch.device("cpu") if isinstance(leaf, torch.device) else leaf
 
-        args, named = tree_map(real, (args, named))
+        args, named = tree_map(real, given)
         function(*args, **named)
 
     def _lend(self, like: torch.Tensor) -> torch.Tensor:
@@ -170,7 +172,7 @@ class _Noting(TorchDispatchMode):
 
     def put(self, tensor: torch.Tensor, origin: Any, *, place: int = 0) -> _Memory:
         """Note how a tensor's memory came about."""
-        made = _Memory(StorageWeakRef(tensor.untyped_storage()), origin, place=place)
+        made = _Memory(_refer(tensor), origin, place=place)
         self.memories[_key(tensor)] = made
         return made
 
@@ -200,19 +202,25 @@ class _AskingInits(TorchFunctionMode):
         super().__init__()
         self.noting = noting
 
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_function__(self, func: Any, types: Any, *told: Any) -> Any:
+        args, named = unpack(told)
         if getattr(func, "__self__", None) is torch.Tensor.is_meta and args[0].is_meta:
             frame = sys._getframe(1)
             if frame.f_globals is vars(nn.init):
                 code = frame.f_code
                 given = [frame.f_locals[name] for name in code.co_varnames[: code.co_argcount]]
-                self.noting.note_init(args[0], getattr(nn.init, code.co_name), given)
+                self.noting.note_init(args[0], getattr(nn.init, code.co_name), args=given)
             return True
-        return func(*args, **(kwargs or {}))
+        return func(*args, **named)
 
 
 def _key(tensor: torch.Tensor) -> int:
-    return tensor.untyped_storage()._cdata
+    return int(tensor.untyped_storage()._cdata)
+
+
+def _refer(tensor: torch.Tensor) -> StorageWeakRef:
+    """To its storage, without keeping it; no other takes its address meanwhile."""
+    return StorageWeakRef(tensor.untyped_storage())  # type: ignore[no-untyped-call]
 
 
 def _tensors_of(tree: Any) -> list[torch.Tensor]:
@@ -237,8 +245,8 @@ def deferred_init() -> Iterator[None]:
     with mock.patch.object(nn.Module, "register_parameter", register), noting, _AskingInits(noting):
         yield
     for parameter in taken:
-        own = StorageWeakRef(parameter.untyped_storage())
-        setattr(parameter, _VALUE, _Deferred(noting.part(parameter), own))
+        own = _refer(parameter)
+        setattr(parameter, _VALUE, _DeferredValue(noting.part(parameter), own))
 
 
 def _move(parameter: nn.Parameter, noting: _Noting) -> nn.Parameter:
@@ -262,7 +270,7 @@ def _move(parameter: nn.Parameter, noting: _Noting) -> nn.Parameter:
 
 def has_deferred_value(parameter: torch.Tensor) -> bool:
     """Whether a parameter without values can be made; not if it was changed after `deferred_init`."""
-    found = cast(_Deferred | None, getattr(parameter, _VALUE, None))
+    found = cast(_DeferredValue | None, getattr(parameter, _VALUE, None))
     if found is None or found.part.memory.origin is None:
         return False
     return found.storage.cdata == _key(parameter) and tuple(parameter.shape) == found.part.size
@@ -270,7 +278,7 @@ def has_deferred_value(parameter: torch.Tensor) -> bool:
 
 def make_value(parameter: torch.Tensor) -> torch.Tensor:
     """The value that a parameter would have had."""
-    found: _Deferred = getattr(parameter, _VALUE)
+    found: _DeferredValue = getattr(parameter, _VALUE)
     return found.part.make()
 
 

@@ -23,7 +23,7 @@ from planner.execute.stage_module import StageTracer, make_layer
 from planner.execute.training import Training
 from planner.execute.wiring import make_wirings
 
-WIDTH, BLOCKS, SAMPLES = 1024, 12, 2
+WIDTH, BLOCKS, SAMPLES = 2048, 12, 2
 
 
 class Inits(nn.Module):
@@ -59,7 +59,7 @@ class Block(nn.Module):
 
 
 class Bulky(nn.Module):
-    """Twelve blocks of 4 MiB each."""
+    """Twelve blocks of 16 MiB each."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -27,13 +27,12 @@ class CutLayer(nn.Module):
         leaves: Sequence[int],
         attributes: Mapping[int, str],
         sizes: Mapping[int, tuple[int, int, ScaledLength]],
-        batch: Sequence[Any],
         num_constant: int,
         told: Sequence[tuple[Any, torch.dtype, bool]],
     ) -> None:
         """`attributes`: of tensors that the steps take, the paths; `sizes`: which arriving tensor tells a size, and by
-        which length; `batch`: shapes of the model's inputs; `num_constant`: steps at the beginning whose results are
-        kept; `told`: of each tensor that leaves its shape, its type, and whether it has a gradient.
+        which length; `num_constant`: steps at the beginning whose results are kept; `told`: of each tensor that leaves
+        its shape, its type, and whether it has a gradient.
         """
         super().__init__()
         self._told = tuple(told)
@@ -41,7 +40,9 @@ class CutLayer(nn.Module):
         """Places of arriving tensors that it changes in place: it gets copies of them."""
         self._num_constant, self._kept = num_constant, dict[str, Any]()
         self._steps, self._arrives, self._leaves = tuple(steps), tuple(arrives), tuple(leaves)
-        self._attributes, self._tellers, self.batch = dict(attributes), dict(sizes), tuple(batch)
+        self._attributes, self._tellers = dict(attributes), dict(sizes)
+        self.batch: tuple[Any, ...] = ()
+        """Shapes of the model's inputs."""
         self._last_use = self._find_last_uses()
         self.cut_text = "\n".join(self._render())
 

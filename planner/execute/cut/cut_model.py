@@ -139,7 +139,6 @@ def _make_layer(
         leaves=passing.leaves,
         attributes=attributes | {number: f"constant_{number}" for number in constants},
         sizes=find_tellers(recording, arrives),
-        batch=[recording.shapes[number] for number in recording.inputs],
         num_constant=len(passing.constant),
         told=[(recording.shapes[number], *recording.kinds[number]) for number in passing.leaves],
     )
@@ -149,7 +148,7 @@ def _make_layer(
         _put_module(layer, path, module=module)
     for path in attributes.values():
         _put_tensor(layer, path, module=module)
-    layer.training = module.training
+    layer.training, layer.batch = module.training, tuple(recording.shapes[number] for number in recording.inputs)
     return layer
 
 

@@ -77,12 +77,12 @@ class BatchReader:
         places = iter(range(len(tensors_of(self.example))))
         return change_leaves(
             self.example,
-            lambda leaf: self.lengths.take(leaf, next(places), sizes) if isinstance(leaf, torch.Tensor) else leaf,
+            lambda leaf: self.lengths.take(leaf, next(places), sizes=sizes) if isinstance(leaf, torch.Tensor) else leaf,
         )
 
     def target_of(self, sizes: Sizes) -> torch.Tensor:
         """Likewise."""
-        return self.lengths.take(self.target, len(tensors_of(self.example)), sizes)
+        return self.lengths.take(self.target, len(tensors_of(self.example)), sizes=sizes)
 
     def _read(self, given: Any) -> tuple[Any, torch.Tensor]:
         """Inputs as the model's forward takes them (a tuple, or by name), and the target."""
@@ -128,7 +128,7 @@ class DifferingLengths:
                     self.sizes[place, dimension] = seen.setdefault(lengths, len(seen) + 1)
         self.shortest = [max(SHORTEST, min(lengths)) for lengths in seen]
 
-    def take(self, tensor: torch.Tensor, place: int, sizes: Sizes) -> torch.Tensor:
+    def take(self, tensor: torch.Tensor, place: int, *, sizes: Sizes) -> torch.Tensor:
         """The first of a tensor in every dimension, again from the first where there are not so many."""
         if tensor.dim() == 0 or not tensor.shape[0]:
             raise ValueError("the batch has no samples along dimension 0; give at least one")
