@@ -21,7 +21,7 @@ LONGEST_S = 0.5
 """After this time the next one may begin all the same: the store may be away, and some never read their bodies."""
 
 
-class Turns:
+class BodyTurns:
     """Places for those that begin; of those that wait the newest is next: who came with a crowd may well be silent."""
 
     def __init__(self, most: int) -> None:
@@ -54,7 +54,7 @@ class Turns:
 
 def in_turn(app: AsgiApp) -> AsgiApp:
     """The application, begun at once for a request that is whole, and in its turn for another."""
-    places = Turns(MOST_BEGINNING)
+    places = BodyTurns(MOST_BEGINNING)
 
     async def handle(scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
         if scope["type"] != "http" or scope["method"] != "POST":
@@ -76,7 +76,7 @@ def in_turn(app: AsgiApp) -> AsgiApp:
 class _Body:
     """What has come of a body, and then the rest; whoever reads it has begun."""
 
-    def __init__(self, receive: Receive, *, places: Turns, first: Message | None) -> None:
+    def __init__(self, receive: Receive, *, places: BodyTurns, first: Message | None) -> None:
         self._receive, self._places, self._first = receive, places, first
         self._turn: asyncio.TimerHandle | None = None
 

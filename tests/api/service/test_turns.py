@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from api.service.turns import MOST_BEGINNING, Message, Receive, Send, Turns, in_turn
+from api.service.turns import MOST_BEGINNING, BodyTurns, Message, Receive, Send, in_turn
 
 WITH_BODY = ((b"content-length", b"2"),)
 
@@ -141,7 +141,7 @@ def test_a_place_is_never_lost(is_given: bool):
     """Tests that who is given up while it waits, or in the moment in which a place is its own, leaves it to others."""
 
     async def run() -> None:
-        places = Turns(1)
+        places = BodyTurns(1)
         await places.begin()
         waits = asyncio.create_task(places.begin())
         await asyncio.sleep(0)
