@@ -7,6 +7,7 @@ Parameters are moved to the meta device as modules take them; what is done to th
 numbers included. Replayed, each gets the values that it would have had, to the bit. Buffers are made as ever.
 """
 
+import mmap
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -159,11 +160,11 @@ class _Noting(TorchDispatchMode):  # type: ignore[no-untyped-call]
         function(*args, **named)
 
     def _lend(self, like: torch.Tensor) -> torch.Tensor:
-        """Memory for a tensor whose values nobody wants, always the same: the heap would keep holes of others."""
+        """Memory for a tensor whose values nobody wants, always the same."""
         extent = 1 + sum((n - 1) * step for n, step in zip(like.size(), like.stride(), strict=True))
         size = extent * like.element_size() if like.numel() else 0
         if self._scratch.numel() < size:
-            self._scratch = torch.empty(size, dtype=torch.uint8)
+            self._scratch = map_memory(size)
         return self._scratch[:size].view(like.dtype).as_strided(like.size(), like.stride())
 
     def find(self, tensor: torch.Tensor) -> _Memory | None:
@@ -212,6 +213,11 @@ class _AskingInits(TorchFunctionMode):
                 self.noting.note_init(args[0], getattr(nn.init, code.co_name), args=given)
             return True
         return func(*args, **named)
+
+
+def map_memory(size: int) -> torch.Tensor:
+    """So many bytes that go back to the host as soon as nobody has them: the heap may keep what it was given."""
+    return torch.frombuffer(mmap.mmap(-1, size), dtype=torch.uint8)
 
 
 def _key(tensor: torch.Tensor) -> int:

@@ -8,7 +8,7 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from planner.execute.deferred_init import has_deferred_value, make_value, require_values
+from planner.execute.deferred_init import has_deferred_value, make_value, map_memory, require_values
 from planner.execute.weight_files import WeightFiles
 
 
@@ -68,7 +68,8 @@ def _fill(count: int, dtype: torch.dtype, *, is_vector: bool) -> torch.Tensor:
         return torch.zeros(count, dtype=dtype)
     noise = torch.Generator().manual_seed(count)
     low, high = (0.5, 1.5) if is_vector else (-0.04, 0.04)
-    return torch.empty(count, dtype=dtype).uniform_(low, high, generator=noise)
+    empty = map_memory(count * dtype.itemsize).view(dtype) if count else torch.empty(0, dtype=dtype)
+    return empty.uniform_(low, high, generator=noise)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
