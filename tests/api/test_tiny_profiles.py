@@ -35,4 +35,4 @@ def test_an_estimate_measures_nothing(tmp_path: Path, model: str):
     """Tests that from shapes alone every layer has times, and that the profile says that they are estimates."""
     found = profile(tmp_path, "--estimate", "H100", model=model)
     assert min(cost.forward_ns for layer in found.layers for cost in layer.costs) > 0
-    assert found.provenance.startswith("Estimated")
+    assert found.provenance.startswith("Source: estimated")
