@@ -216,7 +216,7 @@ def test_the_reader_refuses_broken_documents(what: str):
         ("a peak that is text", r"evidence\.peak_bytes\.a = '1 GB' is not an integer"),
         ("a gap above one", r"evidence\.gap = 1\.5 is not from 0 to 1"),
         ("an unknown status", r"evidence\.solution_status = 'perfect' is none of optimal, feasible"),
-        ("a size in an unknown state", r"evidence\.sizes\[0\]\.state = 'good' is none of best, open"),
+        ("a size in an unknown state", r"evidence\.sizes\[0\]\.state = 'good' is none of best, better, open"),
     ],
 )
 def test_the_reader_names_path_and_value(what: str, path: str):

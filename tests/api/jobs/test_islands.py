@@ -23,6 +23,7 @@ from tests.api.forked_solvers import fork_program
 from tests.api.jobs.test_pool import PATIENCE, assert_verified, large_problem, wait
 from tests.api.jobs.test_store import DONE, NEWS, claim, new_job
 from tests.api.postgres import PostgresServer
+from tests.long_runs import long_only
 
 LIMITS = Limits(time_limit_s=600, patience_s=600, threads=1)
 
@@ -231,7 +232,7 @@ def test_an_island_gives_way(one_file: SqlStore, pool: Pool):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("who", ["island", "holder"])
+@pytest.mark.parametrize("who", ["island", pytest.param("holder", marks=long_only)])
 def test_a_worker_killed_in_the_middle(postgres: PostgresServer, who: str):
     """Tests that kill -9 of a worker that holds an island, or the job itself, costs nothing but its work."""
     url = postgres.fresh_database()

@@ -160,8 +160,8 @@ VIEWS: dict[str, Callable[[Scene], None]] = {
     "search": show_search,
     "history": show_history,
 }
-SEARCHES = ("search", "history")
-"""Those of a model that takes a while."""
+OFTEN = ("plan", "what-if", "difference", "trace", "refusal")
+"""Those with most to see; the others are made of parts of these, or search for a model that takes a while."""
 
 needs_axe = pytest.mark.skipif(not AXE.exists(), reason="make parsers fetches axe-core")
 
@@ -172,7 +172,7 @@ def looks_of(view: str) -> Sequence[tuple[str, tuple[int, int]]]:
 
 
 @needs_axe
-@pytest.mark.parametrize("view", [pytest.param(view, marks=long_only if view in SEARCHES else ()) for view in VIEWS])
+@pytest.mark.parametrize("view", [pytest.param(view, marks=() if view in OFTEN else long_only) for view in VIEWS])
 def test_axe_finds_nothing(scene: Scene, view: str):
     """Tests that axe-core has nothing to complain about in any view, whatever the theme and the width."""
     look_at(scene.browser, scheme="light", size=WIDE)
