@@ -34,6 +34,9 @@ MAX_SIZES = 16
 EXECUTOR = ("planner.execute.preparation", "planner.execute.execution")
 """What processes of the executor import."""
 
+KEEPING = "planner.execute.kept_memory:keep_freed_memory"
+"""What they do first, on a host."""
+
 DTYPES = {"fp32": "float32", "bf16": "bfloat16", "fp16": "float16"}
 
 
@@ -97,6 +100,7 @@ def require_torch() -> None:
 def run_profile(wanted: Wanted, *, console: Console, style: ReportStyle) -> ProfilingResult:
     """Measure what is wanted; raises InputError where it cannot be measured."""
     require_torch()
+    from planner.execute.kept_memory import keep_freed_memory
     from profiles.measure.host_processes import HostProcesses
     from profiles.measure.record import open_journal
 
@@ -109,7 +113,9 @@ def run_profile(wanted: Wanted, *, console: Console, style: ReportStyle) -> Prof
         given = _given_cluster(wanted, survey)  # before anything is measured: it may be refused
         journal_path = _journal_path(wanted)
         journal = open_journal(journal_path)
-        with Telling(console, style) as telling, HostProcesses(also=EXECUTOR) as host:
+        if survey.device == "cpu":
+            keep_freed_memory()  # layers that are timed alone are timed here
+        with Telling(console, style) as telling, HostProcesses(also=EXECUTOR, prepare=KEEPING) as host:
             findings = _survey(wanted.model, intake, survey=survey, journal=journal, telling=telling, host=host)
             cluster = given or _measured_cluster(wanted, survey, journal=journal, telling=telling, host=host)
             workload = _assemble(wanted, intake, findings=findings, cluster=cluster, num_microbatches=count)

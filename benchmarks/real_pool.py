@@ -10,9 +10,6 @@ import time
 from pathlib import Path
 from typing import Any
 
-KEEPING = {"MALLOC_MMAP_THRESHOLD_": str(2**30), "MALLOC_TRIM_THRESHOLD_": str(2**34), "MALLOC_ARENA_MAX": "1"}
-"""glibc keeps freed memory, as an accelerator's allocator does; otherwise page faults come and go with the sizes."""
-
 
 class RunFailedError(Exception):
     """A process answered with an error, died, or did not answer; the pool was ended."""
@@ -64,7 +61,7 @@ class Pool:
             free.bind(("127.0.0.1", 0))
             port = free.getsockname()[1]
         common = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": str(self.size)}
-        quiet = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"} | KEEPING
+        quiet = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"}
         self._processes = [
             subprocess.Popen(
                 [sys.executable, "-m", "benchmarks.real_worker"],

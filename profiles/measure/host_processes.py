@@ -26,6 +26,8 @@ IMPORTED = ("torch", "torch.distributed", "profiles.measure.load_model", "profil
 """What all of them import sooner or later."""
 THREADS = {"OMP_NUM_THREADS": "1"}
 """What torchrun sets where it is not set."""
+NAME = "profiles.measure.host_processes"
+"""Of this module, as a program."""
 LENGTH = struct.Struct("!I")
 """What goes before every order and every answer."""
 PAUSE_S = 0.02
@@ -57,9 +59,12 @@ class HostProcess:
 class HostProcesses:
     """Starts processes, within a `with` block; who starts some ends them before it."""
 
-    def __init__(self, *, also: Sequence[str] = ()) -> None:
+    def __init__(self, *, also: Sequence[str] = (), prepare: str = "") -> None:
+        """`also`: modules to import; `prepare`: `module:function` without parameters that makes a process what a run's
+        is, by name as it has to reach another process.
+        """
         self._imported = (*IMPORTED, *also)
-        """Modules that it imports."""
+        self._prepare = prepare
         self._connection: socket.socket | None = None
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -112,7 +117,7 @@ class HostProcesses:
             paths = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH", "")]))
             with theirs:
                 self._process = subprocess.Popen(
-                    [sys.executable, "-m", "profiles.measure.host_processes", str(theirs.fileno()), *self._imported],
+                    [sys.executable, "-m", NAME, str(theirs.fileno()), self._prepare, *self._imported],
                     env=THREADS | os.environ | {"PYTHONPATH": paths, "OPENBLAS_NUM_THREADS": "1"},
                     pass_fds=[theirs.fileno()],
                     stdin=subprocess.DEVNULL,
@@ -184,12 +189,15 @@ def become(program: str, *, order: Mapping[str, Any], files: Sequence[int]) -> N
         runpy.run_module(program, run_name="__main__", alter_sys=True)
 
 
-def main(number: str, *modules: str) -> None:
+def main(number: str, prepare: str, *modules: str) -> None:
     """Import, and start what is asked for; what is imported never becomes garbage: no fork looks through it."""
     mine: tuple[dict[str, Any], list[int]] | None = None
     with suppress(KeyboardInterrupt), socket.socket(fileno=int(number)) as connection:
         for module in modules:
             importlib.import_module(module)
+        if prepare:
+            name, _, function = prepare.partition(":")
+            getattr(importlib.import_module(name), function)()
         gc.freeze()
         mine = _serve(connection)
     if mine is not None:

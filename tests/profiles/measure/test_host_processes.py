@@ -22,27 +22,36 @@ print(beside.WORD, file=sys.stderr)
 sys.exit(int(sys.argv[1]))
 """
 
+BESIDE = """
+WORD = "left alone"
+
+
+def set_up():
+    global WORD
+    WORD = "set up"
+"""
+
 
 @pytest.fixture
 def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[HostProcesses]:
     """Without torch, in a folder with a program."""
     (tmp_path / "program.py").write_text(PROGRAM)
-    (tmp_path / "beside.py").write_text("WORD = 'found'\n")
+    (tmp_path / "beside.py").write_text(BESIDE)
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     monkeypatch.setattr(host_processes, "IMPORTED", ("fractions",))
-    with HostProcesses(also=["colorsys"]) as host:
+    with HostProcesses(also=["colorsys"], prepare="beside:set_up") as host:
         yield host
 
 
 def test_ranks_are_what_torchrun_would_start(host: HostProcesses, tmp_path: Path):
-    """Tests that they run as main modules, with arguments, ranks, threads, folder and imports, and end with a code."""
+    """Tests that they are main modules, set up, with arguments, ranks, threads, folder, imports, and end by a code."""
     ranks = host.start_ranks("program", "3", count=2, folder=tmp_path)
     for rank, process in enumerate(ranks):
         while process.poll() is None:
             time.sleep(PAUSE_S)
         assert process.poll() == 3
-        said = f"__main__ ['{tmp_path}/program.py', '3'] {rank} 1 {tmp_path} True\nfound\n"
+        said = f"__main__ ['{tmp_path}/program.py', '3'] {rank} 1 {tmp_path} True\nset up\n"
         assert sorted((tmp_path / f"log{rank}").read_text().splitlines()) == sorted(said.splitlines())
 
 
