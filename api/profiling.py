@@ -34,8 +34,8 @@ MAX_SIZES = 16
 EXECUTOR = ("planner.execute.preparation", "planner.execute.execution")
 """What processes of the executor import."""
 
-KEEPING = "planner.execute.kept_memory:keep_freed_memory"
-"""What they do first, on a host."""
+SETTLING = "planner.execute.host_process:settle_on_host"
+"""What they do first."""
 
 DTYPES = {"fp32": "float32", "bf16": "bfloat16", "fp16": "float16"}
 
@@ -115,7 +115,7 @@ def run_profile(wanted: Wanted, *, console: Console, style: ReportStyle) -> Prof
         journal = open_journal(journal_path)
         if survey.device == "cpu":
             keep_freed_memory()  # layers that are timed alone are timed here
-        with Telling(console, style) as telling, HostProcesses(also=EXECUTOR, prepare=KEEPING) as host:
+        with Telling(console, style) as telling, HostProcesses(also=EXECUTOR, prepare=SETTLING) as host:
             findings = _survey(wanted.model, intake, survey=survey, journal=journal, telling=telling, host=host)
             cluster = given or _measured_cluster(wanted, survey, journal=journal, telling=telling, host=host)
             workload = _assemble(wanted, intake, findings=findings, cluster=cluster, num_microbatches=count)

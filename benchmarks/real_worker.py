@@ -19,7 +19,7 @@ from benchmarks.real_torch import Contender, TorchSchedule, make_contender
 from planner.document import parse_plan
 from planner.execute.deferred import WeightGradStore, defer_weight_grads
 from planner.execute.execution import Execution
-from planner.execute.kept_memory import keep_freed_memory
+from planner.execute.host_process import settle_on_host
 from planner.execute.preparation import prepare
 from profiles.measure.measure_layers import Survey, survey_model
 from profiles.measure.model import Model, as_model, num_samples
@@ -157,7 +157,7 @@ def defer(module: torch.nn.Module) -> WeightGradStore:
 def main() -> None:
     """Serve until the input ends."""
     torch.set_num_threads(1)
-    keep_freed_memory()  # for torch's own contenders as well
+    settle_on_host()  # for torch's own contenders as well
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)  # whatever else prints
     distributed.init_process_group("gloo", timeout=timedelta(seconds=120))

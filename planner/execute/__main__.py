@@ -62,6 +62,11 @@ def _parser() -> argparse.ArgumentParser:
         default="tensor",
         help="a group of devices: as many tensor-parallel processes (default), or one with a thread on each core",
     )
+    parser.add_argument(
+        "--no-pin",
+        action="store_true",
+        help="leave all cores of a host to all of its processes (default: torchrun's get an equal part each)",
+    )
     parser.add_argument("--timeout", type=float, help="seconds without progress until all is broken off")
     parser.add_argument("--losses", type=Path, help="write the losses of every iteration here, as JSON lines")
     parser.add_argument("--trace", type=Path, help="write the executed timeline into this folder")
@@ -162,6 +167,7 @@ def _choices(options: argparse.Namespace) -> Choices:
         skip=options.skip,
         messages=options.messages,
         groups=options.groups,
+        pins=not options.no_pin,
         device=options.device,
         cluster=options.cluster,
         timeout_s=options.timeout,

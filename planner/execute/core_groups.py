@@ -83,7 +83,12 @@ def pick_cores(group: DeviceGroup, cores: Mapping[str, HostCores], *, usable: Se
 
 
 def pin(cores: Sequence[int]) -> None:
-    """From here on this process has one thread per core, on these cores; to be called before torch computes."""
+    """From here on this process, and what it starts, runs on these cores only."""
     for thread in os.listdir("/proc/self/task"):
         os.sched_setaffinity(int(thread), cores)
+
+
+def pin_threads(cores: Sequence[int]) -> None:
+    """Pinned, with one thread per core; to be called before torch computes."""
+    pin(cores)
     torch.set_num_threads(len(cores))

@@ -17,7 +17,6 @@ from planner.execute.content_check import require_fit_batch, require_same_replic
 from planner.execute.executed_timeline import IterationTimes
 from planner.execute.forward_pass import ForwardPass, Held, evaluating
 from planner.execute.group_parts import GroupParts
-from planner.execute.kept_memory import keep_freed_memory
 from planner.execute.layer_run import Moment
 from planner.execute.layout import Layout, Pipelines
 from planner.execute.listed_microbatches import are_listed
@@ -83,8 +82,6 @@ class Execution:
         `check_every`: after how many iterations contents are compared between processes again; 0: never.
         `weight_stream`: where W runs; None: where everything does.
         """
-        if device.type == "cpu":
-            keep_freed_memory()
         self.memory = MemoryMeter(device)
         self.check_every, self.number, self.has_trained = check_every, 0, False
         self.preparation, self.device = preparation, device

@@ -23,8 +23,9 @@ from torch import distributed
 from planner.document import parse_plan
 from planner.errors import ExecutionError
 from planner.execute.action_log import ActionLog
-from planner.execute.core_groups import as_processes, cores_of, pick_cores, pin
+from planner.execute.core_groups import as_processes, cores_of, pick_cores, pin_threads
 from planner.execute.execution import CHECK_EVERY, Execution, make_log
+from planner.execute.host_process import settle_on_host
 from planner.execute.layout import Layout, make_layout
 from planner.execute.placement import DevicePosition, find_seat, hosts_of, load_cluster_tree
 from planner.execute.preparation import Messages, Preparation, Skip, Split, prepare
@@ -63,6 +64,8 @@ class Choices:
     """Iterations between two comparisons of contents; 0: never."""
     weight_stream: bool = False
     """Whether W runs on a second stream of the accelerator, beside what follows it."""
+    pins: bool = True
+    """Whether processes that share a host each take an equal part of its cores (`host_process.own_cores`)."""
     more: Mapping[str, str] = field(default_factory=dict)
     """What else all processes have to agree on, by what it is called."""
 
@@ -142,7 +145,9 @@ def make_job(path: Path, choices: Choices) -> ProcessJob:
     device = _device("cpu" if groups else choices.device, seat)
     if groups:
         cores = cores_of(cluster, sorted(member for group in groups.values() for member in group))
-        pin(pick_cores(groups[layout.devices[seat.rank]], cores, usable=sorted(os.sched_getaffinity(0))))
+        pin_threads(pick_cores(groups[layout.devices[seat.rank]], cores, usable=sorted(os.sched_getaffinity(0))))
+    if device.type == "cpu":
+        settle_on_host(pins=choices.pins)
     planned = None if plan.evidence is None else plan.evidence.makespan_ns
     return ProcessJob(
         choices=choices,

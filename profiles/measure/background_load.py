@@ -51,7 +51,8 @@ def time_busy(work: BusyWork, *, processes: int, host: HostProcesses) -> dict[in
     """
     about = json.dumps(asdict(work))
     with ExitStack() as stack:
-        started = [_start(about, host=host, stack=stack) for _ in range(processes)]
+        ranks = [{"LOCAL_RANK": str(k), "LOCAL_WORLD_SIZE": str(processes)} for k in range(processes)]
+        started = [_start(about, environment=each, host=host, stack=stack) for each in ranks]
         for _, said in started:
             _hear(said, model=work.model)
         for orders, _ in started:
@@ -60,13 +61,15 @@ def time_busy(work: BusyWork, *, processes: int, host: HostProcesses) -> dict[in
         return _pool([json.loads(_hear(said, model=work.model)) for _, said in started])
 
 
-def _start(about: str, *, host: HostProcesses, stack: ExitStack) -> tuple[IO[str], IO[str]]:
+def _start(
+    about: str, *, environment: Mapping[str, str], host: HostProcesses, stack: ExitStack
+) -> tuple[IO[str], IO[str]]:
     """A process: where it takes orders, and where it answers; the stack ends it."""
     orders, go = os.pipe()
     said, answers = os.pipe()
     own = stack.enter_context(os.fdopen(go, "w")), stack.enter_context(os.fdopen(said))
     with open(orders), open(answers, "w"):
-        stack.callback(host.start(WORKER, about, environment={}, files=(orders, answers, 2)).kill)
+        stack.callback(host.start(WORKER, about, environment=environment, files=(orders, answers, 2)).kill)
     return own
 
 

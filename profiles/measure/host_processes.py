@@ -60,8 +60,8 @@ class HostProcesses:
     """Starts processes, within a `with` block; who starts some ends them before it."""
 
     def __init__(self, *, also: Sequence[str] = (), prepare: str = "") -> None:
-        """`also`: modules to import; `prepare`: `module:function` without parameters that makes a process what a run's
-        is, by name as it has to reach another process.
+        """`also`: modules to import; `prepare`: `module:function` without parameters that each process calls first, by
+        name, for it has to reach other processes.
         """
         self._imported = (*IMPORTED, *also)
         self._prepare = prepare
@@ -170,8 +170,8 @@ def _poll(pid: int, codes: dict[int, int]) -> int | None:
     return codes[pid]
 
 
-def become(program: str, *, order: Mapping[str, Any], files: Sequence[int]) -> None:
-    """Be what `python -m module` is, or `python script`, in its folder, environment and files."""
+def become(program: str, *, order: Mapping[str, Any], files: Sequence[int], prepare: str = "") -> None:
+    """Be what `python -m module` is, or `python script`, in its folder, environment and files, once it is prepared."""
     is_script = program.endswith(".py")
     for number, file in enumerate(files):
         os.dup2(file, number)
@@ -182,6 +182,9 @@ def become(program: str, *, order: Mapping[str, Any], files: Sequence[int]) -> N
     found = [path for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path]
     first = str(Path(program).parent) if is_script else ""
     sys.path[:] = [first, *found, *(path for path in sys.path if path not in (first, *found))]
+    if prepare:
+        module, _, function = prepare.partition(":")
+        getattr(importlib.import_module(module), function)()
     sys.argv = [program, *order["arguments"]]
     if is_script:
         runpy.run_path(program, run_name="__main__")
@@ -195,13 +198,10 @@ def main(number: str, prepare: str, *modules: str) -> None:
     with suppress(KeyboardInterrupt), socket.socket(fileno=int(number)) as connection:
         for module in modules:
             importlib.import_module(module)
-        if prepare:
-            name, _, function = prepare.partition(":")
-            getattr(importlib.import_module(name), function)()
         gc.freeze()
         mine = _serve(connection)
     if mine is not None:
-        become(mine[0]["module"], order=mine[0], files=mine[1])
+        become(mine[0]["module"], order=mine[0], files=mine[1], prepare=prepare)
 
 
 if __name__ == "__main__":
