@@ -11,6 +11,7 @@ that goes for small functions only: a large one is compiled once, and callers ar
 import fcntl
 import hashlib
 import importlib
+import importlib.util
 import os
 import re
 import tempfile
@@ -54,9 +55,10 @@ def cache_folder() -> Path:
 
 @cache
 def _source(module: str) -> bytes:
-    """Read, not found by importing: that would import the packages above it, and with them solvers not there yet."""
-    place = Path(__file__).parents[1].joinpath(*module.split("."))
-    return (place / "__init__.py" if place.is_dir() else place.with_suffix(".py")).read_bytes()
+    spec = importlib.util.find_spec(module)
+    assert spec is not None
+    assert spec.origin is not None
+    return Path(spec.origin).read_bytes()
 
 
 @cache
