@@ -5,7 +5,9 @@ import os
 import re
 import signal
 import sys
+from collections.abc import Generator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -81,11 +83,17 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
     return True if names and all(is_listed(f"{file}::{name}", listed) for name in names) else None
 
 
-def pytest_collection_finish(session: pytest.Session) -> None:
-    """Thousands of tests are no garbage, and nobody need look through them again and again: a tenth of all time."""
-    session.config.stash[HEAVY] = {"schemathesis", "torch", "transformers"} & sys.modules.keys()
-    gc.collect()
-    gc.freeze()
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_collection(session: pytest.Session) -> Generator[None, Any, Any]:
+    """Modules and thousands of tests are no garbage, and nobody need look through them again and again."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        session.config.stash[HEAVY] = {"schemathesis", "torch", "transformers"} & sys.modules.keys()
+        gc.collect()
+        gc.freeze()
+        gc.enable()
 
 
 def is_listed(name: str, listed: set[str]) -> bool:

@@ -1,6 +1,7 @@
 """Kernels are compiled in groups, each by one process, as many at a time as there are cores."""
 
 import os
+import re
 import subprocess
 import sys
 import time
@@ -84,6 +85,35 @@ def test_an_unknown_group_is_named():
     assert run.returncode == 1
     assert "'juggling'" in run.stderr
     assert "tabu-search" in run.stderr
+
+
+COMPILES_WITH = """
+import sys
+
+
+class NotYet:
+    def find_spec(self, name, path=None, target=None):
+        top = name.partition(".")[0]
+        if top not in {*sys.stdlib_module_names, "solver_models", "llvmlite", *NEEDED}:
+            raise ModuleNotFoundError(f"no module named {name!r} yet", name=name)
+
+
+sys.meta_path.insert(0, NotYet())
+from solver_models import precompile
+
+for compile_group in (precompile.FIRST | precompile.LATER).values():
+    compile_group(*precompile.toy_search())
+assert precompile.is_warm(*precompile.FIRST) in (False, True)
+"""
+
+
+@pytest.mark.slow
+def test_what_the_makefile_installs_first_is_all_that_compiling_needs(repository_root: Path):
+    """Tests that every group compiles, and finds its folder, before pip has installed the rest."""
+    makefile = (repository_root / "Makefile").read_text(encoding="utf-8")
+    (needed,) = re.findall(r"^KERNELS_NEED := (.*)$", makefile, flags=re.MULTILINE)
+    code = f"NEEDED = {needed.split()}\n{COMPILES_WITH}"
+    subprocess.run([sys.executable, "-c", code], check=True)
 
 
 FIRST_PLAN = """
