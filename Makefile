@@ -93,13 +93,14 @@ $(COLLECTED): $(STAMP)
 	@touch $@
 
 # Debian's packages come while the environment is set up, the checks run while kernels compile. The quick tests come first and are
-# watched, with the processes that they start; watching all would take a quarter of an hour.
+# watched, with the processes that they start; watching all would take a quarter of an hour. What they took is added up on one
+# core, while the others begin.
 test: ## every check and every test, four files at a time
 	@$(MAKE) --no-print-directory --jobs 2 packages $(STAMP)
 	@$(MAKE) --no-print-directory --jobs 3 $(KERNELS) lint parsers $(COLLECTED)
 	$(BIN)/python -m pytest --numprocesses 2 --dist worksteal --quick only --cov --cov-report= $(QUICK)
-	@$(BIN)/python -m tests.branch_floor quick_branch_floor_percent
-	$(BIN)/python -m pytest $(BY_FILE) --quick never $(KERNELS_FIRST)
+	@$(BIN)/python -m tests.branch_floor quick_branch_floor_percent & floor=$$!; \
+	$(BIN)/python -m pytest $(BY_FILE) --quick never $(KERNELS_FIRST); tests=$$?; wait $$floor && exit $$tests
 
 branches: setup ## the branches that all tests of planner, solver_models and profiles take, against their floor
 	@$(BIN)/python -m pytest --numprocesses 2 --dist loadfile --cov --cov-report= tests/planner tests/profiles tests/solver_models

@@ -1,6 +1,7 @@
 """The house rules as ratchets: each names every offender as file:line."""
 
 import ast
+import gc
 import os
 import re
 import statistics
@@ -229,6 +230,16 @@ def assert_none(offenders: list[str], rule: str) -> None:
     if offenders:
         listing = "\n  ".join(offenders)
         pytest.fail(f"{rule}\n  {listing}\n({len(offenders)} in all)", pytrace=False)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def trees_are_no_garbage() -> Iterator[None]:
+    """Looking for garbage among the trees takes twice as long as parsing; other files' tests shall not do so either."""
+    gc.disable()
+    yield
+    gc.enable()
+    for kept in (read, parse, nodes_of, definitions, functions_of):
+        kept.cache_clear()
 
 
 def test_no_function_is_long():
