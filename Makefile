@@ -27,22 +27,25 @@ define NEW_VENV
 	@$(PYTHON) -m venv $(VENV)
 endef
 
-# A plan needs no torch, no database and no test tools. The kernels of the search compile on all cores from the moment
-# on when numba is there; the demo waits for them when it comes to them.
+# What kernels need to compile (tests/solver_models/test_precompile.py): they do so on all cores, from the moment on when
+# it is there, while pip goes on. Setuptools is there because the project is built without isolation.
+KERNELS_NEED := setuptools numpy numba highspy
+
+# A plan needs no torch, no database and no test tools. The demo waits for kernels when it comes to them.
 $(PLANNER): pyproject.toml constraints.txt
 	@echo 'Setting up .venv for planning (half a minute the first time)'
 	$(NEW_VENV)
-	@$(PIP_INSTALL) --no-compile setuptools numpy numba
+	@$(PIP_INSTALL) --no-compile $(KERNELS_NEED)
 	@nohup $(BIN)/python -m solver_models.precompile --first >/dev/null 2>&1 &
 	@$(PIP_INSTALL) --no-compile --no-build-isolation --editable '.[solve]'
 	@touch $@
 
-# Setuptools comes first and the project is built without isolation, so that a repeated install needs no network. Of
-# what comes then a small part is ever imported: Python compiles that when it is.
+# The project is built without isolation, so that a repeated install needs no network. Of what comes then a small part
+# is ever imported: Python compiles that when it is.
 $(STAMP): pyproject.toml constraints.txt
 	@echo 'Setting up .venv (a minute or two the first time)'
 	$(NEW_VENV)
-	@$(PIP_INSTALL) setuptools numpy numba
+	@$(PIP_INSTALL) $(KERNELS_NEED)
 	@nohup $(BIN)/python -m solver_models.precompile >/dev/null 2>&1 &
 	@$(PIP_INSTALL) --no-compile --no-build-isolation --editable '.[dev,torch,solve,serve,postgres,oidc,traces,models]'
 	@touch $(PLANNER) $(TESTED) $@
@@ -51,7 +54,8 @@ $(STAMP): pyproject.toml constraints.txt
 $(TESTED): pyproject.toml constraints.txt
 	@echo 'Setting up $(VENV) for the quick tests (a minute the first time)'
 	$(NEW_VENV)
-	@$(PIP_INSTALL) setuptools
+	@$(PIP_INSTALL) $(KERNELS_NEED)
+	@nohup $(BIN)/python -m solver_models.precompile >/dev/null 2>&1 &
 	@$(PIP_INSTALL) --no-build-isolation --editable '.[solve,test,torch]'
 	@touch $(PLANNER) $@
 
@@ -89,13 +93,14 @@ $(COLLECTED): $(STAMP)
 	@touch $@
 
 # Debian's packages come while the environment is set up, the checks run while kernels compile. The quick tests come first and are
-# watched, with the processes that they start; watching all would take a quarter of an hour.
+# watched, with the processes that they start; watching all would take a quarter of an hour. What they took is added up on one
+# core, while the others begin.
 test: ## every check and every test, four files at a time
 	@$(MAKE) --no-print-directory --jobs 2 packages $(STAMP)
 	@$(MAKE) --no-print-directory --jobs 3 $(KERNELS) lint parsers $(COLLECTED)
 	$(BIN)/python -m pytest --numprocesses 2 --dist worksteal --quick only --cov --cov-report= $(QUICK)
-	@$(BIN)/python -m tests.branch_floor quick_branch_floor_percent
-	$(BIN)/python -m pytest $(BY_FILE) --quick never $(KERNELS_FIRST)
+	@$(BIN)/python -m tests.branch_floor quick_branch_floor_percent & floor=$$!; \
+	$(BIN)/python -m pytest $(BY_FILE) --quick never $(KERNELS_FIRST); tests=$$?; wait $$floor && exit $$tests
 
 branches: setup ## the branches that all tests of planner, solver_models and profiles take, against their floor
 	@$(BIN)/python -m pytest --numprocesses 2 --dist loadfile --cov --cov-report= tests/planner tests/profiles tests/solver_models

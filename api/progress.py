@@ -14,7 +14,7 @@ from rich.text import Text
 
 from api.formatting import ABSENT, render_ms, render_percent
 from planner.plan import Plan
-from planner.progress import Progress
+from planner.progress import COMPILING, Progress
 
 ReportStyle = Literal["live", "lines", "json", "quiet"]
 """How a run reports: see the module."""
@@ -22,7 +22,8 @@ ReportStyle = Literal["live", "lines", "json", "quiet"]
 _FRAMES = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 
 MAX_PAUSE_S, LONGEST_PAUSE_S = 3.0, 24.0
-"""A line comes after so long, whatever the run is busy with; each without news doubles the pause, up to the longest."""
+"""A line comes after so long, whatever the run is busy with; each without news doubles the pause, up to the longest.
+While kernels compile it is the longest from the beginning: that there is nothing new is no news."""
 
 MIN_PAUSE_S = 1.0
 """Plain lines come at most once in this time; JSON lines without news too."""
@@ -103,7 +104,8 @@ class Reporter:
         is_time = time.monotonic() - self._last_line_at >= MIN_PAUSE_S
         self._last = progress
         if is_news:
-            self._pause_s, self._is_told = MAX_PAUSE_S, False
+            self._pause_s = LONGEST_PAUSE_S if progress.phase == COMPILING else MAX_PAUSE_S
+            self._is_told = False
         if self.first_plan_s is None and progress.incumbent_ns is not None:
             self.first_plan_s = self.elapsed_s
         if self.style == "json" and (is_news or is_time):

@@ -13,6 +13,9 @@ DEFAULT_PATIENCE = 200
 MAX_THREADS = 1024
 """Most threads that may be asked for."""
 
+COMPILING = "compiling kernels (once)"
+"""The phase in which the clock of the limits stands still."""
+
 Method = Literal["auto", "search", "cp-sat", "ilp"]
 """`auto`: everything there is; `search`: moves and orders, without a complete search; `cp-sat` and `ilp`: a solver on
 one model with everything open, which is for small problems (docs/exact.md)."""

@@ -239,9 +239,13 @@ def _enumeration(searcher: Searcher, candidate: Candidate) -> None:
     open_cases(searcher, space)
 
 
-JOINT: dict[str, Callable[[Searcher, Candidate], None]] = {
+BASELINE_KERNELS: dict[str, Callable[[Searcher, Candidate], None]] = {
     "recorded-plays": _recorded_plays,
     "published-orders": _published_orders,
+}
+"""Groups of the baselines, which are the first plans."""
+
+JOINT: dict[str, Callable[[Searcher, Candidate], None]] = BASELINE_KERNELS | {
     "moves": _moves,
     "nets": _nets,
     "plays": _plays,
@@ -250,7 +254,7 @@ JOINT: dict[str, Callable[[Searcher, Candidate], None]] = {
     "anneals": _anneals,
     "cuts": _cuts,
 }
-"""Groups of the first rounds of joint search, what others call before those."""
+"""Groups of all until the first rounds of joint search end."""
 
 FIRST: dict[str, Callable[[Searcher, Candidate], None]] = JOINT | {
     "schedule-floors": _schedule_floors,

@@ -34,7 +34,7 @@ from planner.progress import Limits, Progress
 from planner.verify import verify
 from solver_models.covering import Covering
 from solver_models.large_construction import large_seeds
-from solver_models.precompile import FIRST, JOINT
+from solver_models.precompile import BASELINE_KERNELS, FIRST, JOINT
 from solver_models.search import Searcher
 
 BASELINES, START, BOUND, REFUTATION = "baselines", "the plan to start from", "bound", "refutation"
@@ -140,6 +140,7 @@ def make_first_plans(run: SearchState, start: Plan | None) -> LoopedSearch | Non
     layouts = LoopedSearch(run) if run.fits_stages else None
     if layouts is not None:
         search_layouts(run, layouts, share=run.params.first_plans.first_layouts_share)
+    run.make_ready(*BASELINE_KERNELS)
     play_baselines(run)
     run.make_ready(*JOINT)
     if start is not None:

@@ -19,7 +19,7 @@ from planner.plan import BaselineResult, ImproverTally, Plan, Stage
 from planner.planning.dropped_plans import DroppedPlans
 from planner.planning.planning_params import SearchParams
 from planner.problem import Problem
-from planner.progress import Limits, Progress
+from planner.progress import COMPILING, Limits, Progress
 from planner.simulate import Timeline
 from planner.verify import Verdict, verify
 from solver_models.compile_events import CompileWatch
@@ -31,9 +31,6 @@ from solver_models.task_window import TaskWindow
 
 COMPLETE = "complete_search"
 """Why a run ends once no partition, mapping or order is left that could be better."""
-
-COMPILING = "compiling kernels (once)"
-"""The phase in which the clock of the limits stands still."""
 
 REPORT_EVERY_S = 2.0
 """Without news the caller hears of the search about as often."""

@@ -1,11 +1,13 @@
 """The screen that `plan` ends with, and the other reports, as text."""
 
 import io
+import time
 from dataclasses import replace
 
 import pytest
 from rich.console import Console, RenderableType
 
+from api import progress
 from api.formatting import render_bytes, render_groups, render_layers, render_ms, render_of_limit, render_percent
 from api.progress import RunSummary
 from api.reports import render_explanation, render_simulation, render_verdict
@@ -13,6 +15,7 @@ from api.screen import MAX_BASELINE_ROWS, MAX_STAGE_ROWS, render_screen
 from planner.explain import explain
 from planner.plan import Plan, Stage
 from planner.problem import Problem
+from planner.progress import COMPILING, Progress
 from planner.simulate import simulate
 from planner.verify import verify
 from tests.api.worlds import make_evidence, make_plan, make_problem, make_workload
@@ -183,3 +186,21 @@ def test_verdict(problem: Problem):
 def test_figures(text: str, expected: str):
     """Tests that figures and lists are written for people."""
     assert text == expected
+
+
+def test_a_wait_for_kernels_is_told_once(monkeypatch: pytest.MonkeyPatch):
+    """Tests that a phase without news is told of again and again, but for that in which kernels compile."""
+    monkeypatch.setattr(progress, "MAX_PAUSE_S", 0.02)
+    monkeypatch.setattr(progress, "LONGEST_PAUSE_S", 60.0)
+    screen = io.StringIO()
+    told = Progress(
+        elapsed_s=0.0, phase=COMPILING, incumbent=None, incumbent_ns=None, lower_bound_ns=None, gap=None, source=""
+    )
+    with progress.Reporter(Console(file=screen), "lines") as reporter:
+        reporter.hear(told)
+        time.sleep(0.2)
+        reporter.hear(replace(told, phase="bound"))
+        until = time.monotonic() + 20
+        while screen.getvalue().count("\n") < 4 and time.monotonic() < until:
+            time.sleep(0.01)
+    assert [COMPILING in line for line in screen.getvalue().splitlines()][:4] == [True, False, False, False]

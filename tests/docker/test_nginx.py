@@ -137,7 +137,7 @@ def test_a_plan_over_https(site: Site):
 
 def test_events_come_as_they_happen(site: Site):
     """Tests that nginx does not keep events back: the first is here while the search is on."""
-    body = {"workload": workload_document(large_problem()), "limits": {"time_limit_s": 600}}
+    body = {"workload": workload_document(large_problem()), "limits": {"time_limit_s": 600, "threads": 1}}
     job = json.loads(site.ask("POST", "/v1/plans", body)[2])
     connection = site.connect()
     try:

@@ -15,9 +15,9 @@ from planner.check_evidence import rederive
 from planner.clock import while_time
 from planner.costs import CostModel
 from planner.planning import make_plan
-from planner.planning.search_state import COMPILING, REPORT_EVERY_S, SearchState
+from planner.planning.search_state import REPORT_EVERY_S, SearchState
 from planner.problem import Problem
-from planner.progress import DEFAULT_PATIENCE, Limits, Progress
+from planner.progress import COMPILING, DEFAULT_PATIENCE, Limits, Progress
 from solver_models.compile_events import CompileWatch
 from solver_models.construction import make_seeds
 from solver_models.partition.dynamic import Partitioner

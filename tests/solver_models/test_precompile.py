@@ -1,6 +1,7 @@
 """Kernels are compiled in groups, each by one process, as many at a time as there are cores."""
 
 import os
+import re
 import subprocess
 import sys
 import time
@@ -10,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from solver_models import precompile
+from solver_models import jit, precompile
 from solver_models.search import Candidate, Searcher
 from tests.long_runs import shortened
 
@@ -84,6 +85,36 @@ def test_an_unknown_group_is_named():
     assert run.returncode == 1
     assert "'juggling'" in run.stderr
     assert "tabu-search" in run.stderr
+
+
+COMPILES_WITH = """
+import sys
+
+
+class NotYet:
+    def find_spec(self, name, path=None, target=None):
+        top = name.partition(".")[0]
+        if top not in {*sys.stdlib_module_names, "solver_models", "llvmlite", *NEEDED}:
+            raise ModuleNotFoundError(f"no module named {name!r} yet", name=name)
+
+
+sys.meta_path.insert(0, NotYet())
+from solver_models import jit, precompile
+
+for compile_group in (precompile.FIRST | precompile.LATER).values():
+    compile_group(*precompile.toy_search())
+print(jit.module_folder("solver_models.precompile").name)
+"""
+
+
+@pytest.mark.slow
+def test_what_the_makefile_installs_first_is_all_that_compiling_needs(repository_root: Path):
+    """Tests that every group compiles, and finds its folder, before pip has installed the rest."""
+    makefile = (repository_root / "Makefile").read_text(encoding="utf-8")
+    (needed,) = re.findall(r"^KERNELS_NEED := (.*)$", makefile, flags=re.MULTILINE)
+    code = f"NEEDED = {needed.split()}\n{COMPILES_WITH}"
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert run.stdout == f"{jit.module_folder('solver_models.precompile').name}\n"
 
 
 FIRST_PLAN = """

@@ -111,7 +111,7 @@ def test_a_plan_is_the_command_lines(store: SqlStore, make_pool: Callable[..., P
 def test_stop_keeps_the_best_plan(store: SqlStore, make_pool: Callable[..., Pool]):
     """Tests that a stopped search ends long before its limit with a verified plan."""
     make_pool()
-    job = submit(store, large_problem(), Limits(time_limit_s=600, patience_s=600))
+    job = submit(store, large_problem(), Limits(time_limit_s=600, patience_s=600, threads=1))
     wait(store, job, lambda job: job.incumbent_ns)
     store.stop(job.id, "a")
     done = wait(store, job, lambda job: job.is_finished)
@@ -122,7 +122,7 @@ def test_stop_keeps_the_best_plan(store: SqlStore, make_pool: Callable[..., Pool
 def test_a_killed_solver_costs_no_plan(store: SqlStore, make_pool: Callable[..., Pool]):
     """Tests that after kill -9 of the solver the job goes on from its incumbent and never ends worse."""
     pool = make_pool()
-    job = submit(store, large_problem(), Limits(time_limit_s=600, patience_s=600))
+    job = submit(store, large_problem(), Limits(time_limit_s=600, patience_s=600, threads=1))
     found = wait(store, job, lambda job: job.plan_sha256)
     for attempt in range(1, PATIENCE.max_crashes + 1):
         wait(store, job, lambda job, n=attempt: job.state == "running" and job.attempt == n)
@@ -139,7 +139,7 @@ def test_a_killed_solver_costs_no_plan(store: SqlStore, make_pool: Callable[...,
 @pytest.mark.usefixtures("_real_solvers")
 def test_a_stop_is_heard_while_solvers_load():
     """Tests that a stop that comes before a fresh process has begun with its order is not forgotten."""
-    request = PlanRequest(problem=large_problem(), limits=Limits(time_limit_s=600, patience_s=600))
+    request = PlanRequest(problem=large_problem(), limits=Limits(time_limit_s=600, patience_s=600, threads=1))
     child, until = Child(ProcessLimits()), time.monotonic() + 120
     child.order(op="solve", request=request.render(), start=None)
     child.ask_to_stop()
@@ -154,7 +154,7 @@ def test_a_stop_is_heard_while_solvers_load():
 def test_a_solver_that_does_not_listen(store: SqlStore, make_pool: Callable[..., Pool]):
     """Tests that a solver that neither ends in time nor stops when asked is killed, and its plan written up."""
     pool = make_pool(patience=replace(PATIENCE, overtime_s=0.1, stop_s=0.5))
-    job = submit(store, large_problem(), Limits(time_limit_s=2, patience_s=600))
+    job = submit(store, large_problem(), Limits(time_limit_s=2, patience_s=600, threads=1))
     wait(store, job, lambda job: job.plan_sha256)
     os.kill(pool.children[0].pid or 0, signal.SIGSTOP)
     done = wait(store, job, lambda job: job.is_finished)
@@ -165,7 +165,7 @@ def test_a_solver_that_does_not_listen(store: SqlStore, make_pool: Callable[...,
 def test_draining_gives_back(store: SqlStore, make_pool: Callable[..., Pool]):
     """Tests that a pool that drains gives its job back with the plan found, and that another pool finishes it."""
     pool = make_pool()
-    job = submit(store, large_problem(), Limits(time_limit_s=600, patience_s=600))
+    job = submit(store, large_problem(), Limits(time_limit_s=600, patience_s=600, threads=1))
     wait(store, job, lambda job: job.incumbent_ns)
     pool.close()
     given_back = store.get(job.id)

@@ -98,7 +98,7 @@ def test_a_job_without_a_ticket_is_found(store: SqlStore, engine: PostgresEngine
 
 def test_a_worker_that_ends_gives_its_job_to_another(store: SqlStore, engine: PostgresEngine, workers: Workers):
     """Tests that SIGTERM on the worker that solves loses nothing, and another worker goes on from the plan found."""
-    job = submit(store, large_problem(), Limits(time_limit_s=600, patience_s=600))
+    job = submit(store, large_problem(), Limits(time_limit_s=600, patience_s=600, threads=1))
     engine.announce()
     first = workers.start()
     wait(store, job, lambda job: job.incumbent_ns)
@@ -118,7 +118,7 @@ def test_a_worker_that_ends_gives_its_job_to_another(store: SqlStore, engine: Po
 
 def test_the_database_restarts(postgres: PostgresServer, store: SqlStore, engine: PostgresEngine, workers: Workers):
     """Tests that a database that crashes and comes back while a job is solved costs neither the job nor its plan."""
-    job = submit(store, large_problem(), Limits(time_limit_s=600, patience_s=600))
+    job = submit(store, large_problem(), Limits(time_limit_s=600, patience_s=600, threads=1))
     engine.announce()
     workers.start()
     found = wait(store, job, lambda job: job.incumbent_ns)
@@ -142,7 +142,7 @@ def test_the_database_restarts(postgres: PostgresServer, store: SqlStore, engine
 
 def test_a_killed_worker_takes_its_solver_with_it(store: SqlStore, engine: PostgresEngine, workers: Workers):
     """Tests that no solver outlives a worker that was killed."""
-    job = submit(store, large_problem(), Limits(time_limit_s=600, patience_s=600))
+    job = submit(store, large_problem(), Limits(time_limit_s=600, patience_s=600, threads=1))
     engine.announce()
     worker = workers.start()
     wait(store, job, lambda job: job.incumbent_ns)

@@ -128,7 +128,7 @@ def show_keys(scene: Scene) -> None:
 def show_search(scene: Scene) -> None:
     """A search that goes on, once it has told of some plans."""
     body = json.loads(dump_workload(load_workload("demo:vgg16-ethernet")))
-    order = {"workload": body, "limits": {"time_limit_s": 600}}
+    order = {"workload": body, "limits": {"time_limit_s": 600, "threads": 1}}
     job = json.loads(request(scene.running, "POST", "/v1/plans", order)[2])["id"]
     page = scene.open(f"?plan={job}")
     wait_for(page, says("#headline", "So far: "))

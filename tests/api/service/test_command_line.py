@@ -186,7 +186,7 @@ def test_sigterm_loses_nothing(tmp_path: Path):
     from planner.progress import Limits
 
     process, client = start(tmp_path)
-    job = client.submit(large_question(), limits=Limits(time_limit_s=500.0, patience_s=500.0))
+    job = client.submit(large_question(), limits=Limits(time_limit_s=500.0, patience_s=500.0, threads=1))
     for event in client.follow(job["id"]):
         if event["kind"] == "incumbent":
             break

@@ -79,7 +79,10 @@ class Storm:
         """A client that sends its question until it has an answer; large ones take two seconds."""
         problem, limits = TOY, Limits(time_limit_s=30.0, max_rounds=1, seed=number)
         if is_large:
-            problem, limits = replace(large_problem(), num_microbatches=32 + number), Limits(time_limit_s=2.0)
+            problem, limits = (
+                replace(large_problem(), num_microbatches=32 + number),
+                Limits(time_limit_s=2.0, threads=1),
+            )
 
         def work() -> None:
             self.asked[self.site.client.submit(problem, limits=limits)["id"]] = problem

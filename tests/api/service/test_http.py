@@ -188,7 +188,7 @@ def test_byte_identical_to_the_planner(running: Running):
 def test_events_tell_the_story(running: Running):
     """Tests that events come in order with rising ids, and that Last-Event-ID resumes after the one named."""
     client = running.client()
-    job = client.submit(large_problem(), limits=Limits(time_limit_s=4.0))
+    job = client.submit(large_problem(), limits=Limits(time_limit_s=4.0, threads=1))
     events = list(client.follow(job["id"]))
     kinds = [event["kind"] for event in events]
     assert kinds[:2] == ["queued", "started"]
@@ -244,7 +244,7 @@ def test_events_come_in_time_not_in_showers(tmp_path: Path):
 def test_stop_returns_the_best_plan(running: Running):
     """Tests that stop ends a long search soon, twice is as once, and that its plan passes the verifier here."""
     client = running.client()
-    job = client.submit(large_problem(), limits=Limits(time_limit_s=500.0, seed=1, patience_s=500.0))
+    job = client.submit(large_problem(), limits=Limits(time_limit_s=500.0, seed=1, patience_s=500.0, threads=1))
     for event in client.follow(job["id"]):
         if event["kind"] == "incumbent":
             break
@@ -259,7 +259,7 @@ def test_stop_returns_the_best_plan(running: Running):
 def test_delete_forgets(running: Running):
     """Tests that a deleted plan is gone, even while it runs."""
     client = running.client()
-    job = client.submit(large_problem(), limits=Limits(time_limit_s=500.0, seed=2, patience_s=500.0))
+    job = client.submit(large_problem(), limits=Limits(time_limit_s=500.0, seed=2, patience_s=500.0, threads=1))
     client.delete(job["id"])
     with pytest.raises(ServerError) as refusal:
         client.job(job["id"])
@@ -269,7 +269,7 @@ def test_delete_forgets(running: Running):
 def test_not_finished_is_a_conflict(running: Running):
     """Tests that the plan of a job that is not finished cannot be fetched yet."""
     client = running.client()
-    job = client.submit(large_problem(), limits=Limits(time_limit_s=500.0, seed=3, patience_s=500.0))
+    job = client.submit(large_problem(), limits=Limits(time_limit_s=500.0, seed=3, patience_s=500.0, threads=1))
     with pytest.raises(ServerError) as refusal:
         client.fetch(job["id"], "plan")
     assert (refusal.value.status, refusal.value.code) == (409, "not_finished")
@@ -660,9 +660,9 @@ def check_limits_of_keys(running: Running) -> None:
     with pytest.raises(ServerError):
         running.client(text).jobs()
     busy = Client(running.url, key=running.key("busy", concurrent_jobs=1), num_tries=1)
-    job = busy.submit(large_problem(), limits=Limits(time_limit_s=300.0))
+    job = busy.submit(large_problem(), limits=Limits(time_limit_s=300.0, threads=1))
     with pytest.raises(ServerError) as refusal:
-        busy.submit(large_problem(), limits=Limits(time_limit_s=301.0))
+        busy.submit(large_problem(), limits=Limits(time_limit_s=301.0, threads=1))
     assert (refusal.value.status, refusal.value.code) == (429, "too_many_jobs")
     busy.delete(job["id"])
 
@@ -679,7 +679,7 @@ def test_a_restart_loses_nothing(tmp_path: Path):
     """Tests that a service told to end while it solves ends in time, and that the next one has the plan and goes on."""
     with serving(tmp_path) as running:
         client = running.client()
-        job = client.submit(large_problem(), limits=Limits(time_limit_s=500.0, patience_s=500.0))
+        job = client.submit(large_problem(), limits=Limits(time_limit_s=500.0, patience_s=500.0, threads=1))
         for event in client.follow(job["id"]):
             if event["kind"] == "incumbent":
                 break

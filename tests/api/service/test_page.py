@@ -239,7 +239,7 @@ def test_ranges_are_asked_of_plans_only(page: Chrome, running: Running):
     page.get(f"{running.url}/?plan={first}")
     page.execute_script(HOLD_RANGES)
     wait_for(page, lambda page: page.execute_script("return window.held?.length"))
-    body = client.demo("vgg16-ethernet") | {"limits": {"time_limit_s": 600}}
+    body = client.demo("vgg16-ethernet") | {"limits": {"time_limit_s": 600, "threads": 1}}
     long = json.loads(request(running, "POST", "/v1/plans", body)[2])["id"]
     page.execute_script(DROP, "toy.json", json.dumps(TOY | {"limits": {"time_limit_s": 20, "max_rounds": 2}}))
     wait_for(page, lambda page: query(page)["plan"] != first and says("#plan-state", "queued")(page))

@@ -138,7 +138,10 @@ MOST_RUNS = 60
 
 SUBMISSIONS = [
     example_submission(),
-    {"workload": workload_document(large_problem()), "limits": {"time_limit_s": 1.5, "patience_s": 600.0}},
+    {
+        "workload": workload_document(large_problem()),
+        "limits": {"time_limit_s": 1.5, "patience_s": 600.0, "threads": 1},
+    },
     {**example_submission(), "limits": {"max_rounds": 1, "seed": 1}, "priority": 3, "pinned": True},
 ]
 """Bodies that can be planned, at once and in a while."""
