@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy
 
-from planner.bounds.device_loads import FULL, PAIRS_AT_ONCE, DeviceLoads, Mask, OpenStages, join_loads
+from planner.bounds.device_loads import FULL, PAIRS_AT_ONCE, DeviceLoads, Mask, Numbers, OpenStages, join_loads
 from planner.bounds.heaviest_path import NEVER
 from planner.bounds.minimum_costs import Integers
 from planner.bounds.residence import Residence, StayTimes, in_flight, turns
@@ -62,12 +62,12 @@ class TimelyLoads:
         busy = numpy.maximum(own.work, turn) + own.synchronisation
         latest = (self.deadline - numpy.maximum(busy, self._in_turn()))[chosen]
         loads = DeviceLoads(
-            first=chosen,
-            second=numpy.full(len(chosen), -1),
+            first=chosen.astype(numpy.int32),
+            second=numpy.full(len(chosen), -1, dtype=numpy.int32),
             first_latest=latest,
             second_latest=latest,
             follows=numpy.zeros(len(chosen), dtype=numpy.bool_),
-            kind=numpy.full(len(chosen), self.number),
+            kind=numpy.full(len(chosen), self.number, dtype=numpy.int32),
             room=self._room(numpy.minimum(filled, free), since=own.head, until=own.tail)[chosen],
         )
         fits = (own.static + own.stash)[chosen] <= self.memory
@@ -86,18 +86,18 @@ class TimelyLoads:
         longest: Integers = numpy.maximum(numpy.maximum(in_turn, whole), turned)
         return longest
 
-    def beside(self, k: Integers, j: Integers) -> DeviceLoads:
+    def beside(self, k: Integers | Numbers, j: Integers | Numbers) -> DeviceLoads:
         """Devices with the stages k and j, which begin where those end or later."""
         follows = self.own.start[j] == self.own.end[k]
         head = self._second_head(k, j, follows=follows)
         loads = DeviceLoads(
-            first=k,
-            second=j,
+            first=k.astype(numpy.int32),
+            second=j.astype(numpy.int32),
             first_latest=self._first_latest(k, j, head=head),
             second_latest=self._second_latest(k, j),
             follows=follows,
-            kind=numpy.full(len(k), self.number),
-            room=numpy.zeros(len(k), dtype=numpy.int64),
+            kind=numpy.full(len(k), self.number, dtype=numpy.int32),
+            room=numpy.zeros(len(k), dtype=numpy.int32),
         )
         loads = loads.keep((self.own.head[k] <= loads.first_latest) & (head <= loads.second_latest))
         return self._in_memory(loads, self._residence(loads.first, loads.second, follows=loads.follows))
@@ -136,13 +136,12 @@ class TimelyLoads:
         )
         return replace(loads, first_latest=first_latest, second_latest=second_latest, room=room).keep(kept)
 
-    def _room(self, filled: Integers, *, since: Integers, until: Integers) -> Integers:
+    def _room(self, filled: Integers, *, since: Integers, until: Integers) -> Numbers:
         """So many bytes from a head to what follows the last I, rounded up."""
         most, deadline = max(self.anywhere.boundaries.memory, 1), max(self.deadline, 1)
         part = -(-numpy.clip(filled, 0, most) * FULL // most)
         time = -(-numpy.clip(self.deadline - since - until, 0, deadline) * FULL // deadline)
-        room: Integers = -(-part * time // FULL)
-        return room
+        return (-(-part * time // FULL)).astype(numpy.int32)
 
     def _elsewhere(self, j: Integers) -> Integers:
         """When an I of j may have ended on any device: from then on I of the first stage may run."""
