@@ -185,8 +185,9 @@ class _Filling:
     def at(self, number: Integers, *, most: int) -> Integers:
         """The worth of so many of the first stage, and of what fits beside them; of either `most` at most."""
         (first, second), (of_first, of_second) = self.sizes, self.worth
-        beside = numpy.where(second == 0, most, (self.free - number * first) // numpy.maximum(second, 1))
-        beside = numpy.minimum(beside + self.ones, numpy.where(self.nested, numpy.minimum(number, most), most))
+        beside: Integers = numpy.where(second == 0, most, (self.free - number * first) // numpy.maximum(second, 1))
+        most_beside: Integers = numpy.where(self.nested, numpy.minimum(number, most), most)
+        beside = numpy.minimum(beside + self.ones, most_beside)
         found: Integers = number * of_first + beside * of_second
         return found
 
