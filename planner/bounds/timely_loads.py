@@ -38,11 +38,12 @@ def narrow_loads(stages: OpenStages, loads: DeviceLoads, *, has_time: HasTime = 
         timely = TimelyLoads(stages, number)
         own = numpy.flatnonzero(is_open & (loads.kind == number))
         pairs = own[loads.second[own] >= 0]
-        found.append(timely.alone(loads.first[own[loads.second[own] < 0]]))
+        found.append(timely.alone(loads.first[own[loads.second[own] < 0]].astype(numpy.int64)))
         for begin in range(0, len(pairs), PAIRS_AT_ONCE):
             require_time(has_time)
             part = pairs[begin : begin + PAIRS_AT_ONCE]
-            found.append(timely.beside(loads.first[part], loads.second[part]))
+            k, j = (column[part].astype(numpy.int64) for column in (loads.first, loads.second))
+            found.append(timely.beside(k, j))
     return join_loads(found)
 
 
@@ -86,7 +87,7 @@ class TimelyLoads:
         longest: Integers = numpy.maximum(numpy.maximum(in_turn, whole), turned)
         return longest
 
-    def beside(self, k: Integers | Numbers, j: Integers | Numbers) -> DeviceLoads:
+    def beside(self, k: Integers, j: Integers) -> DeviceLoads:
         """Devices with the stages k and j, which begin where those end or later."""
         follows = self.own.start[j] == self.own.end[k]
         head = self._second_head(k, j, follows=follows)
@@ -99,8 +100,8 @@ class TimelyLoads:
             kind=numpy.full(len(k), self.number, dtype=numpy.int32),
             room=numpy.zeros(len(k), dtype=numpy.int32),
         )
-        loads = loads.keep((self.own.head[k] <= loads.first_latest) & (head <= loads.second_latest))
-        return self._in_memory(loads, self._residence(loads.first, loads.second, follows=loads.follows))
+        kept = (self.own.head[k] <= loads.first_latest) & (head <= loads.second_latest)
+        return self._in_memory(loads.keep(kept), k[kept], j[kept])
 
     def _second_head(self, k: Integers, j: Integers, *, follows: Mask) -> Integers:
         """The head of the second stage of a device."""
@@ -108,9 +109,9 @@ class TimelyLoads:
         second: Integers = numpy.where(follows, numpy.minimum(head[k] + self.own.forward[k], head[j]), head[j])
         return second
 
-    def _in_memory(self, loads: DeviceLoads, residence: Residence) -> DeviceLoads:
-        """Those of the loads that are in time with the microbatches that fit at a time."""
-        own, k, j = self.own, loads.first, loads.second
+    def _in_memory(self, loads: DeviceLoads, k: Integers, j: Integers) -> DeviceLoads:
+        """Those of the loads, with the stages k and j, that are in time with the microbatches that fit at a time."""
+        own, residence = self.own, self._residence(k, j, follows=loads.follows)
         head, last = self._second_head(k, j, follows=loads.follows), self._last(k, j)
         first, second, nested = residence.first, residence.second, residence.nested
         tail = numpy.where(nested, first.tail, numpy.minimum(first.tail, second.tail))
@@ -141,7 +142,8 @@ class TimelyLoads:
         most, deadline = max(self.anywhere.boundaries.memory, 1), max(self.deadline, 1)
         part = -(-numpy.clip(filled, 0, most) * FULL // most)
         time = -(-numpy.clip(self.deadline - since - until, 0, deadline) * FULL // deadline)
-        return (-(-part * time // FULL)).astype(numpy.int32)
+        room: Numbers = (-(-part * time // FULL)).astype(numpy.int32)
+        return room
 
     def _elsewhere(self, j: Integers) -> Integers:
         """When an I of j may have ended on any device: from then on I of the first stage may run."""
