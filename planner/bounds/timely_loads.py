@@ -101,7 +101,7 @@ class TimelyLoads:
             room=numpy.zeros(len(k), dtype=numpy.int32),
         )
         kept = (self.own.head[k] <= loads.first_latest) & (head <= loads.second_latest)
-        return self._in_memory(loads.keep(kept), k[kept], j[kept])
+        return self._in_memory(loads.keep(kept), k=k[kept], j=j[kept])
 
     def _second_head(self, k: Integers, j: Integers, *, follows: Mask) -> Integers:
         """The head of the second stage of a device."""
@@ -109,7 +109,7 @@ class TimelyLoads:
         second: Integers = numpy.where(follows, numpy.minimum(head[k] + self.own.forward[k], head[j]), head[j])
         return second
 
-    def _in_memory(self, loads: DeviceLoads, k: Integers, j: Integers) -> DeviceLoads:
+    def _in_memory(self, loads: DeviceLoads, *, k: Integers, j: Integers) -> DeviceLoads:
         """Those of the loads, with the stages k and j, that are in time with the microbatches that fit at a time."""
         own, residence = self.own, self._residence(k, j, follows=loads.follows)
         head, last = self._second_head(k, j, follows=loads.follows), self._last(k, j)
