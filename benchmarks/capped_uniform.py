@@ -1,7 +1,7 @@
 """Uniform chains of which K activations fit: `python -m benchmarks.capped_uniform [--quick] -o FILE`.
 
 F = I = W, one stage per device, transfers free, stages and devices given; a microbatch's activations are held from the
-start of its F to the end of its I. Every K from 1 to p up to 16 devices, a spread of them beyond.
+start of its F to the end of its I. Every K from 1 to p.
 """
 
 from collections.abc import Iterator
@@ -18,19 +18,11 @@ from profiles.model_profile import Edge, Layer, LayerCost, ModelProfile
 SIZES = (2, 3, 4, 6, 8, 12, 16, 24, 32)
 """Devices."""
 
-SPREAD = (1, 2, 3, 4, 6, 8, 12, 16, 20, 24, 28, 31, 32)
-"""K where there are more than 16 devices."""
-
-LIMIT_S, TARGET_S = 5.0, 5.0
-"""Time limit of a problem, and the seconds within which the gap is to be closed."""
+LIMIT_S, TARGET_S = 60.0, 5.0
+"""Time limit of a problem, far enough for a busy machine, and processor seconds until the gap is to be closed."""
 
 TICK_NS, STASH_BYTES = 10_000_000, 1_000
 """Time of every action, and bytes of a microbatch on a device."""
-
-
-def rooms(devices: int) -> Iterator[int]:
-    """The K of so many devices."""
-    yield from range(1, devices + 1) if devices <= 16 else (room for room in SPREAD if room <= devices)
 
 
 def make_uniform(devices: int, *, num_microbatches: int, room: int) -> Problem:
@@ -69,21 +61,21 @@ def main() -> None:
         "",
         "p devices with one stage each, m microbatches, F = I = W = 1 step, transfers free, memory for K activations "
         "on every device (held from the start of F to the end of I). Per row all K: the steps of the plan (of every "
-        "one that is proved optimal, its number of steps is the optimum), the largest gap, and seconds of the whole "
-        "planner; limit 5 s. 'Closed' counts the K whose gap is 0 within 5 s.",
+        "one that is proved optimal, its number of steps is the optimum), the largest gap, and processor seconds of "
+        "the whole planner, of all its threads. 'Closed' counts the K whose gap is 0 within 5 of them.",
         "",
     )
-    header = ("p", "m", "K: steps", "closed", "largest gap", "median s", "most s", "verified", "certified")
+    header = ("p", "m", "K: steps", "closed", "largest gap", "median processor s", "most", "verified", "certified")
     table = Table(preface=preface, header=header, output=given.output)
     met = []
     for devices in SIZES[:4] if given.quick else SIZES:
         for count in (devices, 2 * devices, 4 * devices):
             solved = {
                 room: solve(make_uniform(devices, num_microbatches=count, room=room), Limits(time_limit_s=LIMIT_S))
-                for room in rooms(devices)
+                for room in range(1, devices + 1)
             }
-            seconds = [each.total_s for each in solved.values()]
-            closed = [each.evidence.gap <= 0 and each.total_s <= TARGET_S for each in solved.values()]
+            seconds = [each.processor_s for each in solved.values()]
+            closed = [each.evidence.gap <= 0 and each.processor_s <= TARGET_S for each in solved.values()]
             steps = ", ".join(f"{room}: {each.evidence.makespan_ns // TICK_NS}" for room, each in solved.items())
             met += closed
             table.add(
@@ -94,7 +86,7 @@ def main() -> None:
                     _word(each.is_certified for each in solved.values()),
                 ]
             )  # fmt: skip
-    table.close(f"{sum(met)} of {len(met)} problems: gap 0.00 % within {TARGET_S:.0f} s.")
+    table.close(f"{sum(met)} of {len(met)} problems: gap 0.00 % within {TARGET_S:.0f} processor seconds.")
 
 
 def _word(flags: Iterator[bool]) -> str:

@@ -12,6 +12,7 @@ from planner.bounds import (
     loop_bound,
     memory,
     packing,
+    packing_effort,
     packing_search,
     paths,
     pipeline_bound,
@@ -26,6 +27,7 @@ from planner.bounds.boundaries import Boundaries
 from planner.bounds.device_classes import Classes, fits, propose
 from planner.bounds.heaviest_path import Trunk
 from planner.bounds.minimum_costs import Least
+from planner.bounds.packing_effort import MuchToCheckError
 from planner.clock import HasTime, always
 from planner.costs import CostModel
 from planner.plan import Stage
@@ -595,7 +597,15 @@ def _packing(least: Least, certificate: Mapping[str, Any]) -> int:
     boundaries = Boundaries(least)
     cases = packing.read_cases(certificate["cases"], boundaries)
     deadline = stated - 1 - least.optimizer_ns
-    _require_ruled_out(stated, is_out=deadline < 0 or packing.is_out_of_reach(boundaries, deadline, cases=cases))
+    try:
+        is_out = deadline < 0 or packing.is_out_of_reach(boundaries, deadline, cases=cases)
+    except MuchToCheckError:
+        most = packing_effort.most_effort(boundaries)
+        raise ValueError(
+            f"certificate: cases has {len(cases)}, and a check of them takes more than {most:,} looks at loads; "
+            "make the bound again"
+        ) from None
+    _require_ruled_out(stated, is_out=is_out)
     return stated
 
 

@@ -18,7 +18,10 @@ from planner.bounds.minimum_costs import Integers
 
 Mask = NDArray[numpy.bool_]
 
-PAIRS_AT_ONCE = 1 << 16
+Numbers = NDArray[numpy.int32]
+"""Small ones; there may be millions."""
+
+PAIRS_AT_ONCE = 1 << 14
 """About so many pairs of stages are looked at together."""
 
 FULL = 1 << 20
@@ -35,9 +38,9 @@ LATE = NEVER // 2
 class DeviceLoads:
     """What devices may hold; one entry per load."""
 
-    first: Integers
+    first: Numbers
     """The stage further up the trunk."""
-    second: Integers
+    second: Numbers
     """The other stage, or -1."""
     first_latest: Integers
     """The largest `head` of the first stage with which the device is done in time."""
@@ -45,9 +48,9 @@ class DeviceLoads:
     """The same of the second stage."""
     follows: Mask
     """Whether the second stage begins where the first ends."""
-    kind: Integers
+    kind: Numbers
     """The kind of device, as a number."""
-    room: Integers
+    room: Numbers
     """Bytes x time that microbatches between F and I can have there at most, in parts of `FULL` of the largest device's
     memory until the deadline."""
 
@@ -244,6 +247,10 @@ class OpenStages:
         """Pairs of open stages of which one begins where the other ends, or later: each is looked at."""
         _, places = self._in_order()
         return int((len(places) - places).sum()) if self.boundaries.chunks > 1 else 0
+
+    def count_loads(self) -> int:
+        """Loads that are looked at where all are listed: open stages, alone and in pairs, on every kind of device."""
+        return (int(self.is_open.sum()) + self.count_pairs()) * len(self.boundaries.kinds)
 
     def _in_order(self) -> tuple[Integers, Integers]:
         """Open stages by their start, and the place among them of the first that begins where each ends, or later."""

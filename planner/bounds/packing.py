@@ -15,6 +15,15 @@ import numpy
 from planner.bounds.boundaries import Boundaries
 from planner.bounds.device_loads import FULL, DeviceLoads, Mask, OpenStages, parts_down
 from planner.bounds.minimum_costs import Integers, Least, prefix_sums
+from planner.bounds.packing_effort import (
+    MICROBATCHES,
+    PER_CASE,
+    PER_SEATING,
+    PER_STAGE,
+    PER_STATE,
+    PER_STEP,
+    CheckEffort,
+)
 from planner.bounds.packing_slack import NO_COST, Priced, Ways, slack_mask
 from planner.bounds.packing_trips import Trips
 from planner.bounds.seated_stages import MAX_STEPS, Seating, Seatings
@@ -80,7 +89,8 @@ def applies_to(least: Least) -> bool:
 class Packing:
     """One case: stages that are possible until a deadline, narrowed down by prices.
 
-    `loads`: what the devices could hold before a split. Its methods raise InterruptedStepError once `has_time` denies.
+    `loads`: what the devices could hold before a split. Its methods raise InterruptedStepError once `has_time` denies,
+    and MuchToCheckError, which is one, before they look at more than is left of `effort`.
     """
 
     def __init__(
@@ -91,8 +101,10 @@ class Packing:
         stages: OpenStages | None = None,
         loads: DeviceLoads | None = None,
         has_time: HasTime = always,
+        effort: CheckEffort | None = None,
     ) -> None:
         self.boundaries, self.deadline, self.has_time = boundaries, deadline, has_time
+        self.effort = CheckEffort(boundaries) if effort is None else effort
         self.stages = OpenStages(boundaries, deadline) if stages is None else stages
         self.unit = 1024 * lcm(*range(1, boundaries.replicas + 1))
         kinds = range(len(boundaries.kinds))
@@ -106,12 +118,16 @@ class Packing:
         """The first or the second case of a split: what was shown for both holds for either."""
         stages = self.stages.copy()
         stages.is_open &= split.allows(stages, first=first)
-        return Packing(self.boundaries, self.deadline, stages=stages, loads=self.loads, has_time=self.has_time)
+        return Packing(
+            self.boundaries, self.deadline, stages=stages, loads=self.loads, has_time=self.has_time, effort=self.effort
+        )
 
     def _narrow(self, loads: DeviceLoads | None) -> DeviceLoads:
         """What is left of the loads, or of all that there are."""
+        self.effort.take(PER_CASE + PER_STAGE * len(self.stages.start))
         self.stages.tighten()
         self.stages.tighten()
+        self.effort.take(self.stages.count_loads() if loads is None else len(loads.first))
         if loads is None:
             return list_loads(self.stages, has_time=self.has_time)
         return narrow_loads(self.stages, loads, has_time=self.has_time)
@@ -153,13 +169,13 @@ class Packing:
         worth = (sums[stages.end] - sums[stages.start]) * (self.unit // stages.replicas) - idle * self.busy
         worth -= memory * self.charged
         second = numpy.where(loads.second >= 0, worth[loads.kind, loads.second], 0)
-        found: Integers = (
-            worth[loads.kind, loads.first] + second + idle * self.unit - memory * (-loads.room * self.unit // FULL)
-        )
+        room = -(-loads.room.astype(numpy.int64) * self.unit // FULL)
+        found: Integers = worth[loads.kind, loads.first] + second + idle * self.unit + memory * room
         return found
 
     def is_refuted(self, prices: Prices) -> bool:
         """Whether these prices show that the devices are worth too little; if not, what wastes too much is closed."""
+        self.effort.take(len(self.loads.first))
         values, kinds, (idle, _) = self.values(prices), self.boundaries.kinds, self._rates(prices)
         most = numpy.full(len(kinds), idle * self.unit)
         numpy.maximum.at(most, self.loads.kind, values)
@@ -175,6 +191,7 @@ class Packing:
         if slack >= NO_COST:
             return False
         ways = Ways(self.stages, priced)
+        self.effort.take(PER_CASE + PER_STATE * ways.count_states())
         if not ways.narrow(has_time=self.has_time):
             return True
         Trips(self.stages, ways).raise_trips(has_time=self.has_time)
@@ -183,11 +200,16 @@ class Packing:
 
     def seatings(self, *, most: int, steps: int = MAX_STEPS) -> list[Seating] | None:
         """All plans that what is left can be part of; None if there are more than so many."""
-        return Seatings(self.stages, self.loads).find(most=most, steps=steps)
+        self.effort.take(len(self.loads.first))
+        seatings = Seatings(self.stages, self.loads)
+        found = seatings.find(most=most, steps=min(steps, self.effort.left // PER_STEP))
+        self.effort.take(PER_STEP * seatings.steps)
+        return found
 
     def is_late(self, seating: Seating) -> bool:
         """Whether the schedule bound shows that such a plan is not done in time."""
         require_time(self.has_time)
+        self.effort.take(PER_SEATING * (1 + self.boundaries.count // MICROBATCHES))
         return Seatings(self.stages, self.loads).is_late(seating)
 
     def write(self, seating: Seating) -> tuple[Stage, ...]:
@@ -211,7 +233,10 @@ class _Counter:
 
 
 def is_out_of_reach(boundaries: Boundaries, deadline: int, *, cases: Sequence[PackingCertificate]) -> bool:
-    """Whether the cases, in preorder, show that no plan has a makespan of at most `deadline`, optimizer left out."""
+    """Whether the cases, in preorder, show that no plan has a makespan of at most `deadline`, optimizer left out.
+
+    MuchToCheckError where they would take more than a check may.
+    """
     left, counter = iter(cases), _Counter()
 
     def has_parts(case: PackingCertificate | None) -> bool:

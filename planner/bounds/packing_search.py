@@ -22,6 +22,7 @@ from planner.bounds.packing import (
     Prices,
     Split,
 )
+from planner.bounds.packing_effort import MICROBATCHES, PER_SEATING, CheckEffort, MuchToCheckError, most_effort
 from planner.bounds.seated_stages import MAX_STEPS
 from planner.clock import HasTime, InterruptedStepError, always
 from planner.plan import Stage
@@ -33,9 +34,6 @@ Floats = NDArray[numpy.float64]
 
 EFFORT_PER_STAGE = 200
 """Loads of devices that a stage counts for."""
-
-EFFORT_PER_SEATING = 15_000
-"""Loads of devices that a whole plan counts for which the schedule bound looks at."""
 
 DEADLINE_PARTS = 3, 4
 """The part of the effort left that a deadline may take."""
@@ -224,6 +222,8 @@ class Refutation:
         """How many of them the schedule bound lets pass."""
         self.timely: list[tuple[Stage, ...]] = []
         """The stages of those, if they are all layers."""
+        self.is_too_large = False
+        """Whether a check of the cases would take more than it may."""
 
     @property
     def is_hopeless(self) -> bool:
@@ -241,8 +241,10 @@ class Refutation:
         self.cases, self.seatings, self.num_passed, self.closed = [], MAX_SEATINGS, 0, 0.0
         self.found, self.timely = None, []
         try:
-            root = Packing(self.boundaries, deadline, has_time=self.has_time)
+            root = Packing(self.boundaries, deadline, has_time=self.has_time, effort=CheckEffort(self.boundaries))
             self.found = self.cases if (yield from self._refute(root)) else None
+        except MuchToCheckError:
+            self.is_too_large = True
         except InterruptedStepError:
             return
 
@@ -277,7 +279,7 @@ class Refutation:
         if seatings is None:
             return False
         self.seatings -= len(seatings)
-        self.effort -= EFFORT_PER_SEATING * len(seatings) * (1 + self.boundaries.count // 16)
+        self.effort -= PER_SEATING * len(seatings) * (1 + self.boundaries.count // MICROBATCHES)
         passed = islice((each for each in seatings if not packing.is_late(each)), self.wanted - self.num_passed)
         timely = list(passed)
         self.num_passed += len(timely)
@@ -379,7 +381,7 @@ def climb(
     Nothing is begun that would take much more than the effort to list, nor without time.
     """
     pairs = OpenStages(boundaries, start).count_pairs() * len(boundaries.kinds)
-    if pairs > PAIRS_PER_LOAD * effort:
+    if pairs > min(PAIRS_PER_LOAD * effort, most_effort(boundaries)):
         return Packed(start, [], [])
     is_small = PAIRS_OF_ROOT * pairs <= effort
     if is_small and reached is not None and WIDE_PART * (reached - start) > reached:
@@ -403,7 +405,8 @@ def climb_on(
 
     An item after every case. Each deadline is a quarter of the way to what a plan has `reached` (as for `climb`, asked
     before each), or to one that is given up. What whole plans pass for, of which it looks for as many as `wanted`, is
-    given up for good, since no effort refutes it, and so is that whose first case takes too much of the first effort.
+    given up for good, since no effort refutes it, and so is that whose first case takes too much of the first effort,
+    or whose cases nobody would check.
     It ends where no two deadlines left are far enough apart, and, as long as no plan is known, `FAR_FROM_START` times
     above where it began: there may be none.
     """
@@ -431,7 +434,7 @@ def climb_on(
             if refutation.found is not None:
                 low = middle
             else:
-                (passed if refutation.num_passed else failed).append(middle)
+                (passed if refutation.num_passed or refutation.is_too_large else failed).append(middle)
             yield Packed(low + 1, refutation.found or [], refutation.timely)
         if not failed:
             return

@@ -88,6 +88,10 @@ class Ways:
         found = numpy.split(chosen, numpy.flatnonzero(numpy.diff(key)) + 1) if len(chosen) else []
         return found[::-1] if backwards else found
 
+    def count_states(self) -> int:
+        """Open stages, by the replicas before them and the slots that are left."""
+        return int(self.stages.is_open.sum()) * len(self.boundaries.allowed) * self.slots
+
     def narrow(self, *, has_time: HasTime = always) -> bool:
         """Close the stages on no way within the slack, and raise the heads of the others; whether a way is left.
 

@@ -12,6 +12,9 @@ Mask = NDArray[numpy.bool_]
 MAX_AREA = 1 << 60
 """Bytes x time stay below this, so that 64 bits hold them."""
 
+MAX_TRIED = 8
+"""Numbers of microbatches of the first stage that are tried one by one; where there are more, the ends say enough."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StayTimes:
@@ -98,7 +101,9 @@ class Residence:
     def filled(self) -> Integers:
         """The most bytes that microbatches between F and I can hold."""
         first, second = self.first.held, self.second.held
-        return self._most((first, second), worth=(first, second), nested=self.nested)
+        most = self._most((first, second), worth=(first, second), nested=self.nested)
+        fitting: Integers = numpy.minimum(most, numpy.maximum(self.free, 0))
+        return fitting
 
     def begun(self) -> Integers:
         """The most time of F before the first I: their microbatches are all held, nested ones in both stages."""
@@ -118,36 +123,28 @@ class Residence:
         nested: Mask,
         inside: Mask | bool = False,
     ) -> Integers:
-        """The largest worth of microbatches of both stages that fit.
+        """The largest worth of microbatches of both stages that fit, or somewhat more where very many do.
 
-        If nested, as many of the first at least; if inside, one of the second at least.
+        If nested, as many of the first at least; if inside, one of the second at least. Once not all of the second fit
+        beside, what fits of both is a line: none of it is worth more than the ends, rounded up.
         """
         first, second = sizes
-        ones = numpy.broadcast_to(inside, self.free.shape)
+        ones = numpy.broadcast_to(inside, self.free.shape).astype(numpy.int64)
         numbers = numpy.where(first > 0, (self.free - ones * second) // numpy.maximum(first, 1), self.count)
         numbers = numpy.where(self.free >= ones * second, numpy.minimum(numbers, self.count), -1)
         begin = self._all_beside(sizes, nested=nested, most=numbers)
-        order = numpy.argsort(begin - numbers, kind="stable")
-        first, second, free, begin = (part[order] for part in (first, second, self.free, begin))
-        nested, ones = nested[order], ones[order]
-        of_first, of_second = worth[0][order], worth[1][order]
-        beyond = (numbers[order] - begin).clip(-1)
-        active = numpy.searchsorted(-beyond, -numpy.arange(self.count + 1), side="right").tolist()
-        is_free, divisor = second == 0, numpy.maximum(second, 1)
-        most: Integers = numpy.zeros(len(first), dtype=numpy.int64)
-        for more, end in enumerate(active):
-            if not end:
-                break
-            number = begin[:end] + more
-            left = free[:end] - number * first[:end] - ones[:end] * second[:end]
-            beside: Integers = numpy.where(is_free[:end], self.count, left // divisor[:end])
-            beside = numpy.minimum(beside + ones[:end], self.count)
-            beside = numpy.minimum(beside, numpy.where(nested[:end], number, self.count))
-            found: Integers = number * of_first[:end] + beside * of_second[:end]
-            numpy.maximum(most[:end], found, out=most[:end])
-        placed = numpy.empty_like(most)
-        placed[order] = most
-        return placed
+        filling = _Filling(sizes=sizes, worth=worth, free=self.free - ones * second, ones=ones, nested=nested)
+        last = numpy.minimum(numbers, begin + MAX_TRIED)
+        most = numpy.where(begin <= numbers, filling.at(begin, most=self.count), 0)
+        for more in range(1, int((last - begin).max(initial=0)) + 1):
+            left = numpy.flatnonzero(begin + more <= last)
+            most[left] = numpy.maximum(most[left], filling.part(left).at(begin[left] + more, most=self.count))
+        left = numpy.flatnonzero(last < numbers)
+        if len(left):
+            many = filling.part(left)
+            ends = numpy.maximum(many.rounded_up(last[left]), many.rounded_up(numbers[left]))
+            most[left] = numpy.maximum(most[left], ends)
+        return most
 
     def _all_beside(self, sizes: tuple[Integers, Integers], *, nested: Mask, most: Integers) -> Integers:
         """The most microbatches of the first stage beside which as many of the second fit as may be.
@@ -159,6 +156,46 @@ class Residence:
         left = numpy.where(nested, self.free, self.free - self.count * second)
         number = numpy.where(size > 0, left // numpy.maximum(size, 1), self.count)
         found: Integers = numpy.clip(numpy.where(first > 0, number, most), 0, numpy.maximum(most, 0))
+        return found
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Filling:
+    """Memory filled by microbatches of two stages; one entry per pair."""
+
+    sizes: tuple[Integers, Integers]
+    """Bytes of a microbatch."""
+    worth: tuple[Integers, Integers]
+    """What one counts for."""
+    free: Integers
+    """Bytes."""
+    ones: Integers
+    """Microbatches of the second stage that are there, their bytes taken off."""
+    nested: Mask
+    """Whether there are as many of the first stage at least."""
+
+    def part(self, chosen: Integers) -> "_Filling":
+        """Some of the pairs."""
+        (first, second), (of_first, of_second) = self.sizes, self.worth
+        return _Filling(
+            sizes=(first[chosen], second[chosen]), worth=(of_first[chosen], of_second[chosen]),
+            free=self.free[chosen], ones=self.ones[chosen], nested=self.nested[chosen],
+        )  # fmt: skip
+
+    def at(self, number: Integers, *, most: int) -> Integers:
+        """The worth of so many of the first stage, and of what fits beside them; of either `most` at most."""
+        (first, second), (of_first, of_second) = self.sizes, self.worth
+        beside: Integers = numpy.where(second == 0, most, (self.free - number * first) // numpy.maximum(second, 1))
+        most_beside: Integers = numpy.where(self.nested, numpy.minimum(number, most), most)
+        beside = numpy.minimum(beside + self.ones, most_beside)
+        found: Integers = number * of_first + beside * of_second
+        return found
+
+    def rounded_up(self, number: Integers) -> Integers:
+        """The same, with what is left of the memory filled by a part of another one."""
+        (first, second), (of_first, of_second) = self.sizes, self.worth
+        beside = -(-(self.free - number * first) // numpy.maximum(second, 1)) + self.ones
+        found: Integers = number * of_first + beside * of_second
         return found
 
 

@@ -1,7 +1,8 @@
 """Open stages of the packing bound on devices, whole plans at a time: the schedule bound rules them out one by one."""
 
 from collections.abc import Iterator
-from itertools import pairwise, permutations
+from functools import cached_property
+from itertools import pairwise
 
 from planner.bounds.boundaries import Boundaries
 from planner.bounds.device_loads import DeviceLoads, OpenStages
@@ -34,8 +35,20 @@ class Seatings:
         self.stages, self.boundaries = stages, stages.boundaries
         self.kinds = [number for number, kind in enumerate(self.boundaries.kinds) for _ in range(kind.count)]
         self.on = [stages.on(number) for number in range(len(self.boundaries.kinds))]
-        self.known = set(zip(loads.kind.tolist(), loads.first.tolist(), loads.second.tolist(), strict=True))
-        self.begins = {(kind, first) for kind, first, _ in self.known}
+        self.loads = loads
+        self.steps = 0
+        """Times that a stage was tried on devices, or put there."""
+
+    @cached_property
+    def known(self) -> set[tuple[int, int, int]]:
+        """The loads: kind of device, first and second stage."""
+        loads = self.loads
+        return set(zip(loads.kind.tolist(), loads.first.tolist(), loads.second.tolist(), strict=True))
+
+    @cached_property
+    def begins(self) -> set[tuple[int, int]]:
+        """Kinds of devices and the first stages that they may hold."""
+        return {(kind, first) for kind, first, _ in self.known}
 
     def find(self, *, most: int, steps: int = MAX_STEPS) -> list[Seating] | None:
         """All of them but for the names of devices; None if there are more, or too many ways to go through."""
@@ -52,12 +65,12 @@ class Seatings:
                 found += [seated] if self._is_whole(held) else []
                 continue
             for stage in starts.get(boundary, ()):
-                steps -= 1
+                self.steps += 1
                 for devices in self._choices(held, stage):
                     now = tuple((*own, stage) if number in devices else own for number, own in enumerate(held))
                     left.append((int(self.stages.end[stage]), (*seated, (stage, devices)), now))
-                    steps -= 1
-            if steps < 0 or len(found) > most:
+                    self.steps += 1
+            if self.steps > steps or len(found) > most:
                 return None
         return found if len(found) <= most else None
 
@@ -74,12 +87,7 @@ class Seatings:
                 new.setdefault(kind, []).append(number)
             if len(own) == 1 and (kind, own[0], stage) in self.known:
                 free.append(number)
-        fresh = [number for numbers in new.values() for number in numbers[:replicas]]
-        for devices in permutations([*free, *fresh], replicas):
-            taken = [[number for number in numbers if number in devices] for numbers in new.values()]
-            order = [[number for number in devices if number in numbers] for numbers in new.values()]
-            if order == [numbers[: len(own)] for numbers, own in zip(new.values(), taken, strict=True)]:
-                yield devices
+        yield from _arrange(free, list(new.values()), count=replicas)
 
     def is_late(self, seating: Seating) -> bool:
         """Whether no order of the actions of these stages fits into memory and is done by the deadline."""
@@ -138,6 +146,21 @@ class Seatings:
     def _meeting(self, seating: Seating, number: int) -> tuple[int, tuple[int, ...], tuple[int, ...]]:
         """The boundary before a stage, and the devices on both sides."""
         return int(self.stages.start[seating[number][0]]), seating[number - 1][1], seating[number][1]
+
+
+def _arrange(free: list[int], new: list[list[int]], *, count: int) -> Iterator[tuple[int, ...]]:
+    """So many devices in every order, of each of the `new` lists its first ones, one after the other."""
+    if not count:
+        yield ()
+        return
+    for number in free:
+        for rest in _arrange([other for other in free if other != number], new, count=count - 1):
+            yield (number, *rest)
+    for place, numbers in enumerate(new):
+        if numbers:
+            left = [*new[:place], numbers[1:], *new[place + 1 :]]
+            for rest in _arrange(free, left, count=count - 1):
+                yield (numbers[0], *rest)
 
 
 def _lane(stages: OpenStages, stage: int, *, device: int, budget: int) -> StageReplica:

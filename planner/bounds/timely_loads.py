@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy
 
-from planner.bounds.device_loads import FULL, PAIRS_AT_ONCE, DeviceLoads, Mask, OpenStages, join_loads
+from planner.bounds.device_loads import FULL, PAIRS_AT_ONCE, DeviceLoads, Mask, Numbers, OpenStages, join_loads
 from planner.bounds.heaviest_path import NEVER
 from planner.bounds.minimum_costs import Integers
 from planner.bounds.residence import Residence, StayTimes, in_flight, turns
@@ -38,11 +38,12 @@ def narrow_loads(stages: OpenStages, loads: DeviceLoads, *, has_time: HasTime = 
         timely = TimelyLoads(stages, number)
         own = numpy.flatnonzero(is_open & (loads.kind == number))
         pairs = own[loads.second[own] >= 0]
-        found.append(timely.alone(loads.first[own[loads.second[own] < 0]]))
+        found.append(timely.alone(loads.first[own[loads.second[own] < 0]].astype(numpy.int64)))
         for begin in range(0, len(pairs), PAIRS_AT_ONCE):
             require_time(has_time)
             part = pairs[begin : begin + PAIRS_AT_ONCE]
-            found.append(timely.beside(loads.first[part], loads.second[part]))
+            k, j = (column[part].astype(numpy.int64) for column in (loads.first, loads.second))
+            found.append(timely.beside(k, j))
     return join_loads(found)
 
 
@@ -62,12 +63,12 @@ class TimelyLoads:
         busy = numpy.maximum(own.work, turn) + own.synchronisation
         latest = (self.deadline - numpy.maximum(busy, self._in_turn()))[chosen]
         loads = DeviceLoads(
-            first=chosen,
-            second=numpy.full(len(chosen), -1),
+            first=chosen.astype(numpy.int32),
+            second=numpy.full(len(chosen), -1, dtype=numpy.int32),
             first_latest=latest,
             second_latest=latest,
             follows=numpy.zeros(len(chosen), dtype=numpy.bool_),
-            kind=numpy.full(len(chosen), self.number),
+            kind=numpy.full(len(chosen), self.number, dtype=numpy.int32),
             room=self._room(numpy.minimum(filled, free), since=own.head, until=own.tail)[chosen],
         )
         fits = (own.static + own.stash)[chosen] <= self.memory
@@ -91,16 +92,16 @@ class TimelyLoads:
         follows = self.own.start[j] == self.own.end[k]
         head = self._second_head(k, j, follows=follows)
         loads = DeviceLoads(
-            first=k,
-            second=j,
+            first=k.astype(numpy.int32),
+            second=j.astype(numpy.int32),
             first_latest=self._first_latest(k, j, head=head),
             second_latest=self._second_latest(k, j),
             follows=follows,
-            kind=numpy.full(len(k), self.number),
-            room=numpy.zeros(len(k), dtype=numpy.int64),
+            kind=numpy.full(len(k), self.number, dtype=numpy.int32),
+            room=numpy.zeros(len(k), dtype=numpy.int32),
         )
-        loads = loads.keep((self.own.head[k] <= loads.first_latest) & (head <= loads.second_latest))
-        return self._in_memory(loads, self._residence(loads.first, loads.second, follows=loads.follows))
+        kept = (self.own.head[k] <= loads.first_latest) & (head <= loads.second_latest)
+        return self._in_memory(loads.keep(kept), k=k[kept], j=j[kept])
 
     def _second_head(self, k: Integers, j: Integers, *, follows: Mask) -> Integers:
         """The head of the second stage of a device."""
@@ -108,9 +109,9 @@ class TimelyLoads:
         second: Integers = numpy.where(follows, numpy.minimum(head[k] + self.own.forward[k], head[j]), head[j])
         return second
 
-    def _in_memory(self, loads: DeviceLoads, residence: Residence) -> DeviceLoads:
-        """Those of the loads that are in time with the microbatches that fit at a time."""
-        own, k, j = self.own, loads.first, loads.second
+    def _in_memory(self, loads: DeviceLoads, *, k: Integers, j: Integers) -> DeviceLoads:
+        """Those of the loads, with the stages k and j, that are in time with the microbatches that fit at a time."""
+        own, residence = self.own, self._residence(k, j, follows=loads.follows)
         head, last = self._second_head(k, j, follows=loads.follows), self._last(k, j)
         first, second, nested = residence.first, residence.second, residence.nested
         tail = numpy.where(nested, first.tail, numpy.minimum(first.tail, second.tail))
@@ -136,12 +137,12 @@ class TimelyLoads:
         )
         return replace(loads, first_latest=first_latest, second_latest=second_latest, room=room).keep(kept)
 
-    def _room(self, filled: Integers, *, since: Integers, until: Integers) -> Integers:
+    def _room(self, filled: Integers, *, since: Integers, until: Integers) -> Numbers:
         """So many bytes from a head to what follows the last I, rounded up."""
         most, deadline = max(self.anywhere.boundaries.memory, 1), max(self.deadline, 1)
         part = -(-numpy.clip(filled, 0, most) * FULL // most)
         time = -(-numpy.clip(self.deadline - since - until, 0, deadline) * FULL // deadline)
-        room: Integers = -(-part * time // FULL)
+        room: Numbers = (-(-part * time // FULL)).astype(numpy.int32)
         return room
 
     def _elsewhere(self, j: Integers) -> Integers:

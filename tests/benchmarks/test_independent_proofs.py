@@ -1,11 +1,15 @@
 """What a proof-logging solver is told is true of every plan, and its log is believed for its steps alone."""
 
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
+from pathlib import Path
 
 import pytest
 from ortools.sat.python import cp_model
 
-from benchmarks.independent_proofs import make_statement
+from benchmarks import independent_proofs
+from benchmarks.independent_proofs import make_statement, solve_apart
 from benchmarks.proof_log import LogChecker, ProofError
 from benchmarks.proof_statement import Clause, Statement
 from planner.problem import Problem
@@ -166,3 +170,39 @@ def test_no_plan_is_ruled_out(kind: str):
         assert has_solution(make_statement(problem, horizon=best)), f"seed {seed}"
         tight += not has_solution(make_statement(problem, horizon=best - 1))
     assert 4 * tight > asked
+
+
+def stand_in(answer: Callable[[], str]) -> type:
+    """A solver that is not Pumpkin, which need not be there."""
+
+    class StandIn:
+        def __init__(self, statement: Statement, *, path: Path) -> None:
+            del statement, path
+
+        def solve(self) -> str:
+            """What was given."""
+            return answer()
+
+    return StandIn
+
+
+def busy() -> str:
+    """Takes processor time until it is ended."""
+    while True:
+        pass
+
+
+def test_a_question_has_so_many_processor_seconds(monkeypatch, tmp_path):
+    """Tests that an answer comes with its seconds, that too many of them give none, and that errors are told."""
+    ask = partial(solve_apart, two_tasks(), path=tmp_path / "log", processor_s=1)
+    monkeypatch.setattr(independent_proofs, "Refuter", stand_in(lambda: "satisfiable"))
+    answer, took_s = ask()
+    assert answer == "satisfiable"
+    assert took_s < 1
+    monkeypatch.setattr(independent_proofs, "Refuter", stand_in(busy))
+    answer, took_s = ask()
+    assert answer == "unknown"
+    assert 0.9 < took_s < 3
+    monkeypatch.setattr(independent_proofs, "Refuter", stand_in(lambda: str(1 // 0)))
+    with pytest.raises(RuntimeError, match="no answer"):
+        ask()

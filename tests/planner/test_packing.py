@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from planner.bounds import packing_effort
 from planner.bounds.bound_params import BoundParams
 from planner.bounds.boundaries import Boundaries
 from planner.bounds.device_loads import DeviceLoads
@@ -20,6 +21,7 @@ from planner.bounds.minimum_costs import Least
 from planner.bounds.packing import PRICE, PackingCertificate, Split, applies_to, is_out_of_reach
 from planner.bounds.packing_search import Packed, Refutation, climb, climb_on
 from planner.bounds.packing_slack import Priced, share_waste
+from planner.bounds.residence import MAX_TRIED, Residence, StayTimes
 from planner.certificate import Bound, check_certificate, make_bound, raise_bound, schedule_bound
 from planner.costs import CostModel
 from planner.plan import Plan
@@ -527,3 +529,66 @@ def test_a_bound_that_goes_on_has_a_certificate():
     assert values == sorted(values)
     assert values[-1] > first.value_ns
     assert check_certificate(problem, json.loads(json.dumps(bounds[-1].certificate))) == values[-1]
+
+
+def cut_in_two() -> tuple[Problem, dict[str, Any]]:
+    """A problem whose bound takes several cases, and their certificate."""
+    problem = heavy(7, 3)
+    return problem, dict(packed(problem).certificate)
+
+
+def test_no_more_is_made_than_is_checked(monkeypatch):
+    """Tests that whatever may be looked at, what is made is checked with that, and what takes more is refused."""
+    problem, whole = cut_in_two()
+    values = []
+    for most in (100, 1_000, 10_000):
+        monkeypatch.setattr(packing_effort, "MAX_EFFORT", most)
+        bound = packed(problem)
+        values.append(bound.value_ns)
+        assert check_certificate(problem, bound.certificate) == bound.value_ns
+        if bound.kind != "packing":
+            with pytest.raises(ValueError, match=f"^certificate: cases .* more than {4 * most:,} looks .* again"):
+                check_certificate(problem, whole)
+    assert values == sorted(values)
+    assert values[0] < values[-1] == whole["value_ns"]
+
+
+def stays(rng: Random, size: int) -> StayTimes:
+    """Stages with random times and bytes."""
+
+    def numbers(most: int) -> Any:
+        return numpy.array([rng.randint(0, most) for _ in range(size)])
+
+    return StayTimes(
+        stay=numbers(99), forward=numbers(99), rest=numbers(99), tail=numbers(9), held=numbers(9), stash=numbers(9),
+        kept=numbers(9),
+    )  # fmt: skip
+
+
+@settings(max_examples=examples(60), deadline=None)
+@given(rng=st.randoms(use_true_random=False))
+def test_fillings_are_never_underrated(rng):
+    """Tests that what fits of two stages is what trying all says, or, where very many fit, somewhat more."""
+    count, size = rng.choice([4, 40]), 12
+    free = numpy.array([rng.randint(0, 200) for _ in range(size)])
+    is_nested = numpy.array([rng.random() < 0.5 for _ in range(size)])
+    first, second = stays(rng, size), stays(rng, size)
+    residence = Residence(
+        count=count, deadline=999, nested=is_nested, free=free, between=free, first=first, second=second
+    )
+    for found, sizes, worth, nested, inside in (
+        (residence.filled(), (first.held, second.held), (first.held, second.held), is_nested, 0),
+        (residence.begun(), (first.held, second.held), (first.forward, second.forward), is_nested, is_nested),
+        (residence.pending(), (first.kept, second.kept), (first.rest, second.rest), 0 * is_nested, 0),
+    ):
+        least = numpy.broadcast_to(inside, free.shape)
+        for place, most in enumerate(found.tolist()):
+            fitting = [
+                (a * worth[0][place] + b * worth[1][place], a)
+                for a in range(count + 1)
+                for b in range(int(least[place]), (a if nested[place] else count) + 1)
+                if a * sizes[0][place] + b * sizes[1][place] <= free[place]
+            ]
+            best, _ = max(fitting, default=(0, 0))
+            assert best <= most <= best + worth[0][place] + 2 * worth[1][place]
+            assert most == best or max(a for _, a in fitting) > MAX_TRIED
