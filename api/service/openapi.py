@@ -215,7 +215,12 @@ def _body_schemas(document: Schema, plan: Schema) -> Schema:
             additionalProperties=False,
         ),
         "WhatIf": _object(
-            {"base": {"type": "string"}, "change": _change(), "limits": _ref("Limits")},
+            {
+                "base": {"type": "string"},
+                "change": _change(),
+                "limits": _ref("Limits"),
+                "priority": {"type": "integer", "minimum": -10, "maximum": 10},
+            },
             required=["base", "change"],
             additionalProperties=False,
         ),
