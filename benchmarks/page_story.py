@@ -19,7 +19,7 @@ from selenium.webdriver import Chrome
 from selenium.webdriver.common.by import By
 from selenium.webdriver.support.wait import WebDriverWait
 
-from benchmarks.page import screenshot
+from benchmarks.page import SLIDERS_ARE_DRAWN, screenshot
 from benchmarks.report import line
 from benchmarks.soak_site import SERVICE, SoakSite
 from benchmarks.viewer import open_browser
@@ -100,9 +100,11 @@ def looks(story: Story) -> None:
     story.move("#wi-memory", 1)
     story.has("#what-if-body .answer", "t least", "no such plan")
     story.until(lambda page: page.find_elements(By.CSS_SELECTOR, "#pareto-body rect.certain"))
-    story.tell("takes a quarter of the memory away", read="#what-if-body .answer", picture="5-what-if", at="#what-if")
+    story.tell("takes a quarter of the memory away", read="#what-if-body .answer")
     story.until(lambda page: page.find_elements(By.CSS_SELECTOR, "#what-if-body a:not([hidden])"))
-    story.tell("leaves the slider there until the solver has ended", read="#what-if-body .answer")
+    story.until(lambda page: page.execute_script(SLIDERS_ARE_DRAWN))
+    done = "leaves the slider there until the solver has ended"
+    story.tell(done, read="#what-if-body .answer", picture="5-what-if", at="#what-if")
 
 
 def drops(story: Story) -> None:

@@ -41,7 +41,7 @@ function batchInstrument({ numMicrobatches: now, microbatchSize: size }) {
 function cutInstrument({ microbatchSize: now, microbatchSizes: sizes = [] }) {
   if (sizes.length < 2) return [];
   const words = (size) => `${plural(size, "sample")} each`;
-  const positions = sizes.map((size) => ({ change: { microbatch_size: size === now ? null : size }, text: size === now ? `as they are, ${words(size)}` : words(size) }));
+  const positions = sizes.map((size) => ({ change: { microbatch_size: size === now ? null : size }, text: size === now ? `as they are, ${plural(size, "sample")}` : words(size) }));
   return [{ name: "microbatches", label: "Microbatches", positions, start: sizes.indexOf(now) }];
 }
 
