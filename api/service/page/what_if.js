@@ -205,7 +205,15 @@ export class WhatIf {
     const { asked } = this;
     Object.assign(this, { asked: null, jobs: this.jobs.filter((job) => job.id !== asked?.job.id) });
     this.work.textContent = "";
-    if (asked?.isByItself && isLive(asked.job)) call("DELETE", `v1/plans/${asked.job.id}`).then(() => this.onAsked(asked.job), () => {});
+    this.sharpen.disabled = !this.canAsk();
+    if (asked?.isByItself) this.forget(asked.job);
+  }
+
+  // What has ended stays: it may be an answer that was there before.
+  async forget(job) {
+    if (!isLive(job)) return;
+    await call("DELETE", `v1/plans/${job.id}`).catch(() => {});
+    this.onAsked(job);
   }
 
   // The other positions of a slider, while the others stay.
@@ -271,10 +279,13 @@ export class WhatIf {
       const order = { base: base.id, change, limits: { time_limit_s: SEARCH_S }, priority: isByItself ? -5 : 0 };
       const job = await call("POST", "v1/what-if", JSON.stringify(order));
       this.onAsked(job);
-      if (this.asked !== asked) return void (isByItself && (await call("DELETE", `v1/plans/${job.id}`)));
+      if (this.asked !== asked) return isByItself ? this.forget(job) : undefined;
       await this.follow(job, { base, change, isByItself });
     } catch (error) {
-      if (this.asked === asked) this.answer.textContent = error.message;
+      if (this.asked !== asked) return;
+      this.asked = null;
+      (isByItself ? this.work : this.answer).textContent = error.message;
+      this.sharpen.disabled = !this.canAsk();
     }
   }
 
