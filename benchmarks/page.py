@@ -1,6 +1,6 @@
 """The service's page, in a real headless browser: pictures for the docs, time to the first paint, frames per second.
 
-python -m benchmarks.page --pictures docs/images        plans two demos, then paints them light, dark and on a phone
+python -m benchmarks.page --pictures docs/images        plans two demos, then paints them in every look of `SIZES`
 python -m benchmarks.page --axe PATH/axe.min.js         also asks axe-core (npm pack axe-core@4.10.3) for findings
 """
 
@@ -30,7 +30,9 @@ DEMOS = ("resnet50-two-hosts", "gpt-1.5b-zero-bubble")
 QUALITY = 65
 """Of pictures for the docs, per cent: each stays below 200 kB."""
 
-SIZES = {"light": (1440, 2300), "dark": (1440, 1300), "phone": (390, 1500)}
+SIZES = {"light": (1440, 2300), "dark": (1440, 1300), "phone": (390, 1500), "wide": (2560, 1960)}
+"""Looks of the page: the dark one follows a dark system, the others a light one."""
+
 SLIDERS_ARE_DRAWN = """
 const strips = [...document.querySelectorAll(".strip")];
 return strips.length > 0 && strips.every((strip) => strip.children.length);
@@ -86,7 +88,7 @@ def show(browser: Chrome, address: str, *, scheme: str, size: tuple[int, int]) -
 
 def look_at(browser: Chrome, *, scheme: str, size: tuple[int, int]) -> None:
     """A theme, and a window of a size."""
-    features = [{"name": "prefers-color-scheme", "value": "light" if scheme == "light" else "dark"}]
+    features = [{"name": "prefers-color-scheme", "value": "dark" if scheme == "dark" else "light"}]
     browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": features})
     metrics = {"width": size[0], "height": size[1], "deviceScaleFactor": 1, "mobile": False}
     browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
@@ -96,6 +98,19 @@ def screenshot(browser: Chrome) -> bytes:
     """What can be seen, as WebP."""
     made = browser.execute_cdp_cmd("Page.captureScreenshot", {"format": "webp", "quality": QUALITY})
     return base64.b64decode(made["data"])
+
+
+def take_pictures(browser: Chrome, url: str, *, ids: list[str], folder: Path | None, axe: str | None = None) -> None:
+    """Every look of the demos' plans; pictures of the last one, and what axe-core finds in all, if it is given."""
+    for look, size in SIZES.items():
+        for name, job in zip(DEMOS, ids, strict=True):
+            show(browser, f"{url}/?plan={job}", scheme=look, size=size)
+            if axe is not None:
+                print(f"axe, {name}, {look}:", findings(browser, axe) or "no findings")
+        if folder is not None:
+            folder.mkdir(parents=True, exist_ok=True)
+            (folder / f"page-{look}.webp").write_bytes(screenshot(browser))
+    browser.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
 
 
 def first_paints(browser: Chrome, url: str) -> list[float]:
@@ -144,15 +159,9 @@ def main() -> None:
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder, service(Path(folder)) as url:
         ids = [] if given.no_plans else plan_demos(url, seconds=given.seconds)
         with open_browser() as browser:
-            for scheme, size in SIZES.items() if ids else ():
-                for name, job in zip(DEMOS, ids, strict=True):
-                    show(browser, f"{url}/?plan={job}", scheme=scheme, size=size)
-                    if given.axe is not None:
-                        print(f"axe, {name}, {scheme}:", findings(browser, given.axe.read_text()) or "no findings")
-                if given.pictures is not None:
-                    given.pictures.mkdir(parents=True, exist_ok=True)
-                    (given.pictures / f"page-{scheme}.webp").write_bytes(screenshot(browser))
-            browser.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+            if ids:
+                axe = None if given.axe is None else given.axe.read_text()
+                take_pictures(browser, url, ids=ids, folder=given.pictures, axe=axe)
             paints = first_paints(browser, url)
             print(f"first paint: median {paints[len(paints) // 2]:.0f} ms, longest {paints[-1]:.0f} ms")
             count, per_s, each_ms = frames_per_s(browser, Path(folder))

@@ -19,7 +19,7 @@ from selenium.webdriver import Chrome
 from selenium.webdriver.common.by import By
 from selenium.webdriver.support.wait import WebDriverWait
 
-from benchmarks.page import screenshot
+from benchmarks.page import SLIDERS_ARE_DRAWN, screenshot
 from benchmarks.report import line
 from benchmarks.soak_site import SERVICE, SoakSite
 from benchmarks.viewer import open_browser
@@ -100,7 +100,11 @@ def looks(story: Story) -> None:
     story.move("#wi-memory", 1)
     story.has("#what-if-body .answer", "t least", "no such plan")
     story.until(lambda page: page.find_elements(By.CSS_SELECTOR, "#pareto-body rect.certain"))
-    story.tell("takes a quarter of the memory away", read="#what-if-body .answer", picture="5-what-if", at="#what-if")
+    story.tell("takes a quarter of the memory away", read="#what-if-body .answer")
+    story.until(lambda page: page.find_elements(By.CSS_SELECTOR, "#what-if-body a:not([hidden])"))
+    story.until(lambda page: page.execute_script(SLIDERS_ARE_DRAWN))
+    done = "leaves the slider there until the solver has ended"
+    story.tell(done, read="#what-if-body .answer", picture="5-what-if", at="#what-if")
 
 
 def drops(story: Story) -> None:
@@ -113,22 +117,28 @@ def drops(story: Story) -> None:
     story.tell("drops the trace of a production job", read="#headline", picture="6-trace", at="#article")
 
 
+def live_through(story: Story, url: str) -> None:
+    """All of it."""
+    story.pictures.mkdir(parents=True, exist_ok=True)
+    story.browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", WINDOW)
+    first_plan(story, url)
+    looks(story)
+    drops(story)
+    story.browser.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+
+
 def main() -> None:
-    """Live through it."""
+    """With a service of its own, in processes of its own."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--pictures", type=Path, required=True)
     given = parser.parse_args()
-    given.pictures.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder, open_browser() as browser:
-        browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", WINDOW)
         site = SoakSite(folder=Path(folder), retention_s=86400.0)
         story = Story(browser, given.pictures)
         site.start(SERVICE)
         try:
             print(f"ready after {site.wait_ready():.0f} s")
-            first_plan(story, site.url)
-            looks(story)
-            drops(story)
+            live_through(story, site.url)
         finally:
             site.close()
 

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import threading
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from queue import Empty, Queue
 from typing import Any
@@ -36,8 +37,8 @@ class ChildDiedError(Exception):
 class Child:
     """One solver process; restarted when it dies, is killed or has done enough."""
 
-    def __init__(self, limits: ProcessLimits) -> None:
-        self._limits = limits
+    def __init__(self, limits: ProcessLimits, *, on_news: Callable[[], None] = lambda: None) -> None:
+        self._limits, self._on_news = limits, on_news
         self._process: subprocess.Popen[bytes] | None = None
         self._answers: Queue[dict[str, Any] | None] = Queue()
         self._num_orders = 0
@@ -49,7 +50,14 @@ class Child:
     @property
     def pid(self) -> int | None:
         """The process id, while there is a process."""
-        return None if self._process is None else self._process.pid
+        process = self._process
+        return None if process is None else process.pid
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether there is a process, loaded or loading."""
+        process = self._process
+        return process is not None and process.poll() is None
 
     @property
     def is_spent(self) -> bool:
@@ -58,7 +66,7 @@ class Child:
 
     def start(self) -> None:
         """Make sure that a process is there."""
-        if self._process is not None and self._process.poll() is None:
+        if self.is_alive:
             return
         self.kill()
         self._answers, self._num_orders, self.is_over_memory = Queue(), 0, False
@@ -90,16 +98,17 @@ class Child:
         alone = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}  # the search has threads of its own
         return {"PYTHONPATH": path, **alone, **kept}
 
-    @staticmethod
-    def _read(process: "subprocess.Popen[bytes]", answers: "Queue[dict[str, Any] | None]") -> None:
+    def _read(self, process: "subprocess.Popen[bytes]", answers: "Queue[dict[str, Any] | None]") -> None:
         assert process.stdout is not None
         try:
             for line in process.stdout:
                 answers.put(json.loads(line))
+                self._on_news()
         except ValueError:
             pass  # cut off in the middle of a line
         finally:
             answers.put(None)
+            self._on_news()
 
     def order(self, **order: Any) -> None:
         """Give an order; raises ChildDiedError if nobody takes it."""
@@ -118,11 +127,13 @@ class Child:
         self._send({"op": "better", "plan": plan})
 
     def _send(self, message: dict[str, Any]) -> None:
-        assert self._process is not None
-        assert self._process.stdin is not None
+        process = self._process
+        if process is None:
+            raise ChildDiedError("the solver process was ended")
+        assert process.stdin is not None
         try:
-            self._process.stdin.write(json.dumps(message).encode() + b"\n")
-            self._process.stdin.flush()
+            process.stdin.write(json.dumps(message).encode() + b"\n")
+            process.stdin.flush()
         except (BrokenPipeError, ValueError):
             raise ChildDiedError("the solver process takes no orders") from None
 
@@ -139,32 +150,35 @@ class Child:
         return None if answer["event"] == "ready" else answer
 
     def _watch_memory(self) -> None:
-        if self._process is None:
+        process = self._process
+        if process is None:
             return
         try:
-            with open(f"/proc/{self._process.pid}/statm", encoding="ascii") as file:
+            with open(f"/proc/{process.pid}/statm", encoding="ascii") as file:
                 resident = int(file.read().split()[1]) * _PAGE
         except (OSError, IndexError):
             return
         if resident > self._limits.memory_bytes:
             self.is_over_memory = True
-            self._process.kill()
+            process.kill()
 
     def _last_words(self) -> str:
-        assert self._process is not None
-        code = self._process.wait()
+        process = self._process
+        if process is None:
+            return "the solver process was ended"
+        code = process.wait()
         if self.is_over_memory:
             return f"the solver took more than {self._limits.memory_bytes:,} bytes"
         return f"the solver ended with {signal.Signals(-code).name if code < 0 else f'exit code {code}'}"
 
     def kill(self) -> None:
         """End the process, whatever it is doing."""
-        if self._process is None:
+        process, self._process = self._process, None  # two threads may want its end
+        if process is None:
             return
-        self._process.kill()
-        self._process.wait()
-        for pipe in (self._process.stdin, self._process.stdout):
+        process.kill()
+        process.wait()
+        for pipe in (process.stdin, process.stdout):
             if pipe is not None:
                 with contextlib.suppress(OSError):
                     pipe.close()
-        self._process = None

@@ -1,10 +1,11 @@
 """Checks and drawings for requests: processes of their own, one order at a time each, each within its seconds."""
 
 import asyncio
+import contextlib
 import threading
 import time
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from queue import LifoQueue
 from typing import Any
 
 from api.jobs.process import Child, ChildDiedError, ProcessLimits
@@ -13,20 +14,24 @@ from api.service.problem_json import ServiceError, complaints_of
 LOADING_S = 60.0
 """So long a process may take to load before an order's own seconds begin."""
 
+STANDING_BY = 2
+"""Processes without an order that are loaded, or load, as far as there may be as many: one that is killed leaves
+another, so that nobody waits the seconds that a new one takes to load."""
+
 
 class Inspector:
     """Answers orders to inspect; whoever comes when too many wait is sent away.
 
-    A process that has done enough is replaced as soon as it has its answer, and loads before the next order comes.
+    A process that has done enough is replaced as soon as it has its answer, one that has died at once. Orders go to
+    those that are loaded, and what a process died of is tried by another.
     """
 
     def __init__(self, limits: ProcessLimits, *, num_processes: int, seconds: float, max_waiting: int) -> None:
         self._seconds, self._max_waiting, self._num_waiting = seconds, max_waiting, 0
-        self._is_over = threading.Event()
-        self._children = [Child(limits) for _ in range(num_processes)]
-        self._free: LifoQueue[Child] = LifoQueue()  # the one used last is loaded already
-        for child in self._children:
-            self._free.put(child)
+        self._is_over = False
+        self._children = [Child(limits, on_news=self._tend) for _ in range(num_processes)]
+        self._idle = list(self._children)  # the one used last stands last
+        self._change = threading.Condition()
         self._threads = ThreadPoolExecutor(num_processes, thread_name_prefix="inspector")
 
     @property
@@ -46,20 +51,84 @@ class Inspector:
             self._num_waiting -= 1
 
     def _carry_out(self, order: dict[str, Any], seconds: float) -> dict[str, Any]:
-        child = self._free.get()
+        for is_last in (False, True):
+            with self._one() as child:
+                try:
+                    return _Inspection(child, seconds).answer(order)
+                except ChildDiedError:  # perhaps it was killed for no fault of the order's
+                    child.kill()
+                    if self._is_over:
+                        raise ServiceError(503, "shutting_down", detail="try another instance") from None
+                    if child.is_over_memory or is_last:
+                        break
+        raise ServiceError(422, "too_large", detail="the check took more memory than this service gives")
+
+    @contextlib.contextmanager
+    def _one(self) -> Iterator[Child]:
+        """A process for one order."""
+        with self._change:
+            if (child := self._next()) is None:
+                self._stand_by()
+            while child is None:
+                self._change.wait()
+                child = self._next()
+            self._idle.remove(child)
         try:
-            return _Inspection(child, seconds, is_over=self._is_over).answer(order)
+            yield child
         finally:
-            if child.is_spent and not self._is_over.is_set():
-                child.kill()
-                child.start()
-            self._free.put(child)
+            self._take_back(child)
+
+    def _next(self) -> Child | None:
+        """One that is loaded; one that is not only where none is, for those that are busy will be free sooner."""
+        ready = [child for child in self._idle if child.is_loaded and child.is_alive]
+        if ready:
+            return ready[-1]
+        if any(child.is_loaded for child in self._children if child not in self._idle):
+            return None
+        return next((child for child in self._idle if child.is_alive), self._idle[-1])
+
+    def _take_back(self, child: Child) -> None:
+        with self._change:
+            self._idle.append(child)
+            if not self._is_over:
+                if child.is_spent:
+                    child.kill()
+                if not child.is_alive:
+                    child.start()
+                self._stand_by()
+            self._change.notify_all()
+
+    def _stand_by(self) -> None:
+        """Let as many load as should be there for the next orders."""
+        num_missing = STANDING_BY - sum(child.is_alive for child in self._idle)
+        for child in [child for child in self._idle if not child.is_alive][: max(0, num_missing)]:
+            child.start()
+
+    def _tend(self) -> None:
+        """Some process says that it is loaded, has answered, or is dead: see to those without an order.
+
+        One that dies while it loads is started by the next order, not here: it may do so for ever.
+        """
+        with self._change:
+            for child in () if self._is_over else tuple(self._idle):
+                if child.pid is None:
+                    continue
+                try:
+                    child.answer(0.0)
+                except ChildDiedError:
+                    was_loaded = child.is_loaded
+                    child.kill()
+                    if was_loaded:
+                        child.start()
+            self._change.notify_all()
 
     def close(self) -> None:
         """End the processes; what they were asked last is not answered."""
-        self._is_over.set()
-        for child in self._children:
-            child.kill()
+        with self._change:
+            self._is_over = True
+            for child in self._children:
+                child.kill()
+            self._change.notify_all()
         self._threads.shutdown(wait=True, cancel_futures=True)
         for child in self._children:
             child.kill()
@@ -68,16 +137,13 @@ class Inspector:
 class _Inspection:
     """One order for one process."""
 
-    def __init__(self, child: Child, seconds: float, *, is_over: threading.Event) -> None:
-        self._child, self._seconds, self._is_over = child, seconds, is_over
+    def __init__(self, child: Child, seconds: float) -> None:
+        self._child, self._seconds = child, seconds
 
     def answer(self, order: dict[str, Any]) -> dict[str, Any]:
-        try:
-            answer = self._try(order)
-        except ChildDiedError:  # perhaps it was killed for no fault of the order's
-            if self._is_over.is_set():
-                raise ServiceError(503, "shutting_down", detail="try another instance") from None
-            answer = self._try_again(order)
+        """What the process says to it; raises ServiceError, or ChildDiedError if it ended before it answered."""
+        self._child.order(**{"op": "inspect", **order})
+        answer = self._wait()
         if answer is None:
             self._child.kill()
             detail = f"the check takes more than {self._seconds:g} s; use the command line"
@@ -87,20 +153,6 @@ class _Inspection:
                 raise ServiceError(422, "not_checkable", detail="the plan cannot be played on this workload")
             raise ServiceError(422, answer["code"], errors=complaints_of(ValueError(answer["detail"])))
         return answer
-
-    def _try(self, order: dict[str, Any]) -> dict[str, Any] | None:
-        self._child.order(**{"op": "inspect", **order})
-        return self._wait()
-
-    def _try_again(self, order: dict[str, Any]) -> dict[str, Any] | None:
-        is_over_memory = self._child.is_over_memory
-        self._child.kill()
-        try:
-            if not is_over_memory:
-                return self._try(order)
-        except ChildDiedError:
-            self._child.kill()
-        raise ServiceError(422, "too_large", detail="the check took more memory than this service gives")
 
     def _wait(self) -> dict[str, Any] | None:
         """The answer, or None if it does not come in time; loading does not count."""

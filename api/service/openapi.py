@@ -18,6 +18,7 @@ Schema = dict[str, Any]
 _MOMENT: Schema = {"type": ["string", "null"], "format": "date-time"}
 _NANOSECONDS: Schema = {"type": ["integer", "null"], "minimum": 0}
 _TEXT: Schema = {"type": ["string", "null"]}
+_PRIORITY: Schema = {"type": "integer", "minimum": -10, "maximum": 10}
 _STATES = ["queued", "running", "succeeded", "failed", "cancelled"]
 
 
@@ -41,7 +42,7 @@ def _job() -> Schema:
             "solver_bound_ns": _NANOSECONDS,
             "stopped_by": _TEXT,
             "phase": _TEXT,
-            "priority": {"type": "integer", "minimum": -10, "maximum": 10},
+            "priority": _PRIORITY,
             "pinned": {"type": "boolean"},
             "project": {"type": "string"},
             "tags": {"type": "array", "items": {"type": "string"}},
@@ -183,7 +184,7 @@ def _body_schemas(document: Schema, plan: Schema) -> Schema:
                 "microbatch_sizes": {"type": ["array", "null"], "items": {"type": "integer", "minimum": 1}},
                 "options": _ref("Options"),
                 "limits": _ref("Limits"),
-                "priority": {"type": "integer", "minimum": -10, "maximum": 10},
+                "priority": _PRIORITY,
                 "pinned": {"type": "boolean"},
                 **_filing(),
                 "islands": {
@@ -215,7 +216,7 @@ def _body_schemas(document: Schema, plan: Schema) -> Schema:
             additionalProperties=False,
         ),
         "WhatIf": _object(
-            {"base": {"type": "string"}, "change": _change(), "limits": _ref("Limits")},
+            {"base": {"type": "string"}, "change": _change(), "limits": _ref("Limits"), "priority": _PRIORITY},
             required=["base", "change"],
             additionalProperties=False,
         ),

@@ -79,6 +79,8 @@ class WhatIf:
     """What is different."""
     limits: Limits = field(default_factory=lambda: Limits(time_limit_s=10.0))
     """When to stop."""
+    priority: int = 0
+    """Larger first, among the tenant's own jobs."""
 
 
 @router.post("/verifications")
@@ -138,7 +140,9 @@ async def _ask_what_if(service: Service, request: Request, *, caller: Caller, bo
     if base.state != "succeeded":
         raise ServiceError(409, "not_finished", detail="the base has no final plan yet")
     plan = await service.executor.call(_change, service, order, base=base)
-    new = new_job(caller, submission=Submission(workload={}), plan=plan)
+    with refusing():
+        submission = Submission(workload={}, priority=order.priority)
+    new = new_job(caller, submission=submission, plan=plan)
     told = {"change": asdict(order.change), "base_objective_ns": base.incumbent_ns}
     new = replace(new, base_id=base.id, change=canonical_json(told))
     return await accepted(service, request, job=await enqueue(service, caller, new=new, key=key, digest=digest))

@@ -54,7 +54,7 @@ function placeHosts({ content, plan, places, shapes }) {
     [width, tallest] = [Math.max(width, left), Math.max(tallest, box.height)];
   }
   machine.switches.forEach((name, number) => placeSwitch({ name, x: (width * (number + 1)) / (machine.switches.length + 1), places, shapes }));
-  return { width: width + 4, height: top + tallest + 8 };
+  return { width: width + 4, height: top + tallest + 22 }; // bows hang below the last row
 }
 
 function placeHost({ host, devices, columns, box, left, top, plan, places, shapes }) {

@@ -396,7 +396,12 @@ function paintLabel(context, view, { theme, row }) {
   context.fillStyle = theme.muted;
   if (lines > 1) context.fillText(fitText(context, stageList(device.stages), right - 6), right, first + 15);
   context.fillStyle = device.peakBytes > device.limitBytes ? theme.bad : theme.muted;
-  if (lines > 2 && device.limitBytes) context.fillText(fitText(context, peakText(device), right - 6), right, first + 30);
+  if (lines > 2 && device.limitBytes) context.fillText(peakThatFits(context, device, right - 6), right, first + 30);
+}
+
+// On a narrow screen the limit is left out: its line is drawn.
+function peakThatFits(context, device, width) {
+  return [peakText(device), inBytes(device.peakBytes)].find((text) => context.measureText(text).width <= width) ?? "";
 }
 
 export function peakText(device) { return `peak ${inBytes(device.peakBytes)} / ${inBytes(device.limitBytes)}`; }

@@ -5,7 +5,7 @@ import { element } from "./dom.js";
 import { KINDS, WEIGHT_GRAD } from "./model.js";
 
 export function makeTable(columns, rows) {
-  const head = columns.map(({ name, number }) => element("th", { text: name, className: number ? "number" : null, attributes: { scope: "col" } }));
+  const head = columns.map(({ name, number, className = null }) => element("th", { text: name, className: number ? "number" : className, attributes: { scope: "col" } }));
   const body = rows.map(({ cells, className = null }) => element("tr", { className }, cells.map((cell, index) => {
     const made = element("td", { className: columns[index].className ?? (columns[index].number ? "number" : null), title: cell.title ?? null });
     made.append(cell.node ?? cell.text ?? cell);

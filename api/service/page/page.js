@@ -5,7 +5,7 @@ import { differenceOf } from "./difference.js";
 import { changeInWords, fillJobs, requestOf, searchOf, takeFiles } from "./jobs.js";
 import { ledger } from "./ledger.js";
 import { Pareto } from "./pareto.js";
-import { progressChart, seconds } from "./progress_chart.js";
+import { chartWidth, progressChart, seconds } from "./progress_chart.js";
 import { call, download, follow, isLive, keepKey, readKey, sendFile } from "./service.js";
 import { besideChoices, isTrace, traceContent, traceHeadline, traceTables } from "./trace.js";
 import { WhatIf } from "./what_if.js";
@@ -268,7 +268,7 @@ function fillPlan() {
 function fillInstruments() {
   const { job, jobs } = state, content = state.latest ?? state.content;
   whatIf ??= new WhatIf(byId("what-if-body"), { onAsked: () => refresh() });
-  whatIf.show(job, content);
+  whatIf.show(job, content, jobs);
   pareto ??= new Pareto(byId("pareto-body"), { onAsked: () => refresh() });
   pareto.show(job, content, jobs);
 }
@@ -281,8 +281,10 @@ function showTimeline(content) {
 }
 
 function fillBaselines() {
-  const { content } = state, { baseline } = readAddress();
-  const known = content.plans[0].baselines.length > 0;
+  const { content } = state, { baseline } = readAddress(), { figures, baselines } = content.plans[0];
+  const known = baselines.length > 0, news = JSON.stringify([state.job.id, figures, baselines, content.lowerBoundNs, baseline]);
+  if (news === byId("baselines-body").dataset.news) return; // whoever has the focus keeps it
+  byId("baselines-body").dataset.news = news;
   byId("baselines-body").replaceChildren(...(known ? baselineBars(content, { opened: baseline, onOpen: (name) => putBeside({ baseline: name, against: null }) }) : [element("p", { className: "hint", text: "They stand here when the search is done." })]));
 }
 
@@ -340,7 +342,7 @@ function fillSearch() {
   const end = isLive(job) ? Math.max(last.at_s, (Date.now() - Date.parse(job.started_at ?? job.created_at)) / 1000) : last.at_s;
   const found = foundPlans();
   const shown = Number(readAddress().incumbent) || found[found.length - 1]?.seq;
-  byId("search-body").replaceChildren(progressChart(story, { endS: end, shown, onPick: (seq) => scrubTo(seq) }));
+  byId("search-body").replaceChildren(progressChart(story, { endS: end, shown, width: chartWidth(byId("search-body")), onPick: (seq) => scrubTo(seq) }));
   byId("ledger-body").replaceChildren(ledger(story, state.latest?.plans[0].figures.improvers));
 }
 

@@ -1,14 +1,14 @@
 // Time against devices, memory or money: certain ranges for every number, and every plan made so far as a point to open.
 
 import { addressOf, readAddress, writeAddress } from "./address.js";
-import { niceSteps } from "./progress_chart.js";
-import { findRanges, isNoChange, noChange } from "./ranges.js";
+import { chartWidth, niceSteps } from "./progress_chart.js";
+import { findRanges, isNoChange, isSameChange, noChange } from "./ranges.js";
 import { call, isLive } from "./service.js";
 import { instrumentsOf } from "./what_if.js";
 import { inMs, isNumber, plural, withCommas } from "../viewer/describe.js";
 import { button, element, svgElement } from "../viewer/dom.js";
 
-const WIDTH = 640, HEIGHT = 260, EDGE = { left: 66, right: 20, top: 16, bottom: 40 };
+const HEIGHT = 260, EDGE = { left: 66, right: 20, top: 16, bottom: 40 };
 
 const AXES = [{ name: "devices", text: "devices", unit: "devices" }, { name: "memory", text: "memory per device", unit: "GiB per device" }, { name: "money", text: "money", unit: "per hour" }];
 
@@ -67,12 +67,12 @@ export class Pareto {
   // The plan of this page, and its what-ifs that change nothing else.
   points() {
     const own = [{ job: this.job, place: this.ranges.findIndex(({ change }) => isNoChange(change)), isOwn: true }];
-    const others = this.jobs.filter((job) => job.what_if?.base === this.job.id && job.incumbent_ns).map((job) => ({ job, place: this.ranges.findIndex(({ change }) => isSame(change, job.what_if.change)) }));
+    const others = this.jobs.filter((job) => job.what_if?.base === this.job.id && job.incumbent_ns).map((job) => ({ job, place: this.ranges.findIndex(({ change }) => isSameChange(change, job.what_if.change)) }));
     return [...own, ...others].filter(({ job, place }) => place >= 0 && job.incumbent_ns);
   }
 
   paint() {
-    const points = this.points(), news = JSON.stringify([this.axis, this.ranges, points.map(({ job }) => [job.id, job.incumbent_ns])]);
+    const points = this.points(), width = chartWidth(this.root), news = JSON.stringify([this.axis, this.ranges, points.map(({ job }) => [job.id, job.incumbent_ns]), width]);
     this.planAll.disabled = isLive(this.job) || !this.missing(points).length;
     if (news === this.news) return; // drawn already: whoever has the focus keeps it
     this.news = news;
@@ -80,22 +80,22 @@ export class Pareto {
     const values = [...known, ...points.map(({ job }) => job.incumbent_ns)];
     if (!values.length) return;
     const room = (Math.max(...values) - Math.min(...values)) * 0.07 || 1;
-    const scale = { from: Math.max(0, Math.min(...values) - room), to: Math.max(...values) + room, count: this.ranges.length };
-    scale.x = (place) => EDGE.left + ((WIDTH - EDGE.left - EDGE.right) * (place + 0.5)) / scale.count;
+    const scale = { width, from: Math.max(0, Math.min(...values) - room), to: Math.max(...values) + room, count: this.ranges.length };
+    scale.x = (place) => EDGE.left + ((width - EDGE.left - EDGE.right) * (place + 0.5)) / scale.count;
     scale.y = (ns) => EDGE.top + ((HEIGHT - EDGE.top - EDGE.bottom) * (scale.to - ns)) / (scale.to - scale.from);
     const parts = [...this.drawAxes(scale), ...this.ranges.map((range, place) => rangeBar(range, place, scale)), ...points.map((point) => this.point(point, scale))];
-    this.chart.replaceChildren(svgElement("svg", { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, class: "chart", role: "group", "aria-label": `Time against ${this.choice.selectedOptions[0].textContent}` }, parts));
+    this.chart.replaceChildren(svgElement("svg", { viewBox: `0 0 ${width} ${HEIGHT}`, class: "chart", role: "group", "aria-label": `Time against ${this.choice.selectedOptions[0].textContent}` }, parts));
     this.told.textContent = `Bars: where the best plan certainly lies. Dots: ${plural(points.length, "plan")} made; open one with a click.`;
   }
 
   drawAxes(scale) {
     const { steps, step } = niceSteps(scale.from / 1e6, scale.to / 1e6, 5), digits = Math.max(0, -Math.floor(Math.log10(step) + 1e-9));
     const rows = steps.flatMap((value) => [
-      svgElement("line", { x1: EDGE.left, x2: WIDTH - EDGE.right, y1: scale.y(value * 1e6), y2: scale.y(value * 1e6), class: "grid" }),
+      svgElement("line", { x1: EDGE.left, x2: scale.width - EDGE.right, y1: scale.y(value * 1e6), y2: scale.y(value * 1e6), class: "grid" }),
       svgElement("text", { x: EDGE.left - 8, y: scale.y(value * 1e6) + 4, class: "end" }, [withCommas(value, digits)]),
     ]);
     const columns = this.ranges.map((range, place) => svgElement("text", { x: scale.x(place), y: HEIGHT - EDGE.bottom + 18, class: "middle" }, [this.tick(range)]));
-    return [...rows, ...columns, svgElement("text", { x: WIDTH - EDGE.right, y: HEIGHT - 3, class: "end" }, [this.unit()]), svgElement("text", { x: 2, y: HEIGHT - 3 }, ["milliseconds"])];
+    return [...rows, ...columns, svgElement("text", { x: scale.width - EDGE.right, y: HEIGHT - 3, class: "end" }, [this.unit()]), svgElement("text", { x: 2, y: HEIGHT - 3 }, ["milliseconds"])];
   }
 
   tick({ change, price_per_hour: price }) {
@@ -126,10 +126,6 @@ export class Pareto {
       this.told.textContent = error.message;
     }
   }
-}
-
-function isSame(change, asked) {
-  return !asked.lost?.length && Object.entries(change).every(([name, value]) => value === (asked[name] ?? null));
 }
 
 function rangeBar(range, place, scale) {

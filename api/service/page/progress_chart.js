@@ -3,21 +3,24 @@
 import { inMs, inPercent, withCommas } from "../viewer/describe.js";
 import { element, svgElement } from "../viewer/dom.js";
 
-const WIDTH = 640, HEIGHT = 250, EDGE = { left: 66, right: 14, top: 14, bottom: 34 };
+const WIDE = 640, NARROW = 360, HEIGHT = 250, EDGE = { left: 66, right: 14, top: 14, bottom: 34 };
+
+// How many units a chart has from left to right: fewer where its place is narrow, so that its letters stay legible.
+export function chartWidth(root) { return root.clientWidth && root.clientWidth < 480 ? NARROW : WIDE; }
 
 // `story`: [{at_s, incumbent_ns | lower_bound_ns, source, seq}]; `shown`: the seq of the plan that is drawn.
-export function progressChart(story, { endS, shown, onPick }) {
+export function progressChart(story, { endS, shown, width, onPick }) {
   const found = story.filter((event) => event.kind === "incumbent"), bounds = story.filter((event) => event.kind === "bound");
   if (!found.length) return element("p", { className: "hint", text: "No plan has been found yet." });
-  const scale = makeScale([...found.map((e) => e.incumbent_ns), ...bounds.map((e) => e.lower_bound_ns)], endS);
+  const scale = makeScale([...found.map((e) => e.incumbent_ns), ...bounds.map((e) => e.lower_bound_ns)], { endS, width });
   const dots = found.map((event) => incumbentDot(event, { scale, shown, onPick }));
   const parts = [...axes(scale), gapArea(found, bounds, scale), stepLine(bounds, "lower_bound_ns", { scale, name: "bound" }), stepLine(found, "incumbent_ns", { scale, name: "incumbent" }), ...dots];
   const hair = svgElement("line", { y1: EDGE.top, y2: HEIGHT - EDGE.bottom, class: "hair", visibility: "hidden" });
   const label = `Best plan and lower bound over ${seconds(scale.endS)}: from ${inMs(found[0].incumbent_ns)} to ${inMs(found[found.length - 1].incumbent_ns)}`;
-  const chart = svgElement("svg", { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, class: "chart", role: "img", "aria-label": label }, [...parts, hair]);
+  const chart = svgElement("svg", { viewBox: `0 0 ${width} ${HEIGHT}`, class: "chart", role: "img", "aria-label": label }, [...parts, hair]);
   const told = element("p", { className: "hint told", text: stateAt(scale.endS, found, bounds) });
   chart.addEventListener("pointermove", (event) => {
-    const at = scale.when((event.offsetX / chart.clientWidth) * WIDTH);
+    const at = scale.when((event.offsetX / chart.clientWidth) * width);
     for (const end of ["x1", "x2"]) hair.setAttribute(end, scale.x(at));
     hair.setAttribute("visibility", "visible");
     told.textContent = stateAt(at, found, bounds);
@@ -39,14 +42,14 @@ function stateAt(at, found, bounds) {
   return `after ${seconds(at)}: ${inMs(plan.incumbent_ns)}, by ${plan.source}${gap}`;
 }
 
-function makeScale(values, endS) {
+function makeScale(values, { endS, width }) {
   const low = Math.min(...values), high = Math.max(...values), room = Math.max((high - low) * 0.08, high * 0.002);
   const [from, to] = [Math.max(0, low - room), high + room], end = Math.max(endS, 0.5);
   return {
-    from, to, endS: end,
-    x: (at) => EDGE.left + ((WIDTH - EDGE.left - EDGE.right) * Math.min(at, end)) / end,
+    from, to, width, endS: end,
+    x: (at) => EDGE.left + ((width - EDGE.left - EDGE.right) * Math.min(at, end)) / end,
     y: (ns) => EDGE.top + ((HEIGHT - EDGE.top - EDGE.bottom) * (to - ns)) / (to - from),
-    when: (x) => Math.min(end, Math.max(0, ((x - EDGE.left) / (WIDTH - EDGE.left - EDGE.right)) * end)),
+    when: (x) => Math.min(end, Math.max(0, ((x - EDGE.left) / (width - EDGE.left - EDGE.right)) * end)),
   };
 }
 
@@ -58,14 +61,14 @@ export function niceSteps(from, to, count) {
 }
 
 function axes(scale) {
-  const times = niceSteps(0, scale.endS, 7), values = niceSteps(scale.from / 1e6, scale.to / 1e6, 5);
+  const times = niceSteps(0, scale.endS, scale.width < WIDE ? 4 : 7), values = niceSteps(scale.from / 1e6, scale.to / 1e6, 5);
   const digits = Math.max(0, -Math.floor(Math.log10(values.step) + 1e-9)), timeDigits = Math.max(0, -Math.floor(Math.log10(times.step) + 1e-9));
   const rows = values.steps.flatMap((value) => [
-    svgElement("line", { x1: EDGE.left, x2: WIDTH - EDGE.right, y1: scale.y(value * 1e6), y2: scale.y(value * 1e6), class: "grid" }),
+    svgElement("line", { x1: EDGE.left, x2: scale.width - EDGE.right, y1: scale.y(value * 1e6), y2: scale.y(value * 1e6), class: "grid" }),
     svgElement("text", { x: EDGE.left - 8, y: scale.y(value * 1e6) + 4, class: "end" }, [withCommas(value, digits)]),
   ]);
   const columns = times.steps.map((at) => svgElement("text", { x: scale.x(at), y: HEIGHT - EDGE.bottom + 18, class: "middle" }, [at.toFixed(timeDigits)]));
-  return [...rows, ...columns, svgElement("text", { x: WIDTH - EDGE.right, y: HEIGHT - 2, class: "end" }, ["seconds of search"]), svgElement("text", { x: 2, y: HEIGHT - 2 }, ["milliseconds"])];
+  return [...rows, ...columns, svgElement("text", { x: scale.width - EDGE.right, y: HEIGHT - 2, class: "end" }, ["seconds of search"]), svgElement("text", { x: 2, y: HEIGHT - 2 }, ["milliseconds"])];
 }
 
 function pathOf(events, name, scale) {

@@ -11,6 +11,11 @@ export function noChange() { return { devices: 0, memory_bytes: 0, link_speed: 1
 
 export function isNoChange(change) { return JSON.stringify(change) === JSON.stringify(noChange()); }
 
+// Whether a job's change is this one; `asked` may leave out what is as it is.
+export function isSameChange(change, asked) {
+  return !asked.lost?.length && Object.entries(change).every(([name, value]) => value === (asked[name] ?? null));
+}
+
 export function knownRange(base, change) { return known.get(keyOf(base, change)); }
 
 // One range per change, in their order; `base` is a job that has a plan.

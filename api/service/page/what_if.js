@@ -1,14 +1,15 @@
-// What-ifs as instruments: every position of a slider is answered at once with a range that is certain, and sharpened
-// by the solver when asked.
+// What-ifs as instruments: every position of a slider is answered at once with a range that is certain, which a solver
+// sharpens while one looks.
 
 import { addressOf, readAddress, writeAddress } from "./address.js";
-import { findRanges, isNoChange, knownRange, noChange, sharpen } from "./ranges.js";
+import { findRanges, isNoChange, isSameChange, knownRange, noChange, sharpen } from "./ranges.js";
 import { call, follow, isLive } from "./service.js";
 import { inBytes, inMs, inPercent, isNumber, plural } from "../viewer/describe.js";
 import { button, element } from "../viewer/dom.js";
 import { objectiveOf } from "../viewer/headline.js";
 
 const MOST_MOVED = 4, AT_ONCE = 3;
+const REST_MS = 1200, SEARCH_S = 20, CLOSED = 0.001; // a slider at rest; seconds of the solver; what is as good as exact
 const MEMORY_STEPS = [-0.5, -0.25, -0.1, 0, 0.1, 0.25, 0.5, 1], LINK_STEPS = [0.125, 0.25, 0.5, 1, 2, 4, 8], BATCH_STEPS = [0.25, 0.5, 0.75, 1, 1.5, 2, 4];
 
 const HINT = "Move a slider: the answer is a range that is certain, at once.";
@@ -40,7 +41,7 @@ function batchInstrument({ numMicrobatches: now, microbatchSize: size }) {
 function cutInstrument({ microbatchSize: now, microbatchSizes: sizes = [] }) {
   if (sizes.length < 2) return [];
   const words = (size) => `${plural(size, "sample")} each`;
-  const positions = sizes.map((size) => ({ change: { microbatch_size: size === now ? null : size }, text: size === now ? `as they are, ${words(size)}` : words(size) }));
+  const positions = sizes.map((size) => ({ change: { microbatch_size: size === now ? null : size }, text: size === now ? `as they are, ${plural(size, "sample")}` : words(size) }));
   return [{ name: "microbatches", label: "Microbatches", positions, start: sizes.indexOf(now) }];
 }
 
@@ -55,11 +56,12 @@ function signed(value, write) { return value < 0 ? `−${write(-value)}` : `+${w
 export class WhatIf {
   // `root`: where it stands; `onAsked()`: a plan for a change was asked for.
   constructor(root, { onAsked }) {
-    Object.assign(this, { root, onAsked, job: null, content: null, sliders: [], busy: false, isStale: false, control: null, range: null });
+    Object.assign(this, { root, onAsked, job: null, content: null, sliders: [], busy: false, isStale: false, control: null, range: null, jobs: [], isMoved: false, asked: null, timer: 0 });
   }
 
-  // `job` has a plan, of which `content` is the picture.
-  show(job, content) {
+  // `job` has a plan, of which `content` is the picture; `jobs`: the latest of the service.
+  show(job, content, jobs) {
+    this.jobs = jobs;
     const key = JSON.stringify([job.id, content.machine.devices.length, content.numMicrobatches, content.microbatchSize]);
     Object.assign(this, { job, content });
     if (key === this.key) {
@@ -73,7 +75,8 @@ export class WhatIf {
 
   // The page turns to something else: nothing more is asked about the job.
   leave() {
-    Object.assign(this, { job: null, key: null, range: null });
+    Object.assign(this, { job: null, key: null, range: null, isMoved: false, asked: null });
+    clearTimeout(this.timer);
     this.control?.abort();
     this.observer?.disconnect();
   }
@@ -85,9 +88,17 @@ export class WhatIf {
     this.sharpen = button("Sharpen with the solver", { onClick: () => this.ask(), attributes: { id: "sharpen", disabled: "" } });
     this.clear = button("As it is", { onClick: () => this.reset() });
     this.open = element("a", { text: "Open the plan", attributes: { href: "?", hidden: "" } });
+    this.goOn = element("input", { attributes: { type: "checkbox", id: "go-on" } });
+    this.goOn.checked = localStorage.getItem("go-on") !== "no";
+    this.goOn.addEventListener("change", () => {
+      localStorage.setItem("go-on", this.goOn.checked ? "yes" : "no");
+      if (this.goOn.checked) this.rest();
+      else this.giveUp();
+    });
+    this.work = element("span", { className: "hint" });
     this.watch();
     if (this.sliders.some(({ input, start }) => Number(input.value) !== start)) this.lookUp();
-    this.root.replaceChildren(element("div", { className: "sliders" }, this.sliders.map(({ box }) => box)), this.scale, this.answer, element("p", { className: "row" }, [this.sharpen, this.clear, this.open]));
+    this.root.replaceChildren(element("div", { className: "sliders" }, this.sliders.map(({ box }) => box)), this.scale, this.answer, element("p", { className: "row" }, [this.sharpen, this.clear, element("label", { className: "go-on" }, [this.goOn, "Sharpen by itself"]), this.work, this.open]));
   }
 
   slider({ name, label, positions, start }) {
@@ -107,7 +118,8 @@ export class WhatIf {
     writeAddress({ [slider.name]: slider.input.value - slider.start || null });
     slider.output.textContent = text;
     slider.input.setAttribute("aria-valuetext", text);
-    this.control?.abort();
+    this.isMoved = true;
+    this.giveUp();
     this.open.hidden = true;
     this.lookUp();
   }
@@ -117,6 +129,7 @@ export class WhatIf {
       slider.input.value = slider.start;
       this.moved(slider);
     }
+    this.isMoved = false;
   }
 
   change(overrides = null) {
@@ -144,11 +157,63 @@ export class WhatIf {
     this.plan = planOf(job);
     try {
       const [range] = await findRanges(job, [this.change()]);
-      if (this.job?.id === job.id) this.tell(range);
+      if (this.job?.id === job.id) this.tell(this.withPlan(job, range));
+      if (!isOver()) this.rest();
       for (const other of this.sliders) if (!isOver() && !isLive(job)) await this.lookAlong(job, other, isOver);
     } catch (error) {
       if (this.job?.id === job.id) this.answer.textContent = error.message;
     }
+  }
+
+  // What a plan that was made for the change has shown before; one that is still made goes on narrowing the range.
+  withPlan(base, range) {
+    const made = this.jobs.find((job) => job.what_if?.base === base.id && isSameChange(range.change, job.what_if.change));
+    if (!made || !isNumber(range.at_least_ns)) return range;
+    if (made.state === "succeeded") this.offer(made);
+    if (isLive(made) && !this.asked) this.follow(made, { base, change: range.change });
+    return sharpen(base, range.change, { least: made.lower_bound_ns, most: made.incumbent_ns });
+  }
+
+  offer(job) {
+    this.open.href = addressOf(job.id);
+    this.open.hidden = false;
+  }
+
+  // Once a slider that somebody moved has been left alone, the solver goes on where the range is open.
+  rest() {
+    clearTimeout(this.timer);
+    if (!this.isMoved || !this.goOn.checked || !this.open.hidden || !this.canAsk() || !this.isOpen()) return;
+    this.timer = setTimeout(() => this.ask({ isByItself: true }), REST_MS);
+  }
+
+  // Whether the solver can be asked for a plan.
+  canAsk() {
+    const { job, range } = this;
+    return Boolean(job && range && !this.asked && !isLive(job) && !isNoChange(range.change) && isNumber(range.at_least_ns));
+  }
+
+  // Whether there is a range that a solver could narrow.
+  isOpen() {
+    const { at_least_ns: least, at_most_ns: most } = this.range;
+    return !isNumber(most) || most - least > CLOSED * most;
+  }
+
+  // Nobody waits for the solver any more; what it began by itself is not wanted unless it has ended.
+  giveUp() {
+    clearTimeout(this.timer);
+    this.control?.abort();
+    const { asked } = this;
+    Object.assign(this, { asked: null, jobs: this.jobs.filter((job) => job.id !== asked?.job.id) });
+    this.work.textContent = "";
+    this.sharpen.disabled = !this.canAsk();
+    if (asked?.isByItself) this.forget(asked.job);
+  }
+
+  // What has ended stays: it may be an answer that was there before.
+  async forget(job) {
+    if (!isLive(job)) return;
+    await call("DELETE", `v1/plans/${job.id}`).catch(() => {});
+    this.onAsked(job);
   }
 
   // The other positions of a slider, while the others stay.
@@ -172,7 +237,7 @@ export class WhatIf {
   tell(range) {
     this.range = range;
     const before = objectiveOf(this.content, this.content.plans[0].figures);
-    this.sharpen.disabled = isLive(this.job) || !isNumber(range.at_least_ns) || isNoChange(range.change);
+    this.sharpen.disabled = !this.canAsk();
     this.answer.textContent = isNoChange(range.change) ? HINT : rangeInWords(range, { before, content: this.content });
     this.paintScale(range, before);
   }
@@ -204,28 +269,50 @@ export class WhatIf {
     this.scale.append(bar, mark);
   }
 
-  async ask() {
+  // A plan for the present change; by itself behind whatever else this caller waits for.
+  async ask({ isByItself = false } = {}) {
     const { range: { change }, job: base } = this;
-    this.control = new AbortController();
-    const { signal } = this.control;
+    clearTimeout(this.timer);
+    const asked = (this.asked = { isByItself, job: { state: "new" } });
     this.sharpen.disabled = true;
     try {
-      let job = await call("POST", "v1/what-if", JSON.stringify({ base: base.id, change, limits: { time_limit_s: 20 } }));
+      const order = { base: base.id, change, limits: { time_limit_s: SEARCH_S }, priority: isByItself ? -5 : 0 };
+      const job = await call("POST", "v1/what-if", JSON.stringify(order));
       this.onAsked(job);
-      const update = async () => {
-        job = await call("GET", `v1/plans/${job.id}`, undefined, { signal });
-        this.tell(sharpen(base, change, { least: job.lower_bound_ns, most: job.incumbent_ns }));
-        this.sharpen.disabled = isLive(job);
-      };
+      if (this.asked !== asked) return isByItself ? this.forget(job) : undefined;
+      await this.follow(job, { base, change, isByItself });
+    } catch (error) {
+      if (this.asked !== asked) return;
+      this.asked = null;
+      (isByItself ? this.work : this.answer).textContent = error.message;
+      this.sharpen.disabled = !this.canAsk();
+    }
+  }
+
+  // Whatever the solver finds out about the change is told as it comes.
+  async follow(job, { base, change, isByItself = false }) {
+    const asked = (this.asked = { isByItself, job });
+    this.control = new AbortController();
+    const { signal } = this.control;
+    const update = async () => {
+      asked.job = await call("GET", `v1/plans/${job.id}`, undefined, { signal });
+      this.work.textContent = isLive(asked.job) ? `The solver goes on: ${asked.job.phase ?? asked.job.state} …` : "";
+      this.tell(sharpen(base, change, { least: asked.job.lower_bound_ns, most: asked.job.incumbent_ns }));
+    };
+    try {
       await follow(job.id, { signal, onNews: update, onTrouble: () => {} });
       if (signal.aborted) return;
       await update();
-      this.open.href = addressOf(job.id);
-      this.open.hidden = job.state !== "succeeded";
-      if (job.error) this.answer.textContent = `No plan: ${job.error.detail}`;
-      this.onAsked(job);
+      this.asked = null;
+      this.sharpen.disabled = !this.canAsk();
+      if (asked.job.state === "succeeded") this.offer(asked.job);
+      if (asked.job.error) this.answer.textContent = `No plan: ${asked.job.error.detail}`;
+      this.onAsked(asked.job);
     } catch (error) {
-      if (!signal.aborted) this.answer.textContent = error.message;
+      if (signal.aborted) return;
+      this.asked = null;
+      this.work.textContent = "";
+      if (error.status !== 404) this.answer.textContent = error.message; // deleted by somebody: the range is as it was
     }
   }
 }

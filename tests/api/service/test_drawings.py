@@ -3,8 +3,10 @@
 import json
 import os
 import signal
+import subprocess
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -13,7 +15,7 @@ import pytest
 
 from api.client import ServerError
 from api.doctor import make_toy_problem
-from api.jobs.process import ProcessLimits
+from api.jobs.process import Child, ProcessLimits
 from api.service.settings import ClientLimits
 from planner.document import render_plan
 from planner.planning import make_plan
@@ -96,6 +98,57 @@ def test_helpers_are_replaced_between_requests(tmp_path: Path, plan: Any):
             if number == 2:
                 os.kill(pid, signal.SIGKILL)
         assert len(seen) == 3
+
+
+def stop_loading(monkeypatch: pytest.MonkeyPatch) -> list[Child]:
+    """From now on processes that are started never load; the answer is a list of those that try."""
+    started: list[Child] = []
+
+    def open_nothing(child: Child) -> Any:
+        started.append(child)
+        return subprocess.Popen(["sleep", "600"], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+
+    monkeypatch.setattr(Child, "_open", open_nothing)
+    return started
+
+
+def wait_until(is_so: Callable[[], bool]) -> None:
+    until = time.monotonic() + 60
+    while not is_so():
+        assert time.monotonic() < until
+        time.sleep(0.01)
+
+
+@pytest.mark.parametrize("is_busy", [False, True], ids=["idle", "busy"])
+def test_nobody_waits_for_a_helper_that_was_killed(
+    tmp_path: Path, plan: Any, is_busy: bool, monkeypatch: pytest.MonkeyPatch
+):
+    """Tests that two helpers are loaded once one has worked; that when one is killed, with an order or without, orders
+    go to the other while a new one loads, were it for ever, and that the new one is started at once."""
+    with serving(tmp_path, num_helpers=2, num_workers=0) as running:
+        inspector = running.service.inspector
+        assert request(running, "POST", "/v1/verifications", {"plan": plan})[0] == 200
+        wait_until(lambda: [child.is_loaded for child in inspector._idle] == [True, True])
+        started, victim = stop_loading(monkeypatch), inspector._idle[-1].pid
+        assert victim is not None
+        answers: list[int] = []
+        asking = threading.Thread(
+            target=lambda: answers.append(request(running, "POST", "/v1/verifications", {"plan": plan})[0])
+        )
+        if is_busy:
+            os.kill(victim, signal.SIGSTOP)
+            asking.start()
+            wait_until(lambda: len(inspector._idle) == 1)
+        os.kill(victim, signal.SIGKILL)
+        if not is_busy:
+            asking.start()
+        asking.join(60)
+        assert answers == [200]
+        for _ in range(3):
+            assert request(running, "POST", "/v1/verifications", {"plan": plan})[0] == 200
+        wait_until(lambda: bool(started))
+        assert victim not in inspector.pids
+        assert len(started) == 1
 
 
 def test_too_many_checks_are_sent_away(tmp_path: Path, plan: Any):

@@ -137,7 +137,8 @@ def put_beside(page: Chrome) -> None:
 
 
 def test_what_if_by_keyboard(page: Chrome):
-    """Tests that a slider answers at once with a range, that a solver sharpens it, and that the plan opens."""
+    """Tests that a slider answers at once with a range, that a solver makes a plan for it, that the plan opens, and
+    that it is offered again where the slider has been before."""
     page.execute_script(DROP, "toy.json", json.dumps(TOY))
     wait_for(page, says("#plan-state", "succeeded"))
     wait_for(page, lambda page: page.find_elements(By.ID, "wi-devices"))
@@ -149,12 +150,44 @@ def test_what_if_by_keyboard(page: Chrome):
     wait_for(page, says("#what-if-body .answer", "At least "))
     assert "+1" in text_of(page, "output[for='wi-devices']")
     press(page, "#sharpen:enabled", Keys.ENTER)
+    wait_for(page, lambda page: page.find_elements(By.CSS_SELECTOR, "#what-if-body a:not([hidden])"))
+    page.refresh()
     press(page, "#what-if-body a:not([hidden])", Keys.ENTER)
     wait_for(page, says("#what-if-of", "What if: +1 device"))
     wait_for(page, says("#headline", "to spare"))
     page.back()
     wait_for(page, lambda page: not text_of(page, "#what-if-of"))
     wait_for(page, lambda page: len(page.find_elements(By.CSS_SELECTOR, "#pareto-body a .dot")) == 2)
+
+
+def what_ifs_of(running: Running, plan: str) -> list[Any]:
+    """The jobs that ask about the plan with a change."""
+    return [job for job in running.client().jobs() if job.get("what_if", {}).get("base") == plan]
+
+
+def test_the_solver_goes_on_by_itself(page: Chrome, running: Running):
+    """Tests that where a slider rests the solver narrows the range by itself, behind what else its tenant waits for,
+    and that the search ends and is forgotten when the slider moves on."""
+    order = {**running.client().demo("vgg16-ethernet"), "limits": {"max_rounds": 0}}
+    page.execute_script(DROP, "vgg.json", json.dumps(order))
+    wait_for(page, says("#plan-state", "succeeded"))
+    plan = query(page)["plan"]
+    press(page, "#wi-links", Keys.ARROW_RIGHT)
+    wait_for(page, says("#what-if-body .answer", "At least "))
+    least, most = ends_of(text_of(page, "#what-if-body .answer"))
+    (first,) = wait_for(page, lambda _: what_ifs_of(running, plan))
+    assert first["priority"] < 0
+    wait_for(page, lambda page: ends_of(text_of(page, "#what-if-body .answer")) != (least, most))
+    sharper = ends_of(text_of(page, "#what-if-body .answer"))
+    assert least <= sharper[0] <= sharper[1] <= most
+    assert "The solver goes on" in text_of(page, "#what-if-body")
+    press(page, "#wi-links", Keys.ARROW_RIGHT)
+    wait_for(page, lambda _: first["id"] not in [job["id"] for job in running.client().jobs()])
+    (second,) = wait_for(page, lambda _: what_ifs_of(running, plan))
+    assert second["what_if"]["change"]["link_speed"] == 4
+    press(page, "#what-if-body button:not(#sharpen)", Keys.ENTER)
+    wait_for(page, lambda _: not what_ifs_of(running, plan))
+    wait_for(page, says("#what-if-body .answer", "Move a slider"))
 
 
 def test_the_batch_and_its_cut_by_keyboard(page: Chrome):
@@ -182,9 +215,9 @@ def test_the_batch_and_its_cut_by_keyboard(page: Chrome):
 
 def ends_of(answer: str) -> tuple[float, float]:
     """The two times of a range in words, in milliseconds."""
-    found = re.match(r"At least ([0-9.]+) ms .*?, at most ([0-9.]+) ms", answer)
+    found = re.match(r"At least ([0-9.,]+) ms\b.*?, at most ([0-9.,]+) ms", answer)
     assert found, answer
-    return float(found[1]), float(found[2])
+    return float(found[1].replace(",", "")), float(found[2].replace(",", ""))
 
 
 def test_plans_are_found_compared_and_planned_again(page: Chrome, running: Running):
@@ -282,10 +315,15 @@ def test_first_paint_and_themes(page: Chrome, running: Running):
         wait_for(page, lambda page, is_dark=is_dark: page.execute_script(IS_DARK) is is_dark)
     size = {"width": 390, "height": 800, "deviceScaleFactor": 1, "mobile": True}
     page.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
-    newest = running.client().jobs()[0]["id"]
-    page.get(f"{running.url}/?plan={newest}")
-    wait_for(page, lambda page: page.find_elements(By.ID, "picture"))
+    order = {"workload": workload_document(BATCH), "limits": TOY["limits"]}
+    page.execute_script(DROP, "batch.json", json.dumps(order))
+    wait_for(page, says("#plan-state", "succeeded"))
+    wait_for(page, lambda page: page.find_elements(By.CSS_SELECTOR, "#pareto-body svg"))
     assert page.execute_script("return document.documentElement.scrollWidth") <= 390
+    assert page.execute_script(SMALLEST_LETTERS) >= 10
+    page.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size | {"width": 2560, "height": 1400, "mobile": False})
+    wait_for(page, lambda page: page.execute_script(COLUMNS) == [3, 5])
+    assert page.execute_script("return document.documentElement.scrollWidth") == 2560
     page.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
     paints = []
     for _ in range(5):
@@ -303,6 +341,18 @@ def waiting_factor() -> float:
     return (time.perf_counter() - begin) / (time.thread_time() - worked)
 
 
+SMALLEST_LETTERS = """
+const shown = [...document.querySelectorAll("svg.chart text")].map((text) => {
+  const svg = text.ownerSVGElement;
+  return parseFloat(getComputedStyle(text).fontSize) * (svg.clientWidth / svg.viewBox.baseVal.width);
+});
+return Math.min(...shown);
+"""
+COLUMNS = """
+const places = (boxes) => new Set([...boxes].map((box) => Math.round(box.getBoundingClientRect().left))).size;
+return [places(document.querySelectorAll(".stack > .card")), places(document.querySelectorAll(".slider"))];
+"""
+"""Side by side on a wide screen: cards, and sliders."""
 IS_DARK = "return Number(getComputedStyle(document.body).backgroundColor.match(/[0-9]+/)[0]) < 128"
 FIRST_PAINT = "return performance.getEntriesByName('first-contentful-paint')[0]?.startTime"
 
