@@ -170,7 +170,7 @@ def train_alone(module: Any, *, batch: BatchReader, loss: Any, make: Any) -> lis
     """Train the uncut model, microbatch by microbatch; the losses of every iteration."""
     optimizer, told = make(list(module.parameters())), []
     for step in range(STEPS):
-        inputs, target = batch.example_of(step)
+        inputs, target = batch.read(batch.given(step))
         told.append([])
         for number in range(NUM_MICROBATCHES):
             cut = partial(_part, number=number)
