@@ -6,6 +6,7 @@ Arguments: nothing, or names of functions of `benchmarks.corpus_models`.
 import importlib
 import json
 import sys
+import tempfile
 import warnings
 from dataclasses import replace
 from pathlib import Path
@@ -172,15 +173,38 @@ def conv1d() -> list[str]:
     return faults(lambda: (Conv1D(3, 5).double(), torch.randn(4, 2, 5, dtype=torch.float64)))
 
 
+def compare_with_itself() -> dict[str, Any]:
+    """A model of the corpus that the benchmark trains alone, held against its own losses and weights."""
+    from safetensors.torch import save_file
+
+    from benchmarks import model_corpus
+
+    model, told = model_corpus.train_uncut("gpt2")
+    with tempfile.TemporaryDirectory() as folder:
+        losses, weights = Path(folder, "losses"), Path(folder, "model.safetensors")
+        losses.write_text("\n".join(json.dumps({"losses": each}) for each in told))
+        save_file({name: tensor.clone() for name, tensor in model.state_dict().items()}, weights)
+        return {"told": told, **model_corpus.compare("gpt2", losses, weights)}
+
+
+class Compiled(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(nn.Linear(8, 8) for _ in range(2))
+        self.compile(backend="eager")
+
+
 def main() -> None:
     torch.set_num_threads(1)
+    answers: dict[str, Any]
     warnings.simplefilter("ignore" if sys.argv[1:] else "error")  # other people's models may warn
     if sys.argv[1:]:
         found = {name: compare(name, is_trained=True, module_name="benchmarks.corpus_models") for name in sys.argv[1:]}
         late = {name: unlike(name) for name in sys.argv[1:]}
-        sys.stdout.write(json.dumps({"models": found, "conv1d": conv1d(), "late": late}))
+        answers = {"models": found, "conv1d": conv1d(), "late": late, "alone": compare_with_itself()}
+        sys.stdout.write(json.dumps(answers))
         return
-    answers: dict[str, Any] = {
+    answers = {
         f"{name} {mode}": compare(name, is_trained=mode == "trained")
         for name in ("decoder", "named_decoder", "convolutions", "deciding", "mixture")
         for mode in ("trained", "evaluated")
@@ -190,6 +214,9 @@ def main() -> None:
         "cache": refusal(lambda: cut_models.decoder(has_cache=True)),
         "value": refusal(
             lambda: Training.from_module(Keeping(), batch=cut_models.vectors, loss=loss, optimizer=cut_models.sgd)
+        ),
+        "compiled": refusal(
+            lambda: Training.from_module(Compiled(), batch=cut_models.vectors, loss=loss, optimizer=cut_models.sgd)
         ),
         "no loss": refusal(
             lambda: Training.from_module(cut_models.Convolutions(), batch=cut_models.pictures, optimizer=cut_models.sgd)
