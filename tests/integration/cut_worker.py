@@ -9,6 +9,7 @@ import sys
 import tempfile
 import warnings
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -187,6 +188,37 @@ def compare_with_itself() -> dict[str, Any]:
         return {"told": told, **model_corpus.compare("gpt2", losses, weights)}
 
 
+def casting() -> dict[str, Any]:
+    """GPT-2 under autocast to bfloat16 as a whole, and layer by layer: losses, and the worst gradient's difference."""
+    from planner.execute.transformers_trainer.trainer_training import make_casting
+
+    given: dict[str, Any] = {}
+    original = Training.from_module.__func__
+
+    def keep(cls: Any, module: nn.Module, **named: Any) -> Training:
+        given.update(named, module=module)
+        return original(cls, module, **named)
+
+    torch.manual_seed(0)
+    with mock.patch.object(Training, "from_module", classmethod(keep)):
+        training = importlib.import_module("benchmarks.corpus_models").gpt2()
+    cast = replace(training, layers={name: partial(make_casting, make) for name, make in training.layers.items()})
+    cpu = torch.device("cpu")
+    layers = {name: make_layer(cast, name, device=cpu).train(False) for name in cast.layers}
+    module, batch = given["module"].train(False), given["batch"](1)
+    with torch.autocast("cpu", torch.bfloat16):
+        whole = module(**batch).loss
+    mine = chain(cast, layers, number=1)
+    told = {
+        "whole": float(whole.detach()),
+        "layers": float(mine.detach()),
+        "plain": float(module(**batch).loss.detach()),
+    }
+    whole.backward()
+    mine.backward()
+    return told | {"gradients": worst_gradient(module, layers)}
+
+
 class Compiled(nn.Module):
     def __init__(self) -> None:
         super().__init__()
@@ -201,7 +233,8 @@ def main() -> None:
     if sys.argv[1:]:
         found = {name: compare(name, is_trained=True, module_name="benchmarks.corpus_models") for name in sys.argv[1:]}
         late = {name: unlike(name) for name in sys.argv[1:]}
-        answers = {"models": found, "conv1d": conv1d(), "late": late, "alone": compare_with_itself()}
+        answers = {"models": found, "conv1d": conv1d(), "late": late}
+        answers |= {"alone": compare_with_itself(), "casting": casting()}
         sys.stdout.write(json.dumps(answers))
         return
     answers = {

@@ -122,6 +122,15 @@ def test_the_corpus_is_compared_with_the_uncut_model(corpus: Any):
     assert (found["loss_difference"], found["weight_difference"]) == (0, 0)
 
 
+def test_layers_cast_as_the_whole_model(corpus: Any):
+    """Tests that layers which compute under autocast have the loss and the gradients of the model under it, to the
+    rounding of bfloat16, and not those of the model in float32."""
+    found = corpus["casting"]
+    assert found["layers"] == pytest.approx(found["whole"], abs=1e-6)
+    assert abs(found["plain"] - found["whole"]) > 1e-5
+    assert found["gradients"] < 2**-7
+
+
 def test_models_of_libraries_get_their_weights_later(corpus: Any):
     """Tests that a library's model made without weights gets, one by one, those that it would have had, to the bit."""
     assert corpus["late"]
