@@ -110,9 +110,7 @@ class RoutedStage(PlanStage):
             part = route.made if letter == "F" else route.used
             mail = []
             for k in self.indices(route, letter):
-                is_elsewhere = (
-                    letter == "B" and k in whole and part.start > 0
-                )  # the gradient goes with the first sample
+                is_elsewhere = letter == "B" and k in whole and part.start > 0  # it goes with the first sample
                 tensor = _present(None if is_elsewhere else tensors[k], like=likes[k], device=self.device)
                 mail.append(share_of(tensor, part, is_whole=k in whole).contiguous())
             self.outbox[route, letter, microbatch] = mail
