@@ -139,25 +139,18 @@ def _run(what: str, calls: Sequence[Callable[[], Any]], folder: Path) -> None:
 
 def compare(name: str, losses: Path, weights: Path) -> dict[str, Any]:
     """Train the uncut model in this process, as people do, and compare."""
-    from benchmarks import corpus_models
-    from planner.execute.state_dict import WeightFiles
+    from planner.execute.weight_files import WeightFiles
 
     torch.set_num_threads(1)
-    factory = getattr(corpus_models, name)
-    given: dict[str, Any] = {}
-    torch.manual_seed(0)
-    with mock.patch.object(
-        Training, "from_module", side_effect=lambda module, **more: given.update(more, module=module)
-    ):
-        factory()
-    module, loss = given["module"], given.get("loss")
-    told = train_alone(
-        module, batch=BatchReader(given["batch"], has_own_loss=loss is None), loss=loss, make=given["optimizer"]
-    )
+    module, told = train_uncut(name)
     found = [json.loads(line)["losses"] for line in losses.read_text().splitlines()]
     with WeightFiles(weights) as files:
         state = module.state_dict()
-        differences = [float((files.read(key) - value).abs().max()) for key, value in state.items() if value.numel()]
+        differences = [
+            float((files.read([key], shape=value.shape, layer="") - value).abs().max())
+            for key, value in state.items()
+            if value.numel()
+        ]
     return {
         "loss_difference": max(
             abs(a - b) for one, other in zip(told, found, strict=True) for a, b in zip(one, other, strict=True)
@@ -166,11 +159,26 @@ def compare(name: str, losses: Path, weights: Path) -> dict[str, Any]:
     }
 
 
+def train_uncut(name: str) -> tuple[torch.nn.Module, list[list[float]]]:
+    """A model of the corpus as it was trained, and the losses of every iteration."""
+    from benchmarks import corpus_models
+
+    given: dict[str, Any] = {}
+    torch.manual_seed(0)
+    with mock.patch.object(
+        Training, "from_module", side_effect=lambda module, **more: given.update(more, module=module)
+    ):
+        getattr(corpus_models, name)()
+    module, loss = given["module"], given.get("loss")
+    batch = BatchReader(given["batch"], has_own_loss=loss is None)
+    return module, train_alone(module, batch=batch, loss=loss, make=given["optimizer"])
+
+
 def train_alone(module: Any, *, batch: BatchReader, loss: Any, make: Any) -> list[list[float]]:
     """Train the uncut model, microbatch by microbatch; the losses of every iteration."""
     optimizer, told = make(list(module.parameters())), []
     for step in range(STEPS):
-        inputs, target = batch.example_of(step)
+        inputs, target = batch.read(batch.given(step))
         told.append([])
         for number in range(NUM_MICROBATCHES):
             cut = partial(_part, number=number)

@@ -17,8 +17,11 @@ TEXT = torch.tensor(list(Path(__file__).with_name("text.txt").read_bytes()))
 LENGTH = 32
 
 
-def make_trainer(folder: str) -> Trainer:
-    """The first tokens of every fourth sample do not count, so microbatches have different numbers of them."""
+def make_trainer(folder: str, *, bf16: bool = False) -> Trainer:
+    """The first tokens of every fourth sample do not count, so microbatches have different numbers of them.
+
+    `bf16`: compute in bfloat16 where torch.autocast does.
+    """
     set_seed(0)
     ends = {"bos_token_id": 0, "eos_token_id": 0}
     config = GPT2Config(vocab_size=256, n_positions=LENGTH, n_embd=32, n_head=4, n_layer=4, **ends)
@@ -41,6 +44,7 @@ def make_trainer(folder: str) -> Trainer:
         save_steps=3,
         report_to=[],
         disable_tqdm=True,
+        bf16=bf16,
         use_cpu=not torch.cuda.is_available(),
     )
     return Trainer(model=GPT2LMHeadModel(config), args=arguments, train_dataset=samples[16:], eval_dataset=samples[:16])
@@ -54,6 +58,6 @@ def make_training() -> Training:
 
 
 if __name__ == "__main__":
-    trainer = make_trainer(sys.argv[1])
+    trainer = make_trainer(sys.argv[1], bf16="--bf16" in sys.argv)
     trainer.train(resume_from_checkpoint="--resume" in sys.argv or None)
     trainer.save_model()

@@ -2,8 +2,8 @@
 
 What is noted: weights and biases of `nn.Linear`, `nn.Conv1d` to `nn.Conv3d`, `nn.Embedding` and the `Conv1D` of
 transformers, and what `nn.MultiheadAttention` and modules with weights of three dimensions (experts) hand to
-`torch.nn.functional.linear`. Other parameters (of normalisations, say) get their gradient within I. The sums are the
-same, bit by bit, as those of a plain backward.
+`torch.nn.functional.linear`. Other parameters (of normalisations, say), and all of what is compiled, get their gradient
+within I. The sums are the same, bit by bit, as those of a plain backward.
 """
 
 from collections.abc import Callable, Iterator
@@ -75,8 +75,10 @@ def defer_weight_grads(module: nn.Module, store: WeightGradStore, *, owner: str 
 
     `owner`: what the module is called where something is wrong.
     """
-    converted = 0
+    converted, compiled = 0, {part for root in module.modules() if is_compiled(root) for part in root.modules()}
     for name, layer in module.named_modules(prefix=owner):
+        if layer in compiled:
+            continue
         if _is_convertible(layer):
             layer.forward = _make_forward(layer, store, name=name)
             converted += 1
@@ -84,6 +86,11 @@ def defer_weight_grads(module: nn.Module, store: WeightGradStore, *, owner: str 
             layer.forward = _LinearCalls(layer, store, name=name)
             converted += 1
     return converted
+
+
+def is_compiled(module: nn.Module) -> bool:
+    """By its own `compile()`; what is in it runs as it was compiled, input and weight gradients together."""
+    return module._compiled_call_impl is not None
 
 
 def _hands_weights_to_linear(layer: nn.Module) -> bool:

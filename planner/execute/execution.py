@@ -343,6 +343,7 @@ class Execution:
             Held(
                 stage.stage_index,
                 cast(StageModule, stage.submod),
+                self.preparation.shapes[stage.stage_index],
                 self._inputs_of(stage.stage_index, share),
                 share.batches.get(stage.stage_index, {}),
             )

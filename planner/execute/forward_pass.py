@@ -9,7 +9,8 @@ from torch import distributed, nn
 
 from planner.execute.batch_copies import to_device
 from planner.execute.routes import SampleExchange
-from planner.execute.stage_module import StageModule, unflatten
+from planner.execute.sample_parts import join_shares, share_of
+from planner.execute.stage_module import StageModule, StageShape, unflatten
 from planner.execute.training import Tensors
 from planner.execute.wiring import BATCH, StageEdge
 
@@ -19,6 +20,8 @@ class Held(NamedTuple):
 
     number: int
     module: StageModule
+    shape: StageShape
+    """Of a microbatch; where they differ, of the first."""
     inputs: Mapping[int, Tensors]
     """Per microbatch that it takes, meta tensors of what it is given."""
     batch: Mapping[int, Tensors]
@@ -66,15 +69,9 @@ class ForwardPass:
                 given = stage.inputs.get(microbatch)
                 if given is None:
                     continue
-                likes = [given[k] for k in self._taken(route)]
-                buffers = [
-                    torch.empty(
-                        (like[route.used.rows(len(like))] if not route.used.is_whole else like).shape,
-                        dtype=like.dtype,
-                        device=self.device,
-                    )
-                    for like in likes
-                ]
+                whole = stage.shape.whole_inputs
+                likes = [share_of(given[k], route.used, is_whole=k in whole) for k in self._taken(route)]
+                buffers = [torch.empty(like.shape, dtype=like.dtype, device=self.device) for like in likes]
                 mail[route] = buffers, [distributed.irecv(buffer, src=route.source) for buffer in buffers]
         return mail
 
@@ -96,15 +93,15 @@ class ForwardPass:
                 work.wait()
             for k, tensor in zip(self._taken(route), tensors, strict=True):
                 found.setdefault(k, []).append(tensor)
-        arguments = [found[k][0] if len(found[k]) == 1 else torch.cat(found[k]) for k in sorted(found)]
+        arguments = [join_shares(found[k], is_whole=k in stage.shape.whole_inputs) for k in sorted(found)]
         outputs = stage.module(*arguments)
         return (outputs,) if isinstance(outputs, torch.Tensor) else outputs
 
     def _hand_on(self, route: SampleExchange, stage: Held, *, outputs: Tensors, mail: Any) -> list[Any]:
         places = unflatten(range(len(outputs)), stage.module.leaving_counts)
         names = self.edges[route.producer, route.consumer].values
-        tensors = [outputs[k] for name in names for k in places[name]]
-        parts = [t if route.made.is_whole else t[route.made.rows(len(t))].contiguous() for t in tensors]
+        leaving, whole = [k for name in names for k in places[name]], stage.shape.whole_outputs
+        parts = [share_of(outputs[k], route.made, is_whole=k in whole).contiguous() for k in leaving]
         if route.target == self.rank:
             mail[route] = parts, []
             return []

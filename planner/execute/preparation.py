@@ -13,6 +13,7 @@ from planner.execute.layout import Layout, Pipelines, make_layout
 from planner.execute.listed_microbatches import are_listed, list_microbatches
 from planner.execute.route_check import check_routed_rows
 from planner.execute.routes import Cell, lower
+from planner.execute.sample_parts import mark_whole
 from planner.execute.stage_module import StageShape, StageTracer, fingerprint
 from planner.execute.table_check import check_compute_table, check_replicas
 from planner.execute.torch_versions.supported import sends_itself
@@ -115,6 +116,7 @@ def prepare(
         layout = _with_whole_backward(layout, shapes)
     edges = find_edges(wirings)
     synchronised = _find_synchronised(layout, shapes, split=split)
+    _require_no_compiled(layout, shapes, split=split, synchronised=synchronised)
     if synchronised:
         _require_joint_order(layout, edges, synchronised=synchronised, shapes=shapes)
     if is_plain:
@@ -186,6 +188,23 @@ def _require_no_inner_gradients(shapes: Sequence[StageShape]) -> None:
                     f"layer {name!r} of stage {number} calls torch.autograd itself, and the native split would walk "
                     "its graph twice; use --split deferred"
                 )
+
+
+def _require_no_compiled(
+    layout: Layout, shapes: Sequence[StageShape], *, split: Split, synchronised: frozenset[int]
+) -> None:
+    """Where something has to look into a layer."""
+    for number, shape in enumerate(shapes):
+        reasons = {
+            "torch's native split walks the graph of its backward twice, which is one piece": split == "native",
+            "a group of devices would cut its parts": layout.width(number) > 1,
+            "its backward would run on another process than its forward": bool(layout.parts_of(number)),
+            "the statistics of its batch norms are those of all replicas": number in synchronised,
+        }
+        for reason in (text for text, is_so in reasons.items() if is_so and shape.compiled):
+            raise ValueError(
+                f"layer {shape.compiled[0]!r} of stage {number} is compiled, but {reason}; leave `compile()` out"
+            )
 
 
 def _find_synchronised(layout: Layout, shapes: Sequence[StageShape], *, split: Split) -> frozenset[int]:
@@ -301,8 +320,8 @@ def _lower(layout: Layout, edges: Sequence[StageEdge], *, joint: frozenset[int])
 def _trace(
     tracer: StageTracer, *, layout: Layout, batch: Batch | Microbatches, example: Tensors | None
 ) -> tuple[tuple[StageShape, ...], ...]:
-    """The shapes of every replica of every stage with its own share of the samples, which have to lie along dimension 0
-    between stages whose replicas take others; of microbatches that are run whole those of the first.
+    """The shapes of every replica of every stage with its own share of the samples; of microbatches that are run whole
+    those of the first.
     """
     if example is not None:
         return tuple((shape,) for shape in tracer.trace(example))
@@ -316,28 +335,10 @@ def _trace(
                 mine = [split_batch(each, layout, samples=samples, replica=replica)[0] for each in as_tuple(inputs)]
                 traced[share] = tracer.trace(tuple(mine))
     split_batch(target, layout, samples=(1,), replica=0)
-    edges = find_edges(tracer.wirings)
-    for number, wiring in enumerate(tracer.wirings):
-        shapes = {share: found[number] for share, found in traced.items()}
-        for edge in edges:
-            if edge.consumer == number and taken[edge.producer] != taken[number]:
-                _require_samples_first(shapes, wiring.arrives, stage=number)
-    return tuple(tuple(traced[share][number] for share in own) for number, own in enumerate(shares))
-
-
-def _require_samples_first(shapes: Mapping[Fraction, StageShape], names: Sequence[str], *, stage: int) -> None:
-    """Between different shares of a microbatch, dimension 0 shrinks as the number of samples does, and no other."""
-    first, *others = shapes.items()
-    for share, shape in others:
-        for mine, theirs in zip(first[1].inputs, shape.inputs, strict=True):
-            is_cut = mine.dim() > 0 and mine.shape[0] * share == theirs.shape[0] * first[0]
-            if not is_cut or mine.shape[1:] != theirs.shape[1:]:
-                raise ValueError(
-                    f"stage {stage} takes {', '.join(names)}: for {first[0]} and {share} of the samples of what gives "
-                    f"them the shapes are {tuple(mine.shape)} and {tuple(theirs.shape)}, but samples have to lie along "
-                    "dimension 0 where the replicas of two stages take different shares; plan with "
-                    "uneven_replication = false and unequal_shares = false"
-                )
+    edges = [edge for edge in find_edges(tracer.wirings) if shares[edge.producer] != shares[edge.consumer]]
+    every = {number: {share: found[number] for share, found in traced.items()} for number in range(layout.num_stages)}
+    marked = mark_whole(every, edges)
+    return tuple(tuple(marked[number][share] for share in own) for number, own in enumerate(shares))
 
 
 def _with_whole_backward(layout: Layout, shapes: Sequence[StageShape]) -> Layout:

@@ -5,6 +5,7 @@ torch's; F, I and B fetch what they need from an inbox, and messages are cells o
 infrastructure is used: a buffer lives from its receive to the action that takes it.
 """
 
+import functools
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -15,8 +16,9 @@ from torch.distributed.pipelining.schedules import _Action, _ComputationType
 
 from planner.execute.batch_copies import to_device
 from planner.execute.message_queues import Queues, find_directions
-from planner.execute.routes import Cell, SampleExchange, SampleRange
+from planner.execute.routes import Cell, SampleExchange
 from planner.execute.runtime import PlanStage, StepRuntime
+from planner.execute.sample_parts import join_shares, share_of
 from planner.execute.stage_module import StageShape, unflatten
 from planner.execute.torch_versions.kept_outputs import kept_outputs
 from planner.execute.torch_versions.stage_metadata import settle_metadata
@@ -96,19 +98,22 @@ class RoutedStage(PlanStage):
         """Where a message of a route is received: an activation by the consumer, a gradient by the producer."""
         is_ahead = letter == "F"
         tensors = self.shape_of(microbatch).inputs if is_ahead else self.graded_outputs(microbatch)
-        part = route.used if is_ahead else route.made
-        shapes = [(_share(tensors[k], part).shape, tensors[k].dtype) for k in self.indices(route, letter)]
-        return [torch.empty(shape, dtype=dtype, device=self.device) for shape, dtype in shapes]
+        part, whole = (route.used, self.shape.whole_inputs) if is_ahead else (route.made, self.shape.whole_outputs)
+        likes = [share_of(tensors[k], part, is_whole=k in whole) for k in self.indices(route, letter)]
+        return [torch.empty(like.shape, dtype=like.dtype, device=self.device) for like in likes]
 
     def hand_out(self, tensors: Sequence[torch.Tensor | None], letter: str, *, microbatch: int) -> None:
         """Put what F made (all outputs), or I or B (the gradients of all inputs), where the messages find it."""
         likes = self.planned_outputs(microbatch) if letter == "F" else self.graded_inputs(microbatch)
+        whole = self.shape.whole_outputs if letter == "F" else self.shape.whole_inputs
         for route in self.leaving[letter]:
             part = route.made if letter == "F" else route.used
-            self.outbox[route, letter, microbatch] = [
-                _share(_present(tensors[k], like=likes[k], device=self.device), part).contiguous()
-                for k in self.indices(route, letter)
-            ]
+            mail = []
+            for k in self.indices(route, letter):
+                is_elsewhere = letter == "B" and k in whole and part.start > 0  # it goes with the first sample
+                tensor = _present(None if is_elsewhere else tensors[k], like=likes[k], device=self.device)
+                mail.append(share_of(tensor, part, is_whole=k in whole).contiguous())
+            self.outbox[route, letter, microbatch] = mail
 
     def wait(self, letter: str, microbatch: int) -> None:
         """Until all messages are there that F (letter F), or I or B (letter B), needs."""
@@ -126,8 +131,10 @@ class RoutedStage(PlanStage):
             mail = self.inbox.pop((route, "F", microbatch))
             for k, tensor in zip(self.indices(route, "F"), mail.tensors, strict=True):
                 found.setdefault(k, []).append(tensor)
+        whole = self.shape.whole_inputs
         return tuple(
-            _joined(found[k]).detach().requires_grad_(like.requires_grad) for k, like in enumerate(self.shape.inputs)
+            join_shares(found[k], is_whole=k in whole).detach().requires_grad_(like.requires_grad)
+            for k, like in enumerate(self.shape.inputs)
         )
 
     def _retrieve_recv_activations(self, fwd_chunk_id: int) -> Tensors:
@@ -141,7 +148,8 @@ class RoutedStage(PlanStage):
             routes = sorted((r for r in self.arriving["B"] if r.consumer == consumer), key=lambda route: route.made)
             mails = [self.inbox.pop((route, "B", bwd_chunk_id)).tensors for route in routes]
             for k, *parts in zip(self.indices(routes[0], "B"), *mails, strict=True):
-                grad, total = _joined(parts), totals[k]
+                is_whole, total = k in self.shape.whole_outputs, totals[k]
+                grad = functools.reduce(torch.add, parts) if is_whole else join_shares(parts, is_whole=False)
                 totals[k] = grad if total is None else total + grad
         return tuple(totals)
 
@@ -150,18 +158,9 @@ def _carrying(letter: str, routes: Sequence[SampleExchange]) -> list[SampleExcha
     return [route for route in routes if letter in route.letters]
 
 
-def _share(tensor: torch.Tensor, part: SampleRange) -> torch.Tensor:
-    """Samples lie along dimension 0."""
-    return tensor if part.is_whole else tensor[part.rows(len(tensor))]
-
-
 def _present(tensor: torch.Tensor | None, *, like: torch.Tensor, device: torch.device) -> torch.Tensor:
     """A gradient may be missing where nothing was done with an input: it is zero."""
     return torch.zeros_like(like, device=device, requires_grad=False) if tensor is None else tensor.detach()
-
-
-def _joined(parts: Sequence[torch.Tensor]) -> torch.Tensor:
-    return parts[0] if len(parts) == 1 else torch.cat(list(parts))
 
 
 class _MessageAction(_Action):

@@ -14,7 +14,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from torch.utils.checkpoint import checkpoint
 
 from planner.execute.batch_norms import Exchange, TraitFinder, Traits
-from planner.execute.deferred import WeightGradStore
+from planner.execute.deferred import WeightGradStore, is_compiled
 from planner.execute.layer_run import ChangingBuffers, LayerRun, Moment, seed_generators
 from planner.execute.training import Tensors, Training, as_tuple
 from planner.execute.user_code import calling
@@ -101,6 +101,12 @@ class StageShape:
     """Name, shape, type and trainability of every parameter, as text."""
     traits: Mapping[str, Traits] = field(default_factory=dict)
     """What each layer was seen doing."""
+    compiled: tuple[str, ...] = ()
+    """Layers that are compiled, in part or as a whole."""
+    whole_inputs: frozenset[int] = frozenset()
+    """Places of inputs that belong to no sample, and come from replicas with other shares of the samples."""
+    whole_outputs: frozenset[int] = frozenset()
+    """Places of outputs that belong to no sample, and go to such replicas."""
 
     @property
     def is_trained(self) -> bool:
@@ -128,15 +134,22 @@ def make_layer(training: Training, name: str, *, device: torch.device) -> nn.Mod
         raise ValueError(f"layer {name!r} is made as a {type(module).__name__}, not as a torch.nn.Module")
     _require_plain(module, name=name)
     if device.type == "meta" and any(not tensor.is_meta for tensor in (*module.parameters(), *module.buffers())):
-        module = copy.deepcopy(module)  # the factory hands out a module that exists: it must not lose its weights
+        module = _copy_of(module)  # the factory hands out a module that exists: it must not lose its weights
     for part in module.modules() if device.type == "meta" else ():
         if isinstance(part, _BatchNorm) and part.momentum is None:
             part.momentum = 1.0  # a plain average would read how many batches there have been
     return module.to(device)
 
 
+def _copy_of(module: nn.Module) -> nn.Module:
+    made = copy.deepcopy(module)
+    for mine, theirs in zip(made.modules(), module.modules(), strict=True):
+        mine._compiled_call_impl = theirs._compiled_call_impl  # which copies are without
+    return made
+
+
 def _require_plain(module: nn.Module, *, name: str) -> None:
-    """Wrappers that reduce gradients do so behind our back, and not at all after an I; compiled layers cannot be split.
+    """Wrappers that reduce gradients do so behind our back, and not at all after an I.
 
     Raises ValueError that names the layer.
     """
@@ -144,8 +157,8 @@ def _require_plain(module: nn.Module, *, name: str) -> None:
         kinds = [kind.__name__ for kind in type(part).__mro__]
         if "OptimizedModule" in kinds:
             raise ValueError(
-                f"layer {name!r} is compiled: torch.compile computes input and weight gradients together; "
-                "give the layer as it is"
+                f"layer {name!r} is a wrapper of torch.compile, which gives its weights other names; let the factory "
+                "call `compile()` of the layer, and give the layer"
             )
         if "SyncBatchNorm" in kinds:
             raise ValueError(
@@ -165,6 +178,14 @@ def _require_plain(module: nn.Module, *, name: str) -> None:
             )
 
 
+def _stop_compiling(layer: nn.Module) -> bool:
+    """Let all parts of a layer run as they are written; whether any was compiled."""
+    compiled = [part for part in layer.modules() if is_compiled(part)]
+    for part in compiled:
+        part._compiled_call_impl = None
+    return bool(compiled)
+
+
 class StageTracer:
     """Runs the whole model without data, as often as there are sizes of microbatches; makes its layers once."""
 
@@ -174,7 +195,8 @@ class StageTracer:
         self.wirings = wirings
         meta = torch.device("meta")
         self.layers = [{name: make_layer(training, name, device=meta) for name in wiring.layers} for wiring in wirings]
-        """Per stage."""
+        """Per stage; nothing in them is compiled."""
+        self.compiled = {name for own in self.layers for name, each in own.items() if _stop_compiling(each)}
 
     def trace(self, batch: Tensors) -> tuple[StageShape, ...]:
         """The shapes of every stage; raises ValueError that names the stage and the layers where it fails.
@@ -196,6 +218,7 @@ class StageTracer:
                     leaving_counts=module.leaving_counts,
                     parameters=tuple(_describe(layers)),
                     traits=module.traits,
+                    compiled=tuple(name for name in wiring.layers if name in self.compiled),
                 )
             )
             values |= unflatten(

@@ -6,8 +6,10 @@ Arguments: nothing, or names of functions of `benchmarks.corpus_models`.
 import importlib
 import json
 import sys
+import tempfile
 import warnings
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -172,15 +174,70 @@ def conv1d() -> list[str]:
     return faults(lambda: (Conv1D(3, 5).double(), torch.randn(4, 2, 5, dtype=torch.float64)))
 
 
+def compare_with_itself() -> dict[str, Any]:
+    """A model of the corpus that the benchmark trains alone, held against its own losses and weights."""
+    from safetensors.torch import save_file
+
+    from benchmarks import model_corpus
+
+    model, told = model_corpus.train_uncut("gpt2")
+    with tempfile.TemporaryDirectory() as folder:
+        losses, weights = Path(folder, "losses"), Path(folder, "model.safetensors")
+        losses.write_text("\n".join(json.dumps({"losses": each}) for each in told))
+        save_file({name: tensor.clone() for name, tensor in model.state_dict().items()}, weights)
+        return {"told": told, **model_corpus.compare("gpt2", losses, weights)}
+
+
+def casting() -> dict[str, Any]:
+    """GPT-2 under autocast to bfloat16 as a whole, and layer by layer: losses, and the worst gradient's difference."""
+    from planner.execute.transformers_trainer.trainer_training import make_casting
+
+    given: dict[str, Any] = {}
+    original = Training.from_module.__func__
+
+    def keep(cls: Any, module: nn.Module, **named: Any) -> Training:
+        given.update(named, module=module)
+        return original(cls, module, **named)
+
+    torch.manual_seed(0)
+    with mock.patch.object(Training, "from_module", classmethod(keep)):
+        training = importlib.import_module("benchmarks.corpus_models").gpt2()
+    cast = replace(training, layers={name: partial(make_casting, make) for name, make in training.layers.items()})
+    cpu = torch.device("cpu")
+    layers = {name: make_layer(cast, name, device=cpu).train(False) for name in cast.layers}
+    module, batch = given["module"].train(False), given["batch"](1)
+    with torch.autocast("cpu", torch.bfloat16):
+        whole = module(**batch).loss
+    mine = chain(cast, layers, number=1)
+    told = {
+        "whole": float(whole.detach()),
+        "layers": float(mine.detach()),
+        "plain": float(module(**batch).loss.detach()),
+    }
+    whole.backward()
+    mine.backward()
+    return told | {"gradients": worst_gradient(module, layers)}
+
+
+class Compiled(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(nn.Linear(8, 8) for _ in range(2))
+        self.compile(backend="eager")
+
+
 def main() -> None:
     torch.set_num_threads(1)
+    answers: dict[str, Any]
     warnings.simplefilter("ignore" if sys.argv[1:] else "error")  # other people's models may warn
     if sys.argv[1:]:
         found = {name: compare(name, is_trained=True, module_name="benchmarks.corpus_models") for name in sys.argv[1:]}
         late = {name: unlike(name) for name in sys.argv[1:]}
-        sys.stdout.write(json.dumps({"models": found, "conv1d": conv1d(), "late": late}))
+        answers = {"models": found, "conv1d": conv1d(), "late": late}
+        answers |= {"alone": compare_with_itself(), "casting": casting()}
+        sys.stdout.write(json.dumps(answers))
         return
-    answers: dict[str, Any] = {
+    answers = {
         f"{name} {mode}": compare(name, is_trained=mode == "trained")
         for name in ("decoder", "named_decoder", "convolutions", "deciding", "mixture")
         for mode in ("trained", "evaluated")
@@ -190,6 +247,9 @@ def main() -> None:
         "cache": refusal(lambda: cut_models.decoder(has_cache=True)),
         "value": refusal(
             lambda: Training.from_module(Keeping(), batch=cut_models.vectors, loss=loss, optimizer=cut_models.sgd)
+        ),
+        "compiled": refusal(
+            lambda: Training.from_module(Compiled(), batch=cut_models.vectors, loss=loss, optimizer=cut_models.sgd)
         ),
         "no loss": refusal(
             lambda: Training.from_module(cut_models.Convolutions(), batch=cut_models.pictures, optimizer=cut_models.sgd)

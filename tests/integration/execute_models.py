@@ -159,6 +159,28 @@ def marked(kinds: str, *, num_microbatches: int) -> Training:
     return Training(**(vars(training) | {"layers": layers}))
 
 
+class Biased(nn.Module):
+    """Hands on a trained bias that belongs to no sample, as T5 does that of its positions."""
+
+    def __init__(self, *, is_last: bool) -> None:
+        super().__init__()
+        self.block, self.bias, self.is_last = Block(), nn.Parameter(torch.linspace(-1, 1, WIDTH)[None]), is_last
+
+    def forward(self, x: torch.Tensor, *rest: torch.Tensor) -> torch.Tensor | tuple[torch.Tensor, torch.Tensor]:
+        bias = self.bias + sum(rest)
+        y = self.block(x) * torch.sigmoid(bias)
+        return y if self.is_last else (y, bias)
+
+
+def biased(kinds: str, *, num_microbatches: int) -> Training:
+    """Between all layers there is a bias, too, to which each adds its own."""
+    training, last = vectors(kinds, num_microbatches=num_microbatches), len(kinds) - 1
+    layers = {
+        f"l{number}": lambda is_last=number == last: Biased(is_last=is_last).double() for number in range(len(kinds))
+    }
+    return Training(**(vars(training) | {"layers": layers}))
+
+
 class Sleeping(nn.Module):
     """Its parameters are used for some microbatches only, or for none."""
 
@@ -176,10 +198,29 @@ def unused(kinds: str, *, num_microbatches: int) -> Training:
     return Training(**(vars(training) | {"layers": dict.fromkeys(training.layers, lambda: Sleeping().double())}))
 
 
-def compiled(kinds: str, *, num_microbatches: int) -> Training:
-    """One layer is compiled (nothing is, before it is called)."""
+def wrapped_by_compile(kinds: str, *, num_microbatches: int) -> Training:
+    """One layer is compiled, and stands in another (nothing is compiled before it is called)."""
     training = vectors(kinds, num_microbatches=num_microbatches)
     layers = dict(training.layers) | {"l1": lambda: torch.compile(Block().double(), backend="eager")}
+    return Training(**(vars(training) | {"layers": layers}))
+
+
+class HalfCompiled(nn.Module):
+    """Weights that wait behind weights that do not."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.block, self.outer = Block(), nn.Linear(WIDTH, WIDTH)
+        self.block.compile(backend="aot_eager")
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.tanh(self.outer(self.block(x)))
+
+
+def compiled(kinds: str, *, num_microbatches: int) -> Training:
+    """Half of one layer is compiled, backward included."""
+    training = vectors(kinds, num_microbatches=num_microbatches)
+    layers = dict(training.layers) | {"l1": lambda: HalfCompiled().double()}
     return Training(**(vars(training) | {"layers": layers}))
 
 

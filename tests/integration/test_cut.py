@@ -93,6 +93,7 @@ def test_stages_of_blocks_are_cut_at_their_blocks(answers: Any):
     [
         ("cache", "blocks.0 is given a Cache, in which layers leave things; call the model without caches"),
         ("value", "decides by the values of its samples (item)"),
+        ("compiled", "Compiled is compiled as a whole; give it as it is, layers may be compiled"),
         ("no loss", "without a loss the model has to compute it, of 'labels' in the batch; give a loss"),
     ],
 )
@@ -111,6 +112,23 @@ def test_models_of_libraries_are_cut_exactly(corpus: Any):
     assert all(len(found["layers"]) > 4 or name == "albert" for name, found in models.items())
     # The blocks of ALBERT share their weights: they are one layer, and its head is the other.
     assert len(models.get("albert", {"layers": "ab"})["layers"]) == 2
+
+
+def test_the_corpus_is_compared_with_the_uncut_model(corpus: Any):
+    """Tests that the benchmark trains a model alone, and finds no difference to its own losses and weights."""
+    found = corpus["alone"]
+    assert [len(losses) for losses in found["told"]] == [4, 4, 4]
+    assert found["told"][0] != found["told"][1]
+    assert (found["loss_difference"], found["weight_difference"]) == (0, 0)
+
+
+def test_layers_cast_as_the_whole_model(corpus: Any):
+    """Tests that layers which compute under autocast have the loss and the gradients of the model under it, to the
+    rounding of bfloat16, and not those of the model in float32."""
+    found = corpus["casting"]
+    assert found["layers"] == pytest.approx(found["whole"], abs=1e-6)
+    assert abs(found["plain"] - found["whole"]) > 1e-5
+    assert found["gradients"] < 2**-7
 
 
 def test_models_of_libraries_get_their_weights_later(corpus: Any):

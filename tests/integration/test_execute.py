@@ -61,7 +61,7 @@ class Case:
     @property
     def is_exact(self) -> bool:
         """Every gradient is added up in the order of the microbatches, by one process: no bit may differ."""
-        if self.model.startswith(("tied", "clipped")) or any(
+        if self.model.startswith(("tied", "clipped", "compiled")) or any(
             len(stage.replicas) > 1 for plan in self.plans for stage in plan.stages
         ):
             return False
@@ -206,6 +206,8 @@ TWO = methods(2, 3, 4) | {
     "whole backward": drawn("0 1 0 1", num_microbatches=4, backward="B"),
     "uneven stages": drawn("1 0", cut=(4, 1), num_microbatches=4),
     "random order": drawn("0 1 0 1", num_microbatches=4, seed=1),
+    "a compiled layer": drawn("0 1 0 1", num_microbatches=4, seed=1, model="compiled"),
+    "a compiled layer, recomputed": drawn("0 1", num_microbatches=2, recompute="ny", model="compiled"),
     "random order, V": drawn("0 1 1 0", num_microbatches=4, seed=2),
     "random order, last stage out of order": drawn("1 0", num_microbatches=6, seed=7),
     "frozen in front": drawn("0 1 1", kinds="fffww", cut=(2, 2, 1), num_microbatches=3),
@@ -360,9 +362,13 @@ REFUSED = {
         drawn("0 1", num_microbatches=2, recompute="yn", split="native"),
         "the native split recomputes once per weight in W; use --split deferred",
     ),
-    "a compiled layer": (
-        drawn("0 1", num_microbatches=2, model="compiled"),
-        "layer 'l1' is compiled: torch.compile computes input and weight gradients together",
+    "a layer wrapped by torch.compile": (
+        drawn("0 1", num_microbatches=2, model="wrapped_by_compile"),
+        "layer 'l1' is a wrapper of torch.compile, which gives its weights other names; let the factory call `compile",
+    ),
+    "a compiled layer, native split": (
+        drawn("0 1", num_microbatches=2, model="compiled", split="native"),
+        "layer 'l1' of stage 1 is compiled, but torch's native split walks the graph of its backward twice, which is ",
     ),
     "a sharded layer": (
         drawn("0 1", num_microbatches=2, model="sharded"),
@@ -451,6 +457,8 @@ FOUR = methods(4, *shortened((8,), whole=(6, 8))) | {
     "1 to 2 to 1, skip edges, relayed": drawn(
         "0 1/2 3 0/3", cut=(1, 2, 1, 1), num_microbatches=3, model="skipping", skip="relay"
     ),
+    "1 to 2 to 1, a bias of no sample": drawn("0 1/2 3", num_microbatches=3, model="biased"),
+    "3 to 2 to 1, a bias of no sample": drawn("0/1/2 2/3 0", num_microbatches=4, model="biased", seed=10),
     "uneven branches": drawn(
         "0 1/2 3 0", cut=(1, 2, 1, 1), num_microbatches=4, model="branching", edges=BRANCHES, seed=11
     ),
@@ -477,6 +485,9 @@ THREE = {
     ),
     "unequal, sum of losses": with_samples(drawn("0 1/2", num_microbatches=2, model="summed"), (), (1, 2)),
     "unequal, native split": with_samples(drawn("0 1/2 0", num_microbatches=3, split="native"), (), (3, 1), ()),
+    "unequal, a bias of no sample": with_samples(
+        drawn("0/1/2 2/1 0/2", num_microbatches=3, model="biased"), (1, 2, 9), (), (5, 7)
+    ),
     "unequal and sharded": with_samples(
         sharded("0/1/2 2/1", cut=(2, 2), num_microbatches=3, steps=3), (1, 2, 3), (5, 1)
     ),

@@ -11,6 +11,7 @@ import pytest
 from tests.integration.clean_end import require_clean_end
 from tests.integration.forked_ranks import Rank, run_forked
 from tests.integration.test_execute_command import ROOT, environment, free_port, write
+from tests.long_runs import long_only
 from tests.planner.execute.orders import make_random_plan
 
 pytestmark = pytest.mark.skipif(
@@ -77,6 +78,21 @@ def test_the_trainers_example_trains_under_a_plan(plan: Path, tmp_path: Path):
         assert mine.keys() == theirs.keys()
         assert max(float((mine[key] - theirs[key]).abs().max()) for key in mine) < 1e-5
         (tmp_path / "two" / "checkpoint-6").rename(tmp_path / f"kept {len(more)}")
+
+
+@long_only
+def test_bfloat16_is_that_of_one_process(plan: Path, tmp_path: Path):
+    """Tests that losses and norms under autocast are those of one process, to the rounding of bfloat16."""
+    ((code, said),) = start([(str(SCRIPT), ["one", "--bf16"])], tmp_path)
+    require_clean_end(code, said)
+    for code, said in train_planned(plan, tmp_path, str(SCRIPT), "two", "--bf16"):
+        require_clean_end(code, said)
+    one, two = history(tmp_path / "one"), history(tmp_path / "two")
+    assert two[0]["loss"] == pytest.approx(one[0]["loss"], rel=1e-6)  # in float32 it is 7e-6 off
+    assert two == [pytest.approx(row, rel=2**-8) for row in one]
+    losses = [[row["loss"] for row in rows if "loss" in row] for rows in (two, one)]
+    assert losses[0] == pytest.approx(losses[1], rel=5e-5)
+    assert len(losses[0]) == 6
 
 
 def test_a_script_without_a_trainer_is_refused(plan: Path, tmp_path: Path):

@@ -15,6 +15,7 @@ from planner.execute.cut.late_values import put_back, stand_ins_for_values
 from planner.execute.cut.recording import ForwardRecording, merge, record
 from planner.execute.cut.segments import BATCH, Liveness, Passing, find_decisions, find_segments, find_tellers
 from planner.execute.cut.trees import Sizes, refs_of, tensors_of
+from planner.execute.deferred import is_compiled
 
 FEWEST = 2
 """Samples of the first recording; others have one more, and the trial of the layers two."""
@@ -60,6 +61,8 @@ def cut_model(
 
     Raises ValueError that says why the model cannot be cut. The module is left as it is.
     """
+    if is_compiled(module):
+        raise ValueError(f"{type(module).__name__} is compiled as a whole; give it as it is, layers may be compiled")
     with _left_as_it_is(module), stand_ins_for_values(module) as originals:
         try:
             base = first_sizes(lengths)

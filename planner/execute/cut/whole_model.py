@@ -52,8 +52,8 @@ class BatchReader:
     def __init__(self, batch: GivenBatch, *, has_own_loss: bool) -> None:
         self.given, self.has_own_loss, self.form = batch, has_own_loss, ""
         given = batch(0)
-        microbatches = [self._read(each) for each in _listed(given).values()] if _is_listed(given) else []
-        self.example, self.target = microbatches[0] if microbatches else self._read(given)
+        microbatches = [self.read(each) for each in _listed(given).values()] if _is_listed(given) else []
+        self.example, self.target = microbatches[0] if microbatches else self.read(given)
         self.lengths = DifferingLengths([[*tensors_of(inputs), target] for inputs, target in microbatches])
         self.form = _form_of(self.example)
 
@@ -65,7 +65,7 @@ class BatchReader:
         return {place: self._tensors(each, number=number) for place, each in _listed(given).items()}
 
     def _tensors(self, given: Any, *, number: int) -> tuple[tuple[torch.Tensor, ...], torch.Tensor]:
-        inputs, target = self._read(given)
+        inputs, target = self.read(given)
         if _form_of(inputs) != self.form:
             raise ValueError(
                 f"the batch of iteration {number} has {_form_of(inputs)}, that of the first has {self.form}"
@@ -84,7 +84,7 @@ class BatchReader:
         """Likewise."""
         return self.lengths.take(self.target, len(tensors_of(self.example)), sizes=sizes)
 
-    def _read(self, given: Any) -> tuple[Any, torch.Tensor]:
+    def read(self, given: Any) -> tuple[Any, torch.Tensor]:
         """Inputs as the model's forward takes them (a tuple, or by name), and the target."""
         if isinstance(given, Mapping):
             inputs, target = dict(given), given.get(LABELS)

@@ -1,13 +1,19 @@
 """What a transformers `Trainer` would train, as a `Training`: to be profiled, planned and run."""
 
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
+from dataclasses import replace
+from functools import partial
 from typing import Any, cast
 
 import torch
+from torch import nn
 from transformers import PreTrainedModel, Trainer, get_scheduler
 
 from planner.execute.data_agreement import IGNORED
 from planner.execute.training import Training
+
+_SHORT = (torch.bfloat16, torch.float16)
 
 _UNKNOWN_OPTIMIZERS = ("params", "model", "optimizer_dict")
 """What the `Trainer` tells optimizers that look at the whole model."""
@@ -30,7 +36,7 @@ def make_training(
     more: dict[str, Any] = {}
     if is_per_token:
         more = {"loss_is_sum": True, "num_tokens": lambda target: count_tokens(trainer, {"labels": target})}
-    return Training.from_module(
+    training = Training.from_module(
         model,
         batch=lambda number: {**ask(number), **({"num_items_in_batch": 1} if is_per_token else {})},
         optimizer=lambda groups: kind(groups, **options),
@@ -45,8 +51,43 @@ def make_training(
         accumulate=args.gradient_accumulation_steps,
         max_norm=args.max_grad_norm or None,
         seed=args.seed,
+        float32_gradients=any(parameter.dtype in _SHORT for parameter in model.parameters()),
         **more,
     )
+    if not args.bf16:
+        return training
+    return replace(training, layers={name: partial(make_casting, make) for name, make in training.layers.items()})
+
+
+def make_casting(make: Callable[[], nn.Module]) -> nn.Module:
+    """A layer that computes under autocast."""
+    layer = make()
+    layer.forward = _CastingForward(layer)
+    return layer
+
+
+class _CastingForward:
+    """Computes in bfloat16 what `torch.autocast` does, as accelerate lets the whole model do.
+
+    What the layer gives is in float32, and so it is without data, where there is no autocast; another layer that would
+    have computed in bfloat16 casts it back.
+    """
+
+    def __init__(self, layer: nn.Module) -> None:
+        self.layer = layer
+
+    def __call__(self, *arrived: torch.Tensor) -> torch.Tensor | tuple[torch.Tensor, ...]:
+        """What the layer gives."""
+        kind = arrived[0].device.type
+        with nullcontext() if kind == "meta" else torch.autocast(kind, torch.bfloat16):
+            found = type(self.layer).forward(self.layer, *arrived)
+        if isinstance(found, torch.Tensor):
+            return _lengthened(found)
+        return tuple(map(_lengthened, found))
+
+
+def _lengthened(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.float() if tensor.dtype in _SHORT else tensor
 
 
 def _always(given: Mapping[str, Any]) -> Callable[[int], Mapping[str, Any]]:
@@ -77,7 +118,7 @@ def require_trainable(trainer: Trainer) -> None:
     """Raise ValueError for what a plan would leave out without a word."""
     args = trainer.args
     found = {
-        "fp16 or bf16 (autocast)": args.fp16 or args.bf16,
+        "fp16 (its loss scaling wants an accelerator, and nothing was run on one; bf16 is taken)": args.fp16,
         "label_smoothing_factor": args.label_smoothing_factor,
         "compute_loss_func": trainer.compute_loss_func is not None,
         "neftune_noise_alpha": args.neftune_noise_alpha is not None,
