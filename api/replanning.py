@@ -43,8 +43,8 @@ class Again:
     """What has to move for it."""
     cost: GoingOver
     """What going over to it and the iterations that are left take."""
-    leanest: GoingOver
-    """The same of the plan for which least has to move, of those that were found."""
+    leanest: GoingOver | None
+    """The same of the plan for which least has to move, of those that were found; None where that was not looked at."""
     rest: Rest
     """What was counted."""
     present_ns: int | None
@@ -80,17 +80,19 @@ class Again:
             "steps_left": self.rest.steps_left,
             "storage_bytes_per_s": self.rest.bytes_per_s,
             **asdict(self.cost),
-            "moving_least": asdict(self.leanest),
+            "moving_least": None if self.leanest is None else asdict(self.leanest),
         }
 
 
 def describe_cost(again: Again) -> str:
     """For people, a line."""
     cost, leanest = again.cost, again.leanest
-    line = f"{again.rest.steps_left:,} iterations and moving {cost.num_bytes:,} bytes: {_seconds(cost)}; "
+    line = f"{again.rest.steps_left:,} iterations and moving {cost.num_bytes:,} bytes: {_seconds(cost)}"
+    if leanest is None:
+        return line
     if leanest.moving_ns >= cost.moving_ns:
-        return f"{line}no plan found moves less"
-    return f"{line}the plan that moves least, {leanest.num_bytes:,} bytes: {_seconds(leanest)}"
+        return f"{line}; no plan found moves less"
+    return f"{line}; the plan that moves least, {leanest.num_bytes:,} bytes: {_seconds(leanest)}"
 
 
 def _seconds(cost: GoingOver) -> str:
@@ -135,7 +137,7 @@ def plan_again(
         plan=plan,
         recipe=transition.recipe(left, plan.stages),
         cost=costs[0],
-        leanest=min(costs, key=lambda cost: (cost.moving_ns, cost.total_ns)),
+        leanest=None if counted is None or left.microbatches is not None else costs[-1],
         rest=rest,
         present_ns=None if stays is None else simulate(left, stays, costs=CostModel(left)).makespan_ns,
         elapsed_s=run.elapsed_s,

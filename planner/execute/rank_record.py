@@ -18,7 +18,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, Literal
 
-from planner.execute.resumption_record import read_resumption
+from planner.execute.resumption_record import Resumption, read_resumption
 
 _STOPPING = (signal.SIGTERM, signal.SIGINT)
 _DIE_WITH_PARENT = 1
@@ -63,8 +63,8 @@ def start_ticks(process: int) -> int | None:
 def keep_record(folder: Path, *, rank: int, device: str, host: str, report: Path | None = None) -> None:
     """Fork: the child returns and becomes the program, the parent stays and ends as the child ends.
 
-    The record stands in `folder` as `rank-N.json`, whole at any time. Where nobody else sees that folder, how the
-    process ended is also added to `report`, as a line of JSON.
+    The record stands in `folder` as `rank-N.json`, whole at any time. Where nobody else sees that folder, that the
+    process runs and how it ended is also added to `report`, as lines of JSON.
     """
     parent = os.getpid()
     record = RankRecord(
@@ -79,6 +79,7 @@ def keep_record(folder: Path, *, rank: int, device: str, host: str, report: Path
     # Whoever is asked to end from here on is known to have been asked.
     signal.pthread_sigmask(signal.SIG_BLOCK, _STOPPING)
     write_record(folder, record)
+    _report(record, to=report)
     child = os.fork()
     if not child:
         signal.pthread_sigmask(signal.SIG_UNBLOCK, _STOPPING)
@@ -114,8 +115,8 @@ def _attend(folder: Path, record: RankRecord, *, child: int, report: Path | None
         signal.signal(number, signal.SIG_IGN)
     ended = replace(record, state="ended", was_asked=asked, code=code, at_ns=time.time_ns())
     write_record(folder, ended)
-    if report is not None:
-        _report(ended, folder, to=report)
+    is_first = record.rank == read_records(folder)[0].rank
+    _report(ended, read_resumption(folder) if is_first else None, to=report)
     if code < 0:
         if -code != signal.SIGKILL:
             signal.signal(-code, signal.SIG_DFL)
@@ -123,11 +124,10 @@ def _attend(folder: Path, record: RankRecord, *, child: int, report: Path | None
     os._exit(abs(code))
 
 
-def _report(record: RankRecord, folder: Path, *, to: Path) -> None:
-    """Add a line: several processes of a host write one after the other, the first of them how the job went on."""
-    resumption = read_resumption(folder) if record.rank == read_records(folder)[0].rank else None
+def _report(record: RankRecord, resumption: Resumption | None = None, *, to: Path | None) -> None:
+    """Add a line, and one that says how the job went on; all processes of a host write into the same file."""
     lines = [asdict(each) for each in (record, resumption) if each is not None]
-    with suppress(OSError), to.open("a", encoding="utf-8") as file:
+    with suppress(OSError), open(os.devnull if to is None else to, "a", encoding="utf-8") as file:
         file.write("".join(json.dumps(each, separators=(",", ":")) + "\n" for each in lines))
 
 

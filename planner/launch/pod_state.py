@@ -28,14 +28,20 @@ class PodState:
     code: int | None
     """Exit code of its container, once that has ended."""
     reports: tuple[RankRecord, ...] = ()
-    """How its processes ended, as far as their parents could say."""
+    """The last that its processes' parents have said, once it has ended; of a parent that is gone: that they run."""
     resumption: Resumption | None = None
     """How the job went on, where a process of it knows."""
 
     @property
     def was_killed(self) -> bool:
         """Whether all of it was killed, and nobody was left to report."""
-        return self.code == KILLED and not self.reports
+        return self.code == KILLED and not any(report.state == "ended" for report in self.reports)
+
+    @property
+    def has_lost(self) -> bool:
+        """Whether a process of it was killed, or vanished with its parent."""
+        killed = (each.code == -signal.SIGKILL and not each.was_asked for each in self.reports)
+        return any(killed) or any(each.state != "ended" for each in self.reports)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,9 +63,8 @@ class PodsSeen:
 
     def is_explained(self, *, hosts: Collection[str]) -> bool:
         """Whether a loss is seen, or every host has said how it ended: nothing more is to be waited for."""
-        is_killed = any(report.code == -signal.SIGKILL for pod in self.pods for report in pod.reports)
         ended = {pod.host for pod in self.pods if pod.phase in ("Succeeded", "Failed")}
-        return is_killed or bool(self.lost_hosts(hosts)) or ended >= set(hosts)
+        return any(pod.has_lost for pod in self.pods) or bool(self.lost_hosts(hosts)) or ended >= set(hosts)
 
     def lost_hosts(self, hosts: Collection[str]) -> dict[str, str]:
         """Hosts that the job has lost as a whole, and why; a host whose pod has succeeded has done its part."""
@@ -95,18 +100,18 @@ def _read_pod(item: Mapping[str, Any]) -> PodState:
 
 
 def read_reports(lines: Iterable[str]) -> tuple[tuple[RankRecord, ...], Resumption | None]:
-    """What processes left in their pod's termination message, a line each; what others wrote there is passed over."""
-    records, resumption = [], None
+    """The last that every process left in its pod's termination message; what others wrote there is passed over."""
+    records, resumption = dict[int, RankRecord](), None
     for line in lines:
         try:
             value = json.loads(line)
             if "rank" in value:
-                records.append(RankRecord(**value))
+                records[value["rank"]] = RankRecord(**value)
             else:
                 resumption = Resumption(**value)
         except (ValueError, TypeError):
             continue
-    return tuple(records), resumption
+    return tuple(records.values()), resumption
 
 
 def read_down_nodes(text: str, *, hosts: Sequence[str]) -> dict[str, str]:

@@ -65,13 +65,12 @@ class TransitionSearch:
         total_ns = self.transition.total_ns(iteration_ns=iteration_ns, moving_ns=moving_ns)
         if not self._is_wanted(total_ns, moving_ns):
             return
-        judged = judged_plan(self.run, plan) if verdict is None else (plan, verdict)
-        if judged is None or judged[1].timeline is None:
+        if verdict is None:
+            judged = judged_plan(self.run, plan)  # which a target may have changed
+            if judged is not None and judged[1].timeline is not None:
+                self.see(judged[0], judged[1].timeline, source=source, verdict=judged[1])
             return
-        if verdict is None and judged[0].stages != plan.stages:  # a target has changed it
-            self.see(judged[0], judged[1].timeline, source=source, verdict=judged[1])
-            return
-        found = _Found(total_ns=total_ns, moving_ns=moving_ns, plan=judged[0], verdict=judged[1], source=source)
+        found = _Found(total_ns=total_ns, moving_ns=moving_ns, plan=plan, verdict=verdict, source=source)
         if self.best is None or total_ns < self.best.total_ns:
             self.best = found
         if self.leanest is None or _lean(found) < _lean(self.leanest):

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+import api.healing
 import api.pod_attempts
 from api.cli import main
 from api.pod_attempts import PodPace
@@ -79,13 +80,17 @@ def cluster(tmp_path: Path, plan_text: str, monkeypatch: pytest.MonkeyPatch) -> 
     return made
 
 
-def report(plan_text: str, device: str, *, code: int, was_asked: bool = False) -> str:
-    """What the process of a device leaves in its pod's termination message, behind what somebody else has written."""
+def report(plan_text: str, device: str, *, code: int | None) -> str:
+    """What the process of a device leaves in its pod's termination message, behind what somebody else has written.
+
+    Without a code its parent has vanished with it.
+    """
     rank = list(parse_plan(plan_text.encode()).devices).index(device)
     record = RankRecord(rank=rank, device=device, host=device.replace("d", "n"), machine="pod", process=1, started=1)
-    ended = asdict(record) | {"state": "ended", "code": code, "was_asked": was_asked, "at_ns": 5}
+    ended = asdict(record) | {"state": "ended", "code": code, "at_ns": 5}
     gone_on = asdict(Resumption(iteration=35, source="checkpoint", storage_bytes=7))
-    return "\n".join(["not ours", json.dumps(ended), json.dumps(gone_on)])
+    lines = [asdict(record), *([] if code is None else [ended, gone_on])]
+    return "\n".join(["not ours", *map(json.dumps, lines)])
 
 
 def launch(*more: str, controller: str = "jobset") -> int:
@@ -147,19 +152,27 @@ def test_a_job_goes_on_without_a_lost_node(
     assert not spec.get("policies")
 
 
-def test_a_job_goes_on_without_a_killed_process(cluster: Cluster, plan_text: str, capsys: pytest.CaptureFixture[str]):
+@pytest.mark.parametrize("code", [-9, None], ids=["killed", "vanished"])
+def test_a_job_goes_on_without_a_killed_process(
+    code: int | None,
+    cluster: Cluster,
+    plan_text: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+):
     """Tests that a process that was killed loses its device, by its pod's termination message.
 
     Tests that no node is avoided then, since its other devices may be in use, and that pods say how they went on.
     """
-    message, last = report(plan_text, "d1", code=-9), report(plan_text, "d2", code=0)
+    monkeypatch.setattr(api.healing, "SILENCE_S", 0.1)
+    message, last = report(plan_text, "d1", code=code), report(plan_text, "d2", code=0)
     script = [{"after": 2, "what": "ended", "host": "n1", "code": 1, "message": message}]
     cluster.write("script.json", [*script, {"after": 2, "what": "succeeded", "message": last}])
     assert launch() == 0
     (heal,) = json.loads(capsys.readouterr().out)["heals"]
     assert (heal["iteration"], heal["source"], heal["storage_bytes"]) == (35, "checkpoint", 7)
     rank = list(parse_plan(plan_text.encode()).devices).index("d1")
-    assert heal["lost"] == {"d1": f"rank {rank} was killed on n1"}
+    assert heal["lost"] == {"d1": f"rank {rank} {'vanished from' if code is None else 'was killed on'} n1"}
     _, job = json.loads(Path("job/job.json").read_text())["items"]
     assert all("affinity" not in pod for pod in pods_of(job))
 
