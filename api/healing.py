@@ -73,6 +73,8 @@ class HealParams:
     """What the storage of checkpoints gives to all devices together."""
     seed: int = 0
     """Of the search."""
+    is_remote: bool = False
+    """Whether only the job itself sees its checkpoints."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -136,8 +138,6 @@ class Healer:
     params: HealParams
     tell: Tell
     console: Console
-    is_remote: bool = False
-    """Whether only the job itself sees its checkpoints."""
     heals: list[Heal] = field(default_factory=list)
     _stalls: int = 0
 
@@ -248,7 +248,7 @@ class Healer:
             recipe = replace(again.recipe, plan_before=launch.job.plan_sha256, lost=tuple(end.lost))
             again = replace(again, recipe=recipe)
         launch, recipe = relaunch(launch, again, number=len(self.heals) + 1, checkpoint=checkpoint)
-        if self.is_remote:
+        if self.params.is_remote:
             launch = with_recipe(launch, render_recipe(recipe, again.plan), number=len(self.heals) + 1)
         assert again.plan.evidence is not None
         heal = Heal(
@@ -257,9 +257,9 @@ class Healer:
             checkpoint=None if checkpoint is None else str(checkpoint),
             num_devices=len(again.plan.devices),
             has_copies=keeps_copies(launch),
-            finds_checkpoint=self.is_remote and checkpoint is None,
+            finds_checkpoint=self.params.is_remote and checkpoint is None,
             iteration_ns=again.plan.evidence.makespan_ns,
-            restored_bytes=recipe.restored_bytes if self.is_remote or checkpoint is not None else 0,
+            restored_bytes=recipe.restored_bytes if self.params.is_remote or checkpoint is not None else 0,
             cost=again.summarise_cost(),
             noticed_ns=noticed,
             planned_s=planned_s,
@@ -415,17 +415,13 @@ def attend(
     params: HealParams,
     tell: Tell,
     console: Console,
-    is_remote: bool = False,
 ) -> HealedRun:
-    """Launch the plan in the file `source` and keep its job going; InputError where that cannot be.
-
-    `is_remote`: only the job itself sees its checkpoints.
-    """
+    """Launch the plan in the file `source` and keep its job going; InputError where that cannot be."""
     require_healable(launch)
     launch, plan, problem = with_whole_cluster(launch, source=source, cluster=cluster)
     write_files(launch, LaunchSubmission(commands=()))
     clear_attempts(launch.folder)
-    healer = Healer(start=start, params=params, tell=tell, console=console, is_remote=is_remote)
+    healer = Healer(start=start, params=params, tell=tell, console=console)
     try:
         return healer.run(launch, plan=plan, problem=problem)
     finally:

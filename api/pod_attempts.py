@@ -90,8 +90,7 @@ def render_pods_again(
             kind=cast(Kind, request.controller),
             needs=needs,
             plan_text=launch.plan_text,
-            recipe_text=recipe,
-            cluster_text=launch.cluster_text or "",
+            beside={RECIPE_PATH: recipe, CLUSTER_PATH: launch.cluster_text or ""},
             patches=read_patches(request.patches),
             folder=str(launch.folder),
         )

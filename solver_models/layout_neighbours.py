@@ -44,7 +44,7 @@ def _without_replica(layout: Layout) -> Iterator[Layout]:
     stage_of, groups, modes = layout
     for number, group in enumerate(groups):
         for index in range(len(group)) if len(group) > 1 else ():
-            yield stage_of, _with_group(groups, number, group[:index] + group[index + 1 :]), modes
+            yield stage_of, _with_group(groups, number, group=group[:index] + group[index + 1 :]), modes
 
 
 def _with_replica(layout: Layout, holders: Iterable[int]) -> Iterator[Layout]:
@@ -53,7 +53,7 @@ def _with_replica(layout: Layout, holders: Iterable[int]) -> Iterator[Layout]:
     for number, group in enumerate(groups):
         for holder in holders:
             if holder not in group:
-                yield stage_of, _with_group(groups, number, (*group, holder)), modes
+                yield stage_of, _with_group(groups, number, group=(*group, holder)), modes
 
 
 def _on_other_holders(layout: Layout, holders: Iterable[int]) -> Iterator[Layout]:
@@ -63,7 +63,7 @@ def _on_other_holders(layout: Layout, holders: Iterable[int]) -> Iterator[Layout
         for index, other in product(range(len(group)), holders):
             if other not in group:
                 moved = (*group[:index], other, *group[index + 1 :])
-                yield stage_of, _with_group(groups, number, moved), modes
+                yield stage_of, _with_group(groups, number, group=moved), modes
     used = sorted({holder for group in groups for holder in group})
     for one, other in combinations(used, 2):
         to = {one: other, other: one}
@@ -89,9 +89,9 @@ def _with_border_moved(layout: Layout) -> Iterator[Layout]:
     for number in range(len(groups) - 1):
         before, behind = np.flatnonzero(stage_of == number), np.flatnonzero(stage_of == number + 1)
         if len(before) > 1:
-            yield _with_layer(stage_of, before[-1], number + 1), groups, modes
+            yield _with_layer(stage_of, before[-1], stage=number + 1), groups, modes
         if len(behind) > 1:
-            yield _with_layer(stage_of, behind[0], number), groups, modes
+            yield _with_layer(stage_of, behind[0], stage=number), groups, modes
 
 
 def _split(layout: Layout, holders: Iterable[int]) -> Iterator[Layout]:
@@ -114,11 +114,11 @@ def _split(layout: Layout, holders: Iterable[int]) -> Iterator[Layout]:
                 )
 
 
-def _with_group(groups: Groups, number: int, group: tuple[int, ...]) -> Groups:
+def _with_group(groups: Groups, number: int, *, group: tuple[int, ...]) -> Groups:
     return (*groups[:number], group, *groups[number + 1 :])
 
 
-def _with_layer(stage_of: Integers, layer: int, stage: int) -> Integers:
+def _with_layer(stage_of: Integers, layer: int, *, stage: int) -> Integers:
     changed = stage_of.copy()
     changed[layer] = stage
     return changed

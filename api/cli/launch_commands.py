@@ -78,20 +78,16 @@ class HealOptions(NamedTuple):
 
         require_limits(time_limit_s=self.heal_time_limit, gap=None, seed=0)
         require_storage_rate(self.storage_rate)
-        params = HealParams(most_heals=self.heals, search_s=self.heal_time_limit, bytes_per_s=self.storage_rate * 1e9)
+        params = HealParams(
+            most_heals=self.heals,
+            search_s=self.heal_time_limit,
+            bytes_per_s=self.storage_rate * 1e9,
+            is_remote=is_remote,
+        )
         console = make_console(is_report=False)
         before = signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # ends the job on its way
         try:
-            healed = attend(
-                plan,
-                launch,
-                cluster=cluster,
-                start=start,
-                params=params,
-                tell=_tell,
-                console=console,
-                is_remote=is_remote,
-            )
+            healed = attend(plan, launch, cluster=cluster, start=start, params=params, tell=_tell, console=console)
         finally:
             signal.signal(signal.SIGTERM, before)
         if healed.reason:

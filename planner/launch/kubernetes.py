@@ -9,6 +9,7 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any, Literal
 
 from planner.execute.placement import HOST_VARIABLES
@@ -67,14 +68,13 @@ def render_kubernetes(
     needs: PodNeeds,
     plan_text: str | None,
     folder: str,
-    recipe_text: str = "",
-    cluster_text: str = "",
+    beside: Mapping[str, str] = MappingProxyType({}),
     patches: Sequence[ManifestPatch] = (),
 ) -> LaunchSubmission:
     """The manifest and the command that submits it.
 
-    `plan_text`: the plan, None if `job.plan_at` is an address that the pods can reach; `recipe_text`, `cluster_text`:
-    what stands at `job.recipe_at` and `job.cluster_at`, beside the plan; `patches`: what the user wants otherwise.
+    `plan_text`: the plan, None if `job.plan_at` is an address that the pods can reach; `beside`: what stands beside it,
+    by path (`RECIPE_PATH`, `CLUSTER_PATH`); `patches`: what the user wants otherwise.
     Raises ValueError if these are too large for a ConfigMap even when the plan is compressed, if the controller would
     refuse the name, or for a patch that does not fit.
     """
@@ -83,7 +83,6 @@ def render_kubernetes(
     make = {"jobset": _job_set, "trainjob": _train_job, "volcano": _volcano_job}[kind]
     items = [make(job, needs)]
     if plan_text is not None:
-        beside = {RECIPE_PATH: recipe_text, CLUSTER_PATH: cluster_text}
         named = {path.rpartition("/")[2]: text for path, text in beside.items() if text}
         items.insert(0, _config_map(job, needs, plan_text=plan_text, beside=named))
     manifest = {"apiVersion": "v1", "kind": "List", "items": patch_manifest(items, patches)}
