@@ -18,7 +18,7 @@ from api.inputs import reading
 from api.launching import Launch, write_files
 from api.notices import notify_service
 from api.planning_run import Effort
-from api.replanning import Again, Transition, plan_again
+from api.replanning import Again, Rest, describe_cost, plan_again
 from planner.document import parse_plan, plan_sha256, render_plan
 from planner.embedded_problem import enclosed_problem
 from planner.errors import InfeasibleProblemError, NoPlanFoundError
@@ -73,6 +73,8 @@ class HealParams:
     """What the storage of checkpoints gives to all devices together."""
     seed: int = 0
     """Of the search."""
+    is_remote: bool = False
+    """Whether only the job itself sees its checkpoints."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,8 +93,13 @@ class Heal:
     """Its iteration, as planned."""
     restored_bytes: int
     """What only the checkpoint has, where live copies are kept; else what is read from it, over all devices."""
+    cost: Mapping[str, Any]
+    """What the plan was chosen by: bytes and time that move, iterations that are left, and what the plan would have
+    cost for which least has to move."""
     has_copies: bool
     """Whether the program keeps copies of its state in memory."""
+    finds_checkpoint: bool
+    """Whether only the job itself sees its checkpoints, and goes on from the newest."""
     noticed_ns: int
     """When the loss was seen, by the wall clock."""
     planned_s: float
@@ -241,6 +248,8 @@ class Healer:
             recipe = replace(again.recipe, plan_before=launch.job.plan_sha256, lost=tuple(end.lost))
             again = replace(again, recipe=recipe)
         launch, recipe = relaunch(launch, again, number=len(self.heals) + 1, checkpoint=checkpoint)
+        if self.params.is_remote:
+            launch = with_recipe(launch, render_recipe(recipe, again.plan), number=len(self.heals) + 1)
         assert again.plan.evidence is not None
         heal = Heal(
             lost=end.lost,
@@ -248,8 +257,10 @@ class Healer:
             checkpoint=None if checkpoint is None else str(checkpoint),
             num_devices=len(again.plan.devices),
             has_copies=keeps_copies(launch),
+            finds_checkpoint=self.params.is_remote and checkpoint is None,
             iteration_ns=again.plan.evidence.makespan_ns,
-            restored_bytes=0 if checkpoint is None else recipe.restored_bytes,
+            restored_bytes=recipe.restored_bytes if self.params.is_remote or checkpoint is not None else 0,
+            cost=again.summarise_cost(),
             noticed_ns=noticed,
             planned_s=planned_s,
             stopped_s=stopped_s,
@@ -257,6 +268,7 @@ class Healer:
         )
         self.heals.append(heal)
         self.tell(describe_heal(heal))
+        self.tell(describe_cost(again))
         return launch, again.plan, without(problem, end)
 
     def _await_end(self, attempt: JobAttempt, launch: Launch, *, lost: Collection[str]) -> None:
@@ -275,27 +287,23 @@ class Healer:
 def plan_rest(
     launch: Launch, *, plan: Plan, problem: Problem, lost: Sequence[str], params: HealParams, console: Console
 ) -> Again:
-    """A plan for what is left, by what its iterations and the restoring of the newest checkpoint take together."""
+    """A plan for what is left, by what its iterations and the restoring of its state take together."""
     effort = Effort(time_limit_s=params.search_s, gap=None, seed=params.seed, style="quiet")
-    newest = newest_checkpoint(launch)
+    rest = Rest(bytes_per_s=params.bytes_per_s, is_restart=not keeps_copies(launch))
     steps = word_after("--steps", launch.job.program) or ""
-    transition = None
     if steps.isdecimal():
-        left = max(1, int(steps) - (0 if newest is None else iteration_of(newest)))
-        transition = Transition(steps_left=left, bytes_per_s=params.bytes_per_s, is_restart=not keeps_copies(launch))
-    return plan_again(problem, plan, lost=lost, effort=effort, target=TARGET, console=console, transition=transition)
+        newest = newest_checkpoint(launch)
+        rest = replace(rest, steps_left=max(1, int(steps) - (0 if newest is None else iteration_of(newest))))
+    return plan_again(problem, plan, lost=lost, effort=effort, target=TARGET, console=console, rest=rest)
 
 
 def relaunch(launch: Launch, again: Again, *, number: int, checkpoint: Path | None) -> tuple[Launch, Recipe]:
     """The launch under a new plan that goes on from a checkpoint, and its recipe; both stand in the job's folder."""
     from planner.execute.placement import parse_hosts
 
-    recipe, recipe_at = again.recipe, None
+    recipe = again.recipe
     if checkpoint is not None:
         recipe = replace(recipe, checkpoint=str(checkpoint), iteration=iteration_of(checkpoint))
-    if checkpoint is not None or recipe.plan_before is not None:
-        recipe_at = launch.folder / f"recipe-{number}.json"
-        recipe_at.write_text(render_recipe(recipe, again.plan), encoding="utf-8")
     plan_at = launch.folder / f"plan-{number}.json"
     text = render_plan(again.plan)
     plan_at.write_text(text, encoding="utf-8")
@@ -305,9 +313,19 @@ def relaunch(launch: Launch, again: Again, *, number: int, checkpoint: Path | No
         placement=place_ranks(again.plan, parse_hosts(cluster)),
         plan_at=str(plan_at),
         plan_sha256=plan_sha256(again.plan),
-        recipe_at=None if recipe_at is None else str(recipe_at),
+        recipe_at=None,
     )
-    return replace(launch, job=job, plan_text=text), recipe
+    launch = replace(launch, job=job, plan_text=text)
+    if checkpoint is not None or recipe.plan_before is not None:
+        launch = with_recipe(launch, render_recipe(recipe, again.plan), number=number)
+    return launch, recipe
+
+
+def with_recipe(launch: Launch, text: str, *, number: int) -> Launch:
+    """The launch with a recipe in its folder by which the program goes on."""
+    recipe_at = launch.folder / f"recipe-{number}.json"
+    recipe_at.write_text(text, encoding="utf-8")
+    return replace(launch, job=replace(launch.job, recipe_at=str(recipe_at)))
 
 
 def _may_run(records: Sequence[RankRecord], *, down: Sequence[str] = (), lost: Collection[str] = ()) -> bool:
@@ -379,6 +397,7 @@ def iteration_of(checkpoint: Path) -> int:
 def describe_heal(heal: Heal) -> str:
     """For people."""
     whence = "from the beginning" if heal.checkpoint is None else f"from iteration {heal.iteration} ({heal.checkpoint})"
+    whence = "from the newest checkpoint that it finds" if heal.finds_checkpoint else whence
     whence += ", or later if what the others have in memory is whole" if heal.has_copies else ""
     return (
         f"goes on {whence} on {heal.num_devices} devices, {heal.iteration_ns / 1e6:,.3f} ms per iteration as planned; "
@@ -399,13 +418,7 @@ def attend(
 ) -> HealedRun:
     """Launch the plan in the file `source` and keep its job going; InputError where that cannot be."""
     require_healable(launch)
-    with reading():
-        plan = parse_plan(launch.plan_text.encode(), source=source)
-        problem = enclosed_problem(plan, source=source)
-    if problem is None:
-        raise InputError(f"--heal: {source} brings no profile and cluster along; plan again with this version")
-    text = launch.cluster_text if cluster is not None else None
-    launch = with_cluster(launch, text or dump_cluster(problem.cluster))
+    launch, plan, problem = with_whole_cluster(launch, source=source, cluster=cluster)
     write_files(launch, LaunchSubmission(commands=()))
     clear_attempts(launch.folder)
     healer = Healer(start=start, params=params, tell=tell, console=console)
@@ -414,6 +427,17 @@ def attend(
     finally:
         if keeps_copies(launch):
             shutil.rmtree(copies_of(launch), ignore_errors=True)
+
+
+def with_whole_cluster(launch: Launch, *, source: str, cluster: str | None) -> tuple[Launch, Plan, Problem]:
+    """The launch with the cluster that its plan in the file `source` brings along, with that plan and its problem."""
+    with reading():
+        plan = parse_plan(launch.plan_text.encode(), source=source)
+        problem = enclosed_problem(plan, source=source)
+    if problem is None:
+        raise InputError(f"--heal: {source} brings no profile and cluster along; plan again with this version")
+    text = launch.cluster_text if cluster is not None else None
+    return with_cluster(launch, text or dump_cluster(problem.cluster)), plan, problem
 
 
 def require_healable(launch: Launch) -> None:

@@ -273,6 +273,12 @@ def require_limits(*, time_limit_s: float, gap: float | None, seed: int, threads
         raise InputError(f"--threads {threads}: give at most {MAX_THREADS:,}; the default is one per core")
 
 
+def require_storage_rate(gigabytes_per_s: float) -> None:
+    """Refuse a storage that gives nothing."""
+    if gigabytes_per_s <= 0:
+        raise InputError(f"--storage-rate {gigabytes_per_s:g} is not positive")
+
+
 def require_method(method: str, solver: str | None) -> None:
     """Refuse a method that there is not, and a solver without a programme for it."""
     if method not in get_args(Method):

@@ -4,7 +4,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 from rich.console import Console
 
@@ -17,6 +17,7 @@ from api.healing import (
     plan_rest,
     relaunch,
     require_program,
+    with_recipe,
 )
 from api.inputs import read_plan_and_problem, reading
 from api.launching import (
@@ -35,10 +36,9 @@ from api.launching import (
     submit_again,
 )
 from api.notices import notify_service
-from api.patch_files import read_patches
+from api.pod_attempts import down_nodes, render_pods_again
+from api.replanning import Again, describe_cost
 from planner.launch.job_commands import LaunchRequest, Submitted
-from planner.launch.kubernetes import RECIPE_PATH, Kind, PodNeeds, plan_path, render_kubernetes
-from planner.launch.launch_job import LaunchSubmission
 from planner.launch.slurm import render_slurm
 from planner.launch.torchrun import render_torchrun
 from planner.plan import Plan
@@ -62,8 +62,8 @@ class HealedJob:
     """Iterations that it goes on from; None where only the job sees its checkpoints."""
     recipe: Recipe
     """What its devices read."""
-    plan: Plan
-    """The new plan."""
+    again: Again
+    """The new plan, and what it was chosen by."""
     submitted: Submitted
     """The new job."""
 
@@ -73,8 +73,9 @@ class HealedJob:
             "lost": self.lost,
             "iteration": self.iteration,
             "checkpoint": self.recipe.checkpoint,
-            "num_devices": len(self.plan.devices),
+            "num_devices": len(self.again.plan.devices),
             "restored_bytes": self.recipe.restored_bytes,
+            "cost": self.again.summarise_cost(),
             "launcher": self.submitted.launcher,
             "name": self.submitted.name,
             "number": self.submitted.number,
@@ -84,7 +85,8 @@ class HealedJob:
 def heal_job(folder: Path, *, names: Sequence[str], params: HealParams, console: Console) -> HealedJob:
     """Plan for what is left of a job and launch it again; `names`: of lost devices or hosts, as planned or as real.
 
-    What still runs of the job is ended first. Without names, Slurm is asked which nodes are down. Raises InputError
+    What still runs of the job is ended first. Without names, Slurm or Kubernetes is asked which nodes
+    are down. Raises InputError
     where nothing is known to be lost, or where the program could not go on.
     """
     request = read_request(folder)
@@ -95,25 +97,30 @@ def heal_job(folder: Path, *, names: Sequence[str], params: HealParams, console:
     launch = _launch_of(request, folder, problem=problem)
     is_seen = request.launcher != "kubernetes"
     require_program(launch.job.program)
-    if not is_seen:
-        _require_pods(problem, lost=lost, program=request.program)
+    if not is_seen and "--resume" not in request.program:
+        raise InputError(
+            "only pods see their checkpoints: launch with --resume in the program, and they find the newest"
+        )
     checkpoint = newest_checkpoint(launch) if is_seen else None
     _require_own(folder, checkpoint, request=request)
     _end(folder)
     again = plan_rest(launch, plan=plan, problem=problem, lost=lost, params=params, console=console)
     checkpoint = newest_checkpoint(launch) if is_seen else None  # nothing writes any more
     launch, recipe = relaunch(launch, again, number=request.heals + 1, checkpoint=checkpoint)
-    submitted = _submit(request, launch, recipe_text=render_recipe(recipe, again.plan))
+    if not is_seen:
+        launch = with_recipe(launch, render_recipe(recipe, again.plan), number=request.heals + 1)
+    submitted = _submit(request, launch, avoided=_lost_hosts(problem, request, lost=lost))
     remember_request(launch, replace(request, plan=f"plan-{request.heals + 1}.json", heals=request.heals + 1))
     iteration = iteration_of(checkpoint) if checkpoint is not None else 0 if is_seen else None
-    return HealedJob(lost=lost, iteration=iteration, recipe=recipe, plan=again.plan, submitted=submitted)
+    return HealedJob(lost=lost, iteration=iteration, recipe=recipe, again=again, submitted=submitted)
 
 
 def _find_lost(request: LaunchRequest, problem: Problem, *, plan: Plan, names: Sequence[str]) -> tuple[str, ...]:
     planned = {real: host for host, real in request.host_names.items()}
-    if not names and request.launcher == "slurm":
+    ask_down = {"slurm": slurm_down_hosts, "kubernetes": down_nodes}.get(request.launcher)
+    if not names and ask_down is not None:
         hosts = {device.host or device.name for device in problem.cluster.devices if device.name in plan.devices}
-        names = slurm_down_hosts([request.host_names.get(host, host) for host in sorted(hosts)])
+        names = tuple(ask_down([request.host_names.get(host, host) for host in sorted(hosts)]))
     if not names:
         raise InputError("nothing is known to be lost; say what: --lost NAME, a device or a host")
     hosts_of = {device.name: device.host or device.name for device in problem.cluster.devices}
@@ -141,18 +148,11 @@ def _launch_of(request: LaunchRequest, folder: Path, *, problem: Problem) -> Lau
     )
 
 
-def _require_pods(problem: Problem, *, lost: Sequence[str], program: Sequence[str]) -> None:
-    """Pods find their checkpoint themselves, and have no document of the whole cluster, by which the devices left on a
-    host would keep their numbers.
-    """
-    if "--resume" not in program:
-        raise InputError(
-            "only pods see their checkpoints: launch with --resume in the program, and they find the newest"
-        )
-    hit = {device.host for device in problem.cluster.devices if device.host and device.name in lost}
-    for device in problem.cluster.devices:
-        if device.host in hit and device.name not in lost:
-            raise InputError(f"--lost: pods lose hosts as a whole; name the host {device.host}")
+def _lost_hosts(problem: Problem, request: LaunchRequest, *, lost: Sequence[str]) -> tuple[str, ...]:
+    """Hosts that have lost all their devices, by their real names."""
+    hosts_of = {device.name: device.host or device.name for device in problem.cluster.devices}
+    gone = {hosts_of[name] for name in lost} - {host for name, host in hosts_of.items() if name not in lost}
+    return tuple(sorted(request.host_names.get(host, host) for host in gone))
 
 
 def _require_own(folder: Path, checkpoint: Path | None, *, request: LaunchRequest) -> None:
@@ -180,7 +180,7 @@ def _end(folder: Path) -> None:
         time.sleep(POLL_S)
 
 
-def _submit(request: LaunchRequest, launch: Launch, *, recipe_text: str) -> Submitted:
+def _submit(request: LaunchRequest, launch: Launch, *, avoided: Sequence[str]) -> Submitted:
     submitted = Submitted(
         launcher=request.launcher, name=launch.job.name, namespace=request.namespace, kind=request.controller
     )
@@ -191,42 +191,18 @@ def _submit(request: LaunchRequest, launch: Launch, *, recipe_text: str) -> Subm
         for old in launch.folder.glob("exit-*"):
             old.unlink()
         return detach_agents(as_started_here(submission), submitted=submitted, folder=launch.folder)
-    with reading():
-        submission = _render(request, launch, recipe_text=recipe_text)
-    return submit_again(submission, submitted=submitted, folder=launch.folder)
-
-
-def _render(request: LaunchRequest, launch: Launch, *, recipe_text: str) -> LaunchSubmission:
-    folder = str(launch.folder)
     if request.launcher == "slurm":
-        return render_slurm(
-            launch.job,
-            folder=folder,
-            master=request.master or None,
-            with_gpus=request.with_gpus,
-            options=request.options,
-        )
-    needs = PodNeeds(
-        image=request.image,
-        namespace=request.namespace,
-        with_gpus=request.with_gpus,
-        max_restarts=request.max_restarts,
-    )
-    job = replace(
-        launch.job,
-        plan_at=plan_path(launch.plan_text),
-        cluster_at=None,
-        recipe_at=RECIPE_PATH,
-    )
-    return render_kubernetes(
-        job,
-        kind=cast(Kind, request.controller),
-        needs=needs,
-        plan_text=launch.plan_text,
-        recipe_text=recipe_text,
-        patches=read_patches(request.patches),
-        folder=folder,
-    )
+        with reading():
+            submission = render_slurm(
+                launch.job,
+                folder=str(launch.folder),
+                master=request.master or None,
+                with_gpus=request.with_gpus,
+                options=request.options,
+            )
+    else:
+        submission = render_pods_again(launch, request, avoided=avoided)
+    return submit_again(submission, submitted=submitted, folder=launch.folder)
 
 
 def describe_healed(healed: HealedJob) -> list[str]:
@@ -238,5 +214,6 @@ def describe_healed(healed: HealedJob) -> list[str]:
     return [
         f"lost: {', '.join(healed.lost)}",
         f"{healed.submitted.launcher} has {healed.submitted.name}{number}, which goes on {whence} on "
-        f"{len(healed.plan.devices)} devices; {healed.recipe.restored_bytes:,} bytes to restore",
+        f"{len(healed.again.plan.devices)} devices; {healed.recipe.restored_bytes:,} bytes to restore",
+        describe_cost(healed.again),
     ]

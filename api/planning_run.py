@@ -19,6 +19,7 @@ from planner.progress import Limits
 if TYPE_CHECKING:
     from planner.planning import ParetoFront, SearchParams
     from planner.planning.driver import PlanningOptions
+    from planner.replanning.transition import Transition
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,13 +76,19 @@ class Effort:
 
 
 def run_plan(
-    problem: Question, effort: Effort, *, console: Console, target: Target | None = None, start: Plan | None = None
+    problem: Question,
+    effort: Effort,
+    *,
+    console: Console,
+    target: Target | None = None,
+    start: Plan | None = None,
+    transition: "Transition | None" = None,
 ) -> tuple[Plan, RunSummary]:
     """The best plan found under `effort`, and how the run went; raises as `make_plan` does, or KeyboardInterrupt."""
     with Reporter(console, effort.style) as reporter, _attended(problem, effort, reporter=reporter) as how:
         from planner.planning import make_plans
 
-        how |= {"target": target, "start": start}
+        how |= {"target": target, "start": start, "transition": transition}
         plan, *others = make_plans(problem, top=effort.top, **how)
     summary = RunSummary(
         elapsed_s=reporter.elapsed_s, first_plan_s=reporter.first_plan_s, top=effort.top, others=tuple(others)

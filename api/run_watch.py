@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from api.failures import InputError
 from api.formatting import render_bytes
@@ -15,6 +15,9 @@ from planner.plan import Plan
 from planner.problem import Problem
 from planner.replanning.diagnosis import Culprit, Diagnosis, Suspect, diagnose, find_limit_ns
 from planner.replanning.observations import Observations, read_observations
+
+if TYPE_CHECKING:
+    from api.replanning import Again
 
 NOTABLE = 0.01
 """What changes the iteration by at least this part is told, however small its factor."""
@@ -121,10 +124,11 @@ def look_at(
     )
 
 
-def summarise_outlook(outlook: Outlook, *, tolerance: float, best: Plan | None) -> dict[str, Any]:
-    """For programs; `best` is what planning again found, if it was asked for."""
-    evidence, found = None if best is None else best.evidence, outlook.diagnosis
+def summarise_outlook(outlook: Outlook, *, tolerance: float, again: "Again | None") -> dict[str, Any]:
+    """For programs; `again` is what planning again found, if it was asked for."""
+    evidence, found = None if again is None else again.plan.evidence, outlook.diagnosis
     return {
+        "going_over": None if again is None else again.summarise_cost(),
         "best_ns": None if evidence is None else evidence.makespan_ns,
         "planned_ns": outlook.planned_ns,
         "present_ns": outlook.present_ns,

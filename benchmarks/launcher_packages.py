@@ -23,7 +23,7 @@ from benchmarks.report import describe_commit, describe_machine, line
 ROOT = Path(__file__).resolve().parent.parent
 PLAN = ROOT / "examples" / "two-ranks.json"
 PROGRAM = (str(ROOT / "examples" / "train.py"), "--steps", "3")
-WAIT_S = 180
+WAIT_S = 600
 """How long a job may take; Ray's first worker takes most of a minute here."""
 
 _PARSE_TASK = """\

@@ -681,6 +681,16 @@ Notify = Annotated[
         show_envvar=False,
     ),
 ]
+StepsLeft = Annotated[
+    int,
+    typer.Option(
+        "--steps-left",
+        metavar="N",
+        help="Iterations under a new plan, over which it has to earn what moves for it.",
+        min=1,
+        rich_help_panel=_HOW,
+    ),
+]
 Tolerance = Annotated[
     float, typer.Option("--tolerance", metavar="FRACTION", help="Drift that is taken as none.", min=0)
 ]

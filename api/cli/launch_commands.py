@@ -64,16 +64,26 @@ class HealOptions(NamedTuple):
     json: arg.Json = False
 
     def attend(
-        self, plan: str, launch: "Launch", *, cluster: str | None, start: "Callable[[Launch], JobAttempt]"
+        self,
+        plan: str,
+        launch: "Launch",
+        *,
+        cluster: str | None,
+        start: "Callable[[Launch], JobAttempt]",
+        is_remote: bool = False,
     ) -> NoReturn:
         """Stay with the job until it ends for good; exits with its code."""
         from api.healing import HealParams, attend
-        from api.inputs import require_limits
+        from api.inputs import require_limits, require_storage_rate
 
         require_limits(time_limit_s=self.heal_time_limit, gap=None, seed=0)
-        if self.storage_rate <= 0:
-            raise InputError(f"--storage-rate {self.storage_rate:g} is not positive")
-        params = HealParams(most_heals=self.heals, search_s=self.heal_time_limit, bytes_per_s=self.storage_rate * 1e9)
+        require_storage_rate(self.storage_rate)
+        params = HealParams(
+            most_heals=self.heals,
+            search_s=self.heal_time_limit,
+            bytes_per_s=self.storage_rate * 1e9,
+            is_remote=is_remote,
+        )
         console = make_console(is_report=False)
         before = signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # ends the job on its way
         try:
@@ -254,6 +264,7 @@ def launch_kubernetes_command(
     pods: PodOptions,
     job: JobOptions,
     gpus: arg.WithGpus = False,
+    healing: HealOptions,
 ) -> None:
     """One pod per host, pinned to its node, with the plan in a ConfigMap; prints the job's folder."""
     from api.launching import render_pods
@@ -263,9 +274,6 @@ def launch_kubernetes_command(
     launch = job.make(plan, program)
     needs = PodNeeds(image=pods.image, namespace=pods.namespace, with_gpus=gpus, max_restarts=pods.max_restarts)
     patches = tuple(str(Path(file).absolute()) for file in pods.patch or ())
-    launch, submission = render_pods(
-        launch, kind=pods.controller, needs=needs, is_fetched=job.plan_url is not None, patches=patches
-    )
     submitted = Submitted(launcher="kubernetes", name=launch.job.name, namespace=pods.namespace, kind=pods.controller)
     request = LaunchRequest(
         launcher="kubernetes",
@@ -277,7 +285,35 @@ def launch_kubernetes_command(
         max_restarts=pods.max_restarts,
         patches=patches,
     )
+    if healing.heal:
+        _heal_pods(plan, launch, request=request, submitted=submitted, job=job, healing=healing, dry_run=dry_run)
+        return
+    launch, submission = render_pods(
+        launch, kind=pods.controller, needs=needs, is_fetched=job.plan_url is not None, patches=patches
+    )
     _hand_over(launch, submission, submitted=submitted, dry_run=dry_run, request=request)
+
+
+def _heal_pods(
+    plan: str,
+    launch: "Launch",
+    *,
+    request: "LaunchRequest",
+    submitted: "Submitted",
+    job: JobOptions,
+    healing: HealOptions,
+    dry_run: bool,
+) -> None:
+    """Stay with a job on Kubernetes, or show how it would begin."""
+    from api.healing import with_whole_cluster
+    from api.pod_attempts import PodStarter, render_pods_again, require_attendable
+
+    require_attendable(launch, controller=request.controller, is_fetched=job.plan_url is not None)
+    if dry_run:
+        launch, _, _ = with_whole_cluster(launch, source=plan, cluster=job.cluster)
+        _show_submission(launch, render_pods_again(launch, request, is_attended=True))
+        return
+    healing.attend(plan, launch, cluster=job.cluster, start=PodStarter(request, submitted=submitted), is_remote=True)
 
 
 @commands.command(
@@ -404,11 +440,13 @@ def job_heal_command(
 ) -> None:
     """End what is left of a job, plan for the devices that remain, and launch it again from its newest checkpoint.
 
-    Without --lost, Slurm says which nodes are down.
+    Without --lost, Slurm or Kubernetes says which nodes are down.
     """
     from api.healing import HealParams
+    from api.inputs import require_storage_rate
     from api.job_healing import describe_healed, heal_job
 
+    require_storage_rate(storage_rate)
     params = HealParams(most_heals=1, search_s=heal_time_limit, bytes_per_s=storage_rate * 1e9)
     console = make_console(is_report=False)
     healed = heal_job(Path(folder).absolute(), names=lost or (), params=params, console=console)

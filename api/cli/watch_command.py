@@ -36,6 +36,8 @@ class AgainOptions(NamedTuple):
     recipe: arg.RecipeFile = None
     time_limit: arg.TimeLimit = 10.0
     tolerance: arg.Tolerance = 0.1
+    steps_left: arg.StepsLeft = 1_000
+    storage_rate: arg.StorageRate = 1.0
     seed: arg.Seed = 0
     target: arg.TargetName = None
     notify: arg.Notify = None
@@ -53,11 +55,12 @@ def watch_command(*, source: RunningPlan, options: AgainOptions, json: arg.Json 
     If anything has drifted, or with -o, plans again from the present plan on, on the cluster as measured and without
     what is --lost: that says what the best plan would take, and -o keeps it.
     """
-    from api.inputs import read_plan_and_problem, require_limits, require_writable
+    from api.inputs import read_plan_and_problem, require_limits, require_storage_rate, require_writable
     from api.run_watch import describe_outlook, look_at, read_timings, summarise_outlook
 
     require_writable(options.output, options.recipe)
     require_limits(time_limit_s=options.time_limit, gap=None, seed=options.seed)
+    require_storage_rate(options.storage_rate)
     if options.lost and options.output is None:
         raise InputError("--lost: a new plan is wanted; add -o FILE")
     present, problem = read_plan_and_problem(source.plan, source.workload, cluster=source.cluster)
@@ -68,8 +71,7 @@ def watch_command(*, source: RunningPlan, options: AgainOptions, json: arg.Json 
     if options.output is not None or outlook.has_drifted(options.tolerance):
         again = _plan_again(outlook.problem, present, options=options)
     if json:
-        best = None if again is None else again.plan
-        report_json(summarise_outlook(outlook, tolerance=options.tolerance, best=best))
+        report_json(summarise_outlook(outlook, tolerance=options.tolerance, again=again))
     else:
         for line in describe_outlook(outlook, tolerance=options.tolerance):
             print(line)
@@ -85,7 +87,7 @@ def _tell_service(outlook: "Outlook", *, options: AgainOptions) -> None:
     if options.lost:
         notify_service("device_lost", {"lost": options.lost}, url=options.notify)
     if outlook.has_drifted(options.tolerance):
-        found = summarise_outlook(outlook, tolerance=options.tolerance, best=None)
+        found = summarise_outlook(outlook, tolerance=options.tolerance, again=None)
         told = {name: found[name] for name in ("planned_ns", "measured_ns", "limit_ns", "most_gain_ns", "culprits")}
         notify_service("drifted", told, url=options.notify)
 
@@ -93,13 +95,14 @@ def _tell_service(outlook: "Outlook", *, options: AgainOptions) -> None:
 def _plan_again(problem: "Problem", present: "Plan", *, options: AgainOptions) -> "Again":
     """A new plan from the present one on, and what has to move for it."""
     from api.planning_run import Effort
-    from api.replanning import plan_again
+    from api.replanning import Rest, plan_again
 
+    rest = Rest(steps_left=options.steps_left, bytes_per_s=options.storage_rate * 1e9)
     console = make_console(is_report=False)
     effort = Effort(time_limit_s=options.time_limit, gap=None, seed=options.seed, style="quiet")
     with as_input_errors():
         return plan_again(
-            problem, present, lost=options.lost or [], effort=effort, target=options.target, console=console
+            problem, present, lost=options.lost or [], effort=effort, target=options.target, console=console, rest=rest
         )
 
 

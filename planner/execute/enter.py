@@ -76,7 +76,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         os.environ[RECIPE_VARIABLE] = options.recipe
     if options.record:
         os.environ[RECORD_VARIABLE] = str(options.record)
-        keep_record(options.record, rank=entry.seat.rank, device=entry.device, host=entry.seat.host)
+        seat = entry.seat
+        keep_record(options.record, rank=seat.rank, device=entry.device, host=seat.host, report=options.report)
     _become(program)
 
 
@@ -89,6 +90,7 @@ def _parse(given: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
     parser.add_argument("--here", action="store_true", help="all of the plan's devices are on this host")
     parser.add_argument("--processors", action="store_true", help="run on processors, whatever accelerators there are")
     parser.add_argument("--record", type=Path, help="write into this folder how the process ended")
+    parser.add_argument("--report", type=Path, help="with --record, also add how it ended to this file")
     parser.add_argument("--checkpoints", help="folder of the job's checkpoints")
     parser.add_argument("--copies", help="folder in memory for copies of the job's state")
     parser.add_argument("--recipe", help="recipe by which the program goes on")

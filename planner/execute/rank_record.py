@@ -18,6 +18,8 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, Literal
 
+from planner.execute.resumption_record import Resumption, read_resumption
+
 _STOPPING = (signal.SIGTERM, signal.SIGINT)
 _DIE_WITH_PARENT = 1
 """PR_SET_PDEATHSIG of Linux."""
@@ -58,10 +60,11 @@ def start_ticks(process: int) -> int | None:
     return None if fields[0] == "Z" else int(fields[19])
 
 
-def keep_record(folder: Path, *, rank: int, device: str, host: str) -> None:
+def keep_record(folder: Path, *, rank: int, device: str, host: str, report: Path | None = None) -> None:
     """Fork: the child returns and becomes the program, the parent stays and ends as the child ends.
 
-    The record stands in `folder` as `rank-N.json`, whole at any time.
+    The record stands in `folder` as `rank-N.json`, whole at any time. Where nobody else sees that folder, that the
+    process runs and how it ended is also added to `report`, as lines of JSON.
     """
     parent = os.getpid()
     record = RankRecord(
@@ -75,13 +78,14 @@ def keep_record(folder: Path, *, rank: int, device: str, host: str) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     # Whoever is asked to end from here on is known to have been asked.
     signal.pthread_sigmask(signal.SIG_BLOCK, _STOPPING)
-    _write(folder, record)
+    write_record(folder, record)
+    _report(record, to=report)
     child = os.fork()
     if not child:
         signal.pthread_sigmask(signal.SIG_UNBLOCK, _STOPPING)
         _die_with(parent)
         return
-    _attend(folder, record, child=child)
+    _attend(folder, record, child=child, report=report)
 
 
 def _die_with(parent: int) -> None:
@@ -92,14 +96,14 @@ def _die_with(parent: int) -> None:
         os._exit(1)
 
 
-def _attend(folder: Path, record: RankRecord, *, child: int) -> None:
+def _attend(folder: Path, record: RankRecord, *, child: int, report: Path | None) -> None:
     """Hand on what asks to end; when the child has ended, write it down and end alike."""
     asked = False
 
     def hand_on(number: int, _: FrameType | None) -> None:
         nonlocal asked
         asked = True
-        _write(folder, replace(record, state="stopping", was_asked=True))
+        write_record(folder, replace(record, state="stopping", was_asked=True))
         with suppress(ProcessLookupError):
             os.kill(child, number)
 
@@ -109,7 +113,10 @@ def _attend(folder: Path, record: RankRecord, *, child: int) -> None:
     code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
     for number in _STOPPING:
         signal.signal(number, signal.SIG_IGN)
-    _write(folder, replace(record, state="ended", was_asked=asked, code=code, at_ns=time.time_ns()))
+    ended = replace(record, state="ended", was_asked=asked, code=code, at_ns=time.time_ns())
+    write_record(folder, ended)
+    is_first = record.rank == read_records(folder)[0].rank
+    _report(ended, read_resumption(folder) if is_first else None, to=report)
     if code < 0:
         if -code != signal.SIGKILL:
             signal.signal(-code, signal.SIG_DFL)
@@ -117,7 +124,15 @@ def _attend(folder: Path, record: RankRecord, *, child: int) -> None:
     os._exit(abs(code))
 
 
-def _write(folder: Path, record: RankRecord) -> None:
+def _report(record: RankRecord, resumption: Resumption | None = None, *, to: Path | None) -> None:
+    """Add a line, and one that says how the job went on; all processes of a host write into the same file."""
+    lines = [asdict(each) for each in (record, resumption) if each is not None]
+    with suppress(OSError), open(os.devnull if to is None else to, "a", encoding="utf-8") as file:
+        file.write("".join(json.dumps(each, separators=(",", ":")) + "\n" for each in lines))
+
+
+def write_record(folder: Path, record: RankRecord) -> None:
+    """Put a record where `read_records` finds it, whole at any time."""
     part = folder / f".rank-{record.rank}.part"
     part.write_text(json.dumps(asdict(record)) + "\n", encoding="utf-8")
     part.replace(folder / f"rank-{record.rank}.json")

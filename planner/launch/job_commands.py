@@ -90,6 +90,20 @@ def status_command(submitted: Submitted, *, folder: str) -> tuple[str, ...]:
     return ("kubectl", "get", "--ignore-not-found", "--filename", f"{folder}/job.json")
 
 
+def pod_states_command(submitted: Submitted) -> tuple[str, ...]:
+    """Kubernetes only: says how the job's pods are, and what ended in them."""
+    return ("kubectl", "get", "pods", f"--namespace={submitted.namespace}", _selector(submitted), "--output=json")
+
+
+def node_states_command() -> tuple[str, ...]:
+    """Kubernetes only: says how the nodes are."""
+    return ("kubectl", "get", "nodes", "--output=json")
+
+
+def _selector(submitted: Submitted) -> str:
+    return f"--selector={_SELECTORS[submitted.kind]}={submitted.name}"
+
+
 def logs_command(submitted: Submitted, *, folder: str, follow: bool) -> tuple[str, ...]:
     """Shows what the job's processes say."""
     if submitted.launcher == "skypilot":
@@ -98,9 +112,8 @@ def logs_command(submitted: Submitted, *, folder: str, follow: bool) -> tuple[st
         return _ray(submitted, "logs", *(["--follow"] if follow else []))
     if submitted.launcher != "kubernetes":
         return ("tail", "--lines=+1", *(["--follow=name", "--retry"] if follow else []), "--", f"{folder}/log")
-    selector = f"--selector={_SELECTORS[submitted.kind]}={submitted.name}"
     return (
-        *("kubectl", "logs", f"--namespace={submitted.namespace}", selector),
+        *("kubectl", "logs", f"--namespace={submitted.namespace}", _selector(submitted)),
         *("--all-containers", "--prefix", "--tail=-1", *(["--follow"] if follow else [])),
     )
 

@@ -7,8 +7,9 @@ import base64
 import gzip
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any, Literal
 
 from planner.execute.placement import HOST_VARIABLES
@@ -22,6 +23,12 @@ PLAN_FOLDER = "/etc/pipeplan"
 """Where the ConfigMap is mounted."""
 RECIPE_PATH = f"{PLAN_FOLDER}/recipe.json"
 """Where the pods find the recipe by which they go on, if there is one."""
+CLUSTER_PATH = f"{PLAN_FOLDER}/cluster.json"
+"""Where they find the whole cluster, by which devices keep their numbers when others are lost."""
+RECORDS_FOLDER = "/tmp/pipeplan-records"
+"""Where the processes of a pod write down how they end, for each other."""
+TERMINATION_MESSAGE = "/dev/termination-log"
+"""What a container leaves there, up to 4,096 bytes, Kubernetes keeps in the status of its pod."""
 MAX_CONFIG_BYTES = 1_000_000
 """A ConfigMap holds a mebibyte, its other fields included."""
 HOSTNAME = "kubernetes.io/hostname"
@@ -46,6 +53,10 @@ class PodNeeds:
     """Ask for as many `nvidia.com/gpu` on every host as the plan's highest accelerator there needs."""
     max_restarts: int = 3
     """How often the job starts anew when a host fails."""
+    is_attended: bool = False
+    """Whether somebody stays with the job, who starts it anew under another plan: then nobody else may."""
+    avoided: tuple[str, ...] = ()
+    """Nodes that were lost, on which no pod may be put."""
     runtime: str = "torch-distributed"
     """TrainJob only: the ClusterTrainingRuntime."""
 
@@ -57,22 +68,23 @@ def render_kubernetes(
     needs: PodNeeds,
     plan_text: str | None,
     folder: str,
-    recipe_text: str = "",
+    beside: Mapping[str, str] = MappingProxyType({}),
     patches: Sequence[ManifestPatch] = (),
 ) -> LaunchSubmission:
     """The manifest and the command that submits it.
 
-    `plan_text`: the plan, None if `job.plan_at` is an address that the pods can reach; `recipe_text`: what stands at
-    `job.recipe_at`, beside the plan; `patches`: what the user wants otherwise. Raises ValueError if plan and recipe are
-    too large for a ConfigMap even when compressed, if the controller would refuse the name, or for a patch that does
-    not fit.
+    `plan_text`: the plan, None if `job.plan_at` is an address that the pods can reach; `beside`: what stands beside it,
+    by path (`RECIPE_PATH`, `CLUSTER_PATH`); `patches`: what the user wants otherwise.
+    Raises ValueError if these are too large for a ConfigMap even when the plan is compressed, if the controller would
+    refuse the name, or for a patch that does not fit.
     """
     _require_name(job.name, kind=kind, num_hosts=len(job.placement.hosts))
     require_host_names([job.real_host(host) for host in job.placement.hosts], what="the name of a node")
     make = {"jobset": _job_set, "trainjob": _train_job, "volcano": _volcano_job}[kind]
     items = [make(job, needs)]
     if plan_text is not None:
-        items.insert(0, _config_map(job, needs, plan_text=plan_text, recipe_text=recipe_text))
+        named = {path.rpartition("/")[2]: text for path, text in beside.items() if text}
+        items.insert(0, _config_map(job, needs, plan_text=plan_text, beside=named))
     manifest = {"apiVersion": "v1", "kind": "List", "items": patch_manifest(items, patches)}
     return LaunchSubmission(
         files={"job.json": render_json(manifest) + "\n"},
@@ -118,19 +130,18 @@ def _config_key(plan_text: str) -> str:
     return "plan.json" if len(plan_text.encode()) <= MAX_CONFIG_BYTES else "plan.json.gz"
 
 
-def _config_map(job: LaunchJob, needs: PodNeeds, *, plan_text: str, recipe_text: str) -> dict[str, Any]:
-    key, room = _config_key(plan_text), MAX_CONFIG_BYTES - len(recipe_text.encode())
+def _config_map(job: LaunchJob, needs: PodNeeds, *, plan_text: str, beside: Mapping[str, str]) -> dict[str, Any]:
+    key, room = _config_key(plan_text), MAX_CONFIG_BYTES - sum(len(text.encode()) for text in beside.values())
     config = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": _metadata(job, needs, suffix="-plan")}
-    recipe = {RECIPE_PATH.rpartition("/")[2]: recipe_text} if recipe_text else {}
     if key == "plan.json" and len(plan_text.encode()) <= room:
-        return config | {"data": {key: plan_text} | recipe}
+        return config | {"data": {key: plan_text, **beside}}
     data = base64.b64encode(gzip.compress(plan_text.encode(), mtime=0)).decode()
     if len(data) > room or key == "plan.json":
         raise ValueError(
             f"the plan has {len(data):,} bytes when compressed, and beside what else there is a ConfigMap holds "
             f"{max(0, room):,}; put it where the pods can fetch it and give --plan-url"
         )
-    return config | ({"data": recipe} if recipe else {}) | {"binaryData": {key: data}}
+    return config | ({"data": dict(beside)} if beside else {}) | {"binaryData": {key: data}}
 
 
 def _metadata(job: LaunchJob, needs: PodNeeds, *, suffix: str = "") -> dict[str, Any]:
@@ -141,6 +152,9 @@ def _metadata(job: LaunchJob, needs: PodNeeds, *, suffix: str = "") -> dict[str,
     }
 
 
+_FAILURES = ("PodEvicted", "PodFailed")
+
+
 def _job_set(job: LaunchJob, needs: PodNeeds) -> dict[str, Any]:
     """One replicated job per host, pinned to it; a host that fails starts all of them anew."""
     master = f"{job.name}-host0-0-0.{job.name}"
@@ -149,7 +163,7 @@ def _job_set(job: LaunchJob, needs: PodNeeds) -> dict[str, Any]:
         "kind": "JobSet",
         "metadata": _metadata(job, needs),
         "spec": {
-            "failurePolicy": {"maxRestarts": needs.max_restarts},
+            "failurePolicy": {"maxRestarts": 0 if needs.is_attended else needs.max_restarts},
             "network": {"enableDNSHostnames": True},
             "replicatedJobs": [
                 {
@@ -184,12 +198,9 @@ def _volcano_job(job: LaunchJob, needs: PodNeeds) -> dict[str, Any]:
         "spec": {
             "schedulerName": "volcano",
             "minAvailable": len(job.placement.hosts),
-            "maxRetry": needs.max_restarts,
+            "maxRetry": 0 if needs.is_attended else needs.max_restarts,
             "plugins": {"svc": []},
-            "policies": [
-                {"event": "PodEvicted", "action": "RestartJob"},
-                {"event": "PodFailed", "action": "RestartJob"},
-            ],
+            "policies": [] if needs.is_attended else [{"event": each, "action": "RestartJob"} for each in _FAILURES],
             "tasks": [
                 {
                     "name": f"host{number}",
@@ -215,6 +226,7 @@ def _pod(job: LaunchJob, needs: PodNeeds, *, number: int, master: str) -> dict[s
     return {
         "restartPolicy": "Never",
         "nodeSelector": {HOSTNAME: job.real_host(host)},
+        **_away_from(needs.avoided),
         "containers": [
             {
                 "name": "rank",
@@ -227,6 +239,18 @@ def _pod(job: LaunchJob, needs: PodNeeds, *, number: int, master: str) -> dict[s
             | _mount(job)
         ],
     } | _volume(job)
+
+
+def _away_from(avoided: Sequence[str]) -> dict[str, Any]:
+    if not avoided:
+        return {}
+    where = {"key": HOSTNAME, "operator": "NotIn", "values": list(avoided)}
+    return {"affinity": {"nodeAffinity": _required(where)}}
+
+
+def _required(*where: dict[str, Any]) -> dict[str, Any]:
+    terms = [{"matchExpressions": list(where)}]
+    return {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}
 
 
 def _train_job(job: LaunchJob, needs: PodNeeds) -> dict[str, Any]:
@@ -243,9 +267,7 @@ def _train_job(job: LaunchJob, needs: PodNeeds) -> dict[str, Any]:
         "topologyKey": HOSTNAME,
     }
     affinity = {
-        "nodeAffinity": {
-            "requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [{"matchExpressions": [where]}]}
-        },
+        "nodeAffinity": _required(where),
         "podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [apart]},
     }
     template = {"affinity": affinity, "containers": [{"name": "node"} | _mount(job)]} | _volume(job)

@@ -37,6 +37,8 @@ class LaunchJob:
     """Run on processors, whatever accelerators there are."""
     record_at: str | None = None
     """Folder in which every process's end is written down, as all hosts see it."""
+    report_at: str | None = None
+    """File to which every process's end is added, where that folder is seen by its own host alone."""
     checkpoints_at: str | None = None
     """Folder of the job's checkpoints, as all hosts see it."""
     copies_at: str | None = None
@@ -112,7 +114,7 @@ def rank_arguments(job: LaunchJob, *, is_here: bool = False) -> tuple[str, ...]:
         words += [word for planned, real in job.host_names.items() for word in ("--host", f"{planned}={real}")]
     if job.on_processors:
         words.append("--processors")
-    kept = {"--record": job.record_at, "--checkpoints": job.checkpoints_at}
+    kept = {"--record": job.record_at, "--report": job.report_at, "--checkpoints": job.checkpoints_at}
     kept |= {"--copies": job.copies_at, "--recipe": job.recipe_at}
     words += [word for option, place in kept.items() if place is not None for word in (option, place)]
     return (*words, "--", *job.program)

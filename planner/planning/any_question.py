@@ -18,7 +18,8 @@ from planner.progress import Limits, Progress
 def make_plans(problem: Problem | BatchProblem, *, top: int, **how: Unpack[driver.PlanningOptions]) -> tuple[Plan, ...]:
     """The best plan and the best of other kinds; see `planner.planning.driver.make_plans`.
 
-    `others` is heard where a number of microbatches is given and time is minimised.
+    `others` is heard where a number of microbatches is given and time is minimised, a `transition` there and for
+    microbatches that differ.
 
     Raises ValueError if more than one is asked for where only one is made, TypeError for options that there are not.
     """
@@ -29,6 +30,10 @@ def make_plans(problem: Problem | BatchProblem, *, top: int, **how: Unpack[drive
             raise ValueError(f"top = {top}: for microbatches that differ one plan is made; leave it out")
         return (make_listed_plan(problem, **how),)
     require_possible(problem, how.get("target"))
+    if how.get("transition") is not None and (problem.options.objective == "cost" or isinstance(problem, BatchProblem)):
+        raise ValueError(
+            "transition: counted where a number of microbatches is given and time is minimised; leave it out"
+        )
     if problem.options.objective == "cost":
         if top > 1:
             raise ValueError(f"top = {top}: with objective = cost one plan is made; see make_pareto for others")

@@ -4,7 +4,7 @@ Kept are baselines that fit, every plan that the verifier passed, and at the end
 starts are cuts of all numbers of stages and replicas, its pool holds the best of every shape.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from planner.clock import HasTime, always, while_time
@@ -14,12 +14,11 @@ from planner.plan_kind import PlanKind, kind_of
 from planner.planning.conversions import plan_of
 from planner.planning.evidence import Conclusion, make_evidence
 from planner.planning.planning_params import ArchiveParams
-from planner.planning.search_loop import SearchLoop
 from planner.planning.search_state import SearchState
-from planner.problem import Objective
+from planner.problem import Problem
 from planner.timeline import Timeline
 from planner.verify import Verdict, verify
-from solver_models.search import Candidate
+from solver_models.search import Candidate, Searcher
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,9 +35,9 @@ class _Kept:
 class Archive:
     """What `SearchState` shows its plans to."""
 
-    def __init__(self, *, top: int, objective: Objective, params: ArchiveParams) -> None:
-        self.top, self.objective = top, objective
-        """How many plans are asked for, and what makes one better."""
+    def __init__(self, problem: Problem, *, top: int, params: ArchiveParams) -> None:
+        self.problem, self.top, self.objective = problem, top, problem.options.objective
+        """The question, how many plans are asked for, and what makes one better."""
         self.most_kinds = params.kinds_per_plan * top
         self.kept: dict[PlanKind, _Kept] = {}
         """The best of every kind, of the best kinds."""
@@ -56,14 +55,14 @@ class Archive:
         if len(self.kept) > self.most_kinds:
             del self.kept[max(self.kept, key=lambda each: self.kept[each].objective_ns)]
 
-    def take(self, run: SearchState, loop: SearchLoop) -> None:
+    def take(self, searcher: Searcher, candidates: Sequence[Candidate]) -> None:
         """Note the best candidates of the joint search, one of each number of stages, replicas and chunks."""
         best: dict[tuple[object, ...], Candidate] = {}
-        feasible = (candidate for candidate in loop.candidates if candidate.is_feasible)
+        feasible = (candidate for candidate in candidates if candidate.is_feasible)
         for candidate in sorted(feasible, key=lambda each: each.objective):
             best.setdefault(_shape(candidate), candidate)
         for candidate in list(best.values())[: self.most_kinds]:
-            plan = plan_of(run.problem, loop.search.searcher, candidate=candidate)
+            plan = plan_of(self.problem, searcher, candidate=candidate)
             self.candidates.append((_origin(candidate), plan))
 
     def others(
@@ -80,19 +79,19 @@ class Archive:
         for kept in sorted(self.kept.values(), key=lambda each: each.objective_ns):
             if len(found) >= self.top - 1 or not has_time():
                 break
-            judged = _judged(run, kept.plan) if kept.verdict is None else (kept.plan, kept.verdict)
+            judged = judged_plan(run, kept.plan) if kept.verdict is None else (kept.plan, kept.verdict)
             if judged is None or judged[1].timeline is None or kind_of(judged[0]) in (kind_of(best), *found):
                 continue
             objective_ns = judged[1].timeline.objective_ns(self.objective)
             conclusion = conclude(objective_ns)
-            plan = _finished(run, judged[0], verdict=judged[1], source=kept.source, conclusion=conclusion)
+            plan = finished_plan(run, judged[0], verdict=judged[1], source=kept.source, conclusion=conclusion)
             found[kind_of(plan)] = objective_ns, plan
         # what a target makes of a plan may take longer
         return sorted(found.values(), key=lambda each: each[0])
 
     def _look_at_candidates(self, run: SearchState, *, has_time: HasTime) -> None:
         for source, plan in while_time(self.candidates, has_time=has_time):
-            found = _judged(run, plan)
+            found = judged_plan(run, plan)
             if found is not None and found[1].timeline is not None:
                 self.see(found[0], found[1].timeline, source=source, verdict=found[1])
 
@@ -117,7 +116,7 @@ def _time_for(run: SearchState, *, share: float) -> HasTime:
     return lambda: run.elapsed_s < until
 
 
-def _judged(run: SearchState, plan: Plan) -> tuple[Plan, Verdict] | None:
+def judged_plan(run: SearchState, plan: Plan) -> tuple[Plan, Verdict] | None:
     """A plan as its target runs it, and what the verifier says; None if it cannot run or breaks a rule."""
     fitted = run.fitted(plan)
     if fitted is None:
@@ -126,7 +125,7 @@ def _judged(run: SearchState, plan: Plan) -> tuple[Plan, Verdict] | None:
     return (fitted, verdict) if verdict.passed else None
 
 
-def _finished(run: SearchState, plan: Plan, *, verdict: Verdict, source: str, conclusion: Conclusion) -> Plan:
+def finished_plan(run: SearchState, plan: Plan, *, verdict: Verdict, source: str, conclusion: Conclusion) -> Plan:
     """With evidence of its own: the bound is that of the question."""
     assert verdict.timeline is not None
     finished = replace(

@@ -29,8 +29,10 @@ from planner.planning.looped_layouts import LoopedSearch
 from planner.planning.planning_params import SearchParams
 from planner.planning.search_loop import SearchLoop
 from planner.planning.search_state import SearchState
+from planner.planning.transition_search import NAME, TransitionSearch
 from planner.problem import Problem
 from planner.progress import Limits, Progress
+from planner.replanning.transition import Transition
 from planner.verify import verify
 from solver_models.covering import Covering
 from solver_models.large_construction import large_seeds
@@ -54,6 +56,7 @@ class PlanningOptions(TypedDict, total=False):
     others: Callable[[], Plan | None] | None
     target: Target | None
     params: SearchParams
+    transition: Transition | None
 
 
 class RunSetup(TypedDict):
@@ -71,9 +74,14 @@ def make_plans(problem: Problem, *, top: int, **how: Unpack[PlanningOptions]) ->
     At most `top` in all, the fastest first, no two of one kind, each verified and with evidence of its own; fewer where
     the run came by fewer kinds. `others` is asked as often as `should_stop` for a better plan that was found elsewhere
     meanwhile, which is taken in if the verifier passes it. Raises as `make_plan` does.
+
+    With a `transition`, the plan with the least sum of iterations that are left and of moving, and behind it, if that
+    is another, the plan for which least moves (`planner.planning.transition_search`); `top` is 1 then.
     """
     limits = how.get("limits") or Limits()
     require_answerable(problem, limits)
+    if (transition := how.get("transition")) is not None:
+        return _take_over(problem, limits, top=top, transition=transition, how=how)
     run = begin_run(
         problem.at_its_size(),
         limits,
@@ -85,12 +93,7 @@ def make_plans(problem: Problem, *, top: int, **how: Unpack[PlanningOptions]) ->
     archive = archive_kinds(run, top)
     run.others = how.get("others")
     with run.watch, run.collected_rarely(), closing(run.window):
-        layouts = make_first_plans(run, how.get("start"))
-        bound_and_lay_out(run, layouts)
-        require_not_refuted(run)
-        for _ in search(run):
-            pass
-        require_not_refuted(run)
+        _search_through(run, how.get("start"))
         best = finish(run)
         if archive is None:
             return (best,)
@@ -98,11 +101,47 @@ def make_plans(problem: Problem, *, top: int, **how: Unpack[PlanningOptions]) ->
         return (best, *(plan for _, plan in archive.others(run, best, conclude=lambda _: known, share=share)))
 
 
+def _search_through(run: SearchState, start: Plan | None) -> None:
+    """First plans, bound and search, until a limit is reached; raises InfeasibleProblemError where no plan can be."""
+    layouts = make_first_plans(run, start)
+    bound_and_lay_out(run, layouts)
+    require_not_refuted(run)
+    for _ in search(run):
+        pass
+    require_not_refuted(run)
+
+
+def _take_over(
+    problem: Problem, limits: Limits, *, top: int, transition: Transition, how: PlanningOptions
+) -> tuple[Plan, ...]:
+    """The plan that takes over at the least cost; the last part of the time is left to the search for that alone."""
+    if top > 1:
+        raise ValueError(f"top = {top}: what takes over from a running plan is one plan; leave it out")
+    params = how.get("params", SearchParams())
+    share = 0.0 if limits.max_rounds is not None else params.transition.share
+    run = begin_run(
+        problem.at_its_size(),
+        replace(limits, time_limit_s=(1 - share) * limits.time_limit_s),
+        on_progress=how.get("on_progress") or ignore,
+        should_stop=how.get("should_stop") or never,
+        target=how.get("target"),
+        params=params,
+    )
+    run.witness = taking_over = TransitionSearch(run, transition)
+    run.others = how.get("others")
+    with run.watch, run.collected_rarely(), closing(run.window):
+        _search_through(run, how.get("start"))
+        run.limits = limits
+        with run.turn_of(NAME):
+            taking_over.search(run.time_until(1.0))
+        return taking_over.finish()
+
+
 def archive_kinds(run: SearchState, top: int) -> Archive | None:
     """What keeps the best plans of other kinds that the run comes by, if more than one plan is asked for."""
     if top == 1:
         return None
-    run.witness = archive = Archive(top=top, objective=run.problem.options.objective, params=run.params.archive)
+    run.witness = archive = Archive(run.problem, top=top, params=run.params.archive)
     return archive
 
 
@@ -384,6 +423,6 @@ def search(run: SearchState) -> Generator[None, None, None]:
 
 
 def _keep_candidates(run: SearchState, loop: SearchLoop | None) -> None:
-    """Show what the joint search had at its end to whoever looks for other kinds of plan."""
-    if isinstance(run.witness, Archive) and loop is not None:
-        run.witness.take(run, loop)
+    """Show what the joint search had at its end to whoever looks for more than the best plan."""
+    if run.witness is not None and loop is not None:
+        run.witness.take(loop.search.searcher, loop.candidates)

@@ -33,6 +33,7 @@ from planner.planning.planning_params import SearchParams
 from planner.problem import Problem
 from planner.progress import Limits, Progress
 from planner.rented import problem_on
+from planner.replanning.transition import Transition
 from planner.simulate import Timeline, simulate
 from planner.verify import verify
 
@@ -56,6 +57,7 @@ class _Run:
     on_progress: Callable[[Progress], None]
     should_stop: Callable[[], bool]
     params: SearchParams
+    transition: Transition | None = None
     begun_s: float = field(default_factory=time.monotonic)
     plan: Plan | None = None
     timeline: Timeline | None = None
@@ -87,8 +89,7 @@ class _Run:
         except (PipeplanError, ValueError) as error:
             self.rejected = str(error)
             return False
-        best = self.objective_ns
-        if best is not None and timeline.objective_ns(self.problem.options.objective) >= best:
+        if self.plan is not None and self._worth(plan, timeline) >= self._worth(self.plan, self.timeline):
             return False
         verdict = verify(self.problem, plan)
         if not verdict.passed:
@@ -97,6 +98,15 @@ class _Run:
         self.plan, self.timeline, self.source = plan, timeline, source
         self.report("search")
         return True
+
+    def _worth(self, plan: Plan, timeline: Timeline | None) -> int:
+        """The objective, or where a plan takes over from a running one, all that it costs; the least is best."""
+        assert timeline is not None
+        objective_ns = timeline.objective_ns(self.problem.options.objective)
+        if self.transition is None:
+            return objective_ns
+        moving_ns = self.transition.moving_ns(self.problem, plan.stages)
+        return self.transition.total_ns(iteration_ns=objective_ns, moving_ns=moving_ns)
 
     def report(self, phase: str) -> None:
         """Tell whoever listens."""
@@ -135,6 +145,7 @@ def make_listed_plan(problem: Problem, **how: Unpack[driver.PlanningOptions]) ->
         on_progress=how.get("on_progress") or driver.ignore,
         should_stop=how.get("should_stop") or driver.never,
         params=how.get("params", SearchParams()),
+        transition=how.get("transition"),
     )
     start = how.get("start")
     if start is not None:

@@ -400,6 +400,24 @@ class ArchiveParams(ParamGroup):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TransitionParams(ParamGroup):
+    """The plan that takes over from a running one at the least cost (`planner.planning.transition_search`)."""
+
+    share: Share = 0.25
+    """Last part of the time limit for layouts by the sum of iterations and moving. Not measured."""
+    starts: Count = 8
+    """Candidates of the joint search that it begins with. Not measured."""
+    most_layouts: Count = 4_000
+    """Layouts that are looked at, most of them by a bound alone. Not measured."""
+    polish_plays: Count = 200
+    """Plays that go into the orders of a layout that could be cheapest. Not measured."""
+    most_sequenced_actions: Count = 100
+    """Layouts with at most so many actions also get their best order by branch and bound. Not measured."""
+    sequence_nodes: Count = 2_000
+    """Nodes that it may look at. Not measured."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SubsetsParams(ParamGroup):
     """Subsets of the devices, where money is minimised (`planner.planning.cost_driver`)."""
 
@@ -472,6 +490,8 @@ class SearchParams(SolverParams):
     """One case of the exact search."""
     archive: ArchiveParams = field(default_factory=ArchiveParams)
     """Plans of other kinds."""
+    transition: TransitionParams = field(default_factory=TransitionParams)
+    """Plans that take over from a running one."""
     subsets: SubsetsParams = field(default_factory=SubsetsParams)
     """Devices to rent."""
     listed: ListedParams = field(default_factory=ListedParams)

@@ -3,7 +3,7 @@
 import gc
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -25,7 +25,7 @@ from planner.verify import Verdict, verify
 from solver_models.compile_events import CompileWatch
 from solver_models.instance import Instance
 from solver_models.precompile import compile_groups, is_warm
-from solver_models.search import Candidate
+from solver_models.search import Candidate, Searcher
 from solver_models.search_params import TaskWindowParams
 from solver_models.task_window import TaskWindow
 
@@ -69,6 +69,9 @@ class Witness(Protocol):
 
     def see(self, plan: Plan, timeline: Timeline, *, source: str, verdict: Verdict | None = None) -> None:
         """A plan as played, who found it, and what the verifier said, if it was asked."""
+
+    def take(self, searcher: Searcher, candidates: Sequence[Candidate]) -> None:
+        """What the joint search had at its end."""
 
 
 class SearchState:

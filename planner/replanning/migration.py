@@ -2,12 +2,12 @@
 
 import json
 import math
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from planner.document import plan_sha256
-from planner.plan import Plan
+from planner.plan import Plan, Stage
 from planner.problem import Problem
 
 
@@ -56,8 +56,10 @@ class Recipe:
         return sum(move.num_bytes for move in self.moves if move.source is None)
 
 
-def make_recipe(problem: Problem, *, before: Plan, after: Plan, lost: Collection[str] = ()) -> Recipe:
-    """What moves when `after` takes over from `before`, the devices `lost` being gone.
+def make_recipe(
+    problem: Problem, *, before: Sequence[Stage], after: Sequence[Stage], lost: Collection[str] = ()
+) -> Recipe:
+    """What moves when the stages `after` take over from those `before`, the devices `lost` being gone.
 
     `problem`: with the links that are left; the state of a layer counts whole, on every device that holds it. Where
     several devices have it, the one that can send it soonest does.
@@ -84,11 +86,11 @@ def make_recipe(problem: Problem, *, before: Plan, after: Plan, lost: Collection
     return Recipe(moves=moves, duration_ns=_busiest_link_ns(problem, moves))
 
 
-def _holders(plan: Plan) -> dict[str, tuple[str, ...]]:
+def _holders(stages: Sequence[Stage]) -> dict[str, tuple[str, ...]]:
     """The devices that hold each layer's state, first replica first."""
     return {
         name: tuple(dict.fromkeys(device for group in stage.replicas for device in group))
-        for stage in plan.stages
+        for stage in stages
         for name in stage.layers
     }
 

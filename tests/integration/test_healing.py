@@ -483,38 +483,3 @@ def test_slurm_is_healed_by_the_command(
     assert ("is down" if is_node else "was killed") in only["lost"][lost]
     assert f"{left} went on by recipe-1.json" in log
     assert (tmp_path / "job" / "hosts").read_text().split() == [{"d0": "n0", "d1": "n1"}[left]]
-
-
-def test_pods_are_healed_by_hand(
-    tmp_path: Path, plan_text: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-):
-    """Tests that `job heal` deletes the job and applies one without the lost host, with recipe and plan beside it.
-
-    Tests that the service whose plan it is hears what was lost.
-    """
-    (tmp_path / "plan.json").write_text(plan_text)
-    kubectl = tmp_path / "bin" / "kubectl"
-    kubectl.parent.mkdir()
-    kubectl.write_text(f'#!/bin/sh\necho "$1" >> {tmp_path}/calls\n')
-    kubectl.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{kubectl.parent}{os.pathsep}{os.environ['PATH']}")
-    words = ["launch", "kubernetes", "plan.json", "--image", "i", "--folder", "job"]
-    program = ["-m", "planner.execute", "--model", "m:f", "--checkpoint", "/kept", "--checkpoint-every", "5"]
-    hosts = ["--host", "d0=n0", "--host", "d1=n1"]
-    assert main([*words, *hosts, "--", *program]) == 0
-    assert main(["job", "heal", "job", "--lost", "n0"]) == 2
-    assert "with --resume in the program" in capsys.readouterr().err
-    assert main([*words[:-1], "job 2", *hosts, "--", *program, "--resume"]) == 0
-    (tmp_path / "calls").unlink()
-    with listening() as service:
-        monkeypatch.setenv("PIPEPLAN_NOTIFY", f"http://127.0.0.1:{service.port}/?plan={'0' * 32}")
-        assert main(["job", "heal", "job 2", "--lost", "n0", "--heal-time-limit", "1"]) == 0
-    assert [json.loads(body) for _, body in service.heard] == [{"event": "device_lost", "detail": {"lost": ["d0"]}}]
-    assert (tmp_path / "calls").read_text().split() == ["delete", "apply"]
-    assert "goes on from the newest checkpoint that the job finds on 1 devices" in capsys.readouterr().out
-    config, job = json.loads((tmp_path / "job 2" / "job.json").read_text())["items"]
-    assert json.loads(config["data"]["recipe.json"])["format"] == "pipeline-recipe/1"
-    assert parse_plan(config["data"]["plan.json"].encode()).devices == ("d1",)
-    (pod,) = (each["template"]["spec"]["template"]["spec"] for each in job["spec"]["replicatedJobs"])
-    assert pod["nodeSelector"] == {"kubernetes.io/hostname": "n1"}
-    assert "--recipe /etc/pipeplan/recipe.json" in " ".join(pod["containers"][0]["command"])

@@ -580,11 +580,14 @@ LIMIT = 2**60
 """Longer than any plan."""
 
 
-def every_mapping(problem: Problem) -> Iterator[tuple[Stage, ...]]:
-    """All stages on all devices that the options allow; of plans that differ by a symmetry of the cluster only one."""
+def every_mapping(problem: Problem, *, has_symmetry: bool = True) -> Iterator[tuple[Stage, ...]]:
+    """All stages on all devices that the options allow; of plans that differ by a symmetry of the cluster only one.
+
+    `has_symmetry`: whether such plans are alike to the caller as well.
+    """
     options, names = problem.options, [device.name for device in problem.cluster.devices]
     most = len(names) * options.max_stages_per_device
-    groups, symmetric = list(every_group(problem)), is_symmetric(problem)
+    groups, symmetric = list(every_group(problem)), has_symmetry and is_symmetric(problem)
     for parts in every_partition(problem, most):
         for placement in every_placement(groups, len(parts), limit=options.max_stages_per_device):
             first_used = list(dict.fromkeys(name for replicas in placement for group in replicas for name in group))
