@@ -34,9 +34,9 @@ def brute_force_plan(problem: Problem) -> tuple[int, Plan] | None:
     every order on every device in which each stage takes its (identical) microbatches in order, with B as well as with
     I and W. Groups of a plan are equal or disjoint, as they must be with one stage per device.
     """
-    candidates = []
+    candidates, like = [], reading_of(problem, ())
     for stages in every_mapping(problem):
-        tables = make_tables(problem, stages)
+        tables = make_tables(problem, stages, like=like)
         if tables is not None:
             candidates.append((int(explore(*tables, LIMIT, True)[0]), stages, tables))
     candidates.sort(key=lambda candidate: candidate[0])
@@ -67,7 +67,7 @@ def every_mapping(problem: Problem) -> Iterator[tuple[Stage, ...]]:
     """All stages on all devices that the options allow; of plans that differ by a symmetry of the cluster only one."""
     options, names = problem.options, [device.name for device in problem.cluster.devices]
     most = len(names) * options.max_stages_per_device
-    groups, symmetric = list(every_group(problem)), is_symmetric(problem)
+    groups, symmetric, like = list(every_group(problem)), is_symmetric(problem), reading_of(problem, ())
     for parts in every_partition(problem, most):
         for placement in every_placement(groups, len(parts), limit=options.max_stages_per_device):
             first_used = list(dict.fromkeys(name for replicas in placement for group in replicas for name in group))
@@ -83,7 +83,7 @@ def every_mapping(problem: Problem) -> Iterator[tuple[Stage, ...]]:
                     Stage(layers=part, replicas=replicas, recompute=flag, shard=shard, samples=taken)
                     for part, replicas, (flag, shard), taken in zip(parts, placement, flags, samples, strict=True)
                 )
-                if not any(True for _ in broken_rules(problem, stages)):
+                if not any(True for _ in broken_rules(problem, stages, like=like)):
                     yield stages
 
 
@@ -200,15 +200,26 @@ def without_orders(problem: Problem, stages: tuple[Stage, ...]) -> Plan:
     return Plan(problem=problem.reference(), stages=stages, schedule={})
 
 
-def broken_rules(problem: Problem, stages: tuple[Stage, ...]) -> Iterator[Finding]:
+def reading_of(problem: Problem, stages: tuple[Stage, ...], *, like: Reading | None = None) -> Reading:
+    """The judge's reading of these stages; what layers take it looks up where another reading of the problem did."""
+    found = Reading(problem, without_orders(problem, stages))
+    if like is not None:
+        found._measured, found._layer_times = like._measured, like._layer_times
+    return found
+
+
+def broken_rules(problem: Problem, stages: tuple[Stage, ...], *, like: Reading | None = None) -> Iterator[Finding]:
     """What the judge has against these stages, whatever their order."""
     case = Case(problem, without_orders(problem, stages), play=lambda: "nobody knows its order")
+    case.reading = reading_of(problem, stages, like=like)
     return chain.from_iterable(rule(case) for rule in (*partition.RULES, *groups.RULES, *options.RULES))
 
 
-def make_tables(problem: Problem, stages: tuple[Stage, ...]) -> tuple[numpy.ndarray, ...] | None:
+def make_tables(
+    problem: Problem, stages: tuple[Stage, ...], *, like: Reading | None = None
+) -> tuple[numpy.ndarray, ...] | None:
     """What `explore` needs; None if the state alone does not fit."""
-    reading = Reading(problem, without_orders(problem, stages))
+    reading = reading_of(problem, stages, like=like)
     index = {device.name: number for number, device in enumerate(problem.cluster.devices)}
     room = [0] * len(index)
     for group in {group for stage in stages for group in stage.replicas}:
