@@ -5,11 +5,17 @@ each a candidate that is added up and list-scheduled; `orders`: steps of polishi
 `moves`: steps of the critical-path search, which plays an order and judges moves; `actions`: actions per second of
 `simulate`, which makes a timeline. The best of five slices, so that other work on the machine counts little; everything
 is compiled before a clock starts.
+
+`--before FOLDER`: how many times as much as a checkout of an older commit there, whose own benchmark is run in turns
+with this one; the section of the page is written after the page.
 """
 
 import argparse
+import os
+import subprocess
+import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -96,17 +102,55 @@ def measure(name: str, *, seconds: float) -> list[str]:
     return [name, str(count), *(f"{per_second(run, seconds=seconds):,.0f}" for run in runs)]
 
 
+def rates(folder: Path, *, seconds: float) -> dict[str, list[float]]:
+    """What the benchmark of a checkout says, by workload."""
+    command = [sys.executable, "-m", "benchmarks.plays", f"{seconds:g}"]
+    environment = {**os.environ, "PYTHONPATH": str(folder)}
+    run = subprocess.run(command, cwd=folder, env=environment, check=True, capture_output=True, text=True)
+    rows = [[cell.strip() for cell in row.strip("|").split("|")] for row in run.stdout.splitlines()]
+    return {row[0]: [float(cell.replace(",", "")) for cell in row[2:]] for row in rows if row[0] in WORKLOADS}
+
+
+def compare(before: Path, *, seconds: float, turns: int = 3) -> Iterator[list[str]]:
+    """Rows of ratios: the best of several turns here over the best there."""
+    folders = before.resolve(), Path(__file__).resolve().parents[1]
+    found = [[rates(folder, seconds=seconds) for folder in folders] for _ in range(turns)]
+    for name in WORKLOADS:
+        there, here = ([max(column) for column in zip(*(turn[k][name] for turn in found), strict=True)] for k in (0, 1))
+        yield [name, *(f"{new / old:.2f}" for old, new in zip(there, here, strict=True))]
+
+
+def write_comparison(before: Path, *, seconds: float, output: Path | None) -> None:
+    """The section of the page that says how many times as much as before."""
+    preface = (
+        "## Before and after",
+        "",
+        "How many times as many per processor second as in an older checkout, whose own benchmark was run three times",
+        f"in turns with this one; the best of each, slices of about {seconds / SLICES:g} s.",
+        "",
+    )
+    table = Table(preface=preface, header=(HEADER[0], *HEADER[2:]), output=output)
+    for row in compare(before, seconds=seconds):
+        table.add(row)
+    table.close()
+
+
 def main() -> None:
     """Write the table to standard output, and to `-o`."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("seconds", nargs="?", type=float, default=2.0, help="of each of the five slices")
+    parser.add_argument("seconds", nargs="?", type=float, default=2.0, help="of the five slices together")
     parser.add_argument("-o", "--output", type=Path, help="also write the table here")
+    parser.add_argument("--before", type=Path, metavar="FOLDER", help="an older checkout to compare with")
     given = parser.parse_args()
+    if given.before is not None:
+        write_comparison(given.before, seconds=given.seconds, output=given.output)
+        return
     preface = (
         "# Plays per second",
         "",
-        f"Per processor second of one core, the best of five slices of {given.seconds:g} s, everything compiled",
-        "before. Policies: steps of the joint search; orders: of polishing; moves: of the critical-path search.",
+        f"Per processor second of one core, the best of five slices of {given.seconds / SLICES:g} s, everything",
+        "compiled before. Policies: steps of the joint search; orders: of polishing; moves: of the critical-path",
+        "search.",
         "",
     )
     table = Table(preface=preface, header=HEADER, output=given.output)

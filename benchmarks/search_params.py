@@ -1,97 +1,326 @@
-"""What parameters of the joint search are worth: each halved and doubled, the others as they are by default.
+"""What parameters of the search are worth: each halved and doubled, the others as they are by default.
 
-The joint search alone, from the same first candidates and seeds, for the same number of rounds on one thread: processor
-seconds depend on the machine, objectives do not. A change below the spread of the seeds says nothing.
+Those of the joint search by the joint search alone, the others by whole planning runs on small workloads, with the same
+seed and the same number of rounds on one thread: processor seconds depend on the machine, plans and bounds do not. A
+parameter is tried on every workload of its group whose run asks for it. A change of a plan below the spread of the
+seeds says nothing.
 
-    python -m benchmarks.search_params [WORKLOAD ...] [-o docs/benchmarks/search_params.md]
+    python -m benchmarks.search_params [WORKLOAD ...] --records FILE [-o docs/benchmarks/search_params.md]
+
+What is in the file of records already is not run again. With `--table` nothing is run.
 """
 
 import argparse
+import json
 import math
+import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from statistics import fmean, pstdev
+from typing import Any, Protocol
+from unittest.mock import patch
 
 from api.inputs import make_problem, read_workload
+from benchmarks.generate import make_workload, parse_family
 from benchmarks.report import Table
+from benchmarks.tessel_shapes import SHAPES
+from benchmarks.tessel_shapes import make_problem as make_shape
+from planner.bounds.bound_params import BoundParams
 from planner.costs import CostModel
 from planner.lowering import make_instance
-from planner.planning import SearchParams
+from planner.planning import Limits, SearchParams, make_plan
 from planner.planning.named_params import describe_params, params_with
+from planner.problem import Problem
 from solver_models.construction import make_seeds
 from solver_models.instance import Instance
 from solver_models.multistart import JointSearch
 from solver_models.search import Candidate, Searcher
+from solver_models.search_params import ParamGroup, group_name
 from solver_models.task_window import TaskWindow
 
-HEADER = ("parameter", "value", "default", "objective %", "processor time")
+HEADER = ("parameter", "value", "default", "workloads", "plans %", "bounds %", "processor time")
 
-WORKLOADS = ("demo:gnmt8-four-gpus", "demo:bert24-six-accelerators")
-
-GROUPS = ("multistart", "anneal", "polish")
-"""What the joint search reads; the others are read elsewhere."""
+JOINT_GROUPS = ("task_window", "multistart", "anneal", "polish")
+"""What the joint search reads."""
 
 SHORTER = 10
 """Tasks are so many times as short as usual, so that a table with many of them is made in minutes."""
 
+SHORT_TASKS: Mapping[str, object] = {
+    "multistart.round_ticks": 200_000,
+    "multistart.max_iterations": 2_000,
+    "order_search.first_actions": 100_000,
+    "order_search.most_actions": 1_600_000,
+    "session.most_actions": 400_000,
+    "bound_turn.most_actions": 400_000,
+    "near_bound.turn_actions": 6_000_000,
+    "looped.first_actions": 40_000,
+    "looped.most_actions": 200_000,
+    "looped.min_steps": 20,
+    "looped.max_steps": 200,
+    "looped.stale_turns": 12,
+    "cp_window.work": 0.1,
+    "repetend.work": 0.05,
+    "listed.quick_plays": 200,
+    "listed.turn_plays": 2_000,
+}
+"""What a whole run has instead of the defaults, for the same reason."""
+
+ASKED_BY_ALL = ("planner.planning.named_params", "solver_models.search_params")
+"""Modules that read every parameter, to name or to check it."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Outcome:
-    """Searches with the same parameters, problem by problem and seed by seed."""
+    """A search with some parameters and one seed."""
 
-    objectives: Sequence[int]
+    objective: int
+    """Of the best plan, in nanoseconds, or in millionths of a millionth of money."""
+    bound: int | None
+    """The lower bound on all plans, alike; None: none was looked for."""
     cpu_s: float
 
 
 @dataclass(frozen=True, kw_only=True)
+class Record(Outcome):
+    """The same with what was searched, and how."""
+
+    workload: str
+    seed: int
+    parameter: str
+    """Empty: all as they are."""
+    value: Any
+
+
+class Workload(Protocol):
+    """What parameters are tried on."""
+
+    @property
+    def name(self) -> str:
+        """What it is called in the table."""
+
+    @property
+    def groups(self) -> tuple[str, ...]:
+        """Those whose parameters are tried on it."""
+
+    @property
+    def usual(self) -> Mapping[str, object]:
+        """What it has instead of the defaults."""
+
+    def solve(self, params: SearchParams, *, seed: int) -> tuple[int, int | None]:
+        """Objective and bound."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Start:
-    """A problem as the search sees it, and what every search of it begins with."""
+    """A problem as the joint search sees it, and what every search of it begins with."""
 
     instance: Instance
     seeds: Sequence[Candidate]
 
 
-def make_start(source: str) -> Start:
-    """A workload with its first candidates."""
-    problem = make_problem(read_workload(source))
-    instance = make_instance(problem, CostModel(problem))
-    return Start(instance=instance, seeds=make_seeds(Searcher(instance)))
+@dataclass(frozen=True, kw_only=True)
+class JointWorkload:
+    """The joint search alone, from first candidates that no parameter changes."""
+
+    source: str
+    rounds: int = 10
+    groups: tuple[str, ...] = JOINT_GROUPS
+    usual: Mapping[str, object] = field(default_factory=dict)
+
+    @property
+    def name(self) -> str:
+        return self.source.removeprefix("demo:")
+
+    @cached_property
+    def start(self) -> Start:
+        """The problem with its first candidates."""
+        problem = make_problem(read_workload(self.source))
+        instance = make_instance(problem, CostModel(problem))
+        return Start(instance=instance, seeds=make_seeds(Searcher(instance)))
+
+    def solve(self, params: SearchParams, *, seed: int) -> tuple[int, int | None]:
+        window = TaskWindow(1, params=params.task_window)
+        joint = JointSearch(self.start.instance, seed=seed, window=window, params=params)
+        joint.iterations = max(2, joint.iterations // SHORTER)
+        joint.add(self.start.seeds)
+        for _ in range(self.rounds):
+            joint.run_round()
+        window.drain()
+        window.close()
+        assert joint.best is not None
+        return joint.best.objective, None
 
 
-def search(starts: Sequence[Start], params: SearchParams, *, rounds: int, num_seeds: int) -> Outcome:
-    """The best objectives after so many rounds, with every seed."""
-    found, begin = list[int](), time.process_time()
-    for start in starts:
-        for seed in range(num_seeds):
-            window = TaskWindow(1, params=params.task_window)
-            joint = JointSearch(start.instance, seed=seed, window=window, params=params)
-            joint.iterations = max(2, joint.iterations // SHORTER)
-            joint.add(start.seeds)
-            for _ in range(rounds):
-                joint.run_round()
-            window.drain()
-            window.close()
-            assert joint.best is not None
-            found.append(joint.best.objective)
-    return Outcome(objectives=found, cpu_s=time.process_time() - begin)
+@dataclass(frozen=True, kw_only=True)
+class RunWorkload:
+    """A whole planning run."""
+
+    name: str
+    groups: tuple[str, ...]
+    make: Callable[[], Problem]
+    rounds: int
+    usual: Mapping[str, object] = field(default_factory=lambda: SHORT_TASKS)
+
+    @cached_property
+    def problem(self) -> Problem:
+        """The question."""
+        return self.make()
+
+    def solve(self, params: SearchParams, *, seed: int) -> tuple[int, int | None]:
+        limits = Limits(time_limit_s=10**6, max_rounds=self.rounds, threads=1, seed=seed)
+        evidence = make_plan(self.problem, limits=limits, params=params).evidence
+        assert evidence is not None
+        if evidence.rental is not None:
+            return round(evidence.rental.cost * 10**12), round(evidence.rental.lower_bound * 10**12)
+        figure = evidence.span_ns if self.problem.options.objective == "span" else evidence.makespan_ns
+        return figure, evidence.lower_bound_ns
 
 
-def changes() -> Iterator[tuple[str, object, object]]:
-    """Every number and list of numbers of these groups with half and twice of it, as far as that is another value."""
+def generated(family: str, **options: Any) -> Problem:
+    """A random workload of `benchmarks.generate`, with other options."""
+    problem = make_problem(make_workload(parse_family(family)))
+    return replace(problem, options=replace(problem.options, **options))
+
+
+def ordered() -> Problem:
+    """Stages and devices given: two of as many layers on every device."""
+    problem = generated("chain-8x4-m4-mid-random-different")
+    names, devices = problem.profile.topological_order, problem.cluster.devices
+    size = len(names) // (2 * len(devices))
+    parts = tuple(tuple(names[first : first + size]) for first in range(0, len(names), size))
+    places = tuple(((device.name,),) for device in (*devices, *devices))
+    return replace(problem, options=replace(problem.options, partition=parts, placement=places))
+
+
+def rented() -> Problem:
+    """Devices at three prices, and a deadline that one of them alone does not meet."""
+    problem = generated("chain-8x4-m4-loose-homogeneous-equal")
+    prices = zip(problem.cluster.devices, (1, 1, 2, 3), strict=True)
+    devices = tuple(replace(device, price_per_hour=price) for device, price in prices)
+    options = replace(problem.options, objective="cost", deadline_ns=60_000_000)
+    return replace(problem, cluster=replace(problem.cluster, devices=devices), options=options)
+
+
+def of_listed_sizes() -> Problem:
+    """Six microbatches of three sizes."""
+    problem = generated("chain-6x3-g32-loose-homogeneous-equal")
+    return replace(problem, batch=None, num_microbatches=6, microbatches=(1, 2, 4, 4, 2, 1))
+
+
+def shared_by_all() -> Problem:
+    """A block that all four devices run together before four in a row."""
+    (shape,) = (each for each in SHAPES if each.name == "M")
+    return make_shape(shape, 4)
+
+
+WORKLOADS: tuple[Workload, ...] = (
+    RunWorkload(
+        name="6 layers on 3 devices",
+        groups=("exact", "case", "tree", "branch"),
+        make=lambda: generated("chain-6x3-m3-mid-homogeneous-equal"),
+        rounds=5,
+    ),
+    RunWorkload(
+        name="orders alone",
+        groups=("order_search", "cp_window", "repetend", "block", "cp_order"),
+        make=ordered,
+        rounds=8,
+    ),
+    RunWorkload(
+        name="8 layers on 3 unlike devices",
+        groups=("bound", "near_bound", "interval", "dynamic", "balanced_seed", "session", "sequential", "bound_turn"),
+        make=lambda: generated("chain-8x3-m4-mid-random-different"),
+        rounds=4,
+    ),
+    RunWorkload(
+        name="split placement",
+        groups=("split_placement",),
+        make=lambda: generated("chain-8x3-m4-mid-random-different", split_placement=True),
+        rounds=4,
+    ),
+    RunWorkload(
+        name="recomputation",
+        groups=("recompute",),
+        make=lambda: generated("chain-6x3-m4-tight-homogeneous-equal", recompute=True, recompute_layers=True),
+        rounds=3,
+    ),
+    RunWorkload(
+        name="unequal shares",
+        groups=("shares", "best_fit"),
+        make=lambda: generated("chain-6x3-m4-loose-homogeneous-classes", unequal_shares=True, max_stages_per_device=1),
+        rounds=3,
+    ),
+    RunWorkload(name="devices to rent", groups=("subsets",), make=rented, rounds=2),
+    RunWorkload(
+        name="a loop",
+        groups=("looped",),
+        make=lambda: generated("chain-8x2-m4-mid-homogeneous-equal", order="looped", split_backward=False),
+        rounds=3,
+    ),
+    RunWorkload(name="listed sizes", groups=("listed",), make=of_listed_sizes, rounds=2),
+    RunWorkload(name="Tessel's M", groups=("overlap",), make=shared_by_all, rounds=6),
+    RunWorkload(
+        name="two classes of devices",
+        groups=("near_bound", "best_fit", "bound", "bound_turn"),
+        make=lambda: generated("chain-8x6-m3-mid-two-level-classes"),
+        rounds=2,
+    ),
+    RunWorkload(
+        name="four classes of devices",
+        groups=("kind_cut",),
+        make=lambda: generated("chain-16x32-m2-loose-sparse-four"),
+        rounds=1,
+    ),
+    RunWorkload(
+        name="taken for large",
+        groups=("first_plans", "pace", "large_seed"),
+        make=lambda: generated("chain-12x6-m4-mid-two-level-equal"),
+        rounds=2,
+        usual={**SHORT_TASKS, "first_plans.large_actions": 100},
+    ),
+    JointWorkload(source="demo:gnmt8-four-gpus"),
+    JointWorkload(source="demo:bert24-six-accelerators"),
+)
+
+
+def asked_for(run: Callable[[], object]) -> set[str]:
+    """The parameters that a run reads."""
+    found = set[str]()
+
+    def read(group: object, name: str) -> Any:
+        if not name.startswith("_") and sys._getframe(1).f_globals["__name__"] not in ASKED_BY_ALL:
+            found.add(f"{group_name(type(group))}.{name}")
+        return object.__getattribute__(group, name)
+
+    with ExitStack() as patches:
+        for kind in (ParamGroup, BoundParams):
+            patches.enter_context(patch.object(kind, "__getattribute__", read))
+        run()
+    return found
+
+
+def changes(workload: Workload, asked: set[str]) -> Iterator[tuple[str, object]]:
+    """Half and twice of every number and list of numbers that a workload is for, as far as that is another value."""
     for param in describe_params():
-        if param.name.partition(".")[0] in GROUPS:
+        if param.name in asked and param.name.partition(".")[0] in workload.groups:
+            usual = workload.usual.get(param.name, param.default)
             for factor in (0.5, 2.0):
-                value = scaled(param.default, factor)
-                if value != param.default and is_allowed({param.name: value}):
-                    yield param.name, value, param.default
+                value = scaled(usual, factor)
+                if value != usual and is_allowed({param.name: value}):
+                    yield param.name, value
 
 
 def scaled(value: object, factor: float) -> object:
     """A number, or all numbers of a list, times the factor; whole numbers stay whole, and at least 1."""
     if isinstance(value, list):
         return [scaled(each, factor) for each in value]
+    if value is None:
+        return None
     assert isinstance(value, int | float)
     return max(1, round(value * factor)) if isinstance(value, int) else value * factor
 
@@ -105,54 +334,148 @@ def is_allowed(changed: Mapping[str, object]) -> bool:
     return True
 
 
-def ratios(outcome: Outcome, usual: Outcome) -> list[float]:
-    """How many times as long as usual the plans take, problem by problem and seed by seed."""
-    return [found / other for found, other in zip(outcome.objectives, usual.objectives, strict=True)]
+def run_once(workload: Workload, *, seed: int, parameter: str = "", value: object = None) -> Record:
+    """A search with one parameter changed."""
+    params = params_with({**workload.usual, **({parameter: value} if parameter else {})})
+    begin = time.process_time()
+    objective, bound = workload.solve(params, seed=seed)
+    cpu_s = time.process_time() - begin
+    shown = {"workload": workload.name, "seed": seed, "parameter": parameter, "value": value}
+    return Record(objective=objective, bound=bound, cpu_s=cpu_s, **shown)
 
 
-def rows_of(starts: Sequence[Start], *, rounds: int, num_seeds: int) -> Iterator[list[str]]:
-    """The default, with the spread of its seeds, and then every change."""
-    search(starts, SearchParams(), rounds=1, num_seeds=1)  # kernels are loaded before anything is timed
-    usual = search(starts, SearchParams(), rounds=rounds, num_seeds=num_seeds)
-    yield ["(all as they are)", "", "", f"± {spread(usual, num_seeds):.2f}", f"{usual.cpu_s:.0f} s"]
-    for name, value, default in changes():
-        outcome = search(starts, params_with({name: value}), rounds=rounds, num_seeds=num_seeds)
-        mean = math.exp(fmean(map(math.log, ratios(outcome, usual)))) - 1
-        cost = outcome.cpu_s / usual.cpu_s
-        yield [f"`{name}`", f"{value}", f"{default}", f"{100 * mean:+.2f}", f"{cost:.2f}"]
+class Records:
+    """Searches that were made, one in every line of a file."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
+        self.known = [Record(**json.loads(each)) for each in lines]
+
+    def of(self, workload: Workload) -> list[Record]:
+        """Those on one workload."""
+        return [each for each in self.known if each.workload == workload.name]
+
+    def has(self, workload: Workload, *, parameter: str, value: object, seed: int) -> bool:
+        """Whether a search was made already."""
+        wanted = workload.name, parameter, value, seed
+        return any((each.workload, each.parameter, each.value, each.seed) == wanted for each in self.known)
+
+    def add(self, record: Record) -> None:
+        """Keep it, and write it."""
+        self.known.append(record)
+        with self.path.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(asdict(record)) + "\n")
 
 
-def spread(outcome: Outcome, num_seeds: int) -> float:
-    """The standard deviation of the mean over the seeds, in percent, were the problems equally uncertain."""
-    found = outcome.objectives
-    groups = [found[first : first + num_seeds] for first in range(0, len(found), num_seeds)]
-    variance = fmean((pstdev(group) / fmean(group)) ** 2 for group in groups)
-    return 100 * math.sqrt(variance / len(found))
+def measure(workload: Workload, records: Records, *, num_seeds: int) -> None:
+    """All searches on a workload that were not made yet: the default with every seed, then every change."""
+    asked = asked_for(lambda: run_once(workload, seed=0))  # kernels are loaded before anything is timed
+    for seed in range(num_seeds):
+        if not records.has(workload, parameter="", value=None, seed=seed):
+            records.add(run_once(workload, seed=seed))
+    for name, value in changes(workload, asked):
+        if not records.has(workload, parameter=name, value=value, seed=0):
+            records.add(run_once(workload, seed=0, parameter=name, value=value))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Effect:
+    """What a changed parameter did on one workload, relative to the default with the same seed."""
+
+    workload: str
+    plan: float
+    """How many times as long plans take."""
+    bound: float
+    """How many times as large the bound is."""
+    cpu: float
+    """How many times as much processor time it took."""
+    noise: float
+    """The standard deviation of the plans that the default finds with other seeds, as a part of them."""
+
+    @property
+    def is_none(self) -> bool:
+        """Whether plan and bound are the very same."""
+        return self.plan == 1 and self.bound == 1
+
+
+def effects(records: Sequence[Record]) -> dict[tuple[str, str], list[Effect]]:
+    """By parameter and value (as JSON), workload by workload."""
+    usual = {(each.workload, each.seed): each for each in records if not each.parameter}
+    noise = {
+        name: pstdev(found) / fmean(found)
+        for name in {name for name, _ in usual}
+        for found in [[each.objective for (other, _), each in usual.items() if other == name]]
+    }
+    found: dict[tuple[str, str], list[Effect]] = {}
+    for each in records:
+        before = usual.get((each.workload, each.seed))
+        if each.parameter and before is not None:
+            effect = Effect(
+                workload=each.workload,
+                plan=each.objective / before.objective,
+                bound=each.bound / before.bound if each.bound and before.bound else 1.0,
+                cpu=each.cpu_s / before.cpu_s,
+                noise=noise[each.workload],
+            )
+            found.setdefault((each.parameter, json.dumps(each.value)), []).append(effect)
+    return found
+
+
+def mean(values: Sequence[float]) -> float:
+    """The geometric mean."""
+    return math.exp(fmean(map(math.log, values)))
+
+
+def rows_of(records: Sequence[Record]) -> Iterator[list[str]]:
+    """Every change, in the order of the parameters."""
+    found = effects(records)
+    for param in describe_params():
+        for value, of_value in ((value, each) for (name, value), each in found.items() if name == param.name):
+            plan, bound, cpu = (mean([getattr(each, what) for each in of_value]) for what in ("plan", "bound", "cpu"))
+            names = ", ".join(each.workload for each in of_value)
+            shown = [f"{100 * (plan - 1):+.2f}", f"{100 * (bound - 1):+.2f}", f"{cpu:.2f}"]
+            yield [f"`{param.name}`", value, json.dumps(param.default), names, *shown]
+
+
+def seeds_of(records: Sequence[Record]) -> str:
+    """How much the plans of every workload differ from seed to seed."""
+    named = dict.fromkeys(each.workload for each in records)
+    spread = dict.fromkeys(named, 0.0)
+    for each in (each for of_value in effects(records).values() for each in of_value):
+        spread[each.workload] = each.noise
+    return "; ".join(f"{name} {100 * part:.2f} %" for name, part in spread.items())
 
 
 def main() -> None:
-    """Write the table to standard output, and to `-o`."""
+    """Make the searches that are missing, then write the table to standard output, and to `-o`."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("workloads", nargs="*", default=WORKLOADS, help="workload documents or demo:NAME")
-    parser.add_argument("--rounds", type=int, default=10, help="rounds of the joint search")
-    parser.add_argument("--seeds", type=int, default=3, help="seeds of every search")
+    names = {str(number): each for number, each in enumerate(WORKLOADS)}
+    parser.add_argument("workloads", nargs="*", choices=[*names, []], help="numbers of WORKLOADS; default: all")
+    parser.add_argument("--records", type=Path, required=True, help="searches made so far, to which others are added")
+    parser.add_argument("--seeds", type=int, default=3, help="seeds of the default, for the spread")
+    parser.add_argument("--table", action="store_true", help="make no search")
     parser.add_argument("-o", "--output", type=Path, help="also write the table here")
     given = parser.parse_args()
+    records = Records(given.records)
+    for number in given.workloads or names if not given.table else ():
+        measure(names[number], records, num_seeds=given.seeds)
     preface = (
-        "# Parameters of the joint search",
+        "# Parameters of the search",
         "",
-        f"Each parameter halved and doubled: {given.rounds} rounds of the joint search alone, tasks {SHORTER} times as",
-        f"short as usual, seeds 0 to {given.seeds - 1}, on {', '.join(given.workloads)}.",
+        "Each parameter halved and doubled on every small workload of its group whose run asks for it, seed 0, a",
+        f"counted number of rounds, tasks {SHORTER} times as short as usual (`benchmarks/search_params.py`).",
         "",
-        "*Objective*: by how much plans take longer (+) or less long (-) than with the default, geometric mean; in the",
-        "first row the standard error of such a mean. *Processor time*: as many times as with the default.",
+        "*Plans*: by how much they take longer (+) or less long (-) than with the default; *bounds*: by how much they",
+        "are larger (+) or smaller (-); *processor time*: as many times as with the default; each the geometric mean.",
+        "The standard deviation of the default's plans over the seeds is, by workload:",
+        f"{seeds_of(records.known)}.",
         "",
     )
     table = Table(preface=preface, header=HEADER, output=given.output)
-    starts = [make_start(source) for source in given.workloads]
-    for row in rows_of(starts, rounds=given.rounds, num_seeds=given.seeds):
+    for row in rows_of(records.known):
         table.add(row)
-    table.close("A change within about twice the standard error says nothing.")
+    table.close("A change of plans within about twice that deviation says nothing.")
 
 
 if __name__ == "__main__":

@@ -48,14 +48,14 @@ def cases(draw: st.DrawFn) -> tuple[Problem, Plan]:
 def chain_problems(
     draw: st.DrawFn, *, max_layers: int = 6, max_devices: int = 3, max_microbatches: int = 3, tight: bool = True
 ) -> Problem:
-    """Chains small enough for `tests.planner.oracle.brute_force`: one stage per device, no replicas."""
+    """Chains small enough for `tests.planner.brute_force.brute_force`: one stage per device, no replicas."""
     rng = draw(RANDOMS)
     return random_chain(rng, sizes=(max_layers, max_devices, max_microbatches), tight=tight)
 
 
 @st.composite
 def tiny_problems(draw: st.DrawFn) -> Problem:
-    """Problems of every kind that `tests.planner.oracle.brute_force` knows: graphs, replicas, two stages per device."""
+    """Problems of every kind that `tests.planner.brute_force` knows: graphs, replicas, two stages per device."""
     return tiny_problem(draw(RANDOMS))
 
 

@@ -191,20 +191,24 @@ class RecomputeParams(ParamGroup):
     """Which layers of a stage recompute, and by which kind (`planner.planning.recompute_improver`)."""
 
     every_rounds: Count = 1
-    """Joint rounds between two turns. Not measured."""
+    """Joint rounds between two turns. Measured: 2 changes neither plan nor bound of "recomputation"."""
     pool_size: Count = 6
-    """Candidates kept. Not measured."""
+    """Candidates kept. Measured: 3 and 12 change neither plan nor bound of "recomputation"."""
     fresh_starts: Count = 6
-    """How many candidates of the joint search are begun from in turn. Not measured."""
+    """How many candidates of the joint search are begun from in turn. Measured: 3 and 12 change neither plan nor bound
+    of "recomputation"."""
     num_cuts: Count = 24
     """Cuts that are balanced with their recomputation to begin with, the best first. Measured: MindFormers' example, in
     5 s with 4: 18,566, in 60 s with 24: 17,651, each once."""
     cut_precision: Count = 200
-    """Parts of the whole work in which their longest stages are told apart. Not measured."""
+    """Parts of the whole work in which their longest stages are told apart. Measured: 100 and 400 change neither plan
+    nor bound of "recomputation"."""
     anneal_share: Share = 0.5
-    """Part of a turn's steps that change partition and mapping, layers keeping their kinds. Not measured."""
+    """Part of a turn's steps that change partition and mapping, layers keeping their kinds. Measured: 0.25 and 1.0
+    change neither plan nor bound of "recomputation"."""
     polish_heat: Heat = 0.0003
-    """Temperature of the rest, which improves orders. Not measured."""
+    """Temperature of the rest, which improves orders. Measured: 0.00015 and 0.0006 change neither plan nor bound of
+    "recomputation"."""
     work: Seconds = 1.0
     """CP-SAT's deterministic limit for one choice of kinds. Not measured."""
 
@@ -234,13 +238,16 @@ class SharesParams(ParamGroup):
     """Unequal shares of the samples (`planner.planning.share_improver`)."""
 
     every_rounds: Count = 1
-    """Joint rounds between two turns. Not measured."""
+    """Joint rounds between two turns. Measured: 2 changes neither plan nor bound of "unequal shares"."""
     starts: Count = 4
-    """Good candidates of the joint search whose shares are looked for in a turn. Not measured."""
+    """Good candidates of the joint search whose shares are looked for in a turn. Measured: 2 and 8 change neither plan
+    nor bound of "unequal shares"."""
     moves: Count = 24
-    """Plans that are played with a sample moved, per turn. Not measured."""
+    """Plans that are played with a sample moved, per turn. Measured: 12 and 48 change neither plan nor bound of
+    "unequal shares"."""
     together_share: Share = 0.5
-    """How often all stages with the same samples are changed alike. Not measured."""
+    """How often all stages with the same samples are changed alike. Measured: 0.25 and 1.0 change neither plan nor
+    bound of "unequal shares"."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,7 +14,7 @@ from benchmarks.proof_log import LogChecker, ProofError
 from benchmarks.proof_statement import Clause, Statement
 from planner.problem import Problem
 from tests.long_runs import shortened
-from tests.planner.oracle import brute_force
+from tests.planner.brute_force import brute_force
 from tests.planner.test_branch_and_check import chain_of, exact_tiny_problem
 
 KINDS = ("one stage", "replicas", "graphs")

@@ -1,4 +1,4 @@
-"""Random plans whose microbatches differ, some of them dealt whole to pipelines, and their figures by the oracle."""
+"""Random plans whose microbatches differ, some of them dealt whole to pipelines."""
 
 from dataclasses import replace
 from itertools import pairwise
@@ -8,8 +8,7 @@ from planner.actions import Action
 from planner.costs import CostModel
 from planner.plan import DeviceGroup, Plan, Stage
 from planner.problem import Problem
-from profiles.microbatch_sizes import profile_at, why_no_cost
-from tests.planner.oracle import Figures, Game, Leg, Reading, Seat
+from profiles.microbatch_sizes import why_no_cost
 from tests.strategies import random_groups_for, random_problem, random_schedule, random_stages, random_topological_order
 
 LARGEST = 12
@@ -117,76 +116,3 @@ def _group(rng: Random, problem: Problem, layers: tuple[str, ...], *, home: set[
 def _same_width(groups: list[DeviceGroup]) -> tuple[DeviceGroup, ...]:
     """All of them, with their first devices alone where the numbers of devices differ."""
     return tuple(groups) if len(set(map(len, groups))) == 1 else tuple((group[0],) for group in groups)
-
-
-class ListedGame(Game):
-    """The oracle's game, in which every microbatch has a reading of its own."""
-
-    def __init__(self, problem: Problem, plan: Plan) -> None:
-        super().__init__(problem, plan, Reading(problem, plan.stages))
-        self.home = {m: k for k, hand in enumerate(plan.dealing) for m in hand}
-        self.by_microbatch = [self._read(m) for m in range(problem.num_microbatches)]
-        self.legs_of = [self._legs(m) for m in range(problem.num_microbatches)]
-        self.reading.legs = list(dict.fromkeys(leg for legs in self.legs_of for leg in legs))
-
-    def _read(self, microbatch: int) -> Reading:
-        """Costs of the stages, or of one pipeline of them, at the size of a microbatch."""
-        assert self.problem.microbatches is not None
-        stages = self.plan.stages
-        if microbatch in self.home:
-            own = self.home[microbatch]
-            stages = tuple(replace(stage, replicas=(stage.replicas[own],), shard="none") for stage in stages)
-        sized = replace(
-            self.problem,
-            profile=profile_at(self.problem.profile, self.problem.microbatches[microbatch]),
-            microbatches=None,
-        )
-        return Reading(sized, stages)
-
-    def _within(self, seat: Seat, microbatch: int) -> Seat:
-        """A seat as the reading of a microbatch numbers it."""
-        return (seat[0], 0) if microbatch in self.home else seat
-
-    def _legs(self, microbatch: int) -> list[Leg]:
-        own = self.home.get(microbatch, 0)
-        shift = [(leg, leg.sender, leg.receiver) for leg in self.by_microbatch[microbatch].legs]
-        return [leg._replace(sender=(a[0], a[1] + own), receiver=(b[0], b[1] + own)) for leg, a, b in shift]
-
-    def takes(self, seat: Seat, action: Action) -> int:
-        own = self._within(seat, action.microbatch)
-        return self.by_microbatch[action.microbatch].durations[own][action.kind]
-
-    def legs_for(self, microbatch: int) -> list[Leg]:
-        return self.legs_of[microbatch]
-
-    def peaks(self) -> dict[str, int]:
-        """The most that each device ever holds."""
-        return {device: self._peak(device) for device in self.plan.schedule}
-
-    def _peak(self, device: str) -> int:
-        static, held, peak = self._static(device), dict[tuple[int, int], int](), 0
-        for index, action in enumerate(self.plan.schedule[device]):
-            reading = self.by_microbatch[action.microbatch]
-            seat = self._within(self.seat_of[device, action.stage], action.microbatch)
-            peak = max(peak, sum(held.values()) + reading.extra(action, seat))
-            done = self.plan.schedule[device][: index + 1]
-            held[action.stage, action.microbatch] = reading.held_after(done, seat, action.microbatch)
-            peak = max(peak, sum(held.values()))
-        return static + peak
-
-    def _static(self, device: str) -> int:
-        """State and buckets of all replicas, and the largest receive buffers of any microbatch that comes."""
-        without = replace(self.problem, options=replace(self.problem.options, receive_buffers=0))
-        bare = Reading(without, self.plan.stages).static(device)
-        buffers = []
-        for reading in self.by_microbatch:
-            if any(device in group for stage in reading.stages for group in stage.replicas):
-                quiet = replace(reading.problem, options=replace(reading.problem.options, receive_buffers=0))
-                buffers.append(reading.static(device) - Reading(quiet, reading.stages).static(device))
-        return bare + max(buffers)
-
-
-def evaluate_listed(problem: Problem, plan: Plan) -> Figures:
-    """The figures of a valid plan whose microbatches differ."""
-    game = ListedGame(problem, plan)
-    return game.play(game.peaks())

@@ -229,7 +229,7 @@ def assert_proved(question: BatchProblem, plan: Plan) -> None:
 @pytest.mark.parametrize("seed", shortened(range(2, 6), whole=range(16)))
 def test_the_plan_is_the_best_of_all_sizes(seed: int):
     """Tests that the optimum is found and proved, as trying every plan of every size shows; no bound is above it."""
-    from tests.planner.oracle import brute_force
+    from tests.planner.brute_force import brute_force
 
     question = random_batch(Random(seed))
     best = {p.profile.microbatch_size: brute_force(p.at_its_size()) for p in question.candidates}

@@ -20,7 +20,7 @@ from planner.problem import Options, Problem
 from planner.progress import Limits
 from profiles.cluster import Link
 from tests.long_runs import examples, shortened
-from tests.planner.oracle import brute_force, brute_force_plan
+from tests.planner.brute_force import brute_force, brute_force_plan
 from tests.planner.test_certificate import (
     bound_of,
     make_chain,

@@ -18,8 +18,8 @@ from planner.problem import Problem
 from planner.progress import Limits
 from profiles.model_profile import Layer, ModelProfile
 from tests.long_runs import shortened
+from tests.planner.brute_force import brute_force
 from tests.planner.exactly import search_exactly, solve_exactly
-from tests.planner.oracle import brute_force
 from tests.solver_models.nets import random_exact_cluster, random_exact_problem
 from tests.strategies import AMPLE, random_chain, random_edges, random_layer, scaled_overheads, tiny_problem
 

@@ -24,7 +24,7 @@ from planner.simulate import simulate
 from profiles.cluster import Cluster, Device, Link
 from profiles.model_profile import Edge, Layer, LayerCost, ModelProfile
 from tests.long_runs import examples
-from tests.planner.oracle import brute_force
+from tests.planner.brute_force import brute_force
 from tests.strategies import chain_problems, random_plan, random_problem, split_cases, with_memory
 
 GIB = 2**30

@@ -26,7 +26,7 @@ from planner.verify import verify
 from solver_models.complete.with_cp_sat import solve_with_cp_sat
 from solver_models.complete.with_pulp import linear, solve_with_pulp
 from tests.long_runs import shortened
-from tests.planner.oracle import brute_force
+from tests.planner.brute_force import brute_force
 from tests.planner.test_branch_and_check import chain_of, exact_tiny_problem
 from tests.planner.test_certificate import make_chain
 from tests.strategies import random_chain

@@ -14,7 +14,7 @@ from planner.certificate import check_certificate, make_bound
 from planner.costs import CostModel
 from planner.problem import Problem
 from tests.long_runs import examples
-from tests.planner.oracle import brute_force
+from tests.planner.brute_force import brute_force
 from tests.planner.test_certificate import make_chain, plans_of
 from tests.strategies import random_problem, tiny_problem
 

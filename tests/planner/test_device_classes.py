@@ -21,7 +21,7 @@ from planner.problem import Options, Problem
 from planner.progress import Limits
 from profiles.cluster import Cluster, Device, Link
 from tests.long_runs import examples
-from tests.planner.oracle import brute_force
+from tests.planner.brute_force import brute_force
 from tests.planner.test_certificate import bound_of, make_chain, plans_of
 from tests.strategies import chain_problems, random_problem, with_memory
 

@@ -1,4 +1,4 @@
-"""Rules of memory that options turn on: the judge, the core and the oracle read them alike."""
+"""Rules of memory that options turn on: the judge and the core read them alike."""
 
 from dataclasses import replace
 from random import Random
@@ -6,25 +6,20 @@ from random import Random
 import pytest
 from hypothesis import given, settings
 
-from planner.judge.reading import Reading
 from planner.plan import Plan
 from planner.problem import Problem
-from planner.simulate import simulate
 from planner.verify import verify
 from tests.long_runs import examples
 from tests.planner.builders import make_layer, make_link, make_plan, make_problem
-from tests.planner.oracle import evaluate
+from tests.planner.judged import judged
 from tests.strategies import RANDOMS, random_plan, random_problem, with_memory, with_reference
 
 
 def peaks(problem: Problem, plan: Plan) -> dict[str, int]:
-    """Peak bytes per device, on which the judge, the core and the oracle agree."""
+    """Peak bytes per device, on which the judge and the core agree."""
     asked = with_reference(problem, plan)
-    found = dict(simulate(problem, asked).peak_bytes)
     assert verify(problem, asked).passed
-    assert found == {device: use.peak_bytes for device, use in Reading(problem, asked).memory.items()}
-    assert found == evaluate(problem, asked).peak_bytes
-    return found
+    return dict(judged(problem, asked).peak_bytes)
 
 
 def keeping(problem: Problem, *, keeps: bool = True) -> Problem:

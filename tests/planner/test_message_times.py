@@ -1,4 +1,4 @@
-"""Links that state what messages of some sizes take: judge, core and oracle alike, and bounds below the best plan."""
+"""Links that state what messages of some sizes take: judge and core alike, and bounds below the best plan."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -14,13 +14,13 @@ from planner.certificate import check_certificate, make_bound
 from planner.costs import CostModel
 from planner.plan import Plan
 from planner.problem import Problem
-from planner.simulate import simulate
 from planner.verify import verify
 from planner.what_if.cluster_changes import with_link_speed
 from profiles.cluster import Link, MessageTime, Route
 from tests.long_runs import examples
+from tests.planner.brute_force import brute_force
 from tests.planner.builders import make_edge, make_layer, make_link, make_problem
-from tests.planner.oracle import brute_force, evaluate
+from tests.planner.judged import judged
 from tests.strategies import random_plan, random_problem, tiny_problem, with_memory, with_message_times
 
 CURVE = replace(
@@ -80,11 +80,10 @@ def test_a_message_by_hand():
 
 @settings(max_examples=examples(60), deadline=None)
 @given(rng=st.randoms(use_true_random=False))
-def test_judge_core_and_oracle_agree(rng: Random):
-    """Tests that random plans on such links take the same by simulator and oracle, and that the judge agrees."""
+def test_judge_and_core_agree(rng: Random):
+    """Tests that random plans on such links take the same by simulator and judge."""
     problem, plan = sized_case(rng)
-    timeline, figures = simulate(problem, plan), evaluate(problem, plan)
-    assert (timeline.makespan_ns, timeline.span_ns) == (figures.makespan_ns, figures.span_ns)
+    judged(problem, plan)
     assert verify(problem, plan).violations == ()
 
 

@@ -32,7 +32,7 @@ from planner.simulate import simulate
 from profiles.load import load_workload
 from solver_models.covering import Covering
 from tests.long_runs import examples, shortened
-from tests.planner.oracle import brute_force
+from tests.planner.brute_force import brute_force
 from tests.planner.plan_in_packing import follow
 from tests.planner.test_certificate import make_chain, plans_of
 from tests.strategies import random_chain, random_problem, tiny_problem

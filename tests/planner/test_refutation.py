@@ -20,8 +20,8 @@ from planner.planning import Limits, make_plan
 from planner.problem import Options, Problem
 from planner.simulate import simulate
 from tests.long_runs import shortened
+from tests.planner.brute_force import brute_force, brute_force_plan
 from tests.planner.eager_plans import eager_plan, varied_problem, with_memory_of
-from tests.planner.oracle import brute_force, brute_force_plan
 from tests.planner.plan_in_cases import ContradictedError, follow
 from tests.planner.test_certificate import make_chain
 from tests.strategies import random_chain, random_links, random_plan, random_problem, tiny_problem

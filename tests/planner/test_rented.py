@@ -19,8 +19,8 @@ from planner.rented import DeviceKinds, micro_per_hour, price_of, problem_on, qu
 from planner.simulate import simulate
 from profiles.cluster import Cluster, Device, Link
 from tests.long_runs import shortened
+from tests.planner.brute_force import LIMIT, every_mapping, explore, make_tables
 from tests.planner.builders import make_layer, make_link, make_problem
-from tests.planner.oracle import LIMIT, every_mapping, explore, make_tables
 from tests.planner.test_batch_problem import make_batch, random_batch
 from tests.planner.test_batch_problem import make_layer as batch_layer
 from tests.strategies import random_chain, random_plan, random_problem

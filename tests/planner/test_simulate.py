@@ -7,27 +7,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from planner.errors import PlanError
-from planner.judge.reading import Reading
-from planner.judge.times import check_times
 from planner.plan import Plan
 from planner.problem import Problem
 from planner.simulate import TimedSynchronisation, Timeline, simulate
 from profiles.model_profile import Layer, LayerCost, WidthBytes
 from tests.planner.builders import draw, make_edge, make_layer, make_link, make_plan, make_problem, make_stage, picture
-from tests.planner.oracle import evaluate
+from tests.planner.judged import judged
 from tests.strategies import cases, scaled_overheads, with_reference
 
 
 def play(problem: Problem, plan: Plan) -> Timeline:
-    """The timeline, after the second and the third evaluation have agreed with it."""
+    """The timeline, after the judge has agreed with it."""
     timeline = simulate(problem, plan)
-    second, third = check_times(Reading(problem, plan), timeline), evaluate(problem, plan)
-    assert second.inconsistencies == ()
-    assert (timeline.makespan_ns, timeline.span_ns) == (second.makespan_ns, second.span_ns)
-    assert (timeline.makespan_ns, timeline.span_ns) == (third.makespan_ns, third.span_ns)
-    assert timeline.peak_bytes == second.peak_bytes == third.peak_bytes
-    assert timeline.bubble == pytest.approx(third.bubble, abs=1e-12)
-    assert timeline.bubble == pytest.approx(second.bubble, abs=1e-12)
+    judged(problem, plan, timeline=timeline)
     return timeline
 
 

@@ -17,8 +17,8 @@ from planner.simulate import simulate
 from planner.timeline import Timeline
 from planner.what_if.device_loss import adapt_plan, without_devices
 from tests.long_runs import shortened
+from tests.planner.brute_force import LIMIT, every_mapping, make_tables
 from tests.planner.exhaustive import explore
-from tests.planner.oracle import LIMIT, every_mapping, make_tables
 from tests.planner.replanning.slowed_runs import random_chain, random_running_plan
 
 

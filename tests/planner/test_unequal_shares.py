@@ -15,7 +15,6 @@ from planner.errors import PipeplanError
 from planner.export.targets import TARGETS, restrict
 from planner.fidelity.calibration import calibrate_profile
 from planner.judge.reading import Reading
-from planner.judge.times import check_times
 from planner.plan import Evidence, Plan, Stage
 from planner.planning import make_plan as make_planned
 from planner.problem import Options, Problem
@@ -26,8 +25,9 @@ from profiles.cluster import Cluster, Device
 from profiles.model_profile import LayerCost, ModelProfile
 from solver_models.covering import Covering
 from tests.long_runs import examples, shortened
+from tests.planner.brute_force import brute_force
 from tests.planner.builders import draw, make_edge, make_layer, make_link, make_plan, make_stage, picture
-from tests.planner.oracle import brute_force, evaluate
+from tests.planner.judged import judged
 from tests.strategies import random_unequal_case, tiny_problem, unequal_cases, with_memory
 
 
@@ -61,14 +61,11 @@ def shared(samples: tuple[int, ...] = (3, 1), text: str = "x @ a | b") -> Stage:
 
 
 def play(problem: Problem, plan: Plan) -> Timeline:
-    """The timeline, after the judge and the oracle have agreed with it."""
+    """The timeline, after the judge has agreed with it."""
     verdict = verify(problem, plan)
     assert verdict.violations == ()
     assert verdict.timeline is not None
-    figures = evaluate(problem, plan)
-    assert figures.makespan_ns == verdict.timeline.makespan_ns
-    assert figures.span_ns == verdict.timeline.span_ns
-    assert figures.peak_bytes == dict(verdict.timeline.peak_bytes)
+    judged(problem, plan, timeline=verdict.timeline)
     return verdict.timeline
 
 
@@ -174,15 +171,12 @@ def test_a_profile_is_not_calibrated_with_unlike_actions():
 @given(case=unequal_cases())
 @settings(max_examples=shortened(40, whole=2000), deadline=None)
 def test_judge_and_core_agree(case: tuple[Problem, Plan]):
-    """Tests that random plans with unequal shares are played alike by core and judge, and as the oracle plays them."""
+    """Tests that random plans with unequal shares are played alike by core and judge."""
     problem, plan = case
     verdict = verify(problem, plan)
     assert verdict.violations == ()
     assert verdict.timeline is not None
-    assert check_times(Reading(problem, plan), verdict.timeline).makespan_ns == verdict.timeline.makespan_ns
-    figures = evaluate(problem, plan)
-    assert (figures.makespan_ns, figures.span_ns) == (verdict.timeline.makespan_ns, verdict.timeline.span_ns)
-    assert figures.peak_bytes == dict(verdict.timeline.peak_bytes)
+    judged(problem, plan, timeline=verdict.timeline)
     objective = verdict.timeline.objective_ns(problem.options.objective)
     assert schedule_bound(problem, plan.stages, costs=CostModel(problem)) <= objective
     assert make_bound(problem, CostModel(problem)).value_ns <= objective

@@ -28,7 +28,7 @@ from solver_models.multistart import JointSearch
 from solver_models.neighbourhood import neighbour
 from solver_models.search import Searcher, candidate_of, solution_of
 from tests.long_runs import examples, long_only, shortened
-from tests.planner.oracle import brute_force
+from tests.planner.brute_force import brute_force
 from tests.solver_models.nets import Case, random_exact_cluster, random_exact_problem, random_policy_params
 from tests.strategies import AMPLE, random_edges, random_layer
 

@@ -28,17 +28,6 @@ from tests.long_runs import long_only
 LIMITS = Limits(time_limit_s=600, patience_s=600, threads=1)
 
 
-@pytest.fixture(params=["sqlite", "postgres"])
-def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[SqlStore]:
-    """An empty store on each engine."""
-    if request.param == "sqlite":
-        made = SqlStore(SqliteDatabase(tmp_path / "jobs.sqlite"))
-    else:
-        made = SqlStore(PostgresDatabase(request.getfixturevalue("postgres").fresh_database()))
-    yield made
-    made.close_all()
-
-
 def submit(store: SqlStore, **changes: object) -> Job:
     return store.submit(new_job(**changes))[0]
 

@@ -4,7 +4,7 @@ import contextlib
 import json
 import threading
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,17 +18,6 @@ from api.jobs.sql_store import BATCH, KEPT, SqlStore
 from api.jobs.sqlite import FolderLock, SqliteDatabase
 from api.jobs.store import IdempotencyConflictError, JobStore, QuotaError
 from tests.api.postgres import PostgresServer
-
-
-@pytest.fixture(params=["sqlite", "postgres"])
-def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[JobStore]:
-    """An empty store on each engine."""
-    if request.param == "sqlite":
-        made = SqlStore(SqliteDatabase(tmp_path / "jobs.sqlite"))
-    else:
-        made = SqlStore(PostgresDatabase(request.getfixturevalue("postgres").fresh_database()))
-    yield made
-    made.close()
 
 
 def new_job(tenant: str = "a", **changes: object) -> NewJob:

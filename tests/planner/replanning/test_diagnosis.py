@@ -15,8 +15,8 @@ from planner.replanning.diagnosis import Culprit, Diagnosis, Suspect, diagnose, 
 from planner.replanning.observations import read_observations
 from planner.simulate import simulate
 from tests.long_runs import shortened
+from tests.planner.brute_force import brute_force
 from tests.planner.export.chains import make_chain, make_plan
-from tests.planner.oracle import brute_force
 from tests.planner.replanning.slowed_runs import (
     Truth,
     can_be_told,
