@@ -247,10 +247,10 @@ def render_cuts() -> list[str]:
         "",
         "## Cut anew, and dealt anew",
         "",
-        f"SE, all {len(steps)} steps: a stage is 8 equal blocks, any number is left on the last; dealings are annealed.",
-        f"Gap: {statistics.median(gaps):.1%} in the median step, {max(gaps):.1%} at worst (target: 5 %). Processor time",
-        f"of a step, all its cuts with their bounds: {statistics.median(seconds):.1f} s in the median step, "
-        f"{max(seconds):.1f} s at worst.",
+        f"SE, all {len(steps)} steps: a stage is 8 equal blocks, any number is left on the last, dealings annealed.",
+        f"Gap: median {statistics.median(gaps):.1%}, worst of all steps {max(gaps):.1%} (target: 5 %). Processor",
+        f"time of a step, all its cuts with their bounds: median {statistics.median(seconds):.1f} s, "
+        f"worst {max(seconds):.1f} s.",
         "",
         "| | median s | longest step s |",
         "|---|---|---|",
