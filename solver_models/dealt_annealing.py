@@ -112,7 +112,7 @@ def anneal_dealt(times: DealtTimes, hands: Hands, cooling: Cooling) -> int:
     held, counts = hands.held.copy(), hands.counts.copy()
     found = np.zeros(2, np.int64)
     for step in range(cooling.steps):
-        one = np.argmax(ends) if np.random.random() < 0.5 else np.random.randint(0, pipelines)
+        one = int(np.argmax(ends)) if np.random.random() < 0.5 else np.random.randint(0, pipelines)
         if hands.counts[one] == 0:
             continue
         two = one
