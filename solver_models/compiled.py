@@ -26,9 +26,6 @@ except ModuleNotFoundError as missing:
         raise
     _compile = None
 
-IS_COMPILED = _compile is not None
-"""Whether kernels run as machine code; else a hundred times slower."""
-
 
 def kernel(function: Callable[Parameters, Result]) -> Callable[Parameters, Result]:
     """The compiled function (`solver_models.jit`), or the function itself where numba is not installed."""

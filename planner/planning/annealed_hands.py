@@ -2,12 +2,12 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from importlib.util import find_spec
 
 import numpy
 
 from planner.dealing import Durations
 from solver_models.annealing import Cooling
-from solver_models.compiled import IS_COMPILED
 from solver_models.dealt_annealing import DealtTimes, Hands, anneal_dealt
 
 
@@ -42,6 +42,6 @@ class CompiledAnnealing:
             row[: len(hand)] = hand
         table = Hands(held, numpy.array([len(hand) for hand in hands], dtype=numpy.int64))
         times = DealtTimes(forward, backward, transfer_ns, self.steepness)
-        steps = self.trials if IS_COMPILED else self.trials // 100
+        steps = self.trials if find_spec("numba") else self.trials // 100
         anneal_dealt(times, table, Cooling(steps, self.hottest, self.coldest, self.seed))
         return [row[:count].tolist() for row, count in zip(table.held, table.counts, strict=True)]
