@@ -8,10 +8,10 @@ from rich.console import Console
 
 from api.inputs import make_problem, reading
 from api.planning_run import Effort, run_plan
-from planner.annealed_dealing import AnnealingParams
 from planner.export.targets import MOST_CHUNKS, TARGETS, restrict_problem
 from planner.fidelity.advice import FEWEST_PEERS, Advice, advise, make_block_workload
 from planner.plan import Plan
+from planner.planning.annealed_hands import CompiledAnnealing
 from profiles.importers.rank_steps import read_run_steps
 
 TARGET = "megatron"
@@ -34,7 +34,7 @@ def advise_on(trace: str, *, blocks_per_stage: int, time_limit_s: float, console
     """Read, replay, and plan where all microbatches are alike."""
     with reading():
         steps = read_run_steps([Path(trace)])
-        advice = advise(steps, blocks_per_stage=blocks_per_stage, annealing=AnnealingParams())
+        advice = advise(steps, blocks_per_stage=blocks_per_stage, annealing=CompiledAnnealing())
         if not advice.is_alike:
             return Said(advice=advice, plan=None, blocks_per_stage=blocks_per_stage)
         workload = make_block_workload(steps, blocks_per_stage=blocks_per_stage, name=Path(trace).name)

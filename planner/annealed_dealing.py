@@ -14,11 +14,11 @@ class AnnealingParams:
     """How long, and how boldly."""
 
     plays: int = 240_000
-    """Pipelines played. Measured: SE cut anew, 60,000: gaps of 5.0 to 7.7 %; 240,000, 4 s: 4.2 to 6.8 %."""
+    """Pipelines played. Not measured; `planner.planning` says how many."""
     steepness: float = 60.0
     """A pipeline costs exp(steepness x time / mean time), so that the slowest count. Not measured."""
     hottest: float = 1.0
-    """Cost that is given up as likely as not at the start. Measured: 0.2 is as good (60,000 plays)."""
+    """Cost that is given up as likely as not at the start. Measured on 1F1B: 0.2 is as good."""
     coldest: float = 0.0005
     """The same at the end. Not measured."""
     seed: int = 0

@@ -10,9 +10,10 @@ from fractions import Fraction
 from functools import cache
 from itertools import pairwise, zip_longest
 from math import ceil, floor
+from typing import Protocol
 
-from planner.annealed_dealing import AnnealingParams, anneal
 from planner.bounds.dealt_microbatches import bound_1f1b, bound_any_order
+from planner.bounds.paced_last_stage import bound_last_stage
 
 MAX_TRIALS = 2_400
 """Pipelines played at most; a count and not a clock, so that every process that deals finds the same."""
@@ -74,6 +75,15 @@ class Durations:
     """Per stage."""
     backward_ns: tuple[int, ...]
     """Per stage."""
+
+
+class Annealing(Protocol):
+    """Who takes seconds for a better dealing: `planner.planning.annealed_hands`."""
+
+    def __call__(
+        self, hands: Sequence[Sequence[int]], *, microbatches: Sequence[Durations], transfer_ns: int
+    ) -> list[list[int]]:
+        """Hands whose slowest pipeline ends no later than that of `hands`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -167,7 +177,7 @@ def deal_durations(
     *,
     transfer_ns: int = 0,
     at_least: Sequence[Durations] | None = None,
-    annealing: AnnealingParams | None = None,
+    annealing: Annealing | None = None,
     in_flight: InFlight | None = None,
 ) -> Dealing:
     """Deal microbatches whose times per stage are known; `at_least`: the same rounded down, for the bound.
@@ -185,7 +195,7 @@ def deal_durations(
     start = max(table.times, default=0)
     table.improve()
     if annealing is not None:
-        table.replace(anneal(table.hands, play=table.play, params=annealing))
+        table.replace(annealing(table.hands, microbatches=microbatches, transfer_ns=transfer_ns))
     return Dealing(
         pipelines=tuple(tuple(hand) for hand in table.hands),
         largest_ns=max(table.times, default=0),
@@ -198,9 +208,9 @@ def bound_dealings(
     microbatches: Sequence[Durations], pipelines: int, *, transfer_ns: int = 0, is_1f1b: bool = False
 ) -> int:
     """No dealing ends before: in whatever order the pipelines run, or only if they run 1F1B (`is_1f1b`)."""
-    bound = bound_1f1b if is_1f1b else bound_any_order
+    bounds = (bound_1f1b, bound_last_stage) if is_1f1b else (bound_any_order,)
     forward, backward = ([getattr(each, name) for each in microbatches] for name in ("forward_ns", "backward_ns"))
-    return bound(forward, backward, pipelines=pipelines, transfer_ns=transfer_ns)
+    return max(bound(forward, backward, pipelines=pipelines, transfer_ns=transfer_ns) for bound in bounds)
 
 
 @cache
@@ -274,18 +284,22 @@ class _Table:
     def play(self, hand: Sequence[int]) -> int:
         """When a pipeline with these microbatches, in this order, ends."""
         self.trials += 1
-        free = [0] * self.num_stages
-        arrived = [[0] * len(hand) for _ in range(self.num_stages)]
-        returned = [[0] * len(hand) for _ in range(self.num_stages)]
-        for stage, place, is_forward in pipeline_actions(self.num_stages, len(hand)):
-            ready = (arrived if is_forward else returned)[stage][place]
-            times = (self.forward if is_forward else self.backward)[hand[place]]
-            free[stage] = end = max(free[stage], ready) + times[stage]
-            if is_forward and stage + 1 < self.num_stages:
-                arrived[stage + 1][place] = end + self.transfer_ns
-            elif not is_forward and stage:
-                returned[stage - 1][place] = end + self.transfer_ns
-        return max(free, default=0)
+        count, last, lag = len(hand), self.num_stages - 1, self.transfer_ns
+        forward, backward = ([row[number] for number in hand] for row in (self.forward, self.backward))
+        free, returned = [0] * self.num_stages, [0] * (self.num_stages + 1)
+        for turn in range(count + last):  # the forwards of one microbatch; then on every stage the next backward
+            if turn < count:
+                ready = 0
+                for stage, time in enumerate(forward[turn]):
+                    begin = free[stage]
+                    free[stage] = end = (begin if begin > ready else ready) + time
+                    ready = end + lag
+            behind = turn - last
+            for stage in range(max(0, -behind), min(last, count - 1 - behind) + 1):
+                begin, ready = free[stage], returned[stage + 1]
+                free[stage] = end = (begin if begin > ready else ready) + backward[behind + stage][stage]
+                returned[stage] = end + lag
+        return max(free, default=0) if hand else 0
 
     def replace(self, hands: list[list[int]]) -> None:
         """Deal anew."""

@@ -20,6 +20,7 @@ import numpy as np
 from solver_models.annealing import Cooling, longest_word
 from solver_models.capped_play import DEEPEST, CapRule, play_capped
 from solver_models.critical_path_search import TabuSearch, follows_words, improve, polish
+from solver_models.dealt_annealing import DealtTimes, Hands, anneal_dealt
 from solver_models.evaluator import Net
 from solver_models.instance import Instance, Integers, ShortIntegers
 from solver_models.jit import cache_folder, is_compiled, module_folder
@@ -239,6 +240,13 @@ def _enumeration(searcher: Searcher, candidate: Candidate) -> None:
     open_cases(searcher, space)
 
 
+def _dealt(searcher: Searcher, candidate: Candidate) -> None:
+    del searcher, candidate
+    times, numbers = np.ones((2, 2), np.int64), np.arange(2, dtype=np.int64)
+    hands = Hands(numbers.reshape(2, 1).repeat(2, axis=1), np.ones(2, np.int64))
+    anneal_dealt(DealtTimes(times, times, 0, 1), hands, Cooling(steps=5, first=0.01, last=0.001, seed=0))
+
+
 BASELINE_KERNELS: dict[str, Callable[[Searcher, Candidate], None]] = {
     "recorded-plays": _recorded_plays,
     "published-orders": _published_orders,
@@ -270,8 +278,9 @@ LATER: dict[str, Callable[[Searcher, Candidate], None]] = {
     "split-placement": _split_placement,
     "large": _large,
     "looped": _looped,
+    "dealt": _dealt,
 }
-"""Groups that come into play on small or very large problems, and where placement may be split."""
+"""Groups that come into play on small or very large problems, where placement may be split, and for advice."""
 
 
 def is_warm(*groups: str) -> bool:

@@ -6,8 +6,7 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
-from planner.annealed_dealing import AnnealingParams
-from planner.dealing import Durations, bound_dealings, deal_durations
+from planner.dealing import Annealing, Durations, bound_dealings, deal_durations
 from planner.fidelity.placed_anew import NOTABLE, place_anew
 from planner.fidelity.redealt import as_step, deal_anew, transfer_of
 from planner.fidelity.reordered import bound_orders, reorder
@@ -76,7 +75,7 @@ class Advice:
     """Whether devices have one stage and run whole backwards; otherwise other orders are the only remedy asked for."""
 
 
-def advise(steps: Sequence[RunStep], *, blocks_per_stage: int, annealing: AnnealingParams | None = None) -> Advice:
+def advise(steps: Sequence[RunStep], *, blocks_per_stage: int, annealing: Annealing | None = None) -> Advice:
     """For the step of median duration; ValueError if the stages of pipelines differ.
 
     `annealing`: of other cuts, where microbatches differ.
@@ -195,7 +194,7 @@ def microbatches_of(step: RunStep) -> dict[int, list[Durations]]:
 
 
 def _remedies(
-    steps: Sequence[RunStep], step: RunStep, *, blocks_per_stage: int, annealing: AnnealingParams | None
+    steps: Sequence[RunStep], step: RunStep, *, blocks_per_stage: int, annealing: Annealing | None
 ) -> Iterator[Remedy]:
     if not step.is_plain:
         yield Remedy(
@@ -250,7 +249,7 @@ class OtherCut:
     """No cut of this kind, dealt in whatever way, is faster under 1F1B."""
 
 
-def cut_anew(step: RunStep, *, blocks_per_stage: int, annealing: AnnealingParams | None = None) -> OtherCut | None:
+def cut_anew(step: RunStep, *, blocks_per_stage: int, annealing: Annealing | None = None) -> OtherCut | None:
     """The best number of blocks to leave on the last stage, if it is another than now.
 
     Every number has its bound; they are dealt in that order until the next bound reaches the best.

@@ -3,9 +3,9 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from planner.annealed_dealing import AnnealingParams
 from planner.dealing import Durations
 from planner.fidelity.advice import advise, make_block_workload, microbatches_of, recut
+from planner.planning.annealed_hands import CompiledAnnealing
 from tests.planner.test_dealing import make_step
 
 
@@ -25,7 +25,7 @@ def test_remedies_are_between_their_bound_and_the_step():
     """Tests that unequal hands are dealt better, that all bounds hold, and that heavy stages are cut anew."""
     short, long = (Durations(forward_ns=(k, 3 * k), backward_ns=(2 * k, 6 * k)) for k in (1000, 9000))
     step = make_step([[long] * 4, [short] * 4])
-    advice = advise([step], blocks_per_stage=4, annealing=AnnealingParams(plays=400))
+    advice = advise([step], blocks_per_stage=4, annealing=CompiledAnnealing(trials=400))
     assert not advice.is_alike
     order, dealt, placed, cut = advice.remedies
     for remedy in advice.remedies:

@@ -7,10 +7,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from examples.dealing import DealtBatches
-from planner.annealed_dealing import AnnealingParams
 from planner.dealing import Dealing, Durations, StageTimes, bound_dealings, deal, deal_durations, pipeline_actions
 from planner.fidelity.redealt import deal_anew
 from planner.fidelity.run_replay import replay_ns
+from planner.planning.annealed_hands import CompiledAnnealing
 from profiles.importers.straggler import RunAction, RunStep
 from tests.long_runs import examples
 
@@ -121,10 +121,10 @@ def test_annealing_finds_what_exchanges_do_not():
     short, long = (Durations(forward_ns=(17 * k, 21 * k), backward_ns=(33 * k, 34 * k)) for k in (1, 3))
     given = [long] * 4 + [short] * 12
     quick = deal_durations(given, 4)
-    annealed = deal_durations(given, 4, annealing=AnnealingParams(plays=4_000))
+    annealed = deal_durations(given, 4, annealing=CompiledAnnealing(trials=4_000))
     assert sorted(itertools.chain(*annealed.pipelines)) == list(range(16))
     assert annealed.lower_bound_ns <= annealed.largest_ns <= quick.largest_ns
-    alone = deal_durations(given, 1, annealing=AnnealingParams(plays=10))
+    alone = deal_durations(given, 1, annealing=CompiledAnnealing(trials=10))
     assert alone == deal_durations(given, 1)
 
 
