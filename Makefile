@@ -1,7 +1,7 @@
 # Everything a visitor runs. `make` alone lists the targets.
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup demo quick branches test test-long test-crash lint bench bench-age gpu-profiles gpu-bundle test-torch clean packages parsers database launchers
+.PHONY: help setup demo quick branches test test-long test-crash lint bench bench-age gpu-profiles gpu-bundle test-torch clean packages parsers database launchers watched
 
 # Another Python beside the first: make quick PYTHON=python3.13 VENV=.venv-3.13
 PYTHON ?= python3
@@ -97,10 +97,12 @@ $(COLLECTED): $(STAMP)
 # core, while the others begin.
 test: ## every check and every test, four files at a time
 	@$(MAKE) --no-print-directory --jobs 2 packages $(STAMP)
-	@$(MAKE) --no-print-directory --jobs 3 $(KERNELS) lint parsers $(COLLECTED)
-	$(BIN)/python -m pytest --numprocesses 2 --dist worksteal --quick only --cov --cov-report= $(QUICK)
+	@$(MAKE) --no-print-directory --jobs 3 lint parsers watched
 	@$(BIN)/python -m tests.branch_floor quick_branch_floor_percent & floor=$$!; \
 	$(BIN)/python -m pytest $(BY_FILE) --quick never $(KERNELS_FIRST); tests=$$?; wait $$floor && exit $$tests
+
+watched: $(KERNELS) $(COLLECTED)
+	$(BIN)/python -m pytest --numprocesses 2 --dist worksteal --quick only --cov --cov-report= $(QUICK)
 
 branches: setup ## the branches that all tests of planner, solver_models and profiles take, against their floor
 	@$(BIN)/python -m pytest --numprocesses 2 --dist loadfile --cov --cov-report= tests/planner tests/profiles tests/solver_models

@@ -202,7 +202,7 @@ def test_a_question_has_so_many_processor_seconds(monkeypatch, tmp_path):
     monkeypatch.setattr(independent_proofs, "Refuter", stand_in(busy))
     answer, took_s = ask()
     assert answer == "unknown"
-    assert 0.9 < took_s < 3
+    assert 0.5 < took_s < 3  # the kernel counts a limit by ticks
     monkeypatch.setattr(independent_proofs, "Refuter", stand_in(lambda: str(1 // 0)))
     with pytest.raises(RuntimeError, match="no answer"):
         ask()
