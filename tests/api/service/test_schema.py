@@ -140,7 +140,7 @@ SUBMISSIONS = [
     example_submission(),
     {
         "workload": workload_document(large_problem()),
-        "limits": {"time_limit_s": 0.5, "patience_s": 600.0, "threads": 1},
+        "limits": {"time_limit_s": 1.5, "patience_s": 600.0, "threads": 1},
     },
     {**example_submission(), "limits": {"max_rounds": 1, "seed": 1}, "priority": 3, "pinned": True},
 ]
