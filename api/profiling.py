@@ -35,7 +35,7 @@ EXECUTOR = ("planner.execute.preparation", "planner.execute.execution")
 """What processes of the executor import."""
 
 SETTLING = "planner.execute.host_process:settle_on_host"
-"""What they do first."""
+"""What they do first on a host."""
 
 DTYPES = {"fp32": "float32", "bf16": "bfloat16", "fp16": "float16"}
 
@@ -113,9 +113,10 @@ def run_profile(wanted: Wanted, *, console: Console, style: ReportStyle) -> Prof
         given = _given_cluster(wanted, survey)  # before anything is measured: it may be refused
         journal_path = _journal_path(wanted)
         journal = open_journal(journal_path)
-        if survey.device == "cpu":
+        prepare = SETTLING if survey.device == "cpu" else ""
+        if prepare:
             keep_freed_memory()  # layers that are timed alone are timed here
-        with Telling(console, style) as telling, HostProcesses(also=EXECUTOR, prepare=SETTLING) as host:
+        with Telling(console, style) as telling, HostProcesses(also=EXECUTOR, prepare=prepare) as host:
             findings = _survey(wanted.model, intake, survey=survey, journal=journal, telling=telling, host=host)
             cluster = given or _measured_cluster(wanted, survey, journal=journal, telling=telling, host=host)
             workload = _assemble(wanted, intake, findings=findings, cluster=cluster, num_microbatches=count)

@@ -26,13 +26,12 @@ from benchmarks.user_flow import (
     FlowError,
     FlowModel,
     balanced_cut,
+    find_baseline,
     make_layout,
     read_peaks,
     spread_of,
     without_evidence,
 )
-from planner.baselines.registry import make_baselines
-from planner.costs import CostModel
 from planner.document import parse_plan
 from planner.errors import PipeplanError
 from planner.plan import Plan
@@ -168,8 +167,8 @@ def make_entries(flow: Flow, workload: Workload, *, is_quick: bool) -> Iterator[
     cut, everyone = balanced_cut(workload, count), tuple(range(count))
     whole = (len(workload.profile.layers),)
     layouts: list[tuple[str, Callable[[], Plan]]] = [
-        ("data parallel", lambda: _baseline("data parallel", make_layout(workload, whole, places=[everyone]))),
-        ("1F1B", lambda: _baseline("1F1B", make_layout(workload, cut, places=singles, split_backward=False))),
+        ("data parallel", lambda: find_baseline("data parallel", make_layout(workload, whole, places=[everyone]))),
+        ("1F1B", lambda: find_baseline("1F1B", make_layout(workload, cut, places=singles, split_backward=False))),
     ]
     if not is_quick:
         halves = balanced_cut(workload, 2)
@@ -186,14 +185,6 @@ def _entry(name: str, kind: Kind, make: Callable[[], Path]) -> Entry:
         return Entry(name=name, kind=kind, path=make())
     except (FlowError, PipeplanError, ValueError) as error:
         return Entry(name=name, kind=kind, failure=str(error))
-
-
-def _baseline(method: str, problem: Problem) -> Plan:
-    rows = [row for row in make_baselines(problem, CostModel(problem)) if row.name.split(" (")[0] == method]
-    found = [row.plan for row in rows if row.plan is not None]
-    if not found:
-        raise ValueError(f"{method} has no plan: {rows[0].note if rows else 'unknown'}")
-    return found[0]
 
 
 def _ordered(problem: Problem) -> Plan:

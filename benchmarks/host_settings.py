@@ -8,7 +8,6 @@ and without each of the two, in turns, round after round: what else the host doe
 
 import os
 import statistics
-import sys
 import tempfile
 from argparse import Namespace
 from collections.abc import Sequence
@@ -16,12 +15,19 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from api.inputs import make_problem
-from api.tuning.short_run import choose_num_steps, read_durations, run_command
+from api.tuning.short_run import ShortRun
 from benchmarks.report import Table, make_parser, ms, percent
 from benchmarks.statistics_of import paired
-from benchmarks.user_flow import ROOT, Flow, FlowModel, balanced_cut, make_layout, without_evidence
-from planner.baselines.registry import make_baselines
-from planner.costs import CostModel
+from benchmarks.user_flow import (
+    ROOT,
+    Flow,
+    FlowModel,
+    balanced_cut,
+    find_baseline,
+    make_layout,
+    spread_of,
+    without_evidence,
+)
 from planner.document import parse_plan
 from planner.fidelity.executed_run import read_run
 from planner.plan import Plan
@@ -34,7 +40,7 @@ MODELS = (
     FlowModel(name="resnet18", factory="benchmarks.transformers_models:resnet18"),
 )
 
-ROUNDS, PLANNING_S, TIMEOUT_S = 5, 5.0, 300.0
+ROUNDS, PLANNING_S = 5, 5.0
 
 LATE_NS = 1_500_000
 """An action that is begun so long after the one before has ended, waiting for its input aside, was begun late."""
@@ -72,23 +78,15 @@ class Timed:
     """Of the actions of a run."""
 
 
-def run_once(flow: Flow, path: Path, setting: Setting, *, steps: int) -> Path:
-    """A run in fresh processes; gives the folder of its trace."""
-    flow.number += 1
-    folder = flow.folder / f"run-{flow.number}"
-    pins = () if setting.is_pinned else ("--no-pin",)
-    command = (
-        sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={flow.model.num_devices}",
-        "-m", "planner.execute", str(path), "--model", flow.model.factory, "--steps", str(steps),
-        "--trace", str(folder), *pins,
-    )  # fmt: skip
+def run_once(flow: Flow, path: Path, setting: Setting, *, predicted_ns: int) -> ShortRun:
+    """A run in fresh processes."""
     name, value = LEFT_ALONE
-    os.environ.pop(name, None)
     if not setting.keeps:
         os.environ[name] = value
-    run_command(command, log=folder.with_suffix(".log"), timeout_s=TIMEOUT_S, stop=lambda: False)
-    os.environ.pop(name, None)
-    return folder
+    try:
+        return flow.run(path, predicted_ns=predicted_ns, switches=() if setting.is_pinned else ("--no-pin",))
+    finally:
+        os.environ.pop(name, None)
 
 
 def share_late(folder: Path, plan: Plan) -> float:
@@ -108,11 +106,9 @@ def make_plans(flow: Flow) -> dict[str, Path]:
     count = flow.model.num_devices
     cut, places = balanced_cut(workload, count), [(number,) for number in range(count)]
     problem = make_layout(workload, cut, places=places, split_backward=False)
-    rows = [row for row in make_baselines(problem, CostModel(problem)) if row.name.split(" (")[0] == "1F1B"]
-    given = next(row.plan for row in rows if row.plan is not None)
     return {
         "planner": flow.plan("planner", time_limit_s=PLANNING_S),
-        "1F1B": flow.write("1F1B", without_evidence(given)),
+        "1F1B": flow.write("1F1B", without_evidence(find_baseline("1F1B", problem))),
     }
 
 
@@ -122,19 +118,17 @@ def predict_ns(flow: Flow, path: Path) -> int:
     return simulate(problem, parse_plan(path.read_bytes(), source=str(path))).makespan_ns
 
 
-def time_plan(flow: Flow, path: Path, *, rounds: int, steps: int) -> dict[str, Timed]:
+def time_plan(flow: Flow, path: Path, *, rounds: int, predicted_ns: int) -> dict[str, Timed]:
     """All settings in turns, each round beginning with the next one."""
     plan = parse_plan(path.read_bytes(), source=str(path))
     found = {setting.name: Timed() for setting in SETTINGS}
     for number in range(rounds):
         turn = number % len(SETTINGS)
         for setting in (*SETTINGS[turn:], *SETTINGS[:turn]):
-            folder = run_once(flow, path, setting, steps=steps)
-            times = read_durations(folder, plan)
-            low, median, high = statistics.quantiles(times, n=4, method="inclusive")
-            found[setting.name].medians_ns.append(round(median))
-            found[setting.name].spreads.append((high - low) / median)
-            found[setting.name].late.append(share_late(folder, plan))
+            run = run_once(flow, path, setting, predicted_ns=predicted_ns)
+            found[setting.name].medians_ns.append(run.median_ns)
+            found[setting.name].spreads.append(spread_of(run.durations_ns))
+            found[setting.name].late.append(share_late(Path(run.folder), plan))
     return found
 
 
@@ -142,7 +136,7 @@ def add_rows(table: Table, flow: Flow, *, rounds: int) -> None:
     """The rows of a model."""
     for name, path in make_plans(flow).items():
         predicted_ns = predict_ns(flow, path)
-        found = time_plan(flow, path, rounds=rounds, steps=choose_num_steps(predicted_ns))
+        found = time_plan(flow, path, rounds=rounds, predicted_ns=predicted_ns)
         alone = found[SETTINGS[0].name]
         for setting in SETTINGS:
             timed = found[setting.name]

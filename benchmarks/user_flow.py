@@ -11,6 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from api.tuning.short_run import WARM_UP, ShortRun, ShortRunError, choose_num_steps, run_command, run_plan_shortly
+from planner.baselines.registry import make_baselines
+from planner.costs import CostModel
 from planner.document import parse_plan, render_plan
 from planner.plan import Plan
 from planner.problem import Options, Problem
@@ -84,8 +86,8 @@ class Flow:
         path.write_text(render_plan(plan), encoding="utf-8")
         return path
 
-    def run(self, path: Path, *, predicted_ns: int) -> ShortRun:
-        """With README's third command; raises FlowError."""
+    def run(self, path: Path, *, predicted_ns: int, switches: Sequence[str] = ()) -> ShortRun:
+        """With README's third command, and what else is switched; raises FlowError."""
         self.number += 1
         plan = parse_plan(path.read_bytes(), source=str(path))
         try:
@@ -96,6 +98,7 @@ class Flow:
                 steps=choose_num_steps(predicted_ns),
                 folder=self.folder / f"run-{self.number}",
                 should_stop=lambda: False,
+                switches=switches,
             )
         except ShortRunError as error:
             raise FlowError(str(error)) from None
@@ -174,6 +177,15 @@ def balanced_cut(workload: Workload, num_stages: int) -> tuple[int, ...]:
                 longer[stop] = min(longer.get(stop, found), found)
         best = longer
     return best[len(times)][1]
+
+
+def find_baseline(method: str, problem: Problem) -> Plan:
+    """The first of a family of baselines that has a plan; raises ValueError if none has."""
+    rows = [row for row in make_baselines(problem, CostModel(problem)) if row.name.split(" (")[0] == method]
+    found = [row.plan for row in rows if row.plan is not None]
+    if not found:
+        raise ValueError(f"{method} has no plan: {rows[0].note if rows else 'unknown'}")
+    return found[0]
 
 
 def spread_of(durations_ns: Sequence[int]) -> float:

@@ -36,8 +36,8 @@ def chain(training: Training, layers: dict[str, nn.Module], *, number: int) -> t
     return training.loss(values[name][0], target)
 
 
-def compare(factory: str, *, is_trained: bool, module_name: str = "cut_models") -> dict[str, Any]:
-    """The model as it is written against its layers: loss and gradients, with the same random numbers."""
+def make_and_keep(module_name: str, factory: str) -> tuple[Training, dict[str, Any]]:
+    """What a factory makes by `from_module`, and what it gave to it."""
     given: dict[str, Any] = {}
     original = Training.from_module.__func__
 
@@ -48,6 +48,12 @@ def compare(factory: str, *, is_trained: bool, module_name: str = "cut_models") 
     torch.manual_seed(0)
     with mock.patch.object(Training, "from_module", classmethod(keep)):
         training = getattr(importlib.import_module(module_name), factory)()
+    return training, given
+
+
+def compare(factory: str, *, is_trained: bool, module_name: str = "cut_models") -> dict[str, Any]:
+    """The model as it is written against its layers: loss and gradients, with the same random numbers."""
+    training, given = make_and_keep(module_name, factory)
     module = given["module"].train(is_trained)
     layers = {
         name: make_layer(training, name, device=torch.device("cpu")).train(is_trained) for name in training.layers
@@ -192,16 +198,7 @@ def casting() -> dict[str, Any]:
     """GPT-2 under autocast to bfloat16 as a whole, and layer by layer: losses, and the worst gradient's difference."""
     from planner.execute.transformers_trainer.trainer_training import make_casting
 
-    given: dict[str, Any] = {}
-    original = Training.from_module.__func__
-
-    def keep(cls: Any, module: nn.Module, **named: Any) -> Training:
-        given.update(named, module=module)
-        return original(cls, module, **named)
-
-    torch.manual_seed(0)
-    with mock.patch.object(Training, "from_module", classmethod(keep)):
-        training = importlib.import_module("benchmarks.corpus_models").gpt2()
+    training, given = make_and_keep("benchmarks.corpus_models", "gpt2")
     cast = replace(training, layers={name: partial(make_casting, make) for name, make in training.layers.items()})
     cpu = torch.device("cpu")
     layers = {name: make_layer(cast, name, device=cpu).train(False) for name in cast.layers}
