@@ -13,6 +13,7 @@ from api.jobs.request import PlanRequest
 from api.jobs.roster import Heartbeat, Roster, Strength
 from api.jobs.sql_store import SqlStore
 from api.jobs.sqlite import FolderLock
+from api.jobs.store import STORE_FAILURES
 from api.service.audit import AuditLog
 from api.service.auth import Gate
 from api.service.gallery import Gallery
@@ -88,6 +89,8 @@ class Service:
         if self.settings.database_url is None and self.settings.num_workers:
             self._heartbeat = Heartbeat(self.roster, make_worker_name(), num_slots=self.settings.num_workers)
             self._heartbeat.start()
+        with contextlib.suppress(*STORE_FAILURES):
+            await self.executor.call_in_each(lambda: self.store.versions([""]))  # the first requests find them open
         tasks = [asyncio.create_task(work) for work in (self.hub.run(), self._get_ready(), self._keep_house())]
         try:
             yield

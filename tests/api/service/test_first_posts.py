@@ -39,6 +39,12 @@ def wait_until_it_listens(site: Site) -> None:
             connection.close()
 
 
+def count_open_stores(site: Site) -> int:
+    """Descriptors of the service that are its SQLite file."""
+    kept = Path(f"/proc/{site.processes['api'].pid}/fd")
+    return sum(1 for each in kept.iterdir() if os.path.realpath(each).endswith("pipeplan.sqlite"))
+
+
 def post_at_once(site: Site, path: str, bodies: list[bytes]) -> list[int]:
     """The statuses of requests that begin at the same moment."""
     barrier, statuses = threading.Barrier(len(bodies)), []
@@ -61,13 +67,16 @@ def post_at_once(site: Site, path: str, bodies: list[bytes]) -> list[int]:
 
 @pytest.mark.parametrize("start", range(STARTS))
 def test_first_posts(tmp_path: Path, start: int):
-    """Tests that as soon as the service listens, sixteen first submissions at once are all taken."""
+    """Tests that as soon as the service listens, sixteen first submissions at once are all taken, and open nothing."""
     site = Site(folder=tmp_path, is_forked=False)
     site.start("api")
     try:
         wait_until_it_listens(site)
+        opened = count_open_stores(site)
+        assert opened >= NUM_FIRST
         bodies = [json.dumps({**example_submission(), "priority": n % 3}).encode() for n in range(NUM_FIRST)]
         assert set(post_at_once(site, "/v1/plans", bodies)) <= {200, 202}
+        assert count_open_stores(site) <= opened + 4  # the solver's thread, the house's, the heartbeat's
     finally:
         site.abandon()
 
