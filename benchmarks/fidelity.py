@@ -54,6 +54,10 @@ MEMORY_MEDIAN, MEMORY_WORST, TOO_LITTLE = 0.05, 0.15, 0.03
 NEAR, PREFERRED = 0.02, 0.95
 """The preferred plan is the fastest, or within so much of it, in so many of the models."""
 
+STEADY, NUM_STEADY, NUM_PROFILES = 0.05, 2, 3
+"""A run counts if the host was as fast before and after it as beside the profile, within so much; so many of those are
+wanted of every plan; and a model is profiled at most so often, until the host was equally fast before and after."""
+
 SIGNIFICANT = 0.05
 """A sign is common to the errors if a fair coin would give one as lopsided less often."""
 
@@ -90,16 +94,33 @@ class Entry:
     runs: list[ShortRun] = field(default_factory=list)
     failure: str = ""
     paces: list[float] = field(default_factory=list)
-    """Beside every run: how long a fixed piece of work took then, over what it took beside the profile."""
+    """Of every run: how long a fixed piece of work took before or after it, whichever is farther from what it took
+    beside the profile, over that."""
+
+    @property
+    def num_steady(self) -> int:
+        """How many of the runs count."""
+        return sum(abs(pace - 1) <= STEADY for pace in self.paces)
+
+    @property
+    def is_steady(self) -> bool:
+        """The host was as fast in some run as beside the profile."""
+        return self.num_steady > 0
+
+    @property
+    def counted(self) -> list[ShortRun]:
+        """The runs that count; all of them where the host was never as fast as beside the profile, or nobody looked."""
+        found = [run for run, pace in zip(self.runs, self.paces, strict=False) if abs(pace - 1) <= STEADY]
+        return found or self.runs
 
     @property
     def measured_ns(self) -> int | None:
-        return round(statistics.median(run.median_ns for run in self.runs)) if self.runs else None
+        return round(statistics.median(run.median_ns for run in self.counted)) if self.runs else None
 
     @property
     def spread(self) -> float:
         """Quartiles of all iterations apart, over the median."""
-        return spread_of([duration for run in self.runs for duration in run.durations_ns])
+        return spread_of([duration for run in self.counted for duration in run.durations_ns])
 
     @property
     def error(self) -> float | None:
@@ -109,8 +130,9 @@ class Entry:
 
     @property
     def pace(self) -> float | None:
-        """How much slower the host was for these runs than for the profile; None where nobody looked."""
-        return statistics.median(self.paces) if self.paces else None
+        """How much slower the host was for the runs that count than for the profile; None where nobody looked."""
+        steady = [pace for pace in self.paces if abs(pace - 1) <= STEADY]
+        return statistics.median(steady or self.paces) if self.paces else None
 
     @property
     def paced_error(self) -> float | None:
@@ -244,12 +266,12 @@ def _question(plan: Plan, workload: Workload) -> Problem:
 
 
 def run_rounds(flow: Flow, entries: Sequence[Entry], *, seconds: float, profile_pace: float) -> None:
-    """All in turns, once in any case, and again as long as another round fits."""
-    begin, rounds = time.monotonic(), 0
-    while not rounds or (time.monotonic() - begin) * (rounds + 1) / rounds <= seconds:
-        for entry in entries:
-            if entry.failure:
-                continue
+    """All in turns, once in any case, and again as long as another round fits and runs that count are wanted."""
+    begin, rounds, pace = time.monotonic(), 0, host_pace(flow.model.num_devices)
+    wanted = [entry for entry in entries if not entry.failure]
+    while wanted and (not rounds or (time.monotonic() - begin) * (rounds + 1) / rounds <= seconds):
+        for entry in wanted:
+            before = pace
             try:
                 if entry.path is not None:
                     entry.runs.append(flow.run(entry.path, predicted_ns=entry.predicted_ns))
@@ -258,8 +280,10 @@ def run_rounds(flow: Flow, entries: Sequence[Entry], *, seconds: float, profile_
             except FlowError as error:
                 entry.failure = str(error)
                 continue
-            entry.paces.append(host_pace(flow.model.num_devices) / profile_pace)
+            pace = host_pace(flow.model.num_devices)
+            entry.paces.append(max((before / profile_pace, pace / profile_pace), key=lambda part: abs(part - 1)))
         rounds += 1
+        wanted = [entry for entry in wanted if not entry.failure and entry.num_steady < NUM_STEADY]
 
 
 HEADER = (
@@ -272,6 +296,7 @@ HEADER = (
     "its spread",
     "error",
     "host",
+    "runs that count",
     "memory predicted MiB",
     "measured MiB",
     "error",
@@ -286,11 +311,12 @@ def add_rows(table: Table, model: FlowModel, entries: Sequence[Entry]) -> None:
         cells = [model.name, entry.name, entry.kind, entry.stages]
         measured, error = entry.measured_ns, entry.error
         if measured is None:
-            table.add([*cells[:1], f"{entry.name}: failed: {entry.failure[:160]}", *cells[2:], *[""] * 9])
+            table.add([*cells[:1], f"{entry.name}: failed: {entry.failure[:160]}", *cells[2:], *[""] * 10])
             continue
         shown = "" if error is None else ms(entry.predicted_ns)
         cells += [shown, ms(measured), percent(entry.spread), "" if error is None else percent(error)]
         cells.append("" if entry.pace is None else f"{entry.pace:.2f}")
+        cells.append(f"{entry.num_steady} of {len(entry.runs)}")
         memory = entry.memory()
         cells += ["", "", ""] if memory is None else [f"{part / 2**20:.1f}" for part in memory]
         cells += [] if memory is None else [percent(memory[0] / memory[1] - 1)]
@@ -307,8 +333,7 @@ def summarise(models: Sequence[tuple[FlowModel, Sequence[Entry]]]) -> list[str]:
     lines = [
         f"{len(plans)} plans run, {len(own)} the planner's own, {replicated} replicated; "
         f"{sum(bool(e.failure) for _, entries in models for e in entries)} rows failed.",
-        f"Error of the iteration's time: median {_against(statistics.median(map(abs, errors)), MEDIAN)}, "
-        f"worst {_against(max(map(abs, errors)), WORST)}.",
+        f"Error of the iteration's time: {_describe_errors(errors)}",
     ]
     if own:
         lines.append(_describe_own(_errors(own)))
@@ -349,14 +374,33 @@ def _describe_own(errors: Sequence[float]) -> str:
 
 
 def _describe_pace(plans: Sequence[Entry]) -> Iterator[str]:
+    """What is left of the errors where the host was as fast as beside the profile, and how fast it was elsewhere."""
     paces = [entry.pace for entry in plans if entry.pace is not None]
-    errors = [abs(entry.paced_error) for entry in plans if entry.paced_error is not None]
-    if paces:
+    if not paces:
+        return
+    steady = [entry for entry in plans if entry.is_steady]
+    yield (
+        f"On {len(steady)} of {len(plans)} plans the host was as fast before and after some run as beside the profile, "
+        f"within {percent(STEADY)} (column runs that count)."
+        + (f" Their errors: {_describe_errors(_errors(steady))}" if steady else "")
+    )
+    own = _errors([entry for entry in steady if entry.kind == "own"])
+    if own:
+        yield f"Of these, {_describe_own(own)[0].lower()}{_describe_own(own)[1:]}"
+    if others := [entry for entry in plans if entry.pace is not None and not entry.is_steady]:
+        found = [entry.pace for entry in others if entry.pace is not None]
+        errors = [abs(entry.paced_error) for entry in others if entry.paced_error is not None]
         yield (
-            f"A fixed piece of work took {min(paces):.2f} to {max(paces):.2f} (median {statistics.median(paces):.2f}) "
-            "times as long beside the runs as beside their profiles (column host). With predictions multiplied by that "
-            f"the errors are {percent(statistics.median(errors))} on the median and {percent(max(errors))} at worst."
+            f"Beside the others a fixed piece of work took {min(found):.2f} to {max(found):.2f} (median "
+            f"{statistics.median(found):.2f}) times as long as beside their profiles (column host). With predictions "
+            f"multiplied by that their errors are {percent(statistics.median(errors))} on the median and "
+            f"{percent(max(errors))} at worst."
         )
+
+
+def _describe_errors(errors: Sequence[float]) -> str:
+    sizes = [abs(error) for error in errors]
+    return f"median {_against(statistics.median(sizes), MEDIAN)}, worst {_against(max(sizes), WORST)}."
 
 
 def _describe_memory(plans: Sequence[Entry]) -> str:
@@ -408,13 +452,23 @@ def choose_models(given: Namespace) -> list[FlowModel]:
     return list(MODELS[:1] if given.quick else MODELS)
 
 
+def profile_steadily(flow: Flow) -> tuple[Workload, float]:
+    """A profile beside which the host was equally fast at both ends, or the last that was tried; and how fast."""
+    before = host_pace(flow.model.num_devices)
+    for _ in range(NUM_PROFILES):
+        workload, after = flow.profile(), host_pace(flow.model.num_devices)
+        pace = (before + after) / 2
+        if abs(after - before) <= STEADY * pace:
+            break
+        before = after
+    return workload, pace
+
+
 def measure_model(model: FlowModel, folder: Path, *, seconds: float, is_quick: bool) -> list[Entry]:
     """Profile, plan, run; raises FlowError if the model cannot even be profiled."""
     begin = time.monotonic()
     flow = Flow(model, folder)
-    before = host_pace(model.num_devices)
-    workload = flow.profile()
-    pace = (before + host_pace(model.num_devices)) / 2
+    workload, pace = profile_steadily(flow)
     entries = list(make_entries(flow, workload, is_quick=is_quick))
     settle(entries, workload)
     run_rounds(flow, entries, seconds=seconds - (time.monotonic() - begin), profile_pace=pace)
@@ -451,14 +505,17 @@ def main() -> None:
 _ABOUT = """\
 README's commands on every model, each in fresh processes: `pipeplan profile MODEL -m 8 --devices 2`, before any plan
 exists; `pipeplan plan --no-idle-devices --time-limit 5`, the preferred plan, and the same with other switches; given
-layouts by the same profile; `torchrun -m planner.execute`, all plans of a model in turns, round after round.
-Predicted: by that profile. Measured: median over runs of the median iteration, the first left out. Its spread:
-quartiles of the plan's own iterations apart. Error: (predicted - measured) / measured. Host: how long a fixed piece of
-work took beside the run, over what it took beside the profile; above 1 the host had become slower. Memory: of the
-device where prediction and run differ most, as the executor reports it. Rank: by the clock, among the plans of the
-model. `torch`: torch's own schedule classes on the cut of our 1F1B (ZBV: two stages per device), and
-DistributedDataParallel, on the same model, processes and iterations. The emulation has paced layers (they sleep), is
-profiled with `--clock wall`, and its memory counts in no summary: its tensors are next to nothing."""
+layouts by the same profile; `torchrun -m planner.execute`, all plans of a model in turns, round after round. Predicted:
+by that profile. Measured: median over runs of the median iteration, the first left out. Its spread: quartiles of the
+plan's own iterations apart. Error: (predicted - measured) / measured. Host: how long a fixed piece of work took before
+or after the run, whichever is farther from what it took beside the profile, over that; above 1 the host had become
+slower. Runs that count: this machine's speed changes by a third within minutes with nothing else running; where a plan
+has runs with a host as fast as the profile's within 5 %, these count, and the others do not; a profile is taken anew,
+up to three times, if the host was not equally fast at its ends. Memory: of the device where prediction and run differ
+most, as the executor reports it. Rank: by the clock, among the plans of the model. `torch`: torch's own schedule
+classes on the cut of our 1F1B (ZBV: two stages per device), and DistributedDataParallel, on the same model, processes
+and iterations. The emulation has paced layers (they sleep), is profiled with `--clock wall`, and its memory counts in
+no summary: its tensors are next to nothing."""
 
 
 def _preface() -> tuple[str, ...]:

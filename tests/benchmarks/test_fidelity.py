@@ -72,12 +72,66 @@ def test_the_preferred_plan_is_held_against_the_fastest():
 def test_a_host_that_became_slower_is_told_from_a_wrong_prediction():
     """Tests that what the host lost since the profile is shown, and taken off in a line of its own."""
     slow = entry("planner", predicted=100, measured=125)
-    slow.paces += [1.2, 1.25, 1.3]
+    slow.paces.append(1.25)
     text = said(slow, entry("torch DDP", predicted=1, measured=90, kind="torch"))
     assert "median 20.00 % (target 3.00 %: missed)" in text
+    assert "On 0 of 1 plans" in text
     assert "took 1.25 to 1.25 (median 1.25) times as long" in text
-    assert "the errors are 0.00 % on the median" in text
+    assert "their errors are 0.00 % on the median" in text
     assert "column host" not in said(entry("planner", predicted=100, measured=100))
+
+
+def test_runs_count_where_the_host_was_as_fast_as_beside_the_profile():
+    """Tests that slow and fast minutes of the host are left out where there are others, and only there."""
+    plan = entry("planner", predicted=100, measured=130)
+    plan.runs += [replace(plan.runs[0], durations_ns=(each * MS,) * 3) for each in (102, 98, 70)]
+    plan.paces += [1.3, 1.04, 0.97, 0.7]
+    assert (plan.num_steady, plan.measured_ns, plan.pace) == (2, 100 * MS, pytest.approx(1.005))
+    text = said(plan)
+    assert "On 1 of 1 plans" in text
+    assert "Their errors: median 0.00 % (target 3.00 %: met)" in text
+    assert "Of these, the planner's own plans: median 0.00 %" in text
+    assert "Beside the others" not in text
+    plan.paces[1:3] = [1.3, 0.7]
+    assert (plan.num_steady, plan.measured_ns) == (0, 100 * MS)
+
+
+class Model:
+    """Two devices, of which nothing else is asked."""
+
+    num_devices = 2
+
+
+class Walk:
+    """A flow whose profiles are known by their numbers, and whose runs take no time."""
+
+    model = Model()
+
+    def __init__(self) -> None:
+        self.num_profiles = self.num_runs = 0
+
+    def profile(self) -> int:
+        self.num_profiles += 1
+        return self.num_profiles
+
+    def run(self, path: Path, *, predicted_ns: int) -> ShortRun:
+        del path
+        self.num_runs += 1
+        return ShortRun(folder="none", durations_ns=(predicted_ns,) * 3, wall_s=1.0)
+
+
+def test_profiles_and_runs_are_repeated_while_the_host_changes(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    """Tests that a profile with unlike ends is taken anew, at most twice, and a plan is run until two runs count."""
+    paces = iter([1.0, 1.2, 1.21])
+    monkeypatch.setattr(fidelity, "host_pace", lambda _: next(paces))
+    walk = Walk()
+    assert fidelity.profile_steadily(walk) == (2, pytest.approx(1.205))  # type: ignore[arg-type]
+    paces = iter([1.0, 1.2, 1.5, 1.0])
+    assert fidelity.profile_steadily(walk)[0] == 5  # type: ignore[arg-type]
+    paces = iter([1.0, 1.4, 1.0, 1.0, 1.0])
+    plan = Entry(name="planner", kind="own", predicted_ns=MS, path=tmp_path)
+    run_rounds(walk, [plan], seconds=60, profile_pace=1.0)  # type: ignore[arg-type]
+    assert (walk.num_runs, plan.paces) == (4, [1.4, 1.4, 1.0, 1.0])
 
 
 def test_a_common_sign_is_found():
