@@ -21,13 +21,16 @@ from profiles.model_profile import MAX_EXCHANGE_NS, ActionOverhead, Layer, Model
 
 DEVICES = ("probe0", "probe1")
 
+RUN_TO_RUN = 0.03
+"""By so much the most that a process holds differs between runs of a plan: the heap lies as messages come."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Overheads:
     """What was found."""
 
     layers: tuple[Layer, ...]
-    """As they took in the run, their exchanges aside."""
+    """As they took in the run, their exchanges aside, and with the workspace that shows there."""
     action: ActionOverhead
     message_ns: int
     """Beyond what the link takes."""
@@ -36,7 +39,7 @@ class Overheads:
     iteration_ns: int
     """What a process does in an iteration beyond its actions and the optimizer's steps of its layers."""
     reserved_bytes: int | None
-    """The most that a process held beyond the plan's peak: runtime, messages, the allocator's slack; None: unknown."""
+    """What every process held beyond the plan's peak: runtime, messages, the allocator's slack; None: unknown."""
     num_actions: int
     """Actions that were timed."""
     predicted_ns: int
@@ -134,13 +137,14 @@ def find_overheads(
         exchange_ns=_find_exchange(problem, ranks=ranks, exchanges=exchanges),
     )
     iteration_ns = _find_closing(problem, plan, ranks=ranks, message_ns=message_ns, by_wall=by_wall)
+    beyond = _held_beyond(problem, plan, ranks=ranks)
     return Overheads(
-        layers=layers,
+        layers=_with_blocks(layers, plan, beyond=beyond),
         action=action,
         exchanges=exchanges,
         message_ns=message_ns,
         iteration_ns=iteration_ns,
-        reserved_bytes=_find_reserve(problem, plan, ranks=ranks),
+        reserved_bytes=_find_reserve(beyond, ranks=ranks),
         num_actions=sum(len(entry["actions"]) for rank in ranks for entry in rank["thread"]),
         predicted_ns=_predict(problem, plan, action=action, message_ns=message_ns, iteration_ns=iteration_ns),
         measured_ns=round(_middle([each.duration_ns for each in _iterations(plan, ranks)])),
@@ -198,10 +202,32 @@ def _as_run(
     return tuple(layers[layer.name] for layer in problem.profile.layers)
 
 
-def _find_reserve(problem: Problem, plan: Plan, *, ranks: Sequence[Mapping[str, Any]]) -> int | None:
+def _held_beyond(problem: Problem, plan: Plan, *, ranks: Sequence[Mapping[str, Any]]) -> dict[str, int]:
+    """How many bytes each process held beyond the plan's peak; empty if one does not know."""
     peaks = simulate(problem, plan).peak_bytes
-    beyond = [rank["peak_bytes"] - peaks[rank["device"]] for rank in ranks if rank["peak_bytes"] is not None]
-    return max(0, *beyond) if beyond else None
+    if any(rank["peak_bytes"] is None for rank in ranks):
+        return {}
+    return {rank["device"]: max(0, rank["peak_bytes"] - peaks[rank["device"]]) for rank in ranks}
+
+
+def _find_reserve(beyond: Mapping[str, int], *, ranks: Sequence[Mapping[str, Any]]) -> int | None:
+    """What all processes held beyond their peaks, and what the next run may hold more than this one."""
+    if not beyond:
+        return None
+    return min(beyond.values()) + round(RUN_TO_RUN * max(rank["peak_bytes"] for rank in ranks))
+
+
+def _with_blocks(layers: tuple[Layer, ...], plan: Plan, *, beyond: Mapping[str, int]) -> tuple[Layer, ...]:
+    """What one process held beyond that of all is the workspace of its layer that has most: around large blocks that
+    come and go the heap has holes.
+    """
+    more = dict[str, int]()
+    by_name = {layer.name: layer for layer in layers}
+    for stage in plan.stages:
+        (device,) = stage.replicas[0]
+        heaviest = max(stage.layers, key=lambda name: by_name[name].workspace_bytes)
+        more[heaviest] = beyond.get(device, 0) - min(beyond.values(), default=0)
+    return tuple(replace(layer, workspace_bytes=layer.workspace_bytes + more.get(layer.name, 0)) for layer in layers)
 
 
 def _find_closing(
