@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.integration.forked_ranks import Rank, one_thread, run_forked
 from tests.long_runs import long_only
 
 pytestmark = pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="torch is not installed")
@@ -44,8 +45,11 @@ sys.exit(gpu.main(["--device", "cpu", "--quick", "--minutes", "0.02", "-o", sys.
 """
 
 
-def test_a_finding_has_no_more_time_than_there_is(tmp_path: Path, repository_root: Path):
+def test_a_finding_has_no_more_time_than_there_is(tmp_path: Path):
     """Tests that a finding that would never end is given up at the limit, leaves no file, and none is begun after."""
-    done = subprocess.run([sys.executable, "-c", ENDLESS, str(tmp_path)], cwd=repository_root, check=False, timeout=120)
-    assert done.returncode == 3
-    assert [path.name for path in tmp_path.iterdir()] == ["table.md"]
+    script, folder = tmp_path / "endless.py", tmp_path / "found"
+    script.write_text(ENDLESS, encoding="utf-8")
+    asked = Rank(program=str(script), arguments=[str(folder)], environment=one_thread(), log=tmp_path / "log")
+    ((code, said),) = run_forked([asked], timeout_s=120)
+    assert code == 3, said
+    assert [path.name for path in folder.iterdir()] == ["table.md"]

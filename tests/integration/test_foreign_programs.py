@@ -3,18 +3,21 @@
 import ast
 import json
 import os
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from api import launching
 from api.cli import main
 from planner.document import parse_plan
 from planner.execute.table_check import parse_cell
 from planner.export.deepspeed import render_deepspeed
 from planner.export.torch_table import render_torch_table, torch_ranks
 from planner.export.torchtitan import find_map
+from planner.launch.launch_job import TORCHRUN, Command
 from planner.plan import Plan
 from planner.problem import Problem
 from planner.replanning.observations import read_observations
@@ -22,7 +25,7 @@ from planner.simulate import simulate
 from planner.verify import verify
 from tests.integration.forked_ranks import run_script
 from tests.integration.test_execute_command import environment, losses, start_ranks
-from tests.long_runs import long_only
+from tests.long_runs import IS_LONG, long_only
 from tests.planner.export.chains import make_chain, make_plan
 from tests.planner.export.test_targets import PARSERS, cut, language_model, replicated
 
@@ -165,8 +168,23 @@ def test_torchs_profiler_is_read(tmp_path: Path):
     assert all(20e6 <= span < 2e9 for spans in found.values() for span in spans)
 
 
+def fork_agents(commands: Sequence[Command]) -> int:
+    """What `run_agents` does with the one command for this machine, its processes being forks."""
+    (command,) = commands
+    enter = command.arguments.index("-m", 3)
+    assert command.arguments[:enter] == (sys.executable, *TORCHRUN, "--standalone", "--nproc-per-node=2")
+    module, *words = command.arguments[enter + 1 :]
+    answers = start_ranks(
+        [words] * 2, program=module, **{key: [value] * 2 for key, value in command.environment.items()}
+    )
+    return next((code for code, _ in answers if code), 0)
+
+
 def test_the_example_runs_as_the_readme_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    """Tests that the README's third command trains on two ranks, with a plan that passes the verifier."""
+    """Tests that the README's third command trains on two ranks, with a plan that passes the verifier.
+
+    `make test` forks the two: `launch` starts torchrun in test_healing.py, and the executor in test_three_commands.py.
+    """
     from api.inputs import read_plan_and_problem
 
     plan, problem = read_plan_and_problem(str(EXAMPLE), None)
@@ -174,6 +192,8 @@ def test_the_example_runs_as_the_readme_says(tmp_path: Path, monkeypatch: pytest
     assert plan.evidence is not None
     assert simulate(problem, plan).makespan_ns == plan.evidence.makespan_ns
     monkeypatch.chdir(ROOT)
+    if not IS_LONG:
+        monkeypatch.setattr(launching, "run_agents", fork_agents)
     for name, value in environment().items():
         monkeypatch.setenv(name, value)
     words = (ROOT / "README.md").read_text().partition("$ .venv/bin/pipeplan ")[2].splitlines()[0].split()

@@ -8,7 +8,6 @@ from random import Random
 import pytest
 
 from planner.plan import Plan
-from planner.planning import make_plan as plan_anew
 from planner.problem import Problem
 from planner.progress import Limits
 from planner.replanning.diagnosis import Culprit, Diagnosis, Suspect, diagnose, find_limit_ns
@@ -17,6 +16,7 @@ from planner.simulate import simulate
 from tests.long_runs import shortened
 from tests.planner.brute_force import brute_force
 from tests.planner.export.chains import make_chain, make_plan
+from tests.planner.hasty import make_plan as plan_anew
 from tests.planner.replanning.slowed_runs import (
     Truth,
     can_be_told,
@@ -140,7 +140,7 @@ def test_the_limit_is_below_the_best_of_all_plans(first: int):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(shortened(4, whole=12)))
+@pytest.mark.parametrize("seed", range(shortened(2, whole=12)))
 def test_the_limit_is_below_a_plan_made_with_true_costs(seed: int):
     """Tests that no plan made anew, knowing what is really slow, is below the limit, nor gains more than was said."""
     rng = Random(seed)
