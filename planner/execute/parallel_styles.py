@@ -100,8 +100,11 @@ class _BiasOfAllHeads:
     def __call__(self, *args: Any, position_bias: torch.Tensor | None = None, **named: Any) -> tuple[Any, ...]:
         """What the attention gives, with the bias of all heads."""
         mine = None if position_bias is None else own_part(position_bias, dim=1, group=self.group)
-        output, used, *rest = self.forward(*args, position_bias=mine, **named)
-        whole, self.made = position_bias if self.made is None else self.made, None
+        try:
+            output, used, *rest = self.forward(*args, position_bias=mine, **named)
+        finally:  # a recomputation may leave it as soon as it has what it wants
+            made, self.made = self.made, None
+        whole = position_bias if made is None else made
         if whole is None:  # zeros, which are made where there is no bias
             whole = used.repeat(1, self.width, 1, 1)
         return output, whole, *rest

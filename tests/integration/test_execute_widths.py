@@ -109,15 +109,17 @@ LAYERS = {
 }
 """As `from_module` names them."""
 FAMILIES = {
-    f"{model} of transformers": named(drawn(placement, cut=cut, num_microbatches=2, model=model), *LAYERS[model])
-    for model, placement, cut in (
-        ("gpt2", "0 0+1", (2, 2)),
-        ("llama", "0+1", (4,)),
-        ("qwen3", "0+1", (4,)),
-        ("mixtral", "0+1", (4,)),
-        ("qwen3_moe", "0 0+1", (2, 2)),
-        ("t5", "0+1 0+1", (2, 5)),
-        ("bert", "0 0+1", (2, 2)),
+    f"{model} of transformers": named(
+        drawn(placement, cut=cut, num_microbatches=2, model=model, recompute=recompute), *LAYERS[model]
+    )
+    for model, placement, cut, recompute in (
+        ("gpt2", "0 0+1", (2, 2), ""),
+        ("llama", "0+1", (4,), ""),
+        ("qwen3", "0+1", (4,), ""),
+        ("mixtral", "0+1", (4,), ""),
+        ("qwen3_moe", "0 0+1", (2, 2), "ny"),
+        ("t5", "0+1 0+1", (2, 5), "yn"),
+        ("bert", "0 0+1", (2, 2), ""),
     )
 }
 TWO |= FAMILIES
