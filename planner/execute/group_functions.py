@@ -33,8 +33,8 @@ def own_part(tensor: torch.Tensor, *, dim: int, group: Any) -> torch.Tensor:
 
 class _Taken(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, tensor: torch.Tensor, group: Any) -> torch.Tensor:
-        ctx.group = group
+    def forward(ctx: Any, tensor: torch.Tensor, *rest: Any) -> torch.Tensor:
+        (ctx.group,) = rest
         return tensor.view_as(tensor)
 
     @staticmethod
@@ -44,7 +44,8 @@ class _Taken(torch.autograd.Function):
 
 class _AddedUp(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, tensor: torch.Tensor, group: Any) -> torch.Tensor:  # noqa: ARG004
+    def forward(ctx: Any, tensor: torch.Tensor, *rest: Any) -> torch.Tensor:  # noqa: ARG004
+        (group,) = rest
         return sum_over(tensor, group=group)
 
     @staticmethod
@@ -54,10 +55,11 @@ class _AddedUp(torch.autograd.Function):
 
 class _OwnPart(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, tensor: torch.Tensor, dim: int, group: Any) -> torch.Tensor:
-        ctx.dim, ctx.group, ctx.width = dim, group, distributed.get_world_size(group)
-        parts = tensor.chunk(ctx.width, dim)
-        return parts[distributed.get_rank(group)].clone(memory_format=torch.contiguous_format)
+    def forward(ctx: Any, tensor: torch.Tensor, *rest: Any) -> torch.Tensor:
+        ctx.dim, ctx.group = rest
+        ctx.width = distributed.get_world_size(ctx.group)
+        parts = tensor.chunk(ctx.width, ctx.dim)
+        return parts[distributed.get_rank(ctx.group)].clone(memory_format=torch.contiguous_format)
 
     @staticmethod
     def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor | None, ...]:

@@ -148,8 +148,9 @@ def _take_floats(_: nn.Module, arguments: tuple[Any, ...], *, group: distributed
     )
 
 
-def _add_up_output(_: nn.Module, __: Any, output: torch.Tensor, *, group: distributed.ProcessGroup) -> torch.Tensor:
-    return add_up(output, group=group)
+def _add_up_output(_: nn.Module, *given: Any, group: distributed.ProcessGroup) -> torch.Tensor:
+    """`given`: the arguments, then what the module made of them."""
+    return add_up(given[-1], group=group)
 
 
 def interleave(tensor: torch.Tensor, *, dim: int, num_fused: int, width: int) -> torch.Tensor:
