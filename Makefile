@@ -151,8 +151,8 @@ TORCH_TESTS := tests/planner/execute tests/integration/test_execute.py tests/int
 test-torch: ## the executor's tests with another torch, in .venv-torch-VERSION: make test-torch VERSION=2.15.0 (6 GB)
 	@[ -n "$(VERSION)" ] || { echo 'Which? make test-torch VERSION=2.15.0 (2.11.0 to 2.15.0)' >&2; exit 2; }
 	@[ -e .venv-torch-$(VERSION)/.done ] || { rm -rf .venv-torch-$(VERSION) && $(PYTHON) -m venv .venv-torch-$(VERSION) && grep -v -e '^torch' -e '^setuptools' constraints.txt > .venv-torch-$(VERSION)/constraints.txt \
-	  && .venv-torch-$(VERSION)/bin/python -m pip install --quiet --constraint .venv-torch-$(VERSION)/constraints.txt torch==$(VERSION) setuptools \
-	  && .venv-torch-$(VERSION)/bin/python -m pip install --quiet --constraint .venv-torch-$(VERSION)/constraints.txt --no-build-isolation --editable '.[solve,test]' && touch .venv-torch-$(VERSION)/.done; }
+	  && .venv-torch-$(VERSION)/bin/python -m pip install --quiet --constraint .venv-torch-$(VERSION)/constraints.txt torch==$(VERSION) 'setuptools>=77' \
+	  && .venv-torch-$(VERSION)/bin/python -m pip install --quiet --constraint .venv-torch-$(VERSION)/constraints.txt --no-build-isolation --editable '.[solve,test,models]' && touch .venv-torch-$(VERSION)/.done; }
 	.venv-torch-$(VERSION)/bin/python -m pytest --numprocesses 2 --dist loadfile $(TORCH_TESTS)
 
 # Too heavy for `make setup`, and at odds with its versions: each package has an environment of its own.

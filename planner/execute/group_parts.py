@@ -12,14 +12,14 @@ import torch
 from torch import distributed, nn
 from torch.distributed.tensor import DTensor, Shard
 
-from planner.execute.parallel_styles import NUM_FUSED
+from planner.execute.parallel_styles import NUM_FUSED, WHOLE
 
 
 class GroupPart:
     """The part of one parameter on this member."""
 
-    def __init__(self, whole: nn.Parameter, *, group: Any) -> None:
-        """`whole`: a DTensor over the group."""
+    def __init__(self, whole: nn.Parameter, *, group: Any, own: nn.Parameter | None = None) -> None:
+        """`whole`: a DTensor over the group; `own`: what the layer computes with in its place."""
         assert isinstance(whole, DTensor)
         (placement,) = whole.placements
         self.whole, self.group = whole, group
@@ -27,8 +27,7 @@ class GroupPart:
         self.dim = placement.dim if isinstance(placement, Shard) else None
         """Along which it is cut; None: every member has all of it."""
         self.num_fused = getattr(whole, NUM_FUSED, 1)
-        with torch.no_grad():
-            self.parameter = nn.Parameter(whole.to_local().detach(), whole.requires_grad)
+        self.parameter = _in_same_memory(whole) if own is None else own
         """In the same memory."""
         self.is_partial = False
         """Whether the gradient taken over is still to be added up over the group."""
@@ -72,6 +71,11 @@ class GroupPart:
         return torch.cat([piece for block in blocks for piece in block], self.dim)
 
 
+@torch.no_grad()
+def _in_same_memory(whole: DTensor) -> nn.Parameter:
+    return nn.Parameter(whole.to_local().detach(), whole.requires_grad)
+
+
 class GroupParts:
     """Those of all layers on this process."""
 
@@ -111,9 +115,11 @@ class GroupParts:
 
 
 def parts_of(layer: nn.Module, *, group: Any) -> dict[str, GroupPart]:
-    """The parts of all parameters that are DTensors, by their paths."""
-    return {
-        path: GroupPart(parameter, group=group)
-        for path, parameter in layer.named_parameters()
-        if isinstance(parameter, DTensor)
-    }
+    """The parts of all parameters that are DTensors, or lie in the memory of one, by their paths."""
+    found = {}
+    for path, parameter in layer.named_parameters():
+        if isinstance(parameter, DTensor):
+            found[path] = GroupPart(parameter, group=group)
+        elif (whole := getattr(parameter, WHOLE, None)) is not None:
+            found[path] = GroupPart(whole, group=group, own=parameter)
+    return found

@@ -12,7 +12,13 @@ from typing import Any
 from torch import nn
 from torch.distributed.tensor.parallel import ColwiseParallel, ParallelStyle, RowwiseParallel
 
-from planner.execute.parallel_styles import Conv1DRowwiseParallel, FusedColwiseParallel, SummedGradients
+from planner.execute.parallel_styles import (
+    Conv1DRowwiseParallel,
+    ExpertsParallel,
+    FusedColwiseParallel,
+    OwnHeadsOfBias,
+    SummedGradients,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,7 +26,9 @@ class ParallelRule:
     """How one class of modules is cut."""
 
     styles: Mapping[str, Callable[[], ParallelStyle]]
-    """By the path of the part inside the module."""
+    """By the path of the part inside the module; empty: the module itself."""
+    weights: tuple[str, ...] = ()
+    """Parameters of the module itself, by which it is told from others of its name."""
     heads: tuple[str, ...] = ()
     """Fields of the module's `config` that the width has to divide, where they are there."""
     local: Mapping[str, int | None] = field(default_factory=dict)
@@ -44,6 +52,7 @@ _ENCODER_ATTENTION = ParallelRule(
 )
 _ENCODER_PERCEPTRON = ParallelRule(styles={"intermediate.dense": ColwiseParallel, "output.dense": RowwiseParallel})
 _NUMBERED_PERCEPTRON = ParallelRule(styles={"fc1": ColwiseParallel, "fc2": RowwiseParallel})
+_EXPERTS = ParallelRule(styles={"": ExpertsParallel}, weights=tuple(ExpertsParallel.CUTS))
 
 
 def _of_families(names: str, kind: str, *, rule: ParallelRule) -> dict[tuple[str, str], ParallelRule]:
@@ -52,9 +61,9 @@ def _of_families(names: str, kind: str, *, rule: ParallelRule) -> dict[tuple[str
 
 RULES: Mapping[tuple[str, str], ParallelRule] = {
     **_of_families("Llama Mistral Mixtral Qwen2", "Attention", rule=_DECODER_ATTENTION),
-    **_of_families("Qwen3", "Attention", rule=_NORMED_ATTENTION),
+    **_of_families("Qwen3 Qwen3Moe", "Attention", rule=_NORMED_ATTENTION),
     **_of_families("ViT", "Attention", rule=_DECODER_ATTENTION),
-    **_of_families("Llama Mistral Qwen2 Qwen3", "MLP", rule=_GATED_PERCEPTRON),
+    **_of_families("Llama Mistral Qwen2 Qwen3 Qwen3Moe", "MLP", rule=_GATED_PERCEPTRON),
     **_of_families("Bert Roberta", "Attention", rule=_ENCODER_ATTENTION),
     **_of_families("Bert Roberta", "Layer", rule=_ENCODER_PERCEPTRON),
     **_of_families("ViT", "MLP", rule=_NUMBERED_PERCEPTRON),
@@ -65,7 +74,12 @@ RULES: Mapping[tuple[str, str], ParallelRule] = {
         heads=("encoder_attention_heads", "decoder_attention_heads"),
         local={"num_heads": None},
     ),
-    # T5's attention stays whole: the bias of all its heads is handed from block to block.
+    **_of_families("Mixtral Qwen3Moe", "Experts", rule=_EXPERTS),
+    ("transformers", "T5Attention"): ParallelRule(
+        styles={"": OwnHeadsOfBias, **dict.fromkeys("qkv", ColwiseParallel), "o": RowwiseParallel},
+        heads=("num_heads",),
+        local={"n_heads": None, "inner_dim": None},
+    ),
     ("transformers", "T5DenseActDense"): ParallelRule(styles={"wi": ColwiseParallel, "wo": RowwiseParallel}),
     ("transformers", "T5DenseGatedActDense"): ParallelRule(
         styles={"wi_0": ColwiseParallel, "wi_1": ColwiseParallel, "wo": RowwiseParallel}
@@ -103,7 +117,7 @@ def parallelize_by_table(layer: nn.Module, width: int) -> dict[str, ParallelStyl
             if hasattr(part, name):
                 setattr(part, name, getattr(part, name) // width if value is None else value)
         for child, make in rule.styles.items():
-            found[f"{path}.{child}".lstrip(".")] = make()
+            found[f"{path}.{child}".strip(".")] = make()
     return found
 
 
@@ -111,7 +125,9 @@ def _known_parts(layer: nn.Module) -> Iterator[tuple[str, Any, ParallelRule]]:
     for path, part in layer.named_modules():
         kind = type(part)
         rule = RULES.get((kind.__module__.partition(".")[0], kind.__name__))
-        if rule is not None and all(_has(part, child) for child in rule.styles):
+        if rule is None or not all(_has(part, child) for child in rule.styles):
+            continue
+        if set(rule.weights) <= {name for name, _ in part.named_parameters(recurse=False)}:
             yield path, part, rule
 
 

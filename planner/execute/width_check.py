@@ -17,6 +17,7 @@ from torch.distributed.tensor.parallel import ColwiseParallel, ParallelStyle, Ro
 from planner.execute.deferred import is_conv1d
 from planner.execute.forward_pass import evaluating
 from planner.execute.group_parts import GroupPart, parts_of
+from planner.execute.parallel_styles import ExpertsParallel
 from planner.execute.parallel_table import parallelize_by_table
 from planner.execute.stage_module import make_layer
 from planner.execute.training import Tensors, Training, as_tuple
@@ -94,22 +95,35 @@ def _find_cut(layer: nn.Module, styles: Mapping[str, ParallelStyle], *, width: i
                     raise ValueError(f"{owners[id(parameter)]} are one tensor; {_REMEDY}")
                 place = f"{path}.{name}".lstrip(".")
                 found.append(place)
-                if isinstance(style, ColwiseParallel | RowwiseParallel) and name == "weight":
-                    _require_even(place, parameter, width=width, style=style, kind=type(part))
+                if (cut := _cut_by(style, name, kind=type(part))) is not None:
+                    _require_even(place, parameter, width=width, cut=cut)
     return found
 
 
-def _require_even(
-    place: str, parameter: torch.Tensor, *, width: int, style: ColwiseParallel | RowwiseParallel, kind: type
-) -> None:
-    """Members hold equal parts."""
-    num_fused = getattr(style, "num_fused", 1)
+class _Cut(NamedTuple):
+    """Where a style cuts a parameter."""
+
+    dim: int
+    num_fused: int
+    """Matrices beside each other along it."""
+
+
+def _cut_by(style: ParallelStyle, name: str, *, kind: type) -> _Cut | None:
+    """None: not known, or not along a dimension that members share equally. `kind`: of the module."""
+    if isinstance(style, ExpertsParallel):
+        return _Cut(*style.CUTS[name]) if name in style.CUTS else None
+    if name != "weight" or not isinstance(style, ColwiseParallel | RowwiseParallel):
+        return None
     is_turned = issubclass(kind, nn.Embedding) or is_conv1d(kind)
-    dim = int(isinstance(style, ColwiseParallel) == is_turned)
-    if parameter.shape[dim] % (width * num_fused):
-        parts = f"{num_fused} matrices of {width} parts each" if num_fused > 1 else f"{width} parts"
+    return _Cut(int(isinstance(style, ColwiseParallel) == is_turned), getattr(style, "num_fused", 1))
+
+
+def _require_even(place: str, parameter: torch.Tensor, *, width: int, cut: _Cut) -> None:
+    """Members hold equal parts."""
+    if parameter.shape[cut.dim] % (width * cut.num_fused):
+        parts = f"{cut.num_fused} matrices of {width} parts each" if cut.num_fused > 1 else f"{width} parts"
         raise ValueError(
-            f"{place} has shape {tuple(parameter.shape)}, which cannot be cut along dimension {dim} into {parts}; "
+            f"{place} has shape {tuple(parameter.shape)}, which cannot be cut along dimension {cut.dim} into {parts}; "
             f"{_REMEDY}"
         )
 
@@ -219,12 +233,13 @@ def _find_difference(whole: _LayerAnswer, mine: _LayerAnswer, *, parts: Mapping[
     most = _largest(whole.grads.values())
     for path, grad in whole.grads.items():
         found, part = mine.grads[path], parts.get(path)
+        if part is not None and grad is not None:
+            grad = part.cut(grad)
         if part is not None and isinstance(found, DTensor):
             is_summand = part.dim is None and found.placements[0].is_partial()
             if found.placements != part.whole.placements and not is_summand:
                 return f"the placement of the gradient of {path} ({found.placements[0]})"
-            local = found.redistribute(placements=part.whole.placements).to_local()
-            found, grad = local, None if grad is None else part.cut(grad)
+            found = found.redistribute(placements=part.whole.placements).to_local()
         if _is_grad_apart(grad, found, most=most):
             return f"the gradient of {path}"
     return ""

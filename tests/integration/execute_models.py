@@ -888,6 +888,19 @@ def of_transformers(name: str, *, num_microbatches: int) -> Training:
     elif name == "qwen3":
         more = {"intermediate_size": 24, "num_key_value_heads": 2, "max_position_embeddings": 8, "head_dim": 4}
         model = transformers.Qwen3ForCausalLM(transformers.Qwen3Config(**sizes, **more))
+    elif name == "mixtral":
+        more = {"intermediate_size": 12, "num_key_value_heads": 2, "num_local_experts": 4}
+        model = transformers.MixtralForCausalLM(transformers.MixtralConfig(**sizes, **more))
+        model.set_experts_implementation("eager")  # torch's grouped product knows no float64
+    elif name == "qwen3_moe":
+        more = {"moe_intermediate_size": 12, "num_key_value_heads": 2, "head_dim": 4, "num_experts": 4}
+        model = transformers.Qwen3MoeForCausalLM(transformers.Qwen3MoeConfig(**sizes, **more, num_experts_per_tok=2))
+        model.set_experts_implementation("eager")
+    elif name == "t5":
+        more = {"d_model": 16, "d_kv": 4, "d_ff": 24, "num_layers": 2, "num_heads": 4, "dropout_rate": 0.0}
+        model = transformers.T5ForConditionalGeneration(
+            transformers.T5Config(vocab_size=16, decoder_start_token_id=0, **more)
+        )
     else:
         more = {"intermediate_size": 24, "hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
         model = transformers.BertForMaskedLM(transformers.BertConfig(**sizes, **more, max_position_embeddings=8))
@@ -920,6 +933,20 @@ def qwen3(kinds: str, *, num_microbatches: int) -> Training:
 
 def bert(kinds: str, *, num_microbatches: int) -> Training:
     return of_transformers("bert", num_microbatches=num_microbatches)
+
+
+def mixtral(kinds: str, *, num_microbatches: int) -> Training:
+    """Weights of experts with three dimensions."""
+    return of_transformers("mixtral", num_microbatches=num_microbatches)
+
+
+def qwen3_moe(kinds: str, *, num_microbatches: int) -> Training:
+    return of_transformers("qwen3_moe", num_microbatches=num_microbatches)
+
+
+def t5(kinds: str, *, num_microbatches: int) -> Training:
+    """A bias of positions that is handed from block to block."""
+    return of_transformers("t5", num_microbatches=num_microbatches)
 
 
 class Bare(Block):

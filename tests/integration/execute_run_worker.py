@@ -11,10 +11,12 @@ from datetime import timedelta
 from functools import partial
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import execute_models as models
 import torch
 from torch import distributed, nn
+from torch.distributed.checkpoint.state_dict_saver import save
 
 from planner.document import parse_plan
 from planner.errors import ExecutionError
@@ -100,6 +102,14 @@ def nan_is_skipped(folder: Path, *, rank: int) -> Any:
     return {"updated": [left_out.is_updated, after.is_updated], "changed": weights(execution) != before}
 
 
+def nan_is_ignored(folder: Path, *, rank: int) -> Any:
+    """The step is taken, and its weights are what it made them."""
+    execution = start(folder, poisoned(at=1, microbatch=2, on_nonfinite="ignore"))
+    before = execution.step(0).is_updated
+    after = execution.step(1).is_updated
+    return {"updated": [before, after], "nan": any(math.isnan(each) for row in weights(execution) for each in row)}
+
+
 class Root(nn.Module):
     """Its gradient at nothing is not finite, its value is."""
 
@@ -176,6 +186,35 @@ def checkpoints_resume(folder: Path, *, rank: int) -> Any:
         first = load_checkpoint(resumed, newest)
         found[name] = [first, [resumed.step(number).losses for number in (first, first + 1)]]
     return {"expected": expected[4:], "found": found, "left": left}
+
+
+def writing_breaks_off(folder: Path, *, rank: int) -> Any:
+    """Of a checkpoint under a name that is there already, and of the next one, at the last moment before they count."""
+    execution, kept = start(folder, dropping()), folder / "broken"
+    execution.step(0)
+    write_numbered(execution, kept, iteration=1, num_kept=2)
+    expected = weights(execution)
+    execution.step(1)
+
+    def break_off(*args: Any, **more: Any) -> None:
+        save(*args, **more)
+        raise OSError("no room")
+
+    said = []
+    for name in (1, 2):
+        with mock.patch("planner.execute.checkpoint.save", break_off):
+            try:
+                write_numbered(execution, kept, iteration=name, num_kept=1)
+            except OSError as error:
+                said.append(str(error))
+    distributed.barrier()
+    newest, resumed = find_newest(kept), start(folder, dropping())
+    assert newest is not None
+    found = [newest.name, load_checkpoint(resumed, newest), weights(resumed) == expected]
+    distributed.barrier()
+    write_numbered(execution, kept, iteration=2, num_kept=1)
+    distributed.barrier()
+    return {"said": said, "found": found, "left": sorted(path.name for path in kept.iterdir())}
 
 
 def evaluation(folder: Path, *, rank: int) -> Any:
@@ -397,11 +436,13 @@ SCENARIOS = [
     other_targets,
     nan_stops,
     nan_is_skipped,
+    nan_is_ignored,
     nan_in_gradient_stops,
     overflow_lowers_the_scale,
     failing_optimizer,
     raising_factory,
     checkpoints_resume,
+    writing_breaks_off,
     evaluation,
     own_loop,
 ]

@@ -192,6 +192,13 @@ def test_a_step_that_is_not_finite_can_be_left_out(runs):
         assert rank["nan_is_skipped"] == {"updated": [False, True], "changed": True}
 
 
+def test_a_step_that_is_not_finite_can_be_ignored(runs):
+    """Tests that a run that was told not to look takes the step, with nan behind the layer that gives it."""
+    first, second = (rank["nan_is_ignored"] for rank in runs)
+    assert first == {"updated": [True, True], "nan": False}
+    assert second == {"updated": [True, True], "nan": True}
+
+
 def test_an_overflow_lowers_the_loss_scale(runs):
     """Tests that an overflow costs its step on every rank, and that the scale grows again after two good ones."""
     for rank in runs:
@@ -209,6 +216,18 @@ def test_a_run_goes_on_from_a_checkpoint_to_the_bit(runs):
         assert [first for first, _ in found] == [4, 4]
         assert [losses for _, losses in found if losses[0]] == [expected]
     assert next(rank["checkpoints_resume"]["left"] for rank in runs) == ["step-00000004"]
+
+
+def test_a_checkpoint_is_whole_or_not_there(runs):
+    """Tests that a writing that breaks off leaves the checkpoint of that name, and the newest, as they were; and that
+    the next one is written all the same.
+    """
+    expected = {"said": ["no room"] * 2, "found": ["step-00000001", 1, True]}
+    for rank in runs:
+        found = dict(rank["writing_breaks_off"])
+        left = found.pop("left")
+        assert found == expected
+        assert [name for name in left if not name.startswith(".")] == ["step-00000002"]
 
 
 def test_an_evaluation_changes_nothing(runs):

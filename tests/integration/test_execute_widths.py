@@ -94,16 +94,32 @@ LAYERS = {
     "gpt2": ("transformer.wte", "transformer.h.0", "transformer.h.1", "transformer.ln_f"),
     "llama": ("model.embed_tokens", "model.layers.0", "model.layers.1", "model.norm"),
     "qwen3": ("model.embed_tokens", "model.layers.0", "model.layers.1", "model.norm"),
+    "mixtral": ("model.embed_tokens", "model.layers.0", "model.layers.1", "model.norm"),
+    "qwen3_moe": ("model.embed_tokens", "model.layers.0", "model.layers.1", "model.norm"),
+    "t5": (
+        "encoder.embed_tokens",
+        "encoder.block.0",
+        "encoder.block.1",
+        "encoder.final_layer_norm",
+        "decoder.block.0",
+        "decoder.block.1",
+        "decoder.final_layer_norm",
+    ),
     "bert": ("bert.embeddings", "bert.encoder.layer.0", "bert.encoder.layer.1", "cls"),
 }
 """As `from_module` names them."""
 FAMILIES = {
-    f"{model} of transformers": named(drawn(placement, cut=cut, num_microbatches=2, model=model), *LAYERS[model])
-    for model, placement, cut in (
-        ("gpt2", "0 0+1", (2, 2)),
-        ("llama", "0+1", (4,)),
-        ("qwen3", "0+1", (4,)),
-        ("bert", "0 0+1", (2, 2)),
+    f"{model} of transformers": named(
+        drawn(placement, cut=cut, num_microbatches=2, model=model, recompute=recompute), *LAYERS[model]
+    )
+    for model, placement, cut, recompute in (
+        ("gpt2", "0 0+1", (2, 2), ""),
+        ("llama", "0+1", (4,), ""),
+        ("qwen3", "0+1", (4,), ""),
+        ("mixtral", "0+1", (4,), ""),
+        ("qwen3_moe", "0 0+1", (2, 2), "ny"),
+        ("t5", "0+1 0+1", (2, 5), "yn"),
+        ("bert", "0 0+1", (2, 2), ""),
     )
 }
 TWO |= FAMILIES

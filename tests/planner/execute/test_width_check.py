@@ -35,7 +35,25 @@ class GPT2MLP(nn.Module):
     """Of another library: its parts have other names."""
 
 
-for kind in (LlamaAttention, GPT2Attention, GPT2MLP):
+class T5Attention(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.config, self.n_heads, self.inner_dim = SimpleNamespace(num_heads=4), 4, 8
+        self.q, self.k, self.v, self.o = (nn.Linear(8, 8) for _ in range(4))
+
+
+class MixtralExperts(nn.Module):
+    def __init__(self, hidden: int = 4) -> None:
+        super().__init__()
+        self.gate_up_proj = nn.Parameter(torch.zeros(2, 2 * hidden, 8))
+        self.down_proj = nn.Parameter(torch.zeros(2, 8, hidden))
+
+
+class Qwen3MoeExperts(nn.ModuleList):
+    """Of an older version: a module per expert."""
+
+
+for kind in (LlamaAttention, GPT2Attention, GPT2MLP, T5Attention, MixtralExperts, Qwen3MoeExperts):
     kind.__module__ = "transformers.models.modeling"
 
 
@@ -68,6 +86,18 @@ def test_known_modules_are_cut_wherever_they_are():
     assert encoder.activation_relu_or_gelu == 0
     with pytest.raises(ValueError, match="a has num_key_value_heads = 2, which width 4 does not divide; plan with a"):
         parallelize_by_table(layer, 4)
+
+
+def test_attention_with_a_bias_and_experts_are_cut_as_a_whole():
+    """Tests that a module itself may have a style beside those of its parts, and that experts are known by weights."""
+    layer = nn.ModuleDict({"a": T5Attention(), "b": MixtralExperts(), "c": Qwen3MoeExperts()})
+    assert names_of(parallelize_by_table(layer, 2)) == {
+        "a": "OwnHeadsOfBias",
+        **dict.fromkeys(("a.q", "a.k", "a.v"), "ColwiseParallel"),
+        "a.o": "RowwiseParallel",
+        "b": "ExpertsParallel",
+    }
+    assert (layer["a"].n_heads, layer["a"].inner_dim) == (2, 4)
 
 
 def test_every_member_gets_its_part_of_each_fused_matrix():
@@ -112,6 +142,11 @@ PAIR = {"up": ColwiseParallel(), "down": RowwiseParallel()}
             training_of({"up": FusedColwiseParallel(num_fused=3)}),
             2,
             "up.weight has shape (4, 2), which cannot be cut along dimension 0 into 3 matrices of 2 parts each; give",
+        ),
+        (
+            training_of(None, make=lambda: MixtralExperts(3)),
+            2,
+            "gate_up_proj has shape (2, 6, 8), which cannot be cut along dimension 1 into 2 matrices of 2 parts each",
         ),
         (training_of(PAIR, make=Twice), 2, "up.weight and again.weight are one tensor; give `parallelize` styles"),
         (training_of(PAIR, tied=(("a:up.weight", "c:up.weight"),)), 2, "and a:up.weight is tied, but would be cut; le"),
