@@ -85,3 +85,9 @@ def uneven(rng: Random, *, stages: int, microbatches: int, pipelines: int, is_sp
 def slow_device(times: Times, *, pipeline: int, device: int, devices: int, factor: int) -> Times:
     """One device takes so many times as long."""
     return lambda key: times(key) * (factor if key[0] == pipeline and key[1] % devices == device else 1)
+
+
+def pipelines_that_differ() -> RunStep:
+    """Two chunks on two devices, and as many stages on four."""
+    step, plain = interleaved(lambda _: 1000), interleaved(lambda _: 1000, devices=4, chunks=1)
+    return replace(step, actions=step.actions | {(1, place): row for (_, place), row in plain.actions.items()})

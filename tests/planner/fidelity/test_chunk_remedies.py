@@ -16,7 +16,7 @@ from planner.fidelity.run_replay import replay_ns
 from planner.simulate import simulate
 from profiles.importers.straggler import RunAction, RunStep, Seat
 from tests.long_runs import examples
-from tests.planner.fidelity.chunked_runs import interleaved, slow_device, uneven
+from tests.planner.fidelity.chunked_runs import interleaved, pipelines_that_differ, slow_device, uneven
 from tests.planner.fidelity.test_reordered import ordered_at_random
 from tests.profiles.test_rank_steps import as_run_step, running
 
@@ -142,12 +142,9 @@ def test_a_heavy_last_stage_is_cut_anew():
 
 def test_pipelines_that_differ_get_other_orders_only():
     """Tests that where one pipeline's devices have other stages, nothing but an order is offered."""
-    step = interleaved(lambda _: 1000, microbatches=2, pipelines=2)
-    plain = interleaved(lambda _: 1000, devices=4, chunks=1)
-    mixed = {seat: row for seat, row in step.actions.items() if not seat[0]}
-    mixed |= {(1, place): row for (_, place), row in plain.actions.items()}
-    assert find_shape(replace(step, actions=mixed)) is None
-    assert len(advise([replace(step, actions=mixed)], blocks_per_stage=2).remedies) == 1
+    step = pipelines_that_differ()
+    assert find_shape(step) is None
+    assert len(advise([step], blocks_per_stage=2).remedies) == 1
 
 
 def test_noise_of_microbatches_is_no_slow_device():
