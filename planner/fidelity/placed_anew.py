@@ -9,7 +9,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from math import ceil, sqrt
+from math import ceil, pi, sqrt
 from statistics import fmean, median_low, variance
 
 from planner.fidelity.any_order_bounds import bound_any_placement
@@ -90,11 +90,14 @@ def device_factors(steps: Sequence[RunStep], step: RunStep) -> dict[Seat, Fracti
 
 
 def _errors(spans: Mapping[Seat, Sequence[int]]) -> dict[int, float]:
-    """By place the standard error of a device's sum over the sum, as its devices' microbatches scatter around means."""
+    """By place the standard error of a device's sum against the median of its peers', over the sum.
+
+    As its devices' microbatches scatter around means; the median of n sums has pi / 2 n of a sum's variance.
+    """
     found: dict[int, list[float]] = defaultdict(list)
     for (_, place), each in spans.items():
         found[place].append(len(each) * variance(each) / sum(each) ** 2 if len(each) > 1 and sum(each) else 0.0)
-    return {place: sqrt(fmean(squares)) for place, squares in found.items()}
+    return {place: sqrt(fmean(each) * (1 + pi / (2 * len(each)))) for place, each in found.items()}
 
 
 class _Search:

@@ -15,7 +15,7 @@ from tests.profiles.test_rank_steps import chunks_and_halves
 
 
 def test_chunks_and_halves_are_advised_on(tmp_path: Path):
-    """Tests that of two chunks per device, I and W apart, replay, another order, another dealing, their bounds and a plan are told."""
+    """Tests that of two chunks per device, I and W apart, replay, other order and dealing and a plan are told."""
     problem, plan, step = chunks_and_halves()
     for rank, (_, text) in enumerate(sorted(traces(problem, plan))):
         (tmp_path / f"rank{rank}.json").write_text(json.dumps(json.loads(text) | {"rank": rank}))
