@@ -96,7 +96,8 @@ def _errors(spans: Mapping[Seat, Sequence[int]]) -> dict[int, float]:
     """
     found: dict[int, list[float]] = defaultdict(list)
     for (_, place), each in spans.items():
-        found[place].append(len(each) * variance(each) / sum(each) ** 2 if len(each) > 1 and sum(each) else 0.0)
+        total = sum(each)
+        found[place].append(len(each) * variance(each) / total**2 if len(each) > 1 and total else 0.0)
     return {place: sqrt(fmean(each) * (1 + pi / (2 * len(each)))) for place, each in found.items()}
 
 
