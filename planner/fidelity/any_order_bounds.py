@@ -9,14 +9,14 @@ from collections.abc import Mapping, Sequence
 from fractions import Fraction
 
 from planner.bounds.dealt_microbatches import StageView, stage_bound
-from planner.fidelity.run_pipelines import Row, Shape
+from planner.fidelity.run_pipelines import Row, StepShape
 from profiles.importers.straggler import Seat
 
 Pair = tuple[Fraction, Fraction]
 """What others take at least, and what a place takes for a device of factor 1: no step ends before their sum."""
 
 
-def bound_any_dealing(rows: Sequence[Row], shape: Shape, *, pipelines: int, transfer_ns: int) -> int:
+def bound_any_dealing(rows: Sequence[Row], shape: StepShape, *, pipelines: int, transfer_ns: int) -> int:
     """No dealing of whole microbatches ends before; transfers between devices take as long as that."""
     views = [_view(rows, shape, place=place, transfer_ns=transfer_ns) for place in range(len(shape.stages))]
     around = 2 * shape.crossings(max(stage for stage, _ in shape.cells)) * transfer_ns
@@ -27,7 +27,7 @@ def bound_any_dealing(rows: Sequence[Row], shape: Shape, *, pipelines: int, tran
     )
 
 
-def _view(rows: Sequence[Row], shape: Shape, *, place: int, transfer_ns: int) -> StageView:
+def _view(rows: Sequence[Row], shape: StepShape, *, place: int, transfer_ns: int) -> StageView:
     own, before, behind = cells_around(shape, place)
     around = shape.crossings(shape.stages[place][0]) * transfer_ns
     ends = 0 if shape.has_weights(place) else around
@@ -38,7 +38,7 @@ def _view(rows: Sequence[Row], shape: Shape, *, place: int, transfer_ns: int) ->
     )
 
 
-def cells_around(shape: Shape, place: int) -> tuple[list[int], list[int], list[int]]:
+def cells_around(shape: StepShape, place: int) -> tuple[list[int], list[int], list[int]]:
     """The cells that a device runs, those before its first action and those behind its last."""
     held = shape.stages[place]
     cells = [*enumerate(shape.cells)]
@@ -50,14 +50,14 @@ def cells_around(shape: Shape, place: int) -> tuple[list[int], list[int], list[i
     )
 
 
-def _way(shape: Shape) -> set[int]:
+def _way(shape: StepShape) -> set[int]:
     """The cells through which a microbatch goes one after the other."""
     first = min(stage for stage, _ in shape.cells)
     return {number for number, (stage, kind) in enumerate(shape.cells) if kind != "W" or stage == first}
 
 
 def bound_any_placement(
-    hands: Mapping[int, Sequence[Row]], shape: Shape, *, factors: Mapping[Seat, Fraction], at_most_ns: int
+    hands: Mapping[int, Sequence[Row]], shape: StepShape, *, factors: Mapping[Seat, Fraction], at_most_ns: int
 ) -> int:
     """No placement of the devices ends before, in whatever order, if transfers take nothing.
 
@@ -86,7 +86,7 @@ def bound_any_placement(
 
 
 def _pairs(
-    hand: Sequence[Row], shape: Shape, *, place: int, factors: Mapping[Seat, Fraction], pipeline: int
+    hand: Sequence[Row], shape: StepShape, *, place: int, factors: Mapping[Seat, Fraction], pipeline: int
 ) -> list[Pair]:
     """Of a place: all that it runs, with what is around it; and the way of the microbatch that takes longest alone."""
     fast_first = sorted(factors.values())

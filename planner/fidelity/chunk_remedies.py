@@ -10,7 +10,7 @@ from planner.fidelity.recut import recut_rows
 from planner.fidelity.redealt import transfer_of
 from planner.fidelity.remedy import Remedy, describe_placing
 from planner.fidelity.reordered import bound_orders, reorder
-from planner.fidelity.run_pipelines import Shape, find_shape, rows_of, with_even_transfers, with_rows
+from planner.fidelity.run_pipelines import StepShape, find_shape, rows_of, with_even_transfers, with_rows
 from planner.fidelity.run_replay import replay_ns
 from profiles.importers.straggler import RunStep
 
@@ -43,7 +43,7 @@ def advise_chunks(steps: Sequence[RunStep], step: RunStep, *, blocks_per_stage: 
         yield other
 
 
-def _cut_anew(step: RunStep, shape: Shape, *, blocks_per_stage: int) -> Remedy | None:
+def _cut_anew(step: RunStep, shape: StepShape, *, blocks_per_stage: int) -> Remedy | None:
     """The best number of blocks to leave on the last stage, if it is another than now."""
     if len({stage for stage, _ in shape.cells}) < 2:
         return None

@@ -11,7 +11,7 @@ from planner.fidelity.reordered import reorder
 from planner.fidelity.run_pipelines import (
     PipelinePlayer,
     Row,
-    Shape,
+    StepShape,
     one_pipeline,
     rows_of,
     with_even_transfers,
@@ -27,7 +27,7 @@ FITTING = 4
 """Pairs of microbatches tried between two pipelines: those whose difference comes closest to half the pipelines'."""
 
 
-def deal_in_order(step: RunStep, shape: Shape, *, transfer_ns: int) -> RunStep:
+def deal_in_order(step: RunStep, shape: StepShape, *, transfer_ns: int) -> RunStep:
     """The step with the best dealing found, all transfers taking as long as that."""
     even = with_even_transfers(step, transfer_ns)
     found = [even, _longest_first(even, shape)]
@@ -38,7 +38,7 @@ def deal_in_order(step: RunStep, shape: Shape, *, transfer_ns: int) -> RunStep:
     return min(found, key=replay_ns)
 
 
-def _longest_first(step: RunStep, shape: Shape) -> RunStep:
+def _longest_first(step: RunStep, shape: StepShape) -> RunStep:
     """As many microbatches as run to every pipeline, the longest first to where least is to do."""
     hands = rows_of(step, shape)
     dealt: dict[int, list[Row]] = {pipeline: [] for pipeline in hands}
@@ -49,7 +49,7 @@ def _longest_first(step: RunStep, shape: Shape) -> RunStep:
     return with_rows(step, shape, hands=dealt)
 
 
-def _exchange(step: RunStep, shape: Shape) -> RunStep:
+def _exchange(step: RunStep, shape: StepShape) -> RunStep:
     table = _Hands(step, shape)
     while table.left > 0 and (table.swap_within() or table.swap_between()):
         pass
@@ -59,7 +59,7 @@ def _exchange(step: RunStep, shape: Shape) -> RunStep:
 class _Hands:
     """Who has which microbatches where, and when each pipeline ends."""
 
-    def __init__(self, step: RunStep, shape: Shape) -> None:
+    def __init__(self, step: RunStep, shape: StepShape) -> None:
         self.hands = rows_of(step, shape)
         self.players = {pipeline: PipelinePlayer(one_pipeline(step, pipeline), shape) for pipeline in self.hands}
         self.left = MOST_ACTIONS

@@ -13,7 +13,7 @@ from math import ceil, pi, sqrt
 from statistics import fmean, median_low, variance
 
 from planner.fidelity.any_order_bounds import bound_any_placement
-from planner.fidelity.run_pipelines import PipelinePlayer, Shape, one_pipeline, rows_of, with_rows
+from planner.fidelity.run_pipelines import PipelinePlayer, StepShape, one_pipeline, rows_of, with_rows
 from planner.fidelity.run_replay import replay_ns
 from profiles.importers.straggler import RunStep, Seat
 
@@ -49,7 +49,7 @@ class Placement:
         return sum(seat != device for seat, device in self.device_of.items())
 
 
-def place_anew(steps: Sequence[RunStep], step: RunStep, *, shape: Shape, order: Order) -> Placement | None:
+def place_anew(steps: Sequence[RunStep], step: RunStep, *, shape: StepShape, order: Order) -> Placement | None:
     """The best found for `step` with the factors of all `steps`; None with one pipeline, where no device has peers."""
     if len({pipeline for pipeline, _ in step.actions}) < 2:
         return None
@@ -104,7 +104,7 @@ def _errors(spans: Mapping[Seat, Sequence[int]]) -> dict[int, float]:
 class _Search:
     """Who stands where, in which order pipelines run, and when each ends."""
 
-    def __init__(self, step: RunStep, shape: Shape, *, factors: Mapping[Seat, Fraction], order: Order) -> None:
+    def __init__(self, step: RunStep, shape: StepShape, *, factors: Mapping[Seat, Fraction], order: Order) -> None:
         self._shape, self._factors, self._order = shape, factors, order
         self._rows = rows_of(step, shape)
         self._cells = [

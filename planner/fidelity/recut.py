@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from planner.dealing import Durations
-from planner.fidelity.run_pipelines import Cell, Row, Shape
+from planner.fidelity.run_pipelines import Cell, Row, StepShape
 
 
 def recut(one: Durations, *, kept: int, blocks_per_stage: int) -> Durations:
@@ -27,7 +27,7 @@ def recut(one: Durations, *, kept: int, blocks_per_stage: int) -> Durations:
     return Durations(forward_ns=times(one.forward_ns), backward_ns=times(one.backward_ns))
 
 
-def recut_rows(rows: Sequence[Row], shape: Shape, *, kept: int, blocks_per_stage: int) -> list[Row]:
+def recut_rows(rows: Sequence[Row], shape: StepShape, *, kept: int, blocks_per_stage: int) -> list[Row]:
     """The same of microbatches whose backwards may run in halves, which keep the part of a backward that they are."""
     stages = sorted({stage for stage, _ in shape.cells})
     found = []

@@ -17,7 +17,7 @@ Row = tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Shape:
+class StepShape:
     """What all pipelines of a step have in common."""
 
     places: tuple[int, ...]
@@ -41,7 +41,7 @@ class Shape:
         return sum(a != b for a, b in pairwise(held))
 
 
-def find_shape(step: RunStep) -> Shape | None:
+def find_shape(step: RunStep) -> StepShape | None:
     """None where pipelines differ in their devices' stages, or microbatches in the stages that they run through.
 
     Where a stage ran some backwards whole and others in halves, halves are its cells; a whole one is both.
@@ -61,10 +61,10 @@ def find_shape(step: RunStep) -> Shape | None:
         if kinds not in ({"BF"}, {"FIW"}, {"BF", "FIW"}):
             return None
         cells += [(stage, "B"), (stage, "F")] if kinds == {"BF"} else [(stage, "F"), (stage, "I"), (stage, "W")]
-    return Shape(places=tuple(first), stages=tuple(first.values()), cells=tuple(cells))
+    return StepShape(places=tuple(first), stages=tuple(first.values()), cells=tuple(cells))
 
 
-def rows_of(step: RunStep, shape: Shape) -> dict[int, list[Row]]:
+def rows_of(step: RunStep, shape: StepShape) -> dict[int, list[Row]]:
     """By pipeline what its microbatches take, in the order of their numbers; weights have the part that is usual."""
     found: dict[int, dict[int, dict[Cell, int]]] = defaultdict(lambda: defaultdict(dict))
     for (pipeline, stage, kind, microbatch), action in step.keyed():
@@ -102,7 +102,7 @@ def one_pipeline(step: RunStep, pipeline: int) -> RunStep:
     )
 
 
-def with_rows(step: RunStep, shape: Shape, *, hands: Mapping[int, Sequence[Row]]) -> RunStep:
+def with_rows(step: RunStep, shape: StepShape, *, hands: Mapping[int, Sequence[Row]]) -> RunStep:
     """In the same orders, with other microbatches in place of those as run."""
     cells = {cell: number for number, cell in enumerate(shape.cells)}
     slots = _slots(step)
@@ -114,7 +114,7 @@ def with_rows(step: RunStep, shape: Shape, *, hands: Mapping[int, Sequence[Row]]
                     action,
                     duration_ns=sum(
                         hands[pipeline][slots[pipeline][action.microbatch]][cells[cell]]
-                        for cell in _cells_of(action.stage, action.kind, shape)
+                        for cell in _cells_of((action.stage, action.kind), shape)
                     ),
                 )
                 for action in row
@@ -135,9 +135,10 @@ def with_even_transfers(step: RunStep, transfer_ns: int) -> RunStep:
     return replace(step, transfers_ns=transfers)
 
 
-def _cells_of(stage: int, kind: ActionKind, shape: Shape) -> tuple[Cell, ...]:
+def _cells_of(action: Cell, shape: StepShape) -> tuple[Cell, ...]:
     """An action's: both halves of a whole backward where others ran in halves."""
-    return ((stage, "I"), (stage, "W")) if kind == "B" and (stage, "B") not in shape.cells else ((stage, kind),)
+    stage, kind = action
+    return ((stage, "I"), (stage, "W")) if kind == "B" and action not in shape.cells else (action,)
 
 
 def _slots(step: RunStep) -> dict[int, dict[int, int]]:
@@ -151,7 +152,7 @@ def _slots(step: RunStep) -> dict[int, dict[int, int]]:
 class PipelinePlayer:
     """The order of one pipeline, played again and again with other durations: what `replay_ns` says, sooner."""
 
-    def __init__(self, step: RunStep, shape: Shape) -> None:
+    def __init__(self, step: RunStep, shape: StepShape) -> None:
         """Of a step with this one pipeline."""
         ((_, slots),) = _slots(step).items()
         cells = {cell: number for number, cell in enumerate(shape.cells)}
@@ -169,7 +170,7 @@ class PipelinePlayer:
                 lag = step.transfers_ns.get((*source[:3], counts[source[:3]]), 0)
                 counts[source[:3]] += 1
             begin = slots[microbatch] * len(cells)
-            mine = [begin + cells[cell] for cell in _cells_of(stage, kind, shape)]
+            mine = [begin + cells[cell] for cell in _cells_of((stage, kind), shape)]
             both = mine[0], mine[1] if mine[1:] else -1
             self._rows.append((places[stage], -1 if source is None else made[source], lag, gaps[key], *both))
             made[product_of(key)] = number
