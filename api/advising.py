@@ -74,10 +74,10 @@ def describe_advice(said: Said) -> list[str]:
             else "devices   none is named: where two do the same and differ, either may be the unusual one; a trace of "
             f"{FEWEST_PEERS} pipelines tells"
         )
-    if not advice.is_plain:
+    if not advice.is_plain and len(advice.remedies) == 1:
         lines.append(
-            "remedies  other orders only: dealing, placing and cutting anew are for one stage per device and whole "
-            "backwards"
+            "remedies  other orders only: dealing, placing and cutting anew are for pipelines whose devices have the "
+            "same stages, and microbatches that run through the same"
         )
     for remedy in advice.remedies:
         lines.append(

@@ -7,9 +7,12 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from planner.dealing import Annealing, Durations, bound_dealings, deal_durations
-from planner.fidelity.placed_anew import NOTABLE, place_anew
-from planner.fidelity.redealt import as_step, deal_anew, transfer_of
-from planner.fidelity.reordered import bound_orders, reorder
+from planner.fidelity.chunk_remedies import advise_chunks
+from planner.fidelity.placed_anew import NOTABLE, device_factors, place_anew
+from planner.fidelity.recut import recut
+from planner.fidelity.redealt import as_step, deal_anew, order_1f1b, transfer_of
+from planner.fidelity.remedy import Remedy, describe_placing
+from planner.fidelity.run_pipelines import find_shape
 from planner.fidelity.run_replay import replay_ns
 from profiles.cluster import Cluster, Device, Link
 from profiles.field_rules import MAX_BYTES
@@ -40,18 +43,6 @@ class Slow:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Remedy:
-    """What a change would bring in the median step."""
-
-    what: str
-    """The change, with what it assumes."""
-    makespan_ns: int
-    """Verified by replay with every action's own duration."""
-    lower_bound_ns: int
-    """Certified: no change of this kind ends earlier; transfers take nothing (other order) or the step's median."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Advice:
     """All that is said about a trace."""
 
@@ -72,7 +63,7 @@ class Advice:
     num_pipelines: int
     """With fewer than `FEWEST_PEERS` no device is named: which of two that differ is the unusual one is not told."""
     is_plain: bool
-    """Whether devices have one stage and run whole backwards; otherwise other orders are the only remedy asked for."""
+    """Whether devices have one stage and run whole backwards; else orders are made by list scheduling, not 1F1B."""
 
 
 def advise(steps: Sequence[RunStep], *, blocks_per_stage: int, annealing: Annealing | None = None) -> Advice:
@@ -127,7 +118,6 @@ def _slow(steps: Sequence[RunStep], step: RunStep) -> Iterator[Slow]:
     """
     before = replay_ns(step)
     numbers = {pipeline for pipeline, _ in step.actions}
-    totals = {seat: float(sum(a.duration_ns for s in steps for a in s.actions.get(seat, ()))) for seat in step.actions}
     load: dict[int, float] = defaultdict(float)
     for one in steps:
         for key, action in one.keyed():
@@ -137,13 +127,12 @@ def _slow(steps: Sequence[RunStep], step: RunStep) -> Iterator[Slow]:
         if peers and load[stage] > NOTABLE * statistics.median(peers):
             keys = [key for key, _ in step.keyed() if key[1] == stage]
             yield _effect(step, f"stage {stage}", factor=load[stage] / statistics.median(peers), keys=keys)
-    for seat, total in totals.items():
-        same = [other for (p, s), other in totals.items() if s == seat[1] and p != seat[0]]
-        if len(same) >= FEWEST_PEERS - 1 and total > NOTABLE * statistics.median(same):
+    for seat, by in device_factors(steps, step).items():
+        if len(numbers) >= FEWEST_PEERS and by > 1:
             held = sorted({action.stage for action in step.actions[seat]})
             name = f"device of stage{'s' if held[1:] else ''} {', '.join(map(str, held))} in pipeline {seat[0]}"
             keys = [key for key, _ in step.keyed() if key[0] == seat[0] and key[1] in held]
-            found = _effect(step, name, factor=total / statistics.median(same), keys=keys)
+            found = _effect(step, name, factor=float(by), keys=keys)
             if found.effect_ns * LEAST_EFFECT > before:
                 yield found
     yield from _slow_links(steps, step, before=before)
@@ -197,11 +186,7 @@ def _remedies(
     steps: Sequence[RunStep], step: RunStep, *, blocks_per_stage: int, annealing: Annealing | None
 ) -> Iterator[Remedy]:
     if not step.is_plain:
-        yield Remedy(
-            what="another order within every pipeline (list scheduling; no more microbatches in flight than as run)",
-            makespan_ns=replay_ns(reorder(step)),
-            lower_bound_ns=bound_orders(step),
-        )
+        yield from advise_chunks(steps, step, blocks_per_stage=blocks_per_stage)
         return
     transfer_ns = transfer_of(step)
     hands = microbatches_of(step)
@@ -218,15 +203,10 @@ def _remedies(
         makespan_ns=replay_ns(anew),
         lower_bound_ns=bound_dealings(everything, len(hands), transfer_ns=transfer_ns),
     )
-    placed = place_anew(steps, step, hands=hands)
+    shape = find_shape(step)
+    placed = None if shape is None else place_anew(steps, step, shape=shape, order=order_1f1b)
     if placed is not None:
-        moved = f"{placed.num_moved or 'none'} of {len(placed.device_of)} devices elsewhere"
-        yield Remedy(
-            what=f"placed anew: {moved} (order as run; assumes "
-            "that what a device takes longer than the others of its stage over all steps is its own; links alike)",
-            makespan_ns=placed.makespan_ns,
-            lower_bound_ns=placed.lower_bound_ns,
-        )
+        yield describe_placing(placed, orders="1F1B")
     other = cut_anew(step, blocks_per_stage=blocks_per_stage, annealing=annealing)
     if other is not None:
         yield Remedy(
@@ -275,27 +255,6 @@ def cut_anew(step: RunStep, *, blocks_per_stage: int, annealing: Annealing | Non
     if kept == blocks_per_stage:
         return None
     return OtherCut(kept=kept, step=found[kept], lower_bound_ns=min(bounds.values()))
-
-
-def recut(one: Durations, *, kept: int, blocks_per_stage: int) -> Durations:
-    """With `kept` blocks left on the last stage, the others spread evenly over the stages before; two stages or more.
-
-    A stage but the last is `blocks_per_stage` equal blocks; the last has as many, of the mean size, and the rest of it.
-    """
-    count = len(one.forward_ns)
-    spread, more = divmod(count * blocks_per_stage - kept, count - 1)
-    sizes = [spread + (stage < more) for stage in range(count - 1)] + [kept]
-
-    def times(row: tuple[int, ...]) -> tuple[int, ...]:
-        blocks = blocks_per_stage * (count - 1)
-        block = min(sum(row[:-1]) / blocks, row[-1] / blocks_per_stage)
-        over = [sum(row[:-1]) - block * blocks, row[-1] - block * blocks_per_stage]
-        return tuple(
-            round(block * size + (over[0] / (count - 1) if stage < count - 1 else over[1]))
-            for stage, size in enumerate(sizes)
-        )
-
-    return Durations(forward_ns=times(one.forward_ns), backward_ns=times(one.backward_ns))
 
 
 def make_block_workload(steps: Sequence[RunStep], *, blocks_per_stage: int, name: str) -> Workload:

@@ -1,25 +1,33 @@
 """The same work on the same devices at other places: what a job would gain if slow devices stood where they hurt least.
 
-A device's factor is what it took over all steps, over the median of the devices of its stage: that it is the device's
-own and not its microbatches' is assumed. Links are assumed to be alike, and the order stays as run.
+A device's factor is what it took over all steps, over the median of the devices of its place: that it is the device's
+own and not its microbatches' is assumed where chance hardly explains it. Links are assumed to be alike. Pipelines run
+their orders as run, or others where these end sooner.
 """
 
-from collections.abc import Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from itertools import product
-from math import ceil, floor
-from statistics import median_low
+from math import ceil, pi, sqrt
+from statistics import fmean, median_low, variance
 
-from planner.dealing import Durations, bound_dealings
+from planner.fidelity.any_order_bounds import bound_any_placement
+from planner.fidelity.run_pipelines import PipelinePlayer, StepShape, one_pipeline, rows_of, with_rows
 from planner.fidelity.run_replay import replay_ns
-from profiles.importers.straggler import Key, RunStep, Seat
+from profiles.importers.straggler import RunStep, Seat
 
 NOTABLE = 1.02
 """A device that differs from its peers by more is slow or fast."""
 
-MOST_TRIED = 8
-"""So many of the slowest devices are tried on so many of the lightest places, one after the other."""
+ERRORS = 3
+"""So many standard errors of its total, as its microbatches scatter, it has to differ by: of 400 alike one does."""
+
+MOST_ACTIONS = 3_000_000
+"""Played at most to find places: about two seconds."""
+
+Order = Callable[[RunStep], RunStep]
+"""A step of one pipeline in another order, or as it is where none is found that ends sooner."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,6 +36,8 @@ class Placement:
 
     device_of: Mapping[Seat, Seat]
     """By place: where the device stood that stands there now."""
+    num_reordered: int
+    """Pipelines whose order is another."""
     makespan_ns: int
     """By replay, every action at its own duration times the new device's factor over the old one's, rounded up."""
     lower_bound_ns: int
@@ -39,76 +49,152 @@ class Placement:
         return sum(seat != device for seat, device in self.device_of.items())
 
 
-def place_anew(
-    steps: Sequence[RunStep], step: RunStep, *, hands: Mapping[int, Sequence[Durations]]
-) -> Placement | None:
-    """The best found for `step` with the factors of all `steps`; None with one pipeline, where no device has peers.
-
-    `hands`: the microbatches of `step`'s pipelines as run.
-    """
-    if len(hands) < 2:
+def place_anew(steps: Sequence[RunStep], step: RunStep, *, shape: StepShape, order: Order) -> Placement | None:
+    """The best found for `step` with the factors of all `steps`; None with one pipeline, where no device has peers."""
+    if len({pipeline for pipeline, _ in step.actions}) < 2:
         return None
     factors = device_factors(steps, step)
-    loads = {seat: sum(a.duration_ns for a in row) / factors[seat] for seat, row in step.actions.items()}
-    best = {seat: seat for seat in factors}
-    makespan = replay_ns(step)
-    slowest = [seat for seat in sorted(factors, key=lambda seat: -factors[seat]) if factors[seat] > 1][:MOST_TRIED]
-    lightest = sorted(loads, key=lambda seat: loads[seat])[:MOST_TRIED]
-    for device, other in product(slowest, lightest):
-        place = next(seat for seat, stands in best.items() if stands == device)
-        swapped = {**best, place: best[other], other: device}
-        found = replay_ns(step, durations_ns=_durations(step, factors, device_of=swapped))
-        if found < makespan:
-            best, makespan = swapped, found
-    bound = bound_placements(factors, loads, hands=hands)
-    return Placement(device_of=best, makespan_ns=makespan, lower_bound_ns=bound)
+    search = _Search(step, shape, factors=factors, order=order)
+    while search.order_slowest() or search.swap_for_slowest():
+        pass
+    hands = rows_of(step, shape)
+    makespan = search.replay()
+    return Placement(
+        device_of=search.device_of,
+        num_reordered=len(search.reordered),
+        makespan_ns=makespan,
+        lower_bound_ns=bound_any_placement(hands, shape, factors=factors, at_most_ns=makespan),
+    )
 
 
 def device_factors(steps: Sequence[RunStep], step: RunStep) -> dict[Seat, Fraction]:
-    """By place as run: what its device takes over the median of the devices of its stage (of two the lesser).
+    """By place as run: what its device takes over the median of the devices of its place (of two the lesser).
 
-    1 where they differ by no more than `NOTABLE`: that may be noise, and nobody changes places for it.
+    1 where they differ by no more than `NOTABLE`, or by no more than its microbatches make likely (`ERRORS`): that may
+    be noise, and nobody changes places for it.
     """
-    totals = {seat: sum(a.duration_ns for one in steps for a in one.actions.get(seat, ())) for seat in step.actions}
+    spans: dict[Seat, dict[tuple[int, int], int]] = {seat: defaultdict(int) for seat in step.actions}
+    for number, one in enumerate(steps):
+        for seat in spans:
+            for action in one.actions.get(seat, ()):
+                spans[seat][number, action.microbatch] += action.duration_ns
+    totals = {seat: sum(each.values()) for seat, each in spans.items()}
+    errors = _errors({seat: list(each.values()) for seat, each in spans.items()})
     found = {}
     for seat, total in totals.items():
-        same = [other for (_, stage), other in totals.items() if stage == seat[1]]
-        usual = median_low(same)
+        usual = median_low([other for (_, place), other in totals.items() if place == seat[1]])
         is_alike = total <= NOTABLE * usual and usual <= NOTABLE * total
-        found[seat] = Fraction(1) if is_alike or not total or not usual else Fraction(total, usual)
+        is_chance = abs(total - usual) <= ERRORS * errors[seat[1]] * usual
+        found[seat] = Fraction(1) if is_alike or is_chance or not usual or not total else Fraction(total, usual)
     return found
 
 
-def bound_placements(
-    factors: Mapping[Seat, Fraction], loads: Mapping[Seat, Fraction], *, hands: Mapping[int, Sequence[Durations]]
-) -> int:
-    """No placement ends before, in whatever order; `loads`: the work at every place for a device of factor 1.
+def _errors(spans: Mapping[Seat, Sequence[int]]) -> dict[int, float]:
+    """By place the standard error of a device's sum against the median of its peers', over the sum.
 
-    Whichever device stands at a place computes load x factor there, one action at a time. The largest of these products
-    is least where the heaviest place has the fastest device, and so on: exchanging two devices that stand otherwise
-    leaves no product larger than the larger of the two before. And no device is faster than the fastest: a pipeline of
-    nothing but such devices ends no later, and that is bounded as any dealing of its microbatches to one pipeline.
+    As its devices' microbatches scatter around means; the median of n sums has pi / 2 n of a sum's variance.
     """
-    fast_first, heavy_first = sorted(factors.values()), sorted(loads.values(), reverse=True)
-    bounds = [floor(max(load * factor for load, factor in zip(heavy_first, fast_first, strict=True)))]
-    for pipeline, hand in hands.items():
-        scale = [fast_first[0] / factors[pipeline, stage] for stage in range(len(hand[0].forward_ns))]
-        fastest = [
-            Durations(
-                forward_ns=tuple(floor(value * by) for value, by in zip(one.forward_ns, scale, strict=True)),
-                backward_ns=tuple(floor(value * by) for value, by in zip(one.backward_ns, scale, strict=True)),
-            )
-            for one in hand
+    found: dict[int, list[float]] = defaultdict(list)
+    for (_, place), each in spans.items():
+        total = sum(each)
+        found[place].append(len(each) * variance(each) / total**2 if len(each) > 1 and total else 0.0)
+    return {place: sqrt(fmean(each) * (1 + pi / (2 * len(each)))) for place, each in found.items()}
+
+
+class _Search:
+    """Who stands where, in which order pipelines run, and when each ends."""
+
+    def __init__(self, step: RunStep, shape: StepShape, *, factors: Mapping[Seat, Fraction], order: Order) -> None:
+        self._shape, self._factors, self._order = shape, factors, order
+        self._rows = rows_of(step, shape)
+        self._cells = [
+            [number for number, (stage, _) in enumerate(shape.cells) if stage in held] for held in shape.stages
         ]
-        bounds.append(bound_dealings(fastest, 1))
-    return max(bounds)
+        self._scaled: dict[tuple[Seat, Fraction], dict[int, int]] = {}
+        self.device_of = {seat: seat for seat in step.actions}
+        self.reordered = set[int]()
+        self._ones = {pipeline: one_pipeline(step, pipeline) for pipeline in self._rows}
+        self._players = {pipeline: PipelinePlayer(one, shape) for pipeline, one in self._ones.items()}
+        self._tried = dict[int, tuple[Fraction, ...]]()
+        self._left = MOST_ACTIONS
+        self._times = {pipeline: self._play(pipeline, self.device_of) for pipeline in self._rows}
 
+    def replay(self) -> int:
+        """When all pipelines have ended."""
+        return max(replay_ns(self._run_anew(pipeline)) for pipeline in self._rows)
 
-def _durations(step: RunStep, factors: Mapping[Seat, Fraction], *, device_of: Mapping[Seat, Seat]) -> dict[Key, int]:
-    """Of actions whose device is another."""
-    found: dict[Key, int] = {}
-    for seat, device in device_of.items():
-        by = factors[device] / factors[seat]
-        if by != 1:
-            found |= {(*seat, a.kind, a.microbatch): ceil(a.duration_ns * by) for a in step.actions[seat]}
-    return found
+    def order_slowest(self) -> bool:
+        """The slowest pipeline in another order, if that ends sooner; asked once for the same devices."""
+        worst = self._worst
+        devices = tuple(self._factors[self.device_of[worst, place]] for place in self._shape.places)
+        if self._tried.get(worst) == devices:
+            return False
+        self._tried[worst] = devices
+        other = self._order(self._run_anew(worst))
+        player = PipelinePlayer(other, self._shape)
+        time = player.play(self._durations(worst, self.device_of))
+        if time >= self._times[worst]:
+            return False
+        self._ones[worst], self._players[worst], self._times[worst] = other, player, time
+        self.reordered.add(worst)
+        return True
+
+    def swap_for_slowest(self) -> bool:
+        """A device of the slowest pipeline changes places with a faster one, as it ends both of them soonest."""
+        worst, best, found = self._worst, self._times[self._worst], None
+        for mine, other in self._pairs(worst):
+            if self._left <= 0:
+                return False
+            swapped = {**self.device_of, mine: self.device_of[other], other: self.device_of[mine]}
+            times = {worst: self._play(worst, swapped)}
+            if times[worst] < best and other[0] != worst:
+                times[other[0]] = self._play(other[0], swapped)
+            if max(times.values()) < best:
+                best, found = max(times.values()), (swapped, times)
+        if found is None:
+            return False
+        self.device_of = found[0]
+        self._times |= found[1]
+        return True
+
+    @property
+    def _worst(self) -> int:
+        return max(self._times, key=self._times.__getitem__)
+
+    def _pairs(self, worst: int) -> Iterator[tuple[Seat, Seat]]:
+        """A place of the slowest pipeline and one with a faster device; pipelines with most room first."""
+        seats = sorted(self.device_of, key=lambda seat: self._times[seat[0]])
+        for mine in seats:
+            if mine[0] == worst:
+                now = self._factors[self.device_of[mine]]
+                yield from ((mine, other) for other in seats if self._factors[self.device_of[other]] < now)
+
+    def _play(self, pipeline: int, device_of: Mapping[Seat, Seat]) -> int:
+        self._left -= len(self._players[pipeline])
+        return self._players[pipeline].play(self._durations(pipeline, device_of))
+
+    def _durations(self, pipeline: int, device_of: Mapping[Seat, Seat]) -> list[int]:
+        """Of its microbatches' rows, one behind the other."""
+        found = [0] * (len(self._rows[pipeline]) * len(self._shape.cells))
+        for number, name in enumerate(self._shape.places):
+            seat = pipeline, name
+            for place, time in self._at(seat, number, factor=self._factors[device_of[seat]]).items():
+                found[place] = time
+        return found
+
+    def _at(self, seat: Seat, number: int, *, factor: Fraction) -> dict[int, int]:
+        """What is run at a place, by a device of some factor."""
+        if (seat, factor) not in self._scaled:
+            by, width = factor / self._factors[seat], len(self._shape.cells)
+            self._scaled[seat, factor] = {
+                slot * width + cell: ceil(row[cell] * by)
+                for slot, row in enumerate(self._rows[seat[0]])
+                for cell in self._cells[number]
+            }
+        return self._scaled[seat, factor]
+
+    def _run_anew(self, pipeline: int) -> RunStep:
+        """Its step, as its devices run it now."""
+        durations, width = self._durations(pipeline, self.device_of), len(self._shape.cells)
+        rows = [tuple(durations[begin : begin + width]) for begin in range(0, len(durations), width)]
+        return with_rows(self._ones[pipeline], self._shape, hands={pipeline: rows})

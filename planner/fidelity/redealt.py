@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Literal
 
 from planner.dealing import Dealing, Durations, deal_durations, pipeline_actions
-from profiles.importers.straggler import Key, RunAction, RunStep
+from profiles.importers.straggler import Key, RunAction, RunStep, Seat
 
 
 def deal_anew(step: RunStep) -> tuple[RunStep, Dealing]:
@@ -53,4 +53,28 @@ def as_step(step: RunStep, dealing: Dealing, *, microbatches: Sequence[Durations
                 RunAction(kind=kind, stage=stages[stage], microbatch=hand[place], start_ns=0, duration_ns=times[stage])
             )
             transfers[pipeline, stages[stage], kind, place] = transfer_ns
+    return replace(step, actions={seat: tuple(row) for seat, row in rows.items()}, transfers_ns=transfers)
+
+
+def order_1f1b(step: RunStep) -> RunStep:
+    """A step of one pipeline and plain stages in 1F1B, its microbatches in the best order found; transfers as above."""
+    microbatches: dict[int, dict[tuple[int, str], RunAction]] = {}
+    for _, action in step.keyed():
+        microbatches.setdefault(action.microbatch, {})[action.stage, action.kind] = action
+    seats, transfer_ns = sorted(step.actions), transfer_of(step)
+    ran = [microbatches[number] for number in sorted(microbatches)]
+    times = [
+        Durations(
+            forward_ns=tuple(each[stage, "F"].duration_ns for _, stage in seats),
+            backward_ns=tuple(each[stage, "B"].duration_ns for _, stage in seats),
+        )
+        for each in ran
+    ]
+    (order,) = deal_durations(times, 1, transfer_ns=transfer_ns).pipelines
+    rows: dict[Seat, list[RunAction]] = {seat: [] for seat in seats}
+    transfers: dict[Key, int] = {}
+    for place, count, is_forward in pipeline_actions(len(seats), len(order)):
+        kind: Literal["F", "B"] = "F" if is_forward else "B"
+        rows[seats[place]].append(ran[order[count]][seats[place][1], kind])
+        transfers[*seats[place], kind, count] = transfer_ns
     return replace(step, actions={seat: tuple(row) for seat, row in rows.items()}, transfers_ns=transfers)

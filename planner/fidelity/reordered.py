@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from statistics import median
 
+from planner.fidelity.run_pipelines import one_pipeline
 from planner.fidelity.run_replay import replay_ns
 from profiles.importers.straggler import Key, RunAction, RunStep, Seat, last_stages, needed_by, product_of
 
@@ -24,11 +25,21 @@ RULES: tuple[Rule, ...] = (
 
 
 def reorder(step: RunStep) -> RunStep:
-    """The step in the best order found, or as it is: what is used from elsewhere takes what its way usually took."""
+    """The step with every pipeline in the best order found, or as it is.
+
+    What is used from elsewhere takes what its way usually took.
+    """
     taken: dict[tuple[int, int, str], list[int]] = defaultdict(list)
     for key, duration_ns in step.transfers_ns.items():
         taken[key[:3]].append(duration_ns)
     lag = {way: round(median(found)) for way, found in taken.items()}
+    actions = dict(step.actions)
+    for pipeline in {seat[0] for seat in step.actions}:
+        actions |= _reorder_pipeline(one_pipeline(step, pipeline), lag=lag).actions
+    return replace(step, actions=actions)
+
+
+def _reorder_pipeline(step: RunStep, *, lag: Mapping[tuple[int, int, str], int]) -> RunStep:
     best, shortest = step, replay_ns(step)
     for rule in RULES:
         order = _ListScheduling(step, lag=lag, rule=rule).run()

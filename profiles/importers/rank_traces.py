@@ -11,6 +11,7 @@ from profiles.importers.profiler_events import ProfiledRank, read_profiled_rank
 from profiles.importers.rank_clocks import ClockRules, ClockWindow, Entry, find_windows, on_one_clock
 from profiles.importers.rank_messages import MessageEnd, Transfer, pair_messages
 from profiles.importers.unmarked_actions import UnmarkedRank, find_stages
+from profiles.importers.unmarked_chunks import follow, has_chunks
 
 _NOT_MARKED = ", actions not marked"
 OWN, _MARKED, _UNMARKED = "executor (--trace)", "torch's profiler", "torch's profiler" + _NOT_MARKED
@@ -135,6 +136,8 @@ def _find_rows(ranks: Mapping[str, RankTrace]) -> frozenset[tuple[str, str]] | N
     unmarked = {rank.number: rank.unmarked for rank in ranks.values() if rank.unmarked and rank.number is not None}
     if not unmarked:
         return None
+    if has_chunks(unmarked):
+        return _follow(ranks, unmarked)
     stages = find_stages(unmarked)
     for rank in ranks.values():
         if rank.unmarked is not None and rank.number is not None:
@@ -147,6 +150,22 @@ def _find_rows(ranks: Mapping[str, RankTrace]) -> frozenset[tuple[str, str]] | N
     if any(stages.get(peer) != stages[number] + 1 for number, peer in behind):
         return None
     return frozenset((names[number], names[peer]) for number, peer in behind)
+
+
+def _follow(ranks: Mapping[str, RankTrace], unmarked: Mapping[int, UnmarkedRank]) -> frozenset[tuple[str, str]]:
+    """The same where devices have several stages, which only microbatches tell that are followed through all ranks."""
+    found = follow(unmarked)
+    for rank in ranks.values():
+        if rank.unmarked is not None and rank.number is not None:
+            rank.rows = [
+                [
+                    (each.start_ns, each.end_ns, each.kind, stage, microbatch)
+                    for each, (stage, microbatch) in zip(row, one.actions[rank.number], strict=True)
+                ]
+                for row, one in zip(rank.unmarked.iterations, found, strict=True)
+            ]
+    names = {rank.number: device for device, rank in ranks.items()}
+    return frozenset((names[a], names[b]) for one in found for a, b in one.pairs)
 
 
 def _form(profiled: ProfiledRank) -> str:

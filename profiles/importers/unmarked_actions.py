@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from profiles.importers.rank_messages import MessageEnd
 
@@ -31,6 +31,15 @@ _BACKWARDS = ([False], [False, True])
 """Of a forward: whole, or first through all of it and then once more for the weights."""
 
 
+class Post(NamedTuple):
+    """A message, as one end of it saw it."""
+
+    number: int
+    """Which one of its rank it is, in the order of their begins."""
+    peer: int
+    """The other end's rank, of the job or of a group; -1: not told."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FoundAction:
     """A forward or a backward of a microbatch, whole or a half."""
@@ -43,6 +52,10 @@ class FoundAction:
     """On the trace's clock."""
     end_ns: int
     """On the trace's clock."""
+    got: tuple[Post, ...] = ()
+    """Messages that came for it."""
+    gave: tuple[Post, ...] = ()
+    """Messages that were sent for it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,6 +84,8 @@ class _Span:
     """Which forward it is, or belongs to."""
     is_again: bool = False
     """Whether it goes through a part of the forward for the second time: gradients of weights."""
+    got: list[Post] = field(default_factory=list)
+    gave: list[Post] = field(default_factory=list)
 
 
 @dataclass(slots=True)
@@ -294,10 +309,11 @@ def _ends(spans: list[_Span], messages: list[tuple[int, str, int]]) -> tuple[set
     spans = [span for span in spans if not span.is_again]
     starts = [span.start for span in spans]
     before, behind = set[int](), set[int]()
-    for start, code, peer in messages:
+    for number, (start, code, peer) in enumerate(messages):
         place = bisect_right(starts, start) - (1 if code == "S" else 0)
         if 0 <= place < len(spans):
             is_forward = spans[place].kind == "F"
+            (spans[place].gave if code == "S" else spans[place].got).append(Post(number, peer))
             (behind if is_forward == (code == "S") else before).add(peer)
     return before, behind
 
@@ -322,6 +338,8 @@ def _iteration(mine: list[_Span], *, source: Path) -> tuple[FoundAction, ...]:
             microbatch=numbers[span.forward],
             start_ns=span.start,
             end_ns=span.end,
+            got=tuple(span.got),
+            gave=tuple(span.gave),
         )
         for span in mine
     )
@@ -334,10 +352,10 @@ def find_stages(ranks: Mapping[int, UnmarkedRank]) -> dict[int, int]:
     Raises ValueError with one message where the ranks make no plain pipelines of one stage per device.
     """
     for rank, told in sorted(ranks.items()):
-        if len(told.before) > 1 or len(told.behind) > 1 or (told.before & told.behind) - {_NONE}:
+        if len(told.before) > 1 or len(told.behind) > 1:
             raise ValueError(
                 f"{told.source}: rank {rank} gets inputs of forwards from ranks {sorted(told.before)} and sends outputs"
-                f" to {sorted(told.behind)}; several stages of a device are not told apart without marks: {REMEDY}"
+                f" to {sorted(told.behind)}; messages within a stage are not told apart without marks: {REMEDY}"
             )
     before = {rank: min(told.before, default=None) for rank, told in ranks.items()}
     behind = {rank: min(told.behind, default=None) for rank, told in ranks.items()}

@@ -7,8 +7,10 @@ from random import Random
 import pytest
 
 from planner.dealing import Durations
-from planner.fidelity.advice import advise, microbatches_of
-from planner.fidelity.placed_anew import device_factors, place_anew
+from planner.fidelity.advice import advise
+from planner.fidelity.placed_anew import Placement, device_factors, place_anew
+from planner.fidelity.redealt import order_1f1b
+from planner.fidelity.run_pipelines import find_shape
 from planner.fidelity.run_replay import replay_ns
 from profiles.importers.straggler import RunStep, Seat
 from tests.planner.test_dealing import make_step
@@ -25,6 +27,13 @@ def slowed(rng: Random, *, pipelines: int, num_microbatches: int = 3) -> RunStep
             [Durations(forward_ns=tuple(times), backward_ns=tuple(2 * each for each in times))] * num_microbatches
         )
     return make_step(hands)
+
+
+def placed_anew(step: RunStep) -> Placement | None:
+    """With the factors of the step itself."""
+    shape = find_shape(step)
+    assert shape is not None
+    return place_anew([step], step, shape=shape, order=order_1f1b)
 
 
 def best_of_all(step: RunStep) -> int:
@@ -46,7 +55,7 @@ def best_of_all(step: RunStep) -> int:
 def test_bounds_hold_against_every_placement(seed: int):
     """Tests that the bound is below the best permutation, and what is found between it and the step as run."""
     step = slowed(Random(seed), pipelines=2)
-    placed = place_anew([step], step, hands=microbatches_of(step))
+    placed = placed_anew(step)
     assert placed is not None
     best = best_of_all(step)
     assert placed.lower_bound_ns <= best <= placed.makespan_ns <= replay_ns(step)
@@ -58,7 +67,7 @@ def test_a_slow_device_goes_where_little_is_to_do():
     usual = Durations(forward_ns=(1000, 3000), backward_ns=(2000, 6000))
     slow = Durations(forward_ns=(1000, 6000), backward_ns=(2000, 12000))
     step = make_step([[usual] * 4, [slow] * 4, [usual] * 4])
-    placed = place_anew([step], step, hands=microbatches_of(step))
+    placed = placed_anew(step)
     assert placed is not None
     assert placed.device_of[1, 1][1] == 0
     assert next(seat for seat, device in placed.device_of.items() if device == (1, 1))[1] == 0
@@ -68,5 +77,5 @@ def test_a_slow_device_goes_where_little_is_to_do():
 def test_one_pipeline_has_no_peers():
     """Tests that of one pipeline nothing is said, for nothing tells a slow device from a heavy stage."""
     step = make_step([[Durations(forward_ns=(1000, 2000), backward_ns=(2000, 4000))] * 4])
-    assert place_anew([step], step, hands=microbatches_of(step)) is None
+    assert placed_anew(step) is None
     assert not any("placed" in each.what for each in advise([step], blocks_per_stage=2).remedies)

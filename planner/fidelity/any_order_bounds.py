@@ -1,0 +1,112 @@
+"""Floors under a job's step in whatever order its pipelines run, whatever stages their devices have.
+
+A device's first action is an F of its first stage: the stages before it are elsewhere, and a later one of its own comes
+behind the first. So it begins behind some microbatch's forwards of the stages before. Its last action is a W, or a
+backward of its first stage, behind which the backwards of the stages before still run; docs/bounds.md, at length.
+"""
+
+from collections.abc import Mapping, Sequence
+from fractions import Fraction
+
+from planner.bounds.dealt_microbatches import StageView, stage_bound
+from planner.fidelity.run_pipelines import Row, StepShape
+from profiles.importers.straggler import Seat
+
+Pair = tuple[Fraction, Fraction]
+"""What others take at least, and what a place takes for a device of factor 1: no step ends before their sum."""
+
+
+def bound_any_dealing(rows: Sequence[Row], shape: StepShape, *, pipelines: int, transfer_ns: int) -> int:
+    """No dealing of whole microbatches ends before; transfers between devices take as long as that."""
+    views = [_view(rows, shape, place=place, transfer_ns=transfer_ns) for place in range(len(shape.stages))]
+    around = 2 * shape.crossings(max(stage for stage, _ in shape.cells)) * transfer_ns
+    alone = [cell in _way(shape) for cell in range(len(shape.cells))]
+    return max(
+        *(stage_bound(view, pipelines=pipelines) for view in views),
+        *(around + sum(time for time, counts in zip(row, alone, strict=True) if counts) for row in rows),
+    )
+
+
+def _view(rows: Sequence[Row], shape: StepShape, *, place: int, transfer_ns: int) -> StageView:
+    own, before, behind = cells_around(shape, place)
+    around = shape.crossings(shape.stages[place][0]) * transfer_ns
+    ends = 0 if shape.has_weights(place) else around
+    return StageView(
+        loads=[sum(row[cell] for cell in own) for row in rows],
+        heads=[around + sum(row[cell] for cell in before) for row in rows],
+        tails=[ends + sum(row[cell] for cell in behind) for row in rows],
+    )
+
+
+def cells_around(shape: StepShape, place: int) -> tuple[list[int], list[int], list[int]]:
+    """The cells that a device runs, those before its first action and those behind its last."""
+    held = shape.stages[place]
+    cells = [*enumerate(shape.cells)]
+    ends_with_weights = shape.has_weights(place)
+    return (
+        [number for number, (stage, _) in cells if stage in held],
+        [number for number, (stage, kind) in cells if stage < held[0] and kind == "F"],
+        [number for number, (stage, kind) in cells if stage < held[0] and kind in "BI" and not ends_with_weights],
+    )
+
+
+def _way(shape: StepShape) -> set[int]:
+    """The cells through which a microbatch goes one after the other."""
+    first = min(stage for stage, _ in shape.cells)
+    return {number for number, (stage, kind) in enumerate(shape.cells) if kind != "W" or stage == first}
+
+
+def bound_any_placement(
+    hands: Mapping[int, Sequence[Row]], shape: StepShape, *, factors: Mapping[Seat, Fraction], at_most_ns: int
+) -> int:
+    """No placement of the devices ends before, in whatever order, if transfers take nothing.
+
+    For a step to end by T, the device at a place must be fast enough for what the place has to do, and for the slowest
+    microbatch's way through it; whatever else is in the way has the fastest devices there are, each of them once. So a
+    place takes the devices up to some factor, and there is such a placement exactly where the k-th strictest place
+    takes the k-th fastest device, for every k. `at_most_ns`: of a placement that is known.
+    """
+    fast_first = sorted(factors.values())
+    strict = [
+        _pairs(hand, shape, place=number, factors=factors, pipeline=pipeline)
+        for pipeline, hand in hands.items()
+        for number in range(len(shape.places))
+    ]
+    low, high = 0, at_most_ns
+    while low < high:
+        middle = (low + high) // 2
+        limits = sorted(
+            min(((middle - others) / own for others, own in pairs if own), default=fast_first[-1]) for pairs in strict
+        )
+        if all(factor <= limit for factor, limit in zip(fast_first, limits, strict=True)):
+            high = middle
+        else:
+            low = middle + 1
+    return high
+
+
+def _pairs(
+    hand: Sequence[Row], shape: StepShape, *, place: int, factors: Mapping[Seat, Fraction], pipeline: int
+) -> list[Pair]:
+    """Of a place: all that it runs, with what is around it; and the way of the microbatch that takes longest alone."""
+    fast_first = sorted(factors.values())
+    places = {number: shape.place_of(stage) for number, (stage, _) in enumerate(shape.cells)}
+    own_factor = [factors[pipeline, name] for name in shape.places]
+
+    def by_place(row: Row, cells: Sequence[int]) -> list[Fraction]:
+        loads = [Fraction(0)] * len(shape.places)
+        for cell in cells:
+            loads[places[cell]] += row[cell] / own_factor[places[cell]]
+        return loads
+
+    def least(loads: Sequence[Fraction]) -> Fraction:
+        heavy_first = sorted(loads, reverse=True)
+        return sum((a * b for a, b in zip(heavy_first, fast_first, strict=False)), start=Fraction(0))
+
+    own, before, behind = cells_around(shape, place)
+    around = sum(min(least(by_place(row, cells)) for row in hand) for cells in (before, behind))
+    all_own = sum(sum(by_place(row, own)) for row in hand)
+    ways = [by_place(row, sorted(_way(shape))) for row in hand]
+    longest = max(ways, key=sum)
+    others = [load for number, load in enumerate(longest) if number != place]
+    return [(Fraction(around), Fraction(all_own)), (least(others), longest[place])]

@@ -1,0 +1,115 @@
+"""Whole microbatches dealt anew where devices have several stages, or backwards run in halves.
+
+Pipelines keep their orders; which microbatch stands where in them is dealt: longest first onto the least loaded, then
+exchanges that end the slowest pipeline sooner. Behind it orders are made anew, and microbatches exchanged once more.
+"""
+
+from collections.abc import Sequence
+from itertools import chain
+
+from planner.fidelity.reordered import reorder
+from planner.fidelity.run_pipelines import (
+    PipelinePlayer,
+    Row,
+    StepShape,
+    one_pipeline,
+    rows_of,
+    with_even_transfers,
+    with_rows,
+)
+from planner.fidelity.run_replay import replay_ns
+from profiles.importers.straggler import RunStep
+
+MOST_ACTIONS = 1_500_000
+"""Played at most for one round of exchanges: about a second."""
+
+FITTING = 4
+"""Pairs of microbatches tried between two pipelines: those whose difference comes closest to half the pipelines'."""
+
+
+def deal_in_order(step: RunStep, shape: StepShape, *, transfer_ns: int) -> RunStep:
+    """The step with the best dealing found, all transfers taking as long as that."""
+    even = with_even_transfers(step, transfer_ns)
+    found = [even, _longest_first(even, shape)]
+    for _ in range(2):
+        best = min(found, key=replay_ns)
+        dealt = _exchange(best, shape)
+        found = [best, dealt, reorder(dealt)]
+    return min(found, key=replay_ns)
+
+
+def _longest_first(step: RunStep, shape: StepShape) -> RunStep:
+    """As many microbatches as run to every pipeline, the longest first to where least is to do."""
+    hands = rows_of(step, shape)
+    dealt: dict[int, list[Row]] = {pipeline: [] for pipeline in hands}
+    for row in sorted(chain.from_iterable(hands.values()), key=sum, reverse=True):
+        free = [pipeline for pipeline, hand in dealt.items() if len(hand) < len(hands[pipeline])]
+        least = min(free, key=lambda pipeline: sum(map(sum, dealt[pipeline])))
+        dealt[least].append(row)
+    return with_rows(step, shape, hands=dealt)
+
+
+def _exchange(step: RunStep, shape: StepShape) -> RunStep:
+    table = _Hands(step, shape)
+    while table.left > 0 and (table.swap_within() or table.swap_between()):
+        pass
+    return with_rows(step, shape, hands=table.hands)
+
+
+class _Hands:
+    """Who has which microbatches where, and when each pipeline ends."""
+
+    def __init__(self, step: RunStep, shape: StepShape) -> None:
+        self.hands = rows_of(step, shape)
+        self.players = {pipeline: PipelinePlayer(one_pipeline(step, pipeline), shape) for pipeline in self.hands}
+        self.left = MOST_ACTIONS
+        self.times = {pipeline: self.play(pipeline, hand) for pipeline, hand in self.hands.items()}
+
+    @property
+    def worst(self) -> int:
+        """The slowest pipeline."""
+        return max(self.times, key=self.times.__getitem__)
+
+    def play(self, pipeline: int, hand: Sequence[Row]) -> int:
+        """When it ends with these."""
+        self.left -= len(self.players[pipeline])
+        return self.players[pipeline].play([*chain.from_iterable(hand)])
+
+    def swap_within(self) -> bool:
+        """Two microbatches of the slowest pipeline change places."""
+        worst = self.worst
+        hand = self.hands[worst]
+        for first in range(len(hand)):
+            for second in range(first + 1, len(hand)):
+                if hand[first] == hand[second] or self.left <= 0:
+                    continue
+                other = [*hand]
+                other[first], other[second] = hand[second], hand[first]
+                if (time := self.play(worst, other)) < self.times[worst]:
+                    self.hands[worst], self.times[worst] = other, time
+                    return True
+        return False
+
+    def swap_between(self) -> bool:
+        """One of the slowest pipeline for a shorter one of another; pipelines with most room first."""
+        worst, before = self.worst, self.times[self.worst]
+        for pipeline in sorted(self.times, key=self.times.__getitem__):
+            mine, theirs = self.hands[worst], self.hands[pipeline]
+            long, short = [*map(sum, mine)], [*map(sum, theirs)]
+            room = sum(long) - sum(short)
+            pairs = sorted(
+                (abs(2 * (one - other) - room), i, j)
+                for i, one in enumerate(long)
+                for j, other in enumerate(short)
+                if one > other and pipeline != worst
+            )
+            for _, i, j in pairs[:FITTING]:
+                given, got = [*mine[:i], theirs[j], *mine[i + 1 :]], [*theirs[:j], mine[i], *theirs[j + 1 :]]
+                times = self.play(worst, given), self.play(pipeline, got)
+                if max(times) < before:
+                    self.hands[worst], self.hands[pipeline] = given, got
+                    self.times[worst], self.times[pipeline] = times
+                    return True
+            if self.left <= 0:
+                return False
+        return False
