@@ -256,7 +256,9 @@ def climb_by_cases(
     """
     kinds, rows = _open_kinds(least), list[dict[str, Any]]()
     low, high = start, 2 * start if reached is None else reached
-    if not effort or high <= low or _num_ranks(least, kinds) > MAX_RANKS:
+    most = max((shape.ranks for layers in kinds for shape in shapes_of(least, layers.kind)), default=0)
+    is_short = effort < 2 * most * least.problem.num_microbatches  # for one play of the longest loop
+    if is_short or not kinds or high <= low or _num_ranks(least, kinds) > MAX_RANKS:
         return None
     for layers in kinds:
         most_cells = MAX_CELLS // len(kinds)

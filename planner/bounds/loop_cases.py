@@ -71,8 +71,10 @@ def is_refuted(filling: Filling, deadline: int, *, effort: Effort) -> bool:
     for every rank, and ends in time, is not refuted.
     """
     ways = _all_ways(filling)
-    if ways is None or not all(ways):
-        return ways is not None
+    if ways is None or not effort.take(sum(map(len, ways)), cases=0):
+        return False
+    if not all(ways):
+        return True
     search = _Search(filling, ways, deadline=deadline, effort=effort)
     cases = [numpy.ones(search.num_ways, dtype=bool)]
     at_once = max(1, CASES_AT_ONCE // search.num_ways)

@@ -1,6 +1,6 @@
 """What the stages of a loop have to hold: a question for every way to put special layers into stages."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -63,8 +63,8 @@ class StageFillings:
     def questions(self, *, ranks: int, chunks: int, rooms: RankRooms, hops: tuple[int, int]) -> list[Filling] | None:
         """Of so many stages one for every way to place the special layers; None where these are too many."""
         stages, count = ranks * chunks, self.layers.least.problem.num_microbatches
-        placements = list(self._placements(stages))
-        if len(placements) > MOST_PLACEMENTS or not self.sizes.any():
+        placements = self._placements(stages)
+        if placements is None or not self.sizes.any():
             return None
         return [
             Filling(
@@ -80,19 +80,21 @@ class StageFillings:
             for placement in placements
         ]
 
-    def _placements(self, stages: int) -> Iterator[tuple[int, ...]]:
-        """The stages of the special layers, in the order of the chain."""
-        size, found = len(self.sizes), [((-1, -1),)]
+    def _placements(self, stages: int) -> list[tuple[int, ...]] | None:
+        """The stages of the special layers, in the order of the chain; None where there are too many ways."""
+        found, before, last = list[tuple[int, ...]]([()]), -1, stages - 1
         for layer in self.special:
-            last = stages - 1
+            least = last - (len(self.sizes) - 1 - layer)
             found = [
-                (*pairs, (layer, stage))
-                for pairs in found
-                for stage in range(max(0, pairs[-1][1], last - (size - 1 - layer)), last + 1)
-                if stage - pairs[-1][1] <= layer - pairs[-1][0]
+                (*chosen, stage)
+                for chosen in found
+                for former in chosen[-1:] or (-1,)
+                for stage in range(max(0, former, least), min(last, former + layer - before) + 1)
             ]
-        for pairs in found:
-            yield tuple(stage for _, stage in pairs[1:])
+            if len(found) > MOST_PLACEMENTS:
+                return None
+            before = layer
+        return found
 
     def _base(self, placement: Sequence[int], *, stages: int) -> Integers:
         """[2, stages] what is known of a stage beside its units."""
