@@ -41,8 +41,6 @@ class KindRow:
     """Devices that hold a stage."""
     source: str
     """What found it."""
-    cost: float | None = None
-    """Money per iteration, where that is minimised."""
     trades: tuple[str, ...] = ()
     """What it gives and takes beside the best, in phrases."""
 
@@ -58,11 +56,10 @@ def make_rows(problem: Problem, plans: Sequence[Plan]) -> list[KindRow]:
             kind=kind_of(plan),
             makespan_ns=evidence.makespan_ns,
             span_ns=evidence.span_ns,
-            gap=evidence.objective_gap,
+            gap=evidence.gap,
             peak_fraction=_fullest(problem, plan),
             num_devices=len(plan.devices),
             source=evidence.source,
-            cost=None if evidence.rental is None else evidence.rental.cost,
         )
         rows.append(_with_trades(row, rows[0], objective=problem.options.objective) if rows else row)
     return rows
@@ -82,13 +79,7 @@ def _with_trades(row: KindRow, best: KindRow, *, objective: str) -> KindRow:
 def _trades(row: KindRow, best: KindRow, *, objective: str) -> Iterator[str]:
     times = [each.span_ns if objective == "span" else each.makespan_ns for each in (row, best)]
     slower = times[0] / max(1, times[1]) - 1
-    if row.cost is not None and best.cost:
-        dearer = row.cost / best.cost - 1
-        yield "as cheap" if dearer < 0.0005 else f"{render_percent(dearer)} dearer"
-    if slower <= -0.0005:
-        yield f"{render_percent(-slower)} faster"
-    else:
-        yield "as fast" if slower < 0.0005 else f"{render_percent(slower)} slower"
+    yield "as fast" if slower < 0.0005 else f"{render_percent(slower)} slower"
     saved = best.peak_fraction - row.peak_fraction
     if abs(saved) >= NOTEWORTHY:
         yield f"{'less' if saved > 0 else 'more'} memory ({100 * row.peak_fraction:.0f} %)"
@@ -108,8 +99,7 @@ def _render_table(rows: Sequence[KindRow]) -> Table:
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
     for header in ("plan", "kind"):
         table.add_column(header)
-    has_costs = any(row.cost is not None for row in rows)
-    for header in ("makespan ms", "vs best", *(["cost"] if has_costs else []), "gap", "memory"):
+    for header in ("makespan ms", "vs best", "gap", "memory"):
         table.add_column(header, justify="right", no_wrap=True)
     table.add_column("beside the best")
     for row in rows:
@@ -118,7 +108,6 @@ def _render_table(rows: Sequence[KindRow]) -> Table:
             describe_kind(row.kind),
             render_ms(row.makespan_ns),
             render_ratio(row.makespan_ns, rows[0].makespan_ns),
-            *([f"{row.cost:.6g}"] if row.cost is not None else []),
             render_percent(row.gap),
             f"{100 * row.peak_fraction:.0f} %",
             Text("; ".join(row.trades) or row.source, style="" if row.trades else "dim"),

@@ -122,6 +122,8 @@ def plan_command(
     if files.pareto:
         _require_front(files, server=server)
     _require_served(limits, files, server=server, target=target)
+    if files.top > 1 and question.options.objective == "cost":
+        raise InputError("--top: with --objective cost one plan is made; use --pareto for others, or leave --top out")
     question, program = _restricted(question, target, decides_chunks=decisions.max_stages_per_device is None)
     console = make_console(is_report=False)
     effort = replace(_effort(limits, style=reporting.style(console)), top=files.top)

@@ -8,7 +8,7 @@ from planner.export.targets import Target, require_possible
 from planner.plan import Plan
 from planner.planning import driver
 from planner.planning.batch_driver import make_batch_plans
-from planner.planning.cost_driver import make_cheapest_plans
+from planner.planning.cost_driver import make_cheapest_plan
 from planner.planning.listed_run import make_listed_plan
 from planner.planning.planning_params import SearchParams
 from planner.problem import Problem
@@ -35,7 +35,9 @@ def make_plans(problem: Problem | BatchProblem, *, top: int, **how: Unpack[drive
             "transition: counted where a number of microbatches is given and time is minimised; leave it out"
         )
     if problem.options.objective == "cost":
-        return make_cheapest_plans(problem, top=top, **how)
+        if top > 1:
+            raise ValueError(f"top = {top}: with objective = cost one plan is made; see make_pareto for others")
+        return (make_cheapest_plan(problem, **how),)
     if isinstance(problem, Problem):
         return driver.make_plans(problem, top=top, **how)
     return make_batch_plans(problem, top=top, **how)

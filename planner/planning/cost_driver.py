@@ -11,34 +11,29 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
-from functools import partial
 from typing import Unpack
 
 from planner.batch_problem import Question, problem_for
 from planner.errors import InfeasibleProblemError, NoPlanFoundError
 from planner.plan import Plan
-from planner.plan_kind import PlanKind, kind_of
-from planner.planning.archive import Archive
 from planner.planning.complete_search import require_answerable
-from planner.planning.driver import PlanningOptions, archive_kinds, ignore, never
-from planner.planning.evidence import Conclusion, why_none_was_found
+from planner.planning.driver import PlanningOptions, ignore, never
+from planner.planning.evidence import why_none_was_found
 from planner.planning.heats import Heats
 from planner.planning.planning_params import SearchParams
-from planner.planning.subset_run import SubsetRun, answer, as_answer, concluded
+from planner.planning.subset_run import SubsetRun, answer
 from planner.planning.subsets import Choice, Subsets
 from planner.progress import Limits
-from planner.rented import cost_of
 
 
-def make_cheapest_plans(question: Question, *, top: int, **how: Unpack[PlanningOptions]) -> tuple[Plan, ...]:
+def make_cheapest_plan(question: Question, **how: Unpack[PlanningOptions]) -> Plan:
     """The verified plan that costs least per iteration, over all subsets of the devices and sizes of microbatches.
 
-    Behind it the cheapest plans of other kinds, at most `top` in all. `limits.max_rounds` counts the rounds of the
-    subset that has most. Otherwise as `planner.planning.make_plan`.
+    `limits.max_rounds` counts the rounds of the subset that has most. Otherwise as `planner.planning.make_plan`.
     """
     require_answerable(question, how.get("limits") or Limits())
     with ExitStack() as stack:
-        field = SubsetField(question, stack, top=top, **how)
+        field = SubsetField(question, stack, **how)
         field.branch()
         most = field.params.subsets.runs_per_wave
         field.begin(field.promising(), most=most)
@@ -46,27 +41,19 @@ def make_cheapest_plans(question: Question, *, top: int, **how: Unpack[PlanningO
             field.branch()
             field.begin(field.promising(), most=most)
         field.search()
-        best = field.finish()
-        return tuple(sorted((best, *field.others(best)), key=_cost_of))
-
-
-def _cost_of(plan: Plan) -> float:
-    """What its evidence says; a plan of another kind on fewer devices may cost less than the fastest on all of them."""
-    assert plan.evidence is not None
-    assert plan.evidence.rental is not None
-    return plan.evidence.rental.cost
+        return field.finish()
 
 
 class SubsetField(Heats[SubsetRun]):
     """The runs of several subsets, and what is known of all the others."""
 
-    def __init__(self, question: Question, stack: ExitStack, *, top: int = 1, **how: Unpack[PlanningOptions]) -> None:
+    def __init__(self, question: Question, stack: ExitStack, **how: Unpack[PlanningOptions]) -> None:
         super().__init__(
             how.get("limits") or Limits(),
             on_progress=how.get("on_progress") or ignore,
             should_stop=how.get("should_stop") or never,
         )
-        self.question, self.stack, self.top, self.how = question, stack, top, how
+        self.question, self.stack, self.how = question, stack, how
         self.params = how.get("params", SearchParams())
         self.branched_s = 0.0
         """Seconds in which no run had its turn."""
@@ -174,7 +161,6 @@ class SubsetField(Heats[SubsetRun]):
             target=self.how.get("target"),
             params=self.params,
         )
-        archive_kinds(run.state, self.top)
         return self.stack.enter_context(run)
 
     def take_up(self, run: SubsetRun, step: Callable[[SubsetRun], object]) -> None:
@@ -196,31 +182,6 @@ class SubsetField(Heats[SubsetRun]):
         """The best plan of a run as the answer to a question about its cost."""
         others = self._at_other_sizes(run)
         return answer(question, run, others=others, subsets=self.subsets, stopped_by=self.reason(run))
-
-    def others(self, best: Plan) -> list[Plan]:
-        """The cheapest plans in time of other kinds that any run came by, each as an answer to the question."""
-        found: list[tuple[int, Plan, SubsetRun]] = []
-        share = self.params.archive.overtime_share / max(1, len(self.runs))
-        for run in self.runs if self.top > 1 else []:
-            archive = run.state.witness
-            if isinstance(archive, Archive) and run.state.lower_bound is not None:
-                with run.active():
-                    kinds = archive.others(run.state, best, conclude=partial(self._conclude, run), share=share)
-                found += [(self._cost(plan, makespan_ns=time_ns), plan, run) for time_ns, plan in kinds]
-        deadline = self.question.options.deadline_ns
-        cheapest: dict[PlanKind, tuple[Plan, SubsetRun]] = {}
-        for _, plan, run in sorted(found, key=lambda each: each[0]):
-            if deadline is None or (plan.evidence is not None and plan.evidence.makespan_ns <= deadline):
-                cheapest.setdefault(kind_of(plan), (plan, run))
-        chosen = list(cheapest.values())[: self.top - 1]
-        return [as_answer(self.question, plan, run=run, subsets=self.subsets) for plan, run in chosen]
-
-    def _cost(self, plan: Plan, *, makespan_ns: int) -> int:
-        return cost_of(self.subsets.kinds.problem, plan, makespan_ns=makespan_ns)
-
-    def _conclude(self, run: SubsetRun, objective_ns: int) -> Conclusion:
-        """What is shown of all plans on the devices of a run, beside one with that objective."""
-        return concluded(run, self._at_other_sizes(run), stopped_by=self.reason(run), objective_ns=objective_ns)
 
     def _at_other_sizes(self, run: SubsetRun) -> list[SubsetRun]:
         """The runs on the same devices; of sizes that had none one that knows its quick bound alone."""

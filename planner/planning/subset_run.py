@@ -59,12 +59,7 @@ def answer(
     for each in (run, *others):
         if each.state.lower_bound is None and not each.infeasible:
             each.bound_quickly()
-    alone = finish(run.state, concluded(run, others, stopped_by=stopped_by))
-    return as_answer(question, alone, run=run, subsets=subsets)
-
-
-def as_answer(question: Question, alone: Plan, *, run: SubsetRun, subsets: Subsets) -> Plan:
-    """A verified plan of a run, as an answer to the question about all subsets."""
+    alone = finish(run.state, _concluded(run, others, stopped_by=stopped_by))
     evidence, problem = alone.evidence, problem_for(question, alone)
     assert evidence is not None
     bound = {key: value for key, value in evidence.certificate.items() if key != KEY}
@@ -83,16 +78,13 @@ def as_answer(question: Question, alone: Plan, *, run: SubsetRun, subsets: Subse
     return whole
 
 
-def concluded(
-    run: SubsetRun, others: Sequence[SubsetRun], *, stopped_by: str, objective_ns: int | None = None
-) -> Conclusion:
-    """What is shown of all plans on the devices of the run, beside its best or one with that objective."""
+def _concluded(run: SubsetRun, others: Sequence[SubsetRun], *, stopped_by: str) -> Conclusion:
+    """What is shown of all plans on the devices of the run."""
     if run.choice.size is None:
         return replace(Conclusion.of(run.state), stopped_by=stopped_by)
-    chosen_ns = run.objective_ns if objective_ns is None else objective_ns
-    assert chosen_ns is not None
+    assert run.objective_ns is not None
     runs = sorted((run, *others), key=lambda each: each.size)
-    return conclude(runs, run, objective_ns=chosen_ns, stopped_by=stopped_by)
+    return conclude(runs, run, objective_ns=run.objective_ns, stopped_by=stopped_by)
 
 
 def _rental(question: Problem, plan: Plan, *, evidence: Evidence, run: SubsetRun, subsets: Subsets) -> RentalResult:
