@@ -34,14 +34,16 @@ class Recipe:
     """As Megatron-LM reads it."""
     source: str
     """Who published it."""
+    microbatches: int | None = None
+    """Of an iteration; None: as many as the problem's file says."""
 
     @property
-    def key(self) -> tuple[str, int]:
+    def key(self) -> tuple[str, int, int | None]:
         """Recipes with the same one are layouts of one problem."""
-        return self.problem, self.ranks
+        return self.problem, self.ranks, self.microbatches
 
 
-LLAMA, DEEPSEEK = "llama3-70b", "deepseek-v3"
+LLAMA, DEEPSEEK, KIMI, QWEN = "llama3-70b", "deepseek-v3", "kimi-k2", "qwen3-next"
 
 BRIDGE, GUIDE = "Megatron-Bridge", "Megatron-LM's guide"
 
@@ -51,11 +53,21 @@ RECIPES = (
     Recipe(problem=DEEPSEEK, ranks=8, layout="Et*4|(t*4|)*14tmL", source=BRIDGE),
     Recipe(problem=DEEPSEEK, ranks=8, layout="Et*8|(t*8|)*6t*5mL", source=BRIDGE),
     Recipe(problem=DEEPSEEK, ranks=8, layout="Et*3|(tt|)*29m|L", source=f"{BRIDGE}, mtp_standalone"),
+    Recipe(problem=DEEPSEEK, ranks=8, layout="Et*2|(tt|)*22t|(tt|)*7mL", source="Megatron-MoE-ModelZoo, FP8"),
     Recipe(problem=DEEPSEEK, ranks=4, layout="Et*4|(t*4|)*14tmL", source=BRIDGE),
     Recipe(problem=DEEPSEEK, ranks=4, layout="Et*8|(t*8|)*6t*5mL", source=BRIDGE),
     Recipe(problem=DEEPSEEK, ranks=4, layout="Et*16|(t*16|)*2t*13mL", source=BRIDGE),
     Recipe(problem=DEEPSEEK, ranks=16, layout="Et*3|(tt|)*29,m|L", source=GUIDE),
     Recipe(problem=DEEPSEEK, ranks=16, layout="Et*4|(t*4|)*14tmL", source=BRIDGE),
+    Recipe(problem=KIMI, ranks=2, layout="Et*4|(t*4|)*14tL", source=BRIDGE, microbatches=16),
+    Recipe(problem=KIMI, ranks=4, layout="Et*4|(t*4|)*14tL", source=BRIDGE),
+    Recipe(problem=KIMI, ranks=4, layout="Et*8|(t*8|)*6t*5L", source=BRIDGE),
+    Recipe(problem=KIMI, ranks=4, layout="Et*16|(t*16|)*2t*13L", source=BRIDGE),
+    Recipe(problem=KIMI, ranks=8, layout="Et*4|(t*4|)*14tL", source=BRIDGE),
+    Recipe(problem=KIMI, ranks=8, layout="Et*8|(t*8|)*6t*5L", source=BRIDGE),
+    Recipe(problem=KIMI, ranks=16, layout="Et|(tt|)*30L", source=f"{BRIDGE}, H100", microbatches=128),
+    Recipe(problem=KIMI, ranks=16, layout="Et*4|(t*4|)*14tL", source=BRIDGE, microbatches=128),
+    Recipe(problem=QWEN, ranks=2, layout="Et*4|(t*7|)*5t*8|tmL", source=BRIDGE),
 )
 
 TARGET_GAP, TARGET_RATIO = 0.05, 0.985
@@ -79,7 +91,7 @@ HEADER = (
 )  # fmt: skip
 
 
-def read_problem(name: str, *, ranks: int) -> Problem:
+def read_problem(name: str, *, ranks: int, microbatches: int | None = None) -> Problem:
     """The problem as `--target megatron --no-replication` sees it, on so many of its devices."""
     workload = load_workload(FOLDER / f"{name}.json")
     assert workload.cluster is not None
@@ -90,7 +102,7 @@ def read_problem(name: str, *, ranks: int) -> Problem:
     return Problem(
         profile=workload.profile,
         cluster=_with_ranks(workload.cluster, ranks),
-        num_microbatches=workload.num_microbatches,
+        num_microbatches=microbatches or workload.num_microbatches,
         options=options,
     )
 
@@ -139,9 +151,9 @@ def main() -> None:
     """Print the table, and write it to `-o`."""
     given = make_parser(__doc__).parse_args()
     table = Table(preface=PREFACE, header=HEADER, output=given.output)
-    ratios, found, strings = list[float](), dict[tuple[str, int], Ours](), list[str]()
+    ratios, found, strings = list[float](), dict[tuple[str, int, int | None], Ours](), list[str]()
     for recipe in RECIPES:
-        problem = read_problem(recipe.problem, ranks=recipe.ranks)
+        problem = read_problem(recipe.problem, ranks=recipe.ranks, microbatches=recipe.microbatches)
         if recipe.key not in found:
             ours = found[recipe.key] = plan_ours(problem, time_limit_s=20 if given.quick else 60)
             flags = {words[0]: words[1] for words in make_megatron_job(problem, ours.plan).arguments}

@@ -118,6 +118,7 @@ def make_bound(
         best = _count(least, best, kind=kind, reached=reached)
     if shared_layers.shared_layers(problem):
         best = _share(least, best, seconds=time_limit_s, make=make_covering, has_time=has_time, params=params)
+    best = _count_cases(least, best, seconds=time_limit_s, has_time=has_time, reached=reached, params=params)
     if reached is not None and best.value_ns >= reached:
         return best
     for prices in (weights, None):
@@ -229,6 +230,21 @@ def _count(least: Least, best: Bound, *, kind: str, reached: int | None) -> Boun
         return best
     value = found[0] + optimizer
     return Bound(kind=kind, value_ns=value, certificate={"kind": kind, "value_ns": value, **found[1]})
+
+
+def _count_cases(
+    least: Least, best: Bound, *, seconds: float, has_time: HasTime, reached: int | None, params: BoundParams
+) -> Bound:
+    """The bound of a loop with cases of how its stages are filled, if it is above the best so far."""
+    optimizer, effort = least.optimizer_ns, int(seconds * params.loop_actions_per_s)
+    if not effort or not loop_bound.applies_to(least):
+        return best
+    limit, start = None if reached is None else reached - optimizer, max(best.value_ns - optimizer, 0)
+    found = loop_bound.climb_by_cases(least, start, reached=limit, effort=effort, has_time=has_time)
+    if found is None:
+        return best
+    value = found[0] + optimizer
+    return Bound(kind="loop", value_ns=value, certificate={"kind": "loop", "value_ns": value, **found[1]})
 
 
 def _pack(

@@ -42,6 +42,8 @@ class BoundParams:
     """Columns per round, at most. Not measured."""
     packing_enough: Annotated[float, (0.0, 1.0)] = 0.9
     """Another round of prices is worth its while if the last one left fewer stages than this part. Not measured."""
+    loop_actions_per_s: Annotated[int, (0, 10**7)] = 60_000
+    """Actions of a loop's order that are played for each deadline per second that its bound may take. Not measured."""
     refuted_effort: Annotated[int, (0, 10**9)] = 400_000
     """Units of work that a refutation may take, of some 20 microseconds each; 0: none is tried. Not measured."""
 

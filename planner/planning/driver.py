@@ -313,7 +313,12 @@ def bound(run: SearchState) -> None:
         limit_s = run.num_runs * run.limits.time_limit_s
         seconds = min(params.max_s, max(params.min_s, limit_s / params.limit_parts)) / run.num_runs
         if run.limits.max_rounds is not None:
-            params = replace(params, packing_per_s=max(1, params.packing_per_s // run.params.pace.counted_part))
+            part = run.params.pace.counted_part
+            params = replace(
+                params,
+                packing_per_s=max(1, params.packing_per_s // part),
+                loop_actions_per_s=params.loop_actions_per_s // part,
+            )
         elif raises_bound(run):
             params = replace(params, packing_per_s=max(1, int(params.packing_per_s * params.min_s / seconds)))
         with run.turn_of(BOUND):
