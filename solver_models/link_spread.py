@@ -127,7 +127,7 @@ def spread(
             exchange(messages, ways, seating, there, here)
 
 
-def spread_groups(instance: Instance, stage_of: Integers, groups: Groups, *, steps: int, seed: int = 0) -> Groups:
+def spread_groups(instance: Instance, stage_of: Integers, *, groups: Groups, steps: int, seed: int = 0) -> Groups:
     """Groups of single devices, one per stage of a chain, on other devices of the same type and memory.
 
     Stages share no device.

@@ -192,7 +192,7 @@ def _large(searcher: Searcher, candidate: Candidate) -> None:
     from solver_models.large_construction import large_seeds
     from solver_models.link_spread import spread_groups
 
-    spread_groups(searcher.instance, candidate.stage_of, candidate.groups, steps=2)
+    spread_groups(searcher.instance, candidate.stage_of, groups=candidate.groups, steps=2)
     list(large_seeds(searcher, most_plays=1, until=time.monotonic()))
 
 

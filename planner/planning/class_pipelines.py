@@ -78,7 +78,7 @@ def _spread(run: SearchState, stages: tuple[Stage, ...]) -> tuple[Stage, ...]:
     if any(len(group) != 1 for stage in stages for group in stage.replicas):
         return stages
     stage_of, groups = make_candidate_arrays(run.problem, stages)
-    moved = spread_groups(run.instance, stage_of, groups, steps=run.params.kind_cut.spread_steps)
+    moved = spread_groups(run.instance, stage_of, groups=groups, steps=run.params.kind_cut.spread_steps)
     names = [device.name for device in run.problem.cluster.devices]
     found = (tuple((names[device],) for device in group) for group in moved)
     return tuple(replace(stage, replicas=replicas) for stage, replicas in zip(stages, found, strict=True))
@@ -105,10 +105,10 @@ def class_pipelines(
 ) -> list[tuple[float, tuple[Stage, ...]]]:
     """Estimated nanoseconds and stages of different pipelines, the least estimate first; fewer if far above `known`."""
     classes = _classes(problem)
-    has_tables = _num_cells(problem, classes, params.kind_cut) <= MOST_CELLS
+    has_tables = _num_cells(problem, classes, params=params.kind_cut) <= MOST_CELLS
     if not has_tables:
         classes = _bands(problem, classes, least_devices=params.kind_fit.least_devices)
-    kinds = list(_kinds(problem, classes, params.kind_cut))
+    kinds = list(_kinds(problem, classes, params=params.kind_cut))
     if not kinds:
         return []
     units = {name: _unit(len(devices), params.kind_cut) if has_tables else 1 for name, devices in classes.items()}
@@ -124,10 +124,10 @@ def class_pipelines(
             table, class_devices=sizes, num_microbatches=count, overlap=overlap, known=known, params=params.kind_fit
         )
     kept = cuts[: params.kind_cut.most_kept]
-    return [(cut.estimate, stages) for cut in kept if (stages := _lay_out(problem, kinds, classes, cut=cut))]
+    return [(cut.estimate, stages) for cut in kept if (stages := _lay_out(problem, kinds, classes=classes, cut=cut))]
 
 
-def _num_cells(problem: Problem, classes: Classes, params: KindCutParams) -> int:
+def _num_cells(problem: Problem, classes: Classes, *, params: KindCutParams) -> int:
     """Entries of all tables of the dynamic programme."""
     sizes = [len(devices) for devices in classes.values()]
     units = math.prod(size // _unit(size, params) + 1 for size in sizes)
@@ -184,7 +184,7 @@ def _slowness(problem: Problem, device_type: str) -> int:
     )
 
 
-def _is_on(cost: LayerCost, device_type: str, width: int = 1) -> bool:
+def _is_on(cost: LayerCost, device_type: str, *, width: int = 1) -> bool:
     return (cost.device_type, cost.width) == (device_type, width)
 
 
@@ -193,7 +193,7 @@ def _unit(count: int, params: KindCutParams) -> int:
     return 1 << max(0, math.ceil(math.log2(count / params.class_units)))
 
 
-def _kinds(problem: Problem, classes: Classes, params: KindCutParams) -> Iterator[_Kind]:
+def _kinds(problem: Problem, classes: Classes, *, params: KindCutParams) -> Iterator[_Kind]:
     """For every class and width the largest numbers of replicas whose shares were measured, or all if none was."""
     for name, devices in classes.items():
         for width in (1, *open_widths(problem)):
@@ -214,7 +214,7 @@ def _replica_counts(problem: Problem, device_type: str, *, width: int, most: int
     profile = problem.profile
     own = profile.microbatch_size or 1
     sizes = [
-        [cost.microbatch_size or own for cost in layer.costs if _is_on(cost, device_type, width)]
+        [cost.microbatch_size or own for cost in layer.costs if _is_on(cost, device_type, width=width)]
         for layer in profile.layers
     ]
     if not all(sizes):
@@ -296,7 +296,7 @@ def _prefix(values: list[float]) -> Floats:
     return np.concatenate(([0.0], np.cumsum(values)))
 
 
-def _lay_out(problem: Problem, kinds: list[_Kind], classes: Classes, *, cut: KindCut) -> tuple[Stage, ...]:
+def _lay_out(problem: Problem, kinds: list[_Kind], *, classes: Classes, cut: KindCut) -> tuple[Stage, ...]:
     """Stages on consecutive devices, wide ones first so that groups stay on their hosts; none where these run out."""
     names = problem.profile.topological_order
     free = {name: _by_host(devices) for name, devices in classes.items()}

@@ -52,7 +52,7 @@ def test_links_carry_less():
         for count in (4, 2, 1, 4, 8, 2):
             groups.append(tuple(left[:count]))
             del left[:count]
-        moved = spread_groups(instance, STAGE_OF, tuple(groups), steps=20_000)
+        moved = spread_groups(instance, STAGE_OF, groups=tuple(groups), steps=20_000)
         assert busiest_link(instance, moved) < busiest_link(instance, tuple(groups))
         flat = [device for group in moved for device in group]
         assert len(set(flat)) == len(flat)
@@ -65,9 +65,9 @@ def test_unlike_memory_is_not_exchanged():
     instance = make_sparse()
     instance = replace(instance, capacity=instance.capacity + np.arange(32))
     groups = tuple((device,) for device in range(6))
-    assert spread_groups(instance, STAGE_OF, groups, steps=1_000) == groups
+    assert spread_groups(instance, STAGE_OF, groups=groups, steps=1_000) == groups
 
 
 def test_one_stage_stays():
     """Tests that nothing is moved where nothing is sent."""
-    assert spread_groups(make_sparse(), np.zeros(12, np.int64), ((0, 1),), steps=10) == ((0, 1),)
+    assert spread_groups(make_sparse(), np.zeros(12, np.int64), groups=((0, 1),), steps=10) == ((0, 1),)
