@@ -268,11 +268,12 @@ def _edge_table(problem: Problem) -> Integers:
 def _route_tables(problem: Problem) -> tuple[Integers, Integers, Integers, Integers]:
     """Routes between all pairs of devices, for a transfer of median size: the simulator has the last word on others.
 
-    What links state by message size counts as latency, at that size; not where there are very many devices.
+    Of more devices than layers several share a stage, and as many its transfers. What links state by message size
+    counts as latency, at that size; not where there are very many devices.
     """
     devices = problem.cluster.devices
     sizes = sorted(edge.bytes for edge in problem.profile.edges) or [0]
-    median = sizes[len(sizes) // 2]
+    median = -(-sizes[len(sizes) // 2] // _usual_replicas(problem))
     if len(devices) > MAX_EXACT_ROUTES and (tables := problem.cluster.route_tables(num_bytes=median)) is not None:
         return tables.latency, tables.bandwidth, tables.start, tables.resources
     latency = numpy.zeros((len(devices), len(devices)), dtype=numpy.int64)
@@ -288,6 +289,12 @@ def _route_tables(problem: Problem) -> tuple[Integers, Integers, Integers, Integ
                 links.extend(route.links)
             starts.append(len(links))
     return latency, bandwidth, _column(starts), _column(links)
+
+
+def _usual_replicas(problem: Problem) -> int:
+    """With so many replicas of every layer most devices are used: 1 where there are not several for each layer."""
+    least = len(problem.cluster.devices) // len(problem.profile.layers)
+    return next((count for count in problem.allowed_replicas if count >= least), problem.max_replicas)
 
 
 def make_stages(

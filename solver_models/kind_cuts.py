@@ -6,7 +6,7 @@ for every number of stages and of units used, the least sum of times: a stage k 
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 import numpy as np
@@ -85,6 +85,16 @@ def kind_cuts(
     return sorted(found.values(), key=lambda cut: cut.estimate)
 
 
+def estimated(kinds: StageKinds, cut: KindCut, *, num_microbatches: int, overlap: bool) -> KindCut:
+    """A pipeline with its estimate: every stage once, the slowest for all further microbatches, the longest sync."""
+    chosen, first, end = np.array(cut.kinds), np.array(cut.bounds[:-1]), np.array(cut.bounds[1:])
+    time = kinds.load[chosen, end] - kinds.load[chosen, first]
+    before, behind = kinds.crossing[chosen, first], kinds.crossing[chosen, end]
+    slowest = (time if overlap else time + before + behind).max()
+    sync = (kinds.sync[chosen, end] - kinds.sync[chosen, first] + kinds.sync_least[chosen]).max()
+    return replace(cut, estimate=float((num_microbatches - 1) * slowest + (time + before).sum() + sync))
+
+
 class KindProgramme:
     """The dynamic programme for all limits of a row at once."""
 
@@ -98,7 +108,7 @@ class KindProgramme:
         params: KindCutParams,
     ) -> None:
         self.kinds, self.class_units, self.params = kinds, class_units, params
-        self.count, self.size = num_microbatches, kinds.load.shape[1] - 1
+        self.count, self.size, self.overlap = num_microbatches, kinds.load.shape[1] - 1, overlap
         start, end = np.arange(self.size + 1)[:, None], np.arange(self.size + 1)[None, :]
         is_stage = end > start
         time = kinds.load[:, None, :] - kinds.load[:, :, None]
@@ -201,9 +211,7 @@ class KindProgramme:
             bounds.append(end)
             kinds.append(kind)
         cut = KindCut(estimate=0.0, bounds=tuple(bounds), kinds=tuple(kinds))
-        trips = sum(float(self.trip[kind, a, b]) for kind, (a, b) in self._stages(cut))
-        estimate = (self.count - 1) * self._slowest(cut) + trips + self.longest_sync(cut)
-        return KindCut(estimate=estimate, bounds=cut.bounds, kinds=cut.kinds)
+        return estimated(self.kinds, cut, num_microbatches=self.count, overlap=self.overlap)
 
     def _came_from(
         self, tables: list[Floats], number: int, *, at: tuple[int, int, tuple[int, ...]], limit: float, sync: float

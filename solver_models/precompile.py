@@ -190,8 +190,9 @@ def _cuts(searcher: Searcher, candidate: Candidate) -> None:
 
 def _large(searcher: Searcher, candidate: Candidate) -> None:
     from solver_models.large_construction import large_seeds
+    from solver_models.link_spread import spread_groups
 
-    del candidate
+    spread_groups(searcher.instance, candidate.stage_of, groups=candidate.groups, steps=2)
     list(large_seeds(searcher, most_plays=1, until=time.monotonic()))
 
 

@@ -1,6 +1,6 @@
 """The joint local search on one instance: candidates in, better ones out; the loops are compiled (`annealing`)."""
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
@@ -115,16 +115,22 @@ class Searcher:
         self.first_member: list[int] = self.layers.members[self.layers.member_start[:-1]].tolist()
 
     def rate(
-        self, stage_of: Integers, groups: tuple[tuple[int, ...], ...], *, modes: Integers | None = None
+        self,
+        stage_of: Integers,
+        groups: tuple[tuple[int, ...], ...],
+        *,
+        modes: Integers | None = None,
+        policies: Sequence[Integers] = STANDARD_POLICY_PARAMS,
     ) -> Candidate:
-        """The candidate with the best of the standard policies; `UNRATED` if it breaks a rule.
+        """The candidate with the best of the policies, the standard ones mostly; `UNRATED` if it breaks a rule.
 
         Where nothing is said of modes, no stage recomputes, and of all stages and none those shard that make it better.
         """
         if modes is None:
-            rated = [self._rate(stage_of, groups, modes=plain) for plain in self.plain_modes(groups)]
+            choices = self.plain_modes(groups)
+            rated = [self._rate(self.make_candidate(stage_of, groups, modes=each), policies) for each in choices]
             return min(rated, key=lambda candidate: candidate.worth)
-        return self._rate(stage_of, groups, modes=modes)
+        return self._rate(self.make_candidate(stage_of, groups, modes=modes), policies)
 
     def plain_modes(self, groups: tuple[tuple[int, ...], ...]) -> list[Integers]:
         """No stage recomputes, and no stage shards; or all do where they may or may not."""
@@ -132,11 +138,10 @@ class Searcher:
         has_choice = self.instance.may_choose_shards and any(len(group) > 1 for group in groups)
         return [none, none | SHARDING] if has_choice else [none]
 
-    def _rate(self, stage_of: Integers, groups: tuple[tuple[int, ...], ...], *, modes: Integers) -> Candidate:
-        best = self.make_candidate(stage_of, groups, modes=modes)
+    def _rate(self, best: Candidate, policies: Sequence[Integers]) -> Candidate:
         if not self.is_allowed(best):
             return best
-        for policy_params in (*STANDARD_POLICY_PARAMS, ONE_AT_A_TIME):
+        for policy_params in (*policies, ONE_AT_A_TIME):
             if policy_params is ONE_AT_A_TIME and best.is_feasible:
                 break
             trial = replace(best, policy_params=policy_params)

@@ -68,16 +68,24 @@ def work_bound(least: ListedLeast, weights: dict[str, int]) -> int:
 
 
 def layer_bound(least: ListedLeast, number: int) -> int:
-    """Makespan >= min over r of (head + work of all microbatches / r + synchronisation over r), for one layer.
+    """Makespan >= min over r of (head + work of all microbatches on r / r + synchronisation over r), for one layer.
 
     Whether its stage's r replicas share every microbatch or are dealt them, together they do the layer's work for all,
-    and one of them at least an r-th. The head is the least of any size: the first to come may be the smallest.
+    and one of them at least an r-th. Where they are dealt, each runs its own at the cost of one replica, and one has at
+    least an r-th of their number, rounded up. The head is the least of any size: the first to come may be the smallest.
     """
-    work = {size: int(one.time.total[number]) for size, one in least.at.items()}
-    total, head = sum(work[size] for size in least.listed), min(paths.heads(one)[number] for one in least.at.values())
-    size = least.any.gradient_bytes[number]
+    totals = {size: one.totals(number) for size, one in least.at.items()}
+    whole, shortest = sum(totals[size][1] for size in least.listed), min(each[1] for each in totals.values())
+    head = min(paths.heads(one)[number] for one in least.at.values())
+    size, unit, count = least.any.gradient_bytes[number], gcd(*least.listed), len(least.listed)
+
+    def work_ns(r: int) -> int:
+        dealt = max(whole // r, -(-count // r) * shortest)
+        is_cut = unit % r == 0 and all(r in each for each in totals.values())
+        return min(dealt, sum(totals[each][r] for each in least.listed) // r) if is_cut else dealt
+
     numbers = range(1, least.problem.replica_limit + 1)
-    return head + min(total // r + least.synchronisation_ns(size, r) for r in numbers) + least.optimizer_ns
+    return head + min(work_ns(r) + least.synchronisation_ns(size, r) for r in numbers) + least.optimizer_ns
 
 
 def path_bound(least: ListedLeast) -> int:

@@ -1,6 +1,6 @@
 """The least that a layer, a transfer or a synchronisation costs in any plan that the options allow."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
@@ -58,8 +58,8 @@ class Least:
         most = min(self.problem.options.max_width, self.num_devices)
         return tuple(sorted(width for width in measured if width <= most))
 
-    def _options(self, layer: Layer, device_type: str, *, width: int) -> list[LayerWork]:
-        """Work of a layer for every number of replicas that a stage may have, or for those at which it is extreme.
+    def _options(self, layer: Layer, device_type: str, *, width: int) -> Iterator[tuple[int | Fraction, LayerWork]]:
+        """Replicas and work of a layer, for every number that a stage may have, or those at which it is extreme.
 
         Per sample, the cost is a constant plus a multiple of 1 / size between two measured sizes, and constant beyond
         them: hence least, for any share of a microbatch, at a measured size or at the whole. What replicas exchange
@@ -72,22 +72,42 @@ class Least:
             size = profile.microbatch_size or 1
             sizes = {cost.microbatch_size or size for cost in layer.costs}
             replicas |= {Fraction(size, each) for each in sizes if each <= size}
-        found = [self.costs.layer_work(layer.name, device_type, width=width, replicas=r) for r in sorted(replicas)]
-        return [work for work in found if work is not None]
+        for count in sorted(replicas):
+            work = self.costs.layer_work(layer.name, device_type, width=width, replicas=count)
+            if work is not None:
+                yield count, work
 
     @cached_property
-    def _table(self) -> list[list[tuple[str, int, LayerWork]]]:
-        """Per layer: every (type, width, work) it can have at an extreme."""
+    def _works(self) -> list[list[tuple[str, int, int | Fraction, LayerWork]]]:
+        """Per layer: every (type, width, replicas, work) it can have at an extreme."""
         return [
             [
-                (device_type, width, work)
+                (device_type, width, count, work)
                 for device_type in self.types
                 for width in self.widths
                 if width == 1 or (width <= self.types[device_type] and layer.bytes_at(width) is not None)
-                for work in self._options(layer, device_type, width=width)
+                for count, work in self._options(layer, device_type, width=width)
             ]
             for layer in self.layers
         ]
+
+    @cached_property
+    def _table(self) -> list[list[tuple[str, int, LayerWork]]]:
+        """The same whatever the number of replicas."""
+        return [[(device_type, width, work) for device_type, width, _, work in row] for row in self._works]
+
+    def totals(self, number: int) -> dict[int, int]:
+        """By every number of replicas that a stage may have: least time of F and backward pass, summed over them."""
+        options, profile = self.problem.options, self.problem.profile
+        if options.split_placement or options.unequal_shares:
+            return dict.fromkeys(range(1, self.problem.most_replicas + 1), int(self.time.total[number]))
+        if profile.has_one_size and profile.scales_linearly:
+            return dict.fromkeys(self.problem.allowed_replicas, int(self.time.total[number]))
+        found: dict[int, int] = {}
+        for _, _, count, work in self._works[number]:
+            total = work.forward_ns + work.backward_ns
+            found[int(count)] = min(total, found.get(int(count), total))
+        return found
 
     def _column(self, figure: Callable[[LayerWork], int]) -> Integers:
         """Per layer: the least figure over types, widths and numbers of replicas."""

@@ -4,7 +4,7 @@ Where replicas take unequal shares, the chains are those of some sample: on aver
 replicas takes at least its work / r (docs/bounds.md).
 """
 
-from collections.abc import Iterable
+from collections.abc import Mapping
 
 from planner.bounds.minimum_costs import Integers, Least
 
@@ -39,34 +39,35 @@ def _longest(least: Least, durations: Integers, *, backward: bool) -> list[int]:
 
 
 def layer_bound(least: Least, number: int) -> int:
-    """Makespan >= min over r of (head / R + M x work / r + synchronisation over r), for the layer `number`.
+    """Makespan >= min over r of (head / R + M x work on r / r + synchronisation over r), for the layer `number`.
 
     Proof. Some stage holds the layer, on r replicas, 1 <= r <= R. Each replica runs F and the backward pass of every
     microbatch one after the other, no sooner than the first microbatch has come through the layers before it (whose
     stages have at most R replicas), and the stage's gradients, at least the layer's own, are synchronised after that.
-    It is tight for a layer that is too large for one device and too slow to synchronise.
+    Where shares are equal, r is a number that leaves whole samples, and a replica takes no less than an r-th of what
+    the layer takes on r of the fastest groups (`Least.totals`); otherwise an r-th of the least of all. It is tight for
+    a layer that is too large for one device and too slow to synchronise.
     """
-    replicas = range(1, least.problem.most_replicas + 1)
-    return _least_time(least, number, head=heads(least)[number], replicas=replicas)
+    return _least_time(least, number, head=heads(least)[number], totals=least.totals(number))
 
 
-def _least_time(least: Least, number: int, *, head: int, replicas: Iterable[int]) -> int:
+def _least_time(least: Least, number: int, *, head: int, totals: Mapping[int, int]) -> int:
     """Head, work and synchronisation of a layer on the best of some numbers of replicas."""
-    work, size = int(least.time.total[number]) * least.problem.num_microbatches, least.gradient_bytes[number]
-    time = min(work // r + least.synchronisation_ns(size, r) for r in replicas)
+    count, size = least.problem.num_microbatches, least.gradient_bytes[number]
+    time = min(count * work // r + least.synchronisation_ns(size, r) for r, work in totals.items())
     return head + time + least.optimizer_ns
 
 
 def find_layer(least: Least) -> tuple[int, int]:
     """The layer with the largest `layer_bound`, and that bound."""
-    before, most = heads(least), least.problem.most_replicas
-    few = [1 << power for power in range(most.bit_length()) if 1 << power <= most]
-    at_most = [_least_time(least, layer, head=head, replicas=few) for layer, head in enumerate(before)]
+    before, all_totals = heads(least), [least.totals(number) for number in range(len(least.layers))]
+    few = [{r: work for r, work in totals.items() if r & (r - 1) == 0} for totals in all_totals]
+    at_most = [_least_time(least, layer, head=head, totals=few[layer]) for layer, head in enumerate(before)]
     best = (0, 0)
     for layer in sorted(range(len(at_most)), key=lambda layer: -at_most[layer]):
         if at_most[layer] <= best[1]:
             break
-        value = _least_time(least, layer, head=before[layer], replicas=range(1, most + 1))
+        value = _least_time(least, layer, head=before[layer], totals=all_totals[layer])
         best = max(best, (layer, value), key=lambda found: found[1])
     return best
 

@@ -2,26 +2,35 @@
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 import numpy as np
 
 from planner.baselines.partitions import crossing_bytes
-from planner.costs import CostModel
+from planner.costs import CostModel, LayerWork
 from planner.device_groups import open_widths
+from planner.lowering import make_candidate_arrays
 from planner.plan import DeviceGroup, Stage
 from planner.planning.conversions import plan_of, rate
+from planner.planning.planning_params import SearchParams
 from planner.planning.search_state import SearchState
 from planner.problem import Problem
 from profiles.cluster import Device
+from profiles.model_profile import LayerCost
 from solver_models.kind_cuts import Floats, KindCut, StageKinds, kind_cuts
+from solver_models.kind_fits import kind_fits
+from solver_models.large_construction import POLICY_PARAMS
+from solver_models.link_spread import spread_groups
 from solver_models.precompile import FIRST
-from solver_models.search import Searcher
+from solver_models.search import STANDARD_POLICY_PARAMS, Candidate, Searcher
 from solver_models.search_params import KindCutParams
 
 CLASS_PIPELINES = "class pipelines"
 """What they are called among the improvers."""
+
+Classes = dict[str, list[Device]]
+"""Devices by the name of their class."""
 
 MOST_CELLS = 10_000_000
 """Entries of all tables, at most, for memory: four classes of 128 devices and 100 layers would have 1.2 billion."""
@@ -33,7 +42,7 @@ def lay_out_classes(run: SearchState, *, known: float) -> None:
         run.pipelines = []
         if not run.fits_stages and may_have_classes(run.problem, run.params.kind_cut):
             with run.turn_of(CLASS_PIPELINES):
-                run.pipelines = class_pipelines(run.problem, run.costs, known=known, params=run.params.kind_cut)
+                run.pipelines = class_pipelines(run.problem, run.costs, known=known, params=run.params)
 
 
 def begin_with_classes(run: SearchState) -> None:
@@ -53,10 +62,26 @@ def begin_with_classes(run: SearchState) -> None:
 def _play(run: SearchState, promising: list[tuple[Stage, ...]]) -> None:
     run.make_ready(*FIRST, "large")
     searcher = Searcher(run.instance, params=run.params)
-    rated = sorted((rate(run.problem, searcher, stages=stages) for stages in promising), key=lambda each: each.worth)
-    run.seeds = [candidate for candidate in reversed(rated) if candidate.is_feasible]
+    rated, policies = list[Candidate](), POLICY_PARAMS if run.is_large else STANDARD_POLICY_PARAMS
+    for stages in promising:
+        rated.append(rate(run.problem, searcher, stages=_spread(run, stages), policies=policies))
+        if run.is_large:  # a play takes long: the others get the policy that was best for the first
+            policies = (rated[0].policy_params,)
+    rated.sort(key=lambda candidate: candidate.worth, reverse=True)
+    run.seeds = [candidate for candidate in rated if candidate.is_feasible]
     if run.seeds:
         run.propose(plan_of(run.problem, searcher, candidate=run.seeds[-1]), source=CLASS_PIPELINES)
+
+
+def _spread(run: SearchState, stages: tuple[Stage, ...]) -> tuple[Stage, ...]:
+    """Stages of single devices on others of the same types, so that links share the traffic."""
+    if any(len(group) != 1 for stage in stages for group in stage.replicas):
+        return stages
+    stage_of, groups = make_candidate_arrays(run.problem, stages)
+    moved = spread_groups(run.instance, stage_of, groups=groups, steps=run.params.kind_cut.spread_steps)
+    names = [device.name for device in run.problem.cluster.devices]
+    found = (tuple((names[device],) for device in group) for group in moved)
+    return tuple(replace(stage, replicas=replicas) for stage, replicas in zip(stages, found, strict=True))
 
 
 def may_have_classes(problem: Problem, params: KindCutParams) -> bool:
@@ -72,42 +97,48 @@ def may_have_classes(problem: Problem, params: KindCutParams) -> bool:
         and options.shard_optimizer != "always"
         and options.objective == "makespan"
         and problem.profile.is_chain
-        and _num_cells(problem, params) <= MOST_CELLS
     )
-
-
-def _num_cells(problem: Problem, params: KindCutParams) -> int:
-    """Entries of all tables of the dynamic programme."""
-    sizes = [len(devices) for devices in _classes(problem).values()]
-    units = math.prod(size // _unit(size, params) + 1 for size in sizes)
-    return params.limits * (len(problem.profile.layers) + 1) * (params.most_stages + 1) * units
 
 
 def class_pipelines(
-    problem: Problem, costs: CostModel, *, known: float, params: KindCutParams
+    problem: Problem, costs: CostModel, *, known: float, params: SearchParams = SearchParams()
 ) -> list[tuple[float, tuple[Stage, ...]]]:
     """Estimated nanoseconds and stages of different pipelines, the least estimate first; fewer if far above `known`."""
-    kinds = list(_kinds(problem, params))
+    classes = _classes(problem)
+    has_tables = _num_cells(problem, classes, params=params.kind_cut) <= MOST_CELLS
+    if not has_tables:
+        classes = _bands(problem, classes, least_devices=params.kind_fit.least_devices)
+    kinds = list(_kinds(problem, classes, params=params.kind_cut))
     if not kinds:
         return []
-    classes = _classes(problem)
-    units = {name: _unit(len(devices), params) for name, devices in classes.items()}
-    cuts = kind_cuts(
-        _tabulate(problem, costs, kinds=kinds, units=units),
-        class_units=tuple(len(devices) // units[name] for name, devices in classes.items()),
-        num_microbatches=problem.num_microbatches,
-        overlap=problem.cluster.overlap,
-        known=known,
-        params=params,
-    )
-    return [(cut.estimate, stages) for cut in cuts if (stages := _lay_out(problem, kinds, cut=cut))]
+    units = {name: _unit(len(devices), params.kind_cut) if has_tables else 1 for name, devices in classes.items()}
+    table = _tabulate(problem, costs, kinds=kinds, classes=classes, units=units)
+    count, overlap = problem.num_microbatches, problem.cluster.overlap
+    sizes = tuple(len(devices) // units[name] for name, devices in classes.items())
+    if has_tables:
+        cuts = kind_cuts(
+            table, class_units=sizes, num_microbatches=count, overlap=overlap, known=known, params=params.kind_cut
+        )
+    else:
+        cuts = kind_fits(
+            table, class_devices=sizes, num_microbatches=count, overlap=overlap, known=known, params=params.kind_fit
+        )
+    kept = cuts[: params.kind_cut.most_kept]
+    return [(cut.estimate, stages) for cut in kept if (stages := _lay_out(problem, kinds, classes=classes, cut=cut))]
+
+
+def _num_cells(problem: Problem, classes: Classes, *, params: KindCutParams) -> int:
+    """Entries of all tables of the dynamic programme."""
+    sizes = [len(devices) for devices in classes.values()]
+    units = math.prod(size // _unit(size, params) + 1 for size in sizes)
+    return params.limits * (len(problem.profile.layers) + 1) * (params.most_stages + 1) * units
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Kind:
     """A way to run a stage."""
 
-    device_type: str
+    device_class: str
     width: int
     replicas: int
 
@@ -117,7 +148,7 @@ class _Kind:
         return self.width * self.replicas
 
 
-def _classes(problem: Problem) -> dict[str, list[Device]]:
+def _classes(problem: Problem) -> Classes:
     """The devices of every type, as listed."""
     return {
         device_type: [device for device in problem.cluster.devices if device.type == device_type]
@@ -125,27 +156,65 @@ def _classes(problem: Problem) -> dict[str, list[Device]]:
     }
 
 
+def _bands(problem: Problem, classes: Classes, *, least_devices: int) -> Classes:
+    """Types of like speed as one class, so that replicas need not be all of one type; single devices only."""
+    if open_widths(problem):
+        return classes
+    bands: Classes = {}
+    last = ""
+    for name in sorted(classes, key=lambda each: _slowness(problem, each)):
+        if not last or len(bands[last]) >= least_devices:
+            last = name
+        bands.setdefault(last, []).extend(classes[name])
+    return bands
+
+
+def _slowness(problem: Problem, device_type: str) -> int:
+    """What all layers take on single devices of a type, each at the size that was measured to take longest."""
+    return sum(
+        max(
+            (
+                cost.forward_ns + cost.input_grad_ns + cost.weight_grad_ns
+                for cost in layer.costs
+                if _is_on(cost, device_type)
+            ),
+            default=0,
+        )
+        for layer in problem.profile.layers
+    )
+
+
+def _is_on(cost: LayerCost, device_type: str, *, width: int = 1) -> bool:
+    return (cost.device_type, cost.width) == (device_type, width)
+
+
 def _unit(count: int, params: KindCutParams) -> int:
     """The least power of two of which a class has few enough."""
     return 1 << max(0, math.ceil(math.log2(count / params.class_units)))
 
 
-def _kinds(problem: Problem, params: KindCutParams) -> Iterator[_Kind]:
-    """For every type and width the largest numbers of replicas whose shares were measured, or all if none was."""
-    for device_type, devices in _classes(problem).items():
+def _kinds(problem: Problem, classes: Classes, *, params: KindCutParams) -> Iterator[_Kind]:
+    """For every class and width the largest numbers of replicas whose shares were measured, or all if none was."""
+    for name, devices in classes.items():
         for width in (1, *open_widths(problem)):
             most = min(len(devices) // width, problem.options.max_replicas or len(devices))
-            counts = _replica_counts(problem, device_type, width=width, most=most)
+            found = [_replica_counts(problem, each, width=width, most=most) for each in _types(devices)]
+            counts = [count for count in found[0] if all(count in others for others in found[1:])]
             for replicas in counts[-params.most_replica_counts :]:
-                yield _Kind(device_type=device_type, width=width, replicas=replicas)
+                yield _Kind(device_class=name, width=width, replicas=replicas)
+
+
+def _types(devices: list[Device]) -> tuple[str, ...]:
+    """The types among devices."""
+    return tuple(dict.fromkeys(device.type for device in devices))
 
 
 def _replica_counts(problem: Problem, device_type: str, *, width: int, most: int) -> list[int]:
     """Ascending, up to `most`; none where a layer was not measured at that type and width."""
     profile = problem.profile
-    own, at = profile.microbatch_size or 1, (device_type, width)
+    own = profile.microbatch_size or 1
     sizes = [
-        [cost.microbatch_size or own for cost in layer.costs if (cost.device_type, cost.width) == at]
+        [cost.microbatch_size or own for cost in layer.costs if _is_on(cost, device_type, width=width)]
         for layer in profile.layers
     ]
     if not all(sizes):
@@ -159,19 +228,20 @@ def _replica_counts(problem: Problem, device_type: str, *, width: int, most: int
     return measured or (counts if profile.scales_linearly else [])
 
 
-def _tabulate(problem: Problem, costs: CostModel, *, kinds: list[_Kind], units: dict[str, int]) -> StageKinds:
-    classes = _classes(problem)
+def _tabulate(
+    problem: Problem, costs: CostModel, *, kinds: list[_Kind], classes: Classes, units: dict[str, int]
+) -> StageKinds:
     numbers = {name: number for number, name in enumerate(classes)}
-    rows = [_row(problem, costs, kind=kind, devices=classes[kind.device_type]) for kind in kinds]
+    rows = [_row(problem, costs, kind=kind, devices=classes[kind.device_class]) for kind in kinds]
     load, crossing, state, stash, sync, sync_least = zip(*rows, strict=True)
     return StageKinds(
-        device_class=np.array([numbers[kind.device_type] for kind in kinds]),
-        units=np.array([-(-kind.num_devices // units[kind.device_type]) for kind in kinds]),
+        device_class=np.array([numbers[kind.device_class] for kind in kinds]),
+        units=np.array([-(-kind.num_devices // units[kind.device_class]) for kind in kinds]),
         load=np.array(load),
         crossing=np.array(crossing),
         state=np.array(state),
         stash=np.array(stash),
-        room=np.array([min(each.usable_bytes for each in classes[kind.device_type]) for kind in kinds], np.float64),
+        room=np.array([min(each.usable_bytes for each in classes[kind.device_class]) for kind in kinds], np.float64),
         sync=np.array(sync),
         sync_least=np.array(sync_least),
     )
@@ -181,16 +251,14 @@ def _row(
     problem: Problem, costs: CostModel, *, kind: _Kind, devices: list[Device]
 ) -> tuple[Floats, Floats, Floats, Floats, Floats, float]:
     """Prefix sums of times, messages, state, stash and synchronisation of a kind, and its least synchronisation."""
-    profile, options, replicas = problem.profile, problem.options, kind.replicas
-    layers = [profile.by_name[name] for name in profile.topological_order]
+    profile, is_split, replicas = problem.profile, problem.options.split_backward, kind.replicas
+    layers, types = [profile.by_name[name] for name in profile.topological_order], _types(devices)
     times, states, stashes, gradients = [], [], [], []
     for layer in layers:
-        work = costs.layer_work(layer.name, kind.device_type, width=kind.width, replicas=replicas)
+        works = [costs.layer_work(layer.name, each, width=kind.width, replicas=replicas) for each in types]
         held = layer.bytes_at(kind.width)
-        assert work is not None
         assert held is not None
-        back = work.input_grad_ns + work.weight_grad_ns if options.split_backward else work.backward_ns
-        times.append((work.forward_ns + back) / replicas)
+        times.append(max(_device_ns(work, is_split=is_split) for work in works) / replicas)
         states.append(float(held.state_bytes))
         stashes.append(held.stash_bytes / replicas)
         own = layer.synchronised_bytes_at(kind.width)
@@ -210,6 +278,12 @@ def _row(
     )
 
 
+def _device_ns(work: LayerWork | None, *, is_split: bool) -> int:
+    """What F and the backward pass of a layer take, over all replicas."""
+    assert work is not None
+    return work.forward_ns + (work.input_grad_ns + work.weight_grad_ns if is_split else work.backward_ns)
+
+
 def _link(problem: Problem, ends: tuple[str, str], *, num_bytes: int) -> tuple[float, float]:
     """Latency and nanoseconds per byte between the ends of a class."""
     if ends[0] == ends[1]:
@@ -222,15 +296,15 @@ def _prefix(values: list[float]) -> Floats:
     return np.concatenate(([0.0], np.cumsum(values)))
 
 
-def _lay_out(problem: Problem, kinds: list[_Kind], *, cut: KindCut) -> tuple[Stage, ...]:
+def _lay_out(problem: Problem, kinds: list[_Kind], *, classes: Classes, cut: KindCut) -> tuple[Stage, ...]:
     """Stages on consecutive devices, wide ones first so that groups stay on their hosts; none where these run out."""
     names = problem.profile.topological_order
-    free = {name: _by_host(devices) for name, devices in _classes(problem).items()}
+    free = {name: _by_host(devices) for name, devices in classes.items()}
     replicas: dict[int, tuple[DeviceGroup, ...]] = {}
     order = sorted(range(len(cut.kinds)), key=lambda stage: (-kinds[cut.kinds[stage]].width, stage))
     for stage in order:
         kind = kinds[cut.kinds[stage]]
-        groups = _take(free[kind.device_type], kind)
+        groups = _take(free[kind.device_class], kind)
         if groups is None:
             return ()
         replicas[stage] = groups

@@ -1,13 +1,14 @@
 """Plans to candidates of the search and back."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from planner.device_groups import has_listed_groups
 from planner.lowering import make_candidate_arrays, make_plan_from_words, make_stages, make_words, modes_of
 from planner.plan import Plan, Stage
 from planner.problem import Problem
-from solver_models.search import Candidate, Searcher
+from solver_models.instance import Integers
+from solver_models.search import STANDARD_POLICY_PARAMS, Candidate, Searcher
 
 
 def plan_of(problem: Problem, searcher: Searcher, *, candidate: Candidate) -> Plan:
@@ -21,10 +22,16 @@ def stages_of(problem: Problem, candidate: Candidate) -> tuple[Stage, ...]:
     return make_stages(problem, candidate.stage_of, groups=candidate.groups, modes=candidate.modes)
 
 
-def rate(problem: Problem, searcher: Searcher, *, stages: tuple[Stage, ...]) -> Candidate:
-    """Stages as a candidate, with the best of the standard policies."""
+def rate(
+    problem: Problem,
+    searcher: Searcher,
+    *,
+    stages: tuple[Stage, ...],
+    policies: Sequence[Integers] = STANDARD_POLICY_PARAMS,
+) -> Candidate:
+    """Stages as a candidate, with the best of the policies, the standard ones mostly."""
     stage_of, groups = make_candidate_arrays(problem, stages)
-    return searcher.rate(stage_of, groups, modes=modes_of(stages))
+    return searcher.rate(stage_of, groups, modes=modes_of(stages), policies=policies)
 
 
 def candidate_of(problem: Problem, searcher: Searcher, *, plan: Plan) -> Candidate:

@@ -7,6 +7,7 @@ import pytest
 from benchmarks.generate import make_workload, parse_family
 from benchmarks.sailor import make_question
 from planner.batch_problem import BatchProblem, question_of_workload
+from planner.certificate import make_bound
 from planner.costs import CostModel
 from planner.device_groups import has_listed_groups
 from planner.planning.class_pipelines import CLASS_PIPELINES, begin_with_classes, class_pipelines, may_have_classes
@@ -28,7 +29,7 @@ def mixed_problem() -> Problem:
 def test_stages_are_possible(mixed):
     """Tests that layers are all there in order, groups are listed ones, shares whole and measured."""
     costs = CostModel(mixed)
-    found = class_pipelines(mixed, costs, known=float("inf"), params=PARAMS)
+    found = class_pipelines(mixed, costs, known=float("inf"))
     assert found
     assert [estimate for estimate, _ in found] == sorted(estimate for estimate, _ in found)
     for _, stages in found:
@@ -46,7 +47,7 @@ def test_best_becomes_the_incumbent(mixed):
     begin_with_classes(run)
     assert run.plan is not None
     assert run.source == CLASS_PIPELINES
-    best = class_pipelines(mixed, run.costs, known=float("inf"), params=PARAMS)[0][0]
+    best = class_pipelines(mixed, run.costs, known=float("inf"))[0][0]
     assert 0.8 * best <= (run.incumbent_ns or 0) <= 1.2 * best
     begin_with_classes(run)
     assert run.tallies[CLASS_PIPELINES].turns == 2
@@ -63,12 +64,38 @@ def test_where_there_are_none(mixed):
 
 
 @pytest.mark.parametrize("speeds", ["four", "different"])
-def test_many_classes_have_none(speeds: str):
-    """Tests that where the tables would fill the memory, or have more sides than there are, nothing is laid out."""
-    family = parse_family(f"chain-40x512-g1024-mid-sparse-{speeds}")
-    workload = make_workload(family)
-    question = question_of_workload(workload, Options())
+def test_many_classes(speeds: str):
+    """Tests that where tables would fill the memory, or have more sides than there are, pipelines are found by trying.
+
+    None is far from all devices being filled, and replicas are of one speed or of speeds next to each other.
+    """
+    family = parse_family(f"chain-40x128-g512-mid-sparse-{speeds}")
+    question = question_of_workload(make_workload(family), Options())
     assert isinstance(question, BatchProblem)
-    assert question.sizes == (1, 2, 4, 8)
-    assert all(len(problem.cluster.device_types) >= 4 for problem in question.candidates)
-    assert not any(may_have_classes(problem, PARAMS) for problem in question.candidates)
+    problem = question.candidates[-1]
+    costs = CostModel(problem)
+    assert may_have_classes(problem, PARAMS)
+    found = class_pipelines(problem, costs, known=float("inf"))
+    assert found
+    for _, stages in found[:3]:
+        assert tuple(name for stage in stages for name in stage.layers) == problem.profile.topological_order
+        used = [device for stage in stages for group in stage.replicas for device in group]
+        assert len(set(used)) == len(used)
+        assert not costs.unmeasured_costs(stages)
+    reached = make_bound(problem, costs, time_limit_s=0.0).value_ns
+    assert found[0][0] <= 2 * reached
+    assert not class_pipelines(problem, costs, known=reached / 2)
+
+
+def test_first_plan_is_spread_over_the_links():
+    """Tests that the first plan on hundreds of sparsely linked devices is no slower than its estimate by much."""
+    problem = question_of_workload(make_workload(parse_family("chain-40x128-m64-mid-sparse-four")), Options())
+    assert isinstance(problem, Problem)
+    run = begin_run(
+        problem, Limits(time_limit_s=60.0), on_progress=ignore, should_stop=never, target=None, params=SearchParams()
+    )
+    begin_with_classes(run)
+    best = class_pipelines(problem, run.costs, known=float("inf"))[0][0]
+    assert run.plan is not None
+    assert (run.incumbent_ns or 0) <= 1.25 * best
+    run.window.close()
