@@ -61,7 +61,7 @@ def _least_time(least: Least, number: int, *, head: int, totals: Mapping[int, in
 def find_layer(least: Least) -> tuple[int, int]:
     """The layer with the largest `layer_bound`, and that bound."""
     before, all_totals = heads(least), [least.totals(number) for number in range(len(least.layers))]
-    few = [{r: work for r, work in totals.items() if r & (r - 1) == 0} for totals in all_totals]
+    few = [{r: work for r, work in totals.items() if r & (r - 1) == 0} or totals for totals in all_totals]
     at_most = [_least_time(least, layer, head=head, totals=few[layer]) for layer, head in enumerate(before)]
     best = (0, 0)
     for layer in sorted(range(len(at_most)), key=lambda layer: -at_most[layer]):
