@@ -30,7 +30,7 @@ from profiles.importers.rank_steps import read_run_steps
 from tests.api.worlds import make_evidence, make_plan, make_problem, make_workload
 from tests.integration.clean_end import require_clean_end
 from tests.integration.forked_ranks import EXECUTOR, Rank, run_forked
-from tests.long_runs import long_only
+from tests.long_runs import IS_LONG, long_only
 from tests.planner.execute.orders import make_random_plan
 from tests.planner.export import chains
 
@@ -119,7 +119,17 @@ def losses(path: Path) -> list[list[float]]:
     return [json.loads(line)["losses"] for line in path.read_text().splitlines()]
 
 
-def test_torchrun_trains_as_planned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def launch(num_processes: int, command: Sequence[object]) -> tuple[int, str]:
+    """Exit code and standard error of a run that torchrun starts; in `make test`, of forks (test_three_commands.py has
+    torchrun start the same model)."""
+    if IS_LONG:
+        done = torchrun(num_processes, *command)
+        return done.returncode, done.stderr
+    answers = start_ranks([command] * num_processes)
+    return next((code for code, _ in answers if code), 0), "".join(said for _, said in answers)
+
+
+def test_the_documented_model_trains_as_planned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """Tests that the documented model, as the planner plans it, has one process's losses, and a timeline of each."""
     (example,) = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "execute.md").read_text(), flags=re.DOTALL)
     (tmp_path / "my_model.py").write_text(example)
@@ -128,14 +138,14 @@ def test_torchrun_trains_as_planned(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     options = Options(max_replicas=1, partition=(("l0", "l1"), ("l2",)), placement=((("d1",),), (("d0",),)))
     problem = chains.make_chain("www", num_devices=3, num_microbatches=4, options=options)
     plan = planner_plan(problem, limits=Limits(time_limit_s=60, max_rounds=1))
-    two = torchrun(2, write(plan, tmp_path / "2.json"), *model, "--losses", tmp_path / "2", "--trace", tmp_path / "t")
-    alone = make_random_plan("0", cut=(3,), num_microbatches=4)
-    ((code, said),) = start_ranks([[write(alone, tmp_path / "1.json"), *model, "--losses", tmp_path / "1"]])
-    require_clean_end(two.returncode, two.stderr)
+    command = [write(plan, tmp_path / "2.json"), *model, "--losses", tmp_path / "2", "--trace", tmp_path / "t"]
+    code, said = launch(2, command)
     require_clean_end(code, said)
+    alone = make_random_plan("0", cut=(3,), num_microbatches=4)
+    require_clean_end(*launch(1, [write(alone, tmp_path / "1.json"), *model, "--losses", tmp_path / "1"]))
     assert losses(tmp_path / "2") == losses(tmp_path / "1")
     assert len(losses(tmp_path / "1")) == 3
-    assert re.findall(r"^iteration (\d): loss [0-9.]+, [0-9.]+ ms$", two.stderr, re.MULTILINE) == ["0", "1", "2"]
+    assert re.findall(r"^iteration (\d): loss [0-9.]+, [0-9.]+ ms$", said, re.MULTILINE) == ["0", "1", "2"]
     events = json.loads((tmp_path / "t" / "timeline.json").read_text())["traceEvents"]
     for rank, device in enumerate(make_layout(plan).devices):
         row = [str(action) for action in plan.schedule[device]]

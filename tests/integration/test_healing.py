@@ -23,7 +23,6 @@ from planner.document import parse_plan, plan_sha256, render_plan
 from planner.execute.layout import make_layout
 from planner.execute.rank_record import read_records
 from planner.launch.launch_job import rank_arguments
-from planner.planning import make_plan
 from planner.problem import Options
 from planner.progress import Limits
 from tests.api.listening import listening
@@ -33,6 +32,7 @@ from tests.integration.test_execute_command import environment, losses, start_ra
 from tests.long_runs import shortened
 from tests.planner.execute.orders import make_random_plan
 from tests.planner.export.chains import make_chain
+from tests.planner.hasty import make_plan
 
 LIMIT_S = 120
 SAMPLES = 12
@@ -164,7 +164,7 @@ def heal(tmp_path: Path, plan_text: str, program: list[str], *, most_heals: int 
         launch,
         cluster=None,
         start=ForkedAttempt,
-        params=HealParams(most_heals=most_heals, search_s=1.0, bytes_per_s=1e9),
+        params=HealParams(most_heals=most_heals, search_s=0.5, bytes_per_s=1e9),
         tell=told.append,
         console=Console(stderr=True),
     )

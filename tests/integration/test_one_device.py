@@ -22,7 +22,7 @@ def answer_of(module: str, *arguments: str) -> dict[str, Any]:
 @pytest.mark.parametrize("network", NETWORKS)
 def test_training_is_the_same_to_the_bit(network: str):
     """Tests that losses, and parameters after half and all of dozens of steps, are the same with W put off or not."""
-    steps = shortened(16, whole=80)
+    steps = shortened(8, whole=80)
     answer = answer_of("benchmarks.one_device", network, "--steps", str(steps))
     assert answer["steps"] == [steps // 2, steps]
     assert answer["losses equal"]

@@ -9,7 +9,6 @@ import pytest
 
 from api.cli import main
 from planner.document import parse_plan, render_plan
-from planner.planning import make_plan
 from planner.problem import Options
 from planner.progress import Limits
 from planner.verify import verify
@@ -17,6 +16,7 @@ from profiles.workload import Workload, dump_workload
 from tests.integration.test_execute_command import losses, start_ranks
 from tests.planner.export.chains import make_chain
 from tests.planner.export.chains import make_plan as make_drawn
+from tests.planner.hasty import make_plan
 
 
 def run(plan: Path, *more: object, model: str = "model") -> list[int]:

@@ -78,7 +78,7 @@ def plan_or_none(problem: Problem, limits: Limits = QUICK) -> Plan | None:
 
 
 @pytest.mark.slow
-@settings(max_examples=shortened(5, whole=25))
+@settings(max_examples=shortened(3, whole=25))
 @given(randoms)
 def test_plans_of_all_kinds_are_honest(rng: Random):
     """Tests that problems of every kind get a verified plan that no fitting baseline beats."""
@@ -89,7 +89,7 @@ def test_plans_of_all_kinds_are_honest(rng: Random):
 
 
 @pytest.mark.slow
-@settings(max_examples=shortened(5, whole=25))
+@settings(max_examples=shortened(3, whole=25))
 @given(randoms)
 def test_plans_within_restrictions_are_honest(rng: Random):
     """Tests that whatever the options forbid, a plan keeps it, and that it still beats the baselines."""
@@ -100,7 +100,7 @@ def test_plans_within_restrictions_are_honest(rng: Random):
 
 
 @pytest.mark.slow
-@settings(max_examples=shortened(5, whole=25))
+@settings(max_examples=shortened(3, whole=25))
 @given(randoms)
 def test_plans_with_little_memory_are_honest(rng: Random):
     """Tests that a plan stays within a memory that a plan is known to need."""
@@ -228,7 +228,8 @@ def test_a_proof_ends_the_search():
 @pytest.mark.parametrize("seed", shortened([7], whole=[0, 7]))
 def test_rounds_are_deterministic(seed: int):
     """Tests that the same seed and number of rounds give the same document, byte for byte."""
-    problem, limits = make_row(12, 4), Limits(time_limit_s=600, max_rounds=shortened(1, whole=2), seed=seed)
+    problem = make_row(*shortened((8, 3), whole=(12, 4)))
+    limits = Limits(time_limit_s=600, max_rounds=shortened(1, whole=2), seed=seed)
     first, second = (render_plan(make_plan(problem, limits=limits)) for _ in range(2))
     assert first == second
     assert parse_plan(first).evidence == parse_plan(second).evidence
@@ -274,7 +275,7 @@ def test_evidence_says_what_every_improver_found():
 @pytest.mark.slow
 def test_more_rounds_never_hurt():
     """Tests that the plan of more rounds is at least as good."""
-    problem = make_row(12, 4)
+    problem = make_row(*shortened((8, 3), whole=(12, 4)))
     found = [
         evidence_of(make_plan(problem, limits=Limits(time_limit_s=600, max_rounds=rounds))).makespan_ns
         for rounds in shortened((0, 1), whole=(0, 1, 2))
@@ -401,7 +402,7 @@ def test_it_starts_from_a_plan():
 def test_a_start_that_does_not_fit_is_left_aside():
     """Tests that a plan of another question, which the verifier rejects here, changes nothing but is no mistake."""
     problem, other = make_row(), make_row(num_layers=5)
-    start = make_plan(other, limits=QUICK)
+    start = make_plan(other, limits=Limits(time_limit_s=30, max_rounds=0))
     limits = Limits(time_limit_s=30, max_rounds=1)
     assert make_plan(problem, limits=limits, start=start).stages == make_plan(problem, limits=limits).stages
 
