@@ -214,7 +214,8 @@ def _find_reserve(beyond: Mapping[str, int], *, ranks: Sequence[Mapping[str, Any
     """What all processes held beyond their peaks, and what the next run may hold more than this one."""
     if not beyond:
         return None
-    return min(beyond.values()) + round(RUN_TO_RUN * max(rank["peak_bytes"] for rank in ranks))
+    most = max(int(rank["peak_bytes"]) for rank in ranks)
+    return min(beyond.values()) + round(RUN_TO_RUN * most)
 
 
 def _with_blocks(layers: tuple[Layer, ...], plan: Plan, *, beyond: Mapping[str, int]) -> tuple[Layer, ...]:
