@@ -373,7 +373,8 @@ def certify(run: SearchState, loop: SearchLoop | None) -> None:
     if not is_claimed or loop is None:
         return
     with run.turn_of(REFUTATION):
-        found = refute(run.problem, run.costs, value=below, has_time=run.time_until(0.8), params=run.params.bound)
+        effort, has_time = run.params.branch.refuted_effort, run.time_until(0.8)
+        found = refute(run.problem, run.costs, value=below, effort=effort, has_time=has_time)
         run.lower_bound = found or run.lower_bound
     if found is not None:
         run.stopped_by = "proof"
