@@ -272,7 +272,7 @@ WORKLOADS: tuple[Workload, ...] = (
     ),
     RunWorkload(
         name="four classes of devices",
-        groups=("kind_cut", "kind_fit"),
+        groups=("kind_cut", "kind_fit", "class_pipeline"),
         make=lambda: generated("chain-16x32-m2-loose-sparse-four"),
         rounds=1,
     ),

@@ -444,11 +444,6 @@ class KindCutParams(ParamGroup):
     """Estimates so many times the best plan known are not followed up. Not measured."""
     plays: Count = 3
     """Candidates that are played, of those with the least estimates. Not measured."""
-    most_kept: Count = 64
-    """Candidates that devices are given to, of those with the least estimates. Not measured."""
-    spread_steps: Work = 100_000
-    """Exchanges of devices tried so that links share the traffic. Measured: on 100 layers and 512 devices of four types
-    0.35 s of a processor; the busiest link falls from 4.0 to 0.26 s, with four times as many to 0.25."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -468,6 +463,17 @@ class KindFitParams(ParamGroup):
     measured."""
     most_thrift: Share = 0.5
     """By how much fast devices are saved at most, for layers that no others can hold in time. Not measured."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClassPipelineParams(ParamGroup):
+    """What becomes of the pipelines of both kinds (`planner.planning.class_pipelines`)."""
+
+    most_kept: Count = 64
+    """Candidates that devices are given to, of those with the least estimates. Not measured."""
+    spread_steps: Work = 100_000
+    """Exchanges of devices tried so that links share the traffic. Measured: on 100 layers and 512 devices of four types
+    0.35 s of a processor; the busiest link falls from 4.0 to 0.26 s, with four times as many to 0.25."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -524,6 +530,8 @@ class SolverParams:
     """First candidates on classes of devices."""
     kind_fit: KindFitParams = field(default_factory=KindFitParams)
     """First candidates on many classes of devices."""
+    class_pipeline: ClassPipelineParams = field(default_factory=ClassPipelineParams)
+    """Devices of both."""
     dynamic: DynamicParams = field(default_factory=DynamicParams)
     """Cuts by dynamic programming."""
 

@@ -78,7 +78,7 @@ def _spread(run: SearchState, stages: tuple[Stage, ...]) -> tuple[Stage, ...]:
     if any(len(group) != 1 for stage in stages for group in stage.replicas):
         return stages
     stage_of, groups = make_candidate_arrays(run.problem, stages)
-    moved = spread_groups(run.instance, stage_of, groups=groups, steps=run.params.kind_cut.spread_steps)
+    moved = spread_groups(run.instance, stage_of, groups=groups, steps=run.params.class_pipeline.spread_steps)
     names = [device.name for device in run.problem.cluster.devices]
     found = (tuple((names[device],) for device in group) for group in moved)
     return tuple(replace(stage, replicas=replicas) for stage, replicas in zip(stages, found, strict=True))
@@ -123,7 +123,7 @@ def class_pipelines(
         cuts = kind_fits(
             table, class_devices=sizes, num_microbatches=count, overlap=overlap, known=known, params=params.kind_fit
         )
-    kept = cuts[: params.kind_cut.most_kept]
+    kept = cuts[: params.class_pipeline.most_kept]
     return [(cut.estimate, stages) for cut in kept if (stages := _lay_out(problem, kinds, classes=classes, cut=cut))]
 
 
