@@ -45,9 +45,6 @@ SIZES = "sizes"
 REFUTED_NS = 2**53
 """A bound beyond any time that layers add up to: no plan fits, whatever its deadline."""
 
-REFUTED_EFFORT = 400_000
-"""Units of work that a refutation may take, of some 20 microseconds each, where nobody says how many."""
-
 MAX_STEPS, FEW_STEPS, MANY_ACTIONS = 16, 4, 5_000
 """Steps of the search for the largest schedule bound, of a plan with many actions few (they reach a thousandth of it,
 where they find anything), which whoever checks the evidence takes as well."""
@@ -175,12 +172,12 @@ def refute(
     costs: CostModel,
     *,
     value: int,
-    effort: int = REFUTED_EFFORT,
+    effort: int,
     has_time: HasTime = always,
 ) -> Bound | None:
     """A bound of `value`, an objective that some plan has, by going through all cases; None if one stays open.
 
-    The work is counted; where it takes longer, `has_time` ends it.
+    `effort`: units of work that it may take, of some 20 microseconds each; where they take longer, `has_time` ends it.
     """
     found = refutation.refute(
         problem,

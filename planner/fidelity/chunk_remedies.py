@@ -45,10 +45,10 @@ def advise_chunks(steps: Sequence[RunStep], step: RunStep, *, blocks_per_stage: 
 
 def _cut_anew(step: RunStep, shape: StepShape, *, blocks_per_stage: int) -> Remedy | None:
     """The best number of blocks to leave on the last stage, if it is another than now."""
-    if len({stage for stage, _ in shape.cells}) < 2:
+    count = len({stage for stage, _ in shape.cells})
+    if count < 2:
         return None
     hands, transfer_ns = rows_of(step, shape), transfer_of(step)
-    count = len({stage for stage, _ in shape.cells})
     cuts = {
         kept: {
             pipeline: recut_rows(hand, shape, kept=kept, blocks_per_stage=blocks_per_stage)

@@ -19,6 +19,7 @@ from planner.costs import CostModel
 from planner.planning import Limits, make_plan
 from planner.problem import Options, Problem
 from planner.simulate import simulate
+from solver_models.search_params import BranchParams
 from tests.long_runs import shortened
 from tests.planner.brute_force import brute_force, brute_force_plan
 from tests.planner.eager_plans import eager_plan, varied_problem, with_memory_of
@@ -26,6 +27,7 @@ from tests.planner.plan_in_cases import ContradictedError, follow
 from tests.planner.test_certificate import make_chain
 from tests.strategies import random_chain, random_links, random_plan, random_problem, tiny_problem
 
+EFFORT = BranchParams().refuted_effort
 TIMES = [(7, 9, 6), (5, 8, 5), (9, 6, 8), (4, 7, 3)]
 
 
@@ -38,7 +40,7 @@ def hard() -> Problem:
 
 def proved(problem: Problem, value: int) -> Bound | None:
     """The refutation of everything below `value`."""
-    return refute(problem, CostModel(problem), value=value)
+    return refute(problem, CostModel(problem), value=value, effort=EFFORT)
 
 
 @pytest.fixture(scope="module")
@@ -84,7 +86,7 @@ def test_no_plan_is_refuted():
         problem = replace(problem, options=replace(problem.options, objective="makespan", max_width=1))
         plan = random_plan(rng, problem)
         value = simulate(problem, plan).makespan_ns
-        assert refute(problem, CostModel(problem), value=value + 1) is None, f"seed {seed}"
+        assert refute(problem, CostModel(problem), value=value + 1, effort=EFFORT) is None, f"seed {seed}"
 
 
 def test_every_sequence_of_stages_is_looked_at():
