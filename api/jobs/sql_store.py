@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import time
 import zlib
 from base64 import b64decode, b64encode
 from collections.abc import Iterator, Sequence
@@ -17,7 +18,10 @@ from api.jobs.store import IdempotencyConflictError, QuotaError
 from api.jobs.store_schema import bring_up_to_date
 
 BATCH, BATCH_BYTES = 20, 32 * 2**20
-"""Jobs that expire in one transaction, and what they may hold together; a larger one goes alone."""
+"""Jobs that expire in one transaction, and what they may hold together at first; a larger one goes alone."""
+
+EXPIRING_S, LEAST_BATCH_BYTES = 0.05, 2**20
+"""How long such a transaction should take: where it takes longer, the next one takes less, but not less than this."""
 
 HOUR_S = 3600.0
 """How long a submission counts."""
@@ -72,8 +76,8 @@ class Database(Protocol):
     def give_space_back(self) -> None:
         """What was removed no longer takes room."""
 
-    def let_others_in(self) -> None:
-        """Between transactions of housekeeping: whoever waits comes first."""
+    def let_others_in(self, worked_s: float) -> None:
+        """Between transactions of housekeeping, the last of which took so long: whoever waits comes first."""
 
     def lock_tenant(self, cursor: Cursor, tenant: str) -> None:
         """Until the transaction ends, nobody else stores a job of the tenant."""
@@ -406,11 +410,16 @@ class SqlStore:
 
     def expire(self, *, older_than_s: float) -> int:
         """Finished, old and not pinned, a few in a transaction and with pauses, so that nobody waits long for it."""
-        before, count = self.database.now() - older_than_s, 0
+        before, count, most_bytes = self.database.now() - older_than_s, 0, BATCH_BYTES
         for state in FINISHED:
-            while gone := self._expire_some(state, before=before):
+            begin = time.monotonic()
+            while gone := self._expire_some(state, before=before, most_bytes=most_bytes):
                 count += gone
-                self.database.let_others_in()
+                took_s = max(time.monotonic() - begin, 1e-3)
+                fitting = max(LEAST_BATCH_BYTES, int(most_bytes * EXPIRING_S / took_s))
+                most_bytes = min(BATCH_BYTES, fitting)
+                self.database.let_others_in(took_s)
+                begin = time.monotonic()
         self._expire_keys(before=before)
         self.database.give_space_back()
         return count
@@ -424,14 +433,14 @@ class SqlStore:
                 (before,),
             )
 
-    def _expire_some(self, state: str, *, before: float) -> int:
+    def _expire_some(self, state: str, *, before: float, most_bytes: int) -> int:
         with self.database.transaction() as cursor:
             cursor.execute(
                 "SELECT id, request_bytes + plan_bytes + drawn_bytes FROM jobs "
                 "WHERE state = ? AND is_pinned = 0 AND finished_at < ? LIMIT ?",
                 (state, before, BATCH),
             )
-            chosen = _few(cursor.fetchall())
+            chosen = _few(cursor.fetchall(), most_bytes=most_bytes)
             if not chosen:
                 return 0
             marks = ", ".join("?" * len(chosen))
@@ -493,10 +502,10 @@ def _require_mine(cursor: Cursor, job: Job) -> None:
         raise LeaseLostError(job.id)
 
 
-def _few(rows: Sequence[Row]) -> list[str]:
-    """The first of (id, bytes), up to `BATCH_BYTES` together, at least one."""
+def _few(rows: Sequence[Row], *, most_bytes: int) -> list[str]:
+    """The first of (id, bytes), up to so many bytes together, at least one."""
     ends = accumulate(size for _, size in rows)
-    fitting = sum(end <= BATCH_BYTES for end in ends)
+    fitting = sum(end <= most_bytes for end in ends)
     return [job_id for job_id, _ in rows[: max(1, fitting)]]
 
 

@@ -96,12 +96,12 @@ class SqliteDatabase:
                 return
             took_s = max(time.monotonic() - begin, 1e-3)
             pages = max(LEAST_PAGES, min(FREED_PAGES, int(pages * FREEING_S / took_s)))
-            self.let_others_in()
+            self.let_others_in(took_s)
         connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
 
-    def let_others_in(self) -> None:
+    def let_others_in(self, worked_s: float) -> None:
         """SQLite's waiting writers poll, and without a pause would never meet a moment when the file is free."""
-        time.sleep(PAUSE_S)
+        time.sleep(max(PAUSE_S, worked_s))
 
     def now(self) -> float:
         """This machine's clock: nobody else shares the file."""

@@ -471,6 +471,28 @@ def test_large_jobs_expire_a_few_at_a_time(store: JobStore, monkeypatch: pytest.
     assert len(taken) >= 3
 
 
+def test_transactions_of_expiry_shrink_where_they_take_long(store: JobStore, monkeypatch: pytest.MonkeyPatch):
+    """Tests that a database that removes two megabytes in a second is given one job at a time, soon."""
+    for _ in range(2 * BATCH):
+        store.stop(submit(store, request="x" * 2**20).id, "a")
+    taken: list[int] = []
+    some, database = store._expire_some, store.database  # type: ignore[attr-defined]
+
+    def slowly(*arguments: object, **named: object) -> int:
+        count: int = some(*arguments, **named)
+        taken.extend([count] if count else [])
+        clock.append(clock[-1] + 0.5 * count)
+        return count
+
+    clock = [0.0]
+    monkeypatch.setattr(store, "_expire_some", slowly)
+    monkeypatch.setattr(database, "let_others_in", lambda _: None)
+    monkeypatch.setattr(sql_store.time, "monotonic", lambda: clock[-1])
+    assert store.expire(older_than_s=-1000) == 2 * BATCH
+    assert taken[0] > 10
+    assert set(taken[1:]) == {1}
+
+
 def test_expiry_does_not_write_what_it_removes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """Tests that removing 40 MB from a SQLite store writes little, so that nobody waits while it is written."""
     database = SqliteDatabase(tmp_path / "jobs.sqlite")
@@ -479,7 +501,7 @@ def test_expiry_does_not_write_what_it_removes(tmp_path: Path, monkeypatch: pyte
         store.stop(submit(store, request="x" * 2**20).id, "a")
     sizes: list[int] = []
     log = tmp_path / "jobs.sqlite-wal"
-    monkeypatch.setattr(database, "let_others_in", lambda: sizes.append(log.stat().st_size))
+    monkeypatch.setattr(database, "let_others_in", lambda _: sizes.append(log.stat().st_size))
     monkeypatch.setattr(database, "give_space_back", lambda: None)
     store.expire(older_than_s=-1000)
     assert sizes

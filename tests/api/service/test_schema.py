@@ -91,7 +91,8 @@ def test_every_operation(operation: str, schema: Any, roomy: Running):
 
 def test_sequences(schema: Any, roomy: Running):
     """Tests that the same holds for sequences: what is submitted is looked at, stopped, pinned, fetched and deleted."""
-    machine, seen, sequences = schema.as_state_machine(), set[str](), []
+    jobs = schema if IS_LONG else schema.include(path_regex="^/v1/plans")  # what chains is there, not in 50 others
+    machine, seen, sequences = jobs.as_state_machine(), set[str](), []
     failures: list[Exception] = []
     patient = roomy.client()
 
