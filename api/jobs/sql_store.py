@@ -70,6 +70,9 @@ class Database(Protocol):
     def lock_schema(self, cursor: Cursor) -> None:
         """Until the transaction ends, nobody else makes tables."""
 
+    def need_not_last(self, cursor: Cursor) -> None:
+        """The commit of this transaction does not wait for the disk: what a crash undoes is done again."""
+
     def columns(self, cursor: Cursor, table: str) -> set[str]:
         """The columns of a table; none if there is no such table."""
 
@@ -435,6 +438,7 @@ class SqlStore:
 
     def _expire_some(self, state: str, *, before: float, most_bytes: int) -> int:
         with self.database.transaction() as cursor:
+            self.database.need_not_last(cursor)
             cursor.execute(
                 "SELECT id, request_bytes + plan_bytes + drawn_bytes FROM jobs "
                 "WHERE state = ? AND is_pinned = 0 AND finished_at < ? LIMIT ?",

@@ -74,6 +74,9 @@ class SqliteDatabase:
         with self.transaction(is_writing=False) as cursor:
             yield cursor
 
+    def need_not_last(self, cursor: Cursor) -> None:
+        """SQLite knows no such thing within a transaction; what one of expiry writes is small (benchmarks/store.py)."""
+
     def lock_schema(self, cursor: Cursor) -> None:
         """A writing transaction is alone anyway."""
 
