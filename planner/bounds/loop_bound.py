@@ -9,7 +9,7 @@ from typing import Any
 import numpy
 
 from planner.bounds.counting import best_of, holds_all, lost_at_ends, proposals, read_counted
-from planner.bounds.loop_cases import Effort, is_refuted
+from planner.bounds.loop_cases import ActionsLeft, is_refuted
 from planner.bounds.loop_fillings import RankRooms, StageFillings
 from planner.bounds.loop_layers import SHARES, LoopKind, LoopLayers, UnitsHeld, layers_of_kinds, num_groups
 from planner.bounds.minimum_costs import Integers, Least
@@ -114,10 +114,10 @@ class LoopCounting:
 
     def is_out_of_reach(self, deadline: int) -> bool:
         """Whether no plan of the kind ends within `deadline` (without the optimizer)."""
-        effort = Effort(self.effort)
+        effort = ActionsLeft(self.effort)
         return deadline < 0 or all(self._is_shape_out(shape, deadline, effort=effort) for shape in self.shapes)
 
-    def _is_shape_out(self, shape: LoopShape, deadline: int, *, effort: Effort) -> bool:
+    def _is_shape_out(self, shape: LoopShape, deadline: int, *, effort: ActionsLeft) -> bool:
         count, replicas = self.least.problem.num_microbatches, shape.kind.replicas
         travel = replicas * sum(_hops_ns(self.least, replicas)) * numpy.arange(shape.ranks)
         lost = self.lost[: shape.ranks] + travel
@@ -134,7 +134,7 @@ class LoopCounting:
         rooms = RankRooms(room=room, special=special, held=held)
         return self.all_return and shape.ranks > 1 and self._is_played_out(shape, deadline, rooms=rooms, effort=effort)
 
-    def _is_played_out(self, shape: LoopShape, deadline: int, *, rooms: RankRooms, effort: Effort) -> bool:
+    def _is_played_out(self, shape: LoopShape, deadline: int, *, rooms: RankRooms, effort: ActionsLeft) -> bool:
         """Whether the order ends too late however many units the stages hold, for every number of chunks."""
         count, replicas = self.least.problem.num_microbatches, shape.kind.replicas
         there, back = _hops_ns(self.least, replicas)

@@ -22,7 +22,7 @@ NONE_LEFT, ALL_LEFT = -(1 << 40), 1 << 40
 """Less, and more, units than any rank holds."""
 
 
-class Effort:
+class ActionsLeft:
     """Actions that may be played yet; a play of many cases counts for several."""
 
     def __init__(self, left: int) -> None:
@@ -35,7 +35,7 @@ class Effort:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Filling:
+class LoopFilling:
     """A question: whether the stages of a loop can hold so many units of layers and end in time.
 
     Stage s with n units takes at least `base[:, s] + n x unit` for an F and for a backward pass.
@@ -59,7 +59,7 @@ class Filling:
     """What an activation takes to the next stage, and a gradient to the one before."""
 
 
-def is_refuted(filling: Filling, deadline: int, *, effort: Effort) -> bool:
+def is_refuted(filling: LoopFilling, deadline: int, *, effort: ActionsLeft) -> bool:
     """Whether no stages of so many units end within the deadline; False also where the effort does not suffice.
 
     Proof. The order is fixed, so that when all has ended is a longest path, which no stage shortens by taking longer. A
@@ -75,7 +75,7 @@ def is_refuted(filling: Filling, deadline: int, *, effort: Effort) -> bool:
         return False
     if not all(ways):
         return True
-    search = _Search(filling, ways, deadline=deadline, effort=effort)
+    search = _OpenCases(filling, ways, deadline=deadline, effort=effort)
     cases = [numpy.ones(search.num_ways, dtype=bool)]
     at_once = max(1, CASES_AT_ONCE // search.num_ways)
     while cases:
@@ -91,7 +91,7 @@ def is_refuted(filling: Filling, deadline: int, *, effort: Effort) -> bool:
     return True
 
 
-def _all_ways(filling: Filling) -> list[list[tuple[int, ...]]] | None:
+def _all_ways(filling: LoopFilling) -> list[list[tuple[int, ...]]] | None:
     """Per rank: the units of its stages, for every way to fill them; None where these are too many."""
     ranks, found = len(filling.rooms), list[list[tuple[int, ...]]]()
     slack = int(filling.rooms.sum()) - filling.units
@@ -116,11 +116,11 @@ def _fillings(limits: Sequence[tuple[int, int]], *, least: int, most: int) -> It
         yield from ((number, *row) for row in _fillings(rest, least=least - number, most=most - number))
 
 
-class _Search:
+class _OpenCases:
     """Cases of a question, each a row that says which ways to fill ranks are left; those of a rank stand together."""
 
     def __init__(
-        self, filling: Filling, ways: Sequence[Sequence[tuple[int, ...]]], *, deadline: int, effort: Effort
+        self, filling: LoopFilling, ways: Sequence[Sequence[tuple[int, ...]]], *, deadline: int, effort: ActionsLeft
     ) -> None:
         self.filling, self.deadline, self.effort = filling, deadline, effort
         self.ranks, self.num_ways = len(ways), sum(map(len, ways))

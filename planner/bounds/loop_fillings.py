@@ -6,7 +6,7 @@ from functools import cached_property
 
 import numpy
 
-from planner.bounds.loop_cases import Filling
+from planner.bounds.loop_cases import LoopFilling
 from planner.bounds.loop_layers import LoopLayers, UnitsHeld
 from planner.bounds.loop_order import order_of
 from planner.bounds.minimum_costs import Integers
@@ -60,15 +60,17 @@ class StageFillings:
         chosen, time = self.sizes > 0, self.layers.time
         return numpy.array([(each[chosen] // self.sizes[chosen]).min() for each in (time.forward, time.backward)])
 
-    def questions(self, *, ranks: int, chunks: int, rooms: RankRooms, hops: tuple[int, int]) -> list[Filling] | None:
+    def questions(
+        self, *, ranks: int, chunks: int, rooms: RankRooms, hops: tuple[int, int]
+    ) -> list[LoopFilling] | None:
         """Of so many stages one for every way to place the special layers; None where these are too many."""
         stages, count = ranks * chunks, self.layers.least.problem.num_microbatches
         placements = self._placements(stages)
         if placements is None or not self.sizes.any():
             return None
         return [
-            Filling(
-                order=order_of(ranks, chunks, count),
+            LoopFilling(
+                order=order_of(ranks=ranks, chunks=chunks, count=count),
                 base=self._base(placement, stages=stages),
                 unit=self.unit,
                 lower=self._lower(placement, stages=stages),

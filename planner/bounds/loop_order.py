@@ -42,7 +42,7 @@ class LoopOrder:
 
 
 @lru_cache(maxsize=64)
-def order_of(ranks: int, chunks: int, count: int) -> LoopOrder:
+def order_of(*, ranks: int, chunks: int, count: int) -> LoopOrder:
     """The order, made once."""
     return LoopOrder(ranks=ranks, chunks=chunks, count=count)
 

@@ -8,7 +8,7 @@ import pytest
 
 from benchmarks.layouts import read_problem
 from planner.bounds import loop_bound
-from planner.bounds.loop_cases import Effort, Filling, is_refuted
+from planner.bounds.loop_cases import ActionsLeft, LoopFilling, is_refuted
 from planner.bounds.loop_order import LoopOrder, order_of
 from planner.bounds.minimum_costs import Least
 from planner.certificate import check_certificate, make_bound
@@ -54,14 +54,14 @@ def test_the_order_is_that_of_the_plans(ranks: int, chunks: int, count: int):
         assert place >= places[0, stage, microbatch]
 
 
-def any_filling(rng: Random) -> Filling:
+def any_filling(rng: Random) -> LoopFilling:
     """Up to six stages on two or three ranks, of which some hold more than others."""
     ranks = rng.randint(2, 3)
     chunks = rng.randint(1, 3 if ranks == 2 else 2)
     stages = ranks * chunks
     lower = numpy.array([rng.randint(0, 1) for _ in range(stages)])
-    return Filling(
-        order=order_of(ranks, chunks, ranks * rng.randint(1, 3)),
+    return LoopFilling(
+        order=order_of(ranks=ranks, chunks=chunks, count=ranks * rng.randint(1, 3)),
         base=numpy.array([[rng.choice([0, 0, 3, 17]) for _ in range(stages)] for _ in range(2)]),
         unit=numpy.array([rng.randint(1, 9), rng.randint(1, 19)]),
         lower=lower,
@@ -72,7 +72,7 @@ def any_filling(rng: Random) -> Filling:
     )
 
 
-def least_of(filling: Filling) -> int | None:
+def least_of(filling: LoopFilling) -> int | None:
     """The shortest time of all fillings there are, one after the other."""
     ranks, found = filling.order.ranks, []
     for sizes in product(*(range(a, b + 1) for a, b in zip(filling.lower, filling.upper, strict=True))):
@@ -90,11 +90,11 @@ def test_cases_are_exact():
         filling = any_filling(rng)
         least = least_of(filling)
         if least is None:
-            assert is_refuted(filling, 10**9, effort=Effort(MUCH))
+            assert is_refuted(filling, 10**9, effort=ActionsLeft(MUCH))
             continue
-        assert not is_refuted(filling, least, effort=Effort(MUCH))
-        assert is_refuted(filling, least - 1, effort=Effort(MUCH))
-        num_split += not is_refuted(filling, least - 1, effort=Effort(len(filling.order.steps)))
+        assert not is_refuted(filling, least, effort=ActionsLeft(MUCH))
+        assert is_refuted(filling, least - 1, effort=ActionsLeft(MUCH))
+        num_split += not is_refuted(filling, least - 1, effort=ActionsLeft(len(filling.order.steps)))
     assert num_split
 
 
