@@ -162,7 +162,7 @@ launchers: setup ## ask SkyPilot and Ray themselves whether they take what is wr
 	@$(BIN)/python -m benchmarks.launcher_packages -o docs/benchmarks/launcher_packages.md
 
 clean: ## remove the environment, the caches and the demo's output
-	rm -rf .venv .venv-* .parsers build dist out *.egg-info .hypothesis .mypy_cache .pytest_cache .ruff_cache .coverage .coverage.json .import_linter_cache
+	rm -rf .venv .venv-* .parsers build dist out *.egg-info .hypothesis .mypy_cache .pytest_cache .ruff_cache .coverage .import_linter_cache
 	find api benchmarks planner profiles solver_models tests -name __pycache__ -prune -exec rm -rf {} +
 
 # Some tests run other people's real programs. What is missing is named, with its reason, before root installs it; anybody else is told

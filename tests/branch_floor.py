@@ -5,7 +5,6 @@ Compiled functions are left out, for no tracer sees into them; tests compare wha
 enumeration.
 """
 
-import json
 import subprocess
 import sys
 import tomllib
@@ -43,15 +42,15 @@ def earlier_floors(name: str) -> Iterator[tuple[str, float]]:
             yield commit, floor
 
 
-def measured(report: dict[str, object]) -> dict[str, float]:
-    """Percent of the branches taken, of each package and of all, from coverage's JSON report."""
+def measured(data: coverage.Coverage) -> dict[str, float]:
+    """Percent of the branches taken, of each package and of all, of files that were watched."""
     taken, there = Counter[str](), Counter[str]()
-    files = report["files"]
-    assert isinstance(files, dict)
-    for path, file in files.items():
-        for name in (Path(path).parts[0], "all"):
-            taken[name] += file["summary"]["covered_branches"]
-            there[name] += file["summary"]["num_branches"]
+    for path in data.get_data().measured_files():
+        package = Path(path).resolve().relative_to(ROOT).parts[0]
+        for exits, used in data.branch_stats(path).values():
+            for name in (package, "all"):
+                there[name] += exits
+                taken[name] += used
     return {name: 100 * taken[name] / there[name] for name in sorted(there, key=lambda name: (name == "all", name))}
 
 
@@ -76,9 +75,7 @@ def main(name: str = WHOLE) -> str | None:
     """Print the shares of the last run, and return what is wrong with the floor."""
     data = coverage.Coverage()
     data.load()
-    target = ROOT / ".coverage.json"
-    data.json_report(outfile=str(target))
-    shares = measured(json.loads(target.read_text(encoding="utf-8")))
+    shares = measured(data)
     for package, percent in shares.items():
         sys.stdout.write(f"{package:15s} {percent:6.2f} % of the branches\n")
     floor = floor_of((ROOT / "pyproject.toml").read_text(encoding="utf-8"), name)

@@ -1,7 +1,13 @@
 """The floor under the branches that the quick tests take."""
 
+import subprocess
+import sys
+from pathlib import Path
+
+import coverage
 import pytest
 
+from tests import branch_floor
 from tests.branch_floor import QUICK, advice, complaint, floor_of, measured
 
 
@@ -22,14 +28,21 @@ def test_the_floor_only_rises(percent: float, floor: float, earlier: dict[str, f
     assert heard is None if said is None else said in (heard or "")
 
 
-def test_branches_are_counted_over_all_files():
-    """Tests that shares are branches taken by branches there are, of each package and of all."""
-    summaries = {"planner/a.py": (1, 4), "planner/b/c.py": (3, 4), "profiles/d.py": (2, 2)}
-    files = {
-        path: {"summary": {"covered_branches": taken, "num_branches": there}}
-        for path, (taken, there) in summaries.items()
-    }
-    assert measured({"files": files}) == {"planner": 50.0, "profiles": 100.0, "all": 60.0}
+def test_branches_are_counted_over_all_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Tests that shares are branches taken by branches there are, of each package and of all, in a real run."""
+    monkeypatch.setattr(branch_floor, "ROOT", tmp_path)
+    for name, text in {
+        "planner/a.py": "import sys\nif len(sys.argv) > 9:\n    print()\n",
+        "profiles/b.py": "for number in (0, 1):\n    if number:\n        number += 1\n",
+    }.items():
+        (tmp_path / name).parent.mkdir()
+        (tmp_path / name).write_text(text)
+    run = [sys.executable, "-m", "coverage", "run", "--branch", "--rcfile=", "--append"]
+    for name in ("planner/a.py", "profiles/b.py"):
+        subprocess.run([*run, name], cwd=tmp_path, check=True)
+    data = coverage.Coverage(data_file=str(tmp_path / ".coverage"), config_file=False)
+    data.load()
+    assert measured(data) == pytest.approx({"planner": 50.0, "profiles": 100.0, "all": 250 / 3})
 
 
 def test_there_is_a_floor(repository_root):

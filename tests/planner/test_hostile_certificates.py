@@ -11,10 +11,14 @@ import pytest
 from planner.bounds import windows
 from planner.certificate import _KINDS, check_certificate
 from planner.problem import Options, Problem
+from tests.long_runs import shortened
 from tests.planner.test_certificate import make_chain
 
 MOST_S, MOST_MB = 2.0, 200
 """Processor time, and memory beyond what was held before."""
+
+BUSY = shortened(2.0, whole=1.0)
+"""How much more processor time may be taken where three others compute on the same two cores (measured: 1.2)."""
 
 LAYERS, DEVICES = 40, 8
 
@@ -113,15 +117,10 @@ def test_it_costs_little(number: int):
     """Tests that a certificate whose value is far beyond what it proves is refused within 2 s and 200 MB."""
     kind, problem, fields = HOSTILE[number]
     Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
-    held, took_s = peak_bytes(), 2 * MOST_S
-    for _ in range(3):  # what others do beside costs processor time, too
-        begin = time.process_time()
-        with pytest.raises(ValueError, match=r"^certificate: "):
-            check_certificate(problem, {"kind": kind, "value_ns": FAR_NS, **fields})
-        took_s = min(took_s, time.process_time() - begin)
-        if took_s < MOST_S:
-            break
-    assert took_s < MOST_S
+    held, begin = peak_bytes(), time.process_time()
+    with pytest.raises(ValueError, match=r"^certificate: "):
+        check_certificate(problem, {"kind": kind, "value_ns": FAR_NS, **fields})
+    assert time.process_time() - begin < BUSY * MOST_S
     assert peak_bytes() - held < MOST_MB * 2**20
 
 
