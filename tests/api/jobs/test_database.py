@@ -76,3 +76,16 @@ def test_texts_are_compressed_quickly(postgres: PostgresServer):
         cursor.execute("SELECT pg_column_compression(text) FROM texts")
         assert cursor.fetchone() == ("lz4" if row[0] else "pglz",)
     database.close_all()
+
+
+def test_only_what_is_done_again_need_not_last(postgres: PostgresServer):
+    """Tests that every commit waits for the disk but those of transactions that say they need not."""
+    database, seen = PostgresDatabase(postgres.fresh_database()), []
+    for may_be_lost in (False, True, False):
+        with database.transaction() as cursor:
+            if may_be_lost:
+                database.need_not_last(cursor)
+            cursor.execute("SHOW synchronous_commit")
+            seen.append(cursor.fetchone()[0])
+    database.close_all()
+    assert seen == ["on", "off", "on"]
