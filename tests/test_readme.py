@@ -93,7 +93,7 @@ def test_the_service_as_printed(tmp_path, monkeypatch, capsys):
     block = block.replace("|\n", "|")
     lines = [line.removeprefix("$ ") for line in block.splitlines() if line.startswith("$ ")]
     serve, curl, plan, *composed = (line.replace("8765", port) for line in lines)
-    curl = curl.replace("|", shortened("| sed 's/\"time_limit_s\": *10.0/\"time_limit_s\":2.0/' |", whole="|"), 1)
+    curl = curl.replace("|", shortened('| sed \'s/"time_limit_s": *10.0/"time_limit_s":2.0/\' |', whole="|"), 1)
     root = Path(__file__).parents[1]
     assert all((root / line.split()[3]).exists() for line in composed)  # no container engine here: see tests/docker
     cli = [sys.executable, "-m", "api"]

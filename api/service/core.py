@@ -35,6 +35,9 @@ HOUSEKEEPING_S = 60.0
 READY_S = 120.0
 """How long the toy plan may take when the service starts: kernels may have to be compiled."""
 
+TOY_LIMITS = Limits(time_limit_s=20.0, max_rounds=1)
+"""Of that plan: a round of search loads what every search needs."""
+
 
 class Service:
     """Everything that lives as long as the process."""
@@ -122,7 +125,7 @@ class Service:
 
     async def _get_ready(self) -> None:
         """Ready is a service that solves and verifies a toy plan."""
-        request = PlanRequest(problem=make_toy_problem(), limits=Limits(time_limit_s=20.0, max_rounds=1))
+        request = PlanRequest(problem=make_toy_problem(), limits=TOY_LIMITS)
         while not self.is_draining:
             try:
                 solved = await self.inspector.ask(op="solve", request=request.render(), start=None, seconds=READY_S)

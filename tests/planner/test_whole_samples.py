@@ -29,8 +29,8 @@ SEEDS_ONLY = replace(LIMITS, max_rounds=0)
 
 
 def num_problems() -> int:
-    """How many problems this run plans for: 20, and 5,000 in `make test-long`."""
-    return int(os.environ.get("PIPEPLAN_SAMPLE_CASES", "20"))
+    """How many problems this run plans for: 10, and 5,000 in `make test-long`."""
+    return int(os.environ.get("PIPEPLAN_SAMPLE_CASES", "10"))
 
 
 def shared_problem(seed: int) -> Problem:

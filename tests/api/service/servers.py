@@ -5,16 +5,21 @@ import os
 import threading
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from api.client import Client
 from api.jobs.runner import Patience
+from api.service import core
 from api.service.core import Service
 from api.service.keys import SCOPES
 from api.service.serving import Server, free_port, make_server
 from api.service.settings import ClientLimits, Settings
+from tests.long_runs import shortened
+
+core.TOY_LIMITS = replace(core.TOY_LIMITS, max_rounds=shortened(0, whole=1))
+"""A service of the tests is ready without a round of search: dozens start, and forks have loaded the kernels."""
 
 PATIENCE = Patience(lease_s=20.0, look_s=0.1, report_s=0.1, drain_s=20.0)
 
