@@ -5,7 +5,7 @@ import json
 import time
 import zlib
 from base64 import b64decode, b64encode
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import fields, replace
 from itertools import accumulate
@@ -411,7 +411,7 @@ class SqlStore:
             _forget_rest(cursor, gone, now=self.database.now())
             return bool(gone)
 
-    def expire(self, *, older_than_s: float) -> int:
+    def expire(self, *, older_than_s: float, should_stop: Callable[[], bool] = lambda: False) -> int:
         """Finished, old and not pinned, a few in a transaction and with pauses, so that nobody waits long for it."""
         before, count, most_bytes = self.database.now() - older_than_s, 0, BATCH_BYTES
         for state in FINISHED:
@@ -421,6 +421,8 @@ class SqlStore:
                 took_s = max(time.monotonic() - begin, 1e-3)
                 fitting = max(LEAST_BATCH_BYTES, int(most_bytes * EXPIRING_S / took_s))
                 most_bytes = min(BATCH_BYTES, fitting)
+                if should_stop():
+                    return count
                 self.database.let_others_in(took_s)
                 begin = time.monotonic()
         self._expire_keys(before=before)

@@ -1,7 +1,7 @@
 """The seam: what the doors and the workers ask of whatever keeps the jobs."""
 
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from api.jobs.islands import Islands
@@ -142,8 +142,8 @@ class JobStore(Protocol):
     def queue_age_s(self) -> float:
         """Seconds since the oldest job that waits was submitted; 0 without one."""
 
-    def expire(self, *, older_than_s: float) -> int:
-        """Remove finished jobs that nobody pinned; the answer is how many."""
+    def expire(self, *, older_than_s: float, should_stop: Callable[[], bool] = lambda: False) -> int:
+        """Remove finished jobs that nobody pinned, until it should stop; the answer is how many."""
 
     def ping(self) -> None:
         """Raise unless the store answers."""

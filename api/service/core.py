@@ -141,7 +141,8 @@ class Service:
         while True:
             await asyncio.sleep(HOUSEKEEPING_S)
             with contextlib.suppress(Exception):
-                await self.executor.call(self.store.expire, older_than_s=self.settings.retention_s)
+                old = {"older_than_s": self.settings.retention_s, "should_stop": lambda: self.is_draining}
+                await self.executor.call(self.store.expire, **old)
                 await self.executor.call(self.store.put_back)
                 await self.executor.call(self.audit.expire)
 

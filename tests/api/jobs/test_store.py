@@ -453,6 +453,14 @@ def test_expiry_takes_many_batches(store: JobStore):
             assert cursor.fetchone()[0] == 0
 
 
+def test_expiry_stops_soon(store: JobStore):
+    """Tests that a service that ends need not wait for thousands of jobs to expire, and the next one goes on."""
+    for _ in range(2 * BATCH + 1):
+        store.stop(submit(store).id, "a")
+    assert store.expire(older_than_s=-1000, should_stop=lambda: True) == BATCH
+    assert store.expire(older_than_s=-1000) == BATCH + 1
+
+
 def test_large_jobs_expire_a_few_at_a_time(store: JobStore, monkeypatch: pytest.MonkeyPatch):
     """Tests that a transaction of expiry removes no more bytes than it may, and a job that is larger alone."""
     monkeypatch.setattr("api.jobs.sql_store.BATCH_BYTES", 1000)
