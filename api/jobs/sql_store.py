@@ -14,6 +14,7 @@ from typing import Any, Protocol
 from api.jobs.islands import Islands, forget_islands, free_islands, insert_islands, reopen_islands, require_held
 from api.jobs.job import FINISHED, Event, Island, Job, LeaseLostError, NewJob, News, Outcome, Quota, Search
 from api.jobs.job_rows import COLUMNS, FLAGS, find_job, job_of_row, tell_event
+from api.jobs.portion import Portion
 from api.jobs.store import IdempotencyConflictError, QuotaError
 from api.jobs.store_schema import bring_up_to_date
 
@@ -413,14 +414,14 @@ class SqlStore:
 
     def expire(self, *, older_than_s: float, should_stop: Callable[[], bool] = lambda: False) -> int:
         """Finished, old and not pinned, a few in a transaction and with pauses, so that nobody waits long for it."""
-        before, count, most_bytes = self.database.now() - older_than_s, 0, BATCH_BYTES
+        before, count = self.database.now() - older_than_s, 0
+        batch = Portion(least=LEAST_BATCH_BYTES, most=BATCH_BYTES, goal_s=EXPIRING_S)
         for state in FINISHED:
             begin = time.monotonic()
-            while gone := self._expire_some(state, before=before, most_bytes=most_bytes):
+            while gone := self._expire_some(state, before=before, most_bytes=batch.size):
                 count += gone
-                took_s = max(time.monotonic() - begin, 1e-3)
-                fitting = max(LEAST_BATCH_BYTES, int(most_bytes * EXPIRING_S / took_s))
-                most_bytes = min(BATCH_BYTES, fitting)
+                took_s = time.monotonic() - begin
+                batch.learn(took_s)
                 if should_stop():
                     return count
                 self.database.let_others_in(took_s)

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from api.jobs.connections import ThreadConnections
+from api.jobs.portion import Portion
 from api.jobs.sql_store import Cursor
 from api.jobs.store import StoreFullError
 
@@ -90,15 +91,16 @@ class SqliteDatabase:
 
     def give_space_back(self) -> None:
         """Free pages leave the file a few at a time, where it was made so that they can, for `GIVING_S` at most."""
-        connection, pages = self._connections.get(), FREED_PAGES
+        connection = self._connections.get()
+        portion = Portion(least=LEAST_PAGES, most=FREED_PAGES, goal_s=FREEING_S)
         until = time.monotonic() + GIVING_S
         while connection.execute("PRAGMA freelist_count").fetchone()[0] and time.monotonic() < until:
             before, begin = connection.execute("PRAGMA page_count").fetchone()[0], time.monotonic()
-            connection.executescript(f"PRAGMA incremental_vacuum({pages})")  # `execute` would free one page
+            connection.executescript(f"PRAGMA incremental_vacuum({portion.size})")  # `execute` would free one page
             if connection.execute("PRAGMA page_count").fetchone()[0] == before:
                 return
-            took_s = max(time.monotonic() - begin, 1e-3)
-            pages = max(LEAST_PAGES, min(FREED_PAGES, int(pages * FREEING_S / took_s)))
+            took_s = time.monotonic() - begin
+            portion.learn(took_s)
             self.let_others_in(took_s)
         connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
 
