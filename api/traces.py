@@ -17,6 +17,7 @@ def summarise_trace(summary: TraceSummary) -> dict[str, Any]:
         "stages": list(summary.stages),
         "num_microbatches": summary.num_microbatches,
         "iterations_ns": summary.iterations_ns,
+        "untimed_iterations": summary.num_untimed,
         "durations": [
             {"device": device, "stage": stage, "kind": kind, **_spread(each)}
             for (device, stage, kind), each in sorted(summary.cells.items())
@@ -36,14 +37,20 @@ def _spread(each: Spread) -> dict[str, int]:
     return {"count": each.count, "mean_ns": each.mean_ns, "median_ns": middle, "low_ns": low, "high_ns": high}
 
 
+def _describe_iterations(summary: TraceSummary) -> str:
+    if not summary.iterations_ns:
+        return f"{summary.num_untimed} iterations, of which the trace tells durations and order, but no times"
+    times = [each / 1e6 for each in summary.iterations_ns]
+    spread = f"(median; {min(times):,.2f} to {max(times):,.2f})"
+    return f"{len(times)} iterations of {statistics.median(times):,.2f} ms {spread}"
+
+
 def describe_trace(summary: TraceSummary) -> list[str]:
     """In lines: a stage and kind per line, over all its devices."""
-    middle = statistics.median(summary.iterations_ns) / 1e6
     lines = [
         f"{summary.source}: {summary.form}",
         f"{summary.num_pipelines} pipelines x {len(summary.stages)} stages x {summary.num_microbatches} microbatches, "
-        f"{len(summary.iterations_ns)} iterations of {middle:,.2f} ms (median; "
-        f"{min(summary.iterations_ns) / 1e6:,.2f} to {max(summary.iterations_ns) / 1e6:,.2f})",
+        f"{_describe_iterations(summary)}",
     ]
     for stage in summary.stages:
         for kind in "FBIW":

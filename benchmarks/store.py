@@ -65,10 +65,12 @@ class Timings(threading.local):
         @contextmanager
         def timed(*, is_writing: bool = True) -> Iterator[Cursor]:
             begin, worked = time.perf_counter(), time.thread_time()
-            with plain(is_writing=is_writing) as cursor:
-                yield cursor
-            self.worked_s.setdefault(self.now_doing, []).append(time.thread_time() - worked)
-            self.seconds.setdefault(self.now_doing, []).append(time.perf_counter() - begin)
+            try:
+                with plain(is_writing=is_writing) as cursor:
+                    yield cursor
+            finally:  # what was given up held its rows, too
+                self.worked_s.setdefault(self.now_doing, []).append(time.thread_time() - worked)
+                self.seconds.setdefault(self.now_doing, []).append(time.perf_counter() - begin)
 
         database.transaction = timed  # type: ignore[method-assign]
 

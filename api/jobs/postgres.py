@@ -18,6 +18,7 @@ from psycopg import sql
 
 from api.jobs.connections import ThreadConnections
 from api.jobs.sql_store import Cursor
+from api.jobs.store import GivenUpError
 
 logger = logging.getLogger(__name__)
 
@@ -31,6 +32,9 @@ FROZEN_S = 10.0
 _COMPRESS_FAST = """SELECT set_config(name, 'lz4', false) FROM pg_settings
     WHERE name = 'default_toast_compression' AND 'lz4' = ANY (enumvals)"""
 """Measured: a text of 2 MB costs the server 8 to 11 ms with lz4, 30 to 42 ms with its default; sizes are alike."""
+
+HOUSEKEEPING_S = 0.3
+"""What a statement of housekeeping may take. Some stood still for a second, while checkpoints kept the disk busy."""
 
 OTHERS_SHARE = 2.0
 """How long housekeeping pauses for each second that it worked."""
@@ -67,6 +71,8 @@ class PostgresDatabase:
         try:
             with connection.transaction(), connection.cursor() as cursor:
                 yield _Cursor(cursor)
+        except psycopg.errors.QueryCanceled as error:
+            raise GivenUpError(str(error)) from error
         finally:
             with contextlib.suppress(psycopg.Error):
                 connection.rollback()  # ends the read, so that no snapshot grows old
@@ -93,9 +99,10 @@ class PostgresDatabase:
         """Two that store at once would both count before either has stored."""
         cursor.execute("SELECT pg_advisory_xact_lock(7217, hashtext(?))", (tenant,))
 
-    def need_not_last(self, cursor: Cursor) -> None:
-        """Rows stay locked while a commit waits for the disk, a second where checkpoints are written meanwhile."""
+    def begin_housekeeping(self, cursor: Cursor) -> None:
+        """Rows stay locked while a commit waits for the disk, or a statement for a checkpoint."""
         cursor.execute("SET LOCAL synchronous_commit = off")
+        cursor.execute(f"SET LOCAL statement_timeout = {round(1000 * HOUSEKEEPING_S)}")
 
     def columns(self, cursor: Cursor, table: str) -> set[str]:
         """Names; none if there is no such table."""

@@ -15,7 +15,7 @@ from api.jobs.islands import Islands, forget_islands, free_islands, insert_islan
 from api.jobs.job import FINISHED, Event, Island, Job, LeaseLostError, NewJob, News, Outcome, Quota, Search
 from api.jobs.job_rows import COLUMNS, FLAGS, find_job, job_of_row, tell_event
 from api.jobs.portion import Portion
-from api.jobs.store import IdempotencyConflictError, QuotaError
+from api.jobs.store import GivenUpError, IdempotencyConflictError, QuotaError
 from api.jobs.store_schema import bring_up_to_date
 
 BATCH, BATCH_BYTES = 20, 32 * 2**20
@@ -23,6 +23,12 @@ BATCH, BATCH_BYTES = 20, 32 * 2**20
 
 EXPIRING_S, LEAST_BATCH_BYTES = 0.05, 2**20
 """How long such a transaction should take: where it takes longer, the next one takes less, but not less than this."""
+
+KEYS = 1000
+"""Idempotency keys that expire in one transaction."""
+
+GIVEN_UP = 3
+"""So many of them behind one another that were given up end expiry; housekeeping comes again in a minute."""
 
 HOUR_S = 3600.0
 """How long a submission counts."""
@@ -71,8 +77,10 @@ class Database(Protocol):
     def lock_schema(self, cursor: Cursor) -> None:
         """Until the transaction ends, nobody else makes tables."""
 
-    def need_not_last(self, cursor: Cursor) -> None:
-        """The commit of this transaction does not wait for the disk: what a crash undoes is done again."""
+    def begin_housekeeping(self, cursor: Cursor) -> None:
+        """This transaction is done again if need be: its commit does not wait for the disk, and it raises GivenUpError
+        where the database stands still in the middle of it.
+        """
 
     def columns(self, cursor: Cursor, table: str) -> set[str]:
         """The columns of a table; none if there is no such table."""
@@ -414,34 +422,43 @@ class SqlStore:
 
     def expire(self, *, older_than_s: float, should_stop: Callable[[], bool] = lambda: False) -> int:
         """Finished, old and not pinned, a few in a transaction and with pauses, so that nobody waits long for it."""
-        before, count = self.database.now() - older_than_s, 0
+        before, count, given_up = self.database.now() - older_than_s, 0, 0
         batch = Portion(least=LEAST_BATCH_BYTES, most=BATCH_BYTES, goal_s=EXPIRING_S)
         for state in FINISHED:
-            begin = time.monotonic()
-            while gone := self._expire_some(state, before=before, most_bytes=batch.size):
+            while True:
+                begin, gone = time.monotonic(), 0
+                try:
+                    gone = self._expire_some(state, before=before, most_bytes=batch.size)
+                    given_up = 0
+                except GivenUpError:
+                    given_up += 1
+                if not (gone or given_up):
+                    break
                 count += gone
                 took_s = time.monotonic() - begin
                 batch.learn(took_s)
-                if should_stop():
+                if should_stop() or given_up == GIVEN_UP:
                     return count
                 self.database.let_others_in(took_s)
-                begin = time.monotonic()
-        self._expire_keys(before=before)
+        while self._expire_keys(before=before):
+            self.database.let_others_in(0.0)
         self.database.give_space_back()
         return count
 
-    def _expire_keys(self, *, before: float) -> None:
+    def _expire_keys(self, *, before: float) -> int:
         """Idempotency keys outlive jobs that were deleted, so that no other body takes them, but not for ever."""
         with self.database.transaction() as cursor:
             cursor.execute(
-                "DELETE FROM idempotency WHERE created_at < ? "
-                "AND NOT EXISTS (SELECT 1 FROM jobs WHERE jobs.id = idempotency.job_id)",
-                (before,),
+                "DELETE FROM idempotency WHERE (tenant, idempotency_key) IN (SELECT tenant, idempotency_key "
+                "FROM idempotency WHERE created_at < ? "
+                "AND NOT EXISTS (SELECT 1 FROM jobs WHERE jobs.id = idempotency.job_id) LIMIT ?)",
+                (before, KEYS),
             )
+            return cursor.rowcount
 
     def _expire_some(self, state: str, *, before: float, most_bytes: int) -> int:
         with self.database.transaction() as cursor:
-            self.database.need_not_last(cursor)
+            self.database.begin_housekeeping(cursor)
             cursor.execute(
                 "SELECT id, request_bytes + plan_bytes + drawn_bytes FROM jobs "
                 "WHERE state = ? AND is_pinned = 0 AND finished_at < ? LIMIT ?",

@@ -24,8 +24,12 @@ class StoreFullError(Exception):
     """There is no room to write what was asked for."""
 
 
+class GivenUpError(Exception):
+    """Housekeeping took longer than others may wait for it; nothing of the transaction was done."""
+
+
 def _failures() -> tuple[type[Exception], ...]:
-    found: list[type[Exception]] = [sqlite3.Error, StoreFullError]
+    found: list[type[Exception]] = [sqlite3.Error, StoreFullError, GivenUpError]
     try:
         import psycopg
     except ImportError:  # the extra `postgres` is not installed

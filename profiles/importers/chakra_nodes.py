@@ -15,7 +15,7 @@ _ANNOTATION = re.compile(r"(?:PP:)?[0-9]+[FIWB][0-9]+|Optimizer\.step#.*|Profile
 
 def rank_of_name(path: Path) -> int | None:
     """The last number of a file's name: the format says no rank, and its tools name files by them."""
-    numbers = re.findall(r"[0-9]+", path.name.removesuffix(".gz").removesuffix(".json"))
+    numbers = re.findall(r"[0-9]+", path.name.removesuffix(".gz").removesuffix(".json").removesuffix(".et"))
     return int(numbers[-1]) if numbers else None
 
 

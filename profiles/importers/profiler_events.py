@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from profiles.importers.chakra_nodes import rank_of_name, read_nodes
+from profiles.importers.chakra_protobuf import read_protobuf
 from profiles.importers.rank_clocks import Entry
 from profiles.importers.rank_messages import MessageColumns, MessageEnd, begin_with_input
 from profiles.importers.unmarked_actions import REMEDY, EventColumns, UnmarkedRank, find_actions, thread_number
@@ -24,7 +25,13 @@ MAX_CHARACTERS = 2**26
 ACTION_NAME = re.compile(r"(?:PP:)?([0-9]+)([FIWB])([0-9]+)")
 """`0F3`, or as torch's pipelining runtime marks it for its profiler, `PP:0F3`."""
 
+PROTOBUF_ENDING = ".et"
+"""How the names of Chakra's traces in protobuf end."""
+
 _ARRAY = re.compile(r'"(traceEvents|nodes)"\s*:\s*\[')
+
+PROFILER, LINKED, PROTOBUF = "torch's profiler", "Chakra's linked traces", "Chakra's traces (protobuf)"
+"""Whose form a trace has."""
 
 _RANK = re.compile(r'"rank"\s*:\s*([0-9]+)')
 
@@ -35,8 +42,10 @@ class ProfiledRank:
 
     rank: int | None
     """As the trace states it; of Chakra's, as the file is named."""
-    is_chakra: bool = False
-    """Whether it is a linked trace of Chakra's."""
+    form: str = PROFILER
+    """Whose it is."""
+    is_rebuilt: bool = False
+    """Whether only durations and order are told, and times are rebuilt from them."""
     actions: list[Entry] = field(default_factory=list)
     """Start, end, kind, stage and microbatch, in nanoseconds; sorted."""
     categories: Counter[str] = field(default_factory=Counter)
@@ -117,17 +126,22 @@ def read_profiled_rank(path: Path) -> ProfiledRank:
 
 def stream_events(path: Path, *, head: ProfiledRank | None = None) -> Iterator[dict[str, Any]]:
     """Event by event; what precedes them is looked through for the rank."""
+    head = head or ProfiledRank(rank=None)
     try:
+        if PROTOBUF_ENDING in path.suffixes:
+            head.form, head.rank = PROTOBUF, rank_of_name(path)
+            head.is_rebuilt, nodes = read_protobuf(path)
+            yield from read_nodes(nodes, path=path)
+            return
         with gzip.open(path, "rt", encoding="utf-8") if path.suffix == ".gz" else path.open(encoding="utf-8") as file:
             text, place = _find_array(file, path=path)
             rank = _RANK.search(text, 0, place)
             events = _events(file, text=text[place:], path=path)
-            is_chakra = _ARRAY.match(text, max(0, text.rfind('"nodes"', 0, place))) is not None
-            if head is not None:
-                head.rank, head.is_chakra = None if rank is None else int(rank[1]), is_chakra
-                if is_chakra:
-                    head.rank = rank_of_name(path)
-            yield from read_nodes(events, path=path) if is_chakra else events
+            head.rank = None if rank is None else int(rank[1])
+            if _ARRAY.match(text, max(0, text.rfind('"nodes"', 0, place))) is not None:
+                head.form, head.rank = LINKED, rank_of_name(path)
+                events = read_nodes(events, path=path)
+            yield from events
     except (OSError, EOFError, UnicodeDecodeError, zlib.error) as error:
         raise ValueError(f"{path}: cannot be read ({str(error)[:80]}); export the trace again") from None
 

@@ -52,6 +52,11 @@ def read_run_steps(paths: Sequence[Path]) -> tuple[RunStep, ...]:
             "traces of all ranks"
         )
     job = read_ranks(files)
+    if job.is_rebuilt:
+        raise ValueError(
+            f"{files[0]}: is Chakra's in protobuf, which tells neither when operators began nor what waited; "
+            "give the linked traces (JSON, what chakra_trace_link writes) from which it was made, or the profiler's"
+        )
     places, messages = find_places(job), _Messages()
     for one in job.transfers():
         messages.add(one)

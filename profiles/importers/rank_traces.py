@@ -7,14 +7,14 @@ from functools import cached_property
 from pathlib import Path
 
 from profiles.importers.own_trace import read_own_trace
-from profiles.importers.profiler_events import ProfiledRank, read_profiled_rank
+from profiles.importers.profiler_events import PROFILER, ProfiledRank, read_profiled_rank
 from profiles.importers.rank_clocks import ClockRules, ClockWindow, Entry, find_windows, on_one_clock
 from profiles.importers.rank_messages import MessageEnd, Transfer, pair_messages
 from profiles.importers.unmarked_actions import UnmarkedRank, find_stages
 from profiles.importers.unmarked_chunks import follow, has_chunks
 
 _NOT_MARKED = ", actions not marked"
-OWN, _MARKED, _UNMARKED = "executor (--trace)", "torch's profiler", "torch's profiler" + _NOT_MARKED
+OWN = "executor (--trace)"
 
 
 @dataclass(slots=True, kw_only=True)
@@ -35,6 +35,8 @@ class RankTrace:
     """What is told without marks."""
     messages: list[MessageEnd] = field(default_factory=list)
     """Sends and receives, in the order of their begins."""
+    is_rebuilt: bool = False
+    """Whether only durations and order are told."""
 
 
 @dataclass(kw_only=True)
@@ -53,6 +55,8 @@ class RankTraces:
     """Per iteration what is added to clocks."""
     clocks: dict[str, ClockWindow]
     """Of devices whose clock was set: by how much."""
+    is_rebuilt: bool = False
+    """Whether ranks tell durations and order alone: neither when iterations began and ended nor what messages took."""
 
     @property
     def num_iterations(self) -> int:
@@ -80,7 +84,7 @@ class RankTraces:
     def transfers(self) -> Iterator[Transfer]:
         """Messages of which both ends are known, without the first iteration's."""
         known = {rank.number: (device, rank.messages) for device, rank in self.ranks.items() if rank.number is not None}
-        if not any(messages for _, messages in known.values()):
+        if self.is_rebuilt or not any(messages for _, messages in known.values()):
             return iter(())
         busy: dict[str, list[tuple[int, int]]] = defaultdict(list)
         for number in range(self.num_iterations):
@@ -115,6 +119,10 @@ def read_ranks(files: Sequence[Path]) -> RankTraces:
             f"{files[0]}: {few!r} has {counts[few]} iterations and {many!r} {counts[many]}; give whole traces"
         )
     form = next(iter(ranks.values())).form
+    if any(rank.is_rebuilt for rank in ranks.values()):
+        still = dict.fromkeys(ranks, ClockWindow(0, 0, 0))
+        windows = [still] * min(counts.values())
+        return RankTraces(files=files, form=form, ranks=ranks, pairs=pairs, windows=windows, clocks={}, is_rebuilt=True)
     rules = ClockRules(source=str(files[0]), starts_with_input=form == OWN or form.endswith(_NOT_MARKED), pairs=pairs)
     windows, clocks = find_windows(_Iterations(ranks), rules=rules)
     return RankTraces(files=files, form=form, ranks=ranks, pairs=pairs, windows=windows, clocks=clocks)
@@ -169,13 +177,12 @@ def _follow(ranks: Mapping[str, RankTrace], unmarked: Mapping[int, UnmarkedRank]
 
 
 def _form(profiled: ProfiledRank) -> str:
-    form = _MARKED if profiled.unmarked is None else _UNMARKED
-    return form.replace("torch's profiler", "Chakra's linked traces") if profiled.is_chakra else form
+    return profiled.form + ("" if profiled.unmarked is None else _NOT_MARKED)
 
 
 def _read_rank(path: Path) -> tuple[str, RankTrace]:
     """Device and document of one rank; its stage is not known where nothing is marked."""
-    name = path.name.removesuffix(".gz").removesuffix(".json")
+    name = path.name.removesuffix(".gz").removesuffix(".json").removesuffix(".et")
     if (own := read_own_trace(path)) is not None:
         found = RankTrace(source=str(path), form=OWN, number=own.rank, rows=own.rows, taken_up=own.taken_up)
         return own.device or name, found
@@ -184,7 +191,7 @@ def _read_rank(path: Path) -> tuple[str, RankTrace]:
     if profiled.unmarked is not None and profiled.rank is None:
         raise ValueError(
             f"{path}: is Chakra's, whose traces state no rank; name the file by it, e.g. linked_0.json"
-            if profiled.is_chakra
+            if profiled.form != PROFILER
             else f"{path}: has no distributedInfo.rank; export the trace after init_process_group"
         )
     return device, RankTrace(
@@ -194,6 +201,7 @@ def _read_rank(path: Path) -> tuple[str, RankTrace]:
         rows=_profiled_rows(profiled),
         unmarked=profiled.unmarked,
         messages=profiled.messages,
+        is_rebuilt=profiled.is_rebuilt,
     )
 
 

@@ -10,6 +10,8 @@ PARQUET = ".parquet"
 
 _DOCUMENTS = (".json", ".json.gz", PARQUET)
 
+_PROTOBUF = (".et", ".et.gz")
+
 
 def find_traces(paths: Sequence[Path]) -> list[Path]:
     """One parquet file, one log, or one document per rank.
@@ -21,12 +23,6 @@ def find_traces(paths: Sequence[Path]) -> list[Path]:
         raise ValueError(
             f"{paths[0]}: holds no traces; give a .parquet file, a trace of torch's profiler per rank, or "
             "the folder that the executor's --trace wrote"
-        )
-    if chakra := [file for file in files if file.suffix == ".et"]:
-        raise ValueError(
-            f"{chakra[0]}: is an execution trace of Chakra's in protobuf, not read: its converter leaves out when "
-            "operators began and what streams wait for, and cuts durations to whole microseconds; give the linked "
-            "traces (JSON, what chakra_trace_link writes) from which it was converted, or the profiler's"
         )
     whole = [file for file in files if file.suffix in (PARQUET, *LOGS)]
     if whole and len(files) != 1:
@@ -43,5 +39,5 @@ def _files(path: Path) -> list[Path]:
     return (
         sorted(path.glob("rank*.json"))
         or [each for each in names if each.name.endswith(_DOCUMENTS)]
-        or [each for each in names if each.suffix in (".et", *LOGS)]
+        or [each for each in names if each.name.endswith((*_PROTOBUF, *LOGS))]
     )

@@ -79,6 +79,8 @@ class TraceSummary:
     """In how many later iterations a device ran another order."""
     iterations_ns: list[int] = field(default_factory=list)
     """From the first start to the last end of an action."""
+    num_untimed: int = 0
+    """Iterations of which the trace tells durations and order alone."""
     num_microbatches: int = 0
     """Of one pipeline."""
 
@@ -154,7 +156,7 @@ def _take_step(summary: TraceSummary, step: RunStep) -> None:
 def _of_ranks(job: RankTraces) -> TraceSummary:
     summary = TraceSummary(source=str(job.files[0]), form=job.form, clocks=job.clocks)
     for number in range(min(1, job.num_iterations - 1), job.num_iterations):
-        _take_iteration(summary, job.iteration(number))
+        _take_iteration(summary, job.iteration(number), is_timed=not job.is_rebuilt)
     sizes: dict[tuple[int, int], list[int]] = defaultdict(list)
     for one in job.transfers():
         ends = job.stages[one.source], job.stages[one.target]
@@ -165,12 +167,15 @@ def _of_ranks(job: RankTraces) -> TraceSummary:
     return summary
 
 
-def _take_iteration(summary: TraceSummary, rows: Mapping[str, Sequence[Entry]]) -> None:
+def _take_iteration(summary: TraceSummary, rows: Mapping[str, Sequence[Entry]], *, is_timed: bool) -> None:
     for device, row in rows.items():
         for start, end, kind, stage, _ in row:
             summary.cells[device, stage, kind].add(end - start)
     summary.num_microbatches = len({entry[4] for row in rows.values() for entry in row})
     summary.take({device: tuple(f"{s}{kind}{m}" for _, _, kind, s, m in row) for device, row in rows.items()})
+    if not is_timed:
+        summary.num_untimed += 1
+        return
     entries = [entry for row in rows.values() for entry in row]
     summary.iterations_ns.append(max(entry[1] for entry in entries) - min(entry[0] for entry in entries))
 
@@ -253,9 +258,10 @@ def _provenance(summary: TraceSummary, *, has_halves: bool) -> str:
     else:
         lag = "Bytes and memory are unknown: transfers are latency alone (mean of the medians)"
     none = "" if summary.transfers else " The trace has no transfers: they take no time here."
+    count = len(summary.iterations_ns) + summary.num_untimed
     clocks = f" Clocks set: {', '.join(sorted(summary.clocks))}." if summary.clocks else ""
     return (
-        f"Imported from {summary.form}, {len(summary.iterations_ns)} iterations. Mean of {summary.num_pipelines} "
+        f"Imported from {summary.form}, {count} iterations. Mean of {summary.num_pipelines} "
         "pipelines; a layer is a whole stage as run, so that it cannot be cut anew. "
         f"{lag}, devices have no limit, gradients are not synchronised.{split}{none}{clocks}"
     )

@@ -126,9 +126,8 @@ def test_traces_of_several_runs_are_refused(tmp_path: Path):
     with pytest.raises(ValueError, match="holds no traces"):
         summarise_traces([tmp_path / "empty"])
     (tmp_path / "empty" / "rank0.et").write_bytes(b"\x08")
-    for given in (tmp_path / "rank0.et", tmp_path / "empty"):
-        with pytest.raises(ValueError, match=r"rank0\.et: is an execution trace of Chakra's in protobuf, not read"):
-            summarise_traces([given])
+    with pytest.raises(ValueError, match=r"rank0\.et: is cut off or broken"):
+        summarise_traces([tmp_path / "empty"])
     (tmp_path / "logs").mkdir()
     for name in ("a.log", "b.log"):
         (tmp_path / "logs" / name).write_text(megatron_log())

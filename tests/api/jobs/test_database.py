@@ -3,11 +3,15 @@
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 
+import psycopg
 import pytest
 
 from api.jobs.database import await_server
-from api.jobs.postgres import EVEN_S, PostgresDatabase
+from api.jobs.postgres import EVEN_S, HOUSEKEEPING_S, PostgresDatabase
+from api.jobs.sql_store import Cursor, SqlStore
+from tests.api.jobs.test_store import submit
 from tests.api.postgres import PostgresServer, find_programs
 
 pytestmark = pytest.mark.skipif(find_programs() is None, reason="PostgreSQL's server is not installed")
@@ -78,14 +82,40 @@ def test_texts_are_compressed_quickly(postgres: PostgresServer):
     database.close_all()
 
 
-def test_only_what_is_done_again_need_not_last(postgres: PostgresServer):
-    """Tests that every commit waits for the disk but those of transactions that say they need not."""
+def test_only_housekeeping_need_not_last(postgres: PostgresServer):
+    """Tests that every commit waits for the disk, and every statement for as long as it takes, but housekeeping's."""
     database, seen = PostgresDatabase(postgres.fresh_database()), []
-    for may_be_lost in (False, True, False):
+    for is_housekeeping in (False, True, False):
         with database.transaction() as cursor:
-            if may_be_lost:
-                database.need_not_last(cursor)
-            cursor.execute("SHOW synchronous_commit")
-            seen.append(cursor.fetchone()[0])
+            if is_housekeeping:
+                database.begin_housekeeping(cursor)
+            cursor.execute("SELECT current_setting('synchronous_commit'), current_setting('statement_timeout')")
+            seen.append(cursor.fetchone())
     database.close_all()
-    assert seen == ["on", "off", "on"]
+    assert seen == [("on", "0"), ("off", "300ms"), ("on", "0")]
+
+
+def test_expiry_gives_up_what_stands_still(postgres: PostgresServer):
+    """Tests that expiry holds no transaction for as long as others hold a row of it, and goes on when they let go."""
+    database = PostgresDatabase(postgres.fresh_database())
+    store, seconds = SqlStore(database), []
+    for _ in range(3):
+        store.stop(submit(store).id, "a")
+    plain = database.transaction
+
+    @contextmanager
+    def timed(*, is_writing: bool = True) -> Iterator[Cursor]:
+        begin = time.monotonic()
+        try:
+            with plain(is_writing=is_writing) as cursor:
+                yield cursor
+        finally:
+            seconds.append(time.monotonic() - begin)
+
+    database.transaction = timed  # type: ignore[method-assign]
+    with psycopg.connect(database.url) as other:
+        other.execute("SELECT id FROM jobs FOR UPDATE")
+        assert store.expire(older_than_s=-1000) == 0
+        assert HOUSEKEEPING_S <= max(seconds) < 1.0
+    assert store.expire(older_than_s=-1000) == 3
+    database.close_all()

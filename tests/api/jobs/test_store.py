@@ -453,6 +453,19 @@ def test_expiry_takes_many_batches(store: JobStore):
             assert cursor.fetchone()[0] == 0
 
 
+def test_keys_expire_a_few_at_a_time(store: JobStore, monkeypatch: pytest.MonkeyPatch):
+    """Tests that keys of jobs that are gone expire whatever their number, and those of jobs that are kept do not."""
+    monkeypatch.setattr(sql_store, "KEYS", 3)
+    for number in range(7):
+        job, _ = store.submit(new_job(), idempotency_key=f"gone {number}", body_sha256="x")
+        store.stop(job.id, "a")
+    store.submit(new_job(), idempotency_key="kept", body_sha256="x")
+    store.expire(older_than_s=-1000)
+    with store.database.transaction() as cursor:  # type: ignore[attr-defined]
+        cursor.execute("SELECT idempotency_key FROM idempotency")
+        assert cursor.fetchall() == [("kept",)]
+
+
 def test_expiry_stops_soon(store: JobStore):
     """Tests that a service that ends need not wait for thousands of jobs to expire, and the next one goes on."""
     for _ in range(2 * BATCH + 1):
