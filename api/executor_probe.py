@@ -10,15 +10,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from profiles.cluster import Device
-from profiles.model_profile import Layer
+from profiles.model_profile import Layer, ProbeRun
 from profiles.workload import Workload
 
 if TYPE_CHECKING:
     from planner.fidelity.overhead import Overheads
     from profiles.measure.host_processes import HostProcesses
 
-LEAST, MOST, RUN_NS = 5, 20, 10**9
-"""Iterations timed with each clock: as many as are predicted to take so long, within these limits."""
+LEAST, MOST, RUN_NS = 10, 60, 3 * 10**9
+"""Iterations that are timed: as many as are predicted to take so long, within these limits."""
 
 TIMEOUT_S = 120.0
 """A run ends then, without a result."""
@@ -143,6 +143,7 @@ def with_overheads(workload: Workload, found: "Overheads") -> Workload:
         profile=replace(
             profile,
             layers=tuple(_with_exchanges(layer, found.exchanges) for layer in found.layers),
+            probe=ProbeRun(predicted_ns=max(1, found.predicted_ns), measured_ns=max(1, found.measured_ns)),
             action_overhead_ns=(found.action,),
             optimizer_ns=max(step, found.iteration_ns) if len(cluster.devices if cluster else ()) >= 2 else step,
             provenance=f"{profile.provenance} {note}",

@@ -18,7 +18,7 @@ from api.progress import MIN_PAUSE_S, ReportStyle
 from profiles.canonical_json import to_plain
 from profiles.cluster import Cluster
 from profiles.field_rules import MAX_NAME_LENGTH
-from profiles.model_profile import Layer
+from profiles.model_profile import Layer, ProbeRun
 from profiles.workload import Workload
 
 if TYPE_CHECKING:
@@ -528,6 +528,7 @@ def summarise_profile(outcome: ProfilingResult, *, output: str | None) -> dict[s
         "parameter_bytes": sum(layer.parameter_bytes for layer in profile.layers),
         "stash_bytes": sum(layer.stash_bytes for layer in profile.layers),
         "worst_spread": outcome.worst_spread,
+        "probe": None if profile.probe is None else to_plain(profile.probe),
         "devices": 0 if cluster is None else len(cluster.devices),
         "links": 0 if cluster is None else len(cluster.links),
         "elapsed_s": round(outcome.elapsed_s, 3),
@@ -549,6 +550,15 @@ def _told_sizes(workload: Workload) -> str:
     return f"{own} (costs at {', '.join(map(str, sizes))}; global batch of {workload.global_batch_size})"
 
 
+def _told_probe(probe: ProbeRun | None) -> list[str]:
+    if probe is None:
+        return []
+    return [
+        f"  held against a short run: {render_ms(probe.predicted_ns)} by these figures, "
+        f"{render_ms(probe.measured_ns)} by the clock ({100 * probe.error:+.1f} %)"
+    ]
+
+
 def render_summary(outcome: ProfilingResult, *, output: str | None) -> str:
     """The closing words for people."""
     said = summarise_profile(outcome, output=output)
@@ -567,6 +577,7 @@ def render_summary(outcome: ProfilingResult, *, output: str | None) -> str:
         f"  weights {said['parameter_bytes'] / 2**20:.1f} MiB, stash {said['stash_bytes'] / 2**20:.1f} MiB, "
         f"widest spread {100 * said['worst_spread']:.0f} %",
         f"  {machine}",
+        *_told_probe(outcome.workload.profile.probe),
         *([_warn_of_unsplit(unsplit)] if unsplit else []),
     ]
     return "\n".join([*lines, f"  written to {output}"] if output not in (None, "-") else lines)

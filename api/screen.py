@@ -30,6 +30,9 @@ ITERATIONS = 1000
 MAX_STAGE_ROWS = 14
 """Rows of the stage table; of more stages the middle ones are left out."""
 
+UNSTEADY = 0.05
+"""A profile that is farther than this from a run of its own is said to be."""
+
 MAX_NOTES = 3
 """Lines of remarks about costs that were not measured."""
 
@@ -257,7 +260,7 @@ def _render_outcome(problem: Problem, evidence: Evidence, *, run: RunSummary) ->
     )
     for what, where in (run.files or {}).items():
         table.add_row(what, where)
-    for note in [*_notes(evidence), *_describe_reserve(problem, evidence)]:
+    for note in [*_describe_probe(problem), *_notes(evidence), *_describe_reserve(problem, evidence)]:
         table.add_row("note", one_line(note, style="yellow"))
     return table
 
@@ -272,6 +275,16 @@ def _describe_timings(evidence: Evidence) -> list[str]:
         if evidence.timings.get(what) == "not measured":
             notes.append(f"{what.replace('_', ' ')} not measured: what an action or message costs beyond this counts 0")
     return notes
+
+
+def _describe_probe(problem: Problem) -> list[str]:
+    """How far a profile was from a run of its own, where that is more than plans differ by."""
+    probe = problem.profile.probe
+    if probe is None or abs(probe.error) <= UNSTEADY:
+        return []
+    beyond = probe.measured_ns / probe.predicted_ns - 1
+    more = f"{render_percent(abs(beyond))} {'more' if beyond > 0 else 'less'}"
+    return [f"a run beside the profile took {more} than its figures say: smaller differences mean little"]
 
 
 def _describe_reserve(problem: Problem, evidence: Evidence) -> list[str]:

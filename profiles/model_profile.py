@@ -397,6 +397,26 @@ class Measurement:
         require_fields(owner, self)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProbeRun:
+    """A short run of the executor beside the profile: how far its figures are from what happens."""
+
+    __pydantic_config__ = _STRICT
+
+    predicted_ns: Annotated[int, Whole("nanoseconds", least=1)]
+    """What an iteration takes by the profile's figures."""
+    measured_ns: Annotated[int, Whole("nanoseconds", least=1)]
+    """What it took, the median."""
+
+    def __post_init__(self) -> None:
+        require_fields("probe", self)
+
+    @property
+    def error(self) -> float:
+        """Of the prediction: above 0 it was too slow."""
+        return self.predicted_ns / self.measured_ns - 1
+
+
 @dataclass(frozen=True, kw_only=True)
 class ModelProfile:
     """A model as the planner sees it: a directed acyclic graph of measured layers."""
@@ -422,6 +442,8 @@ class ModelProfile:
     """Where the figures come from and what was assumed, in a sentence or more."""
     measurements: tuple[Measurement, ...] = ()
     """What the runs took that the profile was calibrated with."""
+    probe: ProbeRun | None = None
+    """The profile held against a run of its own; None: there was none, or the figures are of other runs since."""
     action_overhead_ns: tuple[ActionOverhead, ...] = ()
     """What every action costs beyond its layers, one entry per device type; a type without one: not measured, 0."""
     conditions: Literal["busy", "alone"] | None = None

@@ -1,7 +1,7 @@
 """`python -m planner.execute.probe ABOUT`: one process of a short run that shows what the executor itself costs.
 
-Iterations are timed by two clocks in turn: first by the time that the thread works (waiting costs nothing, and others
-on the machine do not count), then by the host's own (how long messages take).
+Iterations are timed by two clocks at once: by the time that the thread works (waiting costs nothing) and by the host's
+own (how long messages take). One after the other, each would tell of another moment of a host that others use as well.
 """
 
 import importlib
@@ -11,6 +11,7 @@ import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import distributed
@@ -35,22 +36,41 @@ class ProbeWork:
     folder: str
     """Where the processes meet, and where each writes its `rankN.json`."""
     iterations: int
-    """With each clock, after `WARM_UP`."""
+    """After `WARM_UP`."""
 
 
-WARM_UP, REPLICATED = 2, 5
+WARM_UP, REPLICATED = 3, 5
+
+Entry = dict[str, Any]
+"""Of an iteration: `actions` (name, begin and end of each) and `times`, as `IterationTimes` has them."""
 
 
-class ThreadClock(HostClock):
-    """How long the calling thread has worked."""
+class BothClocks(HostClock):
+    """The host's clock, which remembers what the calling thread had worked by then."""
 
-    def mark(self) -> int:
+    def __init__(self) -> None:
+        super().__init__()
+        self._worked: dict[int, int] = {}
+
+    def mark(self) -> Any:
         """Remember this moment."""
-        return time.thread_time_ns()
+        return time.perf_counter_ns(), time.thread_time_ns()
 
-    def resolve(self, mark: int) -> int:
-        """As it was read: there is no moment of the day to it."""
-        return mark
+    def resolve(self, mark: Any) -> int:
+        """When it was."""
+        passed, worked = mark
+        moment = super().resolve(passed)
+        self._worked[moment] = worked
+        return moment
+
+    def by_thread(self, entry: Entry) -> Entry:
+        """The same with what the thread had worked instead of moments."""
+        actions = [[name, self._worked[start], self._worked[end]] for name, start, end in entry["actions"]]
+        times = {
+            name: [self._worked[each] for each in at] if isinstance(at, tuple) else self._worked[at]
+            for name, at in entry["times"].items()
+        }
+        return {"actions": actions, "times": times}
 
 
 def meet_in(folder: str) -> int:
@@ -70,22 +90,20 @@ def main(about: str) -> None:
     rank = meet_in(work.folder)
     plan = parse_plan(Path(work.plan).read_bytes(), source=work.plan)
     training: Training = load_training(work.model)
-    log = ActionLog(ThreadClock())
-    execution = Execution(prepare(plan, training), device=torch.device("cpu"), log=log)
+    clock = BothClocks()
+    execution = Execution(prepare(plan, training), device=torch.device("cpu"), log=ActionLog(clock))
     _run(execution, first=0, count=WARM_UP)
-    worked, serving = [], []
+    passed, serving = [], []
     for number in range(WARM_UP, WARM_UP + work.iterations):
         before = _served_ns()
-        worked.append(execution.step(number))
+        passed.append(_as_entry(execution.step(number)))
         serving.append(_served_ns() - before)
-    log.clock = HostClock()
-    passed = _run(execution, first=WARM_UP + work.iterations, count=1 + work.iterations)[1:]
     memory = execution.memory.read()
     traits = {name: found for shape in execution.preparation.shapes for name, found in shape.traits.items()}
     document = {
         "device": execution.layout.devices[rank],
-        "thread": [_as_entry(iteration) for iteration in worked],
-        "wall": [_as_entry(iteration) for iteration in passed],
+        "thread": [clock.by_thread(entry) for entry in passed],
+        "wall": passed,
         "exchanges": {name: [found.forward_exchanges, found.backward_exchanges] for name, found in traits.items()},
         "replicated": [],
         "serving": serving,
@@ -104,7 +122,7 @@ def _served_ns() -> int:
     return time.process_time_ns() - time.thread_time_ns()
 
 
-def _run_replicated(work: ProbeWork, training: Training) -> list[dict[str, object]]:
+def _run_replicated(work: ProbeWork, training: Training) -> list[Entry]:
     """By the host's clock: replicas wait for each other within actions."""
     plan = parse_plan(Path(work.replicated_plan).read_bytes(), source=work.replicated_plan)
     log = ActionLog(HostClock())
@@ -116,7 +134,7 @@ def _run(execution: Execution, *, first: int, count: int) -> list[Iteration]:
     return [execution.step(number) for number in range(first, first + count)]
 
 
-def _as_entry(iteration: Iteration) -> dict[str, object]:
+def _as_entry(iteration: Iteration) -> Entry:
     return {"actions": [list(action) for action in iteration.actions], "times": iteration.times._asdict()}
 
 

@@ -1,4 +1,4 @@
-"""What a run teaches: medians with their spread, and a profile and cluster whose figures are those of the run.
+"""What a run teaches: samples with their spread, and a profile and cluster whose figures are those of the run.
 
 docs/compare.md says which figure becomes which entry.
 """
@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 
 from planner.costs import CostModel
 from planner.fidelity.attribution import Comparison, TransferPart
+from planner.fidelity.expected import expected
 from planner.plan import Stage
 from profiles.cluster import Cluster, Link
 from profiles.field_rules import MAX_NANOSECONDS
@@ -38,6 +39,11 @@ class CalibratedQuantity:
     def median_ns(self) -> int:
         """Middle of the samples."""
         return round(statistics.median(self.samples))
+
+    @property
+    def expected_ns(self) -> int:
+        """What it takes on average, which sums are predicted with."""
+        return round(expected(self.samples))
 
     def as_measurement(self, source: str) -> Measurement:
         """The entry of a profile."""
@@ -120,11 +126,11 @@ def calibrate_profile(profile: ModelProfile, comparison: Comparison, *, source: 
     if missing:
         raise ValueError(f"profile {profile.name!r} has no layer {missing[0]!r}; calibrate the profile of the plan")
     findings = find_all(comparison)
-    medians = {(finding.what, finding.subject): finding.median_ns for finding in findings}
-    overheads = _common_overheads(comparison, medians)
+    usual = {(finding.what, finding.subject): finding.expected_ns for finding in findings}
+    overheads = _common_overheads(comparison, usual)
     layers = dict(profile.by_name)
     for number, stage in enumerate(comparison.plan.stages):
-        ratios_of = _stage_ratios(comparison, number, stage=stage, medians=medians, overheads=overheads)
+        ratios_of = _stage_ratios(comparison, number, stage=stage, usual=usual, overheads=overheads)
         for device_type, ratios in ratios_of.items():
             for name in stage.layers:
                 layers[name] = scaled_layer(layers[name], device_type, ratios=ratios)
@@ -142,6 +148,7 @@ def calibrate_profile(profile: ModelProfile, comparison: Comparison, *, source: 
         ),
         optimizer_ns=max(0, closing_ns - steps_ns),
         provenance=f"{profile.provenance} {note}".strip(),
+        probe=None,
         measurements=(*profile.measurements, *(finding.as_measurement(source) for finding in findings)),
     )
 
@@ -152,15 +159,15 @@ def _stage_types(comparison: Comparison, stage: Stage) -> dict[str, int]:
     return {costs.group_type(group): replica for replica, group in enumerate(stage.replicas)}
 
 
-def _common_overheads(comparison: Comparison, medians: Mapping[tuple[str, str], int]) -> dict[str, dict[str, int]]:
-    """Per device type and kind what every action needs: the least of the stages' medians, never below zero."""
+def _common_overheads(comparison: Comparison, usual: Mapping[tuple[str, str], int]) -> dict[str, dict[str, int]]:
+    """Per device type and kind what every action needs: the least of the stages' averages, never below zero."""
     found: dict[str, dict[str, int]] = {}
     for number, stage in enumerate(comparison.plan.stages):
         for device_type in _stage_types(comparison, stage):
             for kind in _FIELDS:
-                if (median := medians.get(("overhead", f"{number}{kind}"))) is not None:
+                if (needed := usual.get(("overhead", f"{number}{kind}"))) is not None:
                     kinds = found.setdefault(device_type, {})
-                    kinds[kind] = min(max(0, median), kinds.get(kind, MAX_NANOSECONDS))
+                    kinds[kind] = min(max(0, needed), kinds.get(kind, MAX_NANOSECONDS))
     return found
 
 
@@ -183,7 +190,7 @@ def _stage_ratios(
     number: int,
     *,
     stage: Stage,
-    medians: Mapping[tuple[str, str], int],
+    usual: Mapping[tuple[str, str], int],
     overheads: Mapping[str, Mapping[str, int]],
 ) -> Mapping[str, Ratios]:
     """Per device type of the stage and kind that ran: what its layers took over what was planned for them.
@@ -198,9 +205,9 @@ def _stage_ratios(
         for kind, common in overheads.get(device_type, {}).items():
             exchanged = costs.exchange_ns(stage, device_type, kind=kind)
             planned = cost.duration_ns(kind) - profile.overhead_ns(device_type, kind) - exchanged
-            if planned > 0 and ("duration", f"{number}{kind}") in medians:
-                extra = max(0, medians["overhead", f"{number}{kind}"]) - common
-                layers_ns = max(0, medians["duration", f"{number}{kind}"] - exchanged)
+            if planned > 0 and ("duration", f"{number}{kind}") in usual:
+                extra = max(0, usual["overhead", f"{number}{kind}"]) - common
+                layers_ns = max(0, usual["duration", f"{number}{kind}"] - exchanged)
                 ratios[device_type][kind] = (layers_ns + extra, planned)
     return ratios
 
@@ -238,7 +245,7 @@ def _scale(nanoseconds: int, ratio: tuple[int, int] | None) -> int:
 
 
 def _closing_ns(comparison: Comparison) -> int:
-    """Median over iterations of the longest time from a device's last action to its end, all-reduces aside."""
+    """On average over iterations, the longest time from a device's last action to its end, all-reduces aside."""
     replicated = {group[0] for stage in comparison.plan.stages if len(stage.replicas) > 1 for group in stage.replicas}
     ends = []
     for iteration in comparison.iterations:
@@ -246,7 +253,7 @@ def _closing_ns(comparison: Comparison) -> int:
         ends.append(
             max(row.end_ns - (row.reduced_ns if d in replicated else row.actions[-1].end_ns) for d, row in rows)
         )
-    return max(0, round(statistics.median(ends)))
+    return max(0, round(expected(ends)))
 
 
 def _steps_ns(profile: ModelProfile, comparison: Comparison) -> int:

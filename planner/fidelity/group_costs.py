@@ -7,9 +7,9 @@ and the layers' times are scaled, kind by kind, to what they took in one stage.
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from statistics import median
 
 from planner.actions import Action
+from planner.fidelity.expected import expected
 from planner.plan import Plan, ProblemReference, Stage
 from profiles.model_profile import Layer, LayerCost, ModelProfile, WidthBytes
 
@@ -65,7 +65,7 @@ def with_group_costs(
         layer = profile.by_name[name]
         costs = [cost for cost in layer.costs if (cost.device_type, cost.width) != (device_type, width)]
         for size, times in fine.items():
-            own = {kind: _median(times, f"{number}{kind}") * scales[size].get(kind, 1.0) for kind in "FIWB"}
+            own = {kind: expected(times.get(f"{number}{kind}", ())) * scales[size].get(kind, 1.0) for kind in "FIWB"}
             stated = None if size == profile.microbatch_size else size
             costs.append(_cost(layer, own, device_type=device_type, width=width, size=stated))
         wider = [entry for entry in layer.wider if entry.width != width]
@@ -74,17 +74,13 @@ def with_group_costs(
     return replace(profile, layers=tuple(layers))
 
 
-def _median(times: Times, key: str) -> float:
-    return median(times[key]) if times.get(key) else 0.0
-
-
 def _scales(fine: Times, whole: Times) -> dict[str, float]:
     """By kind what all layers took in one stage, over what they took each in its own."""
     found = {}
     for kind in "FIWB":
-        parts = sum(median(taken) for key, taken in fine.items() if key.endswith(kind) and taken)
+        parts = sum(expected(taken) for key, taken in fine.items() if key.endswith(kind) and taken)
         if parts and whole.get(f"0{kind}"):
-            found[kind] = median(whole[f"0{kind}"]) / parts
+            found[kind] = expected(whole[f"0{kind}"]) / parts
     return found
 
 

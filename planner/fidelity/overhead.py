@@ -13,6 +13,7 @@ from planner.costs import CostModel
 from planner.fidelity.attribution import Comparison
 from planner.fidelity.calibration import scaled_layer
 from planner.fidelity.executed_run import ExecutedIteration, make_iteration
+from planner.fidelity.expected import expected
 from planner.plan import Plan, Stage
 from planner.problem import Problem
 from planner.simulate import simulate
@@ -112,17 +113,17 @@ def find_overheads(
     by_wall: bool,
     has_idle_cores: bool = False,
 ) -> Overheads:
-    """The medians of what the processes of a probe wrote; `by_wall`: layers were timed by the wall's clock, too.
+    """What the processes of a probe wrote, on average; `by_wall`: layers were timed by the wall's clock, too.
 
     `has_idle_cores`: threads that serve messages run beside the actions; otherwise actions pay for them.
     """
     inside = _lengths(ranks, plan=plan, clock="wall" if by_wall else "thread")
     layers = _as_run(problem, plan, inside=inside, device_type=device_type)
     problem = replace(problem, profile=replace(problem.profile, layers=layers))
-    serving = 0.0 if has_idle_cores else _middle([each for rank in ranks for each in rank["serving"]])
+    serving = 0.0 if has_idle_cores else expected([each for rank in ranks for each in rank["serving"]])
     pairs = 2 * problem.num_microbatches  # a message per F, and one per I or B
     found = {
-        kind: round(_middle(samples) + (serving / pairs if kind != "W" else 0))
+        kind: round(expected(samples) + (serving / pairs if kind != "W" else 0))
         for kind, samples in _between(ranks).items()
     }
     split = found.get("I", 0), found.get("W", 0)
@@ -193,7 +194,7 @@ def _as_run(
     for number, stage in enumerate(plan.stages):
         cost = costs.stage_cost(stage, 0)
         ratios = {
-            kind: (round(_middle(samples)), cost.duration_ns(kind))
+            kind: (round(expected(samples)), cost.duration_ns(kind))
             for (at, kind), samples in inside.items()
             if at == number and cost.duration_ns(kind)
         }
@@ -245,8 +246,8 @@ def _find_closing(
     if by_wall:
         iterations = zip(*(rank["wall"] for rank in ranks), strict=True)
         around = [min(_around(e) - s for e, s in zip(entries, steps, strict=True)) for entries in iterations]
-        return max(0, round(_middle(around)))
-    worked = max(_middle([_around(e) for e in rank["thread"]]) - s for rank, s in zip(ranks, steps, strict=True))
+        return max(0, round(expected(around)))
+    worked = max(expected([_around(e) for e in rank["thread"]]) - s for rank, s in zip(ranks, steps, strict=True))
     return max(0, round(worked)) + 2 * (problem.cluster.links[0].latency_ns + message_ns)
 
 
@@ -286,7 +287,7 @@ def _find_exchange(
     if plan is None or not total:
         return 0
     cost = CostModel(problem).stage_cost(plan.stages[0], 0)
-    beyond = sum(_middle(samples) - cost.duration_ns(kind) for kind, samples in taken.items())
+    beyond = sum(expected(samples) - cost.duration_ns(kind) for kind, samples in taken.items())
     return min(MAX_EXCHANGE_NS, max(0, round(beyond / total)))
 
 

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from api.executor_probe import with_overheads
 from planner.fidelity.overhead import Overheads
-from profiles.model_profile import ActionOverhead
+from profiles.model_profile import ActionOverhead, ProbeRun
 from profiles.workload import Workload
 from tests.planner.builders import make_layer, make_link, make_problem
 
@@ -44,6 +44,7 @@ def test_what_was_found_is_in_the_workload():
     assert [link.message_overhead_ns for link in made.cluster.links] == [9]
     assert [device.reserved_bytes for device in made.cluster.devices] == [11, 5]
     assert "from 4 actions" in made.profile.provenance
+    assert made.profile.probe == ProbeRun(predicted_ns=2_000_000, measured_ns=2_300_000)
     assert "takes 2.0 ms by these figures and took 2.3 ms" in made.profile.provenance
 
 

@@ -18,6 +18,7 @@ from planner.problem import Problem
 from planner.progress import COMPILING, Progress
 from planner.simulate import simulate
 from planner.verify import verify
+from profiles.model_profile import ProbeRun
 from tests.api.worlds import make_evidence, make_plan, make_problem, make_workload
 
 SCREEN = """\
@@ -81,6 +82,25 @@ def test_screen(problem: Problem, plan: Plan):
     """Tests that the screen of a small plan is this text."""
     run = RunSummary(elapsed_s=20.02, first_plan_s=0.41, files={"plan": "out/plan.json", "picture": "out/plan.html"})
     assert text_of(render_screen(problem, plan, run=run)) == SCREEN
+
+
+@pytest.mark.parametrize(
+    ("measured_ns", "said"),
+    [
+        (96, ""),
+        (104, ""),
+        (80, "took 20.0 % less than its figures say"),
+        (125, "took 25.0 % more than its figures say"),
+    ],
+)
+def test_a_profile_that_missed_its_own_run_is_said_to_have(problem: Problem, plan: Plan, measured_ns: int, said: str):
+    """Tests that the screen tells how far the profile was from a run of its own, where that is much, on one line."""
+    probe = ProbeRun(predicted_ns=100, measured_ns=measured_ns)
+    problem = replace(problem, profile=replace(problem.profile, probe=probe))
+    lines = text_of(render_screen(problem, plan, run=RunSummary(elapsed_s=1))).splitlines()
+    told = [line for line in lines if "a run beside the profile" in line]
+    assert len(told) == bool(said)
+    assert all(said in line and line.endswith("mean little") for line in told)
 
 
 def test_large_screen_fits(problem: Problem, plan: Plan):

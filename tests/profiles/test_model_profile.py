@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from profiles.field_rules import MAX_BYTES, MAX_NANOSECONDS
-from profiles.model_profile import ActionOverhead, Edge, Layer, LayerCost, ModelProfile, WidthBytes
+from profiles.model_profile import ActionOverhead, Edge, Layer, LayerCost, ModelProfile, ProbeRun, WidthBytes
 
 
 def make_cost(**changes: Any) -> LayerCost:
@@ -73,6 +73,7 @@ BROKEN: list[tuple[str, Callable[[], object], list[str]]] = [
         ["profile 'net'", "action overhead on 'A100' occurs twice"],
     ),
     ("negative bucket", lambda: make_profile(bucket_bytes=-1), ["bucket_bytes = -1", "out of range"]),
+    ("probe without time", lambda: ProbeRun(predicted_ns=1, measured_ns=0), ["probe", "measured_ns = 0", "from 1 to"]),
     ("unknown conditions", lambda: make_profile(conditions="calm"), ["conditions = 'calm'", "'busy' or 'alone'"]),
     ("no device type", lambda: make_cost(device_type=""), ["device_type = ''", "give 1 to 300 printable characters"]),
     ("zero width", lambda: make_cost(width=0), ["'A100'", "width = 0", "from 1 to 4096"]),

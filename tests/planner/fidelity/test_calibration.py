@@ -9,7 +9,7 @@ from planner.plan import Plan
 from planner.problem import Problem
 from planner.simulate import simulate
 from profiles.canonical_json import to_plain
-from profiles.model_profile import ActionOverhead, ModelProfile
+from profiles.model_profile import ActionOverhead, ModelProfile, ProbeRun
 from profiles.validation import validate
 from tests.planner.builders import make_layer, make_link, make_plan, make_problem
 from tests.planner.fidelity.runs import compare, run
@@ -53,7 +53,9 @@ def test_overheads_stand_in_the_profile():
     usual = predicted.predicted()
     late = {key: 12 if plan.schedule[key[0]][key[1]].kind == "F" else 0 for key in usual.overhead_ns}
     comparison = compare(problem, plan, run(predicted, replace(usual, overhead_ns=late)))
-    profile = calibrate_profile(problem.profile, comparison, source="a run")
+    own = replace(problem.profile, probe=ProbeRun(predicted_ns=9, measured_ns=8))
+    profile = calibrate_profile(own, comparison, source="a run")
+    assert profile.probe is None
     assert [profile.by_name[name].costs[0].forward_ns for name in ("l0", "l1")] == [4, 8]
     assert [profile.overhead_ns(problem.cluster.devices[0].type, kind) for kind in "FIWB"] == [12, 0, 0, 0]
     (entry,) = (m for m in profile.measurements if (m.what, m.subject) == ("overhead", "0F"))
