@@ -38,6 +38,7 @@ from planner.plan import Plan
 from planner.planning import Limits, make_plan
 from planner.problem import Problem
 from planner.simulate import simulate
+from profiles.model_profile import ProbeRun
 from profiles.workload import Workload
 
 PLANNING_S = 5.0
@@ -464,15 +465,26 @@ def profile_steadily(flow: Flow) -> tuple[Workload, float]:
     return workload, pace
 
 
-def measure_model(model: FlowModel, folder: Path, *, seconds: float, is_quick: bool) -> list[Entry]:
-    """Profile, plan, run; raises FlowError if the model cannot even be profiled."""
+def describe_probes(probes: Mapping[str, ProbeRun]) -> list[str]:
+    """How far every profile was from the short run beside it, by model."""
+    if not probes:
+        return []
+    told = ", ".join(f"{name} {100 * probe.error:+.1f} %" for name, probe in probes.items())
+    middle = percent(statistics.median(abs(probe.error) for probe in probes.values()))
+    return [f"Profiles held against a short run of their own, at the same moment: {told}; {middle} on the median.", ""]
+
+
+def measure_model(
+    model: FlowModel, folder: Path, *, seconds: float, is_quick: bool
+) -> tuple[list[Entry], ProbeRun | None]:
+    """Profile, plan, run; and the profile's own run. Raises FlowError if the model cannot even be profiled."""
     begin = time.monotonic()
     flow = Flow(model, folder)
     workload, pace = profile_steadily(flow)
     entries = list(make_entries(flow, workload, is_quick=is_quick))
     settle(entries, workload)
     run_rounds(flow, entries, seconds=seconds - (time.monotonic() - begin), profile_pace=pace)
-    return entries
+    return entries, workload.profile.probe
 
 
 def main() -> None:
@@ -486,19 +498,22 @@ def main() -> None:
     given = parser.parse_args()
     chosen, begin = choose_models(given), time.monotonic()
     table, done = Table(preface=_preface(), header=HEADER, output=given.output), []
+    probes = dict[str, ProbeRun]()
     with tempfile.TemporaryDirectory(prefix="pipeplan-fidelity-") as temporary:
         for number, model in enumerate(chosen):
             left = 60 * given.minutes - (time.monotonic() - begin)
             folder = Path(given.keep or temporary, str(number)).resolve()
             try:
                 seconds = left / (len(chosen) - number)
-                entries = measure_model(model, folder, seconds=seconds, is_quick=given.quick)
+                entries, probe = measure_model(model, folder, seconds=seconds, is_quick=given.quick)
             except FlowError as error:
                 table.add((model.name, f"failed: {error}", *[""] * (len(HEADER) - 2)))
                 continue
             add_rows(table, model, entries)
             done.append((model, entries))
-        remarks = summarise(done)
+            if probe is not None:
+                probes[model.name] = probe
+        remarks = [*summarise(done), *describe_probes(probes)]
     table.close(*remarks, f"All in {time.monotonic() - begin:.0f} s.")
 
 

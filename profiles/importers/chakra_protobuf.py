@@ -50,7 +50,7 @@ _NONE = -1
 
 @dataclass(slots=True)
 class _Columns:
-    """What is kept of nodes until all are read, 48 bytes for each; sorted by their numbers."""
+    """What is kept of nodes until all are read, 41 bytes for each; sorted by their numbers."""
 
     ids: "array[int]" = field(default_factory=lambda: array("q"))
     parents: "array[int]" = field(default_factory=lambda: array("q"))
@@ -60,21 +60,25 @@ class _Columns:
     starts: "array[int]" = field(default_factory=lambda: array("q"))
     ends: "array[int]" = field(default_factory=lambda: array("q"))
     """Microseconds; before they are rebuilt durations."""
+    messages: "array[int]" = field(default_factory=lambda: array("b"))
+    """Whether it is a message: what stands below it may have run after it."""
 
     def append(self, node: Any) -> None:
         told = _attributes(node)
         parent = node.ctrl_deps[0] if node.ctrl_deps else _NONE
         is_operator = told.get("is_cpu_op", True)
+        is_record = node.name.startswith("gloo:")  # lasts until somebody waits for the message, beside all else
         row = (node.id, parent, _NONE if is_operator else told.get("stream", 0), node.start_time_micros)
         for column, value in zip((self.ids, self.parents, self.streams, self.starts), row, strict=True):
             column.append(value)
-        self.ends.append(node.duration_micros)
+        self.messages.append(node.name.startswith(("c10d::", "gloo:")))
+        self.ends.append(0 if is_record and not node.start_time_micros else node.duration_micros)
 
     def sort(self) -> None:
         order = sorted(range(len(self.ids)), key=self.ids.__getitem__)
-        for name in ("ids", "parents", "streams", "starts", "ends"):
+        for name in ("ids", "parents", "streams", "starts", "ends", "messages"):
             column = getattr(self, name)
-            setattr(self, name, array("q", (column[place] for place in order)))
+            setattr(self, name, array(column.typecode, (column[place] for place in order)))
 
     def place(self, number: int) -> int:
         """Of the node with that number; -1 if there is none."""
@@ -92,7 +96,7 @@ class _Columns:
             self.ends[place] = clock
         for place in reversed(range(len(self.ids))):
             above = self.place(self.parents[place])
-            if self.streams[place] == _NONE and _NONE < above < place:
+            if self.streams[place] == _NONE and _NONE < above < place and not self.messages[above]:
                 self.ends[above] = max(self.ends[above], self.ends[place])
         free: dict[int, int] = defaultdict(int)
         for place in sorted(kernels, key=lambda place: (self.parents[place], place)):

@@ -120,7 +120,8 @@ def read_profiled_rank(path: Path) -> ProfiledRank:
                 f"{path}: holds {kinds}, but none is marked as an action of a pipeline (PP:0F3 = forward of stage 0, "
                 f"microbatch 3); profile torch's pipelining runtime, or {REMEDY}"
             )
-        result.unmarked = find_actions(columns, messages=result.messages, source=path)
+        told = [] if result.is_rebuilt else result.messages  # without times nobody knows when one was waited for
+        result.unmarked = find_actions(columns, messages=told, source=path)
     return result
 
 

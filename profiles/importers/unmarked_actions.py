@@ -13,6 +13,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from profiles.importers.chakra_nodes import BACKWARD
 from profiles.importers.rank_messages import MessageEnd
 
 REMEDY = (
@@ -21,7 +22,6 @@ REMEDY = (
 )
 """What always helps."""
 
-_BACKWARD = "autograd::engine::evaluate_function"
 _MESSAGES = {"c10d::send": ("S", "Dst Rank"), "c10d::recv_": ("R", "Src Rank")}
 _LAUNCHES = ("cuda_runtime", "cuda_driver")
 _ON_GPU = ("kernel", "gpu_memcpy", "gpu_memset")
@@ -135,7 +135,7 @@ class EventColumns:
         if name in _MESSAGES:
             code, key = _MESSAGES[name]
             peer = _peer(told, key=key)
-        elif name.startswith(_BACKWARD):
+        elif name.startswith(BACKWARD):
             code = "B"
         elif number != _NONE and not told.get("Fwd thread id"):
             code = "F"

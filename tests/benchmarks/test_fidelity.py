@@ -18,6 +18,7 @@ from benchmarks.fidelity import (
     MODELS,
     Entry,
     add_rows,
+    describe_probes,
     make_entries,
     run_rounds,
     settle,
@@ -30,6 +31,7 @@ from benchmarks.user_flow import Flow, balanced_cut, make_layout, read_peaks, sp
 from planner.document import parse_plan
 from planner.execute.wiring import make_wirings
 from profiles.cluster import Cluster, Device, Link
+from profiles.model_profile import ProbeRun
 from profiles.workload import Workload, dump_workload
 from tests.api.worlds import make_workload
 from tests.long_runs import long_only
@@ -297,3 +299,14 @@ def test_paced_layers_sleep_for_their_samples():
         times.append(time.monotonic() - begin)
     assert times[0] >= 0.006
     assert times[1] >= 0.024
+
+
+def test_profiles_are_held_against_their_own_runs():
+    """Tests that every model's profile is named with its error, and nothing is said where there were no runs."""
+    probes = {
+        "a": ProbeRun(predicted_ns=99, measured_ns=100),
+        "b": ProbeRun(predicted_ns=103, measured_ns=100),
+    }
+    (line, _) = describe_probes(probes)
+    assert "a -1.0 %, b +3.0 %; 2.00 % on the median" in line
+    assert describe_probes({}) == []

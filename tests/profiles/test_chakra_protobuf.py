@@ -91,6 +91,24 @@ def parents_of(nodes: Iterable[dict[str, Any]]) -> dict[int, float]:
     return called
 
 
+def test_what_chakras_own_tools_wrote():
+    """Tests that a job's real files say the same in all three forms: linked traces the very figures of the profiler's,
+    converted ones the same orders, and durations of operators without what passes between them.
+    """
+    folder = Path(__file__).with_name("chakra")
+    profiled, linked, converted = (
+        summarise_traces(sorted(folder.glob(f"{name}_*"))) for name in ("kineto", "linked", "converted")
+    )
+    for name in ("cells", "transfers"):
+        ours, theirs = getattr(linked, name), getattr(profiled, name)
+        assert {key: each.kept for key, each in ours.items()} == {key: each.kept for key, each in theirs.items()}
+    assert (linked.orders, linked.iterations_ns) == (profiled.orders, profiled.iterations_ns)
+    assert converted.orders == profiled.orders
+    assert converted.num_untimed == len(profiled.iterations_ns) == 2
+    for cell, each in profiled.cells.items():
+        assert 0.7 * each.mean_ns < converted.cells[cell].mean_ns < each.mean_ns
+
+
 @pytest.mark.parametrize("packed", [False, True])
 def test_durations_and_order_are_told(tmp_path: Path, packed: bool):
     """Tests that stages, microbatches, order and durations are those of the linked traces, and that no time is told."""
