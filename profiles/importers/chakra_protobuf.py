@@ -111,12 +111,15 @@ def read_protobuf(path: Path) -> tuple[bool, Iterator[dict[str, Any]]]:
     Raises ValueError with one message if the file is cut off or no such trace, or if protobuf is missing.
     """
     columns = _Columns()
-    for node in _nodes(path):
-        columns.append(node)
-    columns.sort()
-    has_times = any(columns.starts)
-    if not has_times:
-        columns.rebuild()
+    try:
+        for node in _nodes(path):
+            columns.append(node)
+        columns.sort()
+        has_times = any(columns.starts)
+        if not has_times:
+            columns.rebuild()
+    except (OverflowError, TypeError):  # numbers beyond 63 bits, or a stream that is none
+        raise ValueError(f"{path}: holds numbers that are no times or nodes; convert the trace again") from None
     return not has_times, _as_linked(path, columns, has_times=has_times)
 
 

@@ -154,6 +154,7 @@ def test_advice_wants_times(tmp_path: Path):
         (b"\xff\xff\xff\xff\x7f", "no length of a message"),
         (b"\x00" + b"\x02\x0a", "its end is missing"),
         (b"\x00" + b"\x02\x0f\x01", "is cut off or broken"),
+        (b"\x00\x0b\x08" + b"\xff" * 9 + b"\x01", "holds numbers that are no times or nodes"),
         (b"\x00", "is a host's execution trace without times|tells of no backward"),
         (struct.pack("<2sH", b"\x1f\x8b", 8), "cannot be read"),
     ],
