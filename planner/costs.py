@@ -386,8 +386,9 @@ class CostModel:
         if not plan.dealing:
             return self.at(max(listed)).static_bytes(plan.stages)
         static = self._state_and_buckets(plan.stages)
+        largest = {hand: max(listed[m] for m in hand) for hand in set(plan.dealing)}
         for number, hand in enumerate(plan.dealing):
-            self.at(max(listed[m] for m in hand))._add_receive_buffers(static, plan.stages_in(number))
+            self.at(largest[hand])._add_receive_buffers(static, plan.stages_in(number))
         return static
 
     def _state_and_buckets(self, stages: Sequence[Stage]) -> dict[str, int]:

@@ -1,5 +1,6 @@
 """Where the pipelines of a dealing stand, what a hand takes on one of them, and the plan that hands make."""
 
+import heapq
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -206,11 +207,11 @@ def longest_first(table: HandTable, pipelines: int) -> list[list[int]]:
     """Longest first onto the least loaded pipeline, by the position that has most to do."""
     load = loads(table)
     hands: list[list[int]] = [[] for _ in range(pipelines)]
-    sums = [0] * pipelines
+    sums = [(0, number) for number in range(pipelines)]
     for number in sorted(range(len(load)), key=lambda number: -load[number]):
-        least = min(range(pipelines), key=sums.__getitem__)
+        total, least = sums[0]
         hands[least].append(number)
-        sums[least] += load[number]
+        heapq.heapreplace(sums, (total + load[number], least))
     return hands
 
 

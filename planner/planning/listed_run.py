@@ -239,7 +239,7 @@ def _first_layouts(run: _Run) -> list[_DealtLayout]:
     for pipelines in range(min(run.problem.replica_limit, run.problem.num_microbatches), 0, -1):
         for stages in _stages_for(run, pipelines):
             used = len({device for stage in stages for group in stage.replicas for device in group})
-            is_in_time = not found or run.has_time(run.params.listed.layout_share)
+            is_in_time = run.has_time(run.params.listed.layout_share if found else 1.0)
             if is_in_time and not any(work >= layout.end_ns * used for layout in found):
                 found += _dealt(run, stages)
     found.sort(key=lambda layout: layout.end_ns)
