@@ -77,9 +77,9 @@ class Database(Protocol):
     def lock_schema(self, cursor: Cursor) -> None:
         """Until the transaction ends, nobody else makes tables."""
 
-    def begin_housekeeping(self, cursor: Cursor) -> None:
+    def begin_housekeeping(self, cursor: Cursor, *, given_up: int = 0) -> None:
         """This transaction is done again if need be: its commit does not wait for the disk, and it raises GivenUpError
-        where the database stands still in the middle of it.
+        where the database stands still in the middle of it, for longer the more often it was `given_up` before.
         """
 
     def columns(self, cursor: Cursor, table: str) -> set[str]:
@@ -428,7 +428,7 @@ class SqlStore:
             while True:
                 begin, gone = time.monotonic(), 0
                 try:
-                    gone = self._expire_some(state, before=before, most_bytes=batch.size)
+                    gone = self._expire_some(state, before=before, most_bytes=batch.size, given_up=given_up)
                     given_up = 0
                 except GivenUpError:
                     given_up += 1
@@ -456,9 +456,9 @@ class SqlStore:
             )
             return cursor.rowcount
 
-    def _expire_some(self, state: str, *, before: float, most_bytes: int) -> int:
+    def _expire_some(self, state: str, *, before: float, most_bytes: int, given_up: int) -> int:
         with self.database.transaction() as cursor:
-            self.database.begin_housekeeping(cursor)
+            self.database.begin_housekeeping(cursor, given_up=given_up)
             cursor.execute(
                 "SELECT id, request_bytes + plan_bytes + drawn_bytes FROM jobs "
                 "WHERE state = ? AND is_pinned = 0 AND finished_at < ? LIMIT ?",

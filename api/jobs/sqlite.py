@@ -75,7 +75,7 @@ class SqliteDatabase:
         with self.transaction(is_writing=False) as cursor:
             yield cursor
 
-    def begin_housekeeping(self, cursor: Cursor) -> None:
+    def begin_housekeeping(self, cursor: Cursor, *, given_up: int = 0) -> None:
         """SQLite knows no such thing within a transaction; what one of expiry writes is small (benchmarks/store.py)."""
 
     def lock_schema(self, cursor: Cursor) -> None:

@@ -85,14 +85,14 @@ def test_texts_are_compressed_quickly(postgres: PostgresServer):
 def test_only_housekeeping_need_not_last(postgres: PostgresServer):
     """Tests that every commit waits for the disk, and every statement for as long as it takes, but housekeeping's."""
     database, seen = PostgresDatabase(postgres.fresh_database()), []
-    for is_housekeeping in (False, True, False):
+    for given_up in (None, 0, 2, None):
         with database.transaction() as cursor:
-            if is_housekeeping:
-                database.begin_housekeeping(cursor)
+            if given_up is not None:
+                database.begin_housekeeping(cursor, given_up=given_up)
             cursor.execute("SELECT current_setting('synchronous_commit'), current_setting('statement_timeout')")
             seen.append(cursor.fetchone())
     database.close_all()
-    assert seen == [("on", "0"), ("off", "300ms"), ("on", "0")]
+    assert seen == [("on", "0"), ("off", "300ms"), ("off", "600ms"), ("on", "0")]
 
 
 def test_expiry_gives_up_what_stands_still(postgres: PostgresServer):
