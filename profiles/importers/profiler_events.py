@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
 
+from profiles.importers import trace_files
 from profiles.importers.chakra_nodes import rank_of_name, read_nodes
 from profiles.importers.chakra_protobuf import read_protobuf
 from profiles.importers.rank_clocks import Entry
@@ -24,9 +25,6 @@ MAX_CHARACTERS = 2**26
 
 ACTION_NAME = re.compile(r"(?:PP:)?([0-9]+)([FIWB])([0-9]+)")
 """`0F3`, or as torch's pipelining runtime marks it for its profiler, `PP:0F3`."""
-
-PROTOBUF_ENDING = ".et"
-"""How the names of Chakra's traces in protobuf end."""
 
 _ARRAY = re.compile(r'"(traceEvents|nodes)"\s*:\s*\[')
 
@@ -129,7 +127,7 @@ def stream_events(path: Path, *, head: ProfiledRank | None = None) -> Iterator[d
     """Event by event; what precedes them is looked through for the rank."""
     head = head or ProfiledRank(rank=None)
     try:
-        if PROTOBUF_ENDING in path.suffixes:
+        if path.name.endswith(trace_files.PROTOBUF):
             head.form, head.rank = PROTOBUF, rank_of_name(path)
             head.is_rebuilt, nodes = read_protobuf(path)
             yield from read_nodes(nodes, path=path)

@@ -10,7 +10,8 @@ PARQUET = ".parquet"
 
 _DOCUMENTS = (".json", ".json.gz", PARQUET)
 
-_PROTOBUF = (".et", ".et.gz")
+PROTOBUF = (".et", ".et.gz")
+"""How the names of Chakra's traces in protobuf end."""
 
 
 def find_traces(paths: Sequence[Path]) -> list[Path]:
@@ -39,5 +40,5 @@ def _files(path: Path) -> list[Path]:
     return (
         sorted(path.glob("rank*.json"))
         or [each for each in names if each.name.endswith(_DOCUMENTS)]
-        or [each for each in names if each.name.endswith((*_PROTOBUF, *LOGS))]
+        or [each for each in names if each.name.endswith((*PROTOBUF, *LOGS))]
     )

@@ -81,3 +81,11 @@ def test_a_linked_trace_that_is_cut_off_is_refused(tmp_path: Path):
     path.write_text(path.read_text()[:-200])
     with pytest.raises(ValueError, match=r"linked_1\.json: is cut off or broken"):
         summarise_traces([tmp_path])
+
+
+def test_a_linked_trace_is_known_by_how_its_name_ends(tmp_path: Path):
+    """Tests that JSON named after the protobuf that was made of it is read as JSON."""
+    folder = link(tmp_path)
+    for path in sorted(folder.glob("linked_*.json")):
+        path.rename(path.with_name(path.name.replace("linked_", "job.et.")))
+    require_figures(summarise_traces([folder]))
