@@ -12,7 +12,7 @@ from pathlib import Path
 
 from planner.certificate import check_certificate
 from planner.plan import Evidence, Plan
-from planner.planning import Limits, Progress, make_plan
+from planner.planning import Limits, Progress, SearchParams, make_plan
 from planner.problem import Problem
 from planner.verify import verify
 
@@ -40,7 +40,9 @@ class Planned:
         return self.evidence.gap
 
 
-def plan_and_check(problem: Problem, limits: Limits, *, start: Plan | None = None) -> Planned:
+def plan_and_check(
+    problem: Problem, limits: Limits, *, start: Plan | None = None, params: SearchParams | None = None
+) -> Planned:
     """Plan `problem`, from `start` on if given; then verify the plan and re-derive its bound as a stranger would."""
     begin, first = time.monotonic(), list[float]()
 
@@ -48,7 +50,7 @@ def plan_and_check(problem: Problem, limits: Limits, *, start: Plan | None = Non
         if not first and progress.incumbent is not None:
             first.append(time.monotonic() - begin)
 
-    plan = make_plan(problem, limits=limits, start=start, on_progress=listen)
+    plan = make_plan(problem, limits=limits, start=start, on_progress=listen, params=params or SearchParams())
     total_s = time.monotonic() - begin
     assert plan.evidence is not None
     return Planned(

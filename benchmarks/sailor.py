@@ -44,6 +44,8 @@ LIMIT_S = 12.0
 LEVEL = 0.001
 """Plans are level that differ by less."""
 SIZES = (8, 16, 32, 64, 128, 256, 512, 1024)
+SHARES = (1, 2, 4, 8)
+"""Samples of a replica that were measured."""
 CLUSTERS = ((32, 0), (80, 0), (128, 0), (32, 96), (80, 240), (128, 384))
 OPTIONS = Options(split_backward=False, max_stages_per_device=1, max_width=HOST_SIZE, receive_buffers=0)
 """What its executor does: fused backward passes, one stage per device; its memory model knows no receive buffers."""
@@ -102,13 +104,15 @@ def make_cluster(num_a100: int, num_v100: int, *, overlap: bool) -> Cluster:
     return Cluster(name=name, devices=tuple(devices), links=tuple(links), switches=("network",), overlap=overlap)
 
 
-def make_question(num_a100: int, num_v100: int, *, overlap: bool = True) -> BatchProblem:
+def make_question(
+    num_a100: int, num_v100: int, *, overlap: bool = True, batch: int = BATCH, sizes: tuple[int, ...] = SIZES
+) -> BatchProblem:
     """Its question as ours: fused backward passes, one stage per device, no receive buffers, as it has none."""
     return BatchProblem(
         profile=read_profile(),
         cluster=make_cluster(num_a100, num_v100, overlap=overlap),
-        global_batch_size=BATCH,
-        microbatch_sizes=SIZES,
+        global_batch_size=batch,
+        microbatch_sizes=sizes,
         options=OPTIONS,
     )
 
@@ -144,7 +148,23 @@ class SailorPlan:
     @property
     def num_microbatches(self) -> int:
         """Rounded up where the replicas' samples do not divide the batch."""
-        return -(-BATCH // (self.stages[0].samples * len(self.stages[0].groups)))
+        return -(-BATCH // self._at_once)
+
+    @property
+    def batch(self) -> int:
+        """Samples of an iteration: at least as many as are asked for."""
+        return self.num_microbatches * self._at_once
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """Of microbatches that divide its batch and give as many replicas shares that were measured."""
+        found = (share * len(self.stages[0].groups) for share in SHARES)
+        return tuple(size for size in found if self.batch % size == 0)
+
+    @property
+    def _at_once(self) -> int:
+        """Samples of a microbatch in all replicas."""
+        return self.stages[0].samples * len(self.stages[0].groups)
 
 
 @cache
@@ -348,9 +368,9 @@ class Answer:
     """Once more, memory included."""
 
 
-def ask(counts: tuple[int, int], *, overlap: bool, limit_s: float) -> Answer:
+def ask(counts: tuple[int, int], *, overlap: bool, batch: int, sizes: tuple[int, ...], limit_s: float) -> Answer:
     """Plan one of its clusters; both devices of a transfer are busy with it unless they `overlap`."""
-    question, first = make_question(*counts, overlap=overlap), list[float]()
+    question, first = make_question(*counts, overlap=overlap, batch=batch, sizes=sizes), list[float]()
     begin, begin_cpu_s = time.monotonic(), time.process_time()
 
     def listen(progress: Progress) -> None:
@@ -383,11 +403,19 @@ def describe(plan: SailorPlan) -> str:
 
 def rate_s(seconds: float) -> str:
     """Iterations per second."""
-    return f"{1 / seconds:.4f}"
+    return f"{1 / seconds:.4f}" if math.isfinite(seconds) else "share not measured"
+
+
+def its_seconds(answer: Answer, *, is_corrected: bool) -> float:
+    """Seconds of our plan by its formulas; infinity where a replica takes samples that were not measured."""
+    try:
+        return iteration_s(answer.plan, is_corrected=is_corrected)
+    except KeyError:
+        return math.inf
 
 
 HEADER = (
-    "cluster", "question", "ours: ours", "its plan: ours", "ours: its", "its plan: its", "ours: as written",
+    "cluster", "question", "batch", "ours: ours", "its plan: ours", "ours: its", "its plan: its", "ours: as written",
     "its plan: as written", "gap", "first plan s", "answer s", "CPU s", "its search + set-up s",
     "fits both memory models",
 )  # fmt: skip
@@ -403,7 +431,10 @@ PREFACE = (
     "Two questions are put to the planner, each with the limit of an answer: transfers beside computation (`overlap`), "
     "and devices busy with their transfers (`busy`), which is closer to Sailor's rules. Each question leaves size and "
     "number of microbatches, cuts, replicas and degrees open, replicas take whole samples of a microbatch, and no cost "
-    "of a returned plan is extrapolated.",
+    "of a returned plan is extrapolated. Where the replicas of Sailor's plan do not divide the batch, it rounds the "
+    "number of microbatches up, and its iterations have more samples than were asked for: the planner is asked for "
+    "that *batch*, too, in microbatches that give as many replicas 1, 2, 4 or 8 samples. Iterations of unlike batches "
+    "are compared as they are, the larger batch getting no credit.",
     "",
 )
 
@@ -419,23 +450,30 @@ def main() -> None:
         name = f"{counts[0]} A100" + (f" + {counts[1]} V100" if counts[1] else "")
         key = f"{counts[0]}+{counts[1]}"
         theirs = read_plans(key)[0]
-        answers = {"overlap": ask(counts, overlap=True, limit_s=LIMIT_S)}
-        answers["busy"] = ask(counts, overlap=False, limit_s=LIMIT_S)
+        answers = {
+            (question, batch): ask(counts, overlap=question == "overlap", batch=batch, sizes=sizes, limit_s=LIMIT_S)
+            for batch, sizes in ({theirs.batch: theirs.sizes} | {BATCH: SIZES}).items()
+            for question in ("overlap", "busy")
+        }
         rivals = (play_by_our_rules_s(theirs), *(iteration_s(theirs, is_corrected=each) for each in (True, False)))
-        rows = [_add_row(table, (name, key), question, answer, rivals) for question, answer in answers.items()]
+        rows = [_add_row(table, (name, key), asked, answer, rivals) for asked, answer in answers.items()]
         best.append((*(min(column) / rival for column, rival in zip(zip(*rows, strict=True), rivals, strict=True)),))
         plans += [f"* {name}, Sailor: {describe(theirs)}"]
-        plans += [f"* {name}, ours, {question}: {describe(answer.plan)}" for question, answer in answers.items()]
+        plans += [
+            f"* {name}, ours, {question}, {batch}: {describe(answer.plan)}"
+            for (question, batch), answer in answers.items()
+        ]
     table.close(*_remarks(best), "", *plans)
 
 
 def _add_row(
-    table: Table, names: tuple[str, str], question: str, answer: Answer, rivals: tuple[float, ...]
+    table: Table, names: tuple[str, str], asked: tuple[str, int], answer: Answer, rivals: tuple[float, ...]
 ) -> tuple[float, ...]:
-    """A row of the table; seconds by our rules (of the first question only), by its, by its as written."""
+    """A row of the table; seconds by our rules (where transfers overlap only), by its, by its as written."""
+    question, batch = asked
     own = (
         answer.makespan_s if question == "overlap" else math.inf,
-        *(iteration_s(answer.plan, is_corrected=each) for each in (True, False)),
+        *(its_seconds(answer, is_corrected=each) for each in (True, False)),
     )
     setup = json.loads((FOLDER / "plans.json").read_text(encoding="utf-8"))[names[1]]
     played = [rate_s(answer.makespan_s) + ("" if question == "overlap" else " (busy)"), rate_s(rivals[0])]
@@ -443,8 +481,8 @@ def _add_row(
     fit = answer.is_verified and fits(answer.plan)
     table.add(
         [
-            names[0], question, *played, percent(answer.gap), f"{answer.first_s:.1f}", f"{answer.seconds:.1f}",
-            f"{answer.cpu_s:.1f}",
+            names[0], question, str(batch), *played, percent(answer.gap),
+            f"{answer.first_s:.1f}", f"{answer.seconds:.1f}", f"{answer.cpu_s:.1f}",
             f"{setup['search_s']} + {setup['setup_s']}", "yes" if fit else "NO",
         ]
     )  # fmt: skip
@@ -452,7 +490,7 @@ def _add_row(
 
 
 def _remarks(best: list[tuple[float, ...]]) -> list[str]:
-    """How often we are ahead by each of the rules, the better of our two answers counting where the rules are its."""
+    """How often we are ahead by each of the rules, the best of our answers counting."""
     found = []
     for number, rules in enumerate(("ours", "its, corrected", "its, as written")):
         ratios = [row[number] for row in best]

@@ -220,12 +220,7 @@ class Cluster:
         self._require_connected(owner)
 
     def _require_connected(self, owner: str) -> None:
-        first = self.devices[0].name
-        reached, reachable = {first}, [first]
-        while reachable:
-            new = self._neighbours[reachable.pop()] - reached
-            reached |= new
-            reachable += new
+        reached = self._reached
         for device in self.devices:
             if device.name not in reached:
                 raise ValueError(
@@ -241,6 +236,22 @@ class Cluster:
             found.setdefault(link.a, set()).add(link.b)
             found.setdefault(link.b, set()).add(link.a)
         return found
+
+    @cached_property
+    def is_tree(self) -> bool:
+        """Whether one path alone leads from any device to any other, so that every transfer takes it."""
+        reached = self._reached
+        return sum(len(self._neighbours[name]) for name in reached) == 2 * (len(reached) - 1)
+
+    @cached_property
+    def _reached(self) -> set[str]:
+        """Everything that some path joins with the first device, and that device."""
+        reached, reachable = {self.devices[0].name}, [self.devices[0].name]
+        while reachable:
+            new = self._neighbours[reachable.pop()] - reached
+            reached |= new
+            reachable += new
+        return reached
 
     @cached_property
     def by_name(self) -> dict[str, Device]:

@@ -9,7 +9,7 @@ What only CP-SAT or the integer programme says is kept apart: it is a solver's c
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import islice
+from itertools import islice, permutations
 
 import numpy as np
 
@@ -53,6 +53,10 @@ class _Case:
         self.bound, self.proved = max(self.bound, bound), max(self.proved, bound)
 
 
+MOST_PAIRS = 2**14
+"""Of devices, in networks with several paths, whose routes are compared: half a second for 128 devices."""
+
+
 def is_small(problem: Problem) -> bool:
     """Whether partitions, mappings and floors are what the kernels take them for: one route per pair of devices.
 
@@ -61,18 +65,23 @@ def is_small(problem: Problem) -> bool:
     options, cluster = problem.options, problem.cluster
     if options.split_placement or problem.may_shard or any(link.message_times for link in cluster.links):
         return False
-    edges = problem.profile.edges
-    most = sum(max(edge.bytes, edge.backward_bytes) for edge in edges)
-    layers = problem.profile.layers
+    return cluster.is_tree or _has_one_route_per_pair(problem)
+
+
+def _has_one_route_per_pair(problem: Problem) -> bool:
+    """Whether transfers of all sizes take the same routes; not where there are too many pairs to look at."""
+    cluster = problem.cluster
+    pairs = list(permutations((device.name for device in cluster.devices), 2))
+    if len(pairs) > MOST_PAIRS:
+        return False
+    most = sum(max(edge.bytes, edge.backward_bytes) for edge in problem.profile.edges)
     gradients = [
         (layer.synchronised_bytes, *(layer.synchronised_bytes_at(w.width) or 0 for w in layer.wider))
-        for layer in layers
+        for layer in problem.profile.layers
     ]
     sizes = {1, 2 * most + 1, 1 + sum(map(max, gradients))}
-    names = [device.name for device in cluster.devices]
-    return all(
-        len({cluster.route(a, b, num_bytes=size) for size in sizes}) == 1 for a in names for b in names if a != b
-    )
+    cluster.find_routes((a, b, size) for size in sizes for a, b in pairs)
+    return all(len({cluster.route(a, b, num_bytes=size) for size in sizes}) == 1 for a, b in pairs)
 
 
 class ExactSearch:

@@ -226,9 +226,9 @@ def _begin_large(run: SearchState) -> None:
     until = time.monotonic() + (params.seed_share * run.limits.time_limit_s if is_timed else math.inf)
     most = max(params.min_seed_plays, params.max_seed_actions // run.num_actions)
     seeds = list(large_seeds(searcher, most_plays=most, until=until))
-    if seeds and seeds[-1].is_feasible:
-        run.offer(plan_of(run.problem, searcher, candidate=seeds[-1]), None, source="large seeds")
-        run.report("search")
+    known = math.inf if run.incumbent_ns is None else run.incumbent_ns
+    if seeds and seeds[-1].is_feasible and seeds[-1].objective < known:
+        run.propose(plan_of(run.problem, searcher, candidate=seeds[-1]), source="large seeds")
     run.seeds = sorted([*run.seeds, *seeds], key=lambda candidate: candidate.worth, reverse=True)
 
 

@@ -130,8 +130,7 @@ def has_time_for_schedule_bound(run: SearchState) -> bool:
     if run.bounded_jobs > pace.max_bounded_actions:
         return False
     late_s = run.schedule_bound_s - run.seconds_left
-    most_s = pace.max_late_s + pace.max_late_share * run.limits.time_limit_s
-    return run.limits.max_rounds is not None or late_s <= most_s
+    return run.limits.max_rounds is not None or late_s <= run.most_late_s
 
 
 def make_evidence(

@@ -66,8 +66,8 @@ class PaceParams(ParamGroup):
     """How many times as long as the one before a round is expected to take: they grow, and other processes come and
     go. Not measured."""
     max_late_s: Seconds = 0.3
-    """By how much a run may exceed its time limit for the sake of a schedule bound. Not measured: the promise is 1 s
-    and 5 %."""
+    """By how much a run may exceed its time limit for the sake of a schedule bound or of verifying a last plan. Not
+    measured: the promise is 1 s and 5 %."""
     max_late_share: Share = 0.02
     """And by which part of the limit beyond that. Not measured."""
     counted_part: Count = 8

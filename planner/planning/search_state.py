@@ -282,8 +282,8 @@ class SearchState:
             self.report(phase)
 
     def propose(self, plan: Plan | None, *, source: str) -> None:
-        """Offer a plan of the search, and tell the caller of it if it is better."""
-        if plan is not None and self.offer(plan, None, source=source):
+        """Offer a plan of the search if there is time to verify it, and tell the caller of it if it is better."""
+        if plan is not None and self.has_time_to_verify() and self.offer(plan, None, source=source):
             self.report("search")
 
     def offer(self, plan: Plan, timeline: Timeline | None, *, source: str, improver: str | None = None) -> bool:
@@ -351,6 +351,13 @@ class SearchState:
             self.stopped_by = "no_improvement"
         return bool(self.stopped_by)
 
+    def has_time_to_verify(self) -> bool:
+        """Whether another plan could be verified before the limit, or that takes no time, or there is no plan yet."""
+        is_quick = self.offer_s <= self.most_late_s
+        if self.plan is None or self.limits.max_rounds is not None or is_quick:
+            return True
+        return self.elapsed_s + self.offer_s + self.finish_s <= self.limits.time_limit_s + self.most_late_s
+
     def time_until(self, share: float) -> HasTime:
         """Whether less than this part of the time left now has passed; where rounds are counted, all of it counts."""
         until = self.elapsed_s + (1.0 if self.limits.max_rounds is not None else share) * self.seconds_left
@@ -369,6 +376,11 @@ class SearchState:
         return (rounds is not None and idle >= rounds) or (
             seconds is not None and idle > 0 and self.elapsed_s - self.improved_s > seconds
         )
+
+    @property
+    def most_late_s(self) -> float:
+        """Seconds beyond the time limit that a last step may end."""
+        return self.params.pace.max_late_s + self.params.pace.max_late_share * self.limits.time_limit_s
 
     @property
     def finish_s(self) -> float:

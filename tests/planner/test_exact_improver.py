@@ -7,12 +7,15 @@ from typing import Any
 import pytest
 
 from planner.certificate import Bound
+from planner.planning import branch_and_check
+from planner.planning.branch_and_check import is_small
 from planner.planning.evidence import Conclusion
 from planner.planning.exact_improver import ExactTurns
 from planner.planning.planning_params import CaseParams, ExactParams, SearchParams
 from planner.planning.search_state import SearchState
 from planner.problem import Problem
 from planner.progress import Limits
+from profiles.cluster import Link
 from solver_models.search import Searcher
 from tests.planner.builders import make_layer, make_link, make_problem
 from tests.strategies import random_chain
@@ -106,3 +109,21 @@ def test_long_lists_wait_until_their_nodes_are_saved():
         list(turns.take_turn())
         assert turns.used_nodes <= turn
     assert turns.is_done
+
+
+def test_transfers_of_all_sizes_take_one_route(monkeypatch: pytest.MonkeyPatch):
+    """Tests that networks with a choice between latency and bandwidth are left to others, and those with many pairs."""
+
+    def between(*links: Link) -> Problem:
+        layers = [make_layer("x", (3, 3, 3)), make_layer("y", (3, 3, 3))]
+        switches = tuple(name for name in ("s", "t") if any(link.b == name for link in links))
+        return make_problem(layers, list(links), edge_bytes=10**6, switches=switches)
+
+    over_s, over_t = (make_link("a s", latency=10**6), make_link("b s")), (make_link("a t"), make_link("b t"))
+    narrow = make_link("a t", bandwidth=10**6)
+    assert is_small(between(make_link("a b", bandwidth=10**8), *over_s))
+    assert is_small(between(*over_s, *over_t))
+    assert not is_small(between(*over_s, narrow, over_t[1]))
+    monkeypatch.setattr(branch_and_check, "MOST_PAIRS", 1)
+    assert is_small(between(*over_s))
+    assert not is_small(between(*over_s, *over_t))

@@ -89,6 +89,20 @@ def test_seconds_of_patience_need_a_round():
     assert run.stopped_by == "no_improvement"
 
 
+def test_nothing_is_verified_beyond_the_limit():
+    """Tests that a further plan is not looked at whose verification, being long, would end too late; counted, it is."""
+    for limits, is_looked_at in ((Limits(time_limit_s=20.0), False), (Limits(time_limit_s=20.0, max_rounds=1), True)):
+        run = make_run(limits)
+        assert run.has_time_to_verify()
+        run.begin -= 12
+        run.offer_s = 0.5
+        assert run.has_time_to_verify()
+        run.offer_s = 7.0
+        assert run.has_time_to_verify() is is_looked_at
+        run.plan = None
+        assert run.has_time_to_verify()
+
+
 def test_default_patience_leaves_other_limits_alone():
     """Tests that rounds of patience have a default only where no other limit was asked for."""
     assert Limits().patience_rounds == DEFAULT_PATIENCE

@@ -139,6 +139,17 @@ def test_routes_lead_through_hosts_and_switches():
     assert cluster.route("a", "b", num_bytes=1).links == (0, 4, 7, 3)
 
 
+def test_a_tree_leaves_no_choice():
+    """Tests that one path per pair is told from several, whatever else hangs together beside the devices."""
+    apart = [make_link("uv"), make_link("vw"), make_link("wu")]
+    star = [make_link("as"), make_link("bs"), make_link("cs")]
+    assert make_cluster("abc", *star, switches=("s",)).is_tree
+    assert make_cluster("abc", *star, *apart, switches=tuple("suvw")).is_tree
+    assert not make_cluster("abc", *star, make_link("ab"), switches=("s",)).is_tree
+    assert not make_cluster("abc", *star, make_link("ab"), make_link("uv"), switches=tuple("suv")).is_tree
+    assert make_cluster("a").is_tree
+
+
 def test_route_depends_on_the_size():
     """Tests that small transfers avoid latency and large ones seek bandwidth."""
     links = (make_link("as"), make_link("sb"), make_link("at", latency_ns=50), make_link("tb"))
