@@ -12,7 +12,8 @@ from planner.costs import CostModel, LayerWork
 from planner.device_groups import open_widths
 from planner.lowering import make_candidate_arrays
 from planner.plan import DeviceGroup, Stage
-from planner.planning.conversions import plan_of, rate
+from planner.planning.conversions import rate
+from planner.planning.first_seeds import add_seeds
 from planner.planning.planning_params import SearchParams
 from planner.planning.search_state import SearchState
 from planner.problem import Problem
@@ -46,20 +47,21 @@ def lay_out_classes(run: SearchState, *, known: float) -> None:
 
 
 def begin_with_classes(run: SearchState) -> None:
-    """The best of the pipelines becomes the incumbent, unless another run's plan is far better than all of them.
+    """Play the best of the pipelines, unless a plan of another run, or a first candidate, is far better than them all.
 
     A second call does nothing.
     """
-    known = math.inf if run.rival_ns is None else float(run.rival_ns)
+    known = min([seed.objective for seed in run.seeds if seed.is_feasible], default=math.inf)
+    known = known if run.rival_ns is None else min(known, run.rival_ns)
     lay_out_classes(run, known=known)
     most, run.pipelines, found = run.params.kind_cut.worse * known, [], run.pipelines or []
     promising = [stages for estimate, stages in found if estimate <= most][: run.params.kind_cut.plays]
     if promising:
         with run.turn_of(CLASS_PIPELINES):
-            _play(run, promising)
+            add_seeds(run, _play(run, promising), source=CLASS_PIPELINES)
 
 
-def _play(run: SearchState, promising: list[tuple[Stage, ...]]) -> None:
+def _play(run: SearchState, promising: list[tuple[Stage, ...]]) -> list[Candidate]:
     run.make_ready(*FIRST, "large")
     searcher = Searcher(run.instance, params=run.params)
     rated, policies = list[Candidate](), POLICY_PARAMS if run.is_large else STANDARD_POLICY_PARAMS
@@ -67,10 +69,7 @@ def _play(run: SearchState, promising: list[tuple[Stage, ...]]) -> None:
         rated.append(rate(run.problem, searcher, stages=_spread(run, stages), policies=policies))
         if run.is_large:  # a play takes long: the others get the policy that was best for the first
             policies = (rated[0].policy_params,)
-    rated.sort(key=lambda candidate: candidate.worth, reverse=True)
-    run.seeds = [candidate for candidate in rated if candidate.is_feasible]
-    if run.seeds:
-        run.propose(plan_of(run.problem, searcher, candidate=run.seeds[-1]), source=CLASS_PIPELINES)
+    return [candidate for candidate in rated if candidate.is_feasible]
 
 
 def _spread(run: SearchState, stages: tuple[Stage, ...]) -> tuple[Stage, ...]:

@@ -1,7 +1,5 @@
 """`make_plan`: the steps of a planning run, one after the other."""
 
-import math
-import time
 import warnings
 from collections.abc import Callable, Generator
 from contextlib import closing
@@ -23,8 +21,9 @@ from planner.planning.bound_improver import raises_bound
 from planner.planning.class_layouts import class_layouts
 from planner.planning.class_pipelines import begin_with_classes
 from planner.planning.complete_search import is_complete, require_answerable, search_completely
-from planner.planning.conversions import candidate_of, plan_of
+from planner.planning.conversions import candidate_of
 from planner.planning.evidence import Conclusion, finish, require_not_refuted
+from planner.planning.first_seeds import begin_large, propose_best_seed
 from planner.planning.looped_layouts import LoopedSearch
 from planner.planning.planning_params import SearchParams
 from planner.planning.search_loop import SearchLoop
@@ -35,9 +34,7 @@ from planner.progress import Limits, Progress
 from planner.replanning.transition import Transition
 from planner.verify import verify
 from solver_models.covering import Covering
-from solver_models.large_construction import large_seeds
-from solver_models.precompile import BASELINE_KERNELS, FIRST, JOINT
-from solver_models.search import Searcher
+from solver_models.precompile import BASELINE_KERNELS, JOINT
 
 BASELINES, START, BOUND, REFUTATION = "baselines", "the plan to start from", "bound", "refutation"
 """What all baselines together, the caller's plan, the first bound and the last proof are called among improvers."""
@@ -172,8 +169,9 @@ def make_first_plans(run: SearchState, start: Plan | None) -> LoopedSearch | Non
     Raises InfeasibleProblemError if a limit alone rules out every plan.
     """
     prove_feasible(run)
-    begin_with_classes(run)
     begin_large(run)
+    begin_with_classes(run)
+    propose_best_seed(run)
     if run.fits_stages:
         run.make_ready("looped")
     layouts = LoopedSearch(run) if run.fits_stages else None
@@ -209,27 +207,6 @@ def prove_feasible(run: SearchState) -> None:
     reason = prove_infeasible(run.problem, run.costs)
     if reason is not None:
         raise InfeasibleProblemError(reason)
-
-
-def begin_large(run: SearchState) -> None:
-    """A first plan of a large problem, found among many cuts and mappings before anything slow begins."""
-    if not run.is_large:
-        return
-    run.make_ready(*FIRST, "large")
-    with run.turn_of("large seeds"):
-        _begin_large(run)
-
-
-def _begin_large(run: SearchState) -> None:
-    searcher, params = Searcher(run.instance, params=run.params), run.params.first_plans
-    is_timed = run.limits.max_rounds is None
-    until = time.monotonic() + (params.seed_share * run.limits.time_limit_s if is_timed else math.inf)
-    most = max(params.min_seed_plays, params.max_seed_actions // run.num_actions)
-    seeds = list(large_seeds(searcher, most_plays=most, until=until))
-    known = math.inf if run.incumbent_ns is None else run.incumbent_ns
-    if seeds and seeds[-1].is_feasible and seeds[-1].objective < known:
-        run.propose(plan_of(run.problem, searcher, candidate=seeds[-1]), source="large seeds")
-    run.seeds = sorted([*run.seeds, *seeds], key=lambda candidate: candidate.worth, reverse=True)
 
 
 def play_baselines(run: SearchState) -> None:

@@ -150,7 +150,8 @@ def make_evidence(
     objective = timeline.objective_ns(run.problem.options.objective)
     proved_by = conclusion.proof_of(objective)
     fixed = bound.value_ns if objective <= bound.value_ns else None
-    ended = conclusion.stopped_by or ("proof" if fixed is not None else "rounds")
+    counted = "rounds" if run.limits.max_rounds is not None else "time"
+    ended = conclusion.stopped_by or ("proof" if fixed is not None else counted)
     if fixed is None and source is None and has_time_for_schedule_bound(run):
         fixed = schedule_bound(run.problem, plan.stages, costs=run.costs, reached=objective)
     found = bounded_evidence(

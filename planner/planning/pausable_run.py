@@ -12,6 +12,7 @@ from planner.errors import InfeasibleProblemError
 from planner.plan import Plan
 from planner.planning.class_pipelines import begin_with_classes, lay_out_classes
 from planner.planning.driver import RunSetup, begin_run, bound_and_lay_out, make_first_plans, never, search
+from planner.planning.first_seeds import propose_best_seed
 from planner.planning.looped_layouts import LoopedSearch
 from planner.problem import Problem
 from planner.progress import Limits
@@ -97,6 +98,7 @@ class PausableRun:
     def begin(self) -> None:
         """Play the best of what was laid out."""
         begin_with_classes(self.state)
+        propose_best_seed(self.state)
 
     def make_first_plans(self, start: Plan | None) -> None:
         """Its baselines, or the proof that no plan fits or none is better than what other runs have."""

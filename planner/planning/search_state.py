@@ -132,7 +132,9 @@ class SearchState:
         self.offer_s = 0.0
         """Seconds that the last look at a plan took."""
         self.seeds: list[Candidate] = []
-        """First candidates of a large problem."""
+        """First candidates, where devices are many or the problem is large, the best last."""
+        self.seed_source = ""
+        """What found the best of them."""
         self.lower_bound: Bound | None = None
         self.solver_bound_ns: int | None = None
         self.baselines: list[BaselineResult] = []
