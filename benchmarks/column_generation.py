@@ -108,10 +108,10 @@ def _preface(seconds: float) -> list[str]:
         "# What column generation closes",
         "",
         f"Two runs of {seconds:g} seconds on one thread for every workload, all decisions open. *Without*: no column",
-        "is made, neither before the search (`--search-param bound.packing_per_s=1`) nor beside it. *With*: the defaults:",
-        "loads of devices are columns of a linear programme (docs/bounds.md, `packing`), and plans that the bound lets",
-        "pass are tried. *Of the open gap closed*: by the whole run, better plans included; *by the bound alone*: from",
-        "the bound without to the bound with columns, as a part of the way to the better of the two plans.",
+        "is made, neither before the search (`--search-param bound.packing_per_s=1`) nor beside it. *With*: the",
+        "defaults: loads of devices are columns of a linear programme (docs/bounds.md, `packing`), and plans that the",
+        "bound lets pass are tried. *Of the open gap closed*: by the whole run, better plans included; *by the bound",
+        "alone*: from the bound without to that with columns, as a part of the way to the better of the two plans.",
         "",
     ]
 

@@ -7,6 +7,7 @@ from torch import distributed
 
 from planner.execute.execution import Execution
 from planner.execute.sharding import ShardedReduction, ShardPiece
+from planner.execute.torch_versions.collectives import all_gather_single
 
 
 def gather_states(execution: Execution, *, by_all: bool = False) -> dict[int, dict[str, Any]]:
@@ -57,7 +58,7 @@ def _gather(
     mine = torch.zeros(piece.size, dtype=value.dtype, device=piece.whole.device)
     mine[: value.numel()] = value.reshape(-1)
     every = mine.new_empty(reduction.num_replicas * piece.size)
-    distributed.all_gather_single(every, mine, group=reduction.group)
+    all_gather_single(every, mine, group=reduction.group)
     return every[: piece.whole.numel()].view(piece.whole.shape).cpu() if is_kept else None
 
 

@@ -15,6 +15,7 @@ from torch import distributed, nn
 
 from planner.execute.group_parts import GroupPart
 from planner.execute.reduction import BUCKET_BYTES, StageReduction, gradient_of
+from planner.execute.torch_versions.collectives import all_gather_single
 
 IN_FLIGHT = 2
 """Messages of a reduction under way at once: one is added up while the next one travels."""
@@ -127,7 +128,7 @@ class ShardedReduction(StageReduction):
                 values = stretch.piece.parameter.detach().reshape(-1)[stretch.start : stretch.stop]
                 mine[at : at + values.numel()] = values
             every = mine.new_empty(self.num_replicas * mine.numel())
-            distributed.all_gather_single(every, mine, group=self.group)
+            all_gather_single(every, mine, group=self.group)
             for replica, row in enumerate(every.view(self.num_replicas, -1)):
                 for at, (piece, start, stop) in _placed(stretches):
                     place = piece.part(piece.whole.detach(), replica=replica, start=start, stop=stop)

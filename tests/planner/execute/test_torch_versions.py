@@ -7,6 +7,7 @@ import pytest
 
 pytest.importorskip("torch")
 
+from planner.execute.torch_versions.collectives import all_gather_single
 from planner.execute.torch_versions.kept_outputs import (
     kept_microbatches,
     kept_outputs,
@@ -36,6 +37,19 @@ class State:
     live_outputs: list[object]
     output_grad_edges: tuple[object, ...]
     input_values: str
+
+
+@pytest.mark.parametrize("name", ["all_gather_single", "all_gather_into_tensor"])
+def test_all_gather_has_the_name_of_the_version(monkeypatch: pytest.MonkeyPatch, name: str):
+    """Tests that the newer name is used where it is known, and the older one where it is not."""
+    import torch
+
+    calls = list[tuple[object, ...]]()
+    monkeypatch.delattr(torch.distributed, "all_gather_single", raising=False)
+    monkeypatch.setattr(torch.distributed, name, lambda *given, group: calls.append((*given, group)), raising=False)
+    every, mine = torch.zeros(2), torch.ones(1)
+    all_gather_single(every, mine, group=None)
+    assert calls == [(every, mine, None)]
 
 
 def test_outputs_are_found_where_each_version_keeps_them():
