@@ -68,11 +68,11 @@ def rows_of(block: Block) -> list[list[str]]:
 PREFACE = (
     "# Compiled layers, and their gradients apart",
     "",
-    f"Blocks of transformers, {SAMPLES} samples of {TOKENS} tokens, float32, one thread, milliseconds of its processor",
-    f"time, medians of {REPETITIONS - 1}; `layer.compile()` with inductor. *Apart / whole*: a backward that is asked for",
-    "the gradient of the inputs alone and one that is asked for those of the weights alone, over one asked for both. At",
-    "2 each of them is a whole backward: W would cost one more. What is not compiled is below that, since only what",
-    "both share is computed twice; the executor's own split (docs/execute.md) keeps that from I to W instead.",
+    f"Blocks of transformers, {SAMPLES} samples of {TOKENS} tokens, float32, one thread, milliseconds of its",
+    f"processor time, medians of {REPETITIONS - 1}; `layer.compile()` with inductor. *Apart / whole*: a backward that",
+    "is asked for the gradient of the inputs alone and one that is asked for those of the weights alone, over one",
+    "asked for both. At 2 each of them is a whole backward: W would cost one more. What is not compiled is below that,",
+    "since only what both share is computed twice; the executor's own split (docs/execute.md) keeps that from I to W.",
     "",
 )
 

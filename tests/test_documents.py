@@ -30,7 +30,7 @@ WRITTEN = ["README.md", "CONTRIBUTING.md", "CHANGELOG.md", *(page for page in DO
 """Pages that people write; the tables below docs/benchmarks are written by programs."""
 NAMING_NO_COMMIT = {
     "fidelity_upper_limit", "foreign_programs", "model_corpus", "seeds_concurrency",
-    "seeds_layer_pipe", "seeds_out_of_order", "torch_versions",
+    "seeds_layer_pipe", "seeds_out_of_order",
 }  # fmt: skip
 """Tables older than `benchmarks.report`, or made by hand: none is added, and who makes one anew takes it out."""
 COMMIT = re.compile(r"Commit: [0-9a-f]{12}\b")
