@@ -18,7 +18,7 @@ from planner.device_groups import list_groups, lists_every_group
 from planner.errors import InfeasibleProblemError
 from planner.lowering import make_plan_from_words, make_schedule_instance, make_stages, make_words
 from planner.plan import Plan, Stage
-from planner.planning.planning_params import SearchParams
+from planner.planning.planning_params import ExactParams, SearchParams
 from planner.problem import Problem
 from planner.simulate import simulate
 from solver_models.instance import ScheduleInstance, Word
@@ -53,11 +53,7 @@ class _Case:
         self.bound, self.proved = max(self.bound, bound), max(self.proved, bound)
 
 
-MOST_PAIRS = 2**14
-"""Of devices, in networks with several paths, whose routes are compared: half a second for 128 devices."""
-
-
-def is_small(problem: Problem) -> bool:
+def is_small(problem: Problem, params: ExactParams = ExactParams()) -> bool:
     """Whether partitions, mappings and floors are what the kernels take them for: one route per pair of devices.
 
     Partitions are enumerated without sharding, and one latency and one bandwidth per pair are taken for all sizes.
@@ -65,14 +61,14 @@ def is_small(problem: Problem) -> bool:
     options, cluster = problem.options, problem.cluster
     if options.split_placement or problem.may_shard or any(link.message_times for link in cluster.links):
         return False
-    return cluster.is_tree or _has_one_route_per_pair(problem)
+    return cluster.is_tree or _has_one_route_per_pair(problem, most_pairs=params.most_pairs)
 
 
-def _has_one_route_per_pair(problem: Problem) -> bool:
+def _has_one_route_per_pair(problem: Problem, *, most_pairs: int) -> bool:
     """Whether transfers of all sizes take the same routes; not where there are too many pairs to look at."""
     cluster = problem.cluster
     pairs = list(permutations((device.name for device in cluster.devices), 2))
-    if len(pairs) > MOST_PAIRS:
+    if len(pairs) > most_pairs:
         return False
     most = sum(max(edge.bytes, edge.backward_bytes) for edge in problem.profile.edges)
     gradients = [
@@ -164,7 +160,7 @@ class ExactSearch:
         step it yields, None where it found nothing, so that the caller can spend time elsewhere in between.
         Raises InfeasibleProblemError if every case is closed and there is no plan.
         """
-        if not is_small(self.problem):
+        if not is_small(self.problem, self.exact_params):
             return
         for threshold, opened in self._rungs(least):
             self.is_listing = opened is None

@@ -80,6 +80,9 @@ class SearchState:
     pipelines: list[tuple[float, tuple[Stage, ...]]] | None = None
     """Estimates and stages of first plans on classes of devices that were not played yet; None: not made."""
 
+    seed_source = ""
+    """What found the best of the first candidates."""
+
     others: Callable[[], Plan | None] | None = None
     """Asked now and then for a better plan that was found elsewhere meanwhile."""
 
@@ -133,8 +136,6 @@ class SearchState:
         """Seconds that the last look at a plan took."""
         self.seeds: list[Candidate] = []
         """First candidates, where devices are many or the problem is large, the best last."""
-        self.seed_source = ""
-        """What found the best of them."""
         self.lower_bound: Bound | None = None
         self.solver_bound_ns: int | None = None
         self.baselines: list[BaselineResult] = []

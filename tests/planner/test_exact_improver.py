@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 
 from planner.certificate import Bound
-from planner.planning import branch_and_check
 from planner.planning.branch_and_check import is_small
 from planner.planning.evidence import Conclusion
 from planner.planning.exact_improver import ExactTurns
@@ -111,7 +110,7 @@ def test_long_lists_wait_until_their_nodes_are_saved():
     assert turns.is_done
 
 
-def test_transfers_of_all_sizes_take_one_route(monkeypatch: pytest.MonkeyPatch):
+def test_transfers_of_all_sizes_take_one_route():
     """Tests that networks with a choice between latency and bandwidth are left to others, and those with many pairs."""
 
     def between(*links: Link) -> Problem:
@@ -124,6 +123,5 @@ def test_transfers_of_all_sizes_take_one_route(monkeypatch: pytest.MonkeyPatch):
     assert is_small(between(make_link("a b", bandwidth=10**8), *over_s))
     assert is_small(between(*over_s, *over_t))
     assert not is_small(between(*over_s, narrow, over_t[1]))
-    monkeypatch.setattr(branch_and_check, "MOST_PAIRS", 1)
-    assert is_small(between(*over_s))
-    assert not is_small(between(*over_s, *over_t))
+    assert is_small(between(*over_s), ExactParams(most_pairs=1))
+    assert not is_small(between(*over_s, *over_t), ExactParams(most_pairs=1))
