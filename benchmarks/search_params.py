@@ -29,12 +29,13 @@ from benchmarks.generate import make_workload, parse_family
 from benchmarks.report import Table
 from benchmarks.tessel_shapes import SHAPES
 from benchmarks.tessel_shapes import make_problem as make_shape
+from planner.batch_problem import question_of_workload
 from planner.bounds.bound_params import BoundParams
 from planner.costs import CostModel
 from planner.lowering import make_instance
 from planner.planning import Limits, SearchParams, make_plan
 from planner.planning.named_params import describe_params, params_with
-from planner.problem import Problem
+from planner.problem import Options, Problem
 from solver_models.construction import make_seeds
 from solver_models.instance import Instance
 from solver_models.multistart import JointSearch
@@ -208,8 +209,11 @@ def rented() -> Problem:
 
 def of_listed_sizes() -> Problem:
     """Six microbatches of three sizes."""
-    problem = generated("chain-6x3-g32-loose-homogeneous-equal")
-    return replace(problem, batch=None, num_microbatches=6, microbatches=(1, 2, 4, 4, 2, 1))
+    workload = make_workload(parse_family("chain-6x3-g32-loose-homogeneous-equal"))
+    sized = workload.with_list((1, 2, 4, 4, 2, 1))
+    question = question_of_workload(sized, Options())
+    assert isinstance(question, Problem)
+    return question
 
 
 def shared_by_all() -> Problem:
