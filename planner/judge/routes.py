@@ -17,6 +17,9 @@ from profiles.cluster import Cluster, Link
 SECOND = 1_000_000_000
 """Nanoseconds."""
 
+SIZES = 8
+"""Sizes of transfers for which the times of all links are remembered: neighbours send each other a few."""
+
 
 class Direction(NamedTuple):
     """A link, as used from one end to the other."""
@@ -41,6 +44,10 @@ class Direction(NamedTuple):
             return time + -(-(num_bytes - size) * SECOND // self.bandwidth_bytes_per_s)
         next_size, next_time = self.corners[len(smaller)]
         return time + -(-(num_bytes - size) * (next_time - time) // (next_size - size))
+
+
+Weighed = tuple[str, int, bool, Direction]
+"""A link with the node it leads to, nanoseconds, and whether it leads to one that no other link leaves."""
 
 
 class Route(NamedTuple):
@@ -84,6 +91,7 @@ class Routes:
                 way = Direction(target, link.latency_ns, link.bandwidth_bytes_per_s, resource, beyond, corners)
                 self.leaving.setdefault(source, {})[target] = way
         self._known: dict[tuple[str, str, int], Route] = {}
+        self._weighed: dict[int, dict[str, list[Weighed]]] = {}
 
     def find(self, source: str, target: str, *, num_bytes: int) -> Route:
         """The route of a transfer between two devices that are connected."""
@@ -97,6 +105,7 @@ class Routes:
 
     def _shortest(self, source: str, target: str, *, num_bytes: int) -> list[Direction]:
         """Dijkstra's algorithm; lengths are pairs of nanoseconds and number of links."""
+        leaving = self._leaving_with(num_bytes)
         best: dict[str, tuple[int, int]] = {source: (0, 0)}
         arrived_by: dict[str, tuple[str, Direction]] = {}
         queue, pushed, settled = [((0, 0), 0, source)], 0, set[str]()
@@ -105,19 +114,34 @@ class Routes:
             if node in settled:
                 continue
             settled.add(node)
-            for way in self.leaving[node].values():
-                if way.target != target and len(self.leaving[way.target]) == 1:
-                    continue  # a dead end
-                reached = length + way.latency_ns + num_bytes * SECOND // way.bandwidth_bytes_per_s, hops + 1
-                if way.target not in best or reached < best[way.target]:
-                    best[way.target], arrived_by[way.target] = reached, (node, way)
+            for head, time_ns, is_dead_end, way in leaving[node]:
+                if is_dead_end and head != target:
+                    continue
+                reached = length + time_ns, hops + 1
+                if head not in best or reached < best[head]:
+                    best[head], arrived_by[head] = reached, (node, way)
                     pushed += 1
-                    heappush(queue, (reached, pushed, way.target))
+                    heappush(queue, (reached, pushed, head))
         path, node = list[Direction](), target
         while node != source:
             node, way = arrived_by[node]
             path.insert(0, way)
         return path
+
+    def _leaving_with(self, num_bytes: int) -> dict[str, list[Weighed]]:
+        """Per node the links that leave it, as transfers of so many bytes see them."""
+        known = self._weighed
+        if num_bytes not in known:
+            if len(known) == SIZES:
+                del known[next(iter(known))]
+            known[num_bytes] = {
+                node: [self._weigh(way, num_bytes) for way in ways.values()] for node, ways in self.leaving.items()
+            }
+        return known[num_bytes]
+
+    def _weigh(self, way: Direction, num_bytes: int) -> Weighed:
+        time_ns = way.latency_ns + num_bytes * SECOND // way.bandwidth_bytes_per_s
+        return way.target, time_ns, len(self.leaving[way.target]) == 1, way
 
     def connected(self) -> dict[str, int]:
         """Every end of a link with the number of the part of the network it belongs to."""
