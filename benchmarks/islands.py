@@ -6,24 +6,20 @@ with one thread each (islands), and of one worker with two threads.
 
 import math
 import statistics
-import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from pathlib import Path
 
-from api.client import Client, ServerError, ServerEvent
+from api.client import Client, ServerEvent
 from api.service.serving import free_port
 from benchmarks.chains import make_chains, make_one_by_one, parse_wishes
 from benchmarks.report import Table, ms, percent
+from benchmarks.service import processes, wait_ready
 from planner.problem import Options, Problem
 from planner.progress import Limits
 from planner.verify import verify
-
-ROOT = Path(__file__).resolve().parent.parent
 
 HEADER = (
     "workload", "seed", "one worker ms", "gap", "two islands ms", "gap", "one worker, two threads ms", "gap",
@@ -61,24 +57,10 @@ def two_workers() -> Iterator[Client]:
     port = free_port()
     with tempfile.TemporaryDirectory() as folder:
         command = ["serve", "--port", str(port), "--data", folder, "--workers", "2", "--threads", "2"]
-        process = subprocess.Popen([sys.executable, "-m", "api", *command], cwd=ROOT)
-        client = Client(f"http://127.0.0.1:{port}", num_tries=12)
-        try:
-            _wait_ready(client)
+        with processes(command):
+            client = Client(f"http://127.0.0.1:{port}", num_tries=12)
+            wait_ready(client)
             yield client
-        finally:
-            process.terminate()
-            process.wait(60)
-
-
-def _wait_ready(client: Client) -> None:
-    while True:
-        try:
-            client._bytes("GET", "/readyz")
-        except ServerError:
-            time.sleep(1.0)
-        else:
-            return
 
 
 def ask(client: Client, problem: Problem, *, limits: Limits, islands: int) -> Answer:

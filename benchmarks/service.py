@@ -66,6 +66,17 @@ def processes(*commands: Sequence[str]) -> Iterator[None]:
             process.wait(60)
 
 
+def wait_ready(client: Client) -> None:
+    """Until the service of a client says that it is ready."""
+    while True:
+        try:
+            client._bytes("GET", "/readyz")
+        except ServerError:
+            time.sleep(1.0)
+        else:
+            return
+
+
 @dataclass(frozen=True)
 class Service:
     """A service that runs, and its key cabinet."""
@@ -79,13 +90,7 @@ class Service:
 
     def wait_ready(self) -> None:
         """Until the toy plan is solved."""
-        while True:
-            try:
-                self.client()._bytes("GET", "/readyz")
-            except ServerError:
-                time.sleep(1.0)
-            else:
-                return
+        wait_ready(self.client())
 
 
 @contextmanager
