@@ -13,6 +13,8 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy
+
 from profiles.importers.chakra_nodes import BACKWARD
 from profiles.importers.rank_messages import MessageEnd
 
@@ -207,7 +209,8 @@ class _Rows:
         self._columns, self._places = columns.rows, array("q")
         starts, ends, threads, *_ = columns.rows
         until: dict[int, int] = {}
-        for place in sorted(range(len(starts)), key=lambda place: (starts[place], -ends[place])):
+        in_order = numpy.lexsort((numpy.negative(ends), numpy.asarray(starts)))  # as objects: 140 bytes each
+        for place in array("q", in_order.tobytes()):
             if starts[place] >= until.get(threads[place], starts[place]):
                 until[threads[place]] = ends[place]
                 self._places.append(place)

@@ -94,8 +94,8 @@ class Site:
         """SIGTERM, at which every process ends in good order."""
         for process in self.processes.values():
             process.terminate()
-        for process in self.processes.values():
-            assert process.wait(90) == 0
+        ends = {role: process.wait(90) for role, process in self.processes.items()}
+        assert not any(ends.values()), f"exit codes {ends}; {(self.folder / 'log').read_text()[-20_000:]}"
 
     def abandon(self) -> None:
         """Leave nothing behind."""
