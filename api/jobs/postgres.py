@@ -18,7 +18,7 @@ from psycopg import sql
 
 from api.jobs.connections import ThreadConnections
 from api.jobs.sql_store import Cursor
-from api.jobs.store import GivenUpError
+from api.jobs.store import OPENING_S, GivenUpError, persistently
 
 logger = logging.getLogger(__name__)
 
@@ -211,12 +211,12 @@ class PostgresEngine:
         self._app: procrastinate.App | None = None
 
     def start(self) -> None:
-        """Open the queue."""
-        prepare(self._url)
+        """Open the queue; a server that goes away meanwhile is waited for."""
+        persistently(lambda: prepare(self._url), seconds=OPENING_S)
         self._app = procrastinate.App(
             connector=procrastinate.SyncPsycopgConnector(conninfo=self._url, min_size=1, max_size=2)
         )
-        self._app.open()
+        persistently(self._app.open, seconds=OPENING_S)
 
     def announce(self) -> None:
         """Put a ticket up; if that fails, the workers' look around once a minute finds the job."""

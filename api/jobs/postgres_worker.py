@@ -19,7 +19,7 @@ from api.jobs.process import Child, ProcessLimits
 from api.jobs.roster import Heartbeat, Roster
 from api.jobs.runner import JobRunner, Patience
 from api.jobs.sql_store import SqlStore
-from api.jobs.store import STORE_FAILURES
+from api.jobs.store import OPENING_S, STORE_FAILURES, persistently
 from api.service.settings import Settings
 
 logger = logging.getLogger(__name__)
@@ -168,16 +168,20 @@ class TicketWorker:
         self.store.close_all()
 
 
-def work(settings: Settings, *, metrics_address: tuple[str, int] | None = None) -> None:
-    """Work until SIGTERM or SIGINT; at `metrics_address`, host and port, `/metrics` and `/livez` are answered."""
+def _make_worker(settings: Settings) -> TicketWorker:
     assert settings.database_url is not None
     prepare(settings.database_url)
-    worker = TicketWorker(
+    return TicketWorker(
         settings.database_url,
         num_workers=settings.num_workers,
         limits=settings.process,
         patience=settings.patience,
     )
+
+
+def work(settings: Settings, *, metrics_address: tuple[str, int] | None = None) -> None:
+    """Work until SIGTERM or SIGINT; at `metrics_address`, host and port, `/metrics` and `/livez` are answered."""
+    worker = persistently(lambda: _make_worker(settings), seconds=OPENING_S)
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: worker.drain())
     port = None if metrics_address is None else MetricsPort(worker.metrics, metrics_address)

@@ -12,7 +12,7 @@ from api.jobs.job_metrics import JobMetrics
 from api.jobs.logs import tell
 from api.jobs.process import Child, ChildDiedError
 from api.jobs.request import read_request
-from api.jobs.store import STORE_FAILURES, JobStore
+from api.jobs.store import STORE_FAILURES, JobStore, persistently
 from planner.batch_problem import problem_for
 from planner.document import parse_plan, render_plan
 from planner.progress import Limits
@@ -377,20 +377,6 @@ class Solve:
             self.runner._rescue(self.job, stopped_by="memory", reason=words)
         else:
             self.runner.release(self.job, spent_s=0.0, is_crash=True, reason=words)
-
-
-def persistently(act: Callable[[], None], *, seconds: float) -> None:
-    """Do it, again and again for so long while the store is away; what was done all the same is not done twice."""
-    until = time.monotonic() + seconds
-    while True:
-        try:
-            act()
-        except STORE_FAILURES:
-            if time.monotonic() > until:
-                raise
-            time.sleep(0.5)
-        else:
-            return
 
 
 def error_of(job: Job) -> dict[str, Any] | None:

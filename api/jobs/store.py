@@ -1,8 +1,9 @@
 """The seam: what the doors and the workers ask of whatever keeps the jobs."""
 
 import sqlite3
+import time
 from collections.abc import Callable, Sequence
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from api.jobs.islands import Islands
 from api.jobs.job import Event, Island, Job, NewJob, News, Outcome, Quota, Search
@@ -39,6 +40,24 @@ def _failures() -> tuple[type[Exception], ...]:
 
 STORE_FAILURES = _failures()
 """What a store raises that is full or cannot be reached: not our mistake, and perhaps over in a moment."""
+
+
+OPENING_S = 60.0
+"""How long a store is waited for that goes away while a process starts, after it was there."""
+
+_T = TypeVar("_T")
+
+
+def persistently(act: Callable[[], _T], *, seconds: float) -> _T:
+    """Do it, again and again for so long while the store is away; what was done all the same is not done twice."""
+    until = time.monotonic() + seconds
+    while True:
+        try:
+            return act()
+        except STORE_FAILURES:
+            if time.monotonic() > until:
+                raise
+            time.sleep(0.5)
 
 
 class JobStore(Protocol):

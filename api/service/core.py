@@ -13,7 +13,7 @@ from api.jobs.request import PlanRequest
 from api.jobs.roster import Heartbeat, Roster, Strength
 from api.jobs.sql_store import SqlStore
 from api.jobs.sqlite import FolderLock
-from api.jobs.store import STORE_FAILURES
+from api.jobs.store import OPENING_S, STORE_FAILURES, persistently
 from api.service.audit import AuditLog
 from api.service.auth import Gate
 from api.service.gallery import Gallery
@@ -46,7 +46,7 @@ class Service:
         self.settings = settings
         self.database = open_database(settings.data, settings.database_url)
         self._lock = None if settings.database_url else _lock(settings)
-        self.store = SqlStore(self.database)
+        self.store = persistently(lambda: SqlStore(self.database), seconds=OPENING_S if settings.database_url else 0.0)
         self.keys = KeyRing(self.database)
         self.gate = Gate(settings, self.keys)
         self.audit = AuditLog(self.database)

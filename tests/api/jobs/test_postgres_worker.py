@@ -13,8 +13,9 @@ import pytest
 from api.doctor import make_toy_problem
 from api.jobs.postgres import PostgresDatabase, PostgresEngine
 from api.jobs.sql_store import SqlStore
+from api.jobs.store import persistently
 from planner.progress import Limits
-from tests.api.forked_solvers import fork_command, forker
+from tests.api.forked_solvers import fork_command, fork_program, forker
 from tests.api.jobs.test_pool import assert_verified, large_problem, submit, wait
 from tests.api.postgres import PostgresServer
 from tests.forking import ForkedProcess
@@ -138,6 +139,23 @@ def test_the_database_restarts(postgres: PostgresServer, store: SqlStore, engine
     assert done.state == "succeeded"
     assert (done.incumbent_ns or 0) <= (found.incumbent_ns or 0)
     assert_verified(store, done, large_problem())
+
+
+def test_the_database_goes_away_while_a_worker_starts(postgres: PostgresServer, store: SqlStore, url: str):
+    """Tests that a worker that finds no database after it was there waits for it, solves, and ends in good order."""
+    job = submit(store, make_toy_problem(), Limits(time_limit_s=60, max_rounds=1))
+    postgres.stop(signal.SIGQUIT)
+    worker = fork_program("tests.api.jobs.hasty_worker", url)
+    try:
+        time.sleep(1.0)
+        assert worker.poll() is None
+        postgres.start()
+        persistently(store.ping, seconds=60.0)
+        wait(store, job, lambda job: job.is_finished)
+        worker.terminate()
+        assert worker.wait(60) == 0
+    finally:
+        worker.kill()
 
 
 def test_a_killed_worker_takes_its_solver_with_it(store: SqlStore, engine: PostgresEngine, workers: Workers):

@@ -22,10 +22,10 @@ import pytest
 
 from api.client import Client, ServerError
 from api.doctor import make_toy_problem
-from api.jobs.runner import JobRunner, Patience, persistently
+from api.jobs.runner import JobRunner, Patience
 from api.jobs.sql_store import SqlStore
 from api.jobs.sqlite import SqliteDatabase
-from api.jobs.store import STORE_FAILURES
+from api.jobs.store import STORE_FAILURES, persistently
 from planner.document import parse_plan
 from planner.problem import Problem
 from planner.progress import Limits
