@@ -52,8 +52,8 @@ GAPS, HALVES, SHARDS = 10, 11, 12
 SHARD_CHOICES = ("never", "together", "allow", "always")
 """What stages may shard, by the rule's number."""
 
-TOGETHER, FREELY = 1, 2
-"""Those of them that leave a choice."""
+NEVER, TOGETHER, FREELY, ALWAYS = range(len(SHARD_CHOICES))
+"""Those; two of them leave a choice."""
 
 
 @kernel

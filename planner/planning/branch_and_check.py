@@ -56,10 +56,10 @@ class _Case:
 def is_small(problem: Problem, params: ExactParams = ExactParams()) -> bool:
     """Whether partitions, mappings and floors are what the kernels take them for: one route per pair of devices.
 
-    Partitions are enumerated without sharding, and one latency and one bandwidth per pair are taken for all sizes.
+    One latency and one bandwidth per pair are taken for all sizes.
     """
     options, cluster = problem.options, problem.cluster
-    if options.split_placement or problem.may_shard or any(link.message_times for link in cluster.links):
+    if options.split_placement or any(link.message_times for link in cluster.links):
         return False
     return cluster.is_tree or _has_one_route_per_pair(problem, most_pairs=params.most_pairs)
 

@@ -62,7 +62,7 @@ class MasterProgramme:
     NAMES = ("stages_form_a_chain", "devices_hold_few_stages", "objective_covers_every_stage", "objective_covers_loads")
 
     def __init__(self, searcher: Searcher, space: Space) -> None:
-        """Without recomputation, for the makespan; raises ValueError otherwise, or if there are too many columns."""
+        """Stages without modes, for the makespan; raises ValueError otherwise, or if there are too many columns."""
         self.searcher, self.space = searcher, space
         self.least_tail = searcher.instance.tail + searcher.instance.least_step
         columns = (
@@ -73,8 +73,9 @@ class MasterProgramme:
         )
         self.columns = [column for column in columns if self._is_measured(column)]
         is_long = len(self.columns) > searcher.params.tree.max_columns
-        if is_long or searcher.instance.recompute or searcher.instance.objective != "makespan":
-            raise ValueError(f"master: {len(self.columns)} columns, recomputation, or span, are more than it takes")
+        instance = searcher.instance
+        if is_long or instance.recompute or instance.sharding or instance.objective != "makespan":
+            raise ValueError(f"master: {len(self.columns)} columns, modes of stages, or span, are more than it takes")
         self.number_of = {column: number for number, column in enumerate(self.columns)}
         self.group_of = {self._devices(column): column.group for column in self.columns}
         self.downset_of = {int(bits): number for number, bits in enumerate(self.space.downset)}

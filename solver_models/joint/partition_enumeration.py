@@ -1,7 +1,8 @@
 """All partitions and mappings whose floor is below a threshold, found depth first, stage by stage; compiled.
 
-A node is the first stages of a plan: a chain of down-sets of the layer graph, a device group and a recomputation flag
-per stage. It is left as soon as no plan that begins so can be below the threshold.
+A node is the first stages of a plan: a chain of down-sets of the layer graph, and per stage a device group and modes,
+whether it recomputes and whether its replicas shard the optimizer's state. It is left as soon as no plan that begins so
+can be below the threshold.
 """
 
 from typing import NamedTuple
@@ -17,7 +18,9 @@ from solver_models.columns import (
     GRADIENTS,
     HAS_GRADIENT,
     RECOMPUTATION,
+    RECOMPUTING,
     REST_PART,
+    SHARDING,
     SOURCE,
     STATED,
     TARGET,
@@ -37,7 +40,20 @@ from solver_models.evaluator import (
 from solver_models.instance import BACKWARD, FORWARD, INPUT_GRAD, WEIGHT_GRAD, Integers
 from solver_models.joint.lower_bounds import MAX_LANES, MAX_RANKS, schedule_floor
 from solver_models.lower_bounds import net_floor
-from solver_models.neighbourhood import GAPS, MAX_STAGES, RECOMPUTE, SKIP, UNEVEN, WIDTHS, is_allowed, is_member
+from solver_models.neighbourhood import (
+    ALWAYS,
+    GAPS,
+    MAX_STAGES,
+    NEVER,
+    RECOMPUTE,
+    SHARDS,
+    SKIP,
+    TOGETHER,
+    UNEVEN,
+    WIDTHS,
+    is_allowed,
+    is_member,
+)
 
 
 class Space(NamedTuple):
@@ -78,7 +94,7 @@ class Node(NamedTuple):
     """The stages chosen so far; rows by stage, devices or lanes."""
 
     arc: Integers
-    """[S + 1, 4] down-set before the stage, arc, set of devices and recomputation flag."""
+    """[S + 1, 4] down-set before the stage, arc, set of devices and modes (bits as in `columns`)."""
     stage_of: Integers
     """[L] stage of every layer, -1 if not yet placed."""
     head: Integers
@@ -102,7 +118,7 @@ class Node(NamedTuple):
     times: Integers
     """[S + 1, T, 3] ticks of F, the part of the backward that gradients wait for, and the rest."""
     sizes: Integers
-    """[S + 1, 6] units of a stage; and its replicas and flag if the row is up to date, else 0."""
+    """[S + 1, 6] units of a stage; and a key of what they were added up for, 0 if that is not the stage."""
     group: Integers
     """[S + 1] device group, some order of the set."""
     traffic: Integers
@@ -142,8 +158,11 @@ class TreeLimits(NamedTuple):
 NO_PLAN = 1 << 60
 """Floor of what breaks a rule or does not fit: above every threshold."""
 
-FROM, ARC, CHOICE, RECOMPUTES = range(4)
-"""Columns of `Node.arc`: down-set before the stage, arc, choice of devices, whether it recomputes."""
+FROM, ARC, CHOICE, MODES = range(4)
+"""Columns of `Node.arc`: down-set before the stage, arc, choice of devices, modes."""
+
+ALL_MODES = RECOMPUTING | SHARDING
+"""The last of the modes in their order."""
 
 STATE_UNITS, HELD_UNITS, STASH_UNITS, WORKSPACE_UNITS, GRADIENT_UNITS, SIZES_KEY = range(6)
 """Columns of `Node.sizes`; the key says for which devices they were added up."""
@@ -172,7 +191,7 @@ def make_node(num_layers: int, num_stages: int, num_types: int, capacity: Intege
     """A node without stages."""
     shape = (num_stages + 1, capacity.shape[0])
     node = Node(
-        np.zeros((num_stages + 1, RECOMPUTES + 1), np.int64), np.full(num_layers, -1, np.int64),
+        np.zeros((num_stages + 1, MODES + 1), np.int64), np.full(num_layers, -1, np.int64),
         np.zeros(num_stages + 1, np.int64), np.zeros(num_stages + 1, np.int64), np.zeros(num_stages + 1, np.int64),
         np.zeros(shape, np.int64),
         np.full(shape, int64(NO_PLAN)), np.full(shape, int64(NO_PLAN)), np.zeros(shape, np.int64),
@@ -240,11 +259,12 @@ def keeps_rules(layers: Layers, rules: Integers, pinned: Integers, space: Space,
                 owner = owner_of(layers, node, s, layers.members[k])
                 if node.held[s, owner] > 0 and owner != space.group[g, x]:
                     return False
-    if r > 1 and not rules[UNEVEN]:
-        for k in range(s):
-            other = space.group_size[node.group[k]]
-            if other > 1 and other != r:
-                return False
+    for k in range(s if r > 1 else 0):
+        other = space.group_size[node.group[k]]
+        if other > 1 and other != r and not rules[UNEVEN]:
+            return False
+        if other > 1 and rules[SHARDS] == TOGETHER and (node.arc[k, MODES] ^ node.arc[s, MODES]) & SHARDING:
+            return False
     for y in range(pinned.shape[0]):
         if (
             node.stage_of[y] == s
@@ -262,29 +282,31 @@ def keeps_rules(layers: Layers, rules: Integers, pinned: Integers, space: Space,
 @kernel
 def stage_work(layers: Layers, space: Space, node: Node, s: int, times: Integers, sizes: Integers) -> None:
     """Fill times [T, 3] with F, the part of the backward that gradients wait for and the rest; sizes with units."""
-    num_types, recompute, holder = times.shape[0], node.arc[s, RECOMPUTES], space.group[node.group[s], HEAD_DEVICE]
+    num_types, modes, holder = times.shape[0], node.arc[s, MODES], space.group[node.group[s], HEAD_DEVICE]
     r, v = space.group_size[node.group[s]], layers.width_row[holder]
     table = layers.table_of_replicas[r]
     times[:] = 0
     sizes[:] = 0
-    in_equal_parts = int64(0)
+    in_equal_parts, shardable = int64(0), int64(0)
     has_weight = False
     fused = np.zeros(num_types, np.int64)
     for x in range(node.stage_of.shape[0]):
         if node.stage_of[x] == s:
             has_weight = has_weight or layers.trainable[x] == 1
             for t in range(num_types):
-                extra = layers.work[table, RECOMPUTATION, t, x] if recompute else 0
+                extra = layers.work[table, RECOMPUTATION, t, x] if modes & RECOMPUTING else 0
                 times[t, FORWARD_PART] += layers.work[table, FORWARD, t, x]
                 times[t, GRADIENT_PART] += layers.work[table, INPUT_GRAD, t, x] + extra
                 times[t, REST_PART] += layers.work[table, WEIGHT_GRAD, t, x]
                 fused[t] += layers.work[table, BACKWARD, t, x] + extra
             sizes[STATE_UNITS] += layers.state[v, x]
-            sizes[HELD_UNITS] += layers.checkpoint[v, x] if recompute else layers.stash[v, x]
+            shardable += layers.shardable[v, x] if modes & SHARDING else 0
+            sizes[HELD_UNITS] += layers.checkpoint[v, x] if modes & RECOMPUTING else layers.stash[v, x]
             sizes[STASH_UNITS] += layers.stash[v, x]
             sizes[WORKSPACE_UNITS] = max(sizes[WORKSPACE_UNITS], layers.workspace[v, x])
             sizes[GRADIENT_UNITS] += layers.gradient[v, STATED, x]
             in_equal_parts += layers.gradient[v, CUT, x]
+    sizes[STATE_UNITS] += ceil_div(shardable, r) - shardable
     sizes[GRADIENT_UNITS] += ceil_div(in_equal_parts, layers.member_start[holder + 1] - layers.member_start[holder])
     for t in range(num_types):
         for k in range(3):
@@ -343,9 +365,9 @@ def least_transfer(layers: Layers, space: Space, node: Node, p: int, s: int, way
 
 
 @kernel
-def sizes_key(layers: Layers, replicas: int, recompute: int, holder: int) -> int:
+def sizes_key(layers: Layers, replicas: int, modes: int, holder: int) -> int:
     """What times and sizes of a stage depend on beside its layers."""
-    return 2 * replicas + recompute + 1024 * layers.width_row[holder]
+    return (ALL_MODES + 1) * replicas + modes + 4096 * layers.width_row[holder]
 
 
 @kernel
@@ -354,10 +376,10 @@ def load_up(layers: Layers, space: Space, node: Node, s: int) -> int:
 
     Every device: all its work, and the units left on it.
     """
-    g, recompute = node.group[s], node.arc[s, RECOMPUTES]
+    g, modes = node.group[s], node.arc[s, MODES]
     r, count = space.group_size[g], layers.options[MICROBATCHES]
     times, sizes = node.times[s], node.sizes[s]
-    key = sizes_key(layers, r, recompute, space.group[g, HEAD_DEVICE])
+    key = sizes_key(layers, r, modes, space.group[g, HEAD_DEVICE])
     if sizes[SIZES_KEY] != key:
         stage_work(layers, space, node, s, times, sizes)
         sizes[SIZES_KEY] = key
@@ -401,7 +423,8 @@ def append(layers: Layers, space: Space, node: Node, s: int) -> int:
             space.choice_ring[node.arc[s, CHOICE], RING_LATENCY],
             space.choice_ring[node.arc[s, CHOICE], RING_BANDWIDTH],
         )
-        sync = ticks_for(2 * (r - 1) * sizes[GRADIENT_UNITS], r * bandwidth) + 2 * (r - 1) * latency
+        hops = (r - 1) * (1 if node.arc[s, MODES] & SHARDING else 2)
+        sync = ticks_for(hops * sizes[GRADIENT_UNITS], r * bandwidth) + hops * latency
     node.head[s], node.returning[s] = int64(NO_PLAN), int64(NO_PLAN)
     floor, least_rest = int64(0), int64(NO_PLAN)
     for x in range(r):
@@ -487,7 +510,7 @@ def leaf_floor(tree: Tree, node: Node, s: int, start: Integers, devices: Integer
     start[s + 1] = count
     if not is_allowed(layers, rules, pinned, node.stage_of, start[: s + 2], devices[:count]):
         return int64(NO_PLAN)
-    net = assemble(layers, node.stage_of, start[: s + 2], devices[:count], node.arc[: s + 1, RECOMPUTES].copy())
+    net = assemble(layers, node.stage_of, start[: s + 2], devices[:count], node.arc[: s + 1, MODES].copy())
     if overflow(net) > 0:
         return int64(NO_PLAN)
     if by_span:
@@ -523,7 +546,7 @@ def is_promising(tree: Tree, node: Node, s: int) -> bool:
 
 @kernel
 def find_cases(tree: Tree, limits: TreeLimits) -> tuple[Integers, int]:
-    """[cases, 1 + L + 2 S] floor, stage of every layer, group and flag per stage (-1: none); and nodes looked at.
+    """[cases, 1 + L + 2 S] floor, stage of every layer, group and modes per stage (-1: none); and nodes looked at.
 
     The number of nodes is `most_nodes` if that, or `most_cases`, was not enough, or if `stop` was set.
     """
@@ -537,11 +560,11 @@ def find_cases(tree: Tree, limits: TreeLimits) -> tuple[Integers, int]:
     open_stage(layers, rules, space, node, 0, 0)
     arc, held, load, times, sizes = node.arc, node.held, node.load, node.times, node.sizes
     group, group_size, num_micro = space.group, space.group_size, layers.options[MICROBATCHES]
-    recomputes, most_held, row_end = rules[RECOMPUTE], rules[MAX_STAGES], np.zeros(most_stages, np.int64)
+    is_plain, most_held, row_end = not has_modes(rules), rules[MAX_STAGES], np.zeros(most_stages, np.int64)
     for k in range(most_stages):
         row_end[k] = space.choice_start[min(k, space.choice_start.shape[0] - 1), END]
     while s >= 0:
-        if recomputes == 0 and arc[s, CHOICE] + 1 < row_end[s]:  # most often, so that no helper is handed everything
+        if is_plain and arc[s, CHOICE] + 1 < row_end[s]:  # most often, so that no helper is handed everything
             arc[s, CHOICE] += 1
         elif not next_choice(layers, rules, space, node, s, row_end[s]):
             unplace(node, s)
@@ -554,7 +577,7 @@ def find_cases(tree: Tree, limits: TreeLimits) -> tuple[Integers, int]:
             continue
         g, fits = space.choice[arc[s, CHOICE], BEGIN], True
         node.group[s] = g
-        is_known = sizes[s, SIZES_KEY] == sizes_key(layers, group_size[g], arc[s, RECOMPUTES], group[g, HEAD_DEVICE])
+        is_known = sizes[s, SIZES_KEY] == sizes_key(layers, group_size[g], arc[s, MODES], group[g, HEAD_DEVICE])
         for x in range(group_size[g]):
             d = group[g, x]
             fits = fits and held[s, d] < most_held
@@ -589,7 +612,7 @@ def open_stage(layers: Layers, rules: Integers, space: Space, node: Node, s: int
     """Make stage s begin at a down-set, before its first choice."""
     node.arc[s, FROM], node.arc[s, ARC] = reached, space.arc_start[reached]
     node.arc[s, CHOICE] = space.choice_start[min(s, space.choice_start.shape[0] - 1), BEGIN] - 1
-    node.arc[s, RECOMPUTES] = 1 if rules[RECOMPUTE] else 0
+    node.arc[s, MODES] = ALL_MODES if has_modes(rules) else 0
     place(layers, space, node, s)
 
 
@@ -601,7 +624,7 @@ def write_case(row: Integers, node: Node, s: int, floor: int) -> None:
     row[0] = floor
     row[1 : num_layers + 1] = node.stage_of
     row[num_layers + 1 : num_layers + 2 + s] = node.group[: s + 1]
-    row[num_layers + 1 + most_stages : num_layers + 2 + most_stages + s] = node.arc[: s + 1, RECOMPUTES]
+    row[num_layers + 1 + most_stages : num_layers + 2 + most_stages + s] = node.arc[: s + 1, MODES]
 
 
 @kernel
@@ -624,19 +647,49 @@ def unplace(node: Node, s: int) -> None:
 
 
 @kernel
+def has_modes(rules: Integers) -> bool:
+    """Whether a stage may have other modes than 0."""
+    return rules[RECOMPUTE] != 0 or rules[SHARDS] != NEVER
+
+
+@kernel
+def next_modes(rules: Integers, replicas: int, least: int) -> int:
+    """The first modes from `least` on that a stage may have; above `ALL_MODES` if there are none.
+
+    One replica shards nothing.
+    """
+    can_shard = replicas > 1 and rules[SHARDS] != NEVER
+    for modes in range(least, ALL_MODES + 1):
+        if modes & RECOMPUTING and not rules[RECOMPUTE]:
+            continue
+        if modes & SHARDING and not can_shard:
+            continue
+        if can_shard and rules[SHARDS] == ALWAYS and not modes & SHARDING:
+            continue
+        return modes
+    return ALL_MODES + 1
+
+
+@kernel
 def next_choice(layers: Layers, rules: Integers, space: Space, node: Node, s: int, last_choice: int) -> bool:
-    """Move on to the next flag, group or arc of stage s; False if there is none left."""
-    if rules[RECOMPUTE] and node.arc[s, RECOMPUTES] == 0:
-        node.arc[s, RECOMPUTES] = 1
-        return True
-    node.arc[s, RECOMPUTES] = 0
+    """Move on to the next modes, group or arc of stage s; False if there is none left."""
+    if has_modes(rules) and node.arc[s, MODES] < ALL_MODES:
+        node.arc[s, MODES] = next_modes(rules, replicas_of(space, node, s), node.arc[s, MODES] + 1)
+        if node.arc[s, MODES] <= ALL_MODES:
+            return True
     node.arc[s, CHOICE] += 1
-    if node.arc[s, CHOICE] < last_choice:
-        return True
-    node.arc[s, CHOICE] = space.choice_start[min(s, space.choice_start.shape[0] - 1), BEGIN]
-    unplace(node, s)
-    node.arc[s, ARC] += 1
-    if node.arc[s, ARC] == space.arc_start[node.arc[s, FROM] + 1]:
-        return False
-    place(layers, space, node, s)
+    if node.arc[s, CHOICE] >= last_choice:
+        node.arc[s, CHOICE] = space.choice_start[min(s, space.choice_start.shape[0] - 1), BEGIN]
+        unplace(node, s)
+        node.arc[s, ARC] += 1
+        if node.arc[s, ARC] == space.arc_start[node.arc[s, FROM] + 1]:
+            return False
+        place(layers, space, node, s)
+    node.arc[s, MODES] = next_modes(rules, replicas_of(space, node, s), 0)
     return True
+
+
+@kernel
+def replicas_of(space: Space, node: Node, s: int) -> int:
+    """How many replicas the set of devices of stage s makes."""
+    return space.group_size[space.choice[node.arc[s, CHOICE], BEGIN]]

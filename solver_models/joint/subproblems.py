@@ -25,7 +25,7 @@ class OpenCase:
     groups: Groups
     """Devices per stage."""
     modes: Integers
-    """[S] 1 where the stage recomputes; none shards."""
+    """[S] bits as in `columns`: whether a stage recomputes, and whether its replicas shard."""
 
 
 def open_cases(

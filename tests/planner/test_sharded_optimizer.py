@@ -32,7 +32,9 @@ from solver_models.shared_state import as_if_sharding
 from tests.long_runs import shortened
 from tests.planner.brute_force import brute_force
 from tests.planner.builders import make_layer, make_link, make_plan, make_problem, make_stage
+from tests.planner.exactly import search_exactly
 from tests.planner.judged import judged
+from tests.planner.test_branch_and_check import may_share_links
 from tests.planner.test_optimizer_steps import with_long_steps
 from tests.planner.test_state_parts import with_parts
 from tests.solver_models.nets import Case, random_exact_problem
@@ -252,17 +254,40 @@ def test_given_stages_may_still_shard():
     assert bound.value_ns <= brute_force(problem)
 
 
-def test_searches_over_all_plans_say_nothing_of_sharding():
-    """Tests that the complete model refuses the option, and that joint search and refutation leave it alone."""
+def test_complete_models_say_nothing_of_sharding():
+    """Tests that the complete model and refutations refuse the option."""
     problem = make_problem([stepping("x", 9)], [make_link("a b")], shard_optimizer="allow")
     with pytest.raises(ValueError, match="shard_optimizer = allow is not in the complete model; set it to never"):
         require_covered(problem)
     with pytest.raises(TooManyCasesError, match="no replicas shard"):
         CaseTables(problem, CostModel(problem))
-    assert not is_small(problem)
-    alone = replace(problem, options=replace(problem.options, max_replicas=1))
-    require_covered(alone)
-    assert is_small(alone)
+    require_covered(replace(problem, options=replace(problem.options, max_replicas=1)))
+
+
+@pytest.mark.slow
+def test_the_exact_search_agrees_with_brute_force():
+    """Tests that the exact search alone finds the best of all plans that may shard, or have to, and proves it."""
+    gains = 0
+    for problem in filter(is_small, map(sharding_problem, range(shortened(13, whole=0), shortened(23, whole=300)))):
+        (value, bound), best = search_exactly(problem), brute_force(problem)
+        if value == bound or not may_share_links(problem):
+            assert (value, bound) == (best, best)
+        else:
+            assert bound <= best <= value
+        never = replace(problem, options=replace(problem.options, shard_optimizer="never"))
+        gains += problem.may_shard and best != brute_force(never)
+    assert gains
+
+
+def test_the_exact_search_proves_a_plan_that_shards():
+    """Tests that a plan whose stages shard is called optimal, by the complete search."""
+    layers = [stepping("x", 9), stepping("y", 30)]
+    problem = make_problem(layers, [make_link("a b", latency=1)], shard_optimizer="allow", num_microbatches=2)
+    plan = find_plan(problem, limits=Limits(time_limit_s=60.0))
+    assert plan.evidence is not None
+    assert (plan.evidence.solution_status, plan.evidence.proved_by) == ("optimal", "complete search")
+    assert plan.evidence.makespan_ns == brute_force(problem)
+    assert all(stage.is_sharded for stage in plan.stages)
 
 
 def planned(problem: Problem, *, rounds: int = 2) -> Plan:
