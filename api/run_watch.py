@@ -130,6 +130,7 @@ def summarise_outlook(outlook: Outlook, *, tolerance: float, again: "Again | Non
     return {
         "going_over": None if again is None else again.summarise_cost(),
         "best_ns": None if evidence is None else evidence.makespan_ns,
+        "present_at_its_costs_ns": None if again is None else again.present_ns,
         "planned_ns": outlook.planned_ns,
         "present_ns": outlook.present_ns,
         "measured_ns": None if found is None else found.measured_ns,

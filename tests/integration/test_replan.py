@@ -101,8 +101,9 @@ def test_a_running_plan_is_held_against_its_timings(tmp_path: Path, capsys: pyte
     assert made.evidence is not None
     assert said["best_ns"] == made.evidence.makespan_ns
     assert main(["watch", str(plan), str(tmp_path / "traces"), "--json", "-t", "2"]) == 0
-    assert said["limit_ns"] <= json.loads(capsys.readouterr().out)["best_ns"] <= said["present_ns"]
-    assert said["limit_ns"] <= made.evidence.makespan_ns <= said["present_ns"]
+    again = json.loads(capsys.readouterr().out)
+    for each in (said, again):  # planned at the costs of an explanation, at which the present plan is a start
+        assert said["limit_ns"] <= each["best_ns"] <= each["present_at_its_costs_ns"]
     hashes = {"profile_sha256": "", "cluster_sha256": ""}  # costs as measured, on a cluster as measured
     assert replace(made.problem, **hashes) == replace(parse_plan(plan.read_bytes()).problem, **hashes)
 
