@@ -56,9 +56,9 @@ class Again:
         """For people, a line each."""
         evidence = self.plan.evidence
         assert evidence is not None
-        present = "" if self.present_ns is None else f" (the present one at the same costs: {self.present_ns / 1e6:,.3f})"
+        at_its_costs = "" if self.present_ns is None else f" (the present one there: {self.present_ns / 1e6:,.3f})"
         lines = [
-            f"new plan: {evidence.makespan_ns / 1e6:,.3f} ms{present}; no plan can be below "
+            f"new plan: {evidence.makespan_ns / 1e6:,.3f} ms{at_its_costs}; no plan can be below "
             f"{evidence.lower_bound_ns / 1e6:,.3f} ms; planned in {self.elapsed_s:.1f} s"
         ]
         for move in self.recipe.moves:

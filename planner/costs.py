@@ -7,7 +7,7 @@ import itertools
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from functools import cache
+from functools import cache, lru_cache
 
 from planner.plan import FULL_RECOMPUTATION, DeviceGroup, Plan, Stage
 from planner.problem import Problem
@@ -174,12 +174,19 @@ def _time_of(cost: LayerCost, kind: str) -> int:
     return next(entry.recompute_ns for entry in cost.recompute_kinds if entry.kind == kind)
 
 
+RECENT = 8
+"""Partitions on their devices whose sums are remembered: many orders of one are played in a row."""
+
+
 class CostModel:
     """Costs of the stages of one problem; remembers what it has added up."""
 
     def __init__(self, problem: Problem) -> None:
         self.problem = problem
         self.layer_work = cache(self._layer_work)
+        self._traffic_of = lru_cache(maxsize=RECENT)(self._find_traffic)
+        self._static_of = lru_cache(maxsize=RECENT)(self._find_static)
+        self._look_for_routes = lru_cache(maxsize=RECENT)(self._look_for_all_routes)
         self._cost_on = cache(self._make_stage_cost)
         self._at = cache(self._make_at)
 
@@ -340,6 +347,9 @@ class CostModel:
 
     def traffic(self, stages: Sequence[Stage]) -> dict[tuple[int, int], StageTraffic]:
         """Traffic for every pair (producing, consuming stage) that an edge connects, in order of their first edge."""
+        return self._traffic_of(tuple(stages))
+
+    def _find_traffic(self, stages: tuple[Stage, ...]) -> dict[tuple[int, int], StageTraffic]:
         stage_of = {name: number for number, stage in enumerate(stages) for name in stage.layers}
         between: dict[tuple[int, int], list[Edge]] = {}
         for edge in self.problem.profile.edges:
@@ -350,6 +360,9 @@ class CostModel:
 
     def find_routes(self, stages: Sequence[Stage]) -> None:
         """Look for the routes of all transfers between the stages at once."""
+        self._look_for_routes(tuple(stages))
+
+    def _look_for_all_routes(self, stages: tuple[Stage, ...]) -> None:
         wanted = []
         for (a, b), traffic in self.traffic(stages).items():
             for i, j, share, whole in replica_overlaps(stages[a], stages[b]):
@@ -371,6 +384,9 @@ class CostModel:
         With split placement the owner alone holds the state; who runs I for it holds a copy of the weights, who runs W
         a gradient, and what arrives for them lies in receive buffers as well.
         """
+        return dict(self._static_of(tuple(stages)))
+
+    def _find_static(self, stages: tuple[Stage, ...]) -> dict[str, int]:
         static = self._state_and_buckets(stages)
         self._add_receive_buffers(static, stages)
         for stage in stages:
@@ -411,10 +427,12 @@ class CostModel:
                 if is_split and receiver == a:
                     self._add_gradient_buffers(static, (stages[a], stages[b]), size=size)
                     continue
-                for replica, group in enumerate(stages[receiver].replicas):
+                to, whole = stages[receiver], _ceil(buffers * size, len(stages[receiver].replicas))
+                for replica, group in enumerate(to.replicas):
                     if stages[sender].replicas != (group,):
+                        room = _ceil(buffers * size, 1 / to.share_of(replica)) if to.samples else whole
                         for device in group:
-                            static[device] += _ceil(buffers * size, 1 / stages[receiver].share_of(replica))
+                            static[device] += room
 
     def _add_gradient_buffers(self, static: dict[str, int], ends: tuple[Stage, Stage], *, size: int) -> None:
         """Receive buffers for the gradient of the second stage on the devices that run I of the first."""
@@ -470,6 +488,8 @@ class CostModel:
     def synchronisation_ns(self, stage: Stage) -> int:
         """Time of a replicated stage's all-reduce, or reduce-scatter where it shards; 0 without either."""
         rounds = 1 if stage.is_sharded else 2
+        if len(stage.replicas) == 1:
+            return 0
         return 0 if self._is_frozen(stage) else self.ring_ns(stage.replicas, self.gradient_bytes(stage), rounds=rounds)
 
     def gathering_ns(self, stage: Stage) -> int:

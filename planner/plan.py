@@ -21,6 +21,9 @@ _STRICT = {"extra": "forbid", "use_attribute_docstrings": True}
 DeviceGroup = tuple[str, ...]
 """The devices that work on one replica together; one device is the usual case."""
 
+ALL = Fraction(1)
+"""The share of the only replica of a stage."""
+
 FULL_RECOMPUTATION = "full"
 """The kind of recomputation that every layer has."""
 
@@ -65,6 +68,8 @@ class Stage:
 
     def share_of(self, replica: int) -> Fraction:
         """What one of its replicas takes of every microbatch."""
+        if len(self.replicas) == 1:
+            return ALL
         return Fraction(self.samples[replica], sum(self.samples)) if self.samples else Fraction(1, len(self.replicas))
 
     @property

@@ -81,11 +81,8 @@ class _Sent(NamedTuple):
     """Among what the sender sends in the same direction."""
     once: int | None
     """The only microbatch that it is sent for; None: all."""
-
-    @property
-    def ticks(self) -> int:
-        """How long it takes; 0 inside a device."""
-        return 0 if self.leg.route is None else self.leg.route.duration_ns(self.leg.num_bytes)
+    ticks: int
+    """How long it takes; 0 inside a device."""
 
     def played(self) -> PlayedFlow:
         """What its transfers have in common."""
@@ -113,9 +110,9 @@ class _Playback:
         once |= {id(lane): self.count for lane in self.lanes.closing.values()}
         for lane in self.lanes.every:
             for rank, leg in enumerate(lane.forward_to):
-                yield _Sent(lane, leg, "forward", rank, once.get(id(lane)))
+                yield _Sent(lane, leg, "forward", rank, once.get(id(lane)), leg.ticks)
             for rank, leg in enumerate(lane.backward_to):
-                yield _Sent(lane, leg, "backward", rank, once.get(id(lane)))
+                yield _Sent(lane, leg, "backward", rank, once.get(id(lane)), leg.ticks)
 
     def _check_size(self) -> None:
         """PlanError if sums of times or bytes could need more than 64 bits."""

@@ -23,6 +23,11 @@ class Leg(NamedTuple):
     route: Route | None
     """None inside a device."""
 
+    @property
+    def ticks(self) -> int:
+        """How long it takes; 0 inside a device."""
+        return 0 if self.route is None else self.route.duration_ns(self.num_bytes)
+
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class StageReplica:

@@ -262,12 +262,10 @@ class Recording(NamedTuple):
     """[N + 1] where the devices of a lane begin in `members`."""
     members: Integers
     """Devices that run the lane together; their words say so."""
-    left: Integers
-    """[S] actions that a stage has yet to end."""
+    stage_end: Integers
+    """[S, 2] actions that a stage has yet to end, and the lane whose gradients leave then, once; -1: none."""
     opening: Integers
     """Lanes whose activations leave at time 0, once."""
-    closing: Integers
-    """[S] lane whose gradients leave, once, when the stage has ended all its actions; -1: none."""
     held_until: Integers
     """[D] when the device has sent and received what is under way; empty where that goes on beside actions."""
     resumed: Integers
@@ -288,6 +286,9 @@ LANE_NUMBER, LANE_STAGE, LANE_HAS_WEIGHT, LANE_HELD, LANE_STASH, LANE_WORKSPACE,
 
 RECEIVER_ROW, TICKS_ROW, ROUTE_ROW, SHARED_ROW, WAY_ROW = range(5)
 """Rows of a table of sorted flows."""
+
+LEFT, CLOSING = 0, 1
+"""Columns of `Recording.stage_end`."""
 
 FUSE, FORWARD_FIRST, DEPTH_FIRST, WAIT = 1, 2, 4, 8
 """Bits of `Policy.mode`: fuse I and W; F before I; deepest stage first; no W while an I is about to come."""
@@ -866,14 +867,29 @@ def is_late(outlook: Integers, beyond: Integers, n: int, d: int, kind: int, now:
 
 
 @kernel
+def is_plain(net: Net, recording: Recording | None) -> bool:
+    """Whether every lane of a recording has one device, which computes while it sends."""
+    if recording is None:
+        return False
+    return recording.members.shape[0] == net.lane_stage.shape[0] and recording.resumed.shape[0] == 0
+
+
+@kernel
+def has_arrived(missing: ShortIntegers, code: int, m: int) -> bool:
+    """Whether everything is there that an action (lane * 4 + kind) of a recording waits for."""
+    n = code >> 2
+    if missing[n, ACTIVATIONS, m] > 0 or missing[n, ACTIVATIONS, -1] > 0:
+        return False
+    return code & 3 == FORWARD or missing[n, GRADIENTS, m] == 0
+
+
+@kernel
 def next_recorded(recording: Recording, orders: Orders, missing: ShortIntegers, d: int) -> int:
     """The next action of the device's word if all who take part can start it now, else -1."""
     words, position = orders.words, orders.position
     code, m = words[d, position[d]], recording.microbatch[d, position[d]]
     n = code >> 2
-    if missing[n, ACTIVATIONS, m] > 0 or missing[n, ACTIVATIONS, -1] > 0:
-        return -1
-    if code & 3 != FORWARD and missing[n, GRADIENTS, m] > 0:
+    if not has_arrived(missing, code, m):
         return -1
     for k in range(recording.member_start[n], recording.member_start[n + 1]):
         other = recording.members[k]
@@ -952,22 +968,6 @@ def open_recorded(net: Net, recording: Recording, transit: Transit) -> None:
 
 
 @kernel
-def end_recorded(net: Net, recording: Recording, transit: Transit, n: int, kind: int, m: int) -> None:
-    """Send what an action of lane n has made, and once its stage has ended what that sends.
-
-    What a stage sends when it has ended counts as a transfer of microbatch M.
-    """
-    heap, link_free, missing = transit
-    if kind != WEIGHT_GRAD:
-        send(net, 2 * n + min(kind, GRADIENTS), m, heap, link_free, missing, recording.sent)
-    s = net.lane_stage[n]
-    recording.left[s] -= 1
-    if recording.left[s] == 0 and recording.closing[s] >= 0:
-        outlet, once = 2 * recording.closing[s] + GRADIENTS, net.scalars[MICROBATCHES]
-        send(net, outlet, once, heap, link_free, missing, recording.sent)
-
-
-@kernel
 def mark(d: int, dirty: Integers, is_dirty: Flags, num_dirty: int) -> int:
     """Let device d go on once all events of this instant have been seen; the new number of those that may."""
     if not is_dirty[d]:
@@ -1028,10 +1028,12 @@ def play(
     heap, lanes = make_events(net.flow_target.shape[0] * total, num_devices, recording), lane_table(net)
     outlook, beyond = make_outlook(net, threshold - net.scalars[TAIL])
     free, now, policy = net.budget.copy(), int64(0), fuse_where_whole(policy, net.scalars[SPLIT])
+    plain = is_plain(net, recording)
     if not follow:
         lengths[:] = 0
     if recording is not None:
         orders, transit = Orders(words, lengths, position, busy), Transit(heap, link_free, missing)
+        microbatch, start, left, sent = recording.microbatch, recording.start, recording.stage_end, recording.sent
         open_recorded(net, recording, transit)
     while num_dirty > 0 or heap[CLOCK, AHEAD] > 0:
         for x in range(num_dirty):
@@ -1040,22 +1042,29 @@ def play(
             if busy[d] or (follow and position[d] >= lengths[d]):
                 continue
             if recording is not None:
-                start_recorded(net, recording, orders, transit, d)
-                continue
-            if follow:
-                code = next_in_word(count, missing, words, position, d)
+                if not plain:
+                    start_recorded(net, recording, orders, transit, d)
+                    continue
+                code, m = words[d, position[d]], microbatch[d, position[d]]
+                if not has_arrived(missing, code, m):
+                    continue
+                start[d, position[d]] = now
             else:
-                code = choose(lanes, net.device_start, free, policy, d, count, missing)
-            if code < 0:
-                continue
+                if follow:
+                    code = next_in_word(count, missing, words, position, d)
+                else:
+                    code = choose(lanes, net.device_start, free, policy, d, count, missing)
+                if code < 0:
+                    continue
+                n, kind = code >> 2, code & 3
+                m = count[n, WEIGHT_GRAD if kind == WEIGHT_GRAD else min(kind, INPUT_GRAD)]
+                if is_late(outlook, beyond, n, d, kind, now, total - m):
+                    return threshold, threshold, threshold
+                account(net, count, free, n, kind)
+                if not follow:
+                    words[d, position[d]] = code
+                    lengths[d] += 1
             n, kind = code >> 2, code & 3
-            m = count[n, WEIGHT_GRAD if kind == WEIGHT_GRAD else min(kind, INPUT_GRAD)]
-            if is_late(outlook, beyond, n, d, kind, now, total - m):
-                return threshold, threshold, threshold
-            account(net, count, free, n, kind)
-            if not follow:
-                words[d, position[d]] = code
-                lengths[d] += 1
             position[d] += 1
             busy[d], first[d] = True, now if first[d] < 0 else first[d]
             heap_push(heap, now + net.duration[n, kind], event_key(0, net.lane_stage[n], m, 0, n, kind))
@@ -1065,10 +1074,12 @@ def play(
             code, index, way, m = event_of(heap[NEXT, KEY])
             heap_pop(heap)
             if code == SEND:
-                if recording is not None:
-                    depart_recorded(net, recording, transit, index, m)
-                else:
+                if recording is None:
                     depart(net, index, m, now, heap, link_free, None)
+                elif plain:
+                    depart(net, index, m, now, heap, link_free, sent)
+                else:
+                    depart_recorded(net, recording, transit, index, m)
                 continue
             if code == ARRIVAL:
                 n = net.flow_target[index]
@@ -1081,8 +1092,14 @@ def play(
                 n, d = index, net.lane_device[index]
                 busy[d], last[d], stage_end[net.lane_stage[n]] = False, now, now
                 if recording is not None:
-                    end_recorded(net, recording, transit, n, code, m)
-                    num_dirty = mark_members(recording, n, busy, dirty, is_dirty, num_dirty)
+                    if code != WEIGHT_GRAD:
+                        send(net, 2 * n + min(code, GRADIENTS), m, heap, link_free, missing, sent)
+                    s = net.lane_stage[n]
+                    left[s, LEFT] -= 1
+                    if left[s, LEFT] == 0 and left[s, CLOSING] >= 0:
+                        send(net, 2 * left[s, CLOSING] + GRADIENTS, total, heap, link_free, missing, sent)
+                    if not plain:
+                        num_dirty = mark_members(recording, n, busy, dirty, is_dirty, num_dirty)
                 elif code != WEIGHT_GRAD:
                     send(net, 2 * n + min(code, GRADIENTS), m, heap, link_free, missing, None)
             num_dirty = mark(d, dirty, is_dirty, num_dirty)

@@ -168,6 +168,7 @@ def _make_recording(game: Game, *, table: _FlowTable, words: _Words) -> Recordin
     """Room for the times, and what the search's nets do not know."""
     count, num_devices = game.num_microbatches, len(words.lengths)
     is_heading = table.head[game.lane] == np.repeat(np.arange(num_devices), words.lengths)
+    left = np.bincount(game.stage[game.lane[is_heading]], minlength=game.num_stages).astype(np.int64)
     held = np.zeros(0 if game.overlaps else num_devices, np.int64)
     return Recording(
         microbatch=words.microbatch,
@@ -177,9 +178,8 @@ def _make_recording(game: Game, *, table: _FlowTable, words: _Words) -> Recordin
         sender=np.where(table.sender == table.target, -1, table.sender),
         member_start=np.concatenate([[0], np.cumsum(_column(list(map(len, game.devices))))]).astype(np.int64),
         members=_column([device for group in game.devices for device in group]),
-        left=np.bincount(game.stage[game.lane[is_heading]], minlength=game.num_stages).astype(np.int64),
+        stage_end=np.stack((left, _column(game.closing or [-1] * game.num_stages)), axis=1),
         opening=_column(game.opening),
-        closing=_column(game.closing or [-1] * game.num_stages),
         held_until=held,
         resumed=held.copy(),
     )
