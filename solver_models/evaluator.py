@@ -262,7 +262,7 @@ class Recording(NamedTuple):
     """[N + 1] where the devices of a lane begin in `members`."""
     members: Integers
     """Devices that run the lane together; their words say so."""
-    stage_end: Integers
+    closing: Integers
     """[S, 2] actions that a stage has yet to end, and the lane whose gradients leave then, once; -1: none."""
     opening: Integers
     """Lanes whose activations leave at time 0, once."""
@@ -287,8 +287,8 @@ LANE_NUMBER, LANE_STAGE, LANE_HAS_WEIGHT, LANE_HELD, LANE_STASH, LANE_WORKSPACE,
 RECEIVER_ROW, TICKS_ROW, ROUTE_ROW, SHARED_ROW, WAY_ROW = range(5)
 """Rows of a table of sorted flows."""
 
-LEFT, CLOSING = 0, 1
-"""Columns of `Recording.stage_end`."""
+LEFT, LANE = 0, 1
+"""Columns of `Recording.closing`."""
 
 FUSE, FORWARD_FIRST, DEPTH_FIRST, WAIT = 1, 2, 4, 8
 """Bits of `Policy.mode`: fuse I and W; F before I; deepest stage first; no W while an I is about to come."""
@@ -867,11 +867,9 @@ def is_late(outlook: Integers, beyond: Integers, n: int, d: int, kind: int, now:
 
 
 @kernel
-def is_plain(net: Net, recording: Recording | None) -> bool:
+def is_plain(recording: Recording, num_lanes: int) -> bool:
     """Whether every lane of a recording has one device, which computes while it sends."""
-    if recording is None:
-        return False
-    return recording.members.shape[0] == net.lane_stage.shape[0] and recording.resumed.shape[0] == 0
+    return recording.members.shape[0] == num_lanes and recording.resumed.shape[0] == 0
 
 
 @kernel
@@ -968,6 +966,15 @@ def open_recorded(net: Net, recording: Recording, transit: Transit) -> None:
 
 
 @kernel
+def close_stage(net: Net, recording: Recording, transit: Transit, n: int) -> None:
+    """Send what the stage of lane n sends when all its actions have ended, once: a transfer of microbatch M."""
+    heap, link_free, missing = transit
+    lane = recording.closing[net.lane_stage[n], LANE]
+    if lane >= 0:
+        send(net, 2 * lane + GRADIENTS, net.scalars[MICROBATCHES], heap, link_free, missing, recording.sent)
+
+
+@kernel
 def mark(d: int, dirty: Integers, is_dirty: Flags, num_dirty: int) -> int:
     """Let device d go on once all events of this instant have been seen; the new number of those that may."""
     if not is_dirty[d]:
@@ -1017,7 +1024,8 @@ def play(
     `words` [D, longest] holds lane * 4 + kind, `lengths` [D] how many. Returns (makespan, span, sum of the devices'
     last ends); FAR for all three if the game deadlocks, and some time from `threshold` on as soon as the makespan is
     certain to be no less. Only policies look at memory. With a recording, words are any that keep F before I before W,
-    and what is returned means nothing. Long on purpose, with plain arrays for its helpers: records take twice the time.
+    and what is returned means nothing. Long on purpose, with plain arrays for its helpers: whatever is handed a record
+    counts references of all its arrays, which took nine tenths of a recorded play.
     """
     num_devices, total = net.budget.shape[0], net.scalars[MICROBATCHES]
     missing = make_missing(net) if recording is None else recording.missing
@@ -1028,12 +1036,12 @@ def play(
     heap, lanes = make_events(net.flow_target.shape[0] * total, num_devices, recording), lane_table(net)
     outlook, beyond = make_outlook(net, threshold - net.scalars[TAIL])
     free, now, policy = net.budget.copy(), int64(0), fuse_where_whole(policy, net.scalars[SPLIT])
-    plain = is_plain(net, recording)
     if not follow:
         lengths[:] = 0
     if recording is not None:
         orders, transit = Orders(words, lengths, position, busy), Transit(heap, link_free, missing)
-        microbatch, start, left, sent = recording.microbatch, recording.start, recording.stage_end, recording.sent
+        plain = is_plain(recording, count.shape[0])
+        microbatch, start, left, sent = recording.microbatch, recording.start, recording.closing, recording.sent
         open_recorded(net, recording, transit)
     while num_dirty > 0 or heap[CLOCK, AHEAD] > 0:
         for x in range(num_dirty):
@@ -1094,10 +1102,9 @@ def play(
                 if recording is not None:
                     if code != WEIGHT_GRAD:
                         send(net, 2 * n + min(code, GRADIENTS), m, heap, link_free, missing, sent)
-                    s = net.lane_stage[n]
-                    left[s, LEFT] -= 1
-                    if left[s, LEFT] == 0 and left[s, CLOSING] >= 0:
-                        send(net, 2 * left[s, CLOSING] + GRADIENTS, total, heap, link_free, missing, sent)
+                    left[net.lane_stage[n], LEFT] -= 1
+                    if left[net.lane_stage[n], LEFT] == 0:
+                        close_stage(net, recording, transit, n)
                     if not plain:
                         num_dirty = mark_members(recording, n, busy, dirty, is_dirty, num_dirty)
                 elif code != WEIGHT_GRAD:

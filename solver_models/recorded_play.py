@@ -178,7 +178,7 @@ def _make_recording(game: Game, *, table: _FlowTable, words: _Words) -> Recordin
         sender=np.where(table.sender == table.target, -1, table.sender),
         member_start=np.concatenate([[0], np.cumsum(_column(list(map(len, game.devices))))]).astype(np.int64),
         members=_column([device for group in game.devices for device in group]),
-        stage_end=np.stack((left, _column(game.closing or [-1] * game.num_stages)), axis=1),
+        closing=np.stack((left, _column(game.closing or [-1] * game.num_stages)), axis=1),
         opening=_column(game.opening),
         held_until=held,
         resumed=held.copy(),
