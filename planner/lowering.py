@@ -240,7 +240,7 @@ def _step_table(problem: Problem) -> Integers:
 
 def _sharding(problem: Problem, *, widths: Sequence[int]) -> Sharding | None:
     choice = problem.options.shard_optimizer
-    if choice == "never":
+    if choice == "never" or not problem.may_shard:
         return None
     layers = [problem.profile.by_name[name] for name in problem.profile.topological_order]
     weights = []
