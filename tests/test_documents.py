@@ -29,7 +29,7 @@ PAGES = ["README.md", "CONTRIBUTING.md", *DOCUMENTS]
 WRITTEN = ["README.md", "CONTRIBUTING.md", "CHANGELOG.md", *(page for page in DOCUMENTS if page.count("/") == 1)]
 """Pages that people write; the tables below docs/benchmarks are written by programs."""
 NAMING_NO_COMMIT = {
-    "fidelity_upper_limit", "foreign_programs", "model_corpus", "seeds_concurrency",
+    "fidelity_upper_limit", "foreign_programs", "seeds_concurrency",
     "seeds_layer_pipe", "seeds_out_of_order",
 }  # fmt: skip
 """Tables older than `benchmarks.report`, or made by hand: none is added, and who makes one anew takes it out."""
