@@ -28,10 +28,7 @@ DOCUMENTS = sorted(path.relative_to(ROOT).as_posix() for path in (ROOT / "docs")
 PAGES = ["README.md", "CONTRIBUTING.md", *DOCUMENTS]
 WRITTEN = ["README.md", "CONTRIBUTING.md", "CHANGELOG.md", *(page for page in DOCUMENTS if page.count("/") == 1)]
 """Pages that people write; the tables below docs/benchmarks are written by programs."""
-NAMING_NO_COMMIT = {
-    "fidelity_upper_limit", "foreign_programs", "seeds_concurrency",
-    "seeds_layer_pipe", "seeds_out_of_order",
-}  # fmt: skip
+NAMING_NO_COMMIT = {"fidelity_upper_limit"}
 """Tables older than `benchmarks.report`, or made by hand: none is added, and who makes one anew takes it out."""
 COMMIT = re.compile(r"Commit: [0-9a-f]{12}\b")
 
