@@ -28,8 +28,6 @@ DOCUMENTS = sorted(path.relative_to(ROOT).as_posix() for path in (ROOT / "docs")
 PAGES = ["README.md", "CONTRIBUTING.md", *DOCUMENTS]
 WRITTEN = ["README.md", "CONTRIBUTING.md", "CHANGELOG.md", *(page for page in DOCUMENTS if page.count("/") == 1)]
 """Pages that people write; the tables below docs/benchmarks are written by programs."""
-NAMING_NO_COMMIT = {"fidelity_upper_limit"}
-"""Tables older than `benchmarks.report`, or made by hand: none is added, and who makes one anew takes it out."""
 COMMIT = re.compile(r"Commit: [0-9a-f]{12}\b")
 
 
@@ -100,11 +98,10 @@ def test_the_table_of_contributing_names_rooms():
 
 
 def test_tables_name_their_commit():
-    """Tests that every table says on which commit it was made, but for a list that only becomes shorter."""
+    """Tests that every table says on which commit it was made."""
     tables = [page for page in DOCUMENTS if page.startswith("docs/benchmarks/")]
-    without = {page.split("/")[2].removesuffix(".md") for page in tables if not COMMIT.search(text_of(page))}
-    assert_none(sorted(without - NAMING_NO_COMMIT), "Say `Commit: ...`, as benchmarks.report.describe_commit does:")
-    assert_none(sorted(NAMING_NO_COMMIT - without), "They name their commit: take them out of NAMING_NO_COMMIT:")
+    without = [page for page in tables if not COMMIT.search(text_of(page))]
+    assert_none(without, "Say `Commit: ...`, as benchmarks.report.describe_commit does:")
 
 
 def prose(page: str) -> Iterator[tuple[int, str]]:
