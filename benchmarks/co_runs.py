@@ -4,7 +4,8 @@
 or F of a block in the next iteration; W of a block, and the update of its weights, runs alone after its I, as in plain
 order, or beside a region up to its own next F. On a CPU a second thread stands for the second stream, each with one
 thread inside its operations. Measured: regions and W alone, every pair side by side, then plain and chosen order, and
-every W beside the next region, in turns. `--cuda` does the same with a second stream; that has never been run.
+every W beside the next region, in turns. `--cuda` does the same with a second stream, and then once more with the steps
+replayed as CUDA graphs, where no launch takes time.
 """
 
 import argparse
@@ -30,7 +31,7 @@ from benchmarks.co_running.regions import (
     choose_greedily,
     predicted_ns,
 )
-from benchmarks.one_device import CLASSES, NETWORKS, SIZE, Momentum
+from benchmarks.one_device import NETWORKS, Momentum, make_images, make_network
 from planner.execute.deferred import WeightGradStore, defer_weight_grads
 
 BLOCKS, BATCH = 6, 32
@@ -75,7 +76,7 @@ def _run_all(calls: Sequence[Call]) -> int:
 
 
 class SecondStream:
-    """On a GPU. Never run: no GPU was lent."""
+    """On a GPU."""
 
     def __init__(self) -> None:
         self.stream = torch.cuda.Stream()
@@ -83,21 +84,24 @@ class SecondStream:
 
     def run(self, main: Call, calls: Sequence[Call]) -> Ends:
         """`calls` holds all their tensors until the streams have met, so that no memory is given away too early."""
-        start, main_end, own_end = (torch.cuda.Event(enable_timing=True) for _ in range(3))
+        start, main_end, own_end = (torch.cuda.Event(enable_timing=self.is_measuring) for _ in range(3))
         current = torch.cuda.current_stream()
         start.record(current)
-        self.stream.wait_stream(current)
-        with torch.cuda.stream(self.stream):
-            for call in calls:
-                call()
-            own_end.record(self.stream)
+        if calls:
+            self.stream.wait_stream(current)
+            with torch.cuda.stream(self.stream):
+                for call in calls:
+                    call()
+                own_end.record(self.stream)
         main()
         main_end.record(current)
-        current.wait_stream(self.stream)
+        if calls:
+            current.wait_stream(self.stream)
         if not self.is_measuring:
             return 0, 0
         torch.cuda.synchronize()
-        return tuple(round(1e6 * start.elapsed_time(end)) for end in (main_end, own_end))  # type: ignore[return-value]
+        own_ns = round(1e6 * start.elapsed_time(own_end)) if calls else 0
+        return round(1e6 * start.elapsed_time(main_end)), own_ns
 
 
 def cut(model: nn.Module) -> list[nn.Sequential]:
@@ -118,8 +122,7 @@ class Blocks:
     """
 
     def __init__(self, network: str, *, device: str = "cpu") -> None:
-        torch.manual_seed(5)
-        self.blocks = cut(NETWORKS[network]().to(device))
+        self.blocks = cut(make_network(network, device))
         self.count, self.device = len(self.blocks), device
         self.optimizer, self.store = Momentum(), WeightGradStore()
         self.store.is_deferring = True
@@ -128,16 +131,14 @@ class Blocks:
         self.second: Second = SecondThread() if device == "cpu" else SecondStream()
         self.choice: Choice = (None,) * self.count
         self.waiting: dict[int, Call] = {}
-        self.losses: list[float] = []
+        self.losses: list[torch.Tensor] = []
         self.starts: list[torch.Tensor] = []
         self.ends: list[torch.Tensor] = []
         self.region_ns: dict[tuple[int, tuple[int, ...]], list[int]] = defaultdict(list)
         """By region and what ran beside it."""
         self.own_ns: dict[tuple[int, int | None], list[int]] = defaultdict(list)
         """By weight gradient and the region it ran beside, if any."""
-        generator = torch.Generator().manual_seed(7)
-        self.x = torch.randn(BATCH, 3, SIZE, SIZE, generator=generator).to(device)
-        self.y = torch.randint(CLASSES, (BATCH,), generator=generator).to(device)
+        self.x, self.y = make_images(BATCH, torch.Generator(device).manual_seed(7))
 
     def window(self, block: int) -> range:
         """The regions beside which W of a block may run."""
@@ -155,7 +156,7 @@ class Blocks:
             if block:
                 self.starts.append(self.ends[-1].detach().requires_grad_())
             self._region(self.count + block, partial(self._forward, block))
-        self.losses.append(float(self.ends[-1].detach()))
+        self.losses.append(self.ends[-1].detach())
 
     def backward(self) -> None:
         """Every W alone after its I, or beside a later I, or kept for the next forward."""
@@ -253,6 +254,53 @@ def seconds_per_step(trainings: Sequence[Blocks], *, rounds: int, steps: int = 3
     return found
 
 
+class Replayed:
+    """Some steps of a training as one CUDA graph: the device runs them without being asked for every kernel.
+
+    The first of them begins with no W waiting, and the last one leaves none, since what waits lies in the graph's own
+    memory.
+    """
+
+    steps = 4
+
+    def __init__(self, training: Blocks) -> None:
+        self.graph, stream = torch.cuda.CUDAGraph(), torch.cuda.Stream()
+        stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(stream):
+            self._run(training)
+        torch.cuda.synchronize()
+        with torch.cuda.graph(self.graph, stream=stream):
+            self._run(training)
+
+    def _run(self, training: Blocks) -> None:
+        for _ in range(self.steps):
+            training.step()
+        training.finish()
+        training.ends, training.starts = [], []
+
+    def step(self) -> None:
+        """All of its steps."""
+        self.graph.replay()
+
+
+def replayed_seconds(network: str, choices: Sequence[Choice], *, rounds: int) -> list[list[float]]:
+    """Of a step in every order, in turns, as CUDA graphs."""
+    graphs = []
+    for choice in choices:
+        training = Blocks(network, device="cuda")
+        training.choice, training.second.is_measuring = choice, False
+        graphs.append(Replayed(training))
+    found: list[list[float]] = [[] for _ in graphs]
+    for number in range(rounds + 1):
+        for which in sorted(range(len(graphs)), reverse=number % 2 == 1):
+            start = time.perf_counter()
+            graphs[which].step()
+            torch.cuda.synchronize()
+            if number:
+                found[which].append((time.perf_counter() - start) / Replayed.steps)
+    return found
+
+
 def co_run(network: str, *, rounds: int, device: str = "cpu") -> dict[str, object]:
     """Measure the table, choose, and train in plain order, with every W beside the next region, and as chosen."""
     measured = Blocks(network, device=device)
@@ -270,19 +318,23 @@ def co_run(network: str, *, rounds: int, device: str = "cpu") -> dict[str, objec
     for each in trainings:
         each.finish()
     predicted = {name: predicted_ns(problem, choice) for name, choice in choices.items()}
-    plain = trainings[0]
-    return {
+    plain, *others = [(torch.stack(each.losses), each.parameters()) for each in trainings]
+    found: dict[str, object] = {
         "network": network,
         "choice": list(plan.choice),
         "source": plan.source,
-        "bound_ns": plan.solver_bound_ns,
+        "bound_ns": plan.bound_ns,
         "predicted_ns": predicted | {"greedy": predicted_ns(problem, choose_greedily(problem))},
         "seconds": dict(zip(choices, seconds, strict=True)),
-        "steps": len(plain.losses),
-        "losses": [plain.losses[0], plain.losses[-1]],
-        "losses equal": all(each.losses == plain.losses for each in trainings),
-        "parameters equal": all(torch.equal(each.parameters(), plain.parameters()) for each in trainings),
+        "steps": len(plain[0]),
+        "losses": [float(plain[0][0]), float(plain[0][-1])],
+        "losses equal": all(torch.equal(losses, plain[0]) for losses, _ in others),
+        "parameters equal": all(torch.equal(parameters, plain[1]) for _, parameters in others),
     }
+    if device == "cuda":
+        replayed = replayed_seconds(network, list(choices.values()), rounds=rounds)
+        found["replayed seconds"] = dict(zip(choices, replayed, strict=True))
+    return found
 
 
 def main() -> None:

@@ -7,7 +7,6 @@ project neither solvers nor compiler. Every finding is a file in `-o`; what is t
 """
 
 import argparse
-import itertools
 import json
 import signal
 import subprocess
@@ -16,7 +15,6 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 from types import FrameType
@@ -25,45 +23,24 @@ from typing import Any
 import torch
 from torch import distributed
 
+from benchmarks.co_runs import co_run
 from benchmarks.gpu_models import MODELS, TINY
-from planner.actions import Action
+from benchmarks.gpu_orders import race, settle
+from benchmarks.gpu_runs import DTYPES, MICROBATCHES, Case, execute, fit, make_cluster
+from benchmarks.one_device import NETWORKS
+from benchmarks.statistics_of import paired
+from planner.document import parse_plan
 from planner.execute.deferred import make_deferring
-from planner.execute.execution import Execution
-from planner.execute.preparation import prepare
-from planner.execute.training import Training
 from planner.judge.reading import Reading
-from planner.plan import Plan, Stage
 from planner.problem import Problem
-from profiles.cluster import Cluster, Device
 from profiles.load import load_workload
 from profiles.measure.assemble import Origin, make_profile
 from profiles.measure.devices import device_name
 from profiles.measure.load_model import load_model
-from profiles.measure.materialise import cast
 from profiles.measure.measure_layers import MeasuringEffort, Survey, describe_machine, survey_model
-from profiles.measure.model import Model, as_tuple, take_samples
 from profiles.measure.record import open_journal
 from profiles.model_profile import ModelProfile
 from profiles.workload import Workload, dump_workload
-
-DTYPES = {"bf16": "bfloat16", "fp32": "float32"}
-CHUNKS, MICROBATCHES, STEPS = 2, 4, 6
-"""Stages of a one-device plan, microbatches of an iteration, and iterations, of which the last three count."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Case:
-    """A model in one type."""
-
-    name: str
-    model: str
-    sizes: tuple[int, ...]
-    dtype: str
-
-    @property
-    def label(self) -> str:
-        """As its files are called."""
-        return f"{self.name}-{self.dtype}"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -73,6 +50,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--quick", action="store_true", help="tiny shapes, few repetitions")
     parser.add_argument("--minutes", type=float, default=8.0, help="the present finding is given up then")
     parser.add_argument("--begin-until", type=float, help="no new finding is begun after so many minutes")
+    parser.add_argument("--only", action="append", help="these models alone, by their names; repeatable")
+    parser.add_argument(
+        "--plans", type=Path, help="folder of plans to run, as NAME-DTYPE.WORD.plan.json beside NAME-DTYPE.profile.json"
+    )
     parser.add_argument("-o", "--output", type=Path, default=Path("out/gpu"))
     options = parser.parse_args(arguments)
     if options.device == "cuda" and not torch.cuda.is_available():
@@ -130,23 +111,61 @@ def given_up_at(until: float) -> Iterator[None]:
 def findings(options: argparse.Namespace) -> list[tuple[str, Callable[[], str]]]:
     """File and what gives its text; most telling first, since the time may end."""
     device = options.device
-    cases = [
-        Case(name=name, model=model, sizes=tuple(map(int, sizes.split(","))), dtype=dtype)
-        for dtype in DTYPES
-        for name, (model, sizes) in (TINY if options.quick else MODELS).items()
-    ]
     found: list[tuple[str, Callable[[], str]]] = [("device.json", lambda: dump(look_at(device, quick=options.quick)))]
-    for case in cases:
-        profile = options.output / f"{case.label}.profile.json"
-        found.append((profile.name, lambda case=case: measure(case, options)))
-        for recompute in (False, True):
-            name = f"{case.label}.{'recomputed' if recompute else 'kept'}.json"
-            found.append(
-                (name, lambda case=case, profile=profile, recompute=recompute: dump(
-                    execute(case, load_workload(profile).profile, device=device, recompute=recompute)
-                ))
-            )  # fmt: skip
+    for dtype in DTYPES:
+        for case in cases(options, dtype):
+            found += findings_of(case, options)
+        if dtype == "bf16" and not options.only:
+            found += co_runs(options)
     return found
+
+
+def co_runs(options: argparse.Namespace) -> Iterator[tuple[str, Callable[[], str]]]:
+    """W beside regions of one device (out-of-order backprop)."""
+    for network in ["transformer"] if options.quick else NETWORKS:
+        name = f"co-runs.{network}.json"
+        yield name, lambda network=network: dump(co_run(network, rounds=8, device=options.device))
+
+
+def cases(options: argparse.Namespace, dtype: str) -> list[Case]:
+    """All models that were asked for."""
+    return [
+        Case(name=name, model=model, sizes=tuple(map(int, sizes.split(","))), dtype=dtype)
+        for name, (model, sizes) in (TINY if options.quick else MODELS).items()
+        if not options.only or name in options.only
+    ]
+
+
+def findings_of(case: Case, options: argparse.Namespace) -> Iterator[tuple[str, Callable[[], str]]]:
+    """The profile, plans against it, those that were given, and orders against each other."""
+    device, path = options.device, options.output / f"{case.label}.profile.json"
+    given = sorted(options.plans.glob(f"{case.label}.*.plan.json")) if options.plans else []
+    if given:
+        path = options.plans / path.name
+    else:
+        yield path.name, lambda: measure(case, options)
+
+    def run(recompute: bool) -> str:
+        return dump(execute(case, fit(case, read(path), device=device, recompute=recompute), device=device))
+
+    for plan in given:
+        yield plan.name.replace(".plan.json", ".json"), lambda plan=plan: run_plan(case, path, plan, device=device)
+    for word, recompute in (("kept", False), ("recomputed", True)):
+        yield f"{case.label}.{word}.json", lambda recompute=recompute: run(recompute)
+    yield f"{case.label}.orders.json", lambda: dump(race(case, read(path), device=device))
+
+
+def read(path: Path) -> ModelProfile:
+    """The profile of a workload."""
+    return load_workload(path).profile
+
+
+def run_plan(case: Case, workload: Path, plan: Path, *, device: str) -> str:
+    """What a plan that was made elsewhere for the workload takes and holds here."""
+    asked = load_workload(workload)
+    made = parse_plan(plan.read_bytes(), source=str(plan))
+    problem = Problem(profile=asked.profile, cluster=asked.cluster, num_microbatches=asked.num_microbatches)
+    return dump(execute(case, Reading(problem, made), device=device))
 
 
 def write(target: Path, find: Callable[[], str], *, device: str) -> None:
@@ -193,12 +212,6 @@ def multiply(size: int, *, dtype: torch.dtype, device: str) -> float:
     return round(2 * size**3 / median(times[3:]) / 1e3, 3)
 
 
-def settle(device: str) -> None:
-    """Until everything that was asked of the device is done."""
-    if device == "cuda":
-        torch.cuda.synchronize()
-
-
 def read_clocks(device: str) -> str:
     """What nvidia-smi says of clocks, their limits, temperature and what holds them back; empty on a CPU."""
     if device != "cuda":
@@ -238,107 +251,70 @@ def measure(case: Case, options: argparse.Namespace) -> str:
     return dump_workload(Workload(profile=profile, cluster=make_cluster(device), num_microbatches=MICROBATCHES))
 
 
-def make_cluster(device: str) -> Cluster:
-    """The device alone, with all of its memory."""
-    total = torch.cuda.mem_get_info()[1] if device == "cuda" else 2**40
-    return Cluster(
-        name="one device", devices=(Device(name="d0", type=device_name(device), memory_bytes=total),), links=()
-    )
-
-
-def make_plan(problem: Problem, *, recompute: bool) -> Plan:
-    """The layers in `CHUNKS` stages on the one device, each microbatch through all of them and back at once."""
-    names = [layer.name for layer in problem.profile.layers]
-    cuts = [len(names) * part // CHUNKS for part in range(CHUNKS + 1)]
-    stages = tuple(
-        Stage(layers=tuple(names[a:b]), replicas=(("d0",),), recompute=recompute) for a, b in itertools.pairwise(cuts)
-    )
-    actions = [
-        Action(kind, stage, microbatch)
-        for microbatch in range(problem.num_microbatches)
-        for kind, order in (("F", range(CHUNKS)), ("B", reversed(range(CHUNKS))))
-        for stage in order
-    ]
-    return Plan(problem=problem.reference(), stages=stages, schedule={"d0": tuple(actions)})
-
-
-def execute(case: Case, profile: ModelProfile, *, device: str, recompute: bool) -> dict[str, Any]:
-    """What an iteration of the plan takes and holds, beside what the judge's costs make of the profile."""
-    problem = Problem(profile=profile, cluster=make_cluster(device), num_microbatches=MICROBATCHES)
-    plan = make_plan(problem, recompute=recompute)
-    reading = Reading(problem, plan)
-    planned = {
-        f"{stage}{kind}": ns
-        for stage, row in enumerate(reading.own_durations)
-        for kind, ns in zip("FIWB", row, strict=True)
-    }
-    training = make_training(load_model(case.model).model, samples=case.sizes[0] * MICROBATCHES, dtype=case.dtype)
-    execution = Execution(prepare(plan, training), device=torch.device(device), check_every=0)
-    taken = [execution.step(number) for number in range(STEPS)][STEPS // 2 :]
-    per_action = {
-        cell: median(end - start for each in taken for name, start, end in each.actions if name.startswith(cell))
-        for stage in range(CHUNKS)
-        for cell in (f"{stage}F", f"{stage}B")
-    }
-    memory = execution.memory.read()
-    found: dict[str, Any] = {
-        "case": case.label,
-        "recompute": recompute,
-        "predicted_ns": MICROBATCHES * sum(planned[cell] for cell in per_action),
-        "executed_ns": MICROBATCHES * sum(per_action.values()),
-        "iteration_ns": median(each.duration_ns for each in taken),
-        "actions": {cell: [planned[cell], per_action[cell]] for cell in per_action},
-        "predicted_peak_bytes": reading.memory["d0"].peak_bytes,
-        "peak_bytes": None if memory is None else memory.peak_bytes,
-        "losses": [each.loss for each in taken],
-    }
-    if memory is not None and memory.reserved_bytes is not None:
-        found |= {
-            "reserved_bytes": memory.reserved_bytes,
-            "allocator_reserve_bytes": memory.reserved_bytes - memory.peak_bytes,
-        }
-    return found
-
-
-def make_training(model: Model, *, samples: int, dtype: str) -> Training:
-    """The model in a type, with as many samples as an iteration takes."""
-    kind = getattr(torch, DTYPES[dtype])
-
-    def batch(number: int) -> Any:
-        inputs, target = model.batch(number)
-        taken = cast(tuple(take_samples(tensor, samples) for tensor in as_tuple(inputs)), kind)
-        (aim,) = cast((take_samples(target, samples),), kind)
-        return taken, aim
-
-    return Training(
-        layers={name: lambda make=make: make().to(kind) for name, make in model.layers.items()},
-        loss=model.loss,
-        batch=batch,
-        optimizer=model.optimizer,
-        inputs=model.inputs,
-        tied=model.tied,
-        loss_is_sum=model.loss_is_sum,
-    )
-
-
 def make_table(folder: Path) -> str:
-    """All executed plans as Markdown, in the order of their names."""
-    lines = [
-        "| case | recomputed | time: executed / predicted | peak: executed / predicted | allocator keeps |",
-        "|---|---|---|---|---|",
+    """All executed plans, all orders and all co-runs as Markdown, by their names."""
+    plans = [
+        "| plan | samples per microbatch | actions, ms | executed / predicted | iteration | peak, GiB "
+        "| executed / predicted | allocator keeps, MiB |",
+        "| --- | --- | --- | --- | --- | --- | --- | --- |",
     ]
-    for path in sorted([*folder.glob("*.kept.json"), *folder.glob("*.recomputed.json")]):
+    orders = ["| model | samples | order | ms | faster than the plain loop | losses differ by |"]
+    orders += ["| --- | --- | --- | --- | --- | --- |"]
+    beside = ["| network | order | predicted, ms | ms | saved | as a CUDA graph, ms | saved |"]
+    beside += ["| --- | --- | --- | --- | --- | --- | --- |"]
+    for path in sorted(folder.glob("*.json")):
         found = json.loads(path.read_text(encoding="utf-8"))
+        name = path.name.removesuffix(".json")
         if "failed" in found:
-            lines.append(f"| {path.name} | {found['failed']} | | | |")
-            continue
-        peak = (
-            "" if found["peak_bytes"] is None else f"{found['peak_bytes'] / max(1, found['predicted_peak_bytes']):.3f}"
+            plans.append(f"| {name} | {found['failed']} | | | | | | |")
+        elif "executed_ns" in found:
+            plans.append(plan_row(name, found))
+        elif "network" in found:
+            beside += co_run_rows(found)
+        elif "seconds" in found:
+            orders += order_rows(found)
+    return "\n".join([*plans, "", *orders, "", *beside]) + "\n"
+
+
+def plan_row(name: str, found: dict[str, Any]) -> str:
+    """A plan beside its prediction."""
+    peak, planned = found["peak_bytes"], found["predicted_peak_bytes"]
+    cells = [
+        name,
+        found["microbatch_size"],
+        f"{found['executed_ns'] / 1e6:.2f}",
+        f"{found['executed_ns'] / max(1, found['predicted_ns']):.3f}",
+        f"{found['iteration_ns'] / max(1, found['predicted_iteration_ns']):.3f}",
+        "" if peak is None else f"{peak / 2**30:.2f}",
+        "" if peak is None else f"{peak / max(1, planned):.3f}",
+        f"{found['allocator_reserve_bytes'] / 2**20:.0f}" if "allocator_reserve_bytes" in found else "",
+    ]
+    return f"| {' | '.join(map(str, cells))} |"
+
+
+def order_rows(found: dict[str, Any]) -> Iterator[str]:
+    """A race."""
+    for name, seconds in found["seconds"].items():
+        faster, plus_minus = found["faster_than_plain_loop"][name]
+        differ = found["largest_difference_of_losses"][name]
+        yield (
+            f"| {found['case']} | {found['microbatch_size']} | {name} | {1e3 * median(seconds):.2f} "
+            f"| {100 * faster:.1f} ± {100 * plus_minus:.1f} % | {differ:.1e} |"
         )
-        time_ratio = found["executed_ns"] / max(1, found["predicted_ns"])
-        keeps = f"{found['allocator_reserve_bytes'] / 2**20:.0f} MiB" if "allocator_reserve_bytes" in found else ""
-        lines.append(f"| {found['case']} | {found['recompute']} | {time_ratio:.3f} | {peak} | {keeps} |")
-    return "\n".join(lines) + "\n"
+
+
+def co_run_rows(found: dict[str, Any]) -> Iterator[str]:
+    """Orders of one network, launched one by one and as graphs."""
+    for name in found["seconds"]:
+        cells = [found["network"], name, f"{found['predicted_ns'][name] / 1e6:.2f}", *saved(found["seconds"], name)]
+        cells += saved(found["replayed seconds"], name) if "replayed seconds" in found else ["", ""]
+        yield f"| {' | '.join(cells)} |"
+
+
+def saved(seconds: dict[str, list[float]], name: str) -> list[str]:
+    """Milliseconds of an order, and by how much it is faster than the plain one."""
+    share, plus_minus = paired(seconds["plain"], seconds[name])
+    return [f"{1e3 * median(seconds[name]):.2f}", f"{100 * share:.1f} ± {100 * plus_minus:.1f} %"]
 
 
 if __name__ == "__main__":

@@ -5,7 +5,7 @@ from random import Random
 
 import pytest
 
-from benchmarks.co_running.plan_regions import plan_regions
+from benchmarks.co_running.plan_regions import plan_regions, try_all
 from benchmarks.co_running.regions import (
     CoRun,
     RegionProblem,
@@ -52,7 +52,8 @@ def test_choice_is_the_best_of_all(seed: int):
     best = min(predicted_ns(problem, choice) for choice in every)
     plan = plan_regions(problem)
     assert find_mistakes(problem, plan.choice) == []
-    assert plan.predicted_ns == predicted_ns(problem, plan.choice) == plan.solver_bound_ns == best
+    assert plan.predicted_ns == predicted_ns(problem, plan.choice) == plan.bound_ns == best
+    assert predicted_ns(problem, try_all(problem)) == best
     greedy = predicted_ns(problem, choose_greedily(problem))
     assert best <= greedy <= predicted_ns(problem, problem.plain)
 

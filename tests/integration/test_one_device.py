@@ -71,7 +71,7 @@ def test_blocks_train_as_the_whole_network_does():
             optimizer.update(parameter)
     blocks.finish()
     whole = torch.cat([parameter.detach().flatten() for parameter in model.parameters()])
-    assert blocks.losses == pytest.approx(losses, rel=1e-5)
+    assert list(map(float, blocks.losses)) == pytest.approx(losses, rel=1e-5)
     torch.testing.assert_close(blocks.parameters(), whole)
     beside = {(block, region) for block, region in enumerate(blocks.choice) if region is not None}
     assert len(beside) == blocks.count - 1

@@ -1,0 +1,111 @@
+"""Orders of one accelerator in a race: the executor's, with W on a second stream, and a plain loop of torch."""
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import nn
+
+from benchmarks.gpu_runs import Case, fit, make_execution, make_training, num_samples
+from benchmarks.statistics_of import paired
+from planner.execute.training import Training
+from planner.execute.weight_stream import WeightStream
+from planner.judge.reading import Reading
+from profiles.measure.materialise import make_layer
+from profiles.measure.model import BATCH, Tensors, as_model, as_tuple, sources_of
+from profiles.model_profile import ModelProfile
+
+ROUNDS, WARM_UP = 8, 2
+"""Iterations of every contender that count, and that do not."""
+
+Step = Callable[[int], float]
+"""Runs the iteration with a number and gives its loss."""
+
+
+class PlainLoop:
+    """What one would write without a plan: layers in their order, a backward per microbatch, gradients added up."""
+
+    def __init__(self, training: Training, *, device: torch.device, count: int) -> None:
+        self.training, self.device, self.count = training, device, count
+        model = as_model(training)
+        assert model is not None
+        self.takes = sources_of(model)
+        self.layers: dict[str, nn.Module] = {name: make_layer(model, name, device=device) for name in self.takes}
+        self.optimizer = training.optimizer([p for layer in self.layers.values() for p in layer.parameters()])
+
+    def step(self, number: int) -> float:
+        """The mean of the microbatches' losses (or their sum)."""
+        inputs, target = self.training.batch(number)
+        columns = [tensor.to(self.device).chunk(self.count) for tensor in as_tuple(inputs)]
+        losses = []
+        for given, aim in zip(zip(*columns, strict=True), target.to(self.device).chunk(self.count), strict=True):
+            loss = self.training.loss(self._forward(given), aim)
+            (loss if self.training.loss_is_sum else loss / self.count).backward()
+            losses.append(loss.detach().float())
+        self.optimizer.step()
+        self.optimizer.zero_grad()
+        total = torch.stack(losses).sum() if self.training.loss_is_sum else torch.stack(losses).mean()
+        return float(total)
+
+    def _forward(self, given: Tensors) -> Any:
+        values: dict[str, Tensors] = {BATCH: given}
+        for name, sources in self.takes.items():
+            values[name] = as_tuple(self.layers[name](*(tensor for source in sources for tensor in values[source])))
+        return values[name][0]
+
+
+def race(case: Case, profile: ModelProfile, *, device: str) -> dict[str, Any]:
+    """Seconds of an iteration of every contender, in turns; the losses are told beside them.
+
+    Raises ValueError where not all of them fit side by side.
+    """
+    steps, reading = make_contenders(case, profile, device=device)
+    seconds: dict[str, list[float]] = {name: [] for name in steps}
+    losses: dict[str, list[float]] = {name: [] for name in steps}
+    for number in range(WARM_UP + ROUNDS):
+        for name in sorted(steps, reverse=number % 2 == 1):
+            settle(device)
+            started = time.perf_counter()
+            losses[name].append(steps[name](number))
+            settle(device)
+            if number >= WARM_UP:
+                seconds[name].append(time.perf_counter() - started)
+    first = losses[PLAIN]
+    return {
+        "case": case.label,
+        "microbatch_size": reading.profile.microbatch_size,
+        "seconds": seconds,
+        "faster_than_plain_loop": {name: paired(seconds[PLAIN], each) for name, each in seconds.items()},
+        "largest_difference_of_losses": {
+            name: max(abs(a - b) / max(abs(b), 1e-9) for a, b in zip(each, first, strict=True))
+            for name, each in losses.items()
+        },
+        "losses": losses,
+    }
+
+
+PLAIN = "torch, plain loop"
+
+
+def make_contenders(case: Case, profile: ModelProfile, *, device: str) -> tuple[dict[str, Step], Reading]:
+    """The plain loop, and plans with B, with I and W, and with W on a second stream where there are streams."""
+    copies = 4 if device == "cuda" else 3
+    whole = fit(case, profile, device=device, copies=copies)
+    split = fit(case, profile, device=device, kinds=("I", "W"), copies=copies)
+    training = make_training(case, samples=num_samples(whole))
+    plain = PlainLoop(training, device=torch.device(device), count=whole.problem.num_microbatches)
+    steps: dict[str, Step] = {PLAIN: plain.step}
+    streams: list[tuple[str, Reading, WeightStream | None]] = [("B", whole, None), ("I, W", split, None)]
+    if device == "cuda":
+        streams.append(("I, W on a second stream", split, WeightStream(torch.device(device))))
+    for name, reading, stream in streams:
+        execution = make_execution(case, reading, device=device, weight_stream=stream)
+        steps[name] = lambda number, execution=execution: execution.step(number).loss
+    return steps, whole
+
+
+def settle(device: str) -> None:
+    """Until everything that was asked of the device is done."""
+    if device == "cuda":
+        torch.cuda.synchronize()
