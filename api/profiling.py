@@ -102,7 +102,7 @@ def run_profile(wanted: Wanted, *, console: Console, style: ReportStyle) -> Prof
     require_torch()
     from planner.execute.kept_memory import keep_freed_memory
     from profiles.measure.host_processes import HostProcesses
-    from profiles.measure.record import open_journal
+    from profiles.measure.record import open_journal, spreads_that_count
 
     started = time.monotonic()
     with reading():
@@ -126,10 +126,11 @@ def run_profile(wanted: Wanted, *, console: Console, style: ReportStyle) -> Prof
             if wanted.global_batch is not None:
                 workload = workload.with_batch(wanted.global_batch, None)
     records = findings.records
+    spreads = spreads_that_count(timing for record in records.values() for timing in record.timings.values())
     return ProfilingResult(
         workload=workload,
         num_estimated=len({name for (name, _, _), record in records.items() if not record.is_measured}),
-        worst_spread=max((t.spread for record in records.values() for t in record.timings.values()), default=0.0),
+        worst_spread=max(spreads, default=0.0),
         elapsed_s=time.monotonic() - started,
     )
 

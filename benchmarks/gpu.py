@@ -7,6 +7,7 @@ project neither solvers nor compiler. Every finding is a file in `-o`; what is t
 """
 
 import argparse
+import gc
 import json
 import signal
 import subprocess
@@ -174,6 +175,7 @@ def write(target: Path, find: Callable[[], str], *, device: str) -> None:
         text = find()
     except (ValueError, RuntimeError, OSError) as error:
         text = dump({"failed": str(error).splitlines()[0] if str(error) else type(error).__name__})
+    gc.collect()
     if device == "cuda":
         torch.cuda.empty_cache()
     partial = target.with_suffix(".writing")

@@ -150,19 +150,17 @@ def num_samples(reading: Reading) -> int:
 
 
 def make_training(case: Case, *, samples: int) -> Training:
-    """The model in a type, with as many samples as an iteration takes."""
+    """The model in a type, with as many samples as an iteration takes, the same in all: making them is not timed."""
     model, kind = load_model(case.model).model, getattr(torch, DTYPES[case.dtype])
 
-    def batch(number: int) -> Any:
-        inputs, target = model.batch(number)
-        taken = cast(tuple(take_samples(tensor, samples) for tensor in as_tuple(inputs)), kind)
-        (aim,) = cast((take_samples(target, samples),), kind)
-        return taken, aim
+    inputs, target = model.batch(0)
+    taken = cast(tuple(take_samples(tensor, samples) for tensor in as_tuple(inputs)), kind)
+    (aim,) = cast((take_samples(target, samples),), kind)
 
     return Training(
         layers={name: lambda make=make: make().to(kind) for name, make in model.layers.items()},
         loss=model.loss,
-        batch=batch,
+        batch=lambda _: (taken, aim),
         optimizer=model.optimizer,
         inputs=model.inputs,
         tied=model.tied,

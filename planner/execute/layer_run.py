@@ -1,7 +1,7 @@
 """One layer on one microbatch: its random numbers, its statistics, and the same once more when it is recomputed."""
 
 import hashlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -43,9 +43,16 @@ class LayerRun:
     """
 
     def __init__(
-        self, layer: nn.Module, *, changing: "ChangingBuffers", exchange: Exchange | None, store: WeightGradStore | None
+        self,
+        layer: nn.Module,
+        *,
+        changing: "ChangingBuffers",
+        exchange: Exchange | None,
+        store: WeightGradStore | None,
+        seed: Callable[[], None] | None,
     ) -> None:
-        self.layer, self.changing, self.exchange, self.store = layer, changing, exchange, store
+        """`seed`: gives the generators their numbers of before, for the recomputation; None: they have them."""
+        self.layer, self.changing, self.exchange, self.store, self.seed = layer, changing, exchange, store, seed
         self.memory = Memory()
         self.before: Mapping[str, torch.Tensor] = {}
         self.is_first = True
@@ -60,6 +67,8 @@ class LayerRun:
                 stack.enter_context(_with_buffers(self.layer, self.before))
                 if self.store is not None:
                     stack.enter_context(self.store.closed())
+                if self.seed is not None:
+                    self.seed()
                 return self.layer(*arguments)
             self.is_first = False
             self.before = self.changing.copies(self.layer)

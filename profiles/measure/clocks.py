@@ -37,31 +37,40 @@ class HostClock:
 MOST_HEAD_START_NS = 20_000_000
 """Phases whose launches take longer are timed as they come."""
 
+PURE_LAUNCHES = 2
+"""So often a phase is asked for on an idle device first, to learn how long the asking takes."""
+
 
 class CudaClock:
     """Events in the stream, read only when a repetition is over: launches run ahead as they do in training.
 
-    A device that has nothing to do waits for every launch, and a phase of small kernels then takes as long as the host
-    takes to ask for them. So before a phase the device is kept busy for as long as its launches took the last time.
+    A device that has nothing to do waits for every launch, and a phase of small kernels is then torn by gaps that it
+    need not have. So before a phase the device is kept busy for as long as its launches take. Where asking for a phase
+    takes longer than the phase itself, nothing can hide it in the long run: then that is what the phase takes.
     """
 
     def __init__(self, device: torch.device) -> None:
         self.samples: Samples = {}
         self.device = device
-        self.launch_ns: dict[str, int] = {}
-        """Per phase how long the host took to ask for it, of a call; where that is more than the phase takes itself,
-        training is bound by the host unless others keep the device busy."""
+        self.launches: dict[str, list[int]] = {}
+        """Per phase how long the host took to ask for a call of it while the device had nothing else to do."""
         self._open: list[tuple[str, int, Any, Any]] = []
 
     @contextmanager
     def span(self, phase: str, *, calls: int = 1) -> Iterator[None]:
         """Time what happens inside; it happens `calls` times."""
         begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))  # type: ignore[no-untyped-call]
-        self._keep_busy(calls * self.launch_ns.get(phase, 0))
+        launches = self.launches.setdefault(phase, [])
+        is_pure = len(launches) < PURE_LAUNCHES
+        if is_pure:
+            torch.cuda.synchronize(self.device)
+        else:
+            self._keep_busy(calls * min(launches))
         begin.record()
         started = time.perf_counter_ns()
         yield
-        self.launch_ns[phase] = (time.perf_counter_ns() - started) // calls
+        if is_pure:
+            launches.append((time.perf_counter_ns() - started) // calls)
         end.record()
         self._open.append((phase, calls, begin, end))
 
@@ -75,7 +84,7 @@ class CudaClock:
         torch.cuda.synchronize(self.device)
         for phase, calls, begin, end in self._open:
             nanoseconds = round(begin.elapsed_time(end) * 1e6)
-            self.samples.setdefault(phase, []).append((nanoseconds // calls, None))
+            self.samples.setdefault(phase, []).append((max(nanoseconds // calls, min(self.launches[phase])), None))
         self._open.clear()
 
     def clear(self) -> None:

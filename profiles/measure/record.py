@@ -3,7 +3,7 @@
 import json
 import os
 import statistics
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -52,6 +52,15 @@ def summarise(walls: Sequence[int], threads: Sequence[int] | None, *, clock: Clo
         spread=round((high - low) / middle, 4) if middle else 0.0,
         repetitions=len(judged),
     )
+
+
+def spreads_that_count(timings: Iterable[Timing]) -> list[float]:
+    """Ascending, of phases that take at least a hundredth of the longest: those of microseconds vary by several times,
+    and change nothing.
+    """
+    known = list(timings)
+    least = max((timing.wall_ns for timing in known), default=0) / 100
+    return sorted(timing.spread for timing in known if timing.wall_ns >= least)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,7 +5,7 @@ whose caches hold one layer but not all. The price is that the whole model has t
 """
 
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -15,7 +15,7 @@ from profiles.measure.materialise import cast, make_layer
 from profiles.measure.model import BATCH, Defer, Model, Tensors, as_tuple, sources_of, take_samples
 from profiles.measure.segment import Segment
 
-_FORWARD = {"I": "N", "B": "F"}
+_FORWARD = {"I": "N", "B": "F", "R": "C"}
 """What the forward before each of these is called."""
 
 
@@ -60,8 +60,8 @@ class RepeatedRuns:
         return self._loss(output, self._target)
 
     def repeat(self, times: int, *, recomputes: bool = False) -> dict[str, Samples]:
-        """Samples of F, N, I, W and B (and R) of all layers, as `time_segment` takes them: each round goes through the
-        model two (three) times.
+        """Samples of F, N, I, W and B (and C, R) of all layers, as `time_segment` takes them: each round goes through
+        the model two (three) times.
         """
         for _ in range(times):
             for phase in ("I", "B", "R") if recomputes else ("I", "B"):
@@ -84,7 +84,7 @@ class RepeatedRuns:
                 tensor.detach().requires_grad_(wanted) for tensor, wanted in zip(arriving, segment.wants, strict=True)
             )
             segment.waiting.is_noting = phase == "I"
-            with self.clocks[name].span(_FORWARD[phase]) if phase in _FORWARD else nullcontext():
+            with self.clocks[name].span(_FORWARD[phase]):
                 values[name] = segment.call(given[name], recomputes=phase == "R")
         grads: dict[str, list[torch.Tensor | None]] = {}
         for name in reversed(self.segments):

@@ -2,7 +2,6 @@
 
 import time
 from collections.abc import Callable
-from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -48,8 +47,11 @@ class Segment:
 
     def call(self, inputs: Tensors, *, recomputes: bool = False) -> Tensors:
         """The layer's outputs; of the last layer, the loss."""
-        given = checkpoint(self.module, *inputs, use_reentrant=False) if recomputes else self.module(*inputs)
-        outputs = as_tuple(given)
+        if recomputes:  # the executor gives generators their numbers itself
+            given = checkpoint(self.module, *inputs, use_reentrant=False, preserve_rng_state=False)
+        else:
+            given = self.module(*inputs)
+        outputs = tuple(map(_dense, as_tuple(given)))
         if self.loss is None:
             return outputs
         return (self.loss(outputs[0] if len(outputs) == 1 else outputs),)
@@ -83,6 +85,14 @@ class Segment:
         return any(self.wants) or bool(self.parameters())
 
 
+def _dense(tensor: torch.Tensor) -> torch.Tensor:
+    """What the executor makes of a layer's result, which says why: `planner.execute.stage_module.dense`."""
+    formats = {4: torch.channels_last, 5: torch.channels_last_3d}
+    form = formats.get(tensor.dim(), torch.contiguous_format)
+    is_kept = tensor.is_contiguous() or 0 in tensor.stride() or tensor.is_contiguous(memory_format=form)
+    return tensor if is_kept else tensor.contiguous()
+
+
 def time_segment(
     segment: Segment,
     clock: HostClock | CudaClock,
@@ -91,7 +101,7 @@ def time_segment(
     recomputes: bool,
     pause: Callable[[], None] | None = None,
 ) -> None:
-    """Leave samples of F, N, I, W, B (and R) with the clock; `pause` is called between repetitions."""
+    """Leave samples of F, N, I, W, B (and C, R) with the clock; `pause` is called between repetitions."""
     segment.make_grads()
     calls = _num_calls(segment)
     for _ in range(effort.warm_up):
@@ -118,7 +128,7 @@ def _num_calls(segment: Segment) -> int:
 
 
 def _repeat(segment: Segment, clock: HostClock | CudaClock, *, calls: int, recomputes: bool) -> None:
-    """N, I and W one after the other, then F and B in one, and the latter with recomputation.
+    """N, I and W one after the other, then F and B in one, and the same with recomputation (C and R).
 
     N is a forward whose weight gradients may be put off: a little longer than F, after which a whole backward comes.
     """
@@ -141,7 +151,7 @@ def _repeat(segment: Segment, clock: HostClock | CudaClock, *, calls: int, recom
     runs = _forward(segment, clock, calls=calls, phase="F")
     _whole_backward(segment, clock, runs=runs, phase="B")
     if recomputes:
-        runs = _forward(segment, clock, calls=calls, phase="", recomputes=True)
+        runs = _forward(segment, clock, calls=calls, phase="C", recomputes=True)
         _whole_backward(segment, clock, runs=runs, phase="R")
 
 
@@ -149,7 +159,7 @@ def _forward(
     segment: Segment, clock: HostClock | CudaClock, *, calls: int, phase: str, recomputes: bool = False
 ) -> list[Tensors]:
     given = [segment.fresh_inputs() for _ in range(calls)]
-    with clock.span(phase, calls=calls) if phase else nullcontext():
+    with clock.span(phase, calls=calls):
         return [segment.call(inputs, recomputes=recomputes) for inputs in given]
 
 

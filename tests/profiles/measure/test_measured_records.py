@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from profiles.measure.assemble import Origin, make_profile
-from profiles.measure.record import Clock, Journal, LayerBytes, LayerRecord, TensorSpec, Timing, open_journal, summarise
+from profiles.measure.record import LayerBytes, LayerRecord, TensorSpec, Timing, spreads_that_count
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,6 +75,19 @@ def test_a_whole_backward_is_at_most_its_halves():
     assert (cost.fused_backward_ns, cost.recompute_ns) == (21, 5)
     assert profile_of(make_record()).layers[0].costs[0].backward_ns == 20
     assert profile_of(make_record(F=10, I=12, W=9, B=20, R=15)).layers[0].costs[0].recompute_ns == 0
+
+
+def test_a_forward_that_will_be_recomputed_may_take_longer():
+    """Tests that what C takes beyond F comes with the recomputation, and that noise the other way does not."""
+    assert profile_of(make_record(F=10, I=12, W=9, B=20, C=13, R=31)).layers[0].costs[0].recompute_ns == 14
+    assert profile_of(make_record(F=10, I=12, W=9, B=20, C=8, R=31)).layers[0].costs[0].recompute_ns == 11
+
+
+def test_the_spread_told_is_that_of_phases_that_count():
+    """Tests that a phase of microseconds that varies by several times is left out of what is told."""
+    timings = [Timing(wall_ns=ns, spread=spread) for ns, spread in ((1_000_000, 0.02), (20_000, 0.1), (9_000, 6.0))]
+    assert spreads_that_count(timings) == [0.02, 0.1]
+    assert spreads_that_count([]) == []
 
 
 def test_a_layer_without_weights_has_no_w():
