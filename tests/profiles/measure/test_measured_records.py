@@ -6,7 +6,17 @@ from pathlib import Path
 import pytest
 
 from profiles.measure.assemble import Origin, make_profile
-from profiles.measure.record import LayerBytes, LayerRecord, TensorSpec, Timing, spreads_that_count
+from profiles.measure.record import (
+    Clock,
+    Journal,
+    LayerBytes,
+    LayerRecord,
+    TensorSpec,
+    Timing,
+    open_journal,
+    spreads_that_count,
+    summarise,
+)
 
 
 @dataclass(frozen=True, kw_only=True)
