@@ -264,7 +264,7 @@ class Replayed:
     steps = 4
 
     def __init__(self, training: Blocks) -> None:
-        self.graph, stream = torch.cuda.CUDAGraph(), torch.cuda.Stream()
+        self.training, self.graph, stream = training, torch.cuda.CUDAGraph(), torch.cuda.Stream()
         stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(stream):
             self._run(training)

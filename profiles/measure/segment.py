@@ -104,17 +104,21 @@ def time_segment(
     """Leave samples of F, N, I, W, B (and C, R) with the clock; `pause` is called between repetitions."""
     segment.make_grads()
     calls = _num_calls(segment)
-    for _ in range(effort.warm_up):
+    started, number = time.monotonic(), 0
+    while number < effort.warm_up or time.monotonic() - started < min(clock.warm_up_s, effort.seconds):
         _repeat(segment, clock, calls=calls, recomputes=recomputes)
+        clock.end_repetition()
+        number += 1
     clock.clear()
     started = time.monotonic()
     for number in range(effort.repetitions):
         _repeat(segment, clock, calls=calls, recomputes=recomputes)
-        clock.settle()
+        clock.end_repetition()
         if pause is not None:
             pause()
         if number >= 2 and time.monotonic() - started > effort.seconds:
             break
+    clock.settle()
 
 
 def _num_calls(segment: Segment) -> int:

@@ -31,6 +31,12 @@ class Event:
     def record(self) -> None:
         self.at_ns = max(self.device.free_ns, self.device.host_ns)
 
+    def synchronize(self) -> None:
+        self.device.host_ns = max(self.device.host_ns, self.at_ns)
+
+    def query(self) -> bool:
+        return self.at_ns <= self.device.host_ns
+
     def elapsed_time(self, end: "Event") -> float:
         return (end.at_ns - self.at_ns) / 1e6
 
@@ -65,7 +71,7 @@ def test_gaps_that_launches_ahead_would_fill_are_not_timed(device: Device):
         assert time_kernels(device, clock, *durations) > 395_000
     for _ in range(2):
         assert time_kernels(device, clock, *durations) == 320_000
-    assert clock.launches == {"F": [150_000, 150_000]}
+    assert clock.launch_ns == {"F": 150_000}
 
 
 def test_a_phase_takes_at_least_what_the_host_takes_to_ask_for_it(device: Device):
@@ -73,6 +79,34 @@ def test_a_phase_takes_at_least_what_the_host_takes_to_ask_for_it(device: Device
     clock = CudaClock(torch.device("cuda"))
     times = [time_kernels(device, clock, *[1_000] * 20) for _ in range(4)]
     assert times[2:] == [100_000, 100_000]
+
+
+def test_what_a_call_of_autograd_takes_is_no_layers(device: Device):
+    """Tests that a backward of small kernels takes what asking for it takes, less what any backward takes."""
+    clock = CudaClock(torch.device("cuda"), backward_ns=30_000)
+    for _ in range(4):
+        with clock.span("B"):
+            for _ in range(20):
+                device.launch(1_000)
+        clock.settle()
+    assert clock.samples["B"][-1] == (70_000, None)
+
+
+def test_a_device_at_work_is_not_kept_waiting(device: Device):
+    """Tests that phases follow each other without a pause between where the host is ahead, and that the host waits for
+    the repetition before."""
+    clock = CudaClock(torch.device("cuda"))
+    for _ in range(6):
+        with clock.span("F"):
+            for _ in range(10):
+                device.launch(30_000)
+        clock.end_repetition()
+    ahead = device.free_ns - device.host_ns
+    assert 200_000 < ahead <= 300_000
+    busy = device.free_ns
+    clock.settle()
+    assert busy < 6 * 300_000 + 2 * 60_000 + 75_000
+    assert clock.samples["F"][-3:] == [(300_000, None)] * 3
 
 
 def test_a_phase_that_takes_the_host_long_is_timed_as_it_comes(device: Device):
