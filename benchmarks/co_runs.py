@@ -303,6 +303,7 @@ def replayed_seconds(network: str, choices: Sequence[Choice], *, rounds: int) ->
 
 def co_run(network: str, *, rounds: int, device: str = "cpu") -> dict[str, object]:
     """Measure the table, choose, and train in plain order, with every W beside the next region, and as chosen."""
+    torch.backends.cudnn.deterministic = True  # otherwise no two runs on a GPU are equal, whatever their order
     measured = Blocks(network, device=device)
     problem = measure_table(measured, repetitions=max(3, rounds // 2))
     plan = plan_regions(problem)

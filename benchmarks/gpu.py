@@ -53,7 +53,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--begin-until", type=float, help="no new finding is begun after so many minutes")
     parser.add_argument("--only", action="append", help="these models alone, by their names; repeatable")
     parser.add_argument(
-        "--plans", type=Path, help="folder of plans to run, as NAME-DTYPE.WORD.plan.json beside NAME-DTYPE.profile.json"
+        "--plans", type=Path, help="folder of plans to run: NAME-DTYPE.WORD.plan.json, made for NAME-DTYPE.profile.json"
     )
     parser.add_argument("-o", "--output", type=Path, default=Path("out/gpu"))
     options = parser.parse_args(arguments)
@@ -140,17 +140,14 @@ def cases(options: argparse.Namespace, dtype: str) -> list[Case]:
 def findings_of(case: Case, options: argparse.Namespace) -> Iterator[tuple[str, Callable[[], str]]]:
     """The profile, plans against it, those that were given, and orders against each other."""
     device, path = options.device, options.output / f"{case.label}.profile.json"
-    given = sorted(options.plans.glob(f"{case.label}.*.plan.json")) if options.plans else []
-    if given:
-        path = options.plans / path.name
-    else:
-        yield path.name, lambda: measure(case, options)
+    yield path.name, lambda: measure(case, options)
 
     def run(recompute: bool) -> str:
         return dump(execute(case, fit(case, read(path), device=device, recompute=recompute), device=device))
 
-    for plan in given:
-        yield plan.name.replace(".plan.json", ".json"), lambda plan=plan: run_plan(case, path, plan, device=device)
+    for plan in sorted(options.plans.glob(f"{case.label}.*.plan.json")) if options.plans else ():
+        name, workload = plan.name.replace(".plan.json", ".json"), options.plans / path.name
+        yield name, lambda plan=plan, workload=workload: run_plan(case, workload, plan, device=device)
     for word, recompute in (("kept", False), ("recomputed", True)):
         yield f"{case.label}.{word}.json", lambda recompute=recompute: run(recompute)
     yield f"{case.label}.orders.json", lambda: dump(race(case, read(path), device=device))

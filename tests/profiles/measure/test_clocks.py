@@ -81,15 +81,15 @@ def test_a_phase_takes_at_least_what_the_host_takes_to_ask_for_it(device: Device
     assert times[2:] == [100_000, 100_000]
 
 
-def test_what_a_call_of_autograd_takes_is_no_layers(device: Device):
-    """Tests that a backward of small kernels takes what asking for it takes, less what any backward takes."""
-    clock = CudaClock(torch.device("cuda"), backward_ns=30_000)
+def test_a_backward_is_not_timed_by_its_launches(device: Device):
+    """Tests that 20 us of kernels take 20 us in a backward, however long the host takes to ask for them."""
+    clock = CudaClock(torch.device("cuda"))
     for _ in range(4):
         with clock.span("B"):
             for _ in range(20):
                 device.launch(1_000)
         clock.settle()
-    assert clock.samples["B"][-1] == (70_000, None)
+    assert clock.samples["B"][-1] == (20_000, None)
 
 
 def test_a_device_at_work_is_not_kept_waiting(device: Device):
