@@ -4,7 +4,7 @@ import time
 from collections import Counter, deque
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -56,9 +56,9 @@ class CudaClock:
     """Events in the stream: launches run ahead as they do in training, and the device is never left without work.
 
     A device that has nothing to do waits for every launch, and a phase of small kernels is then torn by gaps that it
-    need not have. So before a phase a device that is idle is kept busy for as long as its launches take. Where asking
-    for a forward, a W or a step takes longer than the device does, nothing can hide it in the long run: then that is
-    what it takes.
+    need not have. So the host is ahead of the device, before every phase, by as long as its launches take: where what
+    is queued takes less, the device is given something to do meanwhile. Where asking for a forward, a W or a step takes
+    longer than the device does, nothing can hide it in the long run: then that is what it takes.
     """
 
     warm_up_s = 0.5
@@ -70,9 +70,14 @@ class CudaClock:
         self.device = device
         self.launch_ns: dict[str, int] = {}
         """Per phase how long the host took at least to ask for a call of it."""
+        self.device_ns: dict[str, int] = {}
+        """Per phase how long the device took for a call of it at least."""
         self._num_pure = Counter[str]()
-        self._open: list[tuple[str, int, Any, Any]] = []
-        self._ends = deque[Any]()
+        self._open = deque[_Span]()
+        """Those that are not read yet; of the repetition before last none is."""
+        self._num_repeated = 0
+        self._is_free_at_ns = 0
+        """When the device will have done what it was given, by the host's clock; rather too early."""
 
     @contextmanager
     def span(self, phase: str, *, calls: int = 1) -> Iterator[None]:
@@ -81,41 +86,61 @@ class CudaClock:
         if self._num_pure[phase] < PURE_LAUNCHES:
             self._num_pure[phase] += 1
             torch.cuda.synchronize(self.device)
-        elif not self._open or self._open[-1][-1].query():
-            self._keep_busy(calls * self.launch_ns[phase])
+        else:
+            self._get_ahead(calls * self.launch_ns[phase])
         begin.record()
         started = time.perf_counter_ns()
         yield
         asked_ns = (time.perf_counter_ns() - started) // calls
         self.launch_ns[phase] = min(asked_ns, self.launch_ns.get(phase, asked_ns))
         end.record()
-        self._open.append((phase, calls, begin, end))
+        self._is_free_at_ns = max(self._is_free_at_ns, started) + calls * self.device_ns.get(phase, 0)
+        self._open.append(_Span(phase, calls, begin, end))
 
-    def _keep_busy(self, head_start_ns: int) -> None:
-        if 0 < head_start_ns <= MOST_HEAD_START_NS:
+    def _get_ahead(self, launches_ns: int) -> None:
+        """Give the device something to do if it will not be busy for a little longer than the launches take."""
+        now = time.perf_counter_ns()
+        missing_ns = now + launches_ns * 5 // 4 - max(now, self._is_free_at_ns)
+        if missing_ns > 0 and launches_ns <= MOST_HEAD_START_NS:
             kilohertz = torch.cuda.get_device_properties(self.device).clock_rate
-            torch.cuda._sleep(head_start_ns * 5 // 4 * kilohertz // 10**6)  # type: ignore[no-untyped-call]
+            torch.cuda._sleep(missing_ns * kilohertz // 10**6)  # type: ignore[no-untyped-call]
+            self._is_free_at_ns = max(now, self._is_free_at_ns) + missing_ns
 
     def end_repetition(self) -> None:
         """Wait for the end of the one before: the host is ahead, but not far."""
-        self._ends.append(self._open[-1][-1])
-        while len(self._ends) > 1:
-            self._ends.popleft().synchronize()
+        before, self._num_repeated = self._num_repeated, len(self._open)
+        if before:
+            self._open[before - 1].end.synchronize()
+            for _ in range(before):
+                self._read(self._open.popleft())
+            self._num_repeated = len(self._open)
+            queued_ns = sum(span.calls * self.device_ns.get(span.phase, 0) for span in self._open)
+            self._is_free_at_ns = min(self._is_free_at_ns, time.perf_counter_ns() + queued_ns)
 
     def settle(self) -> None:
         """Wait for the device and read the events."""
         torch.cuda.synchronize(self.device)
-        for phase, calls, begin, end in self._open:
-            nanoseconds = round(begin.elapsed_time(end) * 1e6) // calls
-            least = 0 if phase in BACKWARD_PHASES else self.launch_ns[phase]
-            self.samples.setdefault(phase, []).append((max(nanoseconds, least), None))
-        self._open.clear()
-        self._ends.clear()
+        while self._open:
+            self._read(self._open.popleft())
+        self._num_repeated = self._is_free_at_ns = 0
+
+    def _read(self, span: "_Span") -> None:
+        phase, took_ns = span.phase, round(span.begin.elapsed_time(span.end) * 1e6) // span.calls
+        self.device_ns[phase] = min(took_ns, self.device_ns.get(phase, took_ns))
+        least = 0 if phase in BACKWARD_PHASES else self.launch_ns[phase]
+        self.samples.setdefault(phase, []).append((max(took_ns, least), None))
 
     def clear(self) -> None:
         """Forget everything: it was warm-up."""
         self.settle()
         self.samples.clear()
+
+
+class _Span(NamedTuple):
+    phase: str
+    calls: int
+    begin: Any
+    end: Any
 
 
 def make_clock(device: torch.device) -> HostClock | CudaClock:
