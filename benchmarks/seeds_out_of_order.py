@@ -175,7 +175,7 @@ def one_device_page(networks: list[str], *, rounds: int) -> Iterator[str]:
     yield ""
     yield "W of a block beside regions of the main thread, on a second thread, chosen from a measured table of co-runs"
     yield "(`benchmarks/co_runs.py`); *all*: each W beside the region after its I. ms per step, predicted and measured;"
-    yield "savings against plain order round by round. A second stream of a GPU, and CUDA graphs, have not been run."
+    yield "savings against plain order round by round. On a GPU: gpu.md."
     for network in networks:
         yield ""
         yield from _co_run_lines(network, _answer_of("benchmarks.co_runs", network, "--rounds", str(rounds)))

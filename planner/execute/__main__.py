@@ -75,7 +75,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--weight-stream",
         action="store_true",
-        help="run W on a second CUDA stream, beside the actions that follow it in the plan (not run on a GPU yet)",
+        help="run W on a second CUDA stream, beside the actions that follow it in the plan",
     )
     parser.add_argument(
         "--check-every",

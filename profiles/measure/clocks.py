@@ -73,7 +73,7 @@ class CudaClock:
         self.device_ns: dict[str, int] = {}
         """Per phase how long the device took for a call of it at least."""
         self._num_pure = Counter[str]()
-        self._open = deque[_Span]()
+        self._open = deque[_TimedPhase]()
         """Those that are not read yet; of the repetition before last none is."""
         self._num_repeated = 0
         self._is_free_at_ns = 0
@@ -95,7 +95,7 @@ class CudaClock:
         self.launch_ns[phase] = min(asked_ns, self.launch_ns.get(phase, asked_ns))
         end.record()
         self._is_free_at_ns = max(self._is_free_at_ns, started) + calls * self.device_ns.get(phase, 0)
-        self._open.append(_Span(phase, calls, begin, end))
+        self._open.append(_TimedPhase(phase, calls, begin, end))
 
     def _get_ahead(self, launches_ns: int) -> None:
         """Give the device something to do if it will not be busy for a little longer than the launches take."""
@@ -124,7 +124,7 @@ class CudaClock:
             self._read(self._open.popleft())
         self._num_repeated = self._is_free_at_ns = 0
 
-    def _read(self, span: "_Span") -> None:
+    def _read(self, span: "_TimedPhase") -> None:
         phase, took_ns = span.phase, round(span.begin.elapsed_time(span.end) * 1e6) // span.calls
         self.device_ns[phase] = min(took_ns, self.device_ns.get(phase, took_ns))
         least = 0 if phase in BACKWARD_PHASES else self.launch_ns[phase]
@@ -136,7 +136,7 @@ class CudaClock:
         self.samples.clear()
 
 
-class _Span(NamedTuple):
+class _TimedPhase(NamedTuple):
     phase: str
     calls: int
     begin: Any
