@@ -71,7 +71,7 @@ def make_question(workload: Workload, *, changes: Mapping[str, Any] | None = Non
         stated = {**workload.options, **(changes or {})}
         opened = _opened(workload) if opens_all else {}
         if stated.get("recompute") is False:
-            opened.pop("recompute_layers", None)
+            opened = {name: value for name, value in opened.items() if not name.startswith("recompute_")}
         options = validate(Options, {**opened, **stated}, source="options")
         return question_of_workload(workload, options)
 
@@ -223,7 +223,7 @@ ABILITIES = ("split_backward", "uneven_replication", "skip_edges", "idle_devices
 """Options that a switch `--no-...` of the command line turns off."""
 
 
-PERMISSIONS = ("recompute", "recompute_layers", "split_placement", "unequal_shares")
+PERMISSIONS = ("recompute", "recompute_layers", "recompute_in_turn", "split_placement", "unequal_shares")
 """Options that a switch of the same name turns on."""
 
 
@@ -232,7 +232,7 @@ def parse_changes(switches: Mapping[str, Any]) -> dict[str, Any]:
     changes = {name: switches[name] for name in OPTION_SWITCHES if switches[name] is not None}
     changes |= {name: False for name in ABILITIES if switches[f"no_{name}"]}
     changes |= {name: True for name in PERMISSIONS if switches[name]}
-    if changes.get("recompute_layers"):
+    if changes.get("recompute_layers") or changes.get("recompute_in_turn"):
         changes["recompute"] = True
     if switches["no_replication"]:
         changes["max_replicas"] = 1

@@ -63,7 +63,9 @@ class StageCost:
     held_bytes: int
     """Taken by F at its start: the stash, or the checkpoint of those layers that recompute."""
     stash_bytes: int
-    """Held while I or B runs; at least `held_bytes`."""
+    """Held while I runs; at least `held_bytes`."""
+    whole_backward_bytes: int
+    """Held while B runs: the stash, or less where layers recompute one after the other; at least `held_bytes`."""
     weight_stash_bytes: int
     """Held from the end of I to the end of W, a workspace that is kept included; 0 without W."""
     workspace_bytes: int
@@ -301,6 +303,10 @@ class CostModel:
         stash = _ceil(sum(size.stash_bytes for size in sizes), replicas)
         workspace = max(size.workspace_bytes for size in sizes)
         kept = workspace if self.problem.options.keep_workspace and has_weight_grad else 0
+        checkpoints = list(map(checkpoint_bytes, sizes, kinds))
+        held = _ceil(sum(checkpoints), replicas)
+        turn = max(size.stash_bytes - left for size, left in zip(sizes, checkpoints, strict=True))
+        takes_turns = self.problem.options.recompute_in_turn
         forward, input_grad, weight_grad, backward = (self.problem.profile.overhead_ns(device_type, k) for k in "FIWB")
         return StageCost(
             forward_ns=_ceil(sum(work.forward_ns for work in works), replicas) + forward,
@@ -309,8 +315,9 @@ class CostModel:
             backward_ns=_ceil(sum(work.backward_ns for work in works) + recompute, replicas) + backward,
             has_weight_grad=has_weight_grad,
             state_bytes=self.state_bytes(stage, width=width),
-            held_bytes=_ceil(sum(map(checkpoint_bytes, sizes, kinds)), replicas),
+            held_bytes=held,
             stash_bytes=stash,
+            whole_backward_bytes=min(stash, held + _ceil(turn, replicas)) if takes_turns else stash,
             weight_stash_bytes=_ceil(sum(size.weight_stash_bytes for size in sizes) * has_weight_grad, replicas) + kept,
             workspace_bytes=workspace,
             weight_workspace_bytes=workspace - kept,

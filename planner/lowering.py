@@ -429,6 +429,7 @@ def make_schedule_instance(problem: Problem, stages: tuple[Stage, ...], *, costs
                     has_weight_grad=cost.has_weight_grad,
                     held=cost.held_bytes,
                     stash=cost.stash_bytes,
+                    whole_backward=cost.whole_backward_bytes,
                     weight_stash=cost.weight_stash_bytes,
                     workspace=cost.workspace_bytes,
                     weight_workspace=cost.weight_workspace_bytes,

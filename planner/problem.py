@@ -76,6 +76,9 @@ class Options:
     """Stages may recompute their activations (needs `checkpoint_bytes` and `recompute_ns` in the profile)."""
     recompute_layers: bool = False
     """Which layers of a stage recompute is decided, and by which kind that they state; needs `recompute`."""
+    recompute_in_turn: bool = False
+    """While B of a stage runs, the layers that recompute do so one after the other, and the stash of one of them is
+    there at a time; needs `recompute`."""
     shard_optimizer: ShardChoice = "never"
     """Whether the replicas of a stage shard the optimizer's state: `allow` and `together` (all replicated stages or
     none) leave it to the planner."""
@@ -112,6 +115,11 @@ class Options:
             raise ValueError(
                 "options: keep_workspace = true and split_placement = true; I and W of a stage may be on different "
                 "devices then, where nothing can be kept: drop one of the two"
+            )
+        if self.recompute_in_turn and not self.recompute:
+            raise ValueError(
+                "options: recompute_in_turn = true, but recompute = false; set recompute to true as well, or leave "
+                "recompute_in_turn out"
             )
         if self.recompute_layers and not self.recompute:
             raise ValueError(

@@ -235,4 +235,4 @@ def memory_steps(cost: StageCost, kind: str) -> tuple[int, int]:
         return rest + cost.workspace_bytes, cost.weight_stash_bytes - cost.held_bytes
     if kind == "W":
         return cost.weight_workspace_bytes, -cost.weight_stash_bytes
-    return rest + cost.workspace_bytes, -cost.held_bytes
+    return cost.whole_backward_bytes - cost.held_bytes + cost.workspace_bytes, -cost.held_bytes

@@ -57,7 +57,7 @@ def overflow(net: Net) -> int:
     """Units by which a device cannot even hold one microbatch of its largest lane; 0 if all can."""
     worst = int64(0)
     for n in range(net.lane_stage.shape[0]):
-        need = max(net.held[n], net.stash[n]) + net.workspace[n]
+        need = max(net.held[n], net.whole_backward[n]) + net.workspace[n]
         worst = max(worst, need - net.budget[net.lane_device[n]])
     return worst
 
@@ -71,7 +71,7 @@ def shortage(net: Net) -> int:
         for k in range(net.device_start[d], net.device_start[d + 1]):
             n = net.device_lanes[k]
             need += net.held[n]
-            extra = max(extra, max(net.stash[n] - net.held[n], 0) + net.workspace[n])
+            extra = max(extra, max(net.whole_backward[n] - net.held[n], 0) + net.workspace[n])
         lacking += max(0, need + extra - net.budget[d])
     return lacking
 

@@ -22,9 +22,9 @@ RECOMPUTING, SHARDING = 1, 2
 """Bits of a stage's mode: it recomputes its activations; its replicas, if there are several, shard the optimizer's
 state."""
 
-STATE, HELD, STASH, WEIGHT_STASH, WORKSPACE, WEIGHT_WORKSPACE, HAS_WEIGHT = range(7)
-GRADIENT, NUM_TRAINED, CUT_GRADIENT, WEIGHTS, CUT_WEIGHTS, SHARDABLE, SHARERS = range(7, 14)
-"""Columns of a stage's sizes; a replica has the first seven of them, as rows. The last: how many replicas share a step
+STATE, HELD, STASH, WEIGHT_STASH, WORKSPACE, WEIGHT_WORKSPACE, WHOLE_BACKWARD, HAS_WEIGHT = range(8)
+GRADIENT, NUM_TRAINED, CUT_GRADIENT, WEIGHTS, CUT_WEIGHTS, SHARDABLE, SHARERS = range(8, 15)
+"""Columns of a stage's sizes; a replica has the first eight of them, as rows. The last: how many replicas share a step
 of the optimizer; 1 where each takes it whole."""
 
 SOURCE, TARGET, FORWARD_SIZE, BACKWARD_SIZE, HAS_GRADIENT, RANK = range(6)

@@ -48,6 +48,7 @@ from solver_models.columns import (
     WEIGHT_STASH,
     WEIGHT_WORKSPACE,
     WEIGHTS,
+    WHOLE_BACKWARD,
     WORKSPACE,
 )
 from solver_models.compiled import int64, kernel
@@ -149,7 +150,9 @@ class Net(NamedTuple):
     held: Integers
     """[N] units from the start of F to the end of I or B."""
     stash: Integers
-    """[N] units while I or B runs."""
+    """[N] units while I runs."""
+    whole_backward: Integers
+    """[N] units while B runs."""
     weight_stash: Integers
     """[N] units from the end of I to the end of W."""
     workspace: Integers
@@ -274,14 +277,17 @@ class Recording(NamedTuple):
 
 OPTIONS = (
     "num_microbatches", "num_links", "receive_buffers", "tail", "can_split", "keep_workspace", "bucket_bytes",
-    "plain_bucket_bytes", "least_step",
+    "plain_bucket_bytes", "least_step", "recompute_in_turn",
 )  # fmt: skip
 """Fields of `Instance` that are `options` of Layers and `scalars` of Net."""
 
-MICROBATCHES, LINKS, BUFFERS, TAIL, SPLIT, KEEPS_WORKSPACE, BUCKET, PLAIN_BUCKET, LEAST_STEP = range(len(OPTIONS))
+MICROBATCHES, LINKS, BUFFERS, TAIL, SPLIT, KEEPS_WORKSPACE, BUCKET, PLAIN_BUCKET, LEAST_STEP, TAKES_TURNS = range(
+    len(OPTIONS)
+)
 """Indices into them."""
 
-LANE_NUMBER, LANE_STAGE, LANE_HAS_WEIGHT, LANE_HELD, LANE_STASH, LANE_WORKSPACE, LANE_WEIGHT_WORKSPACE = range(7)
+LANE_NUMBER, LANE_STAGE, LANE_HAS_WEIGHT, LANE_HELD, LANE_WORKSPACE, LANE_WEIGHT_WORKSPACE = range(6)
+LANE_STASH, LANE_WHOLE_BACKWARD = 6, 7
 """Columns of `lane_table`."""
 
 RECEIVER_ROW, TICKS_ROW, ROUTE_ROW, SHARED_ROW, WAY_ROW = range(5)
@@ -301,10 +307,25 @@ def ceil_div(a: int, b: int) -> int:
 
 
 @kernel
+def share_units(own: Integers, replicas: int, takes_turns: int, keeps_workspace: int) -> None:
+    """Turn the sums of a stage's units, a row of its sizes, into what the actions of one of its replicas hold."""
+    for k in range(HELD, WORKSPACE):
+        own[k] = ceil_div(own[k], replicas)
+    turn = ceil_div(own[WHOLE_BACKWARD], replicas)
+    own[WHOLE_BACKWARD] = min(own[STASH], own[HELD] + turn) if takes_turns else own[STASH]
+    own[WEIGHT_WORKSPACE] = own[WORKSPACE]
+    if own[HAS_WEIGHT] == 0:
+        own[WEIGHT_STASH] = 0
+    elif keeps_workspace:
+        own[WEIGHT_STASH] += own[WORKSPACE]
+        own[WEIGHT_WORKSPACE] = 0
+
+
+@kernel
 def stage_sums(
     layers: Layers, stage_of: Integers, start: Integers, devices: Integers, modes: Integers
 ) -> tuple[Integers, Integers]:
-    """[S, T, 5] ticks of F, I, W, B and a step on the types of its devices; [S, 14] units and flags of every stage.
+    """[S, T, 5] ticks of F, I, W, B and a step on the types of its devices; [S, 15] units and flags of every stage.
 
     `modes` [S] bits as in `columns`.
     """
@@ -330,8 +351,10 @@ def stage_sums(
             times[s, t, BACKWARD] += layers.work[table, BACKWARD, t, x] + extra
             times[s, t, STEP] += layers.optimizer[t, x]
         sizes[s, STATE] += layers.state[v, x]
-        sizes[s, HELD] += layers.checkpoint[v, x] if modes[s] & RECOMPUTING else layers.stash[v, x]
+        held = layers.checkpoint[v, x] if modes[s] & RECOMPUTING else layers.stash[v, x]
+        sizes[s, HELD] += held
         sizes[s, STASH] += layers.stash[v, x]
+        sizes[s, WHOLE_BACKWARD] = max(sizes[s, WHOLE_BACKWARD], layers.stash[v, x] - held)
         sizes[s, WEIGHT_STASH] += layers.weight_stash[v, x]
         sizes[s, WORKSPACE] = max(sizes[s, WORKSPACE], layers.workspace[v, x])
         sizes[s, HAS_WEIGHT] = max(sizes[s, HAS_WEIGHT], layers.trainable[x])
@@ -345,14 +368,7 @@ def stage_sums(
         for t in range(num_types):
             for k in range(FORWARD, BACKWARD + 1):
                 times[s, t, k] = ceil_div(times[s, t, k], replicas[s])
-        for k in range(HELD, WORKSPACE):
-            sizes[s, k] = ceil_div(sizes[s, k], replicas[s])
-        sizes[s, WEIGHT_WORKSPACE] = sizes[s, WORKSPACE]
-        if sizes[s, HAS_WEIGHT] == 0:
-            sizes[s, WEIGHT_STASH] = 0
-        elif layers.options[KEEPS_WORKSPACE]:
-            sizes[s, WEIGHT_STASH] += sizes[s, WORKSPACE]
-            sizes[s, WEIGHT_WORKSPACE] = 0
+        share_units(sizes[s], replicas[s], layers.options[TAKES_TURNS], layers.options[KEEPS_WORKSPACE])
         sizes[s, SHARERS] = replicas[s] if modes[s] & SHARDING else 1
         sizes[s, STATE] += ceil_div(sizes[s, SHARDABLE], sizes[s, SHARERS]) - sizes[s, SHARDABLE]
         group = devices[start[s]]
@@ -611,7 +627,8 @@ def connect(layers: Layers, lanes: NetLanes, flows: Integers) -> Net:
     device_start, device_lanes = by_device(lanes.device, lanes.budget.shape[0])
     return Net(
         lanes.stage, lanes.device, lanes.duration, lanes.size[HAS_WEIGHT], lanes.size[HELD], lanes.size[STASH],
-        lanes.size[WEIGHT_STASH], lanes.size[WORKSPACE], lanes.size[WEIGHT_WORKSPACE], device_start, device_lanes,
+        lanes.size[WHOLE_BACKWARD], lanes.size[WEIGHT_STASH], lanes.size[WORKSPACE], lanes.size[WEIGHT_WORKSPACE],
+        device_start, device_lanes,
         lanes.budget, flow_start, table[WAY_ROW], table[RECEIVER_ROW], table[TICKS_ROW], table[ROUTE_ROW],
         table[SHARED_ROW], num_inputs, num_gradients, layers.route_start, layers.route_links, lanes.synchronisation,
         lanes.scalars,
@@ -635,7 +652,7 @@ def next_in_word(count: Integers, missing: ShortIntegers, words: ShortIntegers, 
 def forward_fits(lanes: Integers, cap: Integers, count: Integers, room: int, k: int, last: int, total: int) -> bool:
     """Whether `room` units do for one more F of lane k of a device, and for one F of each deeper lane that holds none.
 
-    `lanes` [lanes by device, 7] is a `lane_table`; the lanes of the device end before `last`.
+    `lanes` [lanes by device, 8] is a `lane_table`; the lanes of the device end before `last`.
     """
     n = lanes[k, LANE_NUMBER]
     if count[n, FORWARD] - count[n, INPUT_GRAD] >= cap[n]:
@@ -672,16 +689,13 @@ def choose(
         n = lanes[k, LANE_NUMBER]
         f, i, w = count[n, FORWARD], count[n, INPUT_GRAD], count[n, WEIGHT_GRAD]
         deep = -lanes[k, LANE_STAGE]
+        fused = lanes[k, LANE_HAS_WEIGHT] and mode & FUSE
+        during = lanes[k, LANE_WHOLE_BACKWARD] if fused else lanes[k, LANE_STASH]
         if lanes[k, LANE_HAS_WEIGHT] and i - w > max(pending, 0) and lanes[k, LANE_WEIGHT_WORKSPACE] <= room:
             weight, pending = n * 4 + WEIGHT_GRAD, i - w
-        if (
-            i < f
-            and missing[n, GRADIENTS, i] == 0
-            and lanes[k, LANE_STASH] - lanes[k, LANE_HELD] + lanes[k, LANE_WORKSPACE] <= room
-        ):
+        if i < f and missing[n, GRADIENTS, i] == 0 and during - lanes[k, LANE_HELD] + lanes[k, LANE_WORKSPACE] <= room:
             rank = deep if mode & DEPTH_FIRST else i * 4096 + deep
             if rank < backward_rank:
-                fused = lanes[k, LANE_HAS_WEIGHT] and mode & FUSE
                 backward, backward_rank = n * 4 + (BACKWARD if fused else INPUT_GRAD), rank
         if f < total and missing[n, ACTIVATIONS, f] == 0:
             rank = deep if mode & DEPTH_FIRST else f * 4096 + deep
@@ -698,17 +712,14 @@ def choose(
 
 @kernel
 def lane_table(net: Net) -> Integers:
-    """[lanes by device, 7] index, stage, has W, held, stash, workspaces: what `choose` reads, side by side."""
-    table = np.empty((net.device_lanes.shape[0], LANE_WEIGHT_WORKSPACE + 1), np.int64)
+    """[lanes by device, 8] index, stage, has W, held, workspaces, stashes: what `choose` reads, side by side."""
+    table = np.empty((net.device_lanes.shape[0], LANE_WHOLE_BACKWARD + 1), np.int64)
     for k in range(table.shape[0]):
         n = net.device_lanes[k]
         table[k, LANE_NUMBER], table[k, LANE_STAGE], table[k, LANE_HAS_WEIGHT] = n, net.lane_stage[n], net.has_weight[n]
-        table[k, LANE_HELD], table[k, LANE_STASH], table[k, LANE_WORKSPACE] = (
-            net.held[n],
-            net.stash[n],
-            net.workspace[n],
-        )
+        table[k, LANE_HELD], table[k, LANE_WORKSPACE] = net.held[n], net.workspace[n]
         table[k, LANE_WEIGHT_WORKSPACE] = net.weight_workspace[n]
+        table[k, LANE_STASH], table[k, LANE_WHOLE_BACKWARD] = net.stash[n], net.whole_backward[n]
     return table
 
 
@@ -799,8 +810,9 @@ def memory_steps(net: Net, n: int, kind: int) -> tuple[int, int]:
         return net.held[n] + net.workspace[n], net.held[n]
     if kind == WEIGHT_GRAD:
         return net.weight_workspace[n], -net.weight_stash[n]
-    kept = net.weight_stash[n] if kind == INPUT_GRAD else int64(0)
-    return net.stash[n] - net.held[n] + net.workspace[n], kept - net.held[n]
+    if kind == INPUT_GRAD:
+        return net.stash[n] - net.held[n] + net.workspace[n], net.weight_stash[n] - net.held[n]
+    return net.whole_backward[n] - net.held[n] + net.workspace[n], -net.held[n]
 
 
 @kernel

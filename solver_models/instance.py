@@ -48,7 +48,9 @@ class StageReplica:
     held: int
     """Units taken at the start of F, given back at the end of I (except `weight_stash`) or B."""
     stash: int
-    """Units held while I or B runs (`held` unless activations are recomputed)."""
+    """Units held while I runs (`held` unless activations are recomputed)."""
+    whole_backward: int
+    """Units held while B runs: at most `stash`."""
     weight_stash: int
     """Units kept from the end of I to the end of W, a workspace that is kept included."""
     workspace: int
@@ -68,7 +70,9 @@ class StageReplica:
         """Units that an action of this kind needs while it runs, beside the stashes held until then (and by F)."""
         if kind == FORWARD:
             return self.workspace
-        return self.weight_workspace if kind == WEIGHT_GRAD else self.stash - self.held + self.workspace
+        if kind == WEIGHT_GRAD:
+            return self.weight_workspace
+        return (self.whole_backward if kind == BACKWARD else self.stash) - self.held + self.workspace
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -235,6 +239,8 @@ class Instance:
     """Devices (or groups, see `WideGroups`) of every stage, if they are given too."""
     objective: Literal["makespan", "span"]
     """What is minimised."""
+    recompute_in_turn: bool = False
+    """Whether B recomputes one layer after the other, with the stash of one at a time."""
     keep_workspace: bool = False
     """Whether I keeps its workspace until the end of its W, which runs in it."""
     bucket_bytes: int = 0

@@ -9,6 +9,7 @@ device runs one action after the other, its orders alone say how many microbatch
         <= what the rest of the action needs left over,                                        for every action
 
 which for one stage per device is a knapsack with a choice of kinds per layer. Layers alike are counted, not told apart.
+Where layers recompute in turn, a B needs no more beside what is held than the most that one of its layers may add.
 """
 
 from collections.abc import Iterator
@@ -18,7 +19,7 @@ import numpy as np
 
 from solver_models.columns import CHECKPOINT_ROW, RECOMPUTATION, RECOMPUTING, SHARDING
 from solver_models.evaluator import Net
-from solver_models.instance import FORWARD, INPUT_GRAD, WEIGHT_GRAD, Instance, Integers, RecomputeKinds, Word
+from solver_models.instance import BACKWARD, FORWARD, INPUT_GRAD, WEIGHT_GRAD, Instance, Integers, RecomputeKinds, Word
 from solver_models.search import Candidate, Searcher
 from solver_models.search_params import SolverParams
 
@@ -100,12 +101,15 @@ class LayerRecomputation:
         `searcher`: that in which the candidate has these orders.
         """
         words, _ = searcher.words(candidate)
-        net = searcher.net_of(candidate)
-        rooms = [room for own in _rooms(net, words, first=searcher.first_member) for room in _undominated(own)]
-        choice = self._choose(candidate, rooms, seed=seed)
+        net, modes = searcher.net_of(candidate), candidate.modes & SHARDING | RECOMPUTING
+        turns = None
+        if self.instance.recompute_in_turn:
+            least = self.relaxed.net_of(replace(candidate, modes=modes))
+            turns = least.whole_backward - least.held
+        found = _rooms(net, words, first=searcher.first_member, turns=turns)
+        choice = self._choose(candidate, [room for own in found for room in _undominated(own)], seed=seed)
         if choice is None:
             return None
-        modes = candidate.modes & SHARDING | RECOMPUTING
         played = self.searcher(choice).play(replace(candidate, words=words, modes=modes))
         return ChosenKinds(choice=choice, candidate=played) if played.is_feasible else None
 
@@ -173,8 +177,11 @@ def _beats(one: tuple[int, int, int], other: tuple[int, int, int]) -> bool:
     return one != other and one[0] <= other[0] and one[1] <= other[1] and (one[:2] != other[:2] or one[2] < other[2])
 
 
-def _rooms(net: Net, words: dict[int, Word], *, first: list[int]) -> Iterator[list[Room]]:
-    """What the order of every device leaves at each of its actions, once for the same numbers of microbatches held."""
+def _rooms(net: Net, words: dict[int, Word], *, first: list[int], turns: Integers | None) -> Iterator[list[Room]]:
+    """What the order of every device leaves at each of its actions, once for the same numbers of microbatches held.
+
+    `turns` [N]: the most that one layer of a lane adds while its B runs, beside what F left; None: B holds all at once.
+    """
     holders = {first[device]: device for device in net.lane_device.tolist()}
     lanes = {
         (device, stage): lane
@@ -188,15 +195,20 @@ def _rooms(net: Net, words: dict[int, Word], *, first: list[int]) -> Iterator[li
         least: dict[tuple[tuple[int, int], ...], int] = {}
         for kind, stage, _ in word:
             lane = lanes[device, stage]
+            own = net.weight_workspace[lane] if kind == WEIGHT_GRAD else net.workspace[lane]
+            is_in_turn = False
             if kind == FORWARD:
                 held[stage] += 1
+            elif kind == BACKWARD and turns is not None:
+                is_in_turn = True
+                own += turns[lane]
             elif kind != WEIGHT_GRAD:
                 held[stage] -= 1
-            own = net.weight_workspace[lane] if kind == WEIGHT_GRAD else net.workspace[lane]
-            own += net.stash[lane] if kind not in (FORWARD, WEIGHT_GRAD) else 0
+                own += net.stash[lane]
             key = tuple(held.items())
             units = int(net.budget[device]) - waiting - int(own)
             least[key] = min(units, least.get(key, units))
+            held[stage] -= is_in_turn
             if kind == INPUT_GRAD and net.has_weight[lane]:
                 waiting += int(net.weight_stash[lane])
             elif kind == WEIGHT_GRAD:

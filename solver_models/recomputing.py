@@ -51,7 +51,7 @@ def greedy_flags(searcher: Searcher, candidate: Candidate) -> Integers:
     nets = [searcher.net_of(replace(candidate, modes=shards | flag)) for flag in (0, RECOMPUTING)]
     stages = nets[0].lane_stage
     in_flight = np.minimum(searcher.instance.num_microbatches, num_stages - stages)
-    need, least = (net.held * in_flight + np.maximum(net.stash - net.held, 0) for net in nets)
+    need, least = (net.held * in_flight + np.maximum(net.whole_backward - net.held, 0) for net in nets)
     freed, lost = need - least, nets[1].duration[:, BACKWARD] - nets[0].duration[:, BACKWARD]
     for device in np.unique(nets[0].lane_device):
         lanes = np.nonzero(nets[0].lane_device == device)[0]

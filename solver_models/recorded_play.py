@@ -115,7 +115,8 @@ class _FlowTable:
         num_devices = len(game.first) - 1
         return Net(
             lane_stage=game.stage, lane_device=self.head, duration=np.ascontiguousarray(game.duration),
-            has_weight=zeros, held=zeros, stash=zeros, weight_stash=zeros, workspace=zeros, weight_workspace=zeros,
+            has_weight=zeros, held=zeros, stash=zeros, whole_backward=zeros, weight_stash=zeros, workspace=zeros,
+            weight_workspace=zeros,
             device_start=np.zeros(num_devices + 1, np.int64), device_lanes=np.zeros(0, np.int64),
             budget=np.zeros(num_devices, np.int64), flow_start=self.starts.astype(np.int64),
             flow_way=_column([int(flow.is_backward) for flow in self.flows]), flow_target=self.target,

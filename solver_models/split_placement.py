@@ -39,6 +39,7 @@ from solver_models.columns import (
     WAY,
     WEIGHT_STASH,
     WEIGHT_WORKSPACE,
+    WHOLE_BACKWARD,
     WORKSPACE,
 )
 from solver_models.compiled import int64, kernel
@@ -205,7 +206,7 @@ def add_lanes(
                 + overhead[devices[own], INPUT_GRAD]
             )
             duration[n, BACKWARD], duration[own, BACKWARD] = duration[n, INPUT_GRAD], duration[own, INPUT_GRAD]
-            size[STASH, n] = ceil_div(sizes[s, STASH], 2)
+            size[STASH, n] = size[WHOLE_BACKWARD, n] = ceil_div(sizes[s, STASH], 2)
             budget[at[HALF_PLACE, s]] -= stage_bytes(layers, stage_of, s) + layers.options[BUFFERS] * size[STASH, n]
         else:
             device = at[WEIGHT_PLACE, s] if at[WEIGHT_PLACE, s] >= 0 else devices[own]

@@ -160,6 +160,11 @@ def draws_bucket_views(layers: Sequence[Layer]) -> bool:
     return Random(f"views of {drawn_from(layers)}").random() < 0.3
 
 
+def draws_turns(layers: Sequence[Layer]) -> bool:
+    """Whether layers recompute in turn, drawn from the layers so that other draws stay as they are."""
+    return Random(f"turns of {drawn_from(layers)}").random() < 0.5
+
+
 def draws_workspace(layers: Sequence[Layer]) -> bool:
     """Whether I keeps its workspace, drawn from the layers so that other draws stay as they are."""
     return Random(f"workspace of {drawn_from(layers)}").random() < 0.3

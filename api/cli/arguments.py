@@ -388,6 +388,14 @@ RecomputeLayers = Annotated[
         rich_help_panel=_WHAT,
     ),
 ]
+RecomputeInTurn = Annotated[
+    bool,
+    typer.Option(
+        "--recompute-in-turn",
+        help="As --recompute; B holds one layer's activations at a time, as the executor, Megatron and DeepSpeed do.",
+        rich_help_panel=_WHAT,
+    ),
+]
 SplitPlacement = Annotated[
     bool,
     typer.Option(

@@ -74,6 +74,7 @@ class DecisionOptions(NamedTuple):
     no_idle_devices: arg.NoIdle = False
     recompute: arg.Recompute = False
     recompute_layers: arg.RecomputeLayers = False
+    recompute_in_turn: arg.RecomputeInTurn = False
     split_placement: arg.SplitPlacement = False
     unequal_shares: arg.UnequalShares = False
     receive_buffers: arg.ReceiveBuffers = None

@@ -52,7 +52,7 @@ class Trunk:
         self.backward = self._sums(least.time.backward)
         self.rest = self._sums(least.time.rest)
         self.held = self._sums(least.held_bytes)
-        self.stash = self._sums(least.least_bytes("stash_bytes"))
+        self.stash = self._sums(least.stash_bytes)
         self.kept = self._sums(least.least_bytes("weight_stash_bytes"))
         self.state = self._sums(least.state_bytes)
         self.state_beside = sum(least.state_bytes) - int(self.state[-1])

@@ -260,6 +260,16 @@ class Least:
             for number in range(len(self.layers))
         ]
 
+    @cached_property
+    def stash_bytes(self) -> list[int]:
+        """Per layer: the least that is there of it while the backward of its stage runs.
+
+        Where layers recompute one after the other, all but one may have left no more than F did.
+        """
+        if self.problem.options.recompute_in_turn:
+            return self.held_bytes
+        return self.least_bytes("stash_bytes")
+
     def held_sizes(self, entry: Layer | WidthBytes) -> list[int]:
         """The stash at a width, and what each kind of recomputation leaves of it."""
         options = self.problem.options

@@ -9,6 +9,7 @@ import torch
 from torch import distributed, nn
 from torch.optim.lr_scheduler import ReduceLROnPlateau
 
+from planner.execute.partial_steps import step_in_parts
 from planner.execute.reduction import StageReduction, Tie, clip_gradients
 from planner.execute.sharding import ShardPiece
 from planner.execute.training import Training
@@ -112,7 +113,7 @@ class Update:
             self._use_own_types()
             for optimizer in self.optimizers:
                 with calling(f"the optimizer's step ({type(optimizer).__name__})"):
-                    optimizer.step()
+                    step_in_parts(optimizer, is_accelerated=self.device.type == "cuda")
             for schedule in self.schedules:
                 with calling(f"the schedule's step ({type(schedule).__name__})"):
                     schedule.step()

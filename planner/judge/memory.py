@@ -3,6 +3,7 @@
     F takes the stash | I gives back stash - weight stash | W gives back the weight stash | B gives back all at its end
 
 Of a layer that recomputes a stage holds the checkpoint instead, and the rest only while its I or B runs (and until W).
+With `recompute_in_turn` B recomputes one layer after the other: beside the checkpoints there is the rest of one layer.
 With `keep_workspace`, I gives back its workspace not at its end but at the end of its W, which has no other.
 """
 
@@ -49,8 +50,9 @@ Steps = tuple[Step, Step, Step, Step]
 """Those of F, I, W and B."""
 
 
-def steps(replica: StageReplica, stage: Stage, *, size: StageBytes, keeps_workspace: bool) -> Steps:
-    """What F, I, W and B of a stage replica add; `keeps_workspace`: its W runs in the workspace of its I.
+def steps(replica: StageReplica, stage: Stage, *, size: StageBytes, keeps_workspace: bool, takes_turns: bool) -> Steps:
+    """What F, I, W and B of a stage replica add; `keeps_workspace`: its W runs in the workspace of its I;
+    `takes_turns`: its B recomputes one layer after the other.
 
     A replica holds its own share of what grows with the batch; a workspace is what its layers state.
     """
@@ -59,12 +61,13 @@ def steps(replica: StageReplica, stage: Stage, *, size: StageBytes, keeps_worksp
     share = replica.samples.share
     held, stash, weight_stash = (round_up(share * each) for each in (size.held, size.stash, size.weight_stash))
     kept = size.workspace if keeps_workspace else 0
-    rest = stash - held + size.workspace
+    rest = stash - held
+    turn = min(rest, round_up(share * size.turn)) if takes_turns else rest
     return (
         Step(held + size.workspace, held),
-        Step(rest, kept + weight_stash - held),
+        Step(rest + size.workspace, kept + weight_stash - held),
         Step(size.workspace - kept, -kept - weight_stash),
-        Step(rest, -held),
+        Step(turn + size.workspace, -held),
     )
 
 

@@ -331,6 +331,12 @@ class Reading:
         """[stage replicas] what the actions for a microbatch of the profile's size add to what is held."""
         keeps = [self.problem.options.keep_workspace and has_weight_grad for has_weight_grad in self.has_weight_grad]
         return [
-            steps(each, self.plan.stages[each.stage], size=self.sizes[each.stage], keeps_workspace=keeps[each.stage])
+            steps(
+                each,
+                self.plan.stages[each.stage],
+                size=self.sizes[each.stage],
+                keeps_workspace=keeps[each.stage],
+                takes_turns=self.problem.options.recompute_in_turn,
+            )
             for each in self.replicas
         ]

@@ -46,6 +46,7 @@ def require_covered(problem: Problem) -> None:
         (options.split_placement, "options: split_placement = true", "set it to false"),
         (options.unequal_shares, "options: unequal_shares = true", "set it to false"),
         (options.recompute_layers, "options: recompute_layers = true", "set it to false"),
+        (options.recompute_in_turn, "options: recompute_in_turn = true", "set it to false"),
         (
             options.synchronisation != "after",
             f"options: synchronisation = {options.synchronisation}",

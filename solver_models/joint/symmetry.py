@@ -122,7 +122,7 @@ def _are_strangers(instance: ScheduleInstance, colours: list[int]) -> bool:
 def _figures(instance: ScheduleInstance, lane: StageReplica) -> tuple[int, ...]:
     """Everything about a lane but its names."""
     times = (lane.forward, lane.input_grad, lane.weight_grad, lane.backward, int(lane.has_weight_grad))
-    sizes = (lane.held, lane.stash, lane.weight_stash, lane.workspace, lane.weight_workspace)
+    sizes = (lane.held, lane.stash, lane.whole_backward, lane.weight_stash, lane.workspace, lane.weight_workspace)
     return (*times, *sizes, instance.budgets[lane.device], instance.synchronisation[lane.stage])
 
 

@@ -4,8 +4,8 @@ from collections.abc import Iterator, Sequence
 
 from ortools.sat.python.cp_model import IntervalVar
 
-from solver_models.instance import FORWARD, INPUT_GRAD, WEIGHT_GRAD, StageReplica
-from solver_models.schedule.variables import ActionVariables, LaneTasks, Variables, is_counted
+from solver_models.instance import BACKWARD, FORWARD, INPUT_GRAD, WEIGHT_GRAD, StageReplica
+from solver_models.schedule.variables import ActionVariables, LaneTasks, Variables, is_counted, is_fused_always
 
 Hold = tuple[IntervalVar, int]
 """Units that a device holds for some time."""
@@ -26,16 +26,17 @@ class MemoryRule:
         """The rule for `device`, whose lanes have these numbers."""
         lanes = [(self.instance.lanes[number], self.variables.lanes[number]) for number in numbers]
         budget = self.instance.budgets[device]
-        if any(max(lane.held, lane.stash) + lane.workspace > budget for lane, _ in lanes):
+        if any(max(lane.held, lane.whole_backward) + lane.workspace > budget for lane, _ in lanes):
             self.model.add_bool_or([])  # not even one microbatch fits
             return
         for lane, own in lanes:
             self._wait_for_release(lane, own, budget=budget)
         if is_counted(self.instance, [lane for lane, _ in lanes]):
             return
-        always = min(units for lane, own in lanes for _, units in _running(lane, own))
+        always = min(units for lane, own in lanes for _, units in self._running(lane, own))
         holds = [hold for number in numbers for hold in self._stashes(number)]
-        holds += [hold for lane, own in lanes for hold in _extras(lane, own, always=always)]
+        holds += [hold for lane, own in lanes for hold in self._extras(lane, own, always=always)]
+        holds += [hold for lane, own in lanes for hold in self._more_of_input_grads(lane, own)]
         if sum(units for _, units in holds) > budget - always:
             self.model.add_cumulative(
                 [interval for interval, _ in holds], [units for _, units in holds], budget - always
@@ -90,16 +91,24 @@ class MemoryRule:
             return self.model.new_interval_var(start, size, end, name)
         return self.model.new_optional_interval_var(start, size, end, own.fused[m].negated(), name)
 
+    def _extras(self, lane: StageReplica, own: LaneTasks, *, always: int) -> Iterator[Hold]:
+        """What the actions themselves need while they run, beyond what any action of the device needs."""
+        for tasks, units in self._running(lane, own):
+            if units > always:
+                yield from ((task.interval, units - always) for task in tasks)
 
-def _extras(lane: StageReplica, own: LaneTasks, *, always: int) -> Iterator[Hold]:
-    """What the actions themselves need while they run, beyond what any action of the device needs."""
-    for tasks, units in _running(lane, own):
-        if units > always:
-            yield from ((task.interval, units - always) for task in tasks)
+    def _running(self, lane: StageReplica, own: LaneTasks) -> Iterator[tuple[Sequence[ActionVariables], int]]:
+        """The actions of a lane, and what they need while they run beside the stashes; I or B what B needs, if it may
+        be one.
+        """
+        back = BACKWARD if own.fused or is_fused_always(self.instance, lane) else INPUT_GRAD
+        for kind, tasks in ((FORWARD, own.forward), (back, own.backward), (WEIGHT_GRAD, own.weight_grad)):
+            if tasks:
+                yield tasks, max(0, lane.extra(kind))
 
-
-def _running(lane: StageReplica, own: LaneTasks) -> Iterator[tuple[Sequence[ActionVariables], int]]:
-    """The actions of a lane, and what they need while they run beside the stashes."""
-    for kind, tasks in ((FORWARD, own.forward), (INPUT_GRAD, own.backward), (WEIGHT_GRAD, own.weight_grad)):
-        if tasks:
-            yield tasks, max(0, lane.extra(kind))
+    def _more_of_input_grads(self, lane: StageReplica, own: LaneTasks) -> Iterator[Hold]:
+        """What I needs more than B, where it is I."""
+        more = lane.extra(INPUT_GRAD) - max(0, lane.extra(BACKWARD))
+        for m, fused in enumerate(own.fused if more > 0 else ()):
+            start, name = own.backward[m].start, f"{lane.stage}more{m}"
+            yield self.model.new_optional_fixed_size_interval_var(start, lane.input_grad, fused.negated(), name), more

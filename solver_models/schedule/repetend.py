@@ -186,7 +186,9 @@ class _Model:
         for n, lane in enumerate(own):
             if lane.device == device:
                 kept = lane.weight_stash if WEIGHT_GRAD in self.kinds[n] else 0
-                parts += [(n, _back(self.kinds[n]), max(lane.held, lane.stash) - kept), (n, WEIGHT_GRAD, kept)]
+                back = _back(self.kinds[n])
+                during = lane.whole_backward if back == BACKWARD else lane.stash
+                parts += [(n, back, max(lane.held, during) - kept), (n, WEIGHT_GRAD, kept)]
         parts = [part for part in parts if part[2] > 0]
         spare = max((lane.workspace for lane in own if lane.device == device), default=0)
         budget = self.instance.budgets[device] - spare

@@ -13,7 +13,7 @@ SAFE_AREA = 1 << 60
 """Largest horizon x budget given to the solver."""
 
 _TIMES = ("forward", "input_grad", "weight_grad", "backward")
-_SIZES = ("held", "stash", "weight_stash", "workspace", "weight_workspace")
+_SIZES = ("held", "stash", "whole_backward", "weight_stash", "workspace", "weight_workspace")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -46,8 +46,9 @@ class LaneTasks:
 
 
 def has_choice(instance: ScheduleInstance, lane: StageReplica) -> bool:
-    """Whether B may be better than I and W: only where fusing gains time."""
-    return instance.can_split and lane.has_weight_grad and lane.backward < lane.input_grad + lane.weight_grad
+    """Whether B may be better than I and W: only where fusing gains time, or memory."""
+    gains = lane.backward < lane.input_grad + lane.weight_grad or lane.whole_backward < lane.stash
+    return instance.can_split and lane.has_weight_grad and gains
 
 
 def is_fused_always(instance: ScheduleInstance, lane: StageReplica) -> bool:

@@ -252,10 +252,11 @@ def make_seats(reading: Reading, index: dict[str, int]) -> list[list[int]]:
     """Per stage replica where it is, what its actions take, and what they hold."""
     found = []
     for number, replica in enumerate(reading.replicas):
-        forward, input_grad, weight_grad, _ = reading.own_steps[number]
+        forward, input_grad, weight_grad, whole = reading.own_steps[number]
         held, workspace = forward.after, forward.during - forward.after
         place = replica.stage, index[replica.head], int(reading.has_weight_grad[replica.stage])
         sizes = held, input_grad.during - workspace + held, input_grad.after + held, workspace, weight_grad.during
+        sizes = *sizes, whole.during - workspace + held
         found.append([*place, *reading.own_durations[number], *sizes])
     return found
 

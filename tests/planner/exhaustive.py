@@ -10,7 +10,7 @@ import numpy as np
 from solver_models.jit import kernel
 
 FAR = 2**60
-STAGE, DEVICE, HAS_W, F_NS, I_NS, W_NS, B_NS, HELD, STASH, KEPT, WORKSPACE, W_WORKSPACE = range(12)
+STAGE, DEVICE, HAS_W, F_NS, I_NS, W_NS, B_NS, HELD, STASH, KEPT, WORKSPACE, W_WORKSPACE, WHOLE = range(13)
 """Columns of the table of seats."""
 SENDER, RECEIVER, WAY, DURATION, RANK = range(5)
 """Columns of the table of legs."""
@@ -124,8 +124,9 @@ def may_follow(state, at, scalars, seats, room, seat, kind):
     if kind == 2:
         return pending != 0 and held <= room[seats[seat, DEVICE]]
     allowed = seats[seat, HAS_W] == 1 if kind == 3 else (scalars[1] == 1 or seats[seat, HAS_W] == 0)
-    held += seats[seat, STASH] - seats[seat, HELD]
-    after = held - seats[seat, WORKSPACE] - seats[seat, STASH] + (seats[seat, KEPT] if kind == 1 else 0)
+    during = seats[seat, WHOLE if kind == 3 else STASH]
+    held += during - seats[seat, HELD]
+    after = held - seats[seat, WORKSPACE] - during + (seats[seat, KEPT] if kind == 1 else 0)
     return allowed and done_i < done_f and max(held, after) <= room[seats[seat, DEVICE]]
 
 

@@ -6,13 +6,20 @@ from random import Random
 import pytest
 from hypothesis import given, settings
 
+from planner.bounds.case_tables import CaseTables, TooManyCasesError
+from planner.costs import CostModel
+from planner.errors import InfeasibleProblemError, NoPlanFoundError
 from planner.plan import Plan
-from planner.problem import Problem
+from planner.planning import make_plan as plan_for
+from planner.planning.complete_question import require_covered
+from planner.problem import Options, Problem
+from planner.progress import Limits
 from planner.verify import verify
-from tests.long_runs import examples
+from tests.long_runs import examples, shortened
+from tests.planner.brute_force import brute_force
 from tests.planner.builders import make_layer, make_link, make_plan, make_problem
 from tests.planner.judged import judged
-from tests.strategies import RANDOMS, random_plan, random_problem, with_memory, with_reference
+from tests.strategies import RANDOMS, random_chain, random_plan, random_problem, with_memory, with_reference
 
 
 def peaks(problem: Problem, plan: Plan) -> dict[str, int]:
@@ -110,3 +117,74 @@ def test_kept_workspace_has_to_fit(rng: Random):
         for memory, fits in ((peak, True), (peak - 1, False)) if peak > 0 else ():
             tight = with_memory(problem, {device: memory})
             assert verify(tight, with_reference(tight, plan)).passed == fits
+
+
+def in_turn(problem: Problem, *, turns: bool = True) -> Problem:
+    """The problem in which stages may recompute, layer by layer or all layers at once."""
+    return replace(problem, options=replace(problem.options, recompute=True, recompute_in_turn=turns))
+
+
+@settings(max_examples=examples(300), deadline=None)
+@given(rng=RANDOMS)
+def test_recomputation_in_turn_is_read_alike(rng: Random):
+    """Tests that all agree where layers recompute in turn, which never needs more, and as much where there is no B."""
+    problem = in_turn(random_problem(rng))
+    plan = random_plan(rng, problem)
+    once, turns = (peaks(in_turn(problem, turns=each), plan) for each in (False, True))
+    assert all(turns[device] <= once[device] for device in once)
+    for device, word in plan.schedule.items():
+        if not any(action.kind == "B" for action in word):
+            assert turns[device] == once[device]
+
+
+@pytest.mark.parametrize(("turns", "word", "peak"), [
+    (False, "0F0 0F1 0B0 0B1", 100 + 2 * 5 + (60 - 5) + 4),
+    (True, "0F0 0F1 0B0 0B1", 100 + 2 * 5 + (40 - 2) + 4),
+    (True, "0F0 0F1 0I0 0W0 0I1 0W1", 100 + 2 * 5 + (60 - 5) + 4),
+])  # fmt: skip
+def test_one_layer_at_a_time_by_hand(turns: bool, word: str, peak: int):
+    """Tests that a stage that recomputes, of stashes of 20 and 40 bytes and checkpoints of 3 and 2, holds this much."""
+    sizes = {"parameter_bytes": 8, "state_bytes": 50, "workspace_bytes": 4, "weight_stash_bytes": 1}
+    layers = [
+        make_layer("x", stash_bytes=20, checkpoint_bytes=3, **sizes),
+        make_layer("y", stash_bytes=40, checkpoint_bytes=2, **sizes),
+    ]
+    problem = in_turn(make_problem(layers, [], more_devices="a", num_microbatches=2), turns=turns)
+    plan = make_plan(problem, ["x y @ a"], {"a": word})
+    recomputing = replace(plan, stages=(replace(plan.stages[0], recompute=True),))
+    assert peaks(problem, recomputing) == {"a": peak}
+
+
+@pytest.mark.parametrize("first", range(0, shortened(40, whole=1000), 20))
+def test_no_bound_is_above_the_best_in_turn(first: int):
+    """Tests that on tight chains the planner stays between its bound and the best of all, and finds that mostly."""
+    num_best = num_all = 0
+    for seed in range(first, first + 20):
+        chain = random_chain(Random(seed), sizes=(3, 2, 2), tight=True)
+        problem = in_turn(replace(chain, options=replace(chain.options, max_stages_per_device=2)))
+        best = brute_force(problem)
+        try:
+            evidence = plan_for(problem, limits=Limits(time_limit_s=20, max_rounds=2)).evidence
+        except InfeasibleProblemError:
+            assert best is None, f"seed {seed}"
+            continue
+        except NoPlanFoundError:
+            num_all += best is not None
+            continue
+        assert evidence is not None
+        assert best is not None, f"seed {seed}"
+        assert evidence.lower_bound_ns is None or evidence.lower_bound_ns <= best <= evidence.makespan_ns
+        assert evidence.solver_bound_ns is None or evidence.solver_bound_ns <= best, f"seed {seed}"
+        num_best, num_all = num_best + (evidence.makespan_ns == best), num_all + 1
+    assert num_best >= 0.9 * num_all
+
+
+def test_complete_searches_refuse_turns():
+    """Tests that the complete model and refutations, which know whole stages, say that they do not hold."""
+    problem = in_turn(random_chain(Random(1), sizes=(3, 2, 2), tight=True))
+    with pytest.raises(ValueError, match="recompute_in_turn = true is not in the complete model"):
+        require_covered(problem)
+    with pytest.raises(TooManyCasesError, match="a whole stage recomputes at once"):
+        CaseTables(problem, CostModel(problem))
+    with pytest.raises(ValueError, match="recompute_in_turn = true, but recompute = false"):
+        Options(recompute_in_turn=True)

@@ -69,7 +69,7 @@ def workload_of(profile: ModelProfile, **options: object) -> Workload:
         ({}, {}),
         ({"widths": (1, 2)}, {"max_width": 2}),
         ({"widths": (2, 4)}, {"max_width": 4}),
-        ({"recompute_ns": 5}, {"recompute": True, "recompute_layers": True}),
+        ({"recompute_ns": 5}, {"recompute": True, "recompute_layers": True, "recompute_in_turn": True}),
         ({"recompute_ns": 0}, {}),
         ({"optimizer": 20}, {"shard_optimizer": "allow"}),
     ],

@@ -24,6 +24,7 @@ from tests.strategies import (
     AMPLE,
     BANDWIDTHS,
     draws_bucket_views,
+    draws_turns,
     draws_workspace,
     random_bucket,
     random_edges,
@@ -208,6 +209,8 @@ class Case:
 def random_case(rng: Random, *, is_tight: bool = False, **sizes: int) -> Case:
     """A problem with random stages; if `is_tight`, with about the memory that a random order of them needs."""
     problem = random_exact_problem(rng, is_shared=rng.random() < 0.5, **sizes)
+    if problem.options.recompute and draws_turns(problem.profile.layers):
+        problem = replace(problem, options=replace(problem.options, recompute_in_turn=True))
     stages = random_stages(rng, problem)
     if is_tight:
         schedule = random_schedule(rng, problem, stages=stages)

@@ -49,8 +49,9 @@ def test_nets_are_what_lowering_makes(rng: Random):
     for n, lane in enumerate(expected.lanes):
         assert (net.lane_stage[n], net.lane_device[n]) == (lane.stage, lane.device)
         assert net.duration[n].tolist() == [lane.forward, lane.input_grad, lane.weight_grad, lane.backward]
-        sizes = [net.held[n], net.stash[n], net.weight_stash[n], net.workspace[n], net.weight_workspace[n]]
-        assert sizes == [lane.held, lane.stash, lane.weight_stash, lane.workspace, lane.weight_workspace]
+        sizes = [net.held[n], net.stash[n], net.whole_backward[n], net.weight_stash[n], net.workspace[n]]
+        assert sizes == [lane.held, lane.stash, lane.whole_backward, lane.weight_stash, lane.workspace]
+        assert net.weight_workspace[n] == lane.weight_workspace
         assert net.has_weight[n] == lane.has_weight_grad
         for is_backward in (False, True):
             sent = [shown(flow) for flow in expected.flows if (flow.sender, flow.is_backward) == (n, is_backward)]

@@ -43,6 +43,7 @@ def lane(stage: int, device: int, times: tuple[int, int, int], **changes: int | 
     plain = StageReplica(
         stage=stage, device=device, forward=forward, input_grad=input_grad, weight_grad=weight_grad,
         backward=input_grad + weight_grad, has_weight_grad=True, held=1, stash=1, weight_stash=1, workspace=0,
+        whole_backward=changes.get("stash", 1),
         weight_workspace=changes.get("workspace", 0),
     )  # fmt: skip
     return replace(plain, **changes)

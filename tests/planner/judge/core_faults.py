@@ -332,6 +332,8 @@ CORE_FAULTS: dict[str, Fault] = {
     "the workspace is forgotten": stage_cost(workspace_bytes=lambda c: 0),
     "I gives back the workspace that it keeps": put(CostModel, "_make_stage_cost", forgetful_of_workspaces),
     "W has a workspace beside the one kept": stage_cost(weight_workspace_bytes=lambda c: c.workspace_bytes),
+    "layers recompute at once": stage_cost(whole_backward_bytes=lambda c: c.stash_bytes),
+    "a turn is forgotten": stage_cost(whole_backward_bytes=lambda c: c.held_bytes),
     "a stage that recomputes keeps its stash": stage_cost(held_bytes=lambda c: c.stash_bytes),
     "the recomputation is forgotten": layer_work(recompute_ns=0),
     "a layer's W is forgotten": layer_work(weight_grad_ns=0),

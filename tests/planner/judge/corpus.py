@@ -9,7 +9,14 @@ from planner.plan import Plan
 from planner.problem import Problem
 from tests.planner.listed_cases import random_listed_case
 from tests.planner.test_sharded_optimizer import random_case
-from tests.strategies import random_plan, random_problem, random_split, random_split_schedule, random_stages
+from tests.strategies import (
+    draws_turns,
+    random_plan,
+    random_problem,
+    random_split,
+    random_split_schedule,
+    random_stages,
+)
 
 PLAIN, SPLIT = (*range(40), 46, 61, 74, 78, 86, 97), range(1000, 1025)
 """Seeds of plans without and with split placement; behind the first forty are some whose routes take several links."""
@@ -30,6 +37,8 @@ def _made() -> tuple[tuple[Problem, Plan], ...]:
 
 def _plain(rng: Random) -> tuple[Problem, Plan]:
     problem = random_problem(rng)
+    if problem.options.recompute and draws_turns(problem.profile.layers):
+        problem = replace(problem, options=replace(problem.options, recompute_in_turn=True))
     return problem, random_plan(rng, problem)
 
 

@@ -205,9 +205,9 @@ class NoOverhead:
         return found._replace(message_overhead_ns=0)
 
 
-def second_workspace(original: Any, *args: Any, size: Any, keeps_workspace: bool) -> tuple[Step, ...]:
+def second_workspace(original: Any, *args: Any, size: Any, keeps_workspace: bool, **rest: Any) -> tuple[Step, ...]:
     """W takes a workspace of its own beside the one that its I has kept."""
-    forward, input_grad, weight_grad, fused = original(*args, size=size, keeps_workspace=keeps_workspace)
+    forward, input_grad, weight_grad, fused = original(*args, size=size, keeps_workspace=keeps_workspace, **rest)
     if keeps_workspace:
         weight_grad = weight_grad._replace(during=size.workspace)
     return forward, input_grad, weight_grad, fused
@@ -230,6 +230,10 @@ JUDGE_FAULTS: dict[str, Fault] = {
         READING, "steps", lambda original, *args, **kw: original(*args, **kw | {"keeps_workspace": False})
     ),
     "W has a workspace beside the one kept": put(READING, "steps", second_workspace),
+    "layers recompute at once": put(
+        READING, "steps", lambda original, *args, **kw: original(*args, **kw | {"takes_turns": False})
+    ),
+    "a turn is forgotten": sizes(turn=lambda s: 0),
     "a byte of state is dropped": sizes(state=lambda s: s.state - 1),
     "gradients are half as large": sizes(gradients=lambda s: s.gradients // 2),
     "frozen layers are trained": put(
