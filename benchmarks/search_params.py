@@ -33,8 +33,10 @@ from planner.batch_problem import question_of_workload
 from planner.bounds.bound_params import BoundParams
 from planner.costs import CostModel
 from planner.lowering import make_instance
-from planner.planning import Limits, SearchParams, make_plan
+from planner.plan import Plan
+from planner.planning import Limits, SearchParams, make_plan, make_plans
 from planner.planning.named_params import describe_params, params_with
+from planner.planning.pareto import make_pareto
 from planner.problem import Options, Problem
 from solver_models.construction import make_seeds
 from solver_models.instance import Instance
@@ -182,6 +184,47 @@ class RunWorkload:
         return figure, evidence.lower_bound_ns
 
 
+@dataclass(frozen=True, kw_only=True)
+class TimedWorkload:
+    """A planning run on one thread under a time limit, for what a counted number of rounds does not ask for."""
+
+    name: str
+    parameters: tuple[str, ...]
+    """What is tried on it."""
+    make: Callable[[], Problem]
+    seconds: float
+    usual: Mapping[str, object] = field(default_factory=dict)
+    plan: Callable[..., Plan] = make_plan
+    """Asks for a plan, as `make_plan` does."""
+
+    @property
+    def groups(self) -> tuple[str, ...]:
+        return tuple({name.partition(".")[0] for name in self.parameters})
+
+    @cached_property
+    def problem(self) -> Problem:
+        """The question."""
+        return self.make()
+
+    def solve(self, params: SearchParams, *, seed: int) -> tuple[int, int | None]:
+        limits = Limits(time_limit_s=self.seconds, threads=1, seed=seed)
+        evidence = self.plan(self.problem, limits=limits, params=params).evidence
+        assert evidence is not None
+        if evidence.rental is not None:
+            return round(evidence.rental.cost * 10**12), round(evidence.rental.lower_bound * 10**12)
+        return evidence.makespan_ns, evidence.lower_bound_ns
+
+
+def best_of_three(problem: Problem, **how: Any) -> Plan:
+    """The best plan where two of other kinds are asked for as well."""
+    return make_plans(problem, top=3, **how)[0]
+
+
+def cheapest_on_front(problem: Problem, **how: Any) -> Plan:
+    """The first plan where all are asked for of which none is both faster and cheaper than another."""
+    return make_pareto(problem, **how).points[0].plan
+
+
 def generated(family: str, **options: Any) -> Problem:
     """A random workload of `benchmarks.generate`, with other options."""
     problem = make_problem(make_workload(parse_family(family)))
@@ -216,10 +259,16 @@ def of_listed_sizes() -> Problem:
     return question
 
 
-def shared_by_all() -> Problem:
-    """A block that all four devices run together before four in a row."""
-    (shape,) = (each for each in SHAPES if each.name == "M")
-    return make_shape(shape, 4)
+def shaped(name: str, count: int) -> Problem:
+    """One of Tessel's shapes, with so many microbatches: blocks that all four devices run together among others."""
+    (shape,) = (each for each in SHAPES if each.name == name)
+    return make_shape(shape, count)
+
+
+def without_overlap() -> Problem:
+    """Devices that compute and send in turns: orders are left to CP-SAT."""
+    problem = generated("chain-6x3-m4-mid-homogeneous-different")
+    return replace(problem, cluster=replace(problem.cluster, overlap=False))
 
 
 WORKLOADS: tuple[Workload, ...] = (
@@ -267,7 +316,7 @@ WORKLOADS: tuple[Workload, ...] = (
         rounds=3,
     ),
     RunWorkload(name="listed sizes", groups=("listed",), make=of_listed_sizes, rounds=2),
-    RunWorkload(name="Tessel's M", groups=("overlap",), make=shared_by_all, rounds=6),
+    RunWorkload(name="Tessel's M", groups=("overlap",), make=lambda: shaped("M", 4), rounds=6),
     RunWorkload(
         name="two classes of devices",
         groups=("near_bound", "best_fit", "bound", "bound_turn"),
@@ -291,6 +340,173 @@ WORKLOADS: tuple[Workload, ...] = (
     JointWorkload(source="demo:bert24-six-accelerators"),
 )
 
+TIMED: tuple[Workload, ...] = (
+    TimedWorkload(
+        name="24 layers on 4 unlike devices, 6 s",
+        parameters=(
+            "block.per_steps",
+            "block.steps",
+            "bound_turn.gap_shares",
+            "bound_turn.share",
+            "bound_turn.turn_s",
+            "bound_turn.wanted",
+            "cp_order.every_rounds",
+            "exact.first_step",
+            "exact.listing_share",
+            "exact.smallest_step",
+            "first_plans.baseline_share",
+            "first_plans.min_baseline_s",
+            "first_plans.no_plan_share",
+            "interval.limit_s",
+            "interval.share",
+            "order_search.block_seeds",
+            "pace.longer_round",
+            "pace.plays_per_round",
+            "session.hopeless",
+            "session.max_sessions",
+            "session.most_actions",
+            "session.rounds",
+        ),
+        make=lambda: generated("chain-24x4-m8-mid-two-level-different"),
+        seconds=6,
+    ),
+    TimedWorkload(
+        name="100 layers on 64 devices of four types, 12 s",
+        parameters=(
+            "balanced_seed.fewest_rated",
+            "order_search.heats",
+        ),
+        make=lambda: generated("chain-100x64-m64-loose-sparse-four"),
+        seconds=12,
+    ),
+    TimedWorkload(
+        name="200 layers on 64 devices, 12 s",
+        parameters=(
+            "exact.master_share",
+            "kind_cut.coarse",
+            "kind_cut.fine",
+            "kind_cut.sync_factor",
+            "kind_cut.sync_steps",
+            "kind_cut.wide",
+        ),
+        make=lambda: generated("chain-200x64-m128-mid-two-level-equal"),
+        seconds=12,
+    ),
+    TimedWorkload(
+        name="taken for large, 5 s",
+        parameters=(
+            "first_plans.max_seed_actions",
+            "first_plans.min_seed_plays",
+            "first_plans.seed_share",
+            "large_seed.depths",
+            "large_seed.most_floors",
+            "large_seed.most_slack_groups",
+            "large_seed.replicas",
+            "large_seed.slacks",
+            "large_seed.steps",
+        ),
+        make=lambda: generated("chain-24x8-m8-mid-two-level-equal"),
+        seconds=5,
+        usual={"first_plans.large_actions": 100},
+    ),
+    TimedWorkload(
+        name="three plans asked for, 5 s",
+        parameters=(
+            "archive.kinds_per_plan",
+            "archive.overtime_share",
+            "case.few_plays",
+            "case.max_words",
+        ),
+        make=lambda: generated("chain-12x4-m6-mid-random-different"),
+        seconds=5,
+        plan=best_of_three,
+    ),
+    TimedWorkload(
+        name="the front of time and money, 5 s",
+        parameters=("subsets.runs_on_front",),
+        make=rented,
+        seconds=5,
+        plan=cheapest_on_front,
+    ),
+    TimedWorkload(name="listed sizes, 4 s", parameters=("listed.depths",), make=of_listed_sizes, seconds=4),
+    TimedWorkload(
+        name="a loop, 5 s",
+        parameters=(
+            "first_plans.first_layouts_share",
+            "first_plans.layouts_share",
+        ),
+        make=lambda: generated("chain-12x4-m8-mid-homogeneous-equal", order="looped", split_backward=False),
+        seconds=5,
+    ),
+    TimedWorkload(
+        name="Tessel's NN, 6 s",
+        parameters=(
+            "overlap.every_rounds",
+            "overlap.kept",
+            "overlap.max_solver_actions",
+            "overlap.solver_every_rounds",
+            "overlap.solver_limit_s",
+            "overlap.solver_work",
+        ),
+        make=lambda: shaped("NN", 8),
+        seconds=6,
+    ),
+    TimedWorkload(
+        name="no overlap, 8 s",
+        parameters=(
+            "case.many_plays",
+            "case.polish_iterations",
+            "case.promising",
+            "case.promising_steps",
+        ),
+        make=without_overlap,
+        seconds=8,
+    ),
+    TimedWorkload(
+        name="a tree that gives up, 8 s",
+        parameters=(
+            "case.efforts",
+            "exact.master_rounds",
+            "tree.max_columns",
+            "case.nodes_again",
+            "case.most_nodes_again",
+        ),
+        make=lambda: generated("chain-7x3-m3-mid-random-different"),
+        seconds=8,
+        usual={"exact.nodes": [1]},
+    ),
+    TimedWorkload(
+        name="a list that is too long, 8 s",
+        parameters=(
+            "bound_turn.most_actions",
+            "bound_turn.order_rounds",
+            "exact.listing_nodes",
+        ),
+        make=lambda: generated("chain-8x3-m6-mid-homogeneous-equal"),
+        seconds=8,
+        usual={"tree.max_cases": 10, "tree.max_downsets": 5},
+    ),
+    TimedWorkload(
+        name="24 layers on 4 devices, tight, 8 s",
+        parameters=(
+            "sequential.hopeless",
+            "sequential.later_every_rounds",
+        ),
+        make=lambda: generated("chain-24x4-m16-tight-random-different"),
+        seconds=8,
+    ),
+    TimedWorkload(
+        name="16 layers on 6 unlike devices, 8 s",
+        parameters=(
+            "cp_order.limit_s",
+            "near_bound.min_left_s",
+        ),
+        make=lambda: generated("chain-16x6-m8-mid-two-level-different"),
+        seconds=8,
+        usual={"near_bound.min_left_s": 0.5},
+    ),
+)
+
 
 def asked_for(run: Callable[[], object]) -> set[str]:
     """The parameters that a run reads."""
@@ -309,8 +525,13 @@ def asked_for(run: Callable[[], object]) -> set[str]:
 
 
 def changes(workload: Workload, asked: set[str]) -> Iterator[tuple[str, object]]:
-    """Half and twice of every number and list of numbers that a workload is for, as far as that is another value."""
+    """Half and twice of every number and list of numbers that a workload is for, as far as that is another value.
+
+    Under a time limit only of those that are named.
+    """
     for param in describe_params():
+        if isinstance(workload, TimedWorkload) and param.name not in workload.parameters:
+            continue
         if param.name in asked and param.name.partition(".")[0] in workload.groups:
             usual = workload.usual.get(param.name, param.default)
             for factor in (0.5, 2.0):
@@ -454,8 +675,10 @@ def seeds_of(records: Sequence[Record]) -> str:
 def main() -> None:
     """Make the searches that are missing, then write the table to standard output, and to `-o`."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    names = {str(number): each for number, each in enumerate(WORKLOADS)}
-    parser.add_argument("workloads", nargs="*", choices=[*names, []], help="numbers of WORKLOADS; default: all")
+    names = {str(number): each for number, each in enumerate((*WORKLOADS, *TIMED))}
+    parser.add_argument(
+        "workloads", nargs="*", choices=[*names, []], help="numbers, those of TIMED after WORKLOADS; default: all"
+    )
     parser.add_argument("--records", type=Path, required=True, help="searches made so far, to which others are added")
     parser.add_argument("--seeds", type=int, default=3, help="seeds of the default, for the spread")
     parser.add_argument("--table", action="store_true", help="make no search")
