@@ -894,6 +894,15 @@ def has_arrived(missing: ShortIntegers, code: int, m: int) -> bool:
 
 
 @kernel
+def next_plain(
+    missing: ShortIntegers, words: ShortIntegers, microbatch: ShortIntegers, position: Integers, d: int
+) -> tuple[int, int]:
+    """The next action of the device's word, -1 if it cannot start now, and its microbatch; devices work alone."""
+    code, m = words[d, position[d]], microbatch[d, position[d]]
+    return (code if has_arrived(missing, code, m) else -1), m
+
+
+@kernel
 def next_recorded(recording: Recording, orders: Orders, missing: ShortIntegers, d: int) -> int:
     """The next action of the device's word if all who take part can start it now, else -1."""
     words, position = orders.words, orders.position
@@ -1027,6 +1036,16 @@ def fuse_where_whole(policy: Policy, can_split: int) -> Policy:
 
 
 @kernel
+def lengths_of(
+    count: Integers, total: int, has_weight: Integers, makespan: int, first: Integers, last: Integers
+) -> tuple[int, int, int]:
+    """What a play returns, by the first and last moments of every device; FAR if not all actions were played."""
+    if np.any(count[:, :WEIGHT_GRAD] < total) or np.any(count[:, WEIGHT_GRAD] < total * has_weight):
+        return FAR, FAR, FAR
+    return makespan, int64(np.max(last - first * (first >= 0))), int64(np.sum(last))
+
+
+@kernel
 def play(
     net: Net, policy: Policy, words: ShortIntegers, lengths: Integers, follow: bool, threshold: int,
     recording: Recording | None,
@@ -1034,10 +1053,8 @@ def play(
     """Run the net to its end: by the words if `follow`, else by the policy, which then writes the words.
 
     `words` [D, longest] holds lane * 4 + kind, `lengths` [D] how many. Returns (makespan, span, sum of the devices'
-    last ends); FAR for all three if the game deadlocks, and some time from `threshold` on as soon as the makespan is
-    certain to be no less. Only policies look at memory. With a recording, words are any that keep F before I before W,
-    and what is returned means nothing. Long on purpose, with plain arrays for its helpers: whatever is handed a record
-    counts references of all its arrays, which took nine tenths of a recorded play.
+    last ends): FAR if the game deadlocks, some time from `threshold` on once the makespan is sure to be no less. Only
+    policies look at memory. With a recording any words do that keep F before I before W, and no result means a thing.
     """
     num_devices, total = net.budget.shape[0], net.scalars[MICROBATCHES]
     missing = make_missing(net) if recording is None else recording.missing
@@ -1047,9 +1064,8 @@ def play(
     dirty, is_dirty, num_dirty = np.arange(num_devices), np.ones(num_devices, np.bool_), num_devices
     heap, lanes = make_events(net.flow_target.shape[0] * total, num_devices, recording), lane_table(net)
     outlook, beyond = make_outlook(net, threshold - net.scalars[TAIL])
-    free, now, policy = net.budget.copy(), int64(0), fuse_where_whole(policy, net.scalars[SPLIT])
-    if not follow:
-        lengths[:] = 0
+    free, now, policy, sent = net.budget.copy(), int64(0), fuse_where_whole(policy, net.scalars[SPLIT]), None
+    lengths *= follow
     if recording is not None:
         orders, transit = Orders(words, lengths, position, busy), Transit(heap, link_free, missing)
         plain = is_plain(recording, count.shape[0])
@@ -1065,67 +1081,53 @@ def play(
                 if not plain:
                     start_recorded(net, recording, orders, transit, d)
                     continue
-                code, m = words[d, position[d]], microbatch[d, position[d]]
-                if not has_arrived(missing, code, m):
-                    continue
+                code, m = next_plain(missing, words, microbatch, position, d)
+            elif follow:
+                code = next_in_word(count, missing, words, position, d)
+            else:
+                code = choose(lanes, net.device_start, free, policy, d, count, missing)
+            if code < 0:
+                continue
+            n, kind = code >> 2, code & 3
+            if recording is not None:
                 start[d, position[d]] = now
             else:
-                if follow:
-                    code = next_in_word(count, missing, words, position, d)
-                else:
-                    code = choose(lanes, net.device_start, free, policy, d, count, missing)
-                if code < 0:
-                    continue
-                n, kind = code >> 2, code & 3
                 m = count[n, WEIGHT_GRAD if kind == WEIGHT_GRAD else min(kind, INPUT_GRAD)]
                 if is_late(outlook, beyond, n, d, kind, now, total - m):
                     return threshold, threshold, threshold
                 account(net, count, free, n, kind)
-                if not follow:
-                    words[d, position[d]] = code
-                    lengths[d] += 1
-            n, kind = code >> 2, code & 3
-            position[d] += 1
-            busy[d], first[d] = True, now if first[d] < 0 else first[d]
+                words[d, position[d]], lengths[d] = code, lengths[d] + (not follow)
+            position[d], busy[d], first[d] = position[d] + 1, True, now if first[d] < 0 else first[d]
             heap_push(heap, now + net.duration[n, kind], event_key(0, net.lane_stage[n], m, 0, n, kind))
-        num_dirty, now = 0, heap[NEXT, TIME]
-        heap[CLOCK, NOW] = now
+        num_dirty, now, heap[CLOCK, NOW] = 0, heap[NEXT, TIME], heap[NEXT, TIME]
         while heap[CLOCK, AHEAD] > 0 and heap[NEXT, TIME] == now and (num_dirty == 0 or heap[NEXT, KEY] < FIRST_SEND):
             code, index, way, m = event_of(heap[NEXT, KEY])
             heap_pop(heap)
             if code == SEND:
-                if recording is None:
-                    depart(net, index, m, now, heap, link_free, None)
-                elif plain:
-                    depart(net, index, m, now, heap, link_free, sent)
-                else:
+                if recording is not None and not plain:
                     depart_recorded(net, recording, transit, index, m)
+                else:
+                    depart(net, index, m, now, heap, link_free, sent)
                 continue
             if code == ARRIVAL:
                 n = net.flow_target[index]
-                missing[n, way, m] -= 1
-                d = net.lane_device[n]
+                d, missing[n, way, m] = net.lane_device[n], missing[n, way, m] - 1
             elif recording is not None and code == RESUME:
-                d = index
-                recording.resumed[d] = 0 if busy[d] else 1
+                d, recording.resumed[index] = index, 0 if busy[index] else 1
             else:
                 n, d = index, net.lane_device[index]
                 busy[d], last[d], stage_end[net.lane_stage[n]] = False, now, now
+                if code != WEIGHT_GRAD:
+                    send(net, 2 * n + min(code, GRADIENTS), m, heap, link_free, missing, sent)
                 if recording is not None:
-                    if code != WEIGHT_GRAD:
-                        send(net, 2 * n + min(code, GRADIENTS), m, heap, link_free, missing, sent)
                     left[net.lane_stage[n], LEFT] -= 1
                     if left[net.lane_stage[n], LEFT] == 0:
                         close_stage(net, recording, transit, n)
                     if not plain:
                         num_dirty = mark_members(recording, n, busy, dirty, is_dirty, num_dirty)
-                elif code != WEIGHT_GRAD:
-                    send(net, 2 * n + min(code, GRADIENTS), m, heap, link_free, missing, None)
             num_dirty = mark(d, dirty, is_dirty, num_dirty)
-    if np.any(count[:, :WEIGHT_GRAD] < total) or np.any(count[:, WEIGHT_GRAD] < total * net.has_weight):
-        return FAR, FAR, FAR
-    makespan = np.max(stage_end + net.synchronisation) + net.scalars[TAIL]
-    return makespan, int64(np.max(last - first * (first >= 0))), int64(np.sum(last))
+    end = np.max(stage_end + net.synchronisation) + net.scalars[TAIL]
+    return lengths_of(count, total, net.has_weight, end, first, last)
 
 
 @kernel
