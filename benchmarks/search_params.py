@@ -26,6 +26,8 @@ from unittest.mock import patch
 
 from api.inputs import make_problem, read_workload
 from benchmarks.generate import make_workload, parse_family
+from benchmarks.orders import make_problem as make_order_problem
+from benchmarks.orders import uneven_times
 from benchmarks.report import Table
 from benchmarks.tessel_shapes import SHAPES
 from benchmarks.tessel_shapes import make_problem as make_shape
@@ -38,6 +40,9 @@ from planner.planning import Limits, SearchParams, make_plan, make_plans
 from planner.planning.named_params import describe_params, params_with
 from planner.planning.pareto import make_pareto
 from planner.problem import Options, Problem
+from planner.replanning.transition import Transition, going_over
+from planner.simulate import simulate
+from planner.what_if.device_loss import adapt_plan, without_devices
 from solver_models.construction import make_seeds
 from solver_models.instance import Instance
 from solver_models.multistart import JointSearch
@@ -215,6 +220,26 @@ class TimedWorkload:
         return evidence.makespan_ns, evidence.lower_bound_ns
 
 
+@dataclass(frozen=True, kw_only=True)
+class TakeoverWorkload(TimedWorkload):
+    """A plan that takes over from one whose last device is lost; what counts is the sum of iterations and moving."""
+
+    @cached_property
+    def before(self) -> Plan:
+        """The plan that ran."""
+        return make_plan(self.problem, limits=Limits(time_limit_s=10**6, max_rounds=1, threads=1))
+
+    def solve(self, params: SearchParams, *, seed: int) -> tuple[int, int | None]:
+        lost = {self.problem.cluster.devices[-1].name}
+        left = without_devices(self.problem, lost)
+        transition = Transition(before=self.before.stages, absent=frozenset(lost), steps_left=100, bytes_per_s=10**9)
+        limits = Limits(time_limit_s=self.seconds, threads=1, seed=seed)
+        start = adapt_plan(self.before, lost)
+        plan = make_plans(left, top=1, limits=limits, params=params, start=start, transition=transition)[0]
+        taken = simulate(left, plan).makespan_ns
+        return going_over(left, plan, iteration_ns=taken, transition=transition).total_ns, None
+
+
 def best_of_three(problem: Problem, **how: Any) -> Plan:
     """The best plan where two of other kinds are asked for as well."""
     return make_plans(problem, top=3, **how)[0]
@@ -263,6 +288,16 @@ def shaped(name: str, count: int) -> Problem:
     """One of Tessel's shapes, with so many microbatches: blocks that all four devices run together among others."""
     (shape,) = (each for each in SHAPES if each.name == name)
     return make_shape(shape, count)
+
+
+def of_two_classes() -> Problem:
+    """One stage on every device, of which half are slower."""
+    return generated("chain-24x6-m8-loose-two-level-classes", max_stages_per_device=1, max_replicas=1)
+
+
+def in_half_the_memory() -> Problem:
+    """The order alone, in half of what 1F1B needs."""
+    return make_order_problem(uneven_times(8, seed=1), num_microbatches=24, memory=0.5)
 
 
 def without_overlap() -> Problem:
@@ -428,7 +463,13 @@ TIMED: tuple[Workload, ...] = (
         seconds=5,
         plan=cheapest_on_front,
     ),
-    TimedWorkload(name="listed sizes, 4 s", parameters=("listed.depths",), make=of_listed_sizes, seconds=4),
+    TimedWorkload(
+        name="listed sizes, 4 s",
+        parameters=("listed.depths",),
+        make=of_listed_sizes,
+        seconds=4,
+        usual={"listed.depths": [2.0, 3.0, 4.0, 500.0]},
+    ),
     TimedWorkload(
         name="a loop, 5 s",
         parameters=(
@@ -485,6 +526,46 @@ TIMED: tuple[Workload, ...] = (
         make=lambda: generated("chain-8x3-m6-mid-homogeneous-equal"),
         seconds=8,
         usual={"tree.max_cases": 10, "tree.max_downsets": 5},
+    ),
+    TimedWorkload(
+        name="closed by CP-SAT, 8 s",
+        parameters=("case.nodes_again", "case.most_nodes_again"),
+        make=lambda: generated("chain-6x3-m3-mid-homogeneous-equal"),
+        seconds=8,
+        usual={"case.rounds": [[8, 1, None], [100_000, 1, 3.0]]},
+    ),
+    TimedWorkload(
+        name="two classes, one stage each, 6 s",
+        parameters=(
+            "near_bound.layouts",
+            "near_bound.max_ways",
+            "near_bound.min_left_s",
+            "near_bound.min_ways",
+            "near_bound.slacks",
+            "near_bound.way_actions",
+        ),
+        make=of_two_classes,
+        seconds=6,
+        usual={"near_bound.min_left_s": 0.5},
+    ),
+    TimedWorkload(
+        name="the order in half the memory, 8 s",
+        parameters=("cp_window.free_actions", "cp_window.most_windows", "cp_window.work"),
+        make=in_half_the_memory,
+        seconds=8,
+    ),
+    TakeoverWorkload(
+        name="a device lost, 6 s",
+        parameters=(
+            "transition.most_layouts",
+            "transition.most_sequenced_actions",
+            "transition.polish_plays",
+            "transition.sequence_nodes",
+            "transition.share",
+            "transition.starts",
+        ),
+        make=lambda: generated("chain-8x4-m4-mid-homogeneous-equal"),
+        seconds=6,
     ),
     TimedWorkload(
         name="24 layers on 4 devices, tight, 8 s",

@@ -6,6 +6,7 @@ import pytest
 
 from benchmarks.search_params import (
     JOINT_GROUPS,
+    TIMED,
     WORKLOADS,
     Record,
     Records,
@@ -50,6 +51,20 @@ def test_changes_begin_with_what_the_workload_has():
     """Tests that a workload with a value of its own has that one halved and doubled."""
     found = [value for name, value in changes(LARGE, EVERY) if name == "first_plans.large_actions"]
     assert found == [50, 200]
+
+
+def test_every_parameter_has_a_workload():
+    """Tests that runs under a time limit and counted ones are for every parameter that there is."""
+    named = {name for workload in TIMED for name in workload.parameters}
+    assert named <= EVERY
+    counted = {group for workload in WORKLOADS for group in workload.groups}
+    assert {name for name in EVERY if name.partition(".")[0] not in counted} <= named
+
+
+def test_under_a_time_limit_only_named_ones_are_changed():
+    """Tests that a run that asks for all parameters has its own changed alone."""
+    for workload in TIMED:
+        assert {name for name, _ in changes(workload, EVERY)} == set(workload.parameters)
 
 
 def test_only_what_is_asked_for_is_changed():
