@@ -20,6 +20,7 @@ FIGURES = {
     "gpt-1.5b-zero-bubble": (24, 23, 8, 24, 148_176_000, 219_384_000, 74_695_992, 3_057_647_616, 29_670_506_496),
     "gpt-6.2b-zero-bubble": (32, 31, 8, 24, 237_744_000, 394_968_000, 159_416_000, 12_884_901_888, 29_796_335_616),
     "gpt2-two-processes": (8, 7, 2, 8, 40_786_726, 60_290_474, 29_493_959, 27_377_664, 24_571_140),
+    "llama3-8b-h200": (34, 33, 8, 16, 476_326_673, 916_852_672, 351_008_881, 16_060_522_496, 103_528_333_826),
     "resnet101-mixed-gpus": (346, 379, 6, 16, 197_306_000, 213_786_000, 94_100_500, 178_196_640, 14_419_879_940),
     "resnet50-two-hosts": (176, 192, 8, 16, 182_488_000, 260_931_000, 114_537_000, 102_228_128, 19_231_657_988),
     "resnext50-tight-memory": (176, 192, 4, 16, 221_803_000, 368_990_000, 165_852_500, 100_115_616, 24_279_764_996),
@@ -55,7 +56,8 @@ def test_figures(name: str):
     problem = load_problem(name)
     profile, cluster = problem.profile, problem.cluster
     costs = [layer.costs[0] for layer in profile.layers]
-    assert {cost.device_type for cost in costs} == {"A10" if name in ESTIMATES else "reference"}
+    types = dict.fromkeys(ESTIMATES, "A10") | {"llama3-8b-h200": "NVIDIA H200"}
+    assert {cost.device_type for cost in costs} == {types.get(name, "reference")}
     assert {**FIGURES, **ESTIMATES}[name] == (
         len(profile.layers),
         len(profile.edges),
@@ -109,6 +111,7 @@ def test_what_the_demos_are_for():
         "gpt-1.5b-zero-bubble",
         "gpt-6.2b-zero-bubble",
         "gpt2-two-processes",
+        "llama3-8b-h200",
     }
     assert problems["resnet101-mixed-gpus"].cluster.device_types == ("reference", "reference/0.68", "reference/0.52")
     assert problems["gpt-1.5b-zero-bubble"].options.receive_buffers == 0
