@@ -191,7 +191,7 @@ class RunWorkload:
 
 @dataclass(frozen=True, kw_only=True)
 class TimedWorkload:
-    """A planning run on one thread under a time limit, for what a counted number of rounds does not ask for."""
+    """A planning run on one thread under a time limit, for what small counted runs do not ask for."""
 
     name: str
     parameters: tuple[str, ...]
@@ -199,6 +199,8 @@ class TimedWorkload:
     make: Callable[[], Problem]
     seconds: float
     usual: Mapping[str, object] = field(default_factory=dict)
+    rounds: int | None = None
+    """So many at most."""
     plan: Callable[..., Plan] = make_plan
     """Asks for a plan, as `make_plan` does."""
 
@@ -212,7 +214,7 @@ class TimedWorkload:
         return self.make()
 
     def solve(self, params: SearchParams, *, seed: int) -> tuple[int, int | None]:
-        limits = Limits(time_limit_s=self.seconds, threads=1, seed=seed)
+        limits = Limits(time_limit_s=self.seconds, max_rounds=self.rounds, threads=1, seed=seed)
         evidence = self.plan(self.problem, limits=limits, params=params).evidence
         assert evidence is not None
         if evidence.rental is not None:
@@ -392,8 +394,6 @@ TIMED: tuple[Workload, ...] = (
             "first_plans.baseline_share",
             "first_plans.min_baseline_s",
             "first_plans.no_plan_share",
-            "interval.limit_s",
-            "interval.share",
             "order_search.block_seeds",
             "pace.longer_round",
             "pace.plays_per_round",
@@ -486,8 +486,6 @@ TIMED: tuple[Workload, ...] = (
             "overlap.kept",
             "overlap.max_solver_actions",
             "overlap.solver_every_rounds",
-            "overlap.solver_limit_s",
-            "overlap.solver_work",
         ),
         make=lambda: shaped("NN", 8),
         seconds=6,
@@ -509,8 +507,6 @@ TIMED: tuple[Workload, ...] = (
             "case.efforts",
             "exact.master_rounds",
             "tree.max_columns",
-            "case.nodes_again",
-            "case.most_nodes_again",
         ),
         make=lambda: generated("chain-7x3-m3-mid-random-different"),
         seconds=8,
@@ -521,18 +517,38 @@ TIMED: tuple[Workload, ...] = (
         parameters=(
             "bound_turn.most_actions",
             "bound_turn.order_rounds",
-            "exact.listing_nodes",
         ),
         make=lambda: generated("chain-8x3-m6-mid-homogeneous-equal"),
         seconds=8,
         usual={"tree.max_cases": 10, "tree.max_downsets": 5},
     ),
     TimedWorkload(
-        name="closed by CP-SAT, 8 s",
+        name="closed by CP-SAT, 10 s",
         parameters=("case.nodes_again", "case.most_nodes_again"),
-        make=lambda: generated("chain-6x3-m3-mid-homogeneous-equal"),
-        seconds=8,
-        usual={"case.rounds": [[8, 1, None], [100_000, 1, 3.0]]},
+        make=lambda: generated("chain-7x3-m3-mid-random-different"),
+        seconds=10,
+        usual={"case.rounds": [[100_000, 1, 3.0]]},
+    ),
+    TimedWorkload(
+        name="Tessel's NN, each layout once, 6 s",
+        parameters=("overlap.solver_limit_s", "overlap.solver_work"),
+        make=lambda: shaped("NN", 6),
+        seconds=6,
+        usual={"overlap.solver_every_rounds": 1, "overlap.every_rounds": 1},
+    ),
+    TimedWorkload(
+        name="Tessel's X, 5 s",
+        parameters=("interval.limit_s", "interval.share"),
+        make=lambda: shaped("X", 6),
+        seconds=5,
+    ),
+    TimedWorkload(
+        name="24 layers on 4 unlike devices, four rounds",
+        parameters=("exact.listing_nodes",),
+        make=lambda: generated("chain-24x4-m8-mid-two-level-different"),
+        seconds=10**6,
+        rounds=4,
+        usual=SHORT_TASKS,
     ),
     TimedWorkload(
         name="two classes, one stage each, 6 s",
@@ -575,6 +591,7 @@ TIMED: tuple[Workload, ...] = (
         ),
         make=lambda: generated("chain-24x4-m16-tight-random-different"),
         seconds=8,
+        usual={"sequential.equal_rounds": 1, "sequential.hopeless": 10.0},
     ),
     TimedWorkload(
         name="16 layers on 6 unlike devices, 8 s",
@@ -584,7 +601,7 @@ TIMED: tuple[Workload, ...] = (
         ),
         make=lambda: generated("chain-16x6-m8-mid-two-level-different"),
         seconds=8,
-        usual={"near_bound.min_left_s": 0.5},
+        usual={"near_bound.min_left_s": 0.5, "cp_order.every_rounds": 1},
     ),
 )
 
