@@ -36,21 +36,28 @@ class FirstPlansParams(ParamGroup):
     """Plans with no more actions are verified at once where there is none yet; of longer ones only the best of all
     first candidates is. Measured: 3 million actions take 8 to 12 s."""
     min_seed_plays: Count = 6
-    """First candidates of a large problem that are played at least. Not measured."""
+    """First candidates of a large problem that are played at least. Measured: 3 and 12 change no plan (taken for large
+    in 5 s, where seeds differ by 1.1 %; docs/benchmarks/search_params.md)."""
     max_seed_actions: Work = 200_000_000
-    """Actions that they may be in all. Not measured."""
+    """Actions that they may be in all. Measured: 100000000 and 400000000 change no plan (taken for large in 5 s, where
+    seeds differ by 1.1 %; docs/benchmarks/search_params.md)."""
     seed_share: Share = 0.1
-    """Part of the time limit by whose end they are played. Not measured."""
+    """Part of the time limit by whose end they are played. Measured: 0.05 and 0.2 change no plan (taken for large in 5
+    s, where seeds differ by 1.1 %; docs/benchmarks/search_params.md)."""
     baseline_share: Share = 0.3
-    """Part of the time limit by whose end the baselines are played. Not measured."""
+    """Part of the time limit by whose end the baselines are played. Measured: 0.15 and 0.6 change no plan (24 layers on
+    4 unlike devices in 6 s, where seeds differ by 0.8 %; docs/benchmarks/search_params.md)."""
     no_plan_share: Share = 0.6
-    """The same as long as none of them fits. Not measured."""
+    """The same as long as none of them fits. Measured: 0.3 changes no plan (24 layers on 4 unlike devices in 6 s, where
+    seeds differ by 0.8 %; docs/benchmarks/search_params.md)."""
     min_baseline_s: Seconds = 2.0
-    """Seconds that baselines have at least, but at most half of the limit. Not measured."""
+    """Seconds that baselines have at least, but at most half of the limit. Measured: 1 and 4 change no plan (24 layers
+    on 4 unlike devices in 6 s, where seeds differ by 0.8 %; docs/benchmarks/search_params.md)."""
     first_layouts_share: Share = 0.3
-    """Part of the time limit up to which layouts in a loop are looked for before the baselines. Not measured."""
+    """Part of the time limit up to which layouts in a loop are looked for before the baselines. Measured: 0.15 and 0.6
+    change no plan (a loop in 5 s; docs/benchmarks/search_params.md)."""
     layouts_share: Share = 0.8
-    """The same after the bound. Not measured."""
+    """The same after the bound. Measured: 0.4 changes no plan (a loop in 5 s; docs/benchmarks/search_params.md)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,7 +65,8 @@ class PaceParams(ParamGroup):
     """What is expected of a slow machine before anything was timed (`planner.planning.search_state`)."""
 
     plays_per_round: Count = 8
-    """Plays that the first round of a large problem is expected to take. Not measured."""
+    """Plays that the first round of a large problem is expected to take. Measured: 4 and 16 change no plan (24 layers
+    on 4 unlike devices in 6 s, where seeds differ by 0.8 %; docs/benchmarks/search_params.md)."""
     actions_per_s: Work = 1_000_000
     """Actions that a slow machine plays in a second. Not measured: on purpose several times too few."""
     max_bounded_actions: Work = 400_000
@@ -68,8 +76,9 @@ class PaceParams(ParamGroup):
     """Actions and transfers for which a slow machine finds the schedule bound in a second. Measured: plans on 128
     to 512 devices with 10,000 to 15,000 of them took 0.7 to 1.3 processor seconds."""
     longer_round: Ratio = 1.25
-    """How many times as long as the one before a round is expected to take: they grow, and other processes come and
-    go. Not measured."""
+    """How many times as long as the one before a round is expected to take: they grow, and other processes come and go.
+    Measured: 2.5 changes no plan (24 layers on 4 unlike devices in 6 s, where seeds differ by 0.8 %;
+    docs/benchmarks/search_params.md)."""
     max_late_s: Seconds = 0.3
     """By how much a run may exceed its time limit for the sake of a schedule bound or of verifying a last plan. Not
     measured: the promise is 1 s and 5 %."""
@@ -100,17 +109,23 @@ class NearBoundParams(ParamGroup):
     """Stages that the classes bound leaves possible (`planner.planning.class_layouts`, `successive_halving`)."""
 
     min_left_s: Seconds = 5.0
-    """Seconds that must be left for them to be looked for. Not measured."""
+    """Seconds that must be left for them to be looked for. Measured: 0.25 and 1 change no plan (two classes, one stage
+    each in 6 s; docs/benchmarks/search_params.md)."""
     slacks: tuple[Share, ...] = (0.003, 0.01, 0.02)
-    """How far above the bound stages are looked for, as parts of it. Not measured."""
+    """How far above the bound stages are looked for, as parts of it. Measured: [0.0015, 0.005, 0.01] and [0.006, 0.02,
+    0.04] change no plan (two classes, one stage each in 6 s; docs/benchmarks/search_params.md)."""
     min_ways: Count = 20
-    """Ways through the stages that are rated for every slack, at least. Not measured."""
+    """Ways through the stages that are rated for every slack, at least. Measured: 10 and 40 change no plan (two
+    classes, one stage each in 6 s; docs/benchmarks/search_params.md)."""
     max_ways: Count = 50
-    """Ways, at most. Not measured."""
+    """Ways, at most. Measured: 25 and 100 change no plan (two classes, one stage each in 6 s;
+    docs/benchmarks/search_params.md)."""
     way_actions: Work = 100_000
-    """Between these, as many ways as have so many actions in all. Not measured."""
+    """Between these, as many ways as have so many actions in all. Measured: 50000 and 200000 change no plan (two
+    classes, one stage each in 6 s; docs/benchmarks/search_params.md)."""
     layouts: Count = 40
-    """How many of all ways are kept, those with the least schedule bounds. Not measured."""
+    """How many of all ways are kept, those with the least schedule bounds. Measured: 20 and 80 change no plan (two
+    classes, one stage each in 6 s; docs/benchmarks/search_params.md)."""
     seed_layouts: Amount = 12
     """How many of those the joint search begins with. Measured: 6 and 24 change neither plans nor bounds, for 1.07 and
     1.09 of the processor time (docs/benchmarks/search_params.md)."""
@@ -139,9 +154,11 @@ class IntervalParams(ParamGroup):
     """Part of the time left that the dynamic programme, and playing what it finds, may take. Measured: 0.1 and 0.4
     change neither plans nor bounds, for 1.03 and 1.03 of the processor time (docs/benchmarks/search_params.md)."""
     limit_s: Seconds = 2.0
-    """Seconds for building and solving the integer programme. Not measured."""
+    """Seconds for building and solving the integer programme. Measured: 1 and 4 change no plan (Tessel's X in 5 s;
+    docs/benchmarks/search_params.md)."""
     share: Share = 0.1
-    """Part of the time left for it. Not measured."""
+    """Part of the time left for it. Measured: 0.05 and 0.2 change no plan (Tessel's X in 5 s;
+    docs/benchmarks/search_params.md)."""
     max_nodes: Count = 200
     """Where rounds are counted: nodes of HiGHS's tree for every largest load that is tried. Measured: 100 and 400
     change neither plans nor bounds, for 1.06 and 1.08 of the processor time (docs/benchmarks/search_params.md)."""
@@ -158,11 +175,14 @@ class SessionParams(ParamGroup):
     """Joint rounds between two sessions. Measured: 2 and 8 change neither plans nor bounds, for 1.17 and 1.16 of the
     processor time (docs/benchmarks/search_params.md)."""
     rounds: Count = 2
-    """Rounds of a session. Not measured."""
+    """Rounds of a session. Measured: 1 and 4 change no plan (24 layers on 4 unlike devices in 6 s, where seeds differ
+    by 0.8 %; docs/benchmarks/search_params.md)."""
     max_sessions: Annotated[int, (3, 1000)] = 4
-    """Order searches that are under way at once. Not measured."""
+    """Order searches that are under way at once. Measured: 8 changes no plan (24 layers on 4 unlike devices in 6 s,
+    where seeds differ by 0.8 %; docs/benchmarks/search_params.md)."""
     most_actions: Work = 4_000_000
-    """Work up to which that of a round doubles, in played actions. Not measured."""
+    """Work up to which that of a round doubles, in played actions. Measured: 2000000 and 8000000 change no plan (24
+    layers on 4 unlike devices in 6 s, where seeds differ by 0.8 %; docs/benchmarks/search_params.md)."""
     max_vees: Annotated[int, (0, 2)] = 2
     """Two-chunk V that get sessions of their own. Measured: 1 changes neither plans nor bounds, for 0.98 of the
     processor time (docs/benchmarks/search_params.md)."""
@@ -170,7 +190,8 @@ class SessionParams(ParamGroup):
     """Actions of the largest of those. Measured: 15000 and 60000 change neither plans nor bounds, for 1.00 and 0.95 of
     the processor time (docs/benchmarks/search_params.md)."""
     hopeless: Ratio = 1.05
-    """The ratio to the incumbent that ends their sessions. Not measured."""
+    """The ratio to the incumbent that ends their sessions. Measured: 2.1 changes no plan (24 layers on 4 unlike devices
+    in 6 s, where seeds differ by 0.8 %; docs/benchmarks/search_params.md)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -187,9 +208,11 @@ class SequentialParams(ParamGroup):
     """Rounds of order search that follow one joint round each. Measured: in that many rounds the joint search ends
     behind who settles on stages first on none of the problems of docs/benchmarks/sequential.md."""
     later_every_rounds: Count = 4
-    """Later, one round in so many is followed by another. Not measured."""
+    """Later, one round in so many is followed by another. Measured: 2 and 8 change no plan (24 layers on 4 devices,
+    tight in 8 s, where seeds differ by 1.7 %; docs/benchmarks/search_params.md)."""
     hopeless: Ratio = 1.05
-    """Ratio to the incumbent that ends it. Not measured."""
+    """Ratio to the incumbent that ends it. Measured: 5 and 20 change no plan and bounds by 0.0 and -0.4 % (24 layers on
+    4 devices, tight in 8 s, where seeds differ by 1.7 %; docs/benchmarks/search_params.md)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -252,17 +275,23 @@ class BoundTurnParams(ParamGroup):
     """Rounds of the joint search before it goes on. Measured: 1 and 4 change neither plans nor bounds, for 1.13 and
     1.02 of the processor time (docs/benchmarks/search_params.md)."""
     share: Share = 0.4
-    """Part of the search's time that it gets at most. Not measured."""
+    """Part of the search's time that it gets at most. Measured: 0.2 and 0.8 change no plan (24 layers on 4 unlike
+    devices in 6 s, where seeds differ by 0.8 %; docs/benchmarks/search_params.md)."""
     gap_shares: Count = 4
-    """It gets so many times the gap as a part of the search's time. Not measured."""
+    """It gets so many times the gap as a part of the search's time. Measured: 2 and 8 change no plan (24 layers on 4
+    unlike devices in 6 s, where seeds differ by 0.8 %; docs/benchmarks/search_params.md)."""
     turn_s: Seconds = 0.5
-    """Seconds of a turn, about. Not measured."""
+    """Seconds of a turn, about. Measured: 0.25 and 1 change no plan (24 layers on 4 unlike devices in 6 s, where seeds
+    differ by 0.8 %; docs/benchmarks/search_params.md)."""
     wanted: Count = 4
-    """Whole plans that it lets pass for a deadline until it gives that up. Not measured."""
+    """Whole plans that it lets pass for a deadline until it gives that up. Measured: 2 and 8 change no plan (24 layers
+    on 4 unlike devices in 6 s, where seeds differ by 0.8 %; docs/benchmarks/search_params.md)."""
     order_rounds: Count = 2
-    """Rounds of order search on the stages of a plan that it lets pass. Not measured."""
+    """Rounds of order search on the stages of a plan that it lets pass. Measured: 1 and 4 change no plan (a list that
+    is too long in 8 s; docs/benchmarks/search_params.md)."""
     most_actions: Work = 4_000_000
-    """Work up to which that of a round doubles, in played actions. Not measured."""
+    """Work up to which that of a round doubles, in played actions. Measured: 2000000 and 8000000 change plans by 0.0
+    and +0.3 % (a list that is too long in 8 s; docs/benchmarks/search_params.md)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -287,9 +316,11 @@ class CpOrderParams(ParamGroup):
     """Small orders given to CP-SAT between rounds (`planner.planning.cp_sat_orders`)."""
 
     every_rounds: Count = 12
-    """Rounds between two orders. Not measured."""
+    """Rounds between two orders. Measured: 6 and 24 change no plan (24 layers on 4 unlike devices in 6 s, where seeds
+    differ by 0.8 %; docs/benchmarks/search_params.md)."""
     limit_s: Seconds = 5.0
-    """Seconds for one order, where rounds are not counted. Not measured."""
+    """Seconds for one order, where rounds are not counted. Measured: 2.5 and 10 change no plan (16 layers on 6 unlike
+    devices in 8 s, where seeds differ by 1.8 %; docs/benchmarks/search_params.md)."""
     work: Seconds = 5.0
     """CP-SAT's deterministic limit. Measured: about as long as seconds."""
     max_actions: Work = 300
@@ -319,19 +350,25 @@ class OverlapParams(ParamGroup):
     """Part of the time left after which no further layout is tried. Measured: 0.15 and 0.6 change neither plans nor
     bounds, for 0.95 and 0.98 of the processor time (docs/benchmarks/search_params.md)."""
     kept: Count = 6
-    """Layouts whose orders are searched, those with the best first orders. Not measured."""
+    """Layouts whose orders are searched, those with the best first orders. Measured: 3 and 12 change no plan (Tessel's
+    NN in 6 s, where seeds differ by 3.4 %; docs/benchmarks/search_params.md)."""
     every_rounds: Count = 2
-    """Rounds of the joint search between two of this one. Not measured."""
+    """Rounds of the joint search between two of this one. Measured: 1 and 4 change no plan (Tessel's NN in 6 s, where
+    seeds differ by 3.4 %; docs/benchmarks/search_params.md)."""
     round_actions: Work = 30_000
     """Actions that a round plays in all. Measured: half a second on a slow core."""
     solver_every_rounds: Count = 4
-    """Rounds after which a layout is given to CP-SAT, each layout once. Not measured."""
+    """Rounds after which a layout is given to CP-SAT, each layout once. Measured: 2 and 8 change no plan (Tessel's NN
+    in 6 s, where seeds differ by 3.4 %; docs/benchmarks/search_params.md)."""
     max_solver_actions: Work = 600
-    """The largest number of actions it is given. Not measured."""
+    """The largest number of actions it is given. Measured: 300 and 1200 change no plan (Tessel's NN in 6 s, where seeds
+    differ by 3.4 %; docs/benchmarks/search_params.md)."""
     solver_limit_s: Seconds = 20.0
-    """Seconds for one layout, where rounds are not counted. Not measured."""
+    """Seconds for one layout, where rounds are not counted. Measured: 10 and 40 change no plan (Tessel's NN, each
+    layout once in 6 s; docs/benchmarks/search_params.md)."""
     solver_work: Seconds = 20.0
-    """CP-SAT's deterministic limit. Not measured."""
+    """CP-SAT's deterministic limit. Measured: 10 and 40 change no plan (Tessel's NN, each layout once in 6 s;
+    docs/benchmarks/search_params.md)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -383,22 +420,28 @@ class ExactParams(ParamGroup):
     """Attempts to list all open cases per turn, once one has failed. Measured: 1 and 4 change neither plans nor bounds,
     for 0.98 and 1.07 of the processor time (docs/benchmarks/search_params.md)."""
     listing_share: Share = 1 / 3
-    """Part of the search's time that such attempts get. Not measured."""
+    """Part of the search's time that such attempts get. Measured: 0.166667 and 0.666667 change no plan (24 layers on 4
+    unlike devices in 6 s, where seeds differ by 0.8 %; docs/benchmarks/search_params.md)."""
     listing_nodes: Work = 1_200_000
-    """With a deterministic limit, nodes of the tree per turn that they may look at; what is left is saved up. Not
-    measured."""
+    """With a deterministic limit, nodes of the tree per turn that they may look at; what is left is saved up. Measured:
+    600000 and 2400000 change no plan (24 layers on 4 unlike devices, four rounds, where seeds differ by 1.0 %;
+    docs/benchmarks/search_params.md)."""
     nodes: tuple[Work, ...] = (600_000, 6_000_000, 40_000_000)
     """Nodes of the tree that are looked at, in all, before a threshold is lowered, in the first, second ... attempt.
     Measured: [300000, 3000000, 20000000] and [1200000, 12000000, 80000000] change neither plans nor bounds, for 0.97
     and 1.06 of the processor time (docs/benchmarks/search_params.md)."""
     master_rounds: Amount = 300
-    """Cases that the integer programme is asked for where the tree gave up. Not measured."""
+    """Cases that the integer programme is asked for where the tree gave up. Measured: 150 and 600 change plans by 0.0
+    and +0.7 % (a tree that gives up in 8 s, where seeds differ by 0.3 %; docs/benchmarks/search_params.md)."""
     master_share: Share = 0.5
-    """Part of the time left that it may take. Not measured."""
+    """Part of the time left that it may take. Measured: 0.25 and 1 change no plan (200 layers on 64 devices in 12 s;
+    docs/benchmarks/search_params.md)."""
     first_step: Count = 2
-    """Where there is no incumbent, so many times the bound is tried first. Not measured."""
+    """Where there is no incumbent, so many times the bound is tried first. Measured: 1 and 4 change no plan (24 layers
+    on 4 unlike devices in 6 s, where seeds differ by 0.8 %; docs/benchmarks/search_params.md)."""
     smallest_step: Count = 200
-    """Steps above less than one part in so many of the bound are not tried. Not measured."""
+    """Steps above less than one part in so many of the bound are not tried. Measured: 100 and 400 change no plan (24
+    layers on 4 unlike devices in 6 s, where seeds differ by 0.8 %; docs/benchmarks/search_params.md)."""
     most_pairs: Count = 16_384
     """Pairs of devices whose routes are compared in networks with several paths; none is searched with more. Measured:
     those of 128 devices take half a second."""
@@ -409,16 +452,21 @@ class CaseParams(ParamGroup):
     """How the exact search closes one case of partition and mapping (`planner.planning.branch_and_check`)."""
 
     max_words: Work = 20_000
-    """Words per device that are enumerated. Not measured."""
+    """Words per device that are enumerated. Measured: 10000 and 40000 change plans by -1.1 and 0.0 % and bounds by +1.8
+    and 0.0 % (three plans asked for in 5 s, where seeds differ by 0.1 %; docs/benchmarks/search_params.md)."""
     few_plays: Work = 3_000
-    """Combinations of words that are played before CP-SAT is asked. Not measured."""
+    """Combinations of words that are played before CP-SAT is asked. Measured: 1500 and 6000 change no plan and bounds
+    by +2.1 and +2.1 % (three plans asked for in 5 s, where seeds differ by 0.1 %; docs/benchmarks/search_params.md)."""
     many_plays: Work = 3_000_000
-    """Combinations that are played after it failed. Not measured."""
+    """Combinations that are played after it failed. Measured: 1500000 and 6000000 change no plan (no overlap in 8 s,
+    where seeds differ by 0.5 %; docs/benchmarks/search_params.md)."""
     polish_iterations: Work = 50_000
-    """Plays that polish its words where these are too many. Not measured."""
+    """Plays that polish its words where these are too many. Measured: 25000 and 100000 change no plan (no overlap in 8
+    s, where seeds differ by 0.5 %; docs/benchmarks/search_params.md)."""
     efforts: tuple[Seconds, ...] = (0.3, 3.0, 30.0)
     """Work that CP-SAT may spend on an order, in its deterministic seconds, one after the other, of cases that the
-    integer programme names. Not measured."""
+    integer programme names. Measured: [0.15, 1.5, 15.0] and [0.6, 6.0, 60.0] change no plan (a tree that gives up in 8
+    s, where seeds differ by 0.3 %; docs/benchmarks/search_params.md)."""
     rounds: tuple[tuple[Work, Annotated[int, (0, 10**12)], Seconds | None], ...] = (
         (8, 300, None),
         (4, 0, 0.3),
@@ -444,17 +492,20 @@ class CaseParams(ParamGroup):
     """So many nodes take no time worth stopping. Measured: 50 and 200 change neither plans nor bounds, for 1.04 and
     0.91 of the processor time (docs/benchmarks/search_params.md)."""
     promising: Amount = 40
-    """Cases of least floor whose orders are polished first. Not measured."""
+    """Cases of least floor whose orders are polished first. Measured: 20 and 80 change plans by +0.8 and -3.3 % (no
+    overlap in 8 s, where seeds differ by 0.5 %; docs/benchmarks/search_params.md)."""
     promising_steps: Work = 3_000
-    """Plays that this takes. Not measured."""
+    """Plays that this takes. Measured: 1500 and 6000 change plans by -0.4 and 0.0 % (no overlap in 8 s, where seeds
+    differ by 0.5 %; docs/benchmarks/search_params.md)."""
     order_batch: Count = 8
     """Orders that are solved side by side, below the same incumbent, however many threads there are. Measured: 4 and 16
     change neither plans nor bounds, for 0.93 and 1.21 of the processor time (docs/benchmarks/search_params.md)."""
     nodes_again: tuple[Work, ...] = (20_000, 200_000)
-    """Nodes that a case gets which only CP-SAT closed, once no refutation was found, one after the other. Not
-    measured."""
+    """Nodes that a case gets which only CP-SAT closed, once no refutation was found, one after the other. Measured:
+    [10000, 100000] and [40000, 400000] change no plan (closed by CP-SAT in 10 s; docs/benchmarks/search_params.md)."""
     most_nodes_again: Work = 1_000_000
-    """Nodes of all these cases together; where they would take more, CP-SAT's word remains a claim. Not measured."""
+    """Nodes of all these cases together; where they would take more, CP-SAT's word remains a claim. Measured: 500000
+    and 2000000 change no plan (closed by CP-SAT in 10 s; docs/benchmarks/search_params.md)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -463,9 +514,12 @@ class ArchiveParams(ParamGroup):
 
     kinds_per_plan: Count = 4
     """Kinds that are kept, and candidates looked at, for each plan that is asked for: some turn out to be alike, or
-    break a rule. Not measured."""
+    break a rule. Measured: 2 and 8 change no plan and bounds by +2.1 and +2.1 % (three plans asked for in 5 s, where
+    seeds differ by 0.1 %; docs/benchmarks/search_params.md)."""
     overtime_share: Share = 0.1
-    """Part of the time limit that the last look at them may take beyond it. Not measured."""
+    """Part of the time limit that the last look at them may take beyond it. Measured: 0.05 and 0.2 change plans by -1.1
+    and -1.1 % and bounds by +1.8 and +1.8 % (three plans asked for in 5 s, where seeds differ by 0.1 %;
+    docs/benchmarks/search_params.md)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -473,17 +527,23 @@ class TransitionParams(ParamGroup):
     """The plan that takes over from a running one at the least cost (`planner.planning.transition_search`)."""
 
     share: Share = 0.25
-    """Last part of the time limit for layouts by the sum of iterations and moving. Not measured."""
+    """Last part of the time limit for layouts by the sum of iterations and moving. Measured: 0.125 and 0.5 change no
+    plan (a device lost in 6 s; docs/benchmarks/search_params.md)."""
     starts: Count = 8
-    """Candidates of the joint search that it begins with. Not measured."""
+    """Candidates of the joint search that it begins with. Measured: 4 and 16 change no plan (a device lost in 6 s;
+    docs/benchmarks/search_params.md)."""
     most_layouts: Count = 4_000
-    """Layouts that are looked at, most of them by a bound alone. Not measured."""
+    """Layouts that are looked at, most of them by a bound alone. Measured: 2000 and 8000 change no plan (a device lost
+    in 6 s; docs/benchmarks/search_params.md)."""
     polish_plays: Count = 200
-    """Plays that go into the orders of a layout that could be cheapest. Not measured."""
+    """Plays that go into the orders of a layout that could be cheapest. Measured: 100 and 400 change no plan (a device
+    lost in 6 s; docs/benchmarks/search_params.md)."""
     most_sequenced_actions: Count = 100
-    """Layouts with at most so many actions also get their best order by branch and bound. Not measured."""
+    """Layouts with at most so many actions also get their best order by branch and bound. Measured: 50 and 200 change
+    no plan (a device lost in 6 s; docs/benchmarks/search_params.md)."""
     sequence_nodes: Count = 2_000
-    """Nodes that it may look at. Not measured."""
+    """Nodes that it may look at. Measured: 1000 and 4000 change no plan (a device lost in 6 s;
+    docs/benchmarks/search_params.md)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -494,7 +554,9 @@ class SubsetsParams(ParamGroup):
     """Subsets that are planned for at once. Measured: 2 and 8 change neither plans nor bounds, for 0.86 and 1.53 of the
     processor time (docs/benchmarks/search_params.md)."""
     runs_on_front: Count = 8
-    """Subsets that are planned for where the front of time and money is asked for. Not measured."""
+    """Subsets that are planned for where the front of time and money is asked for. Measured: 4 and 16 change plans by
+    -0.6 and -0.6 % (the front of time and money in 5 s, where seeds differ by 0.3 %;
+    docs/benchmarks/search_params.md)."""
     second_wave_share: Share = 0.5
     """Part of the time limit after which no further subsets are begun. Measured: 0.25 and 1.0 change neither plans nor
     bounds, for 0.88 and 0.87 of the processor time (docs/benchmarks/search_params.md)."""
@@ -511,7 +573,9 @@ class ListedParams(ParamGroup):
     """Microbatches that differ (`planner.planning.listed_run`)."""
 
     depths: tuple[Ratio, ...] = (1.0, 1.5, 2.0, 1000.0)
-    """How many times as many microbatches as in 1F1B may be between F and I. Not measured."""
+    """How many times as many microbatches as in 1F1B may be between F and I. Measured: [1.0, 1.5, 2.0, 250.0] and [4.0,
+    6.0, 8.0, 1000.0] change plans by -2.9 and -2.9 % (listed sizes in 4 s, where seeds differ by 2.4 %;
+    docs/benchmarks/search_params.md)."""
     quick_plays: Count = 2_000
     """Hands played when a layout is first looked at, and after a layer has moved. Measured: 100 and 400 change neither
     plans nor bounds, for 1.42 and 1.17 of the processor time (docs/benchmarks/search_params.md)."""
