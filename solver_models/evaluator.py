@@ -1037,12 +1037,18 @@ def fuse_where_whole(policy: Policy, can_split: int) -> Policy:
 
 @kernel
 def lengths_of(
-    count: Integers, total: int, has_weight: Integers, makespan: int, first: Integers, last: Integers
+    count: Integers,
+    total: int,
+    has_weight: Integers,
+    synchronised: Integers,
+    tail: int,
+    first: Integers,
+    last: Integers,
 ) -> tuple[int, int, int]:
-    """What a play returns, by the first and last moments of every device; FAR if not all actions were played."""
+    """What a play returns, by when stages are synchronised and devices begin and end; FAR if actions are left over."""
     if np.any(count[:, :WEIGHT_GRAD] < total) or np.any(count[:, WEIGHT_GRAD] < total * has_weight):
         return FAR, FAR, FAR
-    return makespan, int64(np.max(last - first * (first >= 0))), int64(np.sum(last))
+    return int64(np.max(synchronised)) + tail, int64(np.max(last - first * (first >= 0))), int64(np.sum(last))
 
 
 @kernel
@@ -1053,8 +1059,7 @@ def play(
     """Run the net to its end: by the words if `follow`, else by the policy, which then writes the words.
 
     `words` [D, longest] holds lane * 4 + kind, `lengths` [D] how many. Returns (makespan, span, sum of the devices'
-    last ends): FAR if the game deadlocks, some time from `threshold` on once the makespan is sure to be no less. Only
-    policies look at memory. With a recording any words do that keep F before I before W, and no result means a thing.
+    last ends): FAR if the game deadlocks, a time from `threshold` on once the makespan is sure to be no less.
     """
     num_devices, total = net.budget.shape[0], net.scalars[MICROBATCHES]
     missing = make_missing(net) if recording is None else recording.missing
@@ -1064,7 +1069,7 @@ def play(
     dirty, is_dirty, num_dirty = np.arange(num_devices), np.ones(num_devices, np.bool_), num_devices
     heap, lanes = make_events(net.flow_target.shape[0] * total, num_devices, recording), lane_table(net)
     outlook, beyond = make_outlook(net, threshold - net.scalars[TAIL])
-    free, now, policy, sent = net.budget.copy(), int64(0), fuse_where_whole(policy, net.scalars[SPLIT]), None
+    free, now, policy = net.budget.copy(), int64(0), fuse_where_whole(policy, net.scalars[SPLIT])
     lengths *= follow
     if recording is not None:
         orders, transit = Orders(words, lengths, position, busy), Transit(heap, link_free, missing)
@@ -1073,8 +1078,7 @@ def play(
         open_recorded(net, recording, transit)
     while num_dirty > 0 or heap[CLOCK, AHEAD] > 0:
         for x in range(num_dirty):
-            d = dirty[x]
-            is_dirty[d] = False
+            d, is_dirty[dirty[x]] = dirty[x], False
             if busy[d] or (follow and position[d] >= lengths[d]):
                 continue
             if recording is not None:
@@ -1101,13 +1105,14 @@ def play(
             heap_push(heap, now + net.duration[n, kind], event_key(0, net.lane_stage[n], m, 0, n, kind))
         num_dirty, now, heap[CLOCK, NOW] = 0, heap[NEXT, TIME], heap[NEXT, TIME]
         while heap[CLOCK, AHEAD] > 0 and heap[NEXT, TIME] == now and (num_dirty == 0 or heap[NEXT, KEY] < FIRST_SEND):
-            code, index, way, m = event_of(heap[NEXT, KEY])
-            heap_pop(heap)
+            code, index, way, m = event_of(heap_pop(heap))
             if code == SEND:
-                if recording is not None and not plain:
-                    depart_recorded(net, recording, transit, index, m)
-                else:
+                if recording is None:
+                    depart(net, index, m, now, heap, link_free, None)
+                elif plain:
                     depart(net, index, m, now, heap, link_free, sent)
+                else:
+                    depart_recorded(net, recording, transit, index, m)
                 continue
             if code == ARRIVAL:
                 n = net.flow_target[index]
@@ -1117,17 +1122,18 @@ def play(
             else:
                 n, d = index, net.lane_device[index]
                 busy[d], last[d], stage_end[net.lane_stage[n]] = False, now, now
-                if code != WEIGHT_GRAD:
-                    send(net, 2 * n + min(code, GRADIENTS), m, heap, link_free, missing, sent)
                 if recording is not None:
+                    if code != WEIGHT_GRAD:
+                        send(net, 2 * n + min(code, GRADIENTS), m, heap, link_free, missing, sent)
                     left[net.lane_stage[n], LEFT] -= 1
                     if left[net.lane_stage[n], LEFT] == 0:
                         close_stage(net, recording, transit, n)
                     if not plain:
                         num_dirty = mark_members(recording, n, busy, dirty, is_dirty, num_dirty)
+                elif code != WEIGHT_GRAD:
+                    send(net, 2 * n + min(code, GRADIENTS), m, heap, link_free, missing, None)
             num_dirty = mark(d, dirty, is_dirty, num_dirty)
-    end = np.max(stage_end + net.synchronisation) + net.scalars[TAIL]
-    return lengths_of(count, total, net.has_weight, end, first, last)
+    return lengths_of(count, total, net.has_weight, stage_end + net.synchronisation, net.scalars[TAIL], first, last)
 
 
 @kernel

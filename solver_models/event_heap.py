@@ -75,9 +75,9 @@ def heap_push(heap: Integers, time: int, key: int) -> None:
 
 
 @kernel
-def heap_pop(heap: Integers) -> None:
-    """Remove the first event, which the caller has read at `heap[NEXT]`."""
-    last = heap[CLOCK, AHEAD]
+def heap_pop(heap: Integers) -> int:
+    """Remove the first event, which the caller has read at `heap[NEXT]`; gives its key."""
+    last, first = heap[CLOCK, AHEAD], heap[NEXT, KEY]
     heap[CLOCK, AHEAD] = last - 1
     time, key = heap[last, TIME], heap[last, KEY]
     at = NEXT
@@ -96,3 +96,4 @@ def heap_pop(heap: Integers) -> None:
         heap[at, TIME], heap[at, KEY] = heap[child, TIME], heap[child, KEY]
         at = child
     heap[at, TIME], heap[at, KEY] = time, key
+    return first
