@@ -573,9 +573,9 @@ class ListedParams(ParamGroup):
     """Microbatches that differ (`planner.planning.listed_run`)."""
 
     depths: tuple[Ratio, ...] = (1.0, 1.5, 2.0, 1000.0)
-    """How many times as many microbatches as in 1F1B may be between F and I. Measured: [1.0, 1.5, 2.0, 250.0] and [4.0,
-    6.0, 8.0, 1000.0] change plans by -2.9 and -2.9 % (listed sizes in 4 s, where seeds differ by 2.4 %;
-    docs/benchmarks/search_params.md)."""
+    """How many times as many microbatches as in 1F1B may be between F and I. Measured: plans of [1.0, 1.5, 2.0, 250.0]
+    and [4.0, 6.0, 8.0, 1000.0] are 2.9 % shorter than those of [2.0, 3.0, 4.0, 500.0] (listed sizes in 4 s, where seeds
+    differ by 2.4 %; docs/benchmarks/search_params.md)."""
     quick_plays: Count = 2_000
     """Hands played when a layout is first looked at, and after a layer has moved. Measured: 100 and 400 change neither
     plans nor bounds, for 1.42 and 1.17 of the processor time (docs/benchmarks/search_params.md)."""
