@@ -5,9 +5,6 @@ from pathlib import Path
 import pytest
 
 from benchmarks.search_params import (
-    JOINT_GROUPS,
-    TIMED,
-    WORKLOADS,
     Record,
     Records,
     asked_for,
@@ -17,6 +14,7 @@ from benchmarks.search_params import (
     scaled,
     seeds_of,
 )
+from benchmarks.search_workloads import JOINT_GROUPS, TIMED, WORKLOADS
 from planner.planning import SearchParams
 from planner.planning.named_params import describe_params
 
