@@ -27,19 +27,20 @@ from torch import distributed
 from benchmarks.co_runs import co_run
 from benchmarks.gpu_models import MODELS, TINY
 from benchmarks.gpu_orders import race, settle
-from benchmarks.gpu_runs import DTYPES, MICROBATCHES, Case, execute, fit, make_cluster
+from benchmarks.gpu_runs import DTYPES, MICROBATCHES, Case, execute, fit, make_cluster, time_launch
 from benchmarks.one_device import NETWORKS
 from benchmarks.statistics_of import paired
 from planner.document import parse_plan
 from planner.execute.deferred import make_deferring
 from planner.judge.reading import Reading
-from planner.problem import Problem
+from planner.problem import Options, Problem
 from profiles.load import load_workload
 from profiles.measure.assemble import Origin, make_profile
 from profiles.measure.devices import device_name
 from profiles.measure.load_model import load_model
 from profiles.measure.measure_layers import MeasuringEffort, Survey, describe_machine, survey_model
 from profiles.measure.record import open_journal
+from profiles.microbatch_sizes import profile_at
 from profiles.model_profile import ModelProfile
 from profiles.workload import Workload, dump_workload
 
@@ -147,7 +148,7 @@ def findings_of(case: Case, options: argparse.Namespace) -> Iterator[tuple[str, 
 
     for plan in sorted(options.plans.glob(f"{case.label}.*.plan.json")) if options.plans else ():
         name, workload = plan.name.replace(".plan.json", ".json"), options.plans / path.name
-        yield name, lambda plan=plan, workload=workload: run_plan(case, workload, plan, device=device)
+        yield name, lambda plan=plan, workload=workload: run_plan(case, read(path), workload, plan, device=device)
     for word, recompute in (("kept", False), ("recomputed", True)):
         yield f"{case.label}.{word}.json", lambda recompute=recompute: run(recompute)
     yield f"{case.label}.orders.json", lambda: dump(race(case, read(path), device=device))
@@ -158,11 +159,18 @@ def read(path: Path) -> ModelProfile:
     return load_workload(path).profile
 
 
-def run_plan(case: Case, workload: Path, plan: Path, *, device: str) -> str:
-    """What a plan that was made elsewhere for the workload takes and holds here."""
+def run_plan(case: Case, profile: ModelProfile, workload: Path, plan: Path, *, device: str) -> str:
+    """What a plan that was made elsewhere for the workload takes and holds here, beside what the profile that was taken
+    here foresees of it.
+    """
     asked = load_workload(workload)
     made = parse_plan(plan.read_bytes(), source=str(plan))
-    problem = Problem(profile=asked.profile, cluster=asked.cluster, num_microbatches=asked.num_microbatches)
+    problem = Problem(
+        profile=profile_at(profile, asked.profile.microbatch_size or 1),
+        cluster=asked.cluster,
+        num_microbatches=asked.num_microbatches,
+        options=Options(**made.problem.options),
+    )
     return dump(execute(case, Reading(problem, made), device=device))
 
 
@@ -238,13 +246,15 @@ def measure(case: Case, options: argparse.Namespace) -> str:
         clock="wall", effort=effort,
     )  # fmt: skip
     journal = options.output / f"{case.label}.journal"
+    begun_ns = time_launch(device)
     found = survey_model(load_model(case.model).model, survey, defer=make_deferring, journal=open_journal(journal))
+    pace = f"the host asked for a small kernel in {begun_ns} ns before, in {time_launch(device)} after"
     profile = make_profile(
         case.label,
         takes=found.takes,
         records=found.records,
         asked=survey,
-        origin=Origin(model=case.model, machine=describe_machine(survey), notes=(f"in {DTYPES[case.dtype]}",)),
+        origin=Origin(model=case.model, machine=describe_machine(survey), notes=(f"in {DTYPES[case.dtype]}", pace)),
     )
     journal.unlink(missing_ok=True)
     return dump_workload(Workload(profile=profile, cluster=make_cluster(device), num_microbatches=MICROBATCHES))
@@ -254,8 +264,8 @@ def make_table(folder: Path) -> str:
     """All executed plans, all orders and all co-runs as Markdown, by their names."""
     plans = [
         "| plan | samples per microbatch | actions, ms | executed / predicted | iteration | peak, GiB "
-        "| executed / predicted | allocator keeps, MiB |",
-        "| --- | --- | --- | --- | --- | --- | --- | --- |",
+        "| executed / predicted | allocator keeps, MiB | us per launch |",
+        "| --- | --- | --- | --- | --- | --- | --- | --- | --- |",
     ]
     orders = ["| model | samples | order | ms | faster than the plain loop | losses differ by |"]
     orders += ["| --- | --- | --- | --- | --- | --- |"]
@@ -265,7 +275,7 @@ def make_table(folder: Path) -> str:
         found = json.loads(path.read_text(encoding="utf-8"))
         name = path.name.removesuffix(".json")
         if "failed" in found:
-            plans.append(f"| {name} | {found['failed']} | | | | | | |")
+            plans.append(f"| {name} | {found['failed']} | | | | | | | |")
         elif "executed_ns" in found:
             plans.append(plan_row(name, found))
         elif "network" in found:
@@ -287,6 +297,7 @@ def plan_row(name: str, found: dict[str, Any]) -> str:
         "" if peak is None else f"{peak / 2**30:.2f}",
         "" if peak is None else f"{peak / max(1, planned):.3f}",
         f"{found['allocator_reserve_bytes'] / 2**20:.0f}" if "allocator_reserve_bytes" in found else "",
+        " to ".join(f"{ns / 1e3:.1f}" for ns in found.get("launch_ns", ())),
     ]
     return f"| {' | '.join(map(str, cells))} |"
 

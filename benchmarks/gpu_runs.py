@@ -1,6 +1,7 @@
 """Plans for one accelerator, run by the executor beside what the judge makes of a profile of that accelerator."""
 
 import itertools
+import time
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,7 +17,7 @@ from planner.execute.training import Training
 from planner.execute.weight_stream import WeightStream
 from planner.judge.reading import Reading
 from planner.plan import Plan, Stage
-from planner.problem import Problem
+from planner.problem import Options, Problem
 from profiles.cluster import Cluster, Device
 from profiles.measure.devices import device_name
 from profiles.measure.load_model import load_model
@@ -86,7 +87,12 @@ def fit(
     cluster, needed = make_cluster(device), 0
     free = cluster.devices[0].memory_bytes - (cluster.devices[0].reserved_bytes or 0)
     for size in sorted(case.sizes, reverse=True):
-        problem = Problem(profile=profile_at(profile, size), cluster=cluster, num_microbatches=MICROBATCHES)
+        problem = Problem(
+            profile=profile_at(profile, size),
+            cluster=cluster,
+            num_microbatches=MICROBATCHES,
+            options=Options(recompute=recompute, recompute_in_turn=recompute),
+        )
         reading = Reading(problem, make_plan(problem, kinds=kinds, recompute=recompute))
         needed = copies * reading.memory["d0"].peak_bytes
         if needed <= free:
@@ -97,8 +103,10 @@ def fit(
 def execute(case: Case, reading: Reading, *, device: str) -> dict[str, Any]:
     """What an iteration of the plan takes and holds, beside what the judge says of both."""
     execution = make_execution(case, reading, device=device)
+    begun_ns = time_launch(device)
     taken = [execution.step(number) for number in range(STEPS)][STEPS // 2 :]
     found = compare_times(reading, taken)
+    found["launch_ns"] = [begun_ns, time_launch(device)]
     memory, peak = execution.memory.read(), reading.memory["d0"].peak_bytes
     found |= {
         "microbatch_size": reading.profile.microbatch_size,
@@ -113,6 +121,23 @@ def execute(case: Case, reading: Reading, *, device: str) -> dict[str, Any]:
             "allocator_reserve_bytes": memory.reserved_bytes - memory.peak_bytes,
         }
     return found
+
+
+LAUNCHES = 500
+"""Fewer than wait for the device at most (1,024)."""
+
+
+def time_launch(device: str) -> int:
+    """How long the host takes to ask for one more small kernel, in ns; the median of five rows of them."""
+    value, times = torch.zeros(1, device=device), []
+    for _ in range(5):
+        if device == "cuda":
+            torch.cuda.synchronize()
+        started = time.perf_counter_ns()
+        for _ in range(LAUNCHES):
+            value.add_(1)
+        times.append((time.perf_counter_ns() - started) // LAUNCHES)
+    return median(times)
 
 
 def compare_times(reading: Reading, taken: Sequence[Iteration]) -> dict[str, Any]:

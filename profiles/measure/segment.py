@@ -1,7 +1,7 @@
 """One layer as an autograd segment of its own: called, differentiated, split into I and W, and timed."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,10 +10,14 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 from profiles.measure.clocks import CudaClock, HostClock
+from profiles.measure.devices import free_bytes
 from profiles.measure.model import Tensors, Waiting, as_tuple
 
 MANY_CALLS_NS = 300_000
 """Layers whose forward is shorter are called several times in a row, for the clock's sake."""
+
+LAUNCH_BOUND_CALLS = 4
+"""So are those of an accelerator that wait for the host."""
 
 MAX_CALLS = 8
 
@@ -56,11 +60,15 @@ class Segment:
             return outputs
         return (self.loss(outputs[0] if len(outputs) == 1 else outputs),)
 
-    def backward(self, outputs: Tensors) -> None:
-        """Gradients of everything that wants one."""
-        roots = [tensor for tensor in outputs if tensor.requires_grad]
+    def backward(self, runs: Sequence[Tensors]) -> None:
+        """Gradients of everything that wants one, in one call of autograd, as for several layers of a stage."""
+        roots, grads = list[torch.Tensor](), list[torch.Tensor]()
+        for outputs in runs:
+            of_run = [tensor for tensor in outputs if tensor.requires_grad]
+            roots += of_run
+            grads += self.gradients(of_run) or []
         if roots:
-            torch.autograd.backward(roots, self.gradients(roots))
+            torch.autograd.backward(roots, grads or None)
 
     def gradients(self, roots: list[torch.Tensor]) -> list[torch.Tensor] | None:
         """What arrives from later layers: noise, the same every time; None for a loss."""
@@ -122,13 +130,30 @@ def time_segment(
 
 
 def _num_calls(segment: Segment) -> int:
-    """So many forwards in a row that the clock can tell; one of them is run for that."""
+    """So many runs at once that the clock can tell, and that what is done once per call of autograd weighs little where
+    an accelerator is asked for a layer in no less than half of the time that it takes; at most half of its free memory.
+    """
+    device = segment.inputs[0].device
     outputs = segment.call(segment.fresh_inputs())
-    started = time.perf_counter_ns()
-    outputs = segment.call(segment.fresh_inputs())
-    if outputs[0].device.type == "cuda":
-        torch.cuda.synchronize(outputs[0].device)
-    return max(1, min(MAX_CALLS, MANY_CALLS_NS // max(1, time.perf_counter_ns() - started)))
+    before = _held_bytes(device)
+    asked_ns = -time.perf_counter_ns()
+    more = segment.call(segment.fresh_inputs())
+    asked_ns = took_ns = asked_ns + time.perf_counter_ns()
+    room = MAX_CALLS
+    if device.type == "cuda":
+        room = (free_bytes(device) or 0) // (2 * max(1, _held_bytes(device) - before))
+        started = time.perf_counter_ns()
+        torch.cuda.synchronize(device)
+        took_ns += time.perf_counter_ns() - started
+    del outputs, more
+    wanted = MANY_CALLS_NS // max(1, took_ns)
+    if device.type == "cuda" and 2 * asked_ns > took_ns:
+        wanted = max(wanted, LAUNCH_BOUND_CALLS)
+    return max(1, min(MAX_CALLS, wanted, room))
+
+
+def _held_bytes(device: torch.device) -> int:
+    return torch.cuda.memory_allocated(device) if device.type == "cuda" else 0
 
 
 def _repeat(segment: Segment, clock: HostClock | CudaClock, *, calls: int, recomputes: bool) -> None:
@@ -143,20 +168,16 @@ def _repeat(segment: Segment, clock: HostClock | CudaClock, *, calls: int, recom
         return
     runs = _forward(segment, clock, calls=calls, phase="N")
     waiting.is_deferring = True
-    later = []
-    with clock.span("I", calls=calls):
-        while runs:
-            segment.backward(runs.pop(0))
-            later.append(waiting.take())
+    _backward(segment, clock, runs=runs, phase="I")
+    later = waiting.take()
     with clock.span("W", calls=calls):
-        for compute in later:
-            compute()
+        later()
     waiting.is_deferring = waiting.is_noting = False
     runs = _forward(segment, clock, calls=calls, phase="F")
-    _whole_backward(segment, clock, runs=runs, phase="B")
+    _backward(segment, clock, runs=runs, phase="B")
     if recomputes:
         runs = _forward(segment, clock, calls=calls, phase="C", recomputes=True)
-        _whole_backward(segment, clock, runs=runs, phase="R")
+        _backward(segment, clock, runs=runs, phase="R")
 
 
 def _forward(
@@ -167,10 +188,9 @@ def _forward(
         return [segment.call(inputs, recomputes=recomputes) for inputs in given]
 
 
-def _whole_backward(segment: Segment, clock: HostClock | CudaClock, *, runs: list[Tensors], phase: str) -> None:
+def _backward(segment: Segment, clock: HostClock | CudaClock, *, runs: list[Tensors], phase: str) -> None:
     with clock.span(phase, calls=len(runs)):
-        while runs:
-            segment.backward(runs.pop(0))
+        segment.backward(runs)
 
 
 def time_optimizer(

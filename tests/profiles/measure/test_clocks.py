@@ -78,15 +78,23 @@ def test_a_phase_takes_at_least_what_the_host_takes_to_ask_for_it(device: Device
     assert times[2:] == [100_000, 100_000]
 
 
-def test_a_backward_is_not_timed_by_its_launches(device: Device):
-    """Tests that 20 us of kernels take 20 us in a backward, however long the host takes to ask for them."""
+@pytest.mark.parametrize(("wake_ns", "least_ns"), [(95_000, 20_000), (40_000, 60_000)])
+def test_waking_autograd_is_not_a_layers(device: Device, monkeypatch: pytest.MonkeyPatch, wake_ns: int, least_ns: int):
+    """Tests that 20 us of kernels, asked for in 100 us, take what is left of these without autograd's waking, and no
+    more for having been asked for more slowly once."""
+    monkeypatch.setattr(clocks, "time_empty_backward", lambda _: wake_ns)
     clock = CudaClock(torch.device("cuda"))
     for _ in range(4):
         with clock.span("B"):
             for _ in range(20):
                 device.launch(1_000)
         clock.settle()
-    assert clock.samples["B"][-1] == (20_000, None)
+    assert clock.samples["B"][-1] == (least_ns, None)
+
+
+def test_an_empty_backward_takes_time():
+    """Tests that autograd's own time is found, where no kernel runs: microseconds."""
+    assert 500 < clocks.time_empty_backward(torch.device("cpu")) < 5_000_000
 
 
 def test_a_device_at_work_is_not_kept_waiting(device: Device):
