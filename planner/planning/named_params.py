@@ -5,6 +5,7 @@ import inspect
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields
+from functools import cache
 from textwrap import dedent
 from types import UnionType
 from typing import Any, Union, get_args, get_origin, get_type_hints
@@ -78,8 +79,13 @@ def changed_params(params: SearchParams) -> dict[str, Any]:
     }
 
 
-def describe_params() -> Iterator[ParamDescription]:
+@cache
+def describe_params() -> tuple[ParamDescription, ...]:
     """All parameters, group by group in the order of a run's classes."""
+    return tuple(_describe())
+
+
+def _describe() -> Iterator[ParamDescription]:
     kinds = get_type_hints(SearchParams)
     for group in fields(SearchParams):
         kind = kinds[group.name]

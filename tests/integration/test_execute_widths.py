@@ -173,6 +173,7 @@ LEFT_OUT = {
     *("two devices", "whole backward", "both, then one device", "from two devices to one each"),
     *("two and two", "a sum that is sent", "random order", "replicas of groups, then replicas"),
     *("replicas of groups", "replicas of groups, GPT tied", "from sharded replicas of groups to two groups"),
+    *("mixtral of transformers", "qwen3 of transformers"),
 }
 """Plans that `make test` leaves to the long run: with every part of theirs there are others."""
 

@@ -10,7 +10,7 @@ from tests.long_runs import shortened
 
 ROOT = Path(__file__).parents[2]
 MIB = 2**20
-FILE_BYTES = shortened(24 * MIB, whole=1024 * MIB)
+FILE_BYTES = shortened(16 * MIB, whole=1024 * MIB)
 READER = """\
 import sys
 from pathlib import Path

@@ -22,7 +22,7 @@ from api.service.settings import ClientLimits
 from planner.progress import Limits
 from tests.api.jobs.test_pool import large_problem
 from tests.api.service.servers import Running, serving, wait_ready
-from tests.long_runs import IS_LONG, examples
+from tests.long_runs import IS_LONG, examples, shortened
 
 EXAMPLES = int(os.environ.get("PIPEPLAN_SCHEMA_EXAMPLES", "3"))
 """Requests per operation; the long run takes more."""
@@ -124,7 +124,7 @@ def test_sequences(schema: Any, roomy: Running):
                 failures.append(failure)
                 raise
 
-    few = hypothesis.settings(FEW, stateful_step_count=12, max_examples=6, derandomize=False)
+    few = hypothesis.settings(FEW, stateful_step_count=12, max_examples=shortened(4, whole=6), derandomize=False)
     for number in range(MOST_RUNS):
         with suppress(FlakyStrategyDefinition):  # Hypothesis cannot know that a job ends by itself
             hypothesis.stateful.run_state_machine_as_test(hypothesis.seed(number)(Sequences), settings=few)
