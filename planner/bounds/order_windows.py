@@ -8,6 +8,7 @@ docs/bounds.md says why each rule is sound; links are taken as free, so that eve
 
 from collections.abc import Callable
 from dataclasses import dataclass, fields
+from typing import NamedTuple
 
 import numpy
 from numpy.typing import NDArray
@@ -267,7 +268,39 @@ def _precede(end: Integers, before: Bits, *, time: Integers) -> None:
 
 def _is_too_much(start: Integers, end: Integers, *, time: Integers) -> Bits:
     """Whether actions that must run between two moments take longer than that."""
-    return _after_sets(start, end, time=time)[0]
+    sets = _Sets.between(start, end, time=time)
+    return numpy.asarray((sets.done > sets.due).any(axis=(1, 2, 3)))
+
+
+class _Sets(NamedTuple):
+    """Per action (by start, [N, D, Y, 1]) and action ([N, D, 1, Y]), all that start no sooner than the one and end no
+    later than the other."""
+
+    order: Integers
+    """[N, D, Y] actions by start."""
+    first: Integers
+    """[N, D, Y, 1] the least start."""
+    work: Integers
+    """[N, D, Y, 1] what each action takes."""
+    due: Integers
+    """[N, D, 1, Y] the last end."""
+    is_within: Bits
+    """Whether an action ends no later than another."""
+    total: Integers
+    """What the set takes."""
+    done: Integers
+    """When it has run, if it begins with the least start; NEVER where it is not one."""
+
+    @staticmethod
+    def between(start: Integers, end: Integers, *, time: Integers) -> "_Sets":
+        """All sets of some windows, [N, D, Y]."""
+        order = numpy.argsort(start, axis=2, kind="stable")
+        first, last, work = (numpy.take_along_axis(values, order, axis=2)[..., None] for values in (start, end, time))
+        due = last.swapaxes(2, 3)
+        is_within = last <= due
+        total = numpy.cumsum(numpy.where(is_within, work, 0)[:, :, ::-1], axis=2)[:, :, ::-1]
+        done = numpy.where(is_within, first + total, NEVER)
+        return _Sets(order, first, work, due, is_within, total, done)
 
 
 def _after_sets(start: Integers, end: Integers, *, time: Integers) -> tuple[Bits, Integers]:
@@ -276,21 +309,16 @@ def _after_sets(start: Integers, end: Integers, *, time: Integers) -> tuple[Bits
     A set is all actions that start no sooner than one of them and end no later than another. If it does not fit
     together with one more, between the least start and the set's last end, that one comes after the whole set.
     """
-    order = numpy.argsort(start, axis=2, kind="stable")
-    first, last, work = (numpy.take_along_axis(values, order, axis=2) for values in (start, end, time))
-    due = last[..., None, :]
-    is_within = last[..., :, None] <= due
-    total = numpy.cumsum(numpy.where(is_within, work[..., None], 0)[:, :, ::-1], axis=2)[:, :, ::-1]
-    done = numpy.where(is_within, first[..., None] + total, NEVER)
+    order, first, work, due, is_within, total, done = _Sets.between(start, end, time=time)
     dead = numpy.asarray((done > due).any(axis=(1, 2, 3)))
     behind = numpy.maximum.accumulate(done[:, :, ::-1], axis=2)[:, :, ::-1]
     ahead = numpy.maximum.accumulate(done, axis=2)
-    own = ~is_within & (first[..., None] + total + work[..., None] > due)
-    whole = ~is_within & (ahead + work[..., None] > due)
+    own = ~is_within & (first + total + work > due)
+    whole = ~is_within & (ahead + work > due)
     soonest = numpy.where(own, behind, NEVER)
     numpy.maximum(soonest, numpy.where(whole, behind[:, :, :1], NEVER), out=soonest)
     found = numpy.empty_like(start)
-    numpy.put_along_axis(found, order, numpy.maximum(first, soonest.max(axis=3)), axis=2)
+    numpy.put_along_axis(found, order, numpy.maximum(first[..., 0], soonest.max(axis=3)), axis=2)
     return dead, found
 
 

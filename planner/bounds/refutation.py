@@ -108,14 +108,21 @@ class _Proof:
         for segments, seats in self.enumeration.cases():
             for part in self._batches(segments, seats):
                 cases, rows = self.maker.make(*part[:2], orders=part[2])
-                rows = screen(cases, rows, deadline=self.deadline)
-                size = batch_size(cases)
+                rows, size = self._screened(cases, rows), batch_size(cases)
                 for first in range(0, len(rows), size):
                     part_rows = rows[first : first + size]
                     self.effort.spend(units(cases) * len(part_rows))
                     orders = narrow(begin(cases, part_rows, deadline=self.deadline), cases, settle=settle_passes)
                     if len(orders.case):
                         yield cases, orders
+
+    def _screened(self, cases: Cases, rows: Integers) -> Integers:
+        """Those that the quick rules leave; the clock is looked at before every batch."""
+        kept, size = [rows[:0]], batch_size(cases)
+        for first in range(0, len(rows), size):
+            self.effort.spend(0)
+            kept.append(screen(cases, rows[first : first + size], deadline=self.deadline))
+        return numpy.concatenate(kept)
 
     def _batches(self, segments: Integers, seats: Integers) -> Iterator[tuple[Integers, Integers, Integers]]:
         """Segments, seats and orders of replicas, as many at a time as are made together."""
