@@ -274,7 +274,8 @@ def _is_too_much(start: Integers, end: Integers, *, time: Integers) -> Bits:
 
 class _Sets(NamedTuple):
     """Per action (by start, [N, D, Y, 1]) and action ([N, D, 1, Y]), all that start no sooner than the one and end no
-    later than the other."""
+    later than the other.
+    """
 
     order: Integers
     """[N, D, Y] actions by start."""
