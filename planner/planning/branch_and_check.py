@@ -275,11 +275,17 @@ class ExactSearch:
                 yield None if better is None else self._to_plan(better)
 
     def _attack(self, case: _Case, *, nodes: int, effort: float, below: int) -> list[Plan | None]:
-        """An order better than `below` by branch and bound, and by CP-SAT where that cannot close the case."""
+        """An order better than `below` by branch and bound, and by CP-SAT where that cannot close the case.
+
+        Nothing is begun once time is over: others of its batch may have used it up.
+        """
+        if self._is_over():
+            return []
         better = self._sequence(case, nodes=nodes, below=below) if self.branches and nodes else None
         below = below if better is None else better.objective
         plans: list[Plan | None] = [None if better is None else self._to_plan(better)]
-        return plans if case.bound >= below else [*plans, self._settle(case, effort, below=below)]
+        is_done = case.bound >= below or self._is_over()
+        return plans if is_done else [*plans, self._settle(case, effort, below=below)]
 
     def _sequence(self, case: _Case, *, nodes: int, below: int) -> Candidate | None:
         """The best order that branch and bound finds; the case is closed if it looked at all of them."""

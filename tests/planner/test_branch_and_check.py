@@ -10,13 +10,16 @@ from random import Random
 
 import pytest
 
+from planner.costs import CostModel
 from planner.errors import InfeasibleProblemError
+from planner.lowering import make_instance
 from planner.planning import make_plan
-from planner.planning.branch_and_check import is_small
+from planner.planning.branch_and_check import ExactSearch, is_small
 from planner.planning.planning_params import ExactParams, SearchParams
 from planner.problem import Problem
 from planner.progress import Limits
 from profiles.model_profile import Layer, ModelProfile
+from solver_models.search import Searcher
 from tests.long_runs import shortened
 from tests.planner.brute_force import brute_force
 from tests.planner.exactly import search_exactly, solve_exactly
@@ -192,6 +195,30 @@ def may_share_links(problem: Problem) -> bool:
 def test_cases_like_a_settled_one_are_closed_with_it(kind: str, seed: int):
     """Tests that the bound hears of cases that are closed since another one with their signature was settled."""
     assert_agreement([chain_of(kind, seed)])
+
+
+def test_nothing_is_begun_once_time_is_over(monkeypatch: pytest.MonkeyPatch):
+    """Tests that cases whose turn comes when time is over are neither branched on nor given to a solver."""
+    problem = chain_of("replicas", 1300)
+    costs = CostModel(problem)
+    left, late, begun = [600.0], list[object](), list[object]()
+    searcher = Searcher(make_instance(problem, costs))
+    exact = ExactSearch(costs, searcher=searcher, incumbent_ns=lambda: None, seconds_left=lambda: left[0])
+    attack = exact._attack
+
+    def attack_late(case: object, **how: object) -> object:
+        left[0] = 0.0
+        late.append(case)
+        monkeypatch.setattr(exact, "_sequence", lambda each, **_: begun.append(each))
+        return attack(case, **how)
+
+    monkeypatch.setattr(exact, "_attack", attack_late)
+    monkeypatch.setattr(exact, "_sequence_all", lambda *_, **__: iter(()))
+    monkeypatch.setattr(exact, "_find", lambda *_: iter(()))
+    monkeypatch.setattr(exact, "_settle", lambda each, *_, **__: begun.append(each))
+    assert list(exact.proposals(least=0)) == []
+    assert late
+    assert begun == []
 
 
 def without_recomputation(problem: Problem) -> Problem:
