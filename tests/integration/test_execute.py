@@ -517,7 +517,7 @@ LEFT_OUT = {
         *("integers between stages, without torch's messages", "the same 1 and 2 samples everywhere"),
         *("from one plan to another with uneven replicas", "frozen in front", "recomputation everywhere, V"),
         *("a compiled layer, recomputed", "skip edges in one stage", "tied within a process", "branches, random order"),
-        *("native split, frozen in front", "native split, views between stages", "data parallel, two stages each"),
+        *("native split, frozen in front", "data parallel, two stages each"),
         *("chain without torch's messages", "functions that hold weights, native split", "one replica to two"),
     },
     3: {
