@@ -135,25 +135,18 @@ def _num_calls(segment: Segment) -> int:
     """
     device = segment.inputs[0].device
     outputs = segment.call(segment.fresh_inputs())
-    before = _held_bytes(device)
-    asked_ns = -time.perf_counter_ns()
-    more = segment.call(segment.fresh_inputs())
-    asked_ns = took_ns = asked_ns + time.perf_counter_ns()
-    room = MAX_CALLS
-    if device.type == "cuda":
-        room = (free_bytes(device) or 0) // (2 * max(1, _held_bytes(device) - before))
-        started = time.perf_counter_ns()
-        torch.cuda.synchronize(device)
-        took_ns += time.perf_counter_ns() - started
-    del outputs, more
-    wanted = MANY_CALLS_NS // max(1, took_ns)
-    if device.type == "cuda" and 2 * asked_ns > took_ns:
-        wanted = max(wanted, LAUNCH_BOUND_CALLS)
-    return max(1, min(MAX_CALLS, wanted, room))
-
-
-def _held_bytes(device: torch.device) -> int:
-    return torch.cuda.memory_allocated(device) if device.type == "cuda" else 0
+    before = torch.cuda.memory_allocated(device) if device.type == "cuda" else 0
+    started = time.perf_counter_ns()
+    again = segment.call(segment.fresh_inputs())
+    asked_ns = took_ns = time.perf_counter_ns() - started
+    if device.type != "cuda":
+        return max(1, min(MAX_CALLS, MANY_CALLS_NS // max(1, took_ns)))
+    torch.cuda.synchronize(device)
+    took_ns = time.perf_counter_ns() - started
+    room = (free_bytes(device) or 0) // (2 * max(1, torch.cuda.memory_allocated(device) - before))
+    del outputs, again
+    least = LAUNCH_BOUND_CALLS if 2 * asked_ns > took_ns else 1
+    return max(1, min(MAX_CALLS, max(least, MANY_CALLS_NS // max(1, took_ns)), room))
 
 
 def _repeat(segment: Segment, clock: HostClock | CudaClock, *, calls: int, recomputes: bool) -> None:

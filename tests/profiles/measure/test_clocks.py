@@ -80,8 +80,7 @@ def test_a_phase_takes_at_least_what_the_host_takes_to_ask_for_it(device: Device
 
 @pytest.mark.parametrize(("wake_ns", "least_ns"), [(95_000, 20_000), (40_000, 60_000)])
 def test_waking_autograd_is_not_a_layers(device: Device, monkeypatch: pytest.MonkeyPatch, wake_ns: int, least_ns: int):
-    """Tests that 20 us of kernels, asked for in 100 us, take what is left of these without autograd's waking, and no
-    more for having been asked for more slowly once."""
+    """Tests that 20 us of kernels, asked for in 100 us, take what is left of these without autograd's waking."""
     monkeypatch.setattr(clocks, "time_empty_backward", lambda _: wake_ns)
     clock = CudaClock(torch.device("cuda"))
     for _ in range(4):
