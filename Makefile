@@ -125,7 +125,7 @@ TABLES := first_minute joint_small capped_uniform layouts order_only two_chunks 
   plays threads time_limits judge search_params
 
 bench: setup $(TABLES:%=docs/benchmarks/%.md) ## make every benchmark table in docs/benchmarks anew (more than an hour)
-	@$(BIN)/python -m benchmarks.run --time-limit 20 -o docs/benchmarks/workloads.md
+	@$(BIN)/python -m benchmarks.run --time-limit 10 -o docs/benchmarks/workloads.md
 
 .PHONY: $(TABLES:%=docs/benchmarks/%.md)
 $(TABLES:%=docs/benchmarks/%.md): docs/benchmarks/%.md: setup
