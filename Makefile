@@ -54,9 +54,9 @@ $(STAMP): pyproject.toml constraints.txt
 $(TESTED): pyproject.toml constraints.txt
 	@echo 'Setting up $(VENV) for the quick tests (a minute the first time)'
 	$(NEW_VENV)
-	@$(PIP_INSTALL) --no-compile $(KERNELS_NEED)
+	@$(PIP_INSTALL) $(KERNELS_NEED)
 	@nohup $(BIN)/python -m solver_models.precompile >/dev/null 2>&1 &
-	@$(PIP_INSTALL) --no-compile --no-build-isolation --editable '.[solve,test,torch]'
+	@$(PIP_INSTALL) --no-build-isolation --editable '.[solve,test,torch]'
 	@touch $(PLANNER) $@
 
 $(KERNELS): $(wildcard solver_models/*.py solver_models/joint/*.py solver_models/partition/*.py)
@@ -70,7 +70,7 @@ demo: $(PLANNER) ## plan a real measured workload: table on the screen, picture 
 lint: $(STAMP) ## style, types and import contracts
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/mypy --strict $(MYPY_CACHE) api planner profiles solver_models
+	$(BIN)/mypy --strict api planner profiles solver_models
 	$(BIN)/lint-imports
 
 # No network once it is set up, no root, no servers: the tests that take most branches in little time.
@@ -94,10 +94,10 @@ $(COLLECTED): $(STAMP)
 
 # Debian's packages come while the environment is set up, the checks run while kernels compile. The quick tests come first and are
 # watched, with the processes that they start; watching all would take a quarter of an hour. What they took is added up on one
-# core, while the others begin. Who has no cache of types is not made one: writing it takes a tenth as long again.
+# core, while the others begin.
 test: ## every check and every test, four files at a time
 	@$(MAKE) --no-print-directory --jobs 2 packages $(STAMP)
-	@$(MAKE) --no-print-directory --jobs 3 lint parsers watched MYPY_CACHE='$(if $(wildcard .mypy_cache),,--cache-dir /dev/null)'
+	@$(MAKE) --no-print-directory --jobs 3 lint parsers watched
 	@$(BIN)/python -m tests.branch_floor quick_branch_floor_percent & floor=$$!; \
 	$(BIN)/python -m pytest $(BY_FILE) --quick never $(KERNELS_FIRST); tests=$$?; wait $$floor && exit $$tests
 

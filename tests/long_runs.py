@@ -12,7 +12,7 @@ IS_LONG = os.environ.get("PIPEPLAN_LONG", "0") != "0"
 long_only = pytest.mark.skipif(not IS_LONG, reason="make test-long runs it")
 """Marks what takes long and has a shorter test beside it that sees most of the same faults."""
 
-LEAST_EXAMPLES, SHARE = 5, 0.1
+LEAST_EXAMPLES, SHARE = 8, 0.1
 """Of hypothesis' examples, how many are tried at least, and which share of them, unless all are."""
 
 

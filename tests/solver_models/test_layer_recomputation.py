@@ -74,7 +74,7 @@ def extra_ns(problem: Problem, stages: tuple[Stage, ...]) -> int:
 def test_chosen_kinds_take_the_least_time_that_fits():
     """Tests that no other choice of kinds with which the same orders fit takes less, and that the choice fits."""
     looked_at = 0
-    for seed in range(shortened(12, whole=600)):
+    for seed in range(shortened(20, whole=600)):
         problem, plan = fitting_case(seed)
         if len(problem.profile.layers) > 5:
             continue

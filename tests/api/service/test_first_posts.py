@@ -17,7 +17,7 @@ from api.service.openapi import example_submission
 from tests.api.service.servers import Running
 from tests.api.service.site import Site
 
-STARTS = int(os.environ.get("PIPEPLAN_STARTS", "1"))
+STARTS = int(os.environ.get("PIPEPLAN_STARTS", "2"))
 """How often the service is started; `make test-crash` does it twenty times."""
 
 NUM_FIRST = 16
