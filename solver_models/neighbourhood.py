@@ -13,6 +13,8 @@ arrays or the old ones. Layers a .. f in stages [ ], on devices 0 .. 3 below the
                            0 1     2     3                       0 1 2       3
     reorder_replicas      [a b c] [d e] [f]     widen, narrow   0 1 2 3 -> (0 1) (2 3): groups that act as one device,
                            0       2 1   3                      and back
+
+What moves, splits or merges replicas goes on until their numbers are allowed (`replica_counts`).
 """
 
 from typing import NamedTuple
@@ -24,6 +26,7 @@ from solver_models.compiled import kernel
 from solver_models.evaluator import Layers
 from solver_models.event_heap import MOST_STAGES
 from solver_models.instance import NO_TABLE, Integers
+from solver_models.replica_counts import cut_layers, merge_two, settle_counts, settle_merged, settle_split
 
 
 class Solution(NamedTuple):
@@ -344,9 +347,7 @@ def split_stage(
     inside = members(stage_of, s)
     if inside.shape[0] < 2:
         return stage_of, start, devices, modes
-    cut = 1 + np.random.randint(inside.shape[0] - 1)
-    new_stage = stage_of + (stage_of > s)
-    new_stage[inside[cut:]] = s + 1
+    new_stage = cut_layers(stage_of, s, 1 + np.random.randint(inside.shape[0] - 1))
     replicas = start[s + 1] - start[s]
     new_start = np.empty(num_stages + 2, np.int64)
     new_start[: s + 1] = start[: s + 1]
@@ -369,29 +370,8 @@ def merge_stages(
     """Make one stage of two neighbours, on the devices of both, or of one of them."""
     num_stages = start.shape[0] - 1
     s = np.random.randint(num_stages - 1)
-    new_stage = stage_of - (stage_of > s)
-    keep_first, keep_second = True, True
     draw = np.random.random()
-    if draw < 0.2:
-        keep_first = False
-    elif draw < 0.4:
-        keep_second = False
-    result = np.empty(devices.shape[0], np.int64)
-    new_start = np.zeros(num_stages, np.int64)
-    count = 0
-    for t in range(num_stages):
-        for k in range(start[t], start[t + 1]):
-            if (t == s and not keep_first) or (t == s + 1 and not keep_second):
-                continue
-            repeated = False
-            for x in range(start[s] if t == s + 1 and keep_first else k, k):
-                repeated = repeated or devices[x] == devices[k]
-            if not repeated:
-                result[count] = devices[k]
-                count += 1
-        new_start[t + 1 if t <= s else t] = count
-    new_modes = np.concatenate((modes[: s + 1], modes[s + 2 :]))
-    return new_stage, new_start, result[:count], new_modes
+    return merge_two((stage_of, start, devices, modes), s, draw >= 0.2, draw < 0.2 or draw >= 0.4)
 
 
 @kernel
@@ -452,11 +432,13 @@ def neighbour(layers: Layers, rules: Integers, solution: Solution) -> Solution:
         return Solution(stage_of, start, swap_devices(devices, num_devices), modes, policy_params)
     if (draw < 0.89 or rules[FIXED_PARTITION]) and rules[MAX_REPLICAS] > 1:
         starts, result = move_replica(start, devices, num_devices)
+        starts, result = settle_counts(layers, starts, result, rules[MAX_STAGES])
         return Solution(stage_of, starts, result, modes, policy_params)
     if draw < 0.90 and rules[MAX_REPLICAS] > 1:
         return Solution(stage_of, start, reorder_replicas(start, devices), modes, policy_params)
     if draw < 0.95 or num_stages == 1:
         split = split_stage(stage_of, start, devices, modes, num_devices)
+        split = settle_split(layers, split, rules[MAX_STAGES])
         return Solution(split[0], split[1], split[2], split[3], policy_params)
-    merged = merge_stages(stage_of, start, devices, modes)
+    merged = settle_merged(layers, merge_stages(stage_of, start, devices, modes), rules[MAX_STAGES])
     return Solution(merged[0], merged[1], merged[2], merged[3], policy_params)
