@@ -33,6 +33,8 @@ class _RoundStart:
     """Candidates, the best first."""
     polished: tuple[Candidate, ...]
     """Candidates with words of their own, the best first."""
+    starts: tuple[Candidate, ...]
+    """What was offered before the first round."""
 
 
 class JointSearch:
@@ -133,6 +135,7 @@ class JointSearch:
             steps=self.steps,
             pool=tuple(self.pool),
             polished=tuple(self.polished),
+            starts=tuple(self.starts),
         )
 
     def _take_in(self, candidate: Candidate, start: _RoundStart) -> None:
@@ -180,8 +183,15 @@ class JointSearch:
                 self.polished = self._keep(self.polished, candidate)
 
     def _task(self, number: int, start: _RoundStart) -> Candidate:
-        """One task of a round: every third polishes words if any are open, but for the first rounds; others anneal."""
+        """One task of a round: some look for stages with low floors, the others anneal what policies reach.
+
+        Of these every third polishes words if any are open, but for the first rounds. Once annealing what policies
+        reach is stuck for the first time, most tasks look for low floors.
+        """
         seed = (self.seed * 1_000_003 + number) % 2**31
+        is_floor, number = _deal(number, are_most_floors=start.epoch > 0)
+        if is_floor and not (start.is_first or self.searcher.by_span):
+            return self._floor_task(number, start, seed=seed)
         polishes = number % 3 == 2 and start.round >= self.annealing.first_polish_round
         chosen = self._choose_polish(number, start) if polishes else None
         if chosen is not None:
@@ -194,12 +204,66 @@ class JointSearch:
             return self._restart(candidate, number, searcher=searcher, seed=seed, steps=start.steps)
         return self._anneal(candidate, number, searcher=searcher, seed=seed, steps=start.steps)
 
+    def _floor_task(self, number: int, start: _RoundStart, *, seed: int) -> Candidate:
+        """Stages with low floors and polished orders: new ones, ones near good ones, or good ones themselves, in turn.
+
+        Policies play many stages badly whose best orders are the best of all, and annealing what policies reach leaves
+        those behind.
+        """
+        heats = self.annealing.near_heats
+        searcher, pool = self._scope(start)
+        polished = self._within(searcher, start.polished)
+        if number % 3 == 2 and polished:
+            chosen = _draw(polished, seed=seed, weight=self.params.rank_weight)
+            if self.searcher.is_open(chosen):
+                return self.searcher.polish(chosen, iterations=2 * start.steps, heat=0.0, seed=seed)
+        if number % 3 == 1 and polished:
+            begin, heat = _draw(polished, seed=seed, weight=self.params.rank_weight), heats[number // 3 % len(heats)]
+        else:
+            starts = self._within(searcher, start.starts) or pool
+            begin, heats = _draw(starts, seed=seed, weight=1.0), self.annealing.floor_heats
+            heat = heats[number // 3 % len(heats)]
+        tries = (
+            self._from_floor(begin, start, searcher=searcher, heat=heat, seed=seed + part)
+            for part in range(max(1, start.steps // self.iterations))
+        )
+        return min(tries, key=lambda candidate: candidate.worth)
+
+    def _from_floor(
+        self, begin: Candidate, start: _RoundStart, *, searcher: Searcher, heat: tuple[float, float], seed: int
+    ) -> Candidate:
+        """What annealing on the floor leads to; its orders are polished unless its schedule bound is too high."""
+        steps = self._floor_steps(self.iterations)
+        found = searcher.anneal(begin, iterations=steps, heat=heat, seed=seed, by_floor=True)
+        rated = searcher.rate(found.stage_of, found.groups, modes=found.modes)
+        if not rated.is_feasible or self._is_hopeless(rated, start):
+            return rated
+        return self.searcher.polish(rated, iterations=self.iterations, heat=0.0, seed=seed)
+
+    def _floor_steps(self, steps: int) -> int:
+        """Steps on the floor that take half as long as so many steps of an anneal."""
+        return max(steps * (self.num_actions + 150) // self.annealing.floor_ticks, steps) // 2
+
+    def _is_hopeless(self, candidate: Candidate, start: _RoundStart) -> bool:
+        """Whether no order of a candidate's stages is better than what the round began with."""
+        known = [each.objective for each in (*start.pool[:1], *start.polished[:1]) if each.is_feasible]
+        lanes = sum(map(len, candidate.groups))
+        if not known or 3 * self.searcher.instance.num_microbatches * lanes > self.annealing.most_floored_actions:
+            return False
+        floor = self.searcher.exact_floor(candidate)
+        return floor is None or floor >= min(known)
+
     def _scope(self, start: _RoundStart) -> tuple[Searcher, Sequence[Candidate]]:
         """What the round searches, and the candidates to start from: single devices alone, or groups as well."""
-        single = [c for c in start.pool if all(max(group) < self.num_devices for group in c.groups)]
+        single = self._within(self.narrow, start.pool)
         is_narrow = start.round <= self.params.narrow_rounds or start.round % self.params.wide_every_rounds
         is_possible = is_narrow and any(c.is_feasible for c in single)
         return (self.narrow, single) if is_possible else (self.searcher, start.pool)
+
+    def _within(self, searcher: Searcher, candidates: Iterable[Candidate]) -> list[Candidate]:
+        """Those that this search can begin with: the narrow one knows no groups of several devices."""
+        most = self.num_devices if searcher is self.narrow else len(searcher.layers.capacity)
+        return [each for each in candidates if all(max(group) < most for group in each.groups)]
 
     def _anneal(self, start: Candidate, number: int, *, searcher: Searcher, seed: int, steps: int) -> Candidate:
         """The best of a few anneals in a row, on what the policies reach."""
@@ -212,17 +276,17 @@ class JointSearch:
 
     def _restart(self, start: Candidate, number: int, *, searcher: Searcher, seed: int, steps: int) -> Candidate:
         """Somewhere else: first annealed on the floor, many times as fast, then as the others."""
-        iterations = max(steps * (self.num_actions + 150) // self.annealing.floor_ticks, steps) // 2
         heats = self.annealing.floor_heats
         heat = heats[(number // 4) % len(heats)]
-        found = searcher.anneal(start, iterations=iterations, heat=heat, seed=seed, by_floor=True)
+        found = searcher.anneal(start, iterations=self._floor_steps(steps), heat=heat, seed=seed, by_floor=True)
         rated = searcher.rate(found.stage_of, found.groups, modes=found.modes)
         return self._anneal(rated, number, searcher=searcher, seed=seed, steps=steps)
 
     def _choose_polish(self, number: int, start: _RoundStart) -> Candidate | None:
         """The candidate whose words are polished; None where no other order can be better, and annealing is."""
         best = [candidate for candidate in start.pool if candidate.is_feasible][: self.annealing.most_polished]
-        sources = [[each for each in found if self.searcher.is_open(each)] for found in (best, start.polished)]
+        known = start.polished[: self.annealing.most_polished]
+        sources = [[each for each in found if self.searcher.is_open(each)] for found in (best, known)]
         found = sources[number // 3 % 2] or sources[0] or sources[1]
         return found[number // 6 % len(found)] if found else None
 
@@ -247,7 +311,16 @@ class JointSearch:
         others = [c for c in polished if _signature(c) != _signature(candidate)]
         same = [c for c in polished if _signature(c) == _signature(candidate)]
         winner = min([*same, candidate], key=lambda c: c.worth)
-        return sorted([*others, winner], key=lambda c: c.worth)[: self.annealing.most_polished]
+        return sorted([*others, winner], key=lambda c: c.worth)[: self.annealing.kept_polished]
+
+
+def _deal(number: int, *, are_most_floors: bool) -> tuple[bool, int]:
+    """Whether a task looks for low floors, and its number among those that do as it does."""
+    if are_most_floors:
+        row, place = divmod(number, 3)
+        return (True, 2 * row + place - 1) if place else (False, row)
+    row, place = divmod(number, 4)
+    return (True, row) if place == 3 else (False, 3 * row + place)
 
 
 def _draw(pool: Sequence[Candidate], *, seed: int, weight: float) -> Candidate:

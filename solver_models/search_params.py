@@ -174,9 +174,15 @@ class AnnealParams(ParamGroup):
     """Temperatures of anneals on the floor, which take turns. Measured: [[0.005, 0.00025], [0.015, 0.00025], [0.0015,
     0.0001], [0.05, 0.00025]] and [[0.02, 0.001], [0.06, 0.001], [0.006, 0.0004], [0.2, 0.001]] change plans by -0.45
     and +0.41 %, for 1.12 and 1.05 of the processor time (docs/benchmarks/search_params.md)."""
-    floor_ticks: Work = 1_000
-    """Work of a step on the floor, in played actions. Measured: 500 and 2000 change neither plans nor bounds, for 0.99
-    and 0.99 of the processor time (docs/benchmarks/search_params.md)."""
+    floor_ticks: Work = 200
+    """Work of a step on the floor, in played actions. Measured: between 110 (24 layers on 4 devices) and 300 (96 on
+    16)."""
+    near_heats: tuple[tuple[FallingHeat, FallingHeat], ...] = ((0.01, 0.0003), (0.003, 0.0001))
+    """Temperatures of anneals on the floor that begin with a candidate whose orders are good; they take turns. Not
+    measured."""
+    most_floored_actions: Work = 30_000
+    """Actions of the largest candidate whose schedule bound is asked for before its orders are polished. Not
+    measured."""
     first_polish_round: Count = 3
     """The first round in which orders are polished. Measured: 2 and 6 change plans by +0.00 and +0.12 %, for 0.97 and
     1.08 of the processor time (docs/benchmarks/search_params.md)."""
@@ -184,9 +190,11 @@ class AnnealParams(ParamGroup):
     """Temperatures of polishing orders, which take turns. Measured: [0.0, 0.00015, 0.0005, 5e-05] and [0.0, 0.0006,
     0.002, 0.0002] change neither plans nor bounds, for 1.18 and 1.00 of the processor time
     (docs/benchmarks/search_params.md)."""
+    kept_polished: Count = 12
+    """Candidates with orders of their own that are kept. Not measured."""
     most_polished: Count = 3
-    """Candidates with orders of their own that are kept, and of how many of the pool orders are polished. Measured: 2
-    and 6 change neither plans nor bounds, for 1.06 and 1.03 of the processor time
+    """Of how many of these, and of the pool, orders are polished beside annealing what policies reach. Measured: 2 and
+    6 change neither plans nor bounds, for 1.06 and 1.03 of the processor time
     (docs/benchmarks/search_params.md)."""
 
 
