@@ -242,7 +242,8 @@ class JointSearch:
 
     def _floor_steps(self, steps: int) -> int:
         """Steps on the floor that take half as long as so many steps of an anneal."""
-        return max(steps * (self.num_actions + 150) // self.annealing.floor_ticks, steps) // 2
+        ticks = self.annealing.floor_ticks * max(1, self.num_devices // self.annealing.floor_devices)
+        return max(steps * (self.num_actions + 150) // ticks, steps) // 2
 
     def _is_hopeless(self, candidate: Candidate, start: _RoundStart) -> bool:
         """Whether no order of a candidate's stages is better than what the round began with."""

@@ -175,8 +175,10 @@ class AnnealParams(ParamGroup):
     0.0001], [0.05, 0.00025]] and [[0.02, 0.001], [0.06, 0.001], [0.006, 0.0004], [0.2, 0.001]] change plans by -0.45
     and +0.41 %, for 1.12 and 1.05 of the processor time (docs/benchmarks/search_params.md)."""
     floor_ticks: Work = 200
-    """Work of a step on the floor, in played actions. Measured: between 110 (24 layers on 4 devices) and 300 (96 on
-    16)."""
+    """Work of a step on the floor, in played actions, on up to `floor_devices` devices. Measured: between 110 (24
+    layers on 4 devices) and 300 (96 on 16)."""
+    floor_devices: Count = 16
+    """With more devices that work grows in proportion. Measured: 110 on 4, 180 on 8, 300 on 16."""
     near_heats: tuple[tuple[FallingHeat, FallingHeat], ...] = ((0.01, 0.0003), (0.003, 0.0001))
     """Temperatures of anneals on the floor that begin with a candidate whose orders are good; they take turns. Not
     measured."""
