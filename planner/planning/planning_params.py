@@ -67,6 +67,9 @@ class PaceParams(ParamGroup):
     plays_per_round: Count = 8
     """Plays that the first round of a large problem is expected to take. Measured: 4 and 16 change no plan (24 layers
     on 4 unlike devices in 6 s, where seeds differ by 0.8 %; docs/benchmarks/search_params.md)."""
+    slow_play_s: Seconds = 0.001
+    """A play that takes longer says how long the first round of the joint search takes. Measured: 0.1 to 0.4 ms on up
+    to 16 devices, 1.5 to 3.2 on 320 of two types (docs/benchmarks/sailor.md)."""
     actions_per_s: Work = 1_000_000
     """Actions that a slow machine plays in a second. Not measured: on purpose several times too few."""
     max_bounded_actions: Work = 400_000

@@ -1,5 +1,6 @@
 """The search: first candidates, intervals, and then improvers that take turns, round by round."""
 
+import time
 from collections.abc import Generator, Iterator, Sequence
 
 from planner.clock import while_time
@@ -161,7 +162,17 @@ class SearchLoop:
         complete = (self.exact, single) if self._is_complete else ()
         bound = BoundTurns(run, search, leader=self.leader)
         others = (self.overlaps, self.sequential, self.apart, self.layers, self.shares, *complete, self.sessions, bound)
+        self._expect_first_round()
         yield from self._take_turns(JointTurns(search, self.leader), others)
+
+    def _expect_first_round(self) -> None:
+        """Tell how long the first round takes, where a play is slow: many devices, or links that many of them share."""
+        search = self.search
+        begin = time.monotonic()
+        search.searcher.play(search.pool[0])
+        seconds = time.monotonic() - begin
+        if seconds > self.run.params.pace.slow_play_s:
+            search.round_s = max(search.round_s, seconds * search.iterations)
 
     @property
     def _is_complete(self) -> bool:
