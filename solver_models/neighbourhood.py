@@ -25,8 +25,9 @@ from solver_models.columns import RECOMPUTING, SHARDING, SOURCE, TARGET
 from solver_models.compiled import kernel
 from solver_models.evaluator import Layers
 from solver_models.event_heap import MOST_STAGES
-from solver_models.instance import NO_TABLE, Integers
-from solver_models.replica_counts import cut_layers, merge_two, settle_counts, settle_merged, settle_split
+from solver_models.instance import Integers
+from solver_models.replica_counts import may_have, settle, settle_counts
+from solver_models.stage_steps import cut_layers, merge_two
 
 
 class Solution(NamedTuple):
@@ -72,7 +73,7 @@ def is_allowed(
     replicas = 1
     for s in range(num_stages):
         r = start[s + 1] - start[s]
-        if r < 1 or r > rules[MAX_REPLICAS] or layers.table_of_replicas[r] == NO_TABLE:
+        if not may_have(layers, r):
             return False
         if r > 1:
             if not rules[UNEVEN] and replicas > 1 and r != replicas:
@@ -438,7 +439,7 @@ def neighbour(layers: Layers, rules: Integers, solution: Solution) -> Solution:
         return Solution(stage_of, start, reorder_replicas(start, devices), modes, policy_params)
     if draw < 0.95 or num_stages == 1:
         split = split_stage(stage_of, start, devices, modes, num_devices)
-        split = settle_split(layers, split, rules[MAX_STAGES])
+        split = settle(layers, split, rules[MAX_STAGES], False)
         return Solution(split[0], split[1], split[2], split[3], policy_params)
-    merged = settle_merged(layers, merge_stages(stage_of, start, devices, modes), rules[MAX_STAGES])
+    merged = settle(layers, merge_stages(stage_of, start, devices, modes), rules[MAX_STAGES], True)
     return Solution(merged[0], merged[1], merged[2], merged[3], policy_params)

@@ -16,9 +16,7 @@ import numpy as np
 from solver_models.compiled import kernel
 from solver_models.evaluator import Layers
 from solver_models.instance import NO_TABLE, Integers
-
-Stages = tuple[Integers, Integers, Integers, Integers]
-"""([L] stage of every layer, [S + 1] where the replicas of a stage begin, [N] device of every replica, [S] modes)."""
+from solver_models.stage_steps import Stages, cut_layers, merge_two
 
 
 @kernel
@@ -106,29 +104,34 @@ def settle_counts(layers: Layers, start: Integers, devices: Integers, most_stage
 
 
 @kernel
-def settle_merged(layers: Layers, stages: Stages, most_stages: int) -> Stages:
-    """Where merging stages has left one with a number of replicas that it may not have: merge on, or change that."""
+def settle(layers: Layers, stages: Stages, most_stages: int, is_merged: bool) -> Stages:
+    """Where merging or cutting has left a stage with a number of replicas that it may not have: go on, or change it."""
     stage_of, start, devices, modes = stages
-    if find_odd(layers, start) >= 0 and np.random.random() < 0.5:
+    if find_odd(layers, start) < 0:
+        return stages
+    if np.random.random() < 0.5:
         start, devices = settle_counts(layers, start, devices, most_stages)
         return stage_of, start, devices, modes
-    while start.shape[0] > 2:
-        s = find_odd(layers, start)
-        if s < 0:
-            break
-        is_last = s == start.shape[0] - 2
-        first = s - 1 if is_last or (s > 0 and np.random.random() < 0.5) else s
-        stage_of, start, devices, modes = merge_two((stage_of, start, devices, modes), first, True, True)
-    return stage_of, start, devices, modes
+    return merge_on(layers, stages) if is_merged else cut_on(layers, stages)
 
 
 @kernel
-def settle_split(layers: Layers, stages: Stages, most_stages: int) -> Stages:
-    """Where cutting a stage has left one with a number of replicas that it may not have: cut on, or change that."""
+def merge_on(layers: Layers, stages: Stages) -> Stages:
+    """Merge a stage with its neighbours until it has a number of replicas that it may have."""
+    while stages[1].shape[0] > 2:
+        s = find_odd(layers, stages[1])
+        if s < 0:
+            break
+        is_last = s == stages[1].shape[0] - 2
+        first = s - 1 if is_last or (s > 0 and np.random.random() < 0.5) else s
+        stages = merge_two(stages, first, True, True)
+    return stages
+
+
+@kernel
+def cut_on(layers: Layers, stages: Stages) -> Stages:
+    """Cut stages, layers in proportion to replicas, until each has a number of replicas that it may have."""
     stage_of, start, devices, modes = stages
-    if find_odd(layers, start) >= 0 and np.random.random() < 0.5:
-        start, devices = settle_counts(layers, start, devices, most_stages)
-        return stage_of, start, devices, modes
     while True:
         s = find_odd(layers, start)
         if s < 0:
@@ -144,36 +147,3 @@ def settle_split(layers: Layers, stages: Stages, most_stages: int) -> Stages:
         start = np.concatenate((start[: s + 1], np.array([start[s] + part]), start[s + 1 :]))
         modes = np.concatenate((modes[: s + 1], modes[s:]))
     return stage_of, start, devices, modes
-
-
-@kernel
-def cut_layers(stage_of: Integers, s: int, cut: int) -> Integers:
-    """Make stage s two stages: its first `cut` layers, and the others."""
-    inside = np.nonzero(stage_of == s)[0]
-    result = stage_of + (stage_of > s)
-    result[inside[cut:]] = s + 1
-    return result
-
-
-@kernel
-def merge_two(stages: Stages, s: int, keep_first: bool, keep_second: bool) -> Stages:
-    """Make one stage of stage s and the next one, on the devices of both, or of one of them."""
-    stage_of, start, devices, modes = stages
-    num_stages = start.shape[0] - 1
-    new_stage = stage_of - (stage_of > s)
-    result = np.empty(devices.shape[0], np.int64)
-    new_start = np.zeros(num_stages, np.int64)
-    count = 0
-    for t in range(num_stages):
-        for k in range(start[t], start[t + 1]):
-            if (t == s and not keep_first) or (t == s + 1 and not keep_second):
-                continue
-            repeated = False
-            for x in range(start[s] if t == s + 1 and keep_first else k, k):
-                repeated = repeated or devices[x] == devices[k]
-            if not repeated:
-                result[count] = devices[k]
-                count += 1
-        new_start[t + 1 if t <= s else t] = count
-    new_modes = np.concatenate((modes[: s + 1], modes[s + 2 :]))
-    return new_stage, new_start, result[:count], new_modes

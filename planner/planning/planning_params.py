@@ -69,7 +69,7 @@ class PaceParams(ParamGroup):
     on 4 unlike devices in 6 s, where seeds differ by 0.8 %; docs/benchmarks/search_params.md)."""
     slow_play_s: Seconds = 0.001
     """A play that takes longer says how long the first round of the joint search takes. Measured: 0.1 to 0.4 ms on up
-    to 16 devices, 1.5 to 3.2 on 320 of two types (docs/benchmarks/sailor.md)."""
+    to 16 devices, 1.5 to 3.2 on 320 of two types (Sailor's clusters)."""
     timed_plays: Count = 5
     """Plays that are timed for that, at most; the least counts. Not measured."""
     actions_per_s: Work = 1_000_000

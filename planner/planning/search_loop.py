@@ -169,7 +169,8 @@ class SearchLoop:
     def _expect_first_round(self) -> None:
         """Tell how long the first round takes, where a play is slow: many devices, or links that many of them share."""
         search, slow_s, seconds = self.search, self.run.params.pace.slow_play_s, math.inf
-        # the least of several: other programs may interrupt a quick one, but none that takes a hundred times as long
+        # the least of several, for other programs may interrupt a quick play; none is interrupted for so long as to
+        # take a hundred times what a slow one does
         for _ in range(self.run.params.pace.timed_plays):
             begin = time.monotonic()
             search.searcher.play(search.pool[0])
