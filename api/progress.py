@@ -1,6 +1,7 @@
 """What a run says while it solves: a live line on a terminal, plain lines elsewhere, JSON for programs, or nothing."""
 
 import json
+import math
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -87,7 +88,7 @@ class Reporter:
         self.first_plan_s: float | None = None
         self.is_stopping = False
         self._last: Progress | None = None
-        self._last_line_at, self._pause_s, self._is_told = 0.0, MAX_PAUSE_S, False
+        self._last_line_at, self._pause_s, self._is_told = -math.inf, MAX_PAUSE_S, False
         self._live: Live | None = None
         self._ended = Event()
         self._writing = RLock()
@@ -119,10 +120,15 @@ class Reporter:
             self.write(line)
 
     def _tick(self) -> None:
-        """Say again how far the run is where nothing was said for a while: it may be in the midst of a long step."""
+        """Say again how far the run is where nothing was said for a while: it may be in the midst of a long step.
+
+        News that came too soon after another line are told as soon as it is time to, not after a pause without news.
+        """
         while not self._ended.wait(MAX_PAUSE_S / 4):
-            if time.monotonic() - self._last_line_at >= self._pause_s:
-                self._pause_s = min(2 * self._pause_s, LONGEST_PAUSE_S)
+            is_owed = self._last is not None and not self._is_told
+            quiet_s = time.monotonic() - max(self._last_line_at, self.started)
+            if quiet_s >= (MIN_PAUSE_S if is_owed else self._pause_s):
+                self._pause_s = self._pause_s if is_owed else min(2 * self._pause_s, LONGEST_PAUSE_S)
                 self._tell(render_progress(self._last, self.elapsed_s))
 
     def stop(self) -> None:
