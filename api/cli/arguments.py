@@ -851,6 +851,15 @@ SecondsPerLayer = Annotated[
     float,
     typer.Option("--seconds", metavar="S", help="Per layer: then three repetitions are enough.", rich_help_panel=_HOW),
 ]
+Attempts = Annotated[
+    int,
+    typer.Option(
+        "--attempts",
+        metavar="N",
+        help="Most times that all is timed, until the figures and a short run are within 10 % of each other.",
+        rich_help_panel=_HOW,
+    ),
+]
 NoRecompute = Annotated[
     bool, typer.Option("--no-recompute", help="Leave recomputation out.", rich_help_panel=_MEASURED)
 ]

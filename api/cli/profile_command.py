@@ -33,6 +33,7 @@ class RepetitionOptions(NamedTuple):
     alone: arg.Alone = False
     repetitions: arg.Repetitions = 10
     seconds: arg.SecondsPerLayer = 20.0
+    attempts: arg.Attempts = 3
 
 
 class MachineOptions(NamedTuple):

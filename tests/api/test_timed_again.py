@@ -1,0 +1,78 @@
+"""A profile that does not agree with a short run of its own is taken again."""
+
+import io
+from dataclasses import replace
+from typing import Any, cast
+
+import pytest
+from rich.console import Console
+
+from api.failures import InputError
+from api.profiling import WIDE, Telling, Wanted, _measure_again_where_wide, _require_sane
+from profiles.measure.record import Journal
+from profiles.model_profile import ProbeRun
+from profiles.workload import Workload
+from tests.planner.builders import make_layer, make_link, make_problem
+
+FIRST = Journal()
+
+
+def workload_of(error: float | None) -> Workload:
+    """A workload whose figures are so far from a short run; None: there was no run."""
+    problem = make_problem([make_layer("x")], [make_link("a b")])
+    probe = None if error is None else ProbeRun(predicted_ns=round(1_000_000 * (1 + error)), measured_ns=1_000_000)
+    return Workload(profile=replace(problem.profile, probe=probe), cluster=problem.cluster, num_microbatches=1)
+
+
+def measure(errors: list[float | None], *, attempts: int = 3) -> tuple[Workload, list[Journal], str]:
+    """What is kept of attempts that are so far off, which journals they had, and what was said."""
+    journals: list[Journal] = []
+
+    def attempt(journal: Journal) -> Any:
+        journals.append(journal)
+        return f"findings {len(journals)}", workload_of(errors[len(journals) - 1])
+
+    screen = io.StringIO()
+    with Telling(Console(file=screen, width=200), "lines") as telling:
+        findings, workload = _measure_again_where_wide(attempt, FIRST, attempts=attempts, telling=telling)
+    kept = int(cast(str, findings).removeprefix("findings ")) - 1
+    assert workload.profile.probe == workload_of(errors[kept]).profile.probe
+    return workload, journals, screen.getvalue()
+
+
+@pytest.mark.parametrize("error", [None, 0.0, WIDE - 0.001, -0.09])
+def test_what_agrees_is_taken_once(error: float | None):
+    """Tests that figures close to their short run, or without one, are as they were measured first."""
+    workload, journals, said = measure([error])
+    assert journals == [FIRST]
+    assert journals[0] is FIRST
+    assert not said
+    assert "Timed" not in workload.profile.provenance
+
+
+def test_what_disagrees_is_timed_again():
+    """Tests that all is timed anew, from no journal, until a run agrees, and that screen and profile say so."""
+    workload, journals, said = measure([0.62, 0.04, 0.0])
+    assert len(journals) == 2
+    assert journals[0] is FIRST
+    assert journals[1] is not FIRST
+    assert workload.profile.probe is not None
+    assert workload.profile.probe.error == pytest.approx(0.04)
+    assert said == "timed again: its short run and these figures are 62 % apart\n"
+    assert "Timed 2 times" in workload.profile.provenance
+
+
+@pytest.mark.parametrize(("attempts", "expected"), [(1, 0.62), (2, -0.3), (3, -0.3), (4, 0.2)])
+def test_the_closest_is_kept(attempts: int, expected: float):
+    """Tests that after as many attempts as are wanted the one counts that is closest to its run, whichever it was."""
+    workload, journals, _ = measure([0.62, -0.3, 0.5, 0.2], attempts=attempts)
+    assert len(journals) == attempts
+    assert workload.profile.probe is not None
+    assert workload.profile.probe.error == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("attempts", [0, 101])
+def test_numbers_of_attempts_that_make_no_sense(attempts: int):
+    """Tests that they are refused with the value and the remedy."""
+    with pytest.raises(InputError, match=f"--attempts {attempts} is out of range; give 1 to 100"):
+        _require_sane(Wanted(model="gpt", attempts=attempts))
