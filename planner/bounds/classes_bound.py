@@ -5,6 +5,7 @@ says how many devices of every class are used and on which class the last stage 
 are those of the very devices. Per state the least head, tail and trip are kept. docs/bounds.md has rules and proofs.
 """
 
+import math
 from dataclasses import dataclass
 from math import prod
 
@@ -15,7 +16,8 @@ from planner.bounds.bound_params import BoundParams
 from planner.bounds.device_classes import MAX_RANKS, Classes, ClassStages, Mask
 from planner.bounds.heaviest_path import NEVER
 from planner.bounds.minimum_costs import Integers, Least
-from planner.bounds.ranked_refinement import Ranks, Steps
+from planner.bounds.ranked_refinement import SWEEPS as RANKED_SWEEPS
+from planner.bounds.ranked_refinement import Ranks, Steps, sweep_figures
 from planner.clock import HasTime, always
 
 SWEEPS = 3
@@ -55,15 +57,19 @@ def applies_to(least: Least) -> bool:
 
 
 class Sequence:
-    """The programme for one deadline, the optimizer left out; for classes that are `is_exact` up to it."""
+    """The programme for one deadline, the optimizer left out; for classes that are `is_exact` up to it.
 
-    def __init__(self, classes: Classes, deadline: int) -> None:
+    Times by rank are left out where they would take it beyond `most_figures`, roughly.
+    """
+
+    def __init__(self, classes: Classes, deadline: int, *, most_figures: float = math.inf) -> None:
         self.classes, self.deadline = classes, deadline
         self.count, self.size = classes.count, classes.trunk.num_layers
         self.shape = (self.size + 1, classes.num_states, classes.num_classes)
         self.trips = numpy.zeros(self.shape, dtype=numpy.int64)
         self._found: list[tuple[int, int, Open]] = []
         self._ranked: list[Steps] | None = None
+        self.most_figures = most_figures
         self.cost = SWEEPS * effort(classes, deadline)
         """Figures that were looked at, roughly."""
 
@@ -88,6 +94,10 @@ class Sequence:
         entries = sum(int(possible.is_open.sum()) for _, _, possible in found)
         self._found = found
         if self.count > MAX_RANKS or entries * self.count**2 > MAX_RANKED or prod(self.shape) * self.count > MAX_TABLE:
+            return False
+        num_steps = sum(bool(possible.is_open.any()) for _, _, possible in found)
+        figures = RANKED_SWEEPS * sweep_figures(entries, num_steps=num_steps, count=self.count)
+        if self.cost + figures > self.most_figures:
             return False
         ranks = Ranks(self.classes, self.deadline, steps=[steps for steps in self.steps if len(steps.after)])
         is_out = ranks.is_out_of_reach()

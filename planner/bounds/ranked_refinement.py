@@ -69,7 +69,7 @@ class Ranks:
         """Whether no way is left."""
         for _ in range(SWEEPS):
             before = sum(len(steps.after) for steps in self.steps)
-            self.cost += before * self.count**2 // 4 + CALLS * self.count * len(self.steps)
+            self.cost += sweep_figures(before, num_steps=len(self.steps), count=self.count)
             self._come_back()
             self._go_down()
             if self.forward_ends[self.size, :, :, 0].min() >= NEVER:
@@ -199,6 +199,11 @@ class Ranks:
                 num_others = (other >= own[:, n, None]).sum(axis=1)
                 has_time &= own[:, n] + (self.count - n) * own_work + num_others * other_work <= self.deadline
         return has_time
+
+
+def sweep_figures(num_entries: int, *, num_steps: int, count: int) -> int:
+    """Figures of one sweep over so many entries of so many boundaries and classes, with so many microbatches."""
+    return num_entries * count**2 // 4 + CALLS * count * num_steps
 
 
 def _chain(first: Integers, then: Integers) -> Integers:

@@ -1,5 +1,6 @@
 """Stages that the classes bound leaves possible close to its value, for the search to begin with."""
 
+import math
 from random import Random
 
 from planner.bounds.classes_bound import Sequence, applies_to, is_exact
@@ -12,17 +13,27 @@ from planner.plan import Stage
 from planner.planning.planning_params import NearBoundParams
 from planner.problem import Problem
 
+NEAR_BOUND = "stages near the bound"
+"""What they are called among improvers: looking for them, and a first try of their orders."""
+
 Way = tuple[tuple[int, int, int], ...]
 """Start, end and class of every stage."""
 
 
 def class_layouts(
-    problem: Problem, costs: CostModel, *, value_ns: int, seed: int, params: NearBoundParams = NearBoundParams()
+    problem: Problem,
+    costs: CostModel,
+    *,
+    value_ns: int,
+    seed: int,
+    figures: float = math.inf,
+    params: NearBoundParams = NearBoundParams(),
 ) -> list[tuple[Stage, ...]]:
     """Stages on devices whose schedule bounds are least among those tried, the best first.
 
-    `value_ns`: a lower bound on all plans. There are none where the classes bound does not hold, for graphs with
-    layers beside the trunk, and where stages or devices of layers are decided.
+    `value_ns`: a lower bound on all plans. `figures`: of the classes bound, to look at in all, roughly. There are none
+    where the classes bound does not hold, for graphs with layers beside the trunk, and where stages or devices of
+    layers are decided.
     """
     least, options = Least(problem, costs), problem.options
     if options.pinned or options.partition is not None or not applies_to(least):
@@ -34,20 +45,21 @@ def class_layouts(
     rated: dict[tuple[Stage, ...], int] = {}
     for slack in params.slacks:
         deadline = int(value_ns * (1 + slack)) - least.optimizer_ns
-        for way in sorted(_ways(classes, deadline, rng=rng, params=params)):
+        if deadline <= 0 or not is_exact(classes, deadline):
+            continue
+        sequence = Sequence(classes, deadline, most_figures=figures)
+        is_out = sequence.is_out_of_reach()
+        figures -= sequence.cost
+        for way in () if is_out else sorted(_ways(sequence, rng=rng, params=params)):
             stages = _stages(classes, way)
             if stages not in rated:
                 rated[stages] = bound_of_times(HeadsAndTails.of(problem, stages, costs=costs))
     return sorted(rated, key=lambda stages: rated[stages])[: params.layouts]
 
 
-def _ways(classes: Classes, deadline: int, *, rng: Random, params: NearBoundParams) -> set[Way]:
-    """Random ways through what is possible by the deadline."""
-    if deadline <= 0 or not is_exact(classes, deadline):
-        return set()
-    sequence = Sequence(classes, deadline)
-    if sequence.is_out_of_reach():
-        return set()
+def _ways(sequence: Sequence, *, rng: Random, params: NearBoundParams) -> set[Way]:
+    """Random ways through what is possible by a deadline."""
+    classes = sequence.classes
     into: dict[tuple[int, int], list[tuple[int, int]]] = {}
     for steps in sequence.steps:
         for end, after in zip(steps.stages.ends.tolist(), steps.after.tolist(), strict=True):

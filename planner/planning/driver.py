@@ -1,5 +1,6 @@
 """`make_plan`: the steps of a planning run, one after the other."""
 
+import math
 import warnings
 from collections.abc import Callable, Generator
 from contextlib import closing
@@ -18,7 +19,7 @@ from planner.export.targets import Target
 from planner.plan import Plan
 from planner.planning.archive import Archive
 from planner.planning.bound_improver import raises_bound
-from planner.planning.class_layouts import class_layouts
+from planner.planning.class_layouts import NEAR_BOUND, class_layouts
 from planner.planning.class_pipelines import begin_with_classes
 from planner.planning.complete_search import is_complete, require_answerable, search_completely
 from planner.planning.conversions import candidate_of
@@ -330,10 +331,15 @@ def add_layouts(run: SearchState, *, seconds: float, params: BoundParams) -> Non
 def add_class_layouts(run: SearchState, costs: CostModel, *, value_ns: int) -> None:
     """Stages that the classes bound leaves possible a little above a bound, for the search to begin with."""
     params = run.params.near_bound
-    has_time = run.limits.max_rounds is not None or run.seconds_left > params.min_left_s
-    if has_time and not run.is_large:
-        run.near_bound = class_layouts(costs.problem, costs, value_ns=value_ns, seed=run.limits.seed, params=params)
-        run.layouts += run.near_bound[: params.seed_layouts]
+    is_counted = run.limits.max_rounds is not None
+    if run.is_large or not (is_counted or run.seconds_left > params.min_left_s):
+        return
+    figures = math.inf if is_counted else params.share * run.seconds_left * run.params.bound.entries_per_s
+    with run.turn_of(NEAR_BOUND):
+        run.near_bound = class_layouts(
+            costs.problem, costs, value_ns=value_ns, seed=run.limits.seed, figures=figures, params=params
+        )
+    run.layouts += run.near_bound[: params.seed_layouts]
 
 
 def certify(run: SearchState, loop: SearchLoop | None) -> None:

@@ -113,9 +113,14 @@ class PaceParams(ParamGroup):
 class NearBoundParams(ParamGroup):
     """Stages that the classes bound leaves possible (`planner.planning.class_layouts`, `successive_halving`)."""
 
-    min_left_s: Seconds = 5.0
+    min_left_s: Seconds = 3.0
     """Seconds that must be left for them to be looked for. Measured: 0.25 and 1 change no plan (two classes, one stage
-    each in 6 s; docs/benchmarks/search_params.md)."""
+    each in 6 s; docs/benchmarks/search_params.md); 5 leaves them out of some runs of 8 s on 96 layers and 16 devices,
+    whose plans are then up to 3 % longer."""
+    share: Share = 0.2
+    """Part of the time left that looking for them may take, about. Measured: without a limit they took 3 to 4 of 8 s on
+    a chain of 96 layers and 16 devices, so that nothing was searched and the plan was 5 % longer; with 0.1 plans of 48
+    layers on unlike devices are 0.4 % longer in 10 s than with 0.25."""
     slacks: tuple[Share, ...] = (0.003, 0.01, 0.02)
     """How far above the bound stages are looked for, as parts of it. Measured: [0.0015, 0.005, 0.01] and [0.006, 0.02,
     0.04] change no plan (two classes, one stage each in 6 s; docs/benchmarks/search_params.md)."""
@@ -167,7 +172,7 @@ class IntervalParams(ParamGroup):
     max_nodes: Count = 200
     """Where rounds are counted: nodes of HiGHS's tree for every largest load that is tried. Measured: 100 and 400
     change neither plans nor bounds, for 1.06 and 1.08 of the processor time (docs/benchmarks/search_params.md)."""
-    min_left_s: Seconds = 4.0
+    min_left_s: Seconds = 3.0
     """Without so many seconds left it is not begun. Measured: 2.0 and 8.0 change neither plans nor bounds, for 1.02 and
     1.09 of the processor time (docs/benchmarks/search_params.md)."""
 

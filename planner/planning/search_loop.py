@@ -6,6 +6,7 @@ from collections.abc import Generator, Iterator, Sequence
 
 from planner.clock import while_time
 from planner.planning.bound_improver import BoundTurns
+from planner.planning.class_layouts import NEAR_BOUND
 from planner.planning.conversions import candidate_of, plan_of, played_candidates, rate
 from planner.planning.cp_sat_orders import SingleOrders
 from planner.planning.exact_improver import ExactTurns, FinalExactTurn
@@ -149,9 +150,9 @@ class SearchLoop:
             with run.turn_of("sequential planner"):
                 self.sequential.begin()
             yield
-        with run.turn_of("stages near the bound"):
+        with run.turn_of(NEAR_BOUND):
             try_orders(run, search)
-            self.leader.propose("stages near the bound")
+            self.leader.propose(NEAR_BOUND)
         yield
         if self.layers.is_open:
             with run.turn_of(self.layers.name):

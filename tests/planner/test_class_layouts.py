@@ -1,16 +1,24 @@
 """Stages that the classes bound leaves possible: whole, on different devices, and close to the bound."""
 
+import math
 from dataclasses import replace
 
 import pytest
 
 from benchmarks.chains import make_one_by_one
 from benchmarks.generate import parse_family
+from planner.bounds.classes_bound import SWEEPS, Sequence, effort
+from planner.bounds.device_classes import Classes, propose
+from planner.bounds.heaviest_path import Trunk
+from planner.bounds.minimum_costs import Least
 from planner.certificate import make_bound, schedule_bound
 from planner.costs import CostModel
-from planner.planning.class_layouts import class_layouts
+from planner.planning import driver
+from planner.planning.class_layouts import NEAR_BOUND, class_layouts
 from planner.planning.planning_params import NearBoundParams
+from planner.planning.search_state import SearchState
 from planner.problem import Options, PinnedLayer, Problem
+from planner.progress import Limits
 from tests.planner.test_certificate import make_chain
 from tests.planner.test_device_classes import ONE_EACH, unlike
 
@@ -42,6 +50,40 @@ def test_layouts_are_the_same_for_a_seed(family):
     value_ns = make_bound(family, costs).value_ns
     first, second = (class_layouts(family, costs, value_ns=value_ns, seed=3) for _ in range(2))
     assert first == second
+
+
+def test_a_limit_on_figures_leaves_times_by_rank_out(family):
+    """Tests that with too few figures for times by rank there are layouts all the same, by sums, for less work."""
+    costs = CostModel(family)
+    value_ns = make_bound(family, costs).value_ns
+    classes = Classes(trunk := Trunk(Least(family, costs)), propose(trunk)[0])
+    deadline = int(1.01 * value_ns)
+    whole, least = Sequence(classes, deadline), Sequence(classes, deadline, most_figures=0)
+    assert not whole.is_out_of_reach()
+    assert not least.is_out_of_reach()
+    assert least.cost == SWEEPS * effort(classes, deadline) < whole.cost
+    limited = Sequence(classes, deadline, most_figures=2 * whole.cost)
+    assert not limited.is_out_of_reach()
+    assert limited.cost == whole.cost
+    kept, all_of_them = (sum(len(steps.after) for steps in each.steps) for each in (whole, least))
+    assert 0 < kept < all_of_them
+    found = class_layouts(family, costs, value_ns=value_ns, seed=1, figures=0)
+    assert found
+    assert min(schedule_bound(family, stages, costs=costs) for stages in found) >= value_ns
+
+
+@pytest.mark.parametrize("max_rounds", [None, 2])
+def test_looking_for_them_takes_a_part_of_the_time_left(family, monkeypatch, max_rounds):
+    """Tests that work is limited to a part of the time left, as turns of their own, and not where rounds are counted."""
+    asked: list[float] = []
+    monkeypatch.setattr(driver, "class_layouts", lambda *_, figures, **__: asked.append(figures) or [])
+    limits = Limits(time_limit_s=1000, max_rounds=max_rounds)
+    run = SearchState(family, limits, on_progress=lambda _: None, should_stop=lambda: False)
+    driver.add_class_layouts(run, CostModel(family), value_ns=1)
+    share, entries_per_s = run.params.near_bound.share, run.params.bound.entries_per_s
+    expected = math.inf if max_rounds else share * 1000 * entries_per_s
+    assert asked == [pytest.approx(expected, rel=0.1)]
+    assert NEAR_BOUND in {each.name for each in run.improvers}
 
 
 def test_no_layouts_where_something_is_decided(family):
