@@ -15,8 +15,8 @@ import numpy as np
 PARTS, SIDE, MIB = 320, 384, 16
 """Parts that are timed, the side of their matrix products, and the megabytes that each of them copies: two seconds.
 
-On a host whose work took the same minute after minute, medians of 24 parts lay up to 25 % apart, those of 320 parts 6,
-averages 5: what a run of seconds meets is the average over as long.
+On a host whose work took the same for a minute, medians of 24 parts lay up to 29 % apart, averages of 320 parts 6: what
+a run of seconds meets is the average over as long.
 """
 
 

@@ -74,7 +74,7 @@ def test_a_limit_on_figures_leaves_times_by_rank_out(family):
 
 @pytest.mark.parametrize("max_rounds", [None, 2])
 def test_looking_for_them_takes_a_part_of_the_time_left(family, monkeypatch, max_rounds):
-    """Tests that work is limited to a part of the time left, as turns of their own, and not where rounds are counted."""
+    """Tests that work is limited to a part of the time left, as a turn, and not where rounds are counted."""
     asked: list[float] = []
     monkeypatch.setattr(driver, "class_layouts", lambda *_, figures, **__: asked.append(figures) or [])
     limits = Limits(time_limit_s=1000, max_rounds=max_rounds)
