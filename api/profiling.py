@@ -5,6 +5,7 @@ import json
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -69,6 +70,7 @@ class Wanted:
     repetitions: int = 10
     seconds: float = 20.0
     attempts: int = 3
+    """Most times that all is timed."""
     no_recompute: bool = False
     each_layer: bool = False
     alone: bool = False
@@ -122,11 +124,13 @@ def run_profile(wanted: Wanted, *, console: Console, style: ReportStyle) -> Prof
         if prepare:
             keep_freed_memory()  # layers that are timed alone are timed here
         with Telling(console, style) as telling, HostProcesses(also=EXECUTOR, prepare=prepare) as host:
-            cluster = given or _measured_cluster(wanted, survey, journal=journal, telling=telling, host=host)
+            machine = cache(
+                lambda: given or _measured_cluster(wanted, survey, journal=journal, telling=telling, host=host)
+            )
 
-            def measure(journal: "Journal") -> "tuple[Findings, Workload]":
-                findings = _survey(wanted.model, intake, survey=survey, journal=journal, telling=telling, host=host)
-                made = _assemble(wanted, intake, findings=findings, cluster=cluster, num_microbatches=count)
+            def measure(records: "Journal") -> "tuple[Findings, Workload]":
+                findings = _survey(wanted.model, intake, survey=survey, journal=records, telling=telling, host=host)
+                made = _assemble(wanted, intake, findings=findings, cluster=machine(), num_microbatches=count)
                 if findings.conditions == "busy" and intake.kind == "training":
                     made = _add_overheads(wanted, made, telling=telling, host=host)
                 return findings, made
@@ -154,15 +158,15 @@ def _measure_again_where_wide(
     """
     from profiles.measure.record import Journal
 
-    def error(tried: "tuple[Findings, Workload]") -> float:
+    def apart(tried: "tuple[Findings, Workload]") -> float:
         probe = tried[1].profile.probe
-        return 0.0 if probe is None else probe.error
+        return 0.0 if probe is None else abs(probe.error)
 
     found = [measure(journal)]
-    while len(found) < attempts and abs(error(found[-1])) > WIDE:
-        telling.begin_again(f"its short run and these figures are {100 * abs(error(found[-1])):.0f} % apart")
+    while len(found) < attempts and apart(found[-1]) > WIDE:
+        telling.begin_again(f"a short run and these figures are {100 * apart(found[-1]):.0f} % apart")
         found.append(measure(Journal()))
-    findings, workload = min(found, key=lambda tried: abs(error(tried)))
+    findings, workload = min(found, key=apart)
     if len(found) > 1:
         note = f"Timed {len(found)} times, until a short run agreed, or as often as was wanted: this is the closest."
         provenance = f"{workload.profile.provenance} {note}"

@@ -58,7 +58,7 @@ def test_what_disagrees_is_timed_again():
     assert journals[1] is not FIRST
     assert workload.profile.probe is not None
     assert workload.profile.probe.error == pytest.approx(0.04)
-    assert said == "timed again: its short run and these figures are 62 % apart\n"
+    assert said == "timed again: a short run and these figures are 62 % apart\n"
     assert "Timed 2 times" in workload.profile.provenance
 
 
