@@ -173,7 +173,7 @@ class IntervalParams(ParamGroup):
     max_nodes: Count = 200
     """Where rounds are counted: nodes of HiGHS's tree for every largest load that is tried. Measured: 100 and 400
     change neither plans nor bounds, for 1.06 and 1.08 of the processor time (docs/benchmarks/search_params.md)."""
-    min_left_s: Seconds = 3.0
+    min_left_s: Seconds = 4.0
     """Without so many seconds left it is not begun. Measured: 2.0 and 8.0 change neither plans nor bounds, for 1.02 and
     1.09 of the processor time (docs/benchmarks/search_params.md)."""
 
