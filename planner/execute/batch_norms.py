@@ -186,7 +186,7 @@ class ReplicaBatchNorms(TorchFunctionMode):
     def _measure(self, x: torch.Tensor) -> Moments:
         values, axes = x.to(_wide(x)), _axes(x)
         mean, size = values.mean(axes), x.numel() // x.shape[1]
-        squares = ((values - _spread(mean, x)) ** 2).sum(axes)
+        squares = (values - _spread(mean, x)).square_().sum(axes)  # torch.var_mean takes twenty times as long
         parts = self.exchange(torch.stack([mean, squares]))
         moments = combine([Moments(part[0], part[1], size) for part in parts])
         if moments.size < 2:
@@ -203,35 +203,41 @@ def _update(call: _BatchNormCall, moments: Moments) -> None:
 
 
 class _Normalise(torch.autograd.Function):
-    """(x - mean) / sqrt(var + eps) * weight + bias, where mean and var depend on the x of all replicas."""
+    """(x - mean) / sqrt(var + eps) * weight + bias, where mean and var depend on the x of all replicas.
+
+    With moments that are given it is what torch does in evaluation, by operators that hold nothing beside their
+    result; what the moments themselves depend on is one more sweep of the backward.
+    """
 
     @staticmethod
     def forward(ctx: Any, x: torch.Tensor, *rest: Any) -> torch.Tensor:
-        weight, bias, moments, eps, ctx.exchange = rest
-        scale = torch.rsqrt(moments.squares / moments.size + eps)
-        ctx.size = moments.size
-        ctx.save_for_backward(x, weight, moments.mean, scale)
-        y = (x.to(_wide(x)) - _spread(moments.mean, x)) * _spread(scale, x)
-        y = y if weight is None else y * _spread(weight, x)
-        y = y if bias is None else y + _spread(bias, x)
+        weight, bias, moments, ctx.eps, ctx.exchange = rest
+        ctx.size, variance = moments.size, moments.squares / moments.size
+        ctx.save_for_backward(x, weight, moments.mean, variance)
+        wide = _wide(x)
+        y = functional.batch_norm(
+            x.to(wide), moments.mean, variance, _to(weight, wide), _to(bias, wide), training=False, eps=ctx.eps
+        )
         return y.to(x.dtype)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
-        x, weight, mean, scale = ctx.saved_tensors
-        dtype, axes, wide = x.dtype, _axes(x), grad.to(_wide(x))
-        normal = (x.to(_wide(x)) - _spread(mean, x)) * _spread(scale, x)
-        sums = torch.stack([wide.sum(axes), (wide * normal).sum(axes)])
+        x, weight, mean, variance = ctx.saved_tensors
+        dtype, wide, weights = x.dtype, _wide(x), _to(weight, _wide(x))
         needs_x, needs_weight, needs_bias, *_ = ctx.needs_input_grad
-        x_grad = None
+        x, grad = x.to(wide), grad.to(wide)
+        x_grad, normal_sum, grad_sum = torch.ops.aten.native_batch_norm_backward(
+            grad, x, weights, mean, variance, None, None, False, ctx.eps, [needs_x, True, True]
+        )
         if needs_x:
-            whole = torch.stack(ctx.exchange(sums)).sum(0) / ctx.size
-            x_grad = (wide - _spread(whole[0], x) - normal * _spread(whole[1], x)) * _spread(scale, x)
-            x_grad = (x_grad if weight is None else x_grad * _spread(weight, x)).to(dtype)
-        weight_grad = sums[1].to(weight.dtype) if needs_weight else None
-        bias_grad = sums[0] if needs_bias else None
-        return x_grad, weight_grad, bias_grad, None, None, None
+            whole = torch.stack(ctx.exchange(torch.stack([grad_sum, normal_sum]))).sum(0) / ctx.size
+            scale = torch.rsqrt(variance + ctx.eps)
+            factor = scale if weights is None else scale * weights
+            x_grad.addcmul_(x - _spread(mean, x), _spread(whole[1] * scale * factor, x), value=-1)
+            x_grad = x_grad.sub_(_spread(whole[0] * factor, x)).to(dtype)
+        weight_grad = normal_sum.to(weight.dtype) if needs_weight else None
+        return x_grad if needs_x else None, weight_grad, grad_sum if needs_bias else None, None, None, None
 
 
 def _axes(x: torch.Tensor) -> list[int]:
@@ -247,3 +253,8 @@ def _spread(values: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
 def _wide(x: torch.Tensor) -> torch.dtype:
     """Short types are added up in float32, as torch does."""
     return torch.float32 if x.dtype in (torch.bfloat16, torch.float16) else x.dtype
+
+
+def _to(values: torch.Tensor | None, dtype: torch.dtype) -> torch.Tensor | None:
+    """In that type, if there are any."""
+    return None if values is None else values.to(dtype)
