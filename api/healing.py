@@ -204,18 +204,17 @@ class Healer:
         """Until the job has ended, or a process of it has; None: others still run."""
         folder = Path(str(launch.job.record_at))
         while (code := attempt.code()) is None:
-            end = judge_end(records := read_records(folder), silent=_silent(records, is_over=False))
+            end = judge(folder, is_over=False)
             if end.lost or end.failure:
                 time.sleep(SETTLE_S)
-                return None, judge_end(records := read_records(folder), silent=_silent(records, is_over=False))
+                return None, judge(folder, is_over=False)
             time.sleep(POLL_S)
         if code == 0:
             return 0, JobEnd(lost={}, failure="")
         down, until = attempt.down_hosts(), time.monotonic() + SILENCE_S
         while _may_run(read_records(folder), down=down) and time.monotonic() < until:
             time.sleep(POLL_S)
-        records = read_records(folder)
-        return code, judge_end(records, silent=_silent(records, is_over=True), down_hosts=down)
+        return code, judge(folder, is_over=True, down_hosts=down)
 
     def _why_not(self, end: JobEnd) -> str:
         if end.failure:
@@ -334,14 +333,20 @@ def _may_run(records: Sequence[RankRecord], *, down: Sequence[str] = (), lost: C
     return any(is_running(record) is not False for record in left)
 
 
-def _silent(records: Sequence[RankRecord], *, is_over: bool) -> set[int]:
-    """Ranks that do not run though nothing says how they ended; `is_over`: nor does their job."""
-    silent = set()
-    for record in records:
-        runs = is_running(record)
-        if record.state == "running" and (runs is False or (runs is None and is_over)):
-            silent.add(record.rank)
-    return silent
+def judge(folder: Path, *, is_over: bool, down_hosts: Collection[str] = ()) -> JobEnd:
+    """What the records of an attempt say of its end; `is_over`: nothing of it runs any more.
+
+    Records are read before it is seen who runs, and once more after: whoever ended in between has left its last word.
+    """
+    gone = {record.rank for record in read_records(folder) if _is_gone(record, is_over=is_over)}
+    records = read_records(folder)
+    silent = {record.rank for record in records if record.rank in gone and record.state == "running"}
+    return judge_end(records, silent=silent, down_hosts=down_hosts)
+
+
+def _is_gone(record: RankRecord, *, is_over: bool) -> bool:
+    runs = is_running(record)
+    return runs is False or (runs is None and is_over)
 
 
 def _code(attempt: JobAttempt) -> int:

@@ -17,11 +17,13 @@ import pytest
 from rich.console import Console
 
 from api.cli import main
-from api.healing import HealedRun, HealParams, attend
+from api.healing import HealedRun, HealParams, attend, judge
 from api.launching import Launch, Whereabouts, make_launch
 from planner.document import parse_plan, plan_sha256, render_plan
+from planner.execute import rank_record
 from planner.execute.layout import make_layout
-from planner.execute.rank_record import read_records
+from planner.execute.rank_record import RankRecord, read_records, write_record
+from planner.launch.job_end import JobEnd
 from planner.launch.launch_job import rank_arguments
 from planner.problem import Options
 from planner.progress import Limits
@@ -390,6 +392,29 @@ def test_what_cannot_be_healed_is_refused(tmp_path: Path, plan_text: str, capsys
     ):
         assert main(["launch", "torchrun", "plan.json", "--here", "--heal", "--", *more]) == 2
         assert message in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("code", "lost"), [(0, {}), (-9, {"d0": "rank 0 was killed on h0"})])
+def test_a_process_may_end_while_its_record_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int, lost: dict[str, str]
+):
+    """Tests that its last word counts, though the record still said that it runs when it was seen to be gone."""
+    runs = RankRecord(rank=0, device="d0", host="h0", machine=socket.gethostname(), process=os.getpid(), started=1)
+    write_record(tmp_path, runs)
+
+    def ends_now(process: int) -> int | None:
+        write_record(tmp_path, replace(runs, state="ended", code=code))
+        return None
+
+    monkeypatch.setattr(rank_record, "start_ticks", ends_now)
+    assert judge(tmp_path, is_over=False) == JobEnd(lost=lost, failure="")
+
+
+def test_a_process_that_leaves_no_last_word_has_vanished(tmp_path: Path):
+    """Tests that a device is lost whose process is gone with the parent that writes its record."""
+    runs = RankRecord(rank=0, device="d0", host="h0", machine=socket.gethostname(), process=os.getpid(), started=1)
+    write_record(tmp_path, runs)
+    assert judge(tmp_path, is_over=False).lost == {"d0": "rank 0 vanished from h0"}
 
 
 @pytest.fixture(scope="module")
