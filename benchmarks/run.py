@@ -39,8 +39,8 @@ class Row:
     """Why there is none."""
 
 
-def plan_one(source: str, *, time_limit_s: float, seed: int) -> Row:
-    """Plan `source` with the command line, as a user would."""
+def plan_one(source: str, *, time_limit_s: float, seed: int, threads: int | None = None) -> Row:
+    """Plan `source` with the command line, as a user would; with as many threads as it takes unless they are given."""
     workload = load_workload(source)
     assert workload.cluster is not None
     assert workload.num_microbatches is not None
@@ -48,6 +48,7 @@ def plan_one(source: str, *, time_limit_s: float, seed: int) -> Row:
         output = Path(folder) / "plan.json"
         command = [sys.executable, "-m", "api", "plan", source, "--json", "-o", str(output)]
         command += ["--time-limit", str(time_limit_s), "--seed", str(seed)]
+        command += [] if threads is None else ["--threads", str(threads)]
         begin, first, last = time.monotonic(), None, ""
         with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as process:
             assert process.stderr is not None
