@@ -146,6 +146,7 @@ def with_overheads(workload: Workload, found: "Overheads") -> Workload:
             probe=ProbeRun(predicted_ns=max(1, found.predicted_ns), measured_ns=max(1, found.measured_ns)),
             action_overhead_ns=(found.action,),
             optimizer_ns=max(step, found.iteration_ns) if len(cluster.devices if cluster else ()) >= 2 else step,
+            reduction_bytes=found.reduction_bytes,
             provenance=f"{profile.provenance} {note}",
         ),
         cluster=None

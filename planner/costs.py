@@ -470,13 +470,16 @@ class CostModel:
             static[part.device] = static.get(part.device, 0) + size
 
     def bucket_bytes(self, stage: Stage) -> int:
-        """Gradients that a replica of the stage holds a second time to reduce them; 0 where there is one replica.
+        """What a replica of the stage holds to reduce its gradients; 0 where there is one replica.
 
-        A reduce-scatter holds what it sends and what comes, an all-reduce nothing where gradients are views of buckets.
+        A reduce-scatter holds what it sends and what comes a second time, an all-reduce nothing where gradients are
+        views of buckets; both what the profile says of any reduction.
         """
+        if len(stage.replicas) == 1:
+            return 0
         profile, times = self.problem.profile, 2 if stage.is_sharded else 1
         most = 0 if profile.gradient_as_bucket_view and not stage.is_sharded else profile.bucket_bytes
-        return min(most, times * self.gradient_bytes(stage)) if most and len(stage.replicas) > 1 else 0
+        return profile.reduction_bytes + (min(most, times * self.gradient_bytes(stage)) if most else 0)
 
     def parameter_bytes(self, stage: Stage) -> int:
         """Bytes of the weights of a stage."""

@@ -70,6 +70,7 @@ def make_instance(problem: Problem, costs: CostModel) -> Instance:
         tail=profile.optimizer_ns,
         bucket_bytes=profile.bucket_bytes,
         plain_bucket_bytes=0 if profile.gradient_as_bucket_view else profile.bucket_bytes,
+        reduction_bytes=profile.reduction_bytes,
         can_split=options.split_backward,
         pinned=_column(pins.get(layer.name, -1) for layer in layers),
         given_stages=_given_stages(problem),

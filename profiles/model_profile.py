@@ -453,6 +453,9 @@ class ModelProfile:
     gradient_as_bucket_view: bool = False
     """Whether gradients lie in what is reduced from the first microbatch on (DistributedDataParallel's switch of that
     name, Megatron's buffers): then an all-reduce holds nothing twice; a reduce-scatter has its bucket all the same."""
+    reduction_bytes: Bytes = 0
+    """What a process whose stages have replicas holds beyond its reserve, its bucket and all else: what the allocator
+    keeps around gradients that stay where they are reduced; 0: nothing, or not measured."""
 
     def __post_init__(self) -> None:
         owner = f"profile {str(self.name)[:MAX_NAME_LENGTH]!r}"

@@ -277,13 +277,12 @@ class Recording(NamedTuple):
 
 OPTIONS = (
     "num_microbatches", "num_links", "receive_buffers", "tail", "can_split", "keep_workspace", "bucket_bytes",
-    "plain_bucket_bytes", "least_step", "recompute_in_turn",
+    "plain_bucket_bytes", "reduction_bytes", "least_step", "recompute_in_turn",
 )  # fmt: skip
 """Fields of `Instance` that are `options` of Layers and `scalars` of Net."""
 
-MICROBATCHES, LINKS, BUFFERS, TAIL, SPLIT, KEEPS_WORKSPACE, BUCKET, PLAIN_BUCKET, LEAST_STEP, TAKES_TURNS = range(
-    len(OPTIONS)
-)
+MICROBATCHES, LINKS, BUFFERS, TAIL, SPLIT, KEEPS_WORKSPACE = range(6)
+BUCKET, PLAIN_BUCKET, REDUCTION, LEAST_STEP, TAKES_TURNS = range(6, len(OPTIONS))
 """Indices into them."""
 
 LANE_NUMBER, LANE_STAGE, LANE_HAS_WEIGHT, LANE_HELD, LANE_WORKSPACE, LANE_WEIGHT_WORKSPACE = range(6)
@@ -492,7 +491,7 @@ def make_flows(layers: Layers, pairs: Integers, start: Integers, devices: Intege
 
 @kernel
 def static_units(layers: Layers, pairs: Integers, sizes: Integers, start: Integers, devices: Integers) -> Integers:
-    """[D] resident units: state, the largest bucket of gradients to be reduced, and receive buffers.
+    """[D] resident units: state, the most that reducing a stage's gradients takes, and receive buffers.
 
     A reduce-scatter has what is sent and what comes in its bucket.
     """
@@ -500,9 +499,9 @@ def static_units(layers: Layers, pairs: Integers, sizes: Integers, start: Intege
     for s in range(sizes.shape[0]):
         own = 0
         if sizes[s, SHARERS] > 1:
-            own = min(layers.options[BUCKET], 2 * sizes[s, GRADIENT])
+            own = layers.options[REDUCTION] + min(layers.options[BUCKET], 2 * sizes[s, GRADIENT])
         elif start[s + 1] - start[s] > 1:
-            own = min(layers.options[PLAIN_BUCKET], sizes[s, GRADIENT])
+            own = layers.options[REDUCTION] + min(layers.options[PLAIN_BUCKET], sizes[s, GRADIENT])
         for n in range(start[s], start[s + 1]):
             static[devices[n]] += sizes[s, STATE]
             bucket[devices[n]] = max(bucket[devices[n]], own)

@@ -247,6 +247,8 @@ class Instance:
     """Most units of gradients that a replica which shards holds a second time to reduce them."""
     plain_bucket_bytes: int = 0
     """The same of a replica that does not shard."""
+    reduction_bytes: int = 0
+    """What a replica holds to reduce gradients beside that."""
     measured: Integers | None = None
     """[tables, T, L] 1 where the layer has a cost on the type; None: everywhere."""
     can_halve: bool = True

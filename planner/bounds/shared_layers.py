@@ -52,6 +52,7 @@ def remaining_problem(problem: Problem) -> Problem:
                 replace(edge, bytes=0, gradient_bytes=None if edge.has_gradient else 0) for edge in profile.edges
             ),
             bucket_bytes=0,
+            reduction_bytes=0,
         ),
         cluster=replace(cluster, devices=tuple(devices), links=links, overlap=True),
         num_microbatches=problem.num_microbatches,

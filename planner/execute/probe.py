@@ -19,6 +19,7 @@ from torch import distributed
 from planner.document import parse_plan
 from planner.execute.action_log import ActionLog, HostClock
 from planner.execute.execution import Execution, Iteration
+from planner.execute.memory_use import MemoryMeter
 from planner.execute.preparation import prepare
 from planner.execute.training import Training, load_training
 
@@ -32,7 +33,7 @@ class ProbeWork:
     plan: str
     """File of the plan."""
     replicated_plan: str
-    """File of a plan with one stage on both, run where the model has batch norms; empty: there is none."""
+    """File of a plan with one stage on both; empty: there is none."""
     folder: str
     """Where the processes meet, and where each writes its `rankN.json`."""
     iterations: int
@@ -106,12 +107,18 @@ def main(about: str) -> None:
         "wall": passed,
         "exchanges": {name: [found.forward_exchanges, found.backward_exchanges] for name, found in traits.items()},
         "replicated": [],
+        "replicated_peak_bytes": None,
         "serving": serving,
         "peak_bytes": None if memory is None else memory.peak_bytes,
     }
-    if work.replicated_plan and any(found.has_batch_norm for found in traits.values()):
+    if work.replicated_plan:
+        meter, is_needed = execution.memory, any(found.has_batch_norm for found in traits.values())
         del execution
-        document["replicated"] = _run_replicated(work, training)
+        try:
+            document |= _run_replicated(work, training, meter=meter)
+        except (ValueError, RuntimeError):  # every process finds the same, and goes on
+            if is_needed:
+                raise
     Path(work.folder, f"rank{rank}.json").write_text(json.dumps(document), encoding="utf-8")
     distributed.barrier()
     distributed.destroy_process_group()
@@ -122,12 +129,20 @@ def _served_ns() -> int:
     return time.process_time_ns() - time.thread_time_ns()
 
 
-def _run_replicated(work: ProbeWork, training: Training) -> list[Entry]:
-    """By the host's clock: replicas wait for each other within actions."""
+def _run_replicated(work: ProbeWork, training: Training, *, meter: MemoryMeter) -> Entry:
+    """By the host's clock: replicas wait for each other within actions.
+
+    `meter`: that of the first run; what is held counts from its begin.
+    """
     plan = parse_plan(Path(work.replicated_plan).read_bytes(), source=work.replicated_plan)
     log = ActionLog(HostClock())
     execution = Execution(prepare(plan, training), device=torch.device("cpu"), log=log)
-    return [_as_entry(iteration) for iteration in _run(execution, first=0, count=1 + REPLICATED)[1:]]
+    iterations = _run(execution, first=0, count=1 + REPLICATED)[1:]
+    memory = meter.read()  # the peak is that of the second run: its own meter has begun it anew
+    return {
+        "replicated": [_as_entry(iteration) for iteration in iterations],
+        "replicated_peak_bytes": None if memory is None else memory.peak_bytes,
+    }
 
 
 def _run(execution: Execution, *, first: int, count: int) -> list[Iteration]:

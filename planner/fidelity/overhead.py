@@ -41,6 +41,8 @@ class Overheads:
     """What a process does in an iteration beyond its actions and the optimizer's steps of its layers."""
     reserved_bytes: int | None
     """What every process held beyond the plan's peak: runtime, messages, the allocator's slack; None: unknown."""
+    reduction_bytes: int
+    """What a process of a replicated stage held beyond that, too; 0: nothing, or unknown."""
     num_actions: int
     """Actions that were timed."""
     predicted_ns: int
@@ -139,13 +141,15 @@ def find_overheads(
     )
     iteration_ns = _find_closing(problem, plan, ranks=ranks, message_ns=message_ns, by_wall=by_wall)
     beyond = _held_beyond(problem, plan, ranks=ranks)
+    layers, reserve = _with_blocks(layers, plan, beyond=beyond), _find_reserve(beyond, ranks=ranks)
     return Overheads(
-        layers=_with_blocks(layers, plan, beyond=beyond),
+        layers=layers,
         action=action,
         exchanges=exchanges,
         message_ns=message_ns,
         iteration_ns=iteration_ns,
-        reserved_bytes=_find_reserve(beyond, ranks=ranks),
+        reserved_bytes=reserve,
+        reduction_bytes=_find_reduction(problem, layers=layers, reserve=reserve, ranks=ranks),
         num_actions=sum(len(entry["actions"]) for rank in ranks for entry in rank["thread"]),
         predicted_ns=_predict(problem, plan, action=action, message_ns=message_ns, iteration_ns=iteration_ns),
         measured_ns=round(_middle([each.duration_ns for each in _iterations(plan, ranks)])),
@@ -217,6 +221,19 @@ def _find_reserve(beyond: Mapping[str, int], *, ranks: Sequence[Mapping[str, Any
         return None
     most = max(int(rank["peak_bytes"]) for rank in ranks)
     return min(beyond.values()) + round(RUN_TO_RUN * most)
+
+
+def _find_reduction(
+    problem: Problem, *, layers: tuple[Layer, ...], reserve: int | None, ranks: Sequence[Mapping[str, Any]]
+) -> int:
+    """What the process that held most as a replica of the whole model held beyond what the plan says of it by now."""
+    plan, held = make_replicated_plan(problem), [rank["replicated_peak_bytes"] for rank in ranks]
+    if plan is None or reserve is None or None in held:
+        return 0
+    profile = replace(problem.profile, layers=layers, reduction_bytes=0)
+    peaks = simulate(replace(problem, profile=profile), plan).peak_bytes
+    most = max(size - peaks[rank["device"]] for size, rank in zip(held, ranks, strict=True))
+    return int(max(0, most - reserve))
 
 
 def _with_blocks(layers: tuple[Layer, ...], plan: Plan, *, beyond: Mapping[str, int]) -> tuple[Layer, ...]:

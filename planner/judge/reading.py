@@ -27,7 +27,7 @@ from planner.judge.samples import ALL_SAMPLES, cut
 from planner.judge.sizes import StageBytes, bytes_at, is_trained, stage_bytes
 from planner.judge.stage_replicas import StageReplica, is_sharded, is_split, make_stage_replicas
 from planner.judge.synchronisation import Ring, gathering_ns, make_ring
-from planner.judge.traffic import Flow, Tensor, make_flows, static_bytes, tensors
+from planner.judge.traffic import Flow, Reduction, Tensor, make_flows, static_bytes, tensors
 from planner.plan import Plan, Stage
 from planner.problem import Problem
 from profiles.model_profile import Layer, LayerCost, ModelProfile
@@ -283,8 +283,11 @@ class Reading:
             tensors=self.tensors,
             sizes=self.sizes,
             receive_buffers=receive_buffers,
-            bucket_bytes=self.profile.bucket_bytes,
-            reduces_in_place=self.profile.gradient_as_bucket_view,
+            reduction=Reduction(
+                bucket_bytes=self.profile.bucket_bytes,
+                is_in_place=self.profile.gradient_as_bucket_view,
+                beside_bytes=self.profile.reduction_bytes,
+            ),
         )
 
     @cached_property

@@ -36,6 +36,17 @@ class Tensor(NamedTuple):
     has_gradient: bool
 
 
+class Reduction(NamedTuple):
+    """What a profile says of reducing gradients."""
+
+    bucket_bytes: int
+    """Most bytes that are held twice for it."""
+    is_in_place: bool
+    """Whether an all-reduce holds nothing twice."""
+    beside_bytes: int
+    """What a process holds in any case whose stages have replicas."""
+
+
 class Flow(NamedTuple):
     """What one stage replica hands to another; who they are stands as their index among all."""
 
@@ -143,11 +154,10 @@ def _once(
 
 def static_bytes(
     stages: Sequence[Stage], replicas: list[StageReplica], *,
-    tensors: dict[tuple[int, int], Tensor], sizes: Sequence[StageBytes], receive_buffers: int, bucket_bytes: int,
-    reduces_in_place: bool,
+    tensors: dict[tuple[int, int], Tensor], sizes: Sequence[StageBytes], receive_buffers: int, reduction: Reduction,
 ) -> dict[str, int]:  # fmt: skip
     """Bytes resident on every device: state, a bucket, and receive buffers for every edge from another device."""
-    static = largest_buckets(stages, sizes=sizes, bucket_bytes=bucket_bytes, reduces_in_place=reduces_in_place)
+    static = largest_buckets(stages, sizes=sizes, reduction=reduction)
     static |= {device: 0 for replica in replicas for device in replica.group if device not in static}
     by_stage: list[list[StageReplica]] = [[] for _ in stages]
     for replica in replicas:
@@ -170,19 +180,18 @@ def static_bytes(
     return static
 
 
-def largest_buckets(
-    stages: Sequence[Stage], *, sizes: Sequence[StageBytes], bucket_bytes: int, reduces_in_place: bool
-) -> dict[str, int]:
-    """Per device of a replicated stage the gradients that it holds twice at most: stages are reduced one by one.
+def largest_buckets(stages: Sequence[Stage], *, sizes: Sequence[StageBytes], reduction: Reduction) -> dict[str, int]:
+    """What a device of a replicated stage holds to reduce gradients: a bucket, for stages are reduced one by one.
 
     Where replicas shard, a bucket has room for what is sent and for what comes; where they do not, and gradients are
-    views of buckets, nothing is held twice.
+    views of buckets, nothing is held twice. What the profile says that reductions hold beside that counts once.
     """
     found: dict[str, int] = {}
     for stage, size in zip(stages, sizes, strict=True):
         for device in (name for group in stage.replicas for name in group if len(stage.replicas) > 1):
-            most = 2 * size.gradients if is_sharded(stage) else 0 if reduces_in_place else size.gradients
-            found[device] = max(found.get(device, 0), min(bucket_bytes, most))
+            most = 2 * size.gradients if is_sharded(stage) else 0 if reduction.is_in_place else size.gradients
+            held = reduction.beside_bytes + min(reduction.bucket_bytes, most)
+            found[device] = max(found.get(device, 0), held)
     return found
 
 

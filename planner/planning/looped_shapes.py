@@ -206,11 +206,12 @@ class LoopedShapes:
         return _row([max(profile.overhead_ns(costs.group_type(group), kind) for group in rank) for rank in ranks])
 
     def _budget(self, ranks: Ranks, shard: Shard) -> Integers:
-        """[p] bytes that devices have, less what gradients are held a second time to be reduced, at most."""
+        """[p] bytes that devices have, less the most that it takes to reduce gradients."""
         memory, profile = self.problem.cluster.by_name, self.problem.profile
-        has_buckets = len(ranks[0]) > 1 and (shard == "optimizer" or not profile.gradient_as_bucket_view)
+        is_reduced = len(ranks[0]) > 1
+        has_buckets = is_reduced and (shard == "optimizer" or not profile.gradient_as_bucket_view)
         usable = [min(memory[device].usable_bytes for group in rank for device in group) for rank in ranks]
-        return _row(usable) - profile.bucket_bytes * has_buckets
+        return _row(usable) - profile.bucket_bytes * has_buckets - profile.reduction_bytes * is_reduced
 
     def _sizes(self, sizes: list[Layer | WidthBytes], kinds: list[str | None]) -> list[list[int]]:
         """Per layer: its stash, its state that none share, what recomputation saves of the stash, and other state."""

@@ -24,6 +24,7 @@ def make_case() -> tuple[Workload, Overheads]:
         exchanges={"b": (2, 1)},
         iteration_ns=30,
         reserved_bytes=11,
+        reduction_bytes=13,
         num_actions=4,
         predicted_ns=2_000_000,
         measured_ns=2_300_000,
@@ -32,7 +33,7 @@ def make_case() -> tuple[Workload, Overheads]:
 
 
 def test_what_was_found_is_in_the_workload():
-    """Tests that layers, their exchanges, overheads, the end of an iteration and the reserve are those of the run."""
+    """Tests that layers, their exchanges, overheads, the end of an iteration and bytes held are those of the run."""
     workload, found = make_case()
     made = with_overheads(workload, found)
     assert [layer.costs[0].forward_ns for layer in made.profile.layers] == [2, 2]
@@ -40,6 +41,7 @@ def test_what_was_found_is_in_the_workload():
     assert counts == [(0, 0), (2, 1)]
     assert made.profile.action_overhead_ns == (ACTION,)
     assert made.profile.optimizer_ns == 30
+    assert made.profile.reduction_bytes == 13
     assert made.cluster is not None
     assert [link.message_overhead_ns for link in made.cluster.links] == [9]
     assert [device.reserved_bytes for device in made.cluster.devices] == [11, 5]

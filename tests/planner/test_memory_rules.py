@@ -100,11 +100,38 @@ def test_views_of_buckets_are_held_once(bucket_bytes: int, held: int):
     assert peaks(problem, sharded) == {"a": 100 + held, "b": 100 + held}
 
 
+def with_reduction(problem: Problem, reduction_bytes: int) -> Problem:
+    """The problem whose profile says that any reduction holds so much."""
+    return replace(problem, profile=replace(problem.profile, reduction_bytes=reduction_bytes))
+
+
+@settings(max_examples=examples(300), deadline=None)
+@given(rng=RANDOMS)
+def test_what_any_reduction_holds_is_read_alike(rng: Random):
+    """Tests that all agree that it counts once per device of replicated stages, beside the bucket."""
+    problem = with_bucket(random_problem(rng), rng.choice([0, 5]))
+    plan = random_plan(rng, problem)
+    with_it, without = (peaks(with_reduction(problem, size), plan) for size in (17, 0))
+    replicated = {d for stage in plan.stages for group in stage.replicas for d in group if len(stage.replicas) > 1}
+    assert with_it == {device: held + 17 * (device in replicated) for device, held in without.items()}
+
+
+@pytest.mark.parametrize(("reduction_bytes", "num_replicas"), [(0, 2), (20, 2), (21, 1)])
+def test_the_search_knows_what_any_reduction_holds(reduction_bytes: int, num_replicas: int):
+    """Tests that replicas of a single layer are planned as long as what their reduction holds fits."""
+    problem = make_problem([make_layer("x", (9, 9, 9), state_bytes=60)], [make_link("a b")], num_microbatches=4)
+    problem = with_reduction(with_memory(problem, {"a": 80, "b": 80}), reduction_bytes)
+    plan = plan_for(problem, limits=Limits(time_limit_s=10, max_rounds=1))
+    assert [len(stage.replicas) for stage in plan.stages] == [num_replicas]
+    assert verify(problem, plan).passed
+
+
 def test_a_single_device_reduces_nothing():
-    """Tests that a stage without replicas holds no bucket."""
+    """Tests that a stage without replicas holds no bucket, and nothing else for reductions."""
     problem = make_problem([make_layer("x", parameter_bytes=8, state_bytes=60)], [], more_devices="a")
     plan = make_plan(problem, ["x @ a"], {"a": "0F0 0B0"})
-    assert peaks(with_bucket(problem, 50), plan) == peaks(problem, plan) == {"a": 60}
+    for asked in (problem, with_bucket(problem, 50), with_reduction(problem, 50)):
+        assert peaks(asked, plan) == {"a": 60}
 
 
 @settings(max_examples=examples(100), deadline=None)

@@ -68,6 +68,7 @@ def run(problem: Problem, plan: Plan, *, inside: int, between: int, message: int
                 "device": device,
                 "exchanges": {"a": [1, 1], "b": [1, 0], "c": [0, 0]},
                 "replicated": [],
+                "replicated_peak_bytes": None,
                 "serving": [6 * 36] * 3,
                 "peak_bytes": played.peak_bytes[device] + (100 if device == DEVICES[0] else 70),
                 **rows,
@@ -237,3 +238,26 @@ def test_what_replicas_take_beyond_layers_is_shared_out_among_exchanges():
     found = find_overheads(problem, plan, ranks=ranks, device_type="gpu", by_wall=False)
     assert found.exchanges == {"a": (1, 1), "b": (1, 0)}
     assert found.action.exchange_ns == 40
+
+
+@pytest.mark.parametrize(("more", "expected"), [((500, 300), 500), ((-40, -1), 0), ((500, None), 0)])
+def test_what_replicas_hold_beyond_the_plan_and_its_reserve(more: tuple[int, int | None], expected: int):
+    """Tests that the process that held most counts, that less is nothing, and that half a measurement is none."""
+    problem, _ = make_case(3)
+    problem = replace(problem, profile=replace(problem.profile, microbatch_size=4, scaling="linear"))
+    plan, both = make_probe_plan(problem), make_replicated_plan(problem)
+    assert both is not None
+    ranks = run(problem, plan, inside=7, between=4, message=50, ending=9)
+    before = find_overheads(problem, plan, ranks=ranks, device_type="gpu", by_wall=False)
+    assert before.reduction_bytes == 0
+    assert before.reserved_bytes is not None
+    by_then = replace(problem, profile=replace(problem.profile, layers=before.layers))
+    peaks = simulate(by_then, both).peak_bytes
+    for rank, size in zip(ranks, more, strict=True):
+        held = None if size is None else peaks[rank["device"]] + before.reserved_bytes + size
+        rank["replicated_peak_bytes"] = held
+    found = find_overheads(problem, plan, ranks=ranks, device_type="gpu", by_wall=False)
+    assert found.reduction_bytes == expected
+    replicated = replace(by_then, profile=replace(by_then.profile, reduction_bytes=found.reduction_bytes))
+    assert simulate(replicated, both).peak_bytes == {device: size + expected for device, size in peaks.items()}
+    assert verify(replicated, replace(both, problem=replicated.reference())).passed

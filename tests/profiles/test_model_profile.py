@@ -73,6 +73,7 @@ BROKEN: list[tuple[str, Callable[[], object], list[str]]] = [
         ["profile 'net'", "action overhead on 'A100' occurs twice"],
     ),
     ("negative bucket", lambda: make_profile(bucket_bytes=-1), ["bucket_bytes = -1", "out of range"]),
+    ("negative reduction", lambda: make_profile(reduction_bytes=-1), ["reduction_bytes = -1", "out of range"]),
     ("probe without time", lambda: ProbeRun(predicted_ns=1, measured_ns=0), ["probe", "measured_ns = 0", "from 1 to"]),
     ("unknown conditions", lambda: make_profile(conditions="calm"), ["conditions = 'calm'", "'busy' or 'alone'"]),
     ("no device type", lambda: make_cost(device_type=""), ["device_type = ''", "give 1 to 300 printable characters"]),
