@@ -124,6 +124,7 @@ def random_problem(rng: Random) -> Problem:
             action_overhead_ns=random_overheads(types, like=layers),
             bucket_bytes=random_bucket(layers),
             gradient_as_bucket_view=draws_bucket_views(layers),
+            reduction_bytes=random_reduction(layers),
         ),
         cluster=random_cluster(rng, types),
         num_microbatches=rng.randint(1, 4),
@@ -153,6 +154,11 @@ def without_kinds(drawn: object) -> str:
 def random_bucket(layers: Sequence[Layer]) -> int:
     """Bytes of a bucket, often none, drawn from the layers so that other draws stay as they are."""
     return Random(f"bucket of {drawn_from(layers)}").choice([0, 0, 2, 30])
+
+
+def random_reduction(layers: Sequence[Layer]) -> int:
+    """Bytes that any reduction holds, mostly none, drawn from the layers so that other draws stay as they are."""
+    return Random(f"reduction of {drawn_from(layers)}").choice([0, 0, 0, 4])
 
 
 def draws_bucket_views(layers: Sequence[Layer]) -> bool:

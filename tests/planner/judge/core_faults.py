@@ -167,6 +167,22 @@ def gathered_alone(original: Any, model: CostModel, stages: Sequence[Stage]) -> 
     return found
 
 
+def without_bucket(original: Any, model: CostModel, stage: Stage) -> int:
+    """What any reduction holds is all."""
+    return min(int(original(model, stage)), model.problem.profile.reduction_bytes)
+
+
+def without_what_any_holds(original: Any, model: CostModel, stage: Stage) -> int:
+    """The bucket alone is held."""
+    return max(0, int(original(model, stage)) - model.problem.profile.reduction_bytes)
+
+
+def with_whole_bucket(original: Any, model: CostModel, stage: Stage) -> int:
+    """Where there is a bucket it has room for all gradients."""
+    bucket = without_what_any_holds(original, model, stage)
+    return without_bucket(original, model, stage) + (model.gradient_bytes(stage) if bucket else 0)
+
+
 def reduced_to_all(original: Any, model: CostModel, stage: Stage) -> int:
     """A reduce-scatter takes what an all-reduce does."""
     return int(original(model, replace(stage, shard="none")))
@@ -349,10 +365,9 @@ CORE_FAULTS: dict[str, Fault] = {
         CostModel, "static_bytes", without_options(receive_buffers=lambda o: o.receive_buffers + 1)
     ),
     "receive buffers are forgotten": put(CostModel, "static_bytes", without_options(receive_buffers=lambda o: 0)),
-    "buckets are forgotten": put(CostModel, "bucket_bytes", lambda original, *_: 0),
-    "a bucket is as large as the gradients": put(
-        CostModel, "bucket_bytes", lambda original, model, stage: original(model, stage) and model.gradient_bytes(stage)
-    ),
+    "buckets are forgotten": put(CostModel, "bucket_bytes", without_bucket),
+    "a bucket is as large as the gradients": put(CostModel, "bucket_bytes", with_whole_bucket),
+    "what any reduction holds is forgotten": put(CostModel, "bucket_bytes", without_what_any_holds),
     "frozen layers synchronise gradients": put(CostModel, "gradient_bytes", gradient_of_frozen_layers),
     "the ring has a hop less": ring_of(lambda time, r: time * (r - 1) // r),
     "the ring goes once round": ring_of(lambda time, r: time // 2),

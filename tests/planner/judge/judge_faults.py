@@ -31,7 +31,7 @@ from planner.judge.recomputation import NONE
 from planner.judge.routes import Direction, Route
 from planner.judge.synchronisation import NO_RING, Ring
 from planner.judge.times import _Check
-from planner.judge.traffic import Flow, Tensor
+from planner.judge.traffic import Flow, Reduction, Tensor
 from planner.judge.transfer_queue import TransferQueue, Transfers
 from tests.planner.judge.core_faults import Fault, Patch, put, wrap
 
@@ -102,11 +102,21 @@ def floor(value: Fraction) -> int:
 
 
 def static_under(**changes: Callable[[int], int]) -> Fault:
-    """What is resident is counted with another number of receive buffers, or other buckets."""
+    """What is resident is counted with another number of receive buffers."""
 
     def changed(original: Any, *args: Any, **kwargs: Any) -> dict[str, int]:
         changed_ones = {name: change(kwargs[name]) for name, change in changes.items()}
         return original(*args, **kwargs | changed_ones)  # type: ignore[no-any-return]
+
+    return put(READING, "static_bytes", changed)
+
+
+def reduced_under(**changes: Callable[[int], int]) -> Fault:
+    """What is held to reduce gradients is counted as if the profile said something else of it."""
+
+    def changed(original: Any, *args: Any, reduction: Reduction, **kwargs: Any) -> dict[str, int]:
+        other = {name: change(getattr(reduction, name)) for name, change in changes.items()}
+        return original(*args, reduction=reduction._replace(**other), **kwargs)  # type: ignore[no-any-return]
 
     return put(READING, "static_bytes", changed)
 
@@ -246,10 +256,11 @@ JUDGE_FAULTS: dict[str, Fault] = {
     "flows take their turns backward": flows(lambda found: found[::-1]),
     "receive buffers: one too many": static_under(receive_buffers=lambda count: count + 1),
     "receive buffers are forgotten": static_under(receive_buffers=lambda count: 0),
-    "buckets are forgotten": static_under(bucket_bytes=lambda size: 0),
-    "gradients are always copied to be reduced": static_under(reduces_in_place=lambda is_view: False),
-    "no gradient is copied to be reduced": static_under(reduces_in_place=lambda is_view: True),
-    "a bucket is as large as the gradients": static_under(bucket_bytes=lambda size: size and 2**40),
+    "buckets are forgotten": reduced_under(bucket_bytes=lambda size: 0),
+    "gradients are always copied to be reduced": reduced_under(is_in_place=lambda is_view: False),
+    "no gradient is copied to be reduced": reduced_under(is_in_place=lambda is_view: True),
+    "a bucket is as large as the gradients": reduced_under(bucket_bytes=lambda size: size and 2**40),
+    "what any reduction holds is forgotten": reduced_under(beside_bytes=lambda size: 0),
     "latency is forgotten": put(
         Route, "time_ns", lambda original, route, size: original(route, size) - route.latency_ns
     ),
