@@ -85,9 +85,8 @@ class HealedJob:
 def heal_job(folder: Path, *, names: Sequence[str], params: HealParams, console: Console) -> HealedJob:
     """Plan for what is left of a job and launch it again; `names`: of lost devices or hosts, as planned or as real.
 
-    What still runs of the job is ended first. Without names, Slurm or Kubernetes is asked which nodes
-    are down. Raises InputError
-    where nothing is known to be lost, or where the program could not go on.
+    What still runs of the job is ended first. Without names, Slurm or Kubernetes is asked which nodes are down. Raises
+    InputError where nothing is known to be lost, or where the program could not go on.
     """
     request = read_request(folder)
     plan_at = folder / request.plan

@@ -468,7 +468,8 @@ def _add_overheads(wanted: Wanted, workload: Workload, *, telling: "Telling", ho
     found, reason = probe(workload, model=wanted.model, by_wall=wanted.clock == "wall", host=host)
     telling.hear("executor", 1, total=1, label="a short pipeline")
     if found is not None:  # who states the memory of a device states what plans may fill
-        return with_overheads(workload, found if wanted.memory is None else replace(found, reserved_bytes=None))
+        stated = wanted.memory is not None
+        return with_overheads(workload, replace(found, reserved_bytes=None, reduction_bytes=0) if stated else found)
     note = f"Overhead of actions and messages not measured: {reason}."
     return replace(workload, profile=replace(workload.profile, provenance=f"{workload.profile.provenance} {note}"))
 
