@@ -1,4 +1,5 @@
-"""GPT-2, Llama, BERT, T5, ViT and ResNet-18 as transformers makes them: what the fidelity table trains.
+"""GPT-2, Llama, BERT, T5, ViT and ResNet-18 as transformers makes them: what the fidelity table trains. Qwen3 and
+Whisper: what nothing was tuned on.
 
 Widths, heads and ratios are those of the small published ones or a half to a third of them; depth, vocabulary and
 length are cut so that an action takes milliseconds on one core. `benchmarks.transformers_models:gpt2` names one.
@@ -18,6 +19,9 @@ NUM_MICROBATCHES, SAMPLES = 8, 4
 
 VOCABULARY, LENGTH, CLASSES, PIXELS = 4096, 32, 100, 64
 """Words, tokens of a sample, classes and pixels along a side of a picture."""
+
+MELS = 80
+"""Bands of a spectrum."""
 
 adamw = partial(torch.optim.AdamW, lr=1e-4)
 
@@ -41,6 +45,14 @@ def pictures(step: int) -> Any:
     count = SAMPLES * NUM_MICROBATCHES
     pixels = torch.randn(count, 3, PIXELS, PIXELS, generator=noise)
     return {"pixel_values": pixels}, torch.randint(CLASSES, (count,), generator=noise)
+
+
+def sounds(step: int) -> Any:
+    """Random spectra and shifted words, and the words."""
+    source, target = text(step)
+    noise = torch.Generator().manual_seed(step)
+    spectra = torch.randn(SAMPLES * NUM_MICROBATCHES, MELS, 2 * LENGTH, generator=noise)
+    return {"input_features": spectra, "decoder_input_ids": source["input_ids"]}, target
 
 
 def word_loss(output: Any, tokens: torch.Tensor) -> torch.Tensor:
@@ -110,3 +122,26 @@ def resnet18() -> Training:
     )
     model = transformers.ResNetForImageClassification(config)
     return Training.from_module(model, batch=pictures, loss=class_loss, optimizer=adamw)
+
+
+def qwen3() -> Training:
+    """Qwen3 with grouped queries and norms of queries and keys, six layers of width 256."""
+    config = transformers.Qwen3Config(
+        vocab_size=VOCABULARY, hidden_size=256, intermediate_size=768, num_attention_heads=4, num_key_value_heads=2,
+        head_dim=64, num_hidden_layers=6, max_position_embeddings=LENGTH, use_cache=False,
+    )  # fmt: skip
+    return Training.from_module(transformers.Qwen3ForCausalLM(config), batch=text, loss=word_loss, optimizer=adamw)
+
+
+def whisper() -> Training:
+    """Whisper with three encoder and three decoder layers of width 256, two convolutions in front."""
+    sides = {f"{side}_{name}": n for side in ("encoder", "decoder") for name, n in WHISPER_SIDE.items()}
+    config = transformers.WhisperConfig(
+        vocab_size=VOCABULARY, d_model=256, num_mel_bins=MELS, max_source_positions=LENGTH, max_target_positions=LENGTH,
+        dropout=0.0, use_cache=False, pad_token_id=0, bos_token_id=1, eos_token_id=2, decoder_start_token_id=1, **sides,
+    )  # fmt: skip
+    model = transformers.WhisperForConditionalGeneration(config)
+    return Training.from_module(model, batch=sounds, loss=word_loss, optimizer=adamw)
+
+
+WHISPER_SIDE = {"layers": 3, "attention_heads": 4, "ffn_dim": 1024}
