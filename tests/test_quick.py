@@ -1,5 +1,7 @@
 """The tests that `make quick` runs."""
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -33,6 +35,30 @@ def test_collecting_imports_nothing_heavy(pytestconfig: pytest.Config):
     if pytestconfig.getoption("--quick") != "never":
         pytest.skip("`make test` asks")
     assert pytestconfig.stash[HEAVY] == set()
+
+
+COLLECTING = """
+import sys
+import pytest
+
+class Missing:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in sys.argv[1].split(","):
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+sys.meta_path.insert(0, Missing())
+sys.exit(pytest.main(["--collect-only", "--quick", "only", *sys.argv[2:]]))
+"""
+NOT_NEEDED = "fastapi,jwt,kubernetes_validate,procrastinate,psycopg,pyarrow,schemathesis,selenium,transformers,uvicorn"
+"""What `make setup` installs and `make quick` does not."""
+
+
+def test_quick_tests_need_what_the_makefile_installs_for_them(repository_root: Path):
+    """Tests that they are collected where neither servers nor their drivers are installed."""
+    files = sorted({line.partition("::")[0] for line in QUICK_TESTS.read_text(encoding="utf-8").split()})
+    command = [sys.executable, "-c", COLLECTING, NOT_NEEDED, *files]
+    done = subprocess.run(command, cwd=repository_root, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout[-2000:]
 
 
 def test_what_tells_most_per_second_is_chosen():

@@ -1,14 +1,19 @@
 """What the tests of the command line share."""
 
+from __future__ import annotations
+
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 from api.jobs.process import Child
 from tests.api.forked_solvers import fork_solver, load_solver
-from tests.api.postgres import PostgresServer
 from tests.api.worlds import Shell
+
+if TYPE_CHECKING:
+    from tests.api.postgres import PostgresServer
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -28,6 +33,8 @@ def _real_solvers(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture(scope="session")
 def postgres() -> Iterator[PostgresServer]:
     """A PostgreSQL server for the whole session."""
+    from tests.api.postgres import PostgresServer  # quick tests go without its driver
+
     server = PostgresServer()
     yield server
     server.close()

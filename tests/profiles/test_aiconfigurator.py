@@ -9,6 +9,9 @@ from profiles.importers.aiconfigurator.rates import MeasuredRates
 from profiles.importers.aiconfigurator.tables import NoTablesError, TablePackage, read_columns
 from profiles.importers.aiconfigurator.workloads import find_shape, make_cluster
 from profiles.operations import CausalAttention, Exchange, ExpertProducts, Movement, Product
+
+pytest.importorskip("pyarrow")
+
 from tests.profiles.table_package import attention_ms, make_package, product_ms
 
 

@@ -5,7 +5,6 @@ import re
 from pathlib import Path
 from typing import Any
 
-import kubernetes_validate
 import pytest
 
 from api.failures import InputError
@@ -17,6 +16,8 @@ from planner.launch.manifest_patch import ManifestPatch
 from planner.launch.strategic_merge import merge
 from tests.planner.launch.test_kubernetes import NEEDS, PLAN, require_known
 from tests.planner.launch.test_torchrun import make_job
+
+kubernetes_validate = pytest.importorskip("kubernetes_validate")
 
 EXAMPLES = Path(__file__).parents[3] / "examples" / "patches"
 
