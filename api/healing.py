@@ -204,17 +204,17 @@ class Healer:
         """Until the job has ended, or a process of it has; None: others still run."""
         folder = Path(str(launch.job.record_at))
         while (code := attempt.code()) is None:
-            end = judge(folder, is_over=False)
+            end = read_end(folder, is_over=False)
             if end.lost or end.failure:
                 time.sleep(SETTLE_S)
-                return None, judge(folder, is_over=False)
+                return None, read_end(folder, is_over=False)
             time.sleep(POLL_S)
         if code == 0:
             return 0, JobEnd(lost={}, failure="")
         down, until = attempt.down_hosts(), time.monotonic() + SILENCE_S
         while _may_run(read_records(folder), down=down) and time.monotonic() < until:
             time.sleep(POLL_S)
-        return code, judge(folder, is_over=True, down_hosts=down)
+        return code, read_end(folder, is_over=True, down_hosts=down)
 
     def _why_not(self, end: JobEnd) -> str:
         if end.failure:
@@ -333,7 +333,7 @@ def _may_run(records: Sequence[RankRecord], *, down: Sequence[str] = (), lost: C
     return any(is_running(record) is not False for record in left)
 
 
-def judge(folder: Path, *, is_over: bool, down_hosts: Collection[str] = ()) -> JobEnd:
+def read_end(folder: Path, *, is_over: bool, down_hosts: Collection[str] = ()) -> JobEnd:
     """What the records of an attempt say of its end; `is_over`: nothing of it runs any more.
 
     Records are read before it is seen who runs, and once more after: whoever ended in between has left its last word.

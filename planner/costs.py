@@ -418,7 +418,7 @@ class CostModel:
         static: dict[str, int] = {}
         bucket: dict[str, int] = {}
         for stage in stages:
-            own = self.bucket_bytes(stage)
+            own = self.reduction_bytes(stage)
             for group in stage.replicas:
                 for device in group:
                     static[device] = static.get(device, 0) + self.state_bytes(stage, width=len(group))
@@ -469,7 +469,7 @@ class CostModel:
                 size += buffers * part_of(1 - part.share, whole.weight_stash_bytes)
             static[part.device] = static.get(part.device, 0) + size
 
-    def bucket_bytes(self, stage: Stage) -> int:
+    def reduction_bytes(self, stage: Stage) -> int:
         """What a replica of the stage holds to reduce its gradients; 0 where there is one replica.
 
         A reduce-scatter holds what it sends and what comes a second time, an all-reduce nothing where gradients are

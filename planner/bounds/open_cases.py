@@ -183,7 +183,7 @@ class CaseMaker:
             return costs.synchronisation_ns(self.tables.stage(segment, self._members(order)))
 
         def hold(segment: int, order: int) -> int:
-            return costs.bucket_bytes(self.tables.stage(segment, self._members(order)))
+            return costs.reduction_bytes(self.tables.stage(segment, self._members(order)))
 
         for stage in range(segments.shape[1]):
             time = for_each(measure, segments[:, stage], orders[:, stage])

@@ -200,7 +200,7 @@ class _Question:
             )
             sizes[kind] = Sizes(
                 state=cost.state_bytes,
-                bucket=self.costs.bucket_bytes(stage),
+                bucket=self.costs.reduction_bytes(stage),
                 held=cost.held_bytes,
                 stash=cost.stash_bytes,
                 weight_stash=cost.weight_stash_bytes,

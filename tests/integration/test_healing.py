@@ -17,7 +17,7 @@ import pytest
 from rich.console import Console
 
 from api.cli import main
-from api.healing import HealedRun, HealParams, attend, judge
+from api.healing import HealedRun, HealParams, attend, read_end
 from api.launching import Launch, Whereabouts, make_launch
 from planner.document import parse_plan, plan_sha256, render_plan
 from planner.execute import rank_record
@@ -407,14 +407,14 @@ def test_a_process_may_end_while_its_record_is_read(
         return None
 
     monkeypatch.setattr(rank_record, "start_ticks", ends_now)
-    assert judge(tmp_path, is_over=False) == JobEnd(lost=lost, failure="")
+    assert read_end(tmp_path, is_over=False) == JobEnd(lost=lost, failure="")
 
 
 def test_a_process_that_leaves_no_last_word_has_vanished(tmp_path: Path):
     """Tests that a device is lost whose process is gone with the parent that writes its record."""
     runs = RankRecord(rank=0, device="d0", host="h0", machine=socket.gethostname(), process=os.getpid(), started=1)
     write_record(tmp_path, runs)
-    assert judge(tmp_path, is_over=False).lost == {"d0": "rank 0 vanished from h0"}
+    assert read_end(tmp_path, is_over=False).lost == {"d0": "rank 0 vanished from h0"}
 
 
 @pytest.fixture(scope="module")

@@ -365,9 +365,9 @@ CORE_FAULTS: dict[str, Fault] = {
         CostModel, "static_bytes", without_options(receive_buffers=lambda o: o.receive_buffers + 1)
     ),
     "receive buffers are forgotten": put(CostModel, "static_bytes", without_options(receive_buffers=lambda o: 0)),
-    "buckets are forgotten": put(CostModel, "bucket_bytes", without_bucket),
-    "a bucket is as large as the gradients": put(CostModel, "bucket_bytes", with_whole_bucket),
-    "what any reduction holds is forgotten": put(CostModel, "bucket_bytes", without_what_any_holds),
+    "buckets are forgotten": put(CostModel, "reduction_bytes", without_bucket),
+    "a bucket is as large as the gradients": put(CostModel, "reduction_bytes", with_whole_bucket),
+    "what any reduction holds is forgotten": put(CostModel, "reduction_bytes", without_what_any_holds),
     "frozen layers synchronise gradients": put(CostModel, "gradient_bytes", gradient_of_frozen_layers),
     "the ring has a hop less": ring_of(lambda time, r: time * (r - 1) // r),
     "the ring goes once round": ring_of(lambda time, r: time // 2),
@@ -415,7 +415,7 @@ CORE_FAULTS: dict[str, Fault] = {
     "sharding replicas do not gather the weights": put(CostModel, "gathering_ns", lambda *_: 0),
     "sharding replicas gather when they like": put(CostModel, "steps_ns", gathered_alone),
     "sharding replicas reduce gradients to all": put(CostModel, "synchronisation_ns", reduced_to_all),
-    "sharding replicas have no room for what comes": put(CostModel, "bucket_bytes", room_for_what_is_sent),
+    "sharding replicas have no room for what comes": put(CostModel, "reduction_bytes", room_for_what_is_sent),
     "overheads of messages decide the route": put(
         DirectedLink, "weight", lambda original, way, size: original(way, size) + (way.message_overhead_ns << 20)
     ),
