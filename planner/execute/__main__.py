@@ -63,6 +63,11 @@ def _parser() -> argparse.ArgumentParser:
         help="a group of devices: as many tensor-parallel processes (default), or one with a thread on each core",
     )
     parser.add_argument(
+        "--fully-shard",
+        action="store_true",
+        help="replicas of stages that shard the optimizer's state shard weights and gradients, too (FSDP2)",
+    )
+    parser.add_argument(
         "--no-pin",
         action="store_true",
         help="leave all cores of a host to all of its processes (default: torchrun's get an equal part each)",
@@ -172,6 +177,7 @@ def _choices(options: argparse.Namespace) -> Choices:
         cluster=options.cluster,
         timeout_s=options.timeout,
         check_every=options.check_every,
+        fully_shard=options.fully_shard,
         weight_stream=options.weight_stream,
         more=more,
     )
@@ -270,6 +276,7 @@ def _evaluate(execution: Execution, *, number: int, losses: _Losses) -> None:
 def _tell_memory(execution: Execution, used: MemoryUsed | None) -> None:
     """Peak memory of every device beside the plan's; a collective call."""
     devices, evidence = execution.layout.devices, execution.plan.evidence
+    fully = ", ".join(map(str, sorted(execution.preparation.fully_sharded)))
     everyone: list[MemoryUsed | None] = [None] * len(devices)
     execution.log.note("the peaks of memory")
     distributed.all_gather_object(everyone, used)
@@ -281,6 +288,11 @@ def _tell_memory(execution: Execution, used: MemoryUsed | None) -> None:
             planned = "" if evidence is None else f", planned {evidence.peak_bytes.get(device, 0) / 2**20:,.1f} MiB"
             planned += " beside the device's reserve" if planned and found.source == "resident set" else ""
             sys.stderr.write(f"{device}: peak memory {found.peak_bytes / 2**20:,.1f} MiB ({found.source}){planned}\n")
+    if fully:
+        sys.stderr.write(
+            f"fully sharded stages ({fully}): the plan counts their weights and gradients whole on every replica, and "
+            "no time for gathering and reducing in F and B\n"
+        )
 
 
 def _write_timeline(

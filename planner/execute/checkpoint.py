@@ -6,6 +6,7 @@ reads those that it has now. Keys are `weights/layer:path` (parameters and persi
 (steps taken, loss scale), `random/rank` and `iteration`.
 """
 
+import itertools
 import shutil
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -38,10 +39,9 @@ def save_checkpoint(execution: Execution, folder: Path, *, iteration: int) -> No
             f"multiple of {accumulate}"
         )
     numbers = [stage.stage_index for stage in execution.stages]
-    first = [name for n in numbers if execution.is_in_first(n) for name in execution.plan.stages[n].layers]
+    spoken = [name for n in numbers if execution.speaks(n) for name in execution.plan.stages[n].layers]
     layers = [name for n in numbers if execution.is_keeper(n) for name in execution.plan.stages[n].layers]
-    state = held_state(execution, first, whole=gather_states(execution))
-    state = {key: value for key, value in state.items() if layer_of(key) in layers or key.startswith("update/")}
+    state = held_state(execution, spoken, whole=gather_states(execution), kept=layers)
     state |= {f"random/{execution.rank}": torch.get_rng_state()}
     state[_ITERATION] = torch.tensor(iteration)
     execution.log.note("the writing of a checkpoint")
@@ -63,15 +63,15 @@ def held_layers(execution: Execution) -> list[str]:
 
 
 def held_state(
-    execution: Execution, layers: Sequence[str], *, whole: Mapping[int, Mapping[str, Any]]
+    execution: Execution, layers: Sequence[str], *, whole: Mapping[int, Mapping[str, Any]], kept: Collection[str]
 ) -> dict[str, Any]:
     """Everything about some layers of this process, and the steps taken, by key; a collective call of the groups that
-    hold parts. `whole`: the states that are sharded (`gather_states`).
+    hold parts. `whole`: the states that are sharded (`gather_states`); `kept`: the layers that are wanted here.
     """
-    state: dict[str, Any] = dict(_whole_weights(execution, layers))
-    state |= dict(_optimizer_state(execution, layers, whole=whole))
+    found = itertools.chain(_whole_weights(execution, layers), _optimizer_state(execution, layers, whole=whole))
+    state: dict[str, Any] = {key: value for key, value in found if layer_of(key) in kept}
     told = execution.update.settings()
-    state |= {f"settings/{name}": told[name] for name in told if name.partition(":")[0] in layers}
+    state |= {f"settings/{name}": told[name] for name in told if name.partition(":")[0] in kept}
     return state | {
         f"update/{name}": torch.tensor(value, dtype=torch.float64) for name, value in _update_state(execution).items()
     }
@@ -226,8 +226,9 @@ def _optimizer_state(
         part = execution.parts.of(parameter)
         for name, value in whole.get(id(parameter), held).items():
             if value is not None:
-                is_cut = part is not None and isinstance(value, torch.Tensor) and value.shape == parameter.shape
-                yield prefix + name, part.gather(value).cpu() if part is not None and is_cut else value
+                is_cut = isinstance(value, torch.Tensor) and value.shape == parameter.shape
+                is_apart = part is not None and not part.is_over_replicas  # those are in `whole`
+                yield prefix + name, part.gather(value).cpu() if part is not None and is_apart and is_cut else value
 
 
 def _kept_optimizer_state(

@@ -63,6 +63,7 @@ def require_same_replicas(model: LocalModel, *, number: int) -> None:
                 (f"{name}:{path}", tensor)
                 for name in layers
                 for path, tensor in (*model.held(name), *model.layer(name).named_buffers())
+                if not model.parts.is_over_replicas(tensor)
             ]
             mine |= digest_stage(stage.stage_index, tensors)
             uncut = [(name, tensor) for name, tensor in tensors if not model.parts.is_cut(tensor)]

@@ -170,6 +170,10 @@ class Execution:
         """Whether this process belongs to the first replica of a stage, whose members together speak for it."""
         return self.model.is_in_first(stage)
 
+    def speaks(self, stage: int) -> bool:
+        """Whether this process has a part of what speaks for a stage."""
+        return self.model.speaks(stage)
+
     def held(self, name: str) -> list[tuple[str, nn.Parameter]]:
         """The parameters of a layer that is here, by path; of those that a group holds together, the parts here."""
         return self.model.held(name)

@@ -18,6 +18,9 @@ from planner.execute.parallel_styles import NUM_FUSED, WHOLE
 class GroupPart:
     """The part of one parameter on this member."""
 
+    is_over_replicas = False
+    """Whether the members are replicas, each with its own samples, and not devices that run the layer together."""
+
     def __init__(self, whole: nn.Parameter, *, group: Any, own: nn.Parameter | None = None) -> None:
         """`whole`: a DTensor over the group; `own`: what the layer computes with in its place."""
         assert isinstance(whole, DTensor)
@@ -97,6 +100,11 @@ class GroupParts:
         """Whether other members of the group hold other elements."""
         part = self.of(tensor)
         return part is not None and part.dim is not None
+
+    def is_over_replicas(self, tensor: torch.Tensor) -> bool:
+        """Whether replicas of the stage hold other elements."""
+        part = self.of(tensor)
+        return part is not None and part.is_over_replicas
 
     def shape(self, tensor: torch.Tensor) -> torch.Size:
         """Of the whole, if it is a part."""

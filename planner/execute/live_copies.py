@@ -63,7 +63,7 @@ def keep_copy(execution: Execution, folder: Path, *, iteration: int) -> None:
         "iteration": iteration,
         "layers": layers,
         "random": random,
-        "state": held_state(execution, layers, whole=gather_states(execution, by_all=True)),
+        "state": held_state(execution, layers, whole=gather_states(execution, by_all=True), kept=layers),
     }
     execution.log.note("")
     torch.save(copy, place / _PART)

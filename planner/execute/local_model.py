@@ -10,6 +10,7 @@ from planner.errors import ExecutionError
 from planner.execute.action_log import ActionLog
 from planner.execute.batch_norms import exchange_in
 from planner.execute.batch_share import BatchCutter, split_batch
+from planner.execute.full_sharding import FullyShardedReduction, LayerSharder, unique_parts
 from planner.execute.group_parts import GroupParts
 from planner.execute.preparation import Preparation
 from planner.execute.process_groups import ProcessGroups, gather, new_group
@@ -65,6 +66,10 @@ class LocalModel:
         """Whether this process belongs to the first replica of a stage, whose members together speak for it."""
         return self.rank in self.layout.groups_of(stage)[0]
 
+    def speaks(self, stage: int) -> bool:
+        """Whether this process has a part of what speaks for a stage."""
+        return stage in self.preparation.fully_sharded or self.is_in_first(stage)
+
     def held(self, name: str) -> list[tuple[str, nn.Parameter]]:
         """The parameters of a layer that is here, by path; of those that a group holds together, the parts here."""
         return self.parts.plain(name, list(self.layer(name).named_parameters()))
@@ -105,7 +110,7 @@ class LocalModel:
         found = []
         for name, parameter in self.named():
             stage, piece = stage_of[name.partition(":")[0]], pieces.get(id(parameter))
-            counts = self.is_in_first(stage) if self.parts.is_cut(parameter) else self.is_keeper(stage)
+            counts = self.speaks(stage) if self.parts.is_cut(parameter) else self.is_keeper(stage)
             if piece is not None:
                 counts = self.parts.is_cut(parameter) or self.rank == self.layout.team_of(stage, self.rank)[0]
             if counts and name not in again:
@@ -118,6 +123,8 @@ class LocalModel:
             return self._make_split_stage(number)
         if self.layout.width(number) > 1:
             layers = self._make_cut_layers(number, cutter)
+        elif number in self.preparation.fully_sharded:
+            layers = self._make_sharded_layers(number)
         else:
             layers = {name: make_layer(self.training, name, device=self.device) for name in wiring.layers}
         module = StageModule(wiring, layers, counts=shape.counts, recompute=self.plan.stages[number].recomputed)
@@ -197,6 +204,17 @@ class LocalModel:
         self._problems += [f"stage {number}: {trial.problem}"] if trial.problem else []
         return layers
 
+    def _make_sharded_layers(self, number: int) -> dict[str, nn.Module]:
+        """The layers of a stage of which each replica holds a part, each made whole and cut before the next."""
+        tied = {name for names in self.training.tied for name in names}
+        sharder = LayerSharder(group=self.groups.stages[number], device=self.device, tied=tied)
+        layers = {}
+        for name in self.preparation.wirings[number].layers:
+            layers[name] = make_layer(self.training, name, device=self.device)
+            self.parts.add(name, sharder.cut(name, layers[name]))
+        sharder.join()
+        return layers
+
     def _require_alike(self) -> None:
         """Raise ExecutionError, on all processes the same, if a layer in parts or elsewhere is not what it is whole."""
         if not self.layout.widths and not self.layout.parts:
@@ -212,6 +230,10 @@ class LocalModel:
         if self.plan.stages[number].shard == "none":
             return StageReduction(parameters, group=group, parts=parts, bucket_bytes=bucket_bytes)
         tied = [copy for tie in self.ties for copy in tie.copies]
+        if number in self.preparation.fully_sharded:
+            held = [part for name in layers for part in unique_parts(self.parts.of_layer.get(name, {}))]
+            whole = [each for each in parameters if self.parts.of(each) is None]
+            return FullyShardedReduction(whole, group=group, parts=held, tied=tied, bucket_bytes=bucket_bytes)
         return ShardedReduction(parameters, group=group, parts=parts, tied=tied, bucket_bytes=bucket_bytes)
 
     def _make_ties(self) -> list[Tie]:

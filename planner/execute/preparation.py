@@ -9,6 +9,7 @@ from typing import Literal, cast
 from planner.document import render_plan
 from planner.execute.batch_share import split_batch
 from planner.execute.dealt_rows import deal_anew
+from planner.execute.full_shard_check import find_fully_sharded
 from planner.execute.layout import Layout, Pipelines, make_layout
 from planner.execute.listed_microbatches import are_listed, list_microbatches
 from planner.execute.route_check import check_routed_rows
@@ -51,6 +52,8 @@ class Preparation:
     """Per rank what it does, messages included; None where torch finds that out by itself: pipelines of chains."""
     synchronised: frozenset[int] = frozenset()
     """Stages whose replicas take the statistics of batch norms together."""
+    fully_sharded: frozenset[int] = frozenset()
+    """Stages of whose weights and gradients every replica holds a part."""
     unequal: Mapping[int, tuple[StageShape, ...]] = field(default_factory=dict)
     """The shapes of every replica, of stages whose replicas take unequal shares of the samples."""
     example: Tensors | None = None
@@ -87,10 +90,12 @@ def prepare(
     split: Split = "deferred",
     skip: Skip = "direct",
     messages: Messages = "auto",
+    fully_shard: bool = False,
 ) -> Preparation:
     """Check that plan and training fit together, without weights and without other processes.
 
-    Raises ValueError that says what does not fit, the same on every process.
+    `fully_shard`: whether replicas that shard hold no more than their parts of weights and gradients, too. Raises
+    ValueError that says what does not fit, the same on every process.
     """
     layout, batch = make_layout(plan), _first_batch(training)
     if training.deal is not None:
@@ -116,9 +121,9 @@ def prepare(
         layout = _with_whole_backward(layout, shapes)
     edges = find_edges(wirings)
     synchronised = _find_synchronised(layout, shapes, split=split)
-    _require_no_compiled(layout, shapes, split=split, synchronised=synchronised)
-    if synchronised:
-        _require_joint_order(layout, edges, synchronised=synchronised, shapes=shapes)
+    fully = find_fully_sharded(plan, training, layout=layout, layers=tracer.layers) if fully_shard else frozenset[int]()
+    _require_no_compiled(layout, shapes, split=split, synchronised=synchronised, fully=fully)
+    _require_joint_order(layout, edges, synchronised=synchronised, fully=fully, shapes=shapes)
     if is_plain:
         _require_chains(layout)
     return Preparation(
@@ -130,8 +135,9 @@ def prepare(
         shapes=shapes,
         split=split,
         skip=skip,
-        rows=None if is_plain else _lower(layout, edges, joint=synchronised),
+        rows=None if is_plain else _lower(layout, edges, joint=synchronised | fully),
         synchronised=synchronised,
+        fully_sharded=fully,
         unequal={number: traced[number] for number, own in enumerate(layout.samples) if own},
         example=example,
         tracer=None if example is None else tracer,
@@ -191,7 +197,7 @@ def _require_no_inner_gradients(shapes: Sequence[StageShape]) -> None:
 
 
 def _require_no_compiled(
-    layout: Layout, shapes: Sequence[StageShape], *, split: Split, synchronised: frozenset[int]
+    layout: Layout, shapes: Sequence[StageShape], *, split: Split, synchronised: frozenset[int], fully: frozenset[int]
 ) -> None:
     """Where something has to look into a layer."""
     for number, shape in enumerate(shapes):
@@ -200,6 +206,7 @@ def _require_no_compiled(
             "a group of devices would cut its parts": layout.width(number) > 1,
             "its backward would run on another process than its forward": bool(layout.parts_of(number)),
             "the statistics of its batch norms are those of all replicas": number in synchronised,
+            "its weights would be gathered and freed around it (fully_shard)": number in fully,
         }
         for reason in (text for text, is_so in reasons.items() if is_so and shape.compiled):
             raise ValueError(
@@ -244,18 +251,35 @@ _NORM_REMEDY = "plan with --no-replication, use GroupNorm, or set the layer's ba
 
 
 def _require_joint_order(
-    layout: Layout, edges: Sequence[StageEdge], *, synchronised: frozenset[int], shapes: Sequence[StageShape]
+    layout: Layout,
+    edges: Sequence[StageEdge],
+    *,
+    synchronised: frozenset[int],
+    fully: frozenset[int],
+    shapes: Sequence[StageShape],
 ) -> None:
-    """Replicas that ask each other in the middle of F and I must come to them together."""
-    try:
-        lower(layout, edges, joint=synchronised)
-    except ValueError as error:
+    """Replicas that ask each other in the middle of F, I and B must come to them together."""
+    if synchronised and (fault := _find_circle(layout, edges, joint=synchronised)):
         number = min(synchronised)
         name = next(name for name, traits in shapes[number].traits.items() if traits.has_batch_norm)
         raise ValueError(
             f"layer {name!r} of stage {number} normalises over the microbatch, of which each replica has a part, but "
-            f"the plan's replicas do not run their actions in one order: {error}; {_NORM_REMEDY}"
-        ) from None
+            f"the plan's replicas do not run their actions in one order: {fault}; {_NORM_REMEDY}"
+        )
+    if fully and (fault := _find_circle(layout, edges, joint=synchronised | fully)):
+        raise ValueError(
+            "the replicas of stages that are fully sharded gather their weights together, but do not run their actions "
+            f"in one order: {fault}; plan the same order for them, or run without fully_shard"
+        )
+
+
+def _find_circle(layout: Layout, edges: Sequence[StageEdge], *, joint: frozenset[int]) -> str:
+    """A sentence if the ranks would wait for each other."""
+    try:
+        lower(layout, edges, joint=joint)
+    except ValueError as error:
+        return str(error)
+    return ""
 
 
 def has_like_replicas(layout: Layout) -> bool:

@@ -62,6 +62,8 @@ class Choices:
     its host's cores (which also pins processes of one core)."""
     check_every: int = CHECK_EVERY
     """Iterations between two comparisons of contents; 0: never."""
+    fully_shard: bool = False
+    """Whether replicas that shard the optimizer's state hold no more than their parts of weights and gradients, too."""
     weight_stream: bool = False
     """Whether W runs on a second stream of the accelerator, beside what follows it."""
     pins: bool = True
@@ -191,7 +193,14 @@ def _agree(job: ProcessJob, training: Training | Callable[[], Training]) -> Prep
         if choices.weight_stream:
             require_second_stream(job.device, split=choices.split, layout=job.layout)
         made = training if isinstance(training, Training) else training()
-        preparation = prepare(job.plan, made, split=choices.split, skip=choices.skip, messages=_messages(job))
+        preparation = prepare(
+            job.plan,
+            made,
+            split=choices.split,
+            skip=choices.skip,
+            messages=_messages(job),
+            fully_shard=choices.fully_shard,
+        )
     except Exception as failure:
         is_told = isinstance(failure, ValueError | OwnCodeError)
         error = str(failure) if is_told else f"{type(failure).__name__}: {failure}"
@@ -216,7 +225,7 @@ def _messages(job: ProcessJob) -> Messages:
 def _facts(job: ProcessJob, preparation: Preparation | None, *, error: str) -> Facts:
     choices = job.choices
     chosen = [choices.split, choices.skip, choices.messages, choices.groups, str(choices.check_every)]
-    chosen += [f"weight_stream = {choices.weight_stream}", job.device.type]
+    chosen += [f"weight_stream = {choices.weight_stream}", f"fully_shard = {choices.fully_shard}", job.device.type]
     same = {"torch": torch.__version__, "options": ", ".join(chosen)} | dict(choices.more)
     if preparation is not None:
         same |= {"plan": preparation.plan_sha256, "model": preparation.model_sha256}

@@ -1,11 +1,14 @@
-"""Sharded optimizer state, put together for a checkpoint, which knows nothing of pieces."""
+"""Sharded optimizer state, put together for a checkpoint, which knows nothing of pieces and parts."""
 
-from typing import Any
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any, NamedTuple
 
 import torch
-from torch import distributed
+from torch import distributed, nn
 
 from planner.execute.execution import Execution
+from planner.execute.full_sharding import FullyShardedReduction
 from planner.execute.sharding import ShardedReduction, ShardPiece
 from planner.execute.torch_versions.collectives import all_gather_single
 
@@ -25,44 +28,65 @@ def gather_states(execution: Execution, *, by_all: bool = False) -> dict[int, di
 
 
 def _gather_stage(execution: Execution, reduction: ShardedReduction, *, is_kept: bool) -> dict[int, dict[str, Any]]:
-    held = [(piece, _state_of(execution, piece)) for piece in reduction.pieces.values()]
+    shares = list(_shares(reduction))
+    states = [_state_of(execution, share.stepped) for share in shares]
     told: list[Any] = [None] * reduction.num_replicas
-    distributed.all_gather_object(told, [_names_cut(piece, state) for piece, state in held], group=reduction.group)
+    mine = [_names_cut(share.stepped, state) for share, state in zip(shares, states, strict=True)]
+    distributed.all_gather_object(told, mine, group=reduction.group)
     found = {}
-    for place, (piece, state) in enumerate(held):
+    for place, (share, state) in enumerate(zip(shares, states, strict=True)):
         names = set[str].intersection(*(each[place] for each in told))
-        found[id(piece.whole)] = {
-            name: _gather(value, piece, reduction=reduction, is_kept=is_kept) if name in names else value
+        found[id(share.named)] = {
+            name: _on_host(share.gather(value), is_kept=is_kept) if name in names else value
             for name, value in sorted(state.items(), key=lambda item: str(item[0]))
         }
     return found
 
 
-def _state_of(execution: Execution, piece: ShardPiece) -> dict[str, Any]:
-    optimizer = execution.update.optimizer_of(piece.whole)
-    return {} if optimizer is None else optimizer.state.get(piece.parameter, {})
+class _Share(NamedTuple):
+    """A parameter whose state is in pieces or parts."""
+
+    named: nn.Parameter
+    """What the state is filed under."""
+    stepped: nn.Parameter
+    """What the optimizer has here."""
+    gather: Callable[[torch.Tensor], torch.Tensor]
+    """From a state of the stepped one's shape to that of the whole; a collective call of the replicas."""
 
 
-def _names_cut(piece: ShardPiece, state: dict[str, Any]) -> set[str]:
+def _shares(reduction: ShardedReduction) -> Iterator[_Share]:
+    for piece in reduction.pieces.values():
+        yield _Share(piece.whole, piece.parameter, partial(_gather, piece, reduction=reduction))
+    for part in reduction.held if isinstance(reduction, FullyShardedReduction) else ():
+        yield _Share(part.parameter, part.parameter, part.gather)
+
+
+def _state_of(execution: Execution, stepped: nn.Parameter) -> dict[str, Any]:
+    return next((each.state[stepped] for each in execution.update.optimizers if stepped in each.state), {})
+
+
+def _names_cut(stepped: nn.Parameter, state: dict[str, Any]) -> set[str]:
     """The state that is cut as the parameter is; a piece of one element looks like a single number, others do not."""
     return {
         name
         for name, value in state.items()
-        if isinstance(value, torch.Tensor) and value.dim() > 0 and value.shape == piece.parameter.shape
+        if isinstance(value, torch.Tensor) and value.dim() > 0 and value.shape == stepped.shape
     }
 
 
-def _gather(
-    value: torch.Tensor, piece: ShardPiece, *, reduction: ShardedReduction, is_kept: bool
-) -> torch.Tensor | None:
+def _on_host(tensor: torch.Tensor, *, is_kept: bool) -> torch.Tensor | None:
+    return tensor.cpu() if is_kept else None
+
+
+def _gather(piece: ShardPiece, value: torch.Tensor, *, reduction: ShardedReduction) -> torch.Tensor:
     mine = torch.zeros(piece.size, dtype=value.dtype, device=piece.whole.device)
     mine[: value.numel()] = value.reshape(-1)
     every = mine.new_empty(reduction.num_replicas * piece.size)
     all_gather_single(every, mine, group=reduction.group)
-    return every[: piece.whole.numel()].view(piece.whole.shape).cpu() if is_kept else None
+    return every[: piece.whole.numel()].view(piece.whole.shape)
 
 
-def cut_state(execution: Execution, parameter: torch.nn.Parameter, *, value: Any) -> Any:
+def cut_state(execution: Execution, parameter: nn.Parameter, *, value: Any) -> Any:
     """What of a state's whole value belongs here."""
     piece, part = execution.update.pieces.get(id(parameter)), execution.parts.of(parameter)
     is_cut = isinstance(value, torch.Tensor) and value.shape == execution.parts.shape(parameter)

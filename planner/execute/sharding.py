@@ -47,7 +47,12 @@ class ShardPiece:
 
 def is_cut(parameter: nn.Parameter) -> bool:
     """Whether its state is sharded: a single number is not."""
-    return parameter.requires_grad and parameter.numel() > 1
+    return parameter.requires_grad and not is_single(parameter)
+
+
+def is_single(parameter: nn.Parameter) -> bool:
+    """Whether there is nothing to divide."""
+    return parameter.numel() <= 1
 
 
 class _Stretch(NamedTuple):

@@ -54,7 +54,7 @@ def _held(execution: Execution) -> dict[str, torch.Tensor]:
         aliases.setdefault(home, []).append(alias)
     for stage, name in _layers(execution):
         layer = execution.layer(name)
-        state = list(layer.state_dict().items()) if execution.is_in_first(stage) else []
+        state = list(layer.state_dict().items()) if execution.speaks(stage) else []
         for path, tensor in execution.parts.plain(name, state):
             part = execution.parts.of(tensor)
             tensor = tensor if part is None else part.gather(tensor.detach())

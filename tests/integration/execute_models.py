@@ -694,6 +694,22 @@ def float32_gradients(kinds: str, *, num_microbatches: int) -> Training:
     return vectors(kinds, num_microbatches=num_microbatches, dtype=torch.bfloat16, float32_gradients=True)
 
 
+class OfTwoTypes(nn.Module):
+    """A part of its parameters is short."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner, self.outer = nn.Linear(WIDTH, WIDTH).bfloat16(), nn.Linear(WIDTH, WIDTH)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.outer(self.inner(x.bfloat16()).float())
+
+
+def of_two_types(kinds: str, *, num_microbatches: int) -> Training:
+    training = vectors(kinds, num_microbatches=num_microbatches, dtype=torch.float32)
+    return Training(**(vars(training) | {"layers": dict.fromkeys(training.layers, OfTwoTypes)}))
+
+
 class Dropping(Block):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return functional.dropout(super().forward(x), 0.5, training=self.training)

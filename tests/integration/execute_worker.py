@@ -22,10 +22,11 @@ from planner.document import parse_plan
 from planner.errors import ExecutionError
 from planner.execute.checkpoint import load_checkpoint, save_checkpoint
 from planner.execute.execution import Execution
-from planner.execute.preparation import prepare
+from planner.execute.preparation import Preparation, prepare
 from planner.execute.stage_module import make_layer
 from planner.execute.torch_versions.kept_outputs import kept_microbatches, kept_outputs
 from planner.execute.training import Training, as_tuple
+from planner.plan import Plan
 
 CPU = torch.device("cpu")
 
@@ -111,12 +112,14 @@ def compare(case: dict[str, Any], folder: Path) -> dict[str, Any]:
     make = getattr(models, case["model"], None) or getattr(uneven_models, case["model"])
     training = make(case["kinds"], num_microbatches=count)
     options = {key: case[key] for key in ("split", "skip", "messages")}
-    execution = Execution(prepare(plan, training, **options), device=CPU)
+    execution = Execution(prepare(plan, training, fully_shard=is_fully_sharded(plan, case), **options), device=CPU)
     whole = Whole(training)
     losses, expected, executed = [], [], []
     for number in range(case["steps"]):
         if number == 1 and case["then"]:
-            execution = go_on(execution, folder / case["then"], checkpoint=folder / f"{case['plan']}.checkpoint")
+            then = parse_plan((folder / case["then"]).read_text())
+            preparation = prepare(then, training, fully_shard=is_fully_sharded(then, case))
+            execution = go_on(execution, preparation, checkpoint=folder / f"{case['plan']}.checkpoint")
             whole.forget()
         iteration = execution.step(number)
         losses.append(iteration.losses)
@@ -138,6 +141,11 @@ def compare(case: dict[str, Any], folder: Path) -> dict[str, Any]:
     } | differences(execution, whole)
 
 
+def is_fully_sharded(plan: Plan, case: dict[str, Any]) -> bool:
+    """Of two plans one may have nothing to shard."""
+    return case["fully_shard"] and (not case["then"] or any(each.is_sharded for each in plan.stages))
+
+
 def num_kept(stage: Any) -> int:
     """Tensors that a stage still holds between two iterations: received, passed on within the process, or made."""
     infos = [info for table in (stage.args_recv_info, stage.grad_recv_info) for row in table.values() for info in row]
@@ -146,10 +154,10 @@ def num_kept(stage: Any) -> int:
     return len(buffers) + len(made)
 
 
-def go_on(execution: Execution, plan: Path, *, checkpoint: Path) -> Execution:
+def go_on(execution: Execution, preparation: Preparation, *, checkpoint: Path) -> Execution:
     """The same training after its first iteration, under another plan."""
     save_checkpoint(execution, checkpoint, iteration=1)
-    other = Execution(prepare(parse_plan(plan.read_text()), execution.training), device=CPU)
+    other = Execution(preparation, device=CPU)
     assert load_checkpoint(other, checkpoint) == 1
     return other
 

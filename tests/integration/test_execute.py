@@ -52,6 +52,8 @@ class Case:
     """The plan under which it goes on from a checkpoint after the first iteration."""
     steps: int = 2
     dtype: str = "float64"
+    fully_shard: bool = False
+    """Whether stages that shard hold their parts only."""
 
     @property
     def plans(self) -> list[Plan]:
@@ -564,7 +566,9 @@ def run_cases(cases: Mapping[str, Case], world_size: int, *, folder: Path) -> di
     """What every rank says about every case."""
     for number, (name, case) in enumerate(cases.items()):
         (folder / f"{number:03}.plan.json").write_text(render_plan(case.plan))
-        document = {key: getattr(case, key) for key in ("kinds", "model", "split", "skip", "messages", "steps")}
+        document: dict[str, Any] = {
+            key: getattr(case, key) for key in ("kinds", "model", "split", "skip", "messages", "steps", "fully_shard")
+        }
         document |= {"name": name, "plan": f"{number:03}.plan.json", "then": ""}
         if case.then is not None:
             document["then"] = f"{number:03}.then.json"
