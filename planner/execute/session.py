@@ -149,7 +149,7 @@ def make_job(path: Path, choices: Choices) -> ProcessJob:
         cores = cores_of(cluster, sorted(member for group in groups.values() for member in group))
         pin_threads(pick_cores(groups[layout.devices[seat.rank]], cores, usable=sorted(os.sched_getaffinity(0))))
     if device.type == "cpu":
-        settle_on_host(pins=choices.pins)
+        settle_on_host(pins=choices.pins, keeps=not choices.fully_shard)
     planned = None if plan.evidence is None else plan.evidence.makespan_ns
     return ProcessJob(
         choices=choices,

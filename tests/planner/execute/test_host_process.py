@@ -56,7 +56,10 @@ def test_a_process_and_its_threads_settle_on_their_part(cores: list[int], monkey
     monkeypatch.setattr("planner.execute.host_process.torch.get_num_threads", lambda: 1)
     for name, value in told(1, 2).items():
         monkeypatch.setenv(name, value)
-    settle_on_host(pins=False)
+    handed = []
+    monkeypatch.setattr("planner.execute.host_process.hand_back_freed_memory", lambda: handed.append("back"))
+    settle_on_host(pins=False, keeps=False)
+    assert handed == ["back"]
     assert sorted(os.sched_getaffinity(0)) == cores
     settle_on_host()
     half = len(cores) // 2

@@ -12,11 +12,12 @@ import ctypes
 import resource
 import sys
 
-from planner.execute.kept_memory import keep_freed_memory
+from planner.execute.kept_memory import hand_back_freed_memory, keep_freed_memory
 
 library = ctypes.CDLL(None)
 library.malloc.restype = ctypes.c_void_p
-kept = keep_freed_memory() if sys.argv[1] == "keep" else False
+tell = {"keep": keep_freed_memory, "hand back": hand_back_freed_memory, "leave": lambda: False}[sys.argv[1]]
+kept = tell()
 faults = []
 for _ in range(12):  # blocks lie elsewhere in the first, as the pieces of others have it
     before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
@@ -46,6 +47,14 @@ def test_blocks_that_come_again_cost_no_page_faults():
     (kept, faults), (_, by_itself) = count_faults("keep"), count_faults("leave")
     assert kept
     assert faults < 100 < 10_000 < by_itself
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="mallopt is glibc's")
+def test_large_blocks_are_handed_back():
+    """Tests that every block comes as new pages, also after larger ones that would else move the threshold."""
+    told, faults = count_faults("hand back")
+    assert told
+    assert faults > 10_000
 
 
 @pytest.mark.parametrize("setting", ["MALLOC_TRIM_THRESHOLD_=131072", "GLIBC_TUNABLES=glibc.malloc.mmap_max=64"])
