@@ -56,6 +56,8 @@ class PlanKind:
     """Per stage its replicas, or the devices of its group."""
     is_wide: bool = False
     is_sharded: bool = False
+    is_fully_sharded: bool = False
+    """Weights and gradients as well."""
     seed: int | None = None
     """Of the order of actions; None: I before F before W."""
     recompute: str = ""
@@ -95,6 +97,13 @@ KINDS = (
     PlanKind(name="2 ranks, order at random, I and W apart", placement="0 1", seed=1),
     PlanKind(name="2 ranks, two stages each, first half recomputed", placement="0 1 1 0", recompute="yynn"),
     PlanKind(name="2 ranks, replicas, sharded", placement="0/1 0/1", is_sharded=True),
+    PlanKind(
+        name="2 ranks, replicas, fully sharded",
+        placement="0/1 0/1",
+        is_sharded=True,
+        is_fully_sharded=True,
+        backward="B",
+    ),
     PlanKind(name="4 ranks, whole backward", placement="0 1 2 3", backward="B"),
     PlanKind(name="4 ranks, 1 to 2 to 1, order at random", placement="0 1/2 3", seed=3),
     PlanKind(name="2 ranks, a group of 2", placement="0+1", is_wide=True),
@@ -174,7 +183,8 @@ def run_rank(name: str, kinds: Sequence[PlanKind], folder: Path, *, rank: int) -
             (folder / f"{name}.{KINDS.index(kind)}.none").touch()
             continue
         try:
-            preparation = prepare(kind.make(list(alone.training.layers)), alone.training)
+            plan = kind.make(list(alone.training.layers))
+            preparation = prepare(plan, alone.training, fully_shard=kind.is_fully_sharded)
         except ValueError as error:  # of the plan, and so on every rank
             if rank == 0:
                 refused = ExactCase(model=name, kind=kind.name, failed=f"refused: {error}"[:200])

@@ -225,8 +225,9 @@ def _messages(job: ProcessJob) -> Messages:
 def _facts(job: ProcessJob, preparation: Preparation | None, *, error: str) -> Facts:
     choices = job.choices
     chosen = [choices.split, choices.skip, choices.messages, choices.groups, str(choices.check_every)]
-    chosen += [f"weight_stream = {choices.weight_stream}", f"fully_shard = {choices.fully_shard}", job.device.type]
-    same = {"torch": torch.__version__, "options": ", ".join(chosen)} | dict(choices.more)
+    chosen += [f"weight_stream = {choices.weight_stream}", job.device.type]
+    same = {"torch": torch.__version__, "options": ", ".join(chosen), "fully_shard": str(choices.fully_shard)}
+    same |= dict(choices.more)
     if preparation is not None:
         same |= {"plan": preparation.plan_sha256, "model": preparation.model_sha256}
     return Facts(

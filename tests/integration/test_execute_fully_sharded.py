@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import replace
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -135,6 +136,12 @@ LEFT_OUT = {"two stages each, without torch's messages", "frozen between", "loss
 CASES = {2: {name: case for name, case in TWO.items() if IS_LONG or name not in LEFT_OUT}, 4: FOUR}
 
 
+def require_torch() -> None:
+    """Older ones are refused (`planner/execute/full_shard_check.py`)."""
+    if tuple(map(int, version("torch").split(".")[:2])) < (2, 13):
+        pytest.skip("fully_shard wants torch 2.13")
+
+
 def num_ranks(case: Case) -> int:
     """Processes of both of its plans."""
     return max(len({d for s in plan.stages for group in s.replicas for d in group}) for plan in case.plans)
@@ -143,6 +150,7 @@ def num_ranks(case: Case) -> int:
 @pytest.fixture(scope="module")
 def outcomes(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[dict[str, Any]]]:
     """What every rank says about every case."""
+    require_torch()
     answers = {}
     refused = {name: case for name, (case, _) in REFUSED.items()}
     for size, cases in CASES.items():
@@ -186,6 +194,7 @@ def test_what_is_left_to_the_long_run_exists():
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
     """What both ranks say about the scenarios of `fully_sharded_runs.py`."""
+    require_torch()
     folder = tmp_path_factory.mktemp("runs")
     plan = make_random_plan("0/1", cut=(2,), num_microbatches=3, backward="B")
     plans = {"a": make_random_plan("0 1", num_microbatches=3), "c": plan, "s": shard(plan)}

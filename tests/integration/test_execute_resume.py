@@ -13,6 +13,7 @@ from tests.integration.test_execute_command import (
     start_ranks,
     write,
 )
+from tests.integration.test_execute_fully_sharded import require_torch
 from tests.planner.execute.orders import make_random_plan
 
 MODELS = """
@@ -106,3 +107,26 @@ def test_a_sharded_plan_runs_by_the_command(tmp_path: Path):
     assert said.startswith(
         "planner.execute: stage 0 is planned with shard = 'optimizer', but its optimizer (Adafactor)"
     )
+
+
+@pytest.mark.usefixtures("_models")
+def test_a_fully_sharded_plan_runs_by_the_command(tmp_path: Path):
+    """Tests that losses go on to the bit across a checkpoint, that the run says what the plan knows nothing of, and
+    that ranks which were asked otherwise end in one message.
+    """
+    require_torch()
+    plan = shard(make_random_plan("0/1", cut=(4,), num_microbatches=4, backward="B"))
+    model = [write(plan, tmp_path / "plan.json"), "--model", "models_of_a_loop:one"]
+    kept = ["--checkpoint", tmp_path / "kept", "--checkpoint-every", 2, "--resume"]
+    whole = start_ranks([[*model, "--fully-shard", "--steps", 4, "--losses", tmp_path / "whole"]] * 2)
+    start = start_ranks([[*model, *kept, "--fully-shard", "--steps", 2, "--losses", tmp_path / "start"]] * 2)
+    rest = start_ranks([[*model, *kept, "--fully-shard", "--steps", 4, "--losses", tmp_path / "rest"]] * 2)
+    for code, said in (*whole, *start, *rest):
+        require_clean_end(code, said)
+    assert losses(tmp_path / "start") + losses(tmp_path / "rest") == losses(tmp_path / "whole")
+    told = "fully sharded stages (0): the plan counts their weights and gradients whole on every replica, and no time "
+    assert [told in said for _, said in whole] == [True, False]
+    (first, one), (second, other) = start_ranks([[*model, "--fully-shard"], model])
+    assert (first, second) == (2, 2)
+    assert messages(one) == messages(other)
+    assert "has another fully_shard than rank 0 (d0): False instead of True" in messages(one)[0]
