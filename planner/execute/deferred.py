@@ -6,6 +6,7 @@ transformers, and what `nn.MultiheadAttention` and modules with weights of three
 within I. The sums are the same, bit by bit, as those of a plain backward.
 """
 
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, NamedTuple, cast
@@ -29,6 +30,8 @@ class WeightGradStore:
         backward of Python functions takes longer than torch's own."""
         self.is_open = True
         """Whether a backward that comes by is the stage's own; any other must not leave gradients behind."""
+        self.after: Callable[[str], None] | None = None
+        """What W does once it has all weight gradients of a layer of the stage, and in the end (`""`) of all."""
         self._waiting: list[WeightGrad] = []
 
     def put(self, call: "WeightGrad") -> None:
@@ -55,7 +58,7 @@ class WeightGradStore:
 
     def take(self) -> "WeightGrads":
         """A function that computes all that waits (torch calls this at the end of I, and the result as W)."""
-        return WeightGrads(self.take_waiting())
+        return WeightGrads(self.take_waiting(), after=self.after)
 
     def take_waiting(self) -> list["WeightGrad"]:
         """All that waits, in the order in which it was put off; nothing waits afterwards."""
@@ -80,10 +83,10 @@ def defer_weight_grads(module: nn.Module, store: WeightGradStore, *, owner: str 
         if layer in compiled:
             continue
         if _is_convertible(layer):
-            layer.forward = _make_forward(layer, store, name=name)
+            layer.forward = _make_forward(layer, store, name=name, owner=owner)
             converted += 1
         elif _hands_weights_to_linear(layer):
-            layer.forward = _LinearCalls(layer, store, name=name)
+            layer.forward = _LinearCalls(layer, store, name=name, owner=owner)
             converted += 1
     return converted
 
@@ -123,8 +126,10 @@ def is_conv1d(kind: type) -> bool:
     return f"{kind.__module__}.{kind.__qualname__}" == "transformers.pytorch_utils.Conv1D"
 
 
-def _make_forward(layer: Any, store: WeightGradStore, *, name: str) -> Callable[[torch.Tensor], torch.Tensor]:
-    rule = (_Conv1DRule if is_conv1d(type(layer)) else _RULES[type(layer)])(layer, name=name)
+def _make_forward(
+    layer: Any, store: WeightGradStore, *, name: str, owner: str
+) -> Callable[[torch.Tensor], torch.Tensor]:
+    rule = (_Conv1DRule if is_conv1d(type(layer)) else _RULES[type(layer)])(layer, name=name, owner=owner)
 
     def forward(x: torch.Tensor) -> torch.Tensor:
         weight = layer.weight
@@ -140,8 +145,9 @@ def _make_forward(layer: Any, store: WeightGradStore, *, name: str) -> Callable[
 class _GradientRule:
     """How one kind of layer computes its output and its three gradients."""
 
-    def __init__(self, layer: Any, *, name: str) -> None:
-        self.layer, self.name = layer, name
+    def __init__(self, layer: Any, *, name: str, owner: str) -> None:
+        """`name`: for messages; `owner`: the layer of the stage that it is a part of."""
+        self.layer, self.name, self.owner = layer, name, owner
 
     def output(self, x: torch.Tensor, *, weight: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
         """The layer's own forward."""
@@ -287,29 +293,42 @@ class WeightGrad(NamedTuple):
     def __call__(self) -> None:
         """Add them up, without a graph: otherwise every gradient would keep its own alive."""
         rule, weight, bias, x, grad = self
-        add_grad(weight, rule.weight_grad(grad, x=x, weight=weight.to(grad.dtype)))
+        add_grad(weight, rule.weight_grad(grad, x=x, weight=_shaped_as(weight, grad.dtype)))
         if bias is not None and bias.requires_grad:
             add_grad(bias, rule.bias_grad(grad))
+
+
+def _shaped_as(weight: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    """A weight whose values nobody asks for; they may be elsewhere in W (`full_sharding.py`)."""
+    is_there = weight.untyped_storage().nbytes() > 0
+    return weight.to(dtype) if is_there else torch.empty_like(weight, dtype=dtype)
 
 
 class WeightGrads:
     """All that W of one microbatch computes; to be called once."""
 
-    def __init__(self, calls: list[WeightGrad]) -> None:
-        self.calls = calls
+    def __init__(self, calls: list[WeightGrad], *, after: Callable[[str], None] | None = None) -> None:
+        """`after`: as in the store."""
+        self.calls, self.after = calls, after
 
     def __call__(self) -> None:
         """Compute it, and forget what it was computed of."""
+        left = Counter(call.rule.owner for call in self.calls)
         for call in self.calls:
             call()
+            left[call.rule.owner] -= 1
+            if self.after is not None and not left[call.rule.owner]:
+                self.after(call.rule.owner)
         self.calls.clear()
+        if self.after is not None:
+            self.after("")
 
 
 class _LinearCalls:
     """The forward of a layer that hands weights of its own, or parts of them, to `torch.nn.functional.linear`."""
 
-    def __init__(self, layer: nn.Module, store: WeightGradStore, *, name: str) -> None:
-        self.layer, self.store, self.rule = layer, store, _LinearRule(layer, name=name)
+    def __init__(self, layer: nn.Module, store: WeightGradStore, *, name: str, owner: str) -> None:
+        self.layer, self.store, self.rule = layer, store, _LinearRule(layer, name=name, owner=owner)
 
     def __call__(self, *args: Any, **named: Any) -> Any:
         """What the layer gives; meanwhile the function is ours."""

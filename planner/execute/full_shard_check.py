@@ -17,9 +17,10 @@ _REMEDY = "or run without fully_shard"
 
 
 def find_fully_sharded(
-    plan: Plan, training: Training, *, layout: Layout, layers: Sequence[Mapping[str, nn.Module]]
+    plan: Plan, training: Training, *, layout: Layout, layers: Sequence[Mapping[str, nn.Module]], split: str
 ) -> frozenset[int]:
-    """The stages with `shard` and replicas. `layers`: per stage its layers on the meta device, by name.
+    """The stages with `shard` and replicas. `layers`: per stage its layers on the meta device, by name; `split`: how I
+    and W are split.
 
     Raises ValueError if there are none, or if one of them cannot be run so: with the stage, the reason and the remedy.
     """
@@ -32,12 +33,13 @@ def find_fully_sharded(
             f"--shard-optimizer allow (or always), {_REMEDY}"
         )
     for number in found:
-        for text in (*_faults_of_plan(number, training, layout=layout), *_faults_of_layers(training, layers[number])):
+        faults = [*_faults_of_plan(number, training, layout=layout, split=split)]
+        for text in (*faults, *_faults_of_layers(training, layers[number])):
             raise ValueError(f"stage {number} would be fully sharded, but {text}, {_REMEDY}")
     return frozenset(found)
 
 
-def _faults_of_plan(number: int, training: Training, *, layout: Layout) -> Iterator[str]:
+def _faults_of_plan(number: int, training: Training, *, layout: Layout, split: str) -> Iterator[str]:
     kinds = {action.kind for row in layout.rows for action in row if action.stage == number}
     if layout.dealing or training.deal is not None:
         yield (
@@ -48,10 +50,10 @@ def _faults_of_plan(number: int, training: Training, *, layout: Layout) -> Itera
         yield f"it is run by groups of {layout.width(number)} devices; plan with max_width = 1"
     if layout.parts_of(number):
         yield "its I or W is elsewhere than its F; plan with split_placement = false"
-    if "W" in kinds:
+    if "W" in kinds and split == "native":
         yield (
-            "its I and W are apart, and W would find no weights to add gradients to; plan with split_backward = false "
-            "(pipeplan plan --no-split-backward)"
+            "after torch's native I its hooks leave gradients out in silence; use --split deferred, or plan with "
+            "split_backward = false (pipeplan plan --no-split-backward)"
         )
 
 

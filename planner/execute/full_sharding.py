@@ -6,7 +6,8 @@ of it, stands beside a plain parameter in the same memory, as parts of groups do
 files know that one. Tied parameters and single numbers stay whole.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -18,6 +19,7 @@ from planner.execute.group_parts import GroupPart
 from planner.execute.reduction import BUCKET_BYTES
 from planner.execute.sharding import ShardedReduction, is_single
 from planner.execute.torch_versions.collectives import all_gather_single
+from planner.execute.torch_versions.sharded_gradients import reduce_now
 
 
 class ReplicaPart(GroupPart):
@@ -50,8 +52,9 @@ class LayerSharder:
         """`group`: the stage's replicas; `tied`: parameters that stay whole, as `layer:path`."""
         self.group, self.tied = group, frozenset(tied)
         self.mesh = DeviceMesh.from_group(group, device.type)
-        self._cut: list[tuple[fsdp.FSDPModule, bool]] = []
-        """With whether anything of it is trained."""
+        self._cut: dict[str, fsdp.FSDPModule] = {}
+        self._trained: list[str] = []
+        """The names of those of which anything is trained."""
 
     def cut(self, name: str, layer: nn.Module) -> dict[str, ReplicaPart]:
         """Leave this replica's rows of a layer; gives its parts by their paths."""
@@ -68,19 +71,53 @@ class LayerSharder:
         for path in paths:
             parameter = layer.get_parameter(path)
             held[parameter] = held.get(parameter) or ReplicaPart(parameter, group=self.group)
-        self._cut.append((cut, any(parameter.requires_grad for parameter in held)))
+        self._cut[name] = cut
+        if any(parameter.requires_grad for parameter in held):
+            self._trained.append(name)
         return {path: held[layer.get_parameter(path)] for path in paths}
 
-    def join(self) -> None:
+    def join(self) -> "ShardedLayers":
         """To be called when all layers are cut: one of them at a time reduces, and gathers ahead of its turn.
 
         In a backward each gathers the one before it, if that has one, too. By itself torch would take for it what ran
         before in the newest forward, which is the last layer where several microbatches are in flight.
         """
-        fsdp.share_comm_ctx([layer for layer, _ in self._cut])
-        for place, (layer, _) in enumerate(self._cut):
-            before = [each for each, is_trained in self._cut[max(0, place - 1) : place] if is_trained]
-            layer.set_modules_to_backward_prefetch(before or [layer])  # itself: it is there already
+        fsdp.share_comm_ctx(list(self._cut.values()))
+        names = list(self._cut)
+        for place, name in enumerate(names):
+            before = [each for each in names[max(0, place - 1) : place] if each in self._trained]
+            ahead = [self._cut[each] for each in before or [name]]  # itself: it is there already
+            self._cut[name].set_modules_to_backward_prefetch(ahead)
+        return ShardedLayers({name: self._cut[name] for name in reversed(self._trained)})
+
+
+class ShardedLayers:
+    """Those of a stage's layers whose gradients are added up over the replicas, where that is apart from I."""
+
+    def __init__(self, layers: Mapping[str, fsdp.FSDPModule]) -> None:
+        """`layers`: by name, in one order on all replicas."""
+        self.layers = layers
+        self._reduced = set[str]()
+
+    @contextmanager
+    def putting_off(self) -> Iterator[None]:
+        """Within I gradients are not added up: most come with W."""
+        for layer in self.layers.values():
+            layer.set_requires_gradient_sync(False)
+        try:
+            yield
+        finally:
+            for layer in self.layers.values():
+                layer.set_requires_gradient_sync(True)
+
+    def reduce(self, name: str) -> None:
+        """To be called in W when all gradients of a layer are there, and in the end without a name: then the others."""
+        for each in [name] if name else [other for other in self.layers if other not in self._reduced]:
+            if each in self.layers:
+                reduce_now(self.layers[each])
+                self._reduced.add(each)
+        if not name:
+            self._reduced.clear()
 
 
 class FullyShardedReduction(ShardedReduction):

@@ -10,7 +10,7 @@ from planner.errors import ExecutionError
 from planner.execute.action_log import ActionLog
 from planner.execute.batch_norms import exchange_in
 from planner.execute.batch_share import BatchCutter, split_batch
-from planner.execute.full_sharding import FullyShardedReduction, LayerSharder, unique_parts
+from planner.execute.full_sharding import FullyShardedReduction, LayerSharder, ShardedLayers, unique_parts
 from planner.execute.group_parts import GroupParts
 from planner.execute.preparation import Preparation
 from planner.execute.process_groups import ProcessGroups, gather, new_group
@@ -121,19 +121,25 @@ class LocalModel:
         wiring, shape = self.preparation.wirings[number], self.preparation.shape_at(number, rank=self.rank)
         if self.layout.parts_of(number):
             return self._make_split_stage(number)
+        sharded = None
         if self.layout.width(number) > 1:
             layers = self._make_cut_layers(number, cutter)
         elif number in self.preparation.fully_sharded:
-            layers = self._make_sharded_layers(number)
+            layers, sharded = self._make_sharded_layers(number)
         else:
             layers = {name: make_layer(self.training, name, device=self.device) for name in wiring.layers}
         module = StageModule(wiring, layers, counts=shape.counts, recompute=self.plan.stages[number].recomputed)
         options = self._options(number)
         if number in self.preparation.synchronised:
             module.exchange = exchange_in(self.groups.stages[number])
+        stage: PlanStage
         if self.preparation.rows is None:
-            return ChainStage(module, number, **options)
-        return RoutedStage(module, number, edges=self.preparation.edges, routes=self.routes, **options)
+            stage = ChainStage(module, number, **options)
+        else:
+            stage = RoutedStage(module, number, edges=self.preparation.edges, routes=self.routes, **options)
+        if sharded is not None:
+            stage.putting_off, stage.store.after = sharded.putting_off, sharded.reduce
+        return stage
 
     def _options(self, number: int) -> dict[str, Any]:
         return {
@@ -204,7 +210,7 @@ class LocalModel:
         self._problems += [f"stage {number}: {trial.problem}"] if trial.problem else []
         return layers
 
-    def _make_sharded_layers(self, number: int) -> dict[str, nn.Module]:
+    def _make_sharded_layers(self, number: int) -> tuple[dict[str, nn.Module], ShardedLayers]:
         """The layers of a stage of which each replica holds a part, each made whole and cut before the next."""
         tied = {name for names in self.training.tied for name in names}
         sharder = LayerSharder(group=self.groups.stages[number], device=self.device, tied=tied)
@@ -212,8 +218,7 @@ class LocalModel:
         for name in self.preparation.wirings[number].layers:
             layers[name] = make_layer(self.training, name, device=self.device)
             self.parts.add(name, sharder.cut(name, layers[name]))
-        sharder.join()
-        return layers
+        return layers, sharder.join()
 
     def _require_alike(self) -> None:
         """Raise ExecutionError, on all processes the same, if a layer in parts or elsewhere is not what it is whole."""

@@ -1,7 +1,7 @@
 """All that is known of a run before processes meet: whether plan and training fit, shapes, and who does what when."""
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import Literal, cast
@@ -121,7 +121,9 @@ def prepare(
         layout = _with_whole_backward(layout, shapes)
     edges = find_edges(wirings)
     synchronised = _find_synchronised(layout, shapes, split=split)
-    fully = find_fully_sharded(plan, training, layout=layout, layers=tracer.layers) if fully_shard else frozenset[int]()
+    fully = frozenset[int]()
+    if fully_shard:
+        fully = find_fully_sharded(plan, training, layout=layout, layers=tracer.layers, split=split)
     _require_no_compiled(layout, shapes, split=split, synchronised=synchronised, fully=fully)
     _require_joint_order(layout, edges, synchronised=synchronised, fully=fully, shapes=shapes)
     if is_plain:
@@ -135,7 +137,7 @@ def prepare(
         shapes=shapes,
         split=split,
         skip=skip,
-        rows=None if is_plain else _lower(layout, edges, joint=synchronised | fully),
+        rows=None if is_plain else _lower(layout, edges, joint=synchronised, alike=fully),
         synchronised=synchronised,
         fully_sharded=fully,
         unequal={number: traced[number] for number, own in enumerate(layout.samples) if own},
@@ -266,17 +268,19 @@ def _require_joint_order(
             f"layer {name!r} of stage {number} normalises over the microbatch, of which each replica has a part, but "
             f"the plan's replicas do not run their actions in one order: {fault}; {_NORM_REMEDY}"
         )
-    if fully and (fault := _find_circle(layout, edges, joint=synchronised | fully)):
+    if fully and (fault := _find_circle(layout, edges, joint=synchronised, alike=fully)):
         raise ValueError(
             "the replicas of stages that are fully sharded gather their weights together, but do not run their actions "
             f"in one order: {fault}; plan the same order for them, or run without fully_shard"
         )
 
 
-def _find_circle(layout: Layout, edges: Sequence[StageEdge], *, joint: frozenset[int]) -> str:
+def _find_circle(
+    layout: Layout, edges: Sequence[StageEdge], *, joint: frozenset[int], alike: Container[int] = ()
+) -> str:
     """A sentence if the ranks would wait for each other."""
     try:
-        lower(layout, edges, joint=joint)
+        lower(layout, edges, joint=joint, alike=alike)
     except ValueError as error:
         return str(error)
     return ""
@@ -322,9 +326,11 @@ def _require_chains(layout: Layout) -> None:
         raise ValueError(f"the plan's schedule cannot run on a chain of stages: {'; '.join(faults[:3])}")
 
 
-def _lower(layout: Layout, edges: Sequence[StageEdge], *, joint: frozenset[int]) -> tuple[tuple[Cell, ...], ...]:
+def _lower(
+    layout: Layout, edges: Sequence[StageEdge], *, joint: frozenset[int], alike: frozenset[int]
+) -> tuple[tuple[Cell, ...], ...]:
     try:
-        rows = lower(layout, edges, joint=joint)
+        rows = lower(layout, edges, joint=joint, alike=alike)
     except ValueError as error:
         raise ValueError(f"the plan's schedule cannot run: {error}") from None
     faults = check_routed_rows(

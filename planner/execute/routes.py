@@ -164,21 +164,25 @@ Row = list[Cell]
 """The cells of one rank in their order."""
 
 
-def lower(layout: Layout, edges: Sequence[StageEdge], *, joint: Container[int] = ()) -> list[Row]:
+def lower(
+    layout: Layout, edges: Sequence[StageEdge], *, joint: Container[int] = (), alike: Container[int] = ()
+) -> list[Row]:
     """The rows of all ranks with messages and reductions.
 
     The ranks run in step, an action each at a time. As an action ends, its messages are written down at once on both
     sides, so that both ranks of a pair list them in one order. Stages are reduced in the order in which their last
     replica ends, the same on all ranks: none waits in a circle. Raises ValueError if the actions themselves do.
     `joint`: stages whose replicas talk to each other in F, I and B, so that all have to come to each together; the
-    ranks of a group always have to.
+    ranks of a group always have to. `alike`: those that do so in W as well, and in another way in I than in B.
     """
-    return _Lowering(layout, make_routes(layout, edges), joint=joint).run()
+    return _Lowering(layout, make_routes(layout, edges), joint=joint, alike=alike).run()
 
 
 class _Lowering:
-    def __init__(self, layout: Layout, routes: Sequence[SampleExchange], *, joint: Container[int]) -> None:
-        self.layout, self.routes, self.joint = layout, routes, joint
+    def __init__(
+        self, layout: Layout, routes: Sequence[SampleExchange], *, joint: Container[int], alike: Container[int]
+    ) -> None:
+        self.layout, self.routes, self.joint, self.alike = layout, routes, joint, alike
         self.rows: list[Row] = [[] for _ in layout.rows]
         self.waiting = [list(row) for row in layout.rows]
         self.done: set[tuple[int, Action]] = set()
@@ -218,6 +222,9 @@ class _Lowering:
 
     def _has_company(self, rank: int, action: Action, *, ready: Container[int]) -> bool:
         """Whether the other ranks of a group, or the other replicas of a joint stage, can run the same now."""
+        if action.stage in self.alike:
+            company = self.layout.owners[action.stage]
+            return all(owner in ready and self.waiting[owner][0] == action for owner in company)
         if action.kind == "W" or self.layout.parts_of(action.stage):
             return True
         company = self.layout.owners[action.stage]

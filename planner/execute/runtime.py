@@ -4,8 +4,8 @@ What differs from `_PipelineScheduleRuntime` itself: losses are filed under thei
 our own hand, weight gradients may be put off, every action is noted, and tensors live no longer than they are needed.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 from typing import Any, cast
 
@@ -60,6 +60,8 @@ class PlanStage(PipelineStage):
         self.reduction: StageReduction | None = None
         self.weight_stream: WeightStream | None = None
         """Where W runs, if not where everything else does."""
+        self.putting_off: Callable[[], AbstractContextManager[None]] = nullcontext
+        """Within which I runs."""
         self._has_own_weights = False
         """Whether I was seen to leave alone what W adds to."""
         self.moment: Moment | None = None
@@ -122,7 +124,7 @@ class PlanStage(PipelineStage):
         if self.weight_stream is not None and is_whole:
             self.weight_stream.settle()  # B adds to the same gradients
         before = self._grad_versions()
-        with self.log.computing(), self.store.opened():
+        with self.log.computing(), self.store.opened(), nullcontext() if is_whole else self.putting_off():
             super().backward_one_chunk(*args, **kwargs)
         if self.weight_stream is not None and not is_whole:
             self._require_own_weights(before, self.dw_runner[args[0]])

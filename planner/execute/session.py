@@ -41,6 +41,12 @@ BAD_INPUT = 2
 """Exit code when nothing was trained because something does not fit; 1 means that a run was broken off."""
 
 
+_TWO_STREAMS = (
+    "weight_stream and fully_shard are both asked for, but W that adds up gradients over replicas cannot run beside F "
+    "and I that gather weights; leave one of them out"
+)
+
+
 @dataclass(frozen=True, kw_only=True)
 class Choices:
     """How a plan is run, as far as the plan leaves that open; the same on every process."""
@@ -190,6 +196,8 @@ def _agree(job: ProcessJob, training: Training | Callable[[], Training]) -> Prep
     preparation, error, trace = None, "", ""
     choices = job.choices
     try:
+        if choices.weight_stream and choices.fully_shard:
+            raise ValueError(_TWO_STREAMS)
         if choices.weight_stream:
             require_second_stream(job.device, split=choices.split, layout=job.layout)
         made = training if isinstance(training, Training) else training()

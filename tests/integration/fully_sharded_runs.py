@@ -1,12 +1,13 @@
 """One rank of whole runs whose stages are fully sharded; started by `test_execute_fully_sharded.py`, not imported.
 
 Every scenario is run by both ranks one after the other; what each says is written down as JSON. Plans: `f` is fully
-sharded, `s` the same plan with the optimizer's state sharded alone, `c` without.
+sharded, `s` the same plan with the optimizer's state sharded alone, `c` without; `w` is fully sharded, I and W apart.
 """
 
 import gc
 import json
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
@@ -33,7 +34,7 @@ from planner.execute.weight_files import WeightFiles
 
 def start(folder: Path, training: Training, name: str) -> Execution:
     plan = parse_plan((folder / f"{'s' if name == 'f' else name}.json").read_text())
-    return Execution(prepare(plan, training, fully_shard=name == "f"), device=CPU, check_every=1)
+    return Execution(prepare(plan, training, fully_shard=name in "fw"), device=CPU, check_every=1)
 
 
 def whole_weights(execution: Execution) -> list[torch.Tensor]:
@@ -80,10 +81,10 @@ class Large(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.rows = nn.Parameter(torch.zeros(500, models.WIDTH))
+        self.rows = nn.Embedding(500, models.WIDTH)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return x + self.rows.sum(0)
+        return x + self.rows((x[:, 0] > 0).long())
 
 
 LARGE = 500 * models.WIDTH * 8
@@ -91,17 +92,22 @@ LARGE = 500 * models.WIDTH * 8
 
 
 def held(folder: Path) -> Any:
-    """Weights, gradients or buffers of messages that are as large as a whole weight, after each F and B, at most."""
+    """Weights, gradients or buffers of messages that are as large as a whole weight, after each action, at most."""
     found = {}
-    for name in ("s", "f"):
+    for name in ("s", "f", "w"):
         execution = start(folder, models.every_layer("ww", Large, num_microbatches=COUNT), name)
         seen = []
         computing = execution.log.computing
 
         @contextmanager
-        def looking(computing: Any = computing, seen: list[int] = seen) -> Iterator[None]:
+        def looking(
+            computing: Any = computing, seen: list[int] = seen, *, is_fully: bool = name in "fw"
+        ) -> Iterator[None]:
             with computing():
                 yield
+            until = time.monotonic() + (5 if is_fully else 0)
+            while num_large() and time.monotonic() < until:  # gloo's thread may still hold what was sent
+                time.sleep(0.001)
             seen.append(num_large())
 
         with mock.patch.object(execution.log, "computing", looking):

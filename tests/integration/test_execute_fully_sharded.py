@@ -40,6 +40,11 @@ def then(case: Case, plan: Any) -> Case:
     return replace(case, then=plan)
 
 
+def apart(placement: str, **more: Any) -> Case:
+    """With I and W apart."""
+    return fully(placement, backward="IW", **more)
+
+
 ONE_BY_ONE = "0F0 0B0 0F1 0B1 0F2 0B2"
 WHOLE = shard(make_random_plan("0/1", cut=(3,), num_microbatches=3, backward="B"))
 
@@ -71,6 +76,24 @@ TWO = {
     "a gradient inside layers": fully("0/1 0/1", num_microbatches=2, model="forces"),
     "skip edges": fully("0/1 0/1 0/1", cut=(2, 2, 1), num_microbatches=3, model="skipping"),
     "bfloat16": fully("0/1", cut=(2,), num_microbatches=2, model="bfloat16", dtype="bfloat16"),
+    "I and W": apart("0/1", cut=(3,), num_microbatches=3, steps=3),
+    "I and W, two stages each": apart("0/1 0/1", cut=(2, 1), num_microbatches=4),
+    "I and W, without torch's messages": apart("0/1 0/1", num_microbatches=3, messages="own"),
+    "I, W and B, W late": in_order(
+        "0/1",
+        dict.fromkeys(("d0", "d1"), "0F0 0F1 0I0 0F2 0I1 0B2 0W1 0W0"),
+        cut=(3,),
+        num_microbatches=3,
+    ),
+    "I and W, tied and accumulated": apart("0/1 0/1", num_microbatches=3, model="accumulating_tied", steps=4),
+    "I and W, recomputed": apart("0/1", cut=(3,), num_microbatches=3, recompute="y"),
+    "I and W, frozen in front": apart("0/1", kinds="fnw", cut=(3,), num_microbatches=3),
+    "I and W, a frozen stage": apart("0/1 0/1", kinds="wwf", cut=(2, 1), num_microbatches=3),
+    "I and W, GPT": apart("0/1 0/1", cut=(2, 2), num_microbatches=3, model="tied_gpt"),
+    "I and W, convolutions": apart("0/1", cut=(2,), num_microbatches=2, model="normed_pictures"),
+    "I and W, functions that hold weights": apart("0/1", cut=(2,), num_microbatches=2, model="own_function"),
+    "I and W, LoRA": apart("0/1", cut=(3,), num_microbatches=3, model="adapted"),
+    "I and W, a gradient inside layers": apart("0/1 0/1", num_microbatches=2, model="forces"),
     "goes on without, by a schedule": then(
         fully("0/1", cut=(3,), num_microbatches=3, model="scheduled", steps=3),
         make_random_plan("1 0 1", num_microbatches=3),
@@ -96,10 +119,10 @@ REFUSED = {
         "fully_shard is asked for, but no stage of the plan has replicas that shard: plan with pipeplan plan "
         f"--shard-optimizer allow (or always){END}",
     ),
-    "I and W apart": (
-        fully("0/1", cut=(2,), num_microbatches=2, backward="IW"),
-        "stage 0 would be fully sharded, but its I and W are apart, and W would find no weights to add gradients to; "
-        f"plan with split_backward = false (pipeplan plan --no-split-backward){END}",
+    "native I and W": (
+        fully("0/1", cut=(2,), num_microbatches=2, backward="IW", split="native"),
+        "stage 0 would be fully sharded, but after torch's native I its hooks leave gradients out in silence; use "
+        f"--split deferred, or plan with split_backward = false (pipeplan plan --no-split-backward){END}",
     ),
     "other orders": (
         fully("0/1 1", num_microbatches=3),
@@ -197,7 +220,8 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
     require_torch()
     folder = tmp_path_factory.mktemp("runs")
     plan = make_random_plan("0/1", cut=(2,), num_microbatches=3, backward="B")
-    plans = {"a": make_random_plan("0 1", num_microbatches=3), "c": plan, "s": shard(plan)}
+    split = shard(make_random_plan("0/1", cut=(2,), num_microbatches=3))
+    plans = {"c": plan, "s": shard(plan), "w": split}
     for name, each in plans.items():
         (folder / f"{name}.json").write_text(render_plan(each))
     run_ranks(folder, 2, worker=Path(__file__).with_name("fully_sharded_runs.py"))
@@ -214,13 +238,13 @@ def test_full_sharding_changes_nothing_but_the_memory(runs):
 
 
 def test_nothing_is_held_whole_between_actions(runs):
-    """Tests that after F and B no whole weight and no whole gradient is left on a replica, and of the weights half."""
+    """Tests that after F, B, I and W no whole weight and no whole gradient is left on a replica, but half."""
     for rank in runs:
-        alone, fully = rank["held"]["s"], rank["held"]["f"]
-        assert fully["looked"] == alone["looked"] == 2 * 2 * 3
+        alone, fully, apart = (rank["held"][name] for name in ("s", "f", "w"))
+        assert (fully["looked"], apart["looked"]) == (2 * 2 * 3, 2 * 3 * 3)
         assert alone["large"] >= 4  # two layers' weights and gradients, or the buckets that they lie in
-        assert fully["large"] == 0
-        assert 2 * fully["bytes"] == alone["bytes"]
+        assert fully["large"] == apart["large"] == 0
+        assert alone["bytes"] == 2 * fully["bytes"] == 2 * apart["bytes"]
 
 
 def test_it_goes_on_from_checkpoints_copies_and_files(runs):
