@@ -1,9 +1,9 @@
 """Stages of which every replica holds a part of weights, gradients and optimizer state (torch's `fully_shard`, FSDP2).
 
-Each layer gathers its weights in F and again in B, and frees them after each. Gradients are added up over the replicas
-in every B, so that no replica ever holds those of more than a layer whole. What torch keeps here of a parameter, rows
-of it, stands beside a plain parameter in the same memory, as parts of groups do (`group_parts.py`): optimizers and
-files know that one. Tied parameters and single numbers stay whole.
+Each layer gathers its weights in F and again in B or I, and frees them after each. Gradients are added up over the
+replicas in every B or W, so that no replica holds those of more than a layer whole. What torch keeps here of a
+parameter, rows of it, stands beside a plain parameter in the same memory, as parts of groups do (`group_parts.py`):
+optimizers and files know that one. Tied parameters and single numbers stay whole.
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
