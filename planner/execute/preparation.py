@@ -94,8 +94,7 @@ def prepare(
 ) -> Preparation:
     """Check that plan and training fit together, without weights and without other processes.
 
-    `fully_shard`: whether replicas that shard hold no more than their parts of weights and gradients, too. Raises
-    ValueError that says what does not fit, the same on every process.
+    `fully_shard`: as in `Choices`. Raises ValueError that says what does not fit, the same on every process.
     """
     layout, batch = make_layout(plan), _first_batch(training)
     if training.deal is not None:
