@@ -11,7 +11,7 @@ from planner.execute.training import Training
 from planner.plan import Plan
 
 OLDEST = (2, 13)
-"""The first torch that reduces zeros where one replica has no gradient; without them the others would wait for it."""
+"""Where one replica has no gradient it has to reduce zeros, for which the others wait; older ones were not tried."""
 
 _REMEDY = "or run without fully_shard"
 
@@ -50,7 +50,7 @@ def _faults_of_plan(number: int, training: Training, *, layout: Layout, split: s
         yield f"it is run by groups of {layout.width(number)} devices; plan with max_width = 1"
     if layout.parts_of(number):
         yield "its I or W is elsewhere than its F; plan with split_placement = false"
-    if "W" in kinds and split == "native":
+    if kinds & {"I", "W"} and split == "native":
         yield (
             "after torch's native I its hooks leave gradients out in silence; use --split deferred, or plan with "
             "split_backward = false (pipeplan plan --no-split-backward)"

@@ -179,7 +179,30 @@ def drifting_stops(folder: Path) -> Any:
     return start(folder, models.averaging("ww", num_microbatches=COUNT), "f").step(0)
 
 
-SCENARIOS = [alike, held, resumes, nan_stops, nan_in_gradient_stops, drifting_stops]
+class Unlike(models.Block):
+    """A weight that the second replica alone has a use for."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.extra = nn.Parameter(torch.ones(models.WIDTH))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = super().forward(x)
+        return y if x.is_meta or distributed.get_rank() == 0 else y * self.extra
+
+
+def unlike_replicas(folder: Path) -> Any:
+    """Nobody waits for a gradient that one of them has not."""
+    found = {}
+    for name in ("s", "f", "w"):
+        execution = start(folder, models.every_layer("ww", Unlike, num_microbatches=COUNT), name)
+        for number in range(2):
+            execution.step(number)
+        found[name] = whole_weights(execution)
+    return are_close(found["s"], found["f"]) and are_close(found["s"], found["w"])
+
+
+SCENARIOS = [alike, held, unlike_replicas, resumes, nan_stops, nan_in_gradient_stops, drifting_stops]
 
 
 def main(folder: Path, rank: int, world_size: int) -> None:

@@ -247,6 +247,11 @@ def test_nothing_is_held_whole_between_actions(runs):
         assert alone["bytes"] == 2 * fully["bytes"] == 2 * apart["bytes"]
 
 
+def test_a_gradient_that_one_replica_has_not_is_zero(runs):
+    """Tests that weights are those of replicas that hold all, where one replica alone has a use for one."""
+    assert [rank["unlike_replicas"] for rank in runs] == [True, True]
+
+
 def test_it_goes_on_from_checkpoints_copies_and_files(runs):
     """Tests that state is filed whole: the same plan goes on to the bit, others within rounding, a lost device too."""
     for rank in runs:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from planner.actions import Action
+from planner.actions import Action, parse_action
 from planner.execute.dealt_rows import DealtRows, deal_anew, make_1f1b
 from planner.execute.layout import Layout, make_layout
 from planner.execute.route_check import check_routed_rows
@@ -353,3 +353,27 @@ def test_rows_that_are_dealt_anew(hand: tuple[int, ...]):
         made = DealtRows(layout, edges, rank=rank).make(hand)
         assert list(made.cells) == expected[rank]
         assert made.needs == describe_needs(whole, edges, rank=rank)
+
+
+@pytest.mark.parametrize(
+    ("other", "joint", "alike"),
+    [
+        ("0F0 0F1 0I0 0W0 0I1 0W1", True, True),
+        ("0F0 0F1 0I0 0I1 0W0 0W1", True, False),  # W of the first microbatch comes behind I of the second
+        ("0F0 0F1 0B0 0I1 0W1", True, False),  # what adds gradients up in B does not in I
+        ("0F1 0F0 0I0 0W0 0I1 0W1", False, False),
+    ],
+)
+def test_replicas_come_to_actions_together(other: str, joint: bool, alike: bool):
+    """Tests that F and I, or all actions, of replicas that ask each other within them have to be in one order."""
+    plan = make_random_plan("0/1", num_microbatches=2)
+    words = {"d0": "0F0 0F1 0I0 0W0 0I1 0W1", "d1": other}
+    schedule = {device: tuple(map(parse_action, word.split())) for device, word in words.items()}
+    layout = make_layout(replace(plan, schedule=schedule))
+    for is_possible, more in ((True, {}), (joint, {"joint": {0}}), (alike, {"alike": {0}})):
+        if is_possible:
+            rows = lower(layout, (), **more)
+            assert [" ".join(str(cell) for cell in row if cell.kind in "FIBW") for row in rows] == list(words.values())
+        else:
+            with pytest.raises(ValueError, match="the ranks wait for each other: rank 0 in 0"):
+                lower(layout, (), **more)
