@@ -174,10 +174,12 @@ def refute(
     value: int,
     effort: int,
     has_time: HasTime = always,
+    propose: refutation.Propose = refutation.propose_nothing,
 ) -> Bound | None:
     """A bound of `value`, an objective that some plan has, by going through all cases; None if one stays open.
 
     `effort`: units of work that it may take, of some 20 microseconds each; where they take longer, `has_time` ends it.
+    `propose`: says how the orders of a case may be closed; what it says is looked at node by node.
     """
     found = refutation.refute(
         problem,
@@ -185,6 +187,7 @@ def refute(
         value=value,
         effort=effort,
         has_time=has_time,
+        propose=propose,
     )
     if found is None:
         return None

@@ -226,9 +226,12 @@ def _split_placement(searcher: Searcher, candidate: Candidate) -> None:
 
 
 def _branch_and_bound(searcher: Searcher, candidate: Candidate) -> None:
+    from solver_models.joint.case_trees import refute_case
+
     searcher.exact_floor(candidate)
     searcher.enumerate_orders(candidate, threshold=10**9, most_words=100, most_plays=10_000)
     searcher.sequence(candidate, threshold=10**9, most_nodes=10)
+    refute_case(searcher, candidate, threshold=10, most_nodes=10, stop=np.zeros(1, np.int64))
 
 
 def _enumeration(searcher: Searcher, candidate: Candidate) -> None:

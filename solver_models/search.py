@@ -269,6 +269,10 @@ class Searcher:
         is_closed = any(each.is_closed and each.value == value for each in found.values())
         return is_closed, candidate.with_words(words, objective=value)
 
+    def net(self, candidate: Candidate) -> Net:
+        """What a candidate's actions are, what they wait for and what they hold."""
+        return self._net(candidate.stage_of, candidate.groups, modes=candidate.modes)
+
     def _net(self, stage_of: Integers, groups: tuple[tuple[int, ...], ...], *, modes: Integers) -> Net:
         start, devices = flatten(groups)
         net: Net = assemble(self.layers, stage_of, start, devices, modes | self.required_modes)

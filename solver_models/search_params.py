@@ -231,6 +231,9 @@ class BranchParams(ParamGroup):
     first_run: Work = 100
     """Nodes until the search starts again for the first time, with the weighted degrees learnt. Measured: 50 and 200
     change neither plans nor bounds, for 1.04 and 1.16 of the processor time (docs/benchmarks/search_params.md)."""
+    refuted_nodes: Work = 20_000
+    """Nodes that the search for the tree of one case of a refutation looks at, at most. Measured: those of the eight
+    problems of `benchmarks.joint_small` that have trees of more than 20 nodes are found in 1,700."""
     refuted_effort: Annotated[int, (0, 10**9)] = 400_000
     """Units of work that a refutation may take, of some 20 microseconds each; 0: none is tried. Measured: 200000 and
     800000 change neither plans nor bounds, for 0.75 and 0.75 of the processor time

@@ -25,6 +25,7 @@ from planner.bounds.case_tables import (
 from planner.bounds.minimum_costs import Integers
 from planner.bounds.order_windows import NEVER, Cases
 from planner.costs import overlaps
+from planner.plan import Stage
 
 
 class CaseMaker:
@@ -57,6 +58,14 @@ class CaseMaker:
                 numpy.broadcast_to(seats[row], ways.shape),
                 ways,
             )
+
+    def stages(self, segments: Integers, seats: Integers, orders: Integers, case: int) -> tuple[Stage, ...]:
+        """The stages of one of these cases."""
+        figures = zip(segments[case].tolist(), seats[case].tolist(), orders[case].tolist(), strict=True)
+        return tuple(
+            self.tables.stage(segment, self._members(order), recompute=self.tables.seats[seat][1])
+            for segment, seat, order in figures
+        )
 
     def make(self, segments: Integers, seats: Integers, *, orders: Integers) -> tuple[Cases, Integers]:
         """The cases, and the numbers of those that may fit into memory."""

@@ -93,7 +93,7 @@ class OrderNodes:
 
 
 def begin(cases: Cases, rows: Integers, *, deadline: int) -> OrderNodes:
-    """All orders of these cases that end by `deadline`: microbatches in order, F before I before W."""
+    """All orders of these cases that end by `deadline`: microbatches in order, F before I before W, what feeds what."""
     shape = (len(rows), *cases.time.shape[1:])
     places, count = cases.held.shape[2], cases.count
     chain = numpy.zeros((places, 3, count, places, 3, count), dtype=bool)
@@ -109,6 +109,7 @@ def begin(cases: Cases, rows: Integers, *, deadline: int) -> OrderNodes:
     rests = before.reshape(len(rows), shape[1], places, 3, count, places, 3, count)
     for place in range(places):  # a B may overtake a W: where there is one, W are in no order
         rests[:, :, place, LAST, :, place, LAST] &= ~is_open.reshape(*shape[:2], places)[:, :, place, None, None]
+    _feed(before, cases, rows)
     return OrderNodes(
         case=rows,
         node=rows.copy(),
@@ -118,6 +119,21 @@ def begin(cases: Cases, rows: Integers, *, deadline: int) -> OrderNodes:
         is_open=numpy.repeat(is_open[..., None], count, axis=2),
         before=before,
     )
+
+
+def _feed(before: Bits, cases: Cases, rows: Integers) -> None:
+    """What a microbatch needs on the same device, maybe by way of others, comes first there."""
+    num, devices, places = len(rows), *cases.held.shape[1:]
+    shape = num, devices, places, 3, cases.count, places, 3, cases.count
+    pairs, microbatch = before.reshape(shape), numpy.arange(cases.count)
+    for kind, flows in ((FIRST, cases.forward), (RETURN, cases.backward)):
+        feeds = flows[rows] >= 0
+        for lane in range(feeds.shape[1]):
+            feeds |= feeds[:, :, lane, None] & feeds[:, lane, None, :]
+        for device in range(devices):
+            own = slice(device * places, (device + 1) * places)
+            inside = feeds[:, own, own, None]
+            pairs[:, device, :, kind, microbatch, :, kind, microbatch] |= inside.transpose(3, 0, 1, 2)
 
 
 def screen(cases: Cases, rows: Integers, *, deadline: int) -> Integers:
@@ -345,24 +361,24 @@ def _make_room(orders: OrderNodes, cases: Cases) -> Bits:
         least = _least_held(cases, forwards, returns=returns, rests=rests)
         total, room = least.sum(axis=2), cases.room[:, :, place, None]
         dead |= (total > room).any(axis=(1, 2))
-        for kind in (1, 2):
-            more = (
-                total[:, :, None]
-                - least
-                + _least_held(cases, forwards, returns=returns - (kind == 1), rests=rests - (kind == 2))
+        fewer = numpy.arange(count)  # as many I, or W, and no more
+        for kind in (RETURN, LAST):
+            ended = numpy.minimum(returns[..., None], fewer) if kind == RETURN else returns[..., None]
+            rested = numpy.minimum(rests[..., None], fewer) if kind == LAST else rests[..., None]
+            more = (total[:, :, None] - least)[..., None] + _least_held(
+                cases, forwards[..., None], returns=ended, rests=rested
             )
-            number = (returns, rests)[kind - 1] - 1
-            is_forced = (more > room[:, :, None]) & (number >= 0)
-            if kind == 2:  # which W comes last is known only where they are in order
-                is_forced &= ~(cases.fused > 0).reshape(num, devices, places, 1)
-            where = numpy.nonzero(is_forced)
-            before[where[0], where[1], where[2], kind, number[where], place, 0, where[3]] = True
+            is_forced = more > room[:, :, None, :, None]
+            if kind == LAST:  # which W comes last is known only where they are in order
+                is_forced &= ~(cases.fused > 0).reshape(num, devices, places, 1, 1)
+            before[..., kind, :, place, FIRST, :] |= is_forced.swapaxes(3, 4)
     return dead
 
 
 def _least_held(cases: Cases, forwards: Integers, *, returns: Integers, rests: Integers) -> Integers:
-    """[N, D, C, M] bytes that are held after so many F, and at most so many I and W."""
-    held, kept = cases.held[..., None], cases.kept[..., None]
+    """[N, D, C, M, ...] bytes that are held after so many F, and at most so many I and W."""
+    shape = *cases.held.shape, *[1] * (forwards.ndim - 3)
+    held, kept = cases.held.reshape(shape), cases.kept.reshape(shape)
     ended = numpy.minimum(returns, forwards)
     ended = numpy.where(kept > held, numpy.minimum(ended, rests), ended)
     return numpy.asarray(held * (forwards - ended) + kept * (ended - numpy.minimum(rests, ended)))

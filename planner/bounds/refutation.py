@@ -1,24 +1,27 @@
 """Refutations: no plan of a small problem ends by a deadline, shown case by case.
 
 All partitions and mappings are gone through (`case_enumeration`); those that no quick rule closes are closed by the
-windows of their actions, or by a tree over the order of two actions: a node is closed by its windows, or has two nodes,
-one for either order. The certificate holds the trees; everything else is derived again.
+windows of their actions, or by a tree: a node is closed by its windows, or has two nodes, one for either order of two
+actions, say. The certificate holds the trees; everything else is derived again.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy
 
-from planner.bounds.backward_passes import ONE, SPLIT, settle, settle_passes
+from planner.bounds.backward_passes import settle_passes
 from planner.bounds.case_enumeration import CaseEnumeration
 from planner.bounds.case_tables import MAX_DEADLINE_NS, CaseTables, TooManyCasesError, WorkCount
 from planner.bounds.minimum_costs import Integers
 from planner.bounds.open_cases import CaseMaker
 from planner.bounds.order_windows import Cases, OrderNodes, begin, narrow, screen
+from planner.bounds.tree_codes import TreeCodes, are_sound, choose, decide
 from planner.clock import HasTime, always
 from planner.costs import CostModel
+from planner.plan import Stage
 from planner.problem import Problem
 
 MAX_EFFORT, MAX_NODES = 2_000_000, 200_000
@@ -44,19 +47,40 @@ class CaseRefutation:
     effort: int
     """Units of work that it takes to check."""
     trees: tuple[tuple[int, ...], ...]
-    """For every case that is open, in order: nodes in preorder, 0 if closed, or 1 + the code of a pair."""
+    """For every case that is open, in order: nodes in preorder, 0 if closed, or 1 + a code (`tree_codes`)."""
+
+
+Propose = Callable[[tuple[Stage, ...], TreeCodes], Sequence[int] | None]
+"""A tree that may close the orders of these stages, as in a certificate; None if there is none to propose."""
+
+
+def propose_nothing(stages: tuple[Stage, ...], codes: TreeCodes) -> None:
+    """There is nothing to propose."""
+    del stages, codes
 
 
 def refute(
-    problem: Problem, costs: CostModel, *, value: int, effort: int = MAX_EFFORT, has_time: HasTime = always
+    problem: Problem,
+    costs: CostModel,
+    *,
+    value: int,
+    effort: int = MAX_EFFORT,
+    has_time: HasTime = always,
+    propose: Propose = propose_nothing,
 ) -> CaseRefutation | None:
-    """A proof that no plan has a makespan below `value`; None if none was found within so many units of work."""
+    """A proof that no plan has a makespan below `value`; None if none was found within so many units of work.
+
+    What `propose` says is tried first: every node is looked at by the rules of a check, and where these leave open what
+    was proposed as closed, the search goes on by itself.
+    """
     spent = WorkCount(min(effort, MAX_EFFORT), has_time=has_time)
     try:
         proof = _Proof(problem, costs, value=value, effort=spent)
         search = _TreeSearch(effort=spent, has_time=has_time)
-        for cases, orders in proof.open_cases():
-            if not has_time() or not search.close(cases, orders):
+        for cases, orders, stages in proof.open_cases():
+            codes = TreeCodes.of(orders)
+            proposed = [propose(stages(case), codes) for case in orders.case.tolist()]
+            if not has_time() or not search.close(cases, orders, proposed=proposed):
                 return None
     except TooManyCasesError:
         return None
@@ -71,7 +95,7 @@ def check(problem: Problem, costs: CostModel, *, value: int, effort: int, trees:
     spent = WorkCount(effort)
     proof = _Proof(problem, costs, value=value, effort=spent)
     replay = _TreeCheck(trees, effort=spent)
-    for cases, orders in proof.open_cases():
+    for cases, orders, _ in proof.open_cases():
         if not replay.close(cases, orders):
             return False
     return replay.is_used_up and spent.spent == effort
@@ -103,8 +127,8 @@ class _Proof:
         self.enumeration = CaseEnumeration(tables, self.deadline, effort=effort)
         self.maker = CaseMaker(tables, effort=effort)
 
-    def open_cases(self) -> Iterator[tuple[Cases, OrderNodes]]:
-        """Cases that windows leave open, and the windows; as many at a time as are looked at together."""
+    def open_cases(self) -> Iterator[tuple[Cases, OrderNodes, Callable[[int], tuple[Stage, ...]]]]:
+        """Cases that windows leave open, the windows, and the stages of a case; as many as are looked at together."""
         for segments, seats in self.enumeration.cases():
             for part in self._batches(segments, seats):
                 cases, rows = self.maker.make(*part[:2], orders=part[2])
@@ -114,7 +138,7 @@ class _Proof:
                     self.effort.spend(units(cases) * len(part_rows))
                     orders = narrow(begin(cases, part_rows, deadline=self.deadline), cases, settle=settle_passes)
                     if len(orders.case):
-                        yield cases, orders
+                        yield cases, orders, partial(self.maker.stages, *part)
 
     def _screened(self, cases: Cases, rows: Integers) -> Integers:
         """Those that the quick rules leave; the clock is looked at before every batch."""
@@ -163,9 +187,10 @@ class _TreeSearch:
         self.trees: list[tuple[int, ...]] = []
         self.num_nodes = 0
 
-    def close(self, cases: Cases, roots: OrderNodes) -> bool:
-        """Append the trees of these roots; False if one is out of reach."""
+    def close(self, cases: Cases, roots: OrderNodes, *, proposed: Sequence[Sequence[int] | None]) -> bool:
+        """Append the trees of these roots, each the one proposed as far as that goes; False if one is out of reach."""
         children: dict[int, tuple[int, int, int]] = {}
+        given = _Proposed(proposed)
         roots.node[...] = numpy.arange(len(roots.node))
         ahead, number, size = [roots], len(roots.node), batch_size(cases)
         is_narrowed = True
@@ -175,10 +200,11 @@ class _TreeSearch:
             orders, is_narrowed = _next(ahead, cases, is_narrowed=is_narrowed, effort=self.effort), False
             if not len(orders.node):
                 continue
-            pairs = choose(orders)
+            pairs = given.decisions(orders)
             if (pairs < 0).any():
                 return False
             nodes = number + numpy.arange(2 * len(pairs))
+            given.go_down(orders.node)
             for node, code, first, second in zip(
                 orders.node.tolist(), pairs.tolist(), nodes[::2].tolist(), nodes[1::2].tolist(), strict=True
             ):
@@ -189,6 +215,41 @@ class _TreeSearch:
         self.trees += [tuple(_preorder(children, root)) for root in range(len(roots.node))]
         self.num_nodes += number
         return True
+
+
+class _Proposed:
+    """What was proposed for the nodes of a search, which are numbered as they are made."""
+
+    def __init__(self, trees: Sequence[Sequence[int] | None]) -> None:
+        known = [tree or (0,) for tree in trees]
+        self.codes, self.skip = _flatten(known)
+        self.place = numpy.cumsum([0, *map(len, known)])[:-1]
+        """[nodes] where each stands in the trees; -1 if it was not proposed."""
+
+    def decisions(self, orders: OrderNodes) -> Integers:
+        """[N] a code for each of these nodes: the one proposed, or where there is none that fits, one of our own."""
+        place = self.place[orders.node]
+        codes = numpy.where(place >= 0, self.codes[place] - 1, -1)
+        own = numpy.flatnonzero(~are_sound(codes, orders))
+        self.place[orders.node[own]] = -1
+        if len(own):
+            codes[own] = choose(orders.take(own))
+        return codes
+
+    def go_down(self, nodes: Integers) -> None:
+        """Two new nodes for each, the children of what was proposed there."""
+        place = self.place[nodes]
+        first = numpy.where(place < 0, 0, place + 1)
+        second = first + self.skip[first]
+        both = numpy.stack([first, second], axis=1)
+        both[place < 0] = -1
+        self.place = numpy.concatenate([self.place, both.ravel()])
+
+
+def _flatten(trees: Sequence[Sequence[int]]) -> tuple[Integers, Integers]:
+    """The nodes of all trees one after the other, and how many the subtree of each has."""
+    codes = numpy.array([code for tree in trees for code in tree], dtype=numpy.int64)
+    return codes, numpy.array([size for tree in trees for size in _sizes(tree)], dtype=numpy.int64)
 
 
 def _next(ahead: list[OrderNodes], cases: Cases, *, is_narrowed: bool, effort: WorkCount) -> OrderNodes:
@@ -214,8 +275,7 @@ class _TreeCheck:
     def __init__(self, trees: Sequence[Sequence[int]], *, effort: WorkCount) -> None:
         self.effort = effort
         self.first = numpy.cumsum([0, *map(len, trees)])[:-1]
-        self.codes = numpy.array([code for tree in trees for code in tree], dtype=numpy.int64)
-        self.skip = numpy.array([size for tree in trees for size in _sizes(tree)], dtype=numpy.int64)
+        self.codes, self.skip = _flatten(trees)
         self.used = 0
 
     @property
@@ -234,7 +294,7 @@ class _TreeCheck:
         while ahead:
             left, is_narrowed = _next(ahead, cases, is_narrowed=is_narrowed, effort=self.effort), False
             pairs = self.codes[left.node] - 1
-            if (pairs < 0).any() or not is_sound(pairs, left):
+            if not are_sound(pairs, left).all():
                 return False
             second = left.node + 1 + self.skip[numpy.minimum(left.node + 1, len(self.skip) - 1)]
             both = decide(left, pairs, nodes=(left.node + 1, second), cases=cases)
@@ -261,48 +321,3 @@ def _sizes(tree: Sequence[int]) -> list[int]:
 def _parts(orders: OrderNodes, size: int) -> list[OrderNodes]:
     total = len(orders.node)
     return [orders.take(numpy.arange(first, min(first + size, total))) for first in range(0, total, size)]
-
-
-def is_sound(codes: Integers, orders: OrderNodes) -> bool:
-    """Whether these codes name two actions of a device each, or a backward pass that is open."""
-    _, devices, actions = orders.start.shape
-    pairs = devices * actions * actions
-    is_pass, place = codes >= pairs, codes - pairs
-    size = orders.is_open.shape[1] * orders.is_open.shape[2]
-    is_known, rows = place < size, numpy.arange(len(codes))
-    is_open = orders.is_open.reshape(len(codes), size)[rows, numpy.where(is_pass & is_known, place, 0)]
-    is_pair = codes // actions % actions != codes % actions
-    return bool(numpy.where(is_pass, is_known & is_open, is_pair).all())
-
-
-def choose(orders: OrderNodes) -> Integers:
-    """[N] code of the pair of least room in either order, then of an open backward pass; -1 where nothing is open."""
-    time = orders.time
-    room = orders.end[..., None, :] - (orders.start + time)[..., :, None] - time[..., None, :]
-    other = room.swapaxes(2, 3)
-    size, num = room.shape[-1], len(room)
-    is_open = ~(orders.before | orders.before.swapaxes(2, 3)) & ~numpy.eye(size, dtype=bool)
-    is_open &= (time[..., :, None] > 0) & (time[..., None, :] > 0)
-    score = numpy.where(is_open, room.astype(float) * other + room + other, numpy.inf).reshape(num, room[:1].size)
-    best = score.argmin(axis=1)
-    passes = orders.is_open.reshape(num, orders.is_open.shape[1] * orders.is_open.shape[2])
-    either = numpy.where(passes.any(axis=1), score.shape[1] + passes.argmax(axis=1), -1)
-    return numpy.where(numpy.isinf(score[numpy.arange(num), best]), either, best)
-
-
-def decide(orders: OrderNodes, codes: Integers, *, nodes: tuple[Integers, Integers], cases: Cases) -> OrderNodes:
-    """Two nodes for each, in turns: a pair in the order given, and in the other; or a pass in one piece, and split."""
-    num, devices, actions = orders.start.shape
-    both = orders.take(numpy.repeat(numpy.arange(num), 2))
-    both.node[::2], both.node[1::2] = nodes
-    is_pass = codes >= devices * actions * actions
-    rows = numpy.flatnonzero(~is_pass)
-    device, a, b = codes // (actions * actions), codes // actions % actions, codes % actions
-    both.before[2 * rows, device[rows], a[rows], b[rows]] = True
-    both.before[2 * rows + 1, device[rows], b[rows], a[rows]] = True
-    rows = numpy.flatnonzero(is_pass)
-    place = codes[rows] - devices * actions * actions
-    own = cases.take(both.case)
-    for what in (ONE, SPLIT):
-        settle(both, own, rows=(2 * rows + what, place // cases.count, place % cases.count), what=what)
-    return both

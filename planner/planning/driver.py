@@ -30,6 +30,7 @@ from planner.planning.planning_params import SearchParams
 from planner.planning.search_loop import SearchLoop
 from planner.planning.search_state import SearchState
 from planner.planning.transition_search import NAME, TransitionSearch
+from planner.planning.tree_proposals import TreeProposals
 from planner.problem import Problem
 from planner.progress import Limits, Progress
 from planner.replanning.transition import Transition
@@ -357,7 +358,8 @@ def certify(run: SearchState, loop: SearchLoop | None) -> None:
         return
     with run.turn_of(REFUTATION):
         effort, has_time = run.params.branch.refuted_effort, run.time_until(0.8)
-        found = refute(run.problem, run.costs, value=below, effort=effort, has_time=has_time)
+        trees = TreeProposals(run.problem, loop.search.searcher, value=below, has_time=has_time)
+        found = refute(run.problem, run.costs, value=below, effort=effort, has_time=has_time, propose=trees.propose)
         run.lower_bound = found or run.lower_bound
     if found is not None:
         run.stopped_by = "proof"

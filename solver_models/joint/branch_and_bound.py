@@ -11,7 +11,7 @@ import numpy as np
 from solver_models.annealing import overflow
 from solver_models.compiled import int64, kernel
 from solver_models.evaluator import FAR, MICROBATCHES, SPLIT, TAIL, Net, Policy, peak_excess, play
-from solver_models.instance import Integers, ShortIntegers
+from solver_models.instance import INPUT_GRAD, WEIGHT_GRAD, Integers, ShortIntegers
 from solver_models.joint.lower_bounds import find_colocated, most_in_flight, settle_times, split_backward
 from solver_models.joint.propagation import (
     AFTER,
@@ -227,6 +227,32 @@ def open_pass(net: Net, jobs: NetActions, windows: TimeWindows, draft: Draft, be
 
 
 @kernel
+def tight_pass(net: Net, jobs: NetActions, windows: TimeWindows, pair: Integers) -> bool:
+    """Fill `pair` with the open pass of least room on a device that has no time to split all of its open passes."""
+    total, found, least = net.scalars[MICROBATCHES], False, int64(0)
+    for d in range(jobs.length.shape[0]):
+        begin, end, work, gains = int64(1) << 60, -(int64(1) << 60), int64(0), int64(0)
+        for x in range(jobs.length[d]):
+            job = jobs.own[d, x]
+            begin, end = min(begin, windows.start[job]), max(end, windows.end[job])
+            n, kind, k = job // total // 3, job // total % 3, job % total
+            work += windows.time[job]
+            if kind > 0 and windows.way[n, k] == OPEN_PASS:
+                gains += net.duration[n, INPUT_GRAD if kind == 1 else WEIGHT_GRAD] - windows.time[job]
+        if begin + work + gains <= end:
+            continue
+        for x in range(jobs.length[d]):
+            job = jobs.own[d, x]
+            n, kind, k = job // total // 3, job // total % 3, job % total
+            if kind == 1 and windows.way[n, k] == OPEN_PASS:
+                rest = job_of(n, 2, k, total)
+                room = windows.end[rest] - windows.start[job] - windows.time[job] - windows.time[rest]
+                if not found or room < least:
+                    found, least, pair[0], pair[1], pair[2] = True, room, -1, n, k
+    return found
+
+
+@kernel
 def any_pass(windows: TimeWindows, pair: Integers) -> bool:
     """Fill `pair` (-1, lane, microbatch) with a pass of which nothing is known; False if there is none."""
     for n in range(windows.way.shape[0]):
@@ -402,7 +428,8 @@ def best_sequence(
             is_quick = not always_plays and nodes > first_run and nodes % PLAYED != 0
             best, alive = improve_drafts(net, jobs, windows, draft, best, incumbent, is_quick)
         if alive and (
-            open_pass(net, jobs, windows, draft, best, pair)
+            tight_pass(net, jobs, windows, pair)
+            or open_pass(net, jobs, windows, draft, best, pair)
             or open_pair(net, jobs, windows, pair)
             or any_pass(windows, pair)
         ):

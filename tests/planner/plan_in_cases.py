@@ -15,7 +15,7 @@ from planner.bounds.case_enumeration import CaseEnumeration
 from planner.bounds.case_tables import CaseTables, WorkCount
 from planner.bounds.open_cases import CaseMaker
 from planner.bounds.order_windows import CHANGING, MAX_PASSES, Cases, OrderNodes, begin, narrow, screen
-from planner.bounds.refutation import choose, decide, is_sound
+from planner.bounds.tree_codes import ROOM_PARTS, STARTS_EARLY, TreeCodes, are_sound, choose, decide
 from planner.costs import CostModel
 from planner.plan import Plan
 from planner.problem import Problem
@@ -124,16 +124,25 @@ def _descend(orders: OrderNodes, cases: Cases, *, played: "PlayedCase", depth: i
         if all((getattr(orders, name) == each).all() for name, each in zip(CHANGING, old, strict=True)):
             break
     for number in range(depth):
-        pair = choose(orders)
+        pair = choose(orders) if number % 2 else _any_start(orders, number)
         if pair[0] < 0:
             return number
-        _require(is_sound(pair, orders), f"code at node {number}")
+        _require(bool(are_sound(pair, orders).all()), f"code at node {number}")
         both = decide(orders, pair, nodes=(numpy.zeros(1, dtype=numpy.int64),) * 2, cases=cases)
-        orders = both.take(numpy.array([played.child(int(pair[0]))]))
+        orders = both.take(numpy.array([played.child(int(pair[0]), orders)]))
         played.require_in(orders, where=f"child of node {number}")
         orders = narrow(orders, cases, settle=settle_passes)
         played.require_in(orders, where=f"node {number + 1}")
     return depth
+
+
+def _any_start(orders: OrderNodes, number: int) -> numpy.ndarray:
+    """[1] the code of a part of the room of some action that is no part of an open pass."""
+    codes = TreeCodes.of(orders)
+    every = range(codes.first_start, codes.end)
+    turned = [*every[7 * number + 3 :], *every[: 7 * number + 3]]
+    sound = are_sound(numpy.array(turned), orders.take(numpy.zeros(len(turned), dtype=numpy.int64)))
+    return numpy.array(turned)[sound.argmax() : sound.argmax() + 1] if sound.any() else numpy.array([-1])
 
 
 class PlayedCase:
@@ -188,9 +197,16 @@ class PlayedCase:
         self.start[at], self.end[at], self.place[at] = times
         return number
 
-    def child(self, code: int) -> int:
-        """Which child of a node with this code the plan is in."""
+    def child(self, code: int, orders: OrderNodes) -> int:
+        """Which child of this node, with this code, the plan is in."""
         devices, actions = self.cases.time.shape[1:]
+        known = TreeCodes.of(orders)
+        if code >= known.first_start:
+            where, what = divmod(code - known.first_start, 2)
+            begin, end, time = (values[0].ravel()[where] for values in (orders.start, orders.end, orders.time))
+            played = self._parts(orders, self.cases.by_lane(orders.time)[0])[0].ravel()[where]
+            part = (end - begin - time) // ROOM_PARTS
+            return int(played > begin + part if what == STARTS_EARLY else played < end - time - part)
         passes = code - devices * actions * actions
         if passes >= 0:
             return ONE if self.is_one[passes // self.cases.count, passes % self.cases.count] else SPLIT

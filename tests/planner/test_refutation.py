@@ -34,8 +34,8 @@ TIMES = [(7, 9, 6), (5, 8, 5), (9, 6, 8), (4, 7, 3)]
 def hard() -> Problem:
     """Three layers, a stage on each device, with room for few microbatches: orders are branched on."""
     options = Options(receive_buffers=0, max_stages_per_device=1, max_replicas=1)
-    times = [(3, 2, 6), (5, 5, 4), (3, 3, 8)]
-    return make_chain(times, num_devices=3, num_microbatches=4, memory=25, stash=(10, 6), edge_bytes=1, options=options)
+    times = [(4, 3, 7), (6, 6, 8), (5, 2, 2)]
+    return make_chain(times, num_devices=3, num_microbatches=4, memory=35, stash=(10, 6), edge_bytes=1, options=options)
 
 
 def proved(problem: Problem, value: int) -> Bound | None:

@@ -1,0 +1,153 @@
+"""Trees that show that no order of a case ends below a threshold; compiled.
+
+A tree decides, node by node, which of two actions of a device comes first, whether a backward pass is one action,
+or in which part of its room an action starts. Each of its leaves is closed by the rules of `propagation` alone, from
+windows that begin with the threshold and nothing else: no heads of the schedule bound, no order that was played. So
+whoever knows the same rules can check it without this search. What it learns, as weighted degrees, only steers it.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from solver_models.compiled import int64, kernel
+from solver_models.evaluator import MICROBATCHES, Net
+from solver_models.instance import Integers
+from solver_models.joint.branch_and_bound import (
+    MAX_DEPTH,
+    RUN_GROWTH,
+    any_pass,
+    go_back,
+    go_down,
+    longest_word,
+    make_decisions,
+    open_pair,
+    take_back,
+    tight_pass,
+)
+from solver_models.joint.lower_bounds import RETURN_TAIL
+from solver_models.joint.propagation import (
+    MAX_JOBS,
+    NetActions,
+    TimeWindows,
+    job_of,
+    make_jobs,
+    make_windows,
+    narrow,
+)
+from solver_models.joint.shaving import COMES_FIRST, copy_into, copy_of, is_open, suppose
+
+LEAF, PASS, SHAVE = -1, -2, -3
+"""First figures of a node: it is closed, or decides a backward pass, or where in its room an action starts."""
+
+
+class OrderTree(NamedTuple):
+    """A tree in preorder."""
+
+    nodes: Integers
+    """[T, 3] `LEAF`; or a device and two of its jobs, the first of which comes first in the first child and second in
+    the second; or `PASS`, lane and microbatch of a pass that is one action in the one child and two in the other."""
+    is_one_first: Integers
+    """[T] 1 where the first child of such a pass is the one in which it is one action."""
+
+
+@kernel
+def make_free_windows(net: Net, jobs: NetActions, threshold: int) -> TimeWindows:
+    """All that is known before a rule is applied: every action ends before the threshold, and its synchronisation."""
+    num_lanes, total = net.lane_stage.shape[0], net.scalars[MICROBATCHES]
+    windows = make_windows(net, jobs, np.zeros((RETURN_TAIL + 1, num_lanes, total), np.int64), threshold)
+    windows.start[:] = 0
+    for n in range(num_lanes):
+        for kind in range(2):
+            for k in range(total):
+                windows.end[job_of(n, kind, k, total)] = windows.end[job_of(n, 2, k, total)]
+    return windows
+
+
+@kernel
+def record(jobs: NetActions, tree: OrderTree, size: int, pair: Integers, is_one: int) -> None:
+    """Write a decision to the end of a tree."""
+    tree.nodes[size] = pair
+    tree.is_one_first[size] = is_one
+    if pair[0] < 0:
+        tree.nodes[size, 0] = PASS
+    else:
+        tree.nodes[size, 1], tree.nodes[size, 2] = jobs.own[pair[0], pair[1]], jobs.own[pair[0], pair[2]]
+
+
+@kernel
+def write(tree: OrderTree, size: int, first: int, second: int, third: int) -> None:
+    """Write a node to the end of a tree."""
+    tree.nodes[size, 0], tree.nodes[size, 1], tree.nodes[size, 2] = first, second, third
+
+
+@kernel
+def shave_tree(
+    net: Net, jobs: NetActions, windows: TimeWindows, tree: OrderTree, size: int, stop: Integers
+) -> tuple[int, int, bool]:
+    """(nodes looked at, size of the tree, whether any order is left): `shaving.shave`, written down.
+
+    A supposition that is refuted is a node whose first child is closed; the windows are those of its second child.
+    """
+    trials, spare = 0, copy_of(windows)
+    for what in range(3):
+        for d in range(jobs.length.shape[0]):
+            count = jobs.length[d]
+            for x in range(count * count if what == COMES_FIRST else count):
+                a, b = x % count, x // count
+                while is_open(net, jobs, windows, what, d, a, b) and size + 2 < tree.nodes.shape[0] and stop[0] == 0:
+                    copy_into(spare, windows)
+                    trials += 1
+                    if suppose(jobs, spare, what, d, a, b, True) and narrow(net, jobs, spare):
+                        break
+                    if what == COMES_FIRST:
+                        write(tree, size, d, jobs.own[d, a], jobs.own[d, b])
+                    else:
+                        write(tree, size, SHAVE, jobs.own[d, a], what)
+                    write(tree, size + 1, LEAF, LEAF, LEAF)
+                    size += 2
+                    if not suppose(jobs, windows, what, d, a, b, False) or not narrow(net, jobs, windows):
+                        return trials, size, False
+    return trials, size, True
+
+
+@kernel
+def find_tree(net: Net, threshold: int, most_nodes: int, first_run: int, stop: Integers) -> tuple[OrderTree, int, bool]:
+    """(tree, nodes looked at, whether the tree refutes every order below the threshold).
+
+    It starts again after `first_run` nodes, and now and then, with the weighted degrees learnt; what was decided at the
+    top stays, and so does its part of the tree.
+    """
+    tree = OrderTree(np.full((most_nodes + 1, 3), LEAF), np.zeros(most_nodes + 1, np.int64))
+    if longest_word(net) > MAX_JOBS:
+        return tree, 0, False
+    jobs, most = make_jobs(net), min(MAX_DEPTH, most_nodes + 1)
+    windows = make_free_windows(net, jobs, threshold)
+    decisions, pair, place = make_decisions(windows, most), np.zeros(3, np.int64), np.zeros(most, np.int64)
+    alive, run, last, depth, size = True, first_run, first_run, 0, 0
+    nodes = 0
+    while nodes < most_nodes:
+        nodes += 1
+        if nodes >= last and depth > 0:
+            take_back(windows, decisions, 0, threshold)
+            depth, run = 0, run * RUN_GROWTH
+            trials, size, alive = shave_tree(net, jobs, windows, tree, place[0], stop)
+            nodes += trials
+            last = nodes + run
+        if alive and narrow(net, jobs, windows):
+            is_left = (
+                tight_pass(net, jobs, windows, pair) or open_pair(net, jobs, windows, pair) or any_pass(windows, pair)
+            )
+            if not is_left or depth == most or size + 2 >= tree.nodes.shape[0] or stop[0] != 0:
+                return tree, nodes, False
+            alive = go_down(net, jobs, windows, decisions, depth, threshold, pair)
+            record(jobs, tree, size, pair, decisions.is_one[depth])
+            place[depth], depth, size = size, depth + 1, size + 1
+            continue
+        write(tree, size, LEAF, LEAF, LEAF)
+        size += 1
+        if depth == 0:
+            return OrderTree(tree.nodes[:size], tree.is_one_first[:size]), nodes, True
+        depth -= 1
+        alive = go_back(net, jobs, windows, decisions, depth, threshold)
+    return tree, nodes, False
