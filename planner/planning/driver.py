@@ -357,7 +357,7 @@ def certify(run: SearchState, loop: SearchLoop | None) -> None:
     if not is_claimed or loop is None:
         return
     with run.turn_of(REFUTATION):
-        effort, has_time = run.params.branch.refuted_effort, run.time_until(0.8)
+        effort, has_time = run.params.branch.refuted_effort, run.time_until(0.95)
         trees = TreeProposals(run.problem, loop.search.searcher, value=below, has_time=has_time)
         found = refute(run.problem, run.costs, value=below, effort=effort, has_time=has_time, propose=trees.propose)
         run.lower_bound = found or run.lower_bound

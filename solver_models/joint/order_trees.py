@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from solver_models.compiled import int64, kernel
+from solver_models.compiled import kernel
 from solver_models.evaluator import MICROBATCHES, Net
 from solver_models.instance import Integers
 from solver_models.joint.branch_and_bound import (
