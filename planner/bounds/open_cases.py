@@ -59,9 +59,9 @@ class CaseMaker:
                 ways,
             )
 
-    def stages(self, segments: Integers, seats: Integers, orders: Integers, case: int) -> tuple[Stage, ...]:
-        """The stages of one of these cases."""
-        figures = zip(segments[case].tolist(), seats[case].tolist(), orders[case].tolist(), strict=True)
+    def stages(self, case: int, *, part: tuple[Integers, Integers, Integers]) -> tuple[Stage, ...]:
+        """The stages of one of the cases with these segments, seats and orders of replicas."""
+        figures = zip(*(column[case].tolist() for column in part), strict=True)
         return tuple(
             self.tables.stage(segment, self._members(order), recompute=self.tables.seats[seat][1])
             for segment, seat, order in figures

@@ -109,7 +109,7 @@ def begin(cases: Cases, rows: Integers, *, deadline: int) -> OrderNodes:
     rests = before.reshape(len(rows), shape[1], places, 3, count, places, 3, count)
     for place in range(places):  # a B may overtake a W: where there is one, W are in no order
         rests[:, :, place, LAST, :, place, LAST] &= ~is_open.reshape(*shape[:2], places)[:, :, place, None, None]
-    _feed(before, cases, rows)
+    _feed(before, cases, rows=rows)
     return OrderNodes(
         case=rows,
         node=rows.copy(),
@@ -121,7 +121,7 @@ def begin(cases: Cases, rows: Integers, *, deadline: int) -> OrderNodes:
     )
 
 
-def _feed(before: Bits, cases: Cases, rows: Integers) -> None:
+def _feed(before: Bits, cases: Cases, *, rows: Integers) -> None:
     """What a microbatch needs on the same device, maybe by way of others, comes first there."""
     num, devices, places = len(rows), *cases.held.shape[1:]
     shape = num, devices, places, 3, cases.count, places, 3, cases.count

@@ -138,7 +138,7 @@ class _Proof:
                     self.effort.spend(units(cases) * len(part_rows))
                     orders = narrow(begin(cases, part_rows, deadline=self.deadline), cases, settle=settle_passes)
                     if len(orders.case):
-                        yield cases, orders, partial(self.maker.stages, *part)
+                        yield cases, orders, partial(self.maker.stages, part=part)
 
     def _screened(self, cases: Cases, rows: Integers) -> Integers:
         """Those that the quick rules leave; the clock is looked at before every batch."""

@@ -60,11 +60,11 @@ class TreeCodes:
         """No code is as large."""
         return self.first_start + 2 * self.devices * self.actions
 
-    def action(self, place: int, kind: int, microbatch: int) -> int:
+    def action(self, place: int, kind: int, *, microbatch: int) -> int:
         """The number of an action on its device."""
         return (3 * place + kind) * self.count + microbatch
 
-    def pair(self, device: int, a: int, b: int) -> int:
+    def pair(self, device: int, a: int, *, b: int) -> int:
         """Action a of a device comes first, or b does."""
         return (device * self.actions + a) * self.actions + b
 

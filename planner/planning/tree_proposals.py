@@ -58,7 +58,7 @@ def _encode(found: CaseTree, codes: TreeCodes) -> Iterator[int]:
             yield 1 + codes.start(device, action, what=b)
         else:
             (device, first), (_, second) = (_action(lanes, job, codes=codes) for job in (a, b))
-            yield 1 + codes.pair(device, first, second)
+            yield 1 + codes.pair(device, first, b=second)
         ahead += reversed(children)
 
 
@@ -72,7 +72,7 @@ def _action(lanes: Sequence[tuple[int, int]], job: int, *, codes: TreeCodes) -> 
     """The device of a job, and its number there."""
     lane, kind, microbatch = job // codes.count // 3, job // codes.count % 3, job % codes.count
     device, place = lanes[lane]
-    return device, codes.action(place, kind, microbatch)
+    return device, codes.action(place, kind, microbatch=microbatch)
 
 
 def _sizes(nodes: Sequence[Sequence[int]]) -> list[int]:

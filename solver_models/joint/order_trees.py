@@ -37,8 +37,11 @@ from solver_models.joint.propagation import (
 )
 from solver_models.joint.shaving import COMES_FIRST, copy_into, copy_of, is_open, suppose
 
-LEAF, PASS, SHAVE = -1, -2, -3
-"""First figures of a node: it is closed, or decides a backward pass, or where in its room an action starts."""
+SHAVE, PASS, LEAF = -3, -2, -1
+"""First figures of a node: it decides where in its room an action starts, or a backward pass, or is closed."""
+
+WHAT, ONE, OTHER = 0, 1, 2
+"""Columns of nodes."""
 
 
 class OrderTree(NamedTuple):
@@ -70,15 +73,15 @@ def record(jobs: NetActions, tree: OrderTree, size: int, pair: Integers, is_one:
     tree.nodes[size] = pair
     tree.is_one_first[size] = is_one
     if pair[0] < 0:
-        tree.nodes[size, 0] = PASS
+        tree.nodes[size, WHAT] = PASS
     else:
-        tree.nodes[size, 1], tree.nodes[size, 2] = jobs.own[pair[0], pair[1]], jobs.own[pair[0], pair[2]]
+        tree.nodes[size, ONE], tree.nodes[size, OTHER] = jobs.own[pair[0], pair[1]], jobs.own[pair[0], pair[2]]
 
 
 @kernel
 def write(tree: OrderTree, size: int, first: int, second: int, third: int) -> None:
     """Write a node to the end of a tree."""
-    tree.nodes[size, 0], tree.nodes[size, 1], tree.nodes[size, 2] = first, second, third
+    tree.nodes[size, WHAT], tree.nodes[size, ONE], tree.nodes[size, OTHER] = first, second, third
 
 
 @kernel

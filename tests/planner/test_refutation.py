@@ -13,12 +13,17 @@ from planner.bounds.case_enumeration import CaseEnumeration
 from planner.bounds.case_tables import CaseTables, WorkCount
 from planner.bounds.open_cases import CaseMaker
 from planner.bounds.refutation import MAX_EFFORT, MAX_NODES
+from planner.bounds.tree_codes import TreeCodes
 from planner.certificate import Bound, check_certificate, refute
 from planner.check_evidence import rederive
 from planner.costs import CostModel
+from planner.lowering import make_instance
+from planner.plan import Stage
 from planner.planning import Limits, make_plan
+from planner.planning.tree_proposals import TreeProposals
 from planner.problem import Options, Problem
 from planner.simulate import simulate
+from solver_models.search import Searcher
 from solver_models.search_params import BranchParams
 from tests.long_runs import shortened
 from tests.planner.brute_force import brute_force, brute_force_plan
@@ -76,6 +81,44 @@ def test_an_optimum_is_never_refuted():
             num_proved += 1
             assert check_certificate(problem, bound.certificate) == best, f"seed {seed}"
     assert num_proved >= 0.7 * num_problems
+
+
+def test_proposed_trees_hold_against_brute_force():
+    """Tests that with the trees of the compiled search as well the optimum is reached, and nothing beyond it."""
+    num_proved = num_problems = num_nodes = 0
+    for seed in range(shortened(25, whole=1_000)):
+        problem = small_problem(Random(f"proposed {seed}")) if seed else hard()
+        best = brute_force(problem)
+        if not best:
+            continue
+        costs, num_problems = CostModel(problem), num_problems + 1
+        searcher = Searcher(make_instance(problem, costs))
+        for value in (best, best + 1):
+            trees = TreeProposals(problem, searcher, value=value)
+            bound = refute(problem, costs, value=value, effort=EFFORT, propose=trees.propose)
+            assert bound is None or value == best, f"seed {seed}"
+            if bound is not None:
+                num_proved += 1
+                num_nodes += sum(len(tree) for tree in bound.certificate["trees"])
+                assert check_certificate(problem, bound.certificate) == best, f"seed {seed}"
+    assert num_proved >= 0.7 * num_problems
+    assert num_nodes > 0
+
+
+def test_what_is_proposed_wrongly_costs_nothing_but_time():
+    """Tests that trees of any codes are replaced, node by node, where they close nothing, and the bound is the same."""
+    problem = hard()
+    best = brute_force(problem)
+    assert best is not None
+    rng = Random(0)
+
+    def propose(stages: tuple[Stage, ...], codes: TreeCodes) -> list[int]:
+        return [1 + rng.randrange(codes.end + 100), 1 + codes.start(0, rng.randrange(codes.actions), what=0), 0, 0, 0]
+
+    bound = refute(problem, CostModel(problem), value=best, effort=EFFORT, propose=propose)
+    assert bound is not None
+    assert check_certificate(problem, bound.certificate) == best
+    assert refute(problem, CostModel(problem), value=best + 1, effort=EFFORT, propose=propose) is None
 
 
 def test_no_plan_is_refuted():
