@@ -204,7 +204,8 @@ class PlayedCase:
         if code >= known.first_start:
             where, what = divmod(code - known.first_start, 2)
             begin, end, time = (values[0].ravel()[where] for values in (orders.start, orders.end, orders.time))
-            played = self._parts(orders, self.cases.by_lane(orders.time)[0])[0].ravel()[where]
+            is_there = self.place.ravel()[where] >= 0  # where there is no stage, its actions may start at any time
+            played = self._parts(orders, self.cases.by_lane(orders.time)[0])[0].ravel()[where] if is_there else begin
             part = (end - begin - time) // ROOM_PARTS
             return int(played > begin + part if what == STARTS_EARLY else played < end - time - part)
         passes = code - devices * actions * actions
