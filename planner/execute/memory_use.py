@@ -41,15 +41,6 @@ class MemoryMeter:
         rest = _kibibytes("VmRSS")
         return MemoryUsed("resident set", peak_bytes=peak - before, rest_bytes=rest - before, reserved_bytes=None)
 
-    def begin_peak(self) -> None:
-        """From now on the peak is of what comes; on a host `read` has given free pages back."""
-        if self._before is None:
-            return
-        if self.device.type == "cuda":
-            torch.cuda.reset_peak_memory_stats(self.device)
-        else:
-            CLEAR.write_text("5", encoding="ascii")  # see proc(5)
-
     def _begin(self) -> int | None:
         if self.device.type == "cuda":
             gc.collect()  # what an earlier run left would be given back within this one

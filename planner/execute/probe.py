@@ -42,11 +42,6 @@ class ProbeWork:
 
 WARM_UP, REPLICATED = 3, 5
 
-LAID_ANEW, EACH = 3, 3
-"""So often is the heap laid anew after the iterations that are timed, for so many more each. One plan of a BERT held 66
-to 84 MiB on its second device in rounds of one process, and 68 to 92 in fresh processes: it is where large blocks find
-holes."""
-
 Entry = dict[str, Any]
 """Of an iteration: `actions` (name, begin and end of each) and `times`, as `IterationTimes` has them."""
 
@@ -104,7 +99,7 @@ def main(about: str) -> None:
         before = _served_ns()
         passed.append(_as_entry(execution.step(number)))
         serving.append(_served_ns() - before)
-    peak_bytes = _most_held(execution, first=WARM_UP + work.iterations)
+    memory = execution.memory.read()
     traits = {name: found for shape in execution.preparation.shapes for name, found in shape.traits.items()}
     document = {
         "device": execution.layout.devices[rank],
@@ -114,7 +109,7 @@ def main(about: str) -> None:
         "replicated": [],
         "replicated_peak_bytes": None,
         "serving": serving,
-        "peak_bytes": peak_bytes,
+        "peak_bytes": None if memory is None else memory.peak_bytes,
     }
     if work.replicated_plan:
         meter, is_needed = execution.memory, any(found.has_batch_norm for found in traits.values())
@@ -127,19 +122,6 @@ def main(about: str) -> None:
     Path(work.folder, f"rank{rank}.json").write_text(json.dumps(document), encoding="utf-8")
     distributed.barrier()
     distributed.destroy_process_group()
-
-
-def _most_held(execution: Execution, *, first: int) -> int | None:
-    """The most bytes of the iterations so far, and of more on heaps that are laid anew; None where nobody counts.
-
-    What a plan holds differs from run to run with the holes of the heap, and a reserve is for any run.
-    """
-    found = [execution.memory.read()]
-    for number in range(LAID_ANEW):
-        execution.memory.begin_peak()
-        _run(execution, first=first + number * EACH, count=EACH)
-        found.append(execution.memory.read())
-    return max((used.peak_bytes for used in found if used is not None), default=None)
 
 
 def _served_ns() -> int:

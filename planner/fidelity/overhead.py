@@ -22,6 +22,9 @@ from profiles.model_profile import MAX_EXCHANGE_NS, ActionOverhead, Layer, Model
 
 DEVICES = ("probe0", "probe1")
 
+RUN_TO_RUN = 0.03
+"""By so much the most that a process holds differs between runs of a plan: the heap lies as messages come."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Overheads:
@@ -37,8 +40,7 @@ class Overheads:
     iteration_ns: int
     """What a process does in an iteration beyond its actions and the optimizer's steps of its layers."""
     reserved_bytes: int | None
-    """What every process held beyond the plan's peak at most: runtime, messages, the allocator's slack; None: unknown.
-    """
+    """What every process held beyond the plan's peak: runtime, messages, the allocator's slack; None: unknown."""
     reduction_bytes: int
     """What a process of a replicated stage held beyond that, too; 0: nothing, or unknown."""
     num_actions: int
@@ -139,7 +141,7 @@ def find_overheads(
     )
     iteration_ns = _find_closing(problem, plan, ranks=ranks, message_ns=message_ns, by_wall=by_wall)
     beyond = _held_beyond(problem, plan, ranks=ranks)
-    layers, reserve = _with_blocks(layers, plan, beyond=beyond), min(beyond.values(), default=None)
+    layers, reserve = _with_blocks(layers, plan, beyond=beyond), _find_reserve(beyond, ranks=ranks)
     return Overheads(
         layers=layers,
         action=action,
@@ -211,6 +213,14 @@ def _held_beyond(problem: Problem, plan: Plan, *, ranks: Sequence[Mapping[str, A
     if any(rank["peak_bytes"] is None for rank in ranks):
         return {}
     return {rank["device"]: max(0, rank["peak_bytes"] - peaks[rank["device"]]) for rank in ranks}
+
+
+def _find_reserve(beyond: Mapping[str, int], *, ranks: Sequence[Mapping[str, Any]]) -> int | None:
+    """What all processes held beyond their peaks, and what the next run may hold more than this one."""
+    if not beyond:
+        return None
+    most = max(int(rank["peak_bytes"]) for rank in ranks)
+    return min(beyond.values()) + round(RUN_TO_RUN * most)
 
 
 def _find_reduction(

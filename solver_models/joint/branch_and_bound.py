@@ -428,7 +428,7 @@ def best_sequence(
             is_quick = not always_plays and nodes > first_run and nodes % PLAYED != 0
             best, alive = improve_drafts(net, jobs, windows, draft, best, incumbent, is_quick)
         if alive and (
-            tight_pass(net, jobs, windows, pair)
+            (nodes > first_run and tight_pass(net, jobs, windows, pair))  # plans are found by their own orders
             or open_pass(net, jobs, windows, draft, best, pair)
             or open_pair(net, jobs, windows, pair)
             or any_pass(windows, pair)

@@ -109,12 +109,13 @@ def test_overheads_are_found_again():
 
 
 def test_what_processes_hold_beyond_the_plan_is_reserved():
-    """Tests that the reserve is what both held beyond the plan, and unknown where nobody counts."""
+    """Tests that the reserve is what both held beyond the plan and 3 % of the most, unknown where nobody counts."""
     problem, plan = make_case(6)
     ranks = run(problem, plan, inside=7, between=4, message=50, ending=9)
     where: dict[str, Any] = {"device_type": "gpu", "by_wall": False}
+    held = max(rank["peak_bytes"] for rank in ranks)
     result = find_overheads(problem, plan, ranks=ranks, **where)
-    assert result.reserved_bytes == 70
+    assert result.reserved_bytes == 70 + round(0.03 * held)
     small = [rank | {"peak_bytes": 0} for rank in ranks]
     assert find_overheads(problem, plan, ranks=small, **where).reserved_bytes == 0
     unknown = [rank | {"peak_bytes": None} for rank in ranks]
