@@ -170,12 +170,12 @@ def restrict(options: Options, target: Target) -> Options:
 def restrict_problem(problem: Problem, target: Target) -> Problem:
     """The problem under whose options every plan of the target is allowed.
 
-    No program can cut microbatches of unknown size: then no stage is replicated. Raises ValueError where layers were
-    measured on wider groups only than the target has.
+    No program can cut microbatches of unknown size: then no stage is replicated, nor may several devices share its I.
+    Raises ValueError where layers were measured on wider groups only than the target has.
     """
     options = restrict(problem.options, target)
     if problem.profile.microbatch_size is None:
-        options = replace(options, max_replicas=1)
+        options = replace(options, max_replicas=1, split_placement=False)
     _require_widths(problem, options, target=target)
     return replace(problem, options=options)
 

@@ -100,6 +100,15 @@ def test_the_executor_takes_what_was_planned_for_it():
     assert found > num_problems() // 2
 
 
+def test_nobody_shares_samples_of_unknown_number_in_the_executor():
+    """Tests that neither replicas nor parts of I are looked at for a program that has to cut samples."""
+    problem = make_problem([make_layer("x", (9, 9, 9))], [make_link("a b")])
+    problem = replace(problem, options=replace(problem.options, split_placement=True))
+    options = restrict_problem(problem, TARGETS["executor"]).options
+    assert problem.profile.microbatch_size is None
+    assert (options.max_replicas, options.split_placement) == (1, False)
+
+
 def replicated(**profile: object) -> tuple[Problem, Plan]:
     """A plan of one stage on two devices, with its evidence."""
     problem = make_problem([make_layer("x", (9, 9, 9))], [make_link("a b")], **profile)
