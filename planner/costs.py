@@ -213,8 +213,13 @@ class CostModel:
         )
 
     def has_share(self, share: Fraction) -> bool:
-        """Whether such a part of a microbatch is whole samples, and every layer has a cost for it on every type."""
+        """Whether such a part of a microbatch is whole samples, and every layer has a cost for it on every type.
+
+        Where nobody knows its samples, `max_replicas = 1` says that nobody takes a part of it.
+        """
         problem = self.problem
+        if share != 1 and problem.profile.microbatch_size is None and problem.options.max_replicas == 1:
+            return False
         return problem.profile.is_whole(share) and all(
             self.layer_work(name, device_type, width=1, replicas=1 / share) is not None
             for name in problem.profile.by_name

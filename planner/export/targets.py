@@ -175,7 +175,7 @@ def restrict_problem(problem: Problem, target: Target) -> Problem:
     """
     options = restrict(problem.options, target)
     if problem.profile.microbatch_size is None:
-        options = replace(options, max_replicas=1, split_placement=False)
+        options = replace(options, max_replicas=1)
     _require_widths(problem, options, target=target)
     return replace(problem, options=options)
 

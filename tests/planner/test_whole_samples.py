@@ -7,6 +7,7 @@ from random import Random
 
 import pytest
 
+from planner.costs import CostModel
 from planner.errors import PipeplanError
 from planner.execute.layout import make_layout
 from planner.export.targets import TARGETS, restrict_problem
@@ -104,9 +105,11 @@ def test_nobody_shares_samples_of_unknown_number_in_the_executor():
     """Tests that neither replicas nor parts of I are looked at for a program that has to cut samples."""
     problem = make_problem([make_layer("x", (9, 9, 9))], [make_link("a b")])
     problem = replace(problem, options=replace(problem.options, split_placement=True))
-    options = restrict_problem(problem, TARGETS["executor"]).options
+    restricted = restrict_problem(problem, TARGETS["executor"])
     assert problem.profile.microbatch_size is None
-    assert (options.max_replicas, options.split_placement) == (1, False)
+    assert restricted.options.max_replicas == 1
+    assert CostModel(problem).has_share(Fraction(1, 2))
+    assert not CostModel(restricted).has_share(Fraction(1, 2))
 
 
 def replicated(**profile: object) -> tuple[Problem, Plan]:
