@@ -313,15 +313,21 @@ class WeightGrads:
 
     def __call__(self) -> None:
         """Compute it, and forget what it was computed of."""
+        if self.after is None:
+            for call in self.calls:
+                call()
+        else:
+            self._run_and_tell(self.after)
+        self.calls.clear()
+
+    def _run_and_tell(self, after: Callable[[str], None]) -> None:
         left = Counter(call.rule.owner for call in self.calls)
         for call in self.calls:
             call()
             left[call.rule.owner] -= 1
-            if self.after is not None and not left[call.rule.owner]:
-                self.after(call.rule.owner)
-        self.calls.clear()
-        if self.after is not None:
-            self.after("")
+            if not left[call.rule.owner]:
+                after(call.rule.owner)
+        after("")
 
 
 class _LinearCalls:

@@ -23,7 +23,7 @@ from profiles.model_profile import MAX_EXCHANGE_NS, ActionOverhead, Layer, Model
 DEVICES = ("probe0", "probe1")
 
 RUN_TO_RUN = 0.03
-"""By so much the most that a process holds differs between runs of a plan: the heap lies as messages come."""
+"""So much is kept for runs that hold more, as the heap lies; some hold 10 % more (docs/benchmarks/fidelity.md)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
