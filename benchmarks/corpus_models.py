@@ -1,9 +1,10 @@
-"""The corpus: well-known models as transformers, torchvision and timm make them, small, with random weights.
+"""The corpus: well-known models as transformers, torchvision, timm and torchtitan make them, small, random weights.
 
 Each function is what a user writes: `benchmarks.corpus_models:llama` is profiled, planned and trained as it stands.
 Dropout is off, so that training under a plan can be compared with training in one process.
 """
 
+import importlib
 from functools import partial
 from typing import Any
 
@@ -12,6 +13,7 @@ import transformers
 from torch.nn.functional import cross_entropy
 
 from planner.execute.training import Training
+from tests.integration.lacking_triton import stand_in
 
 _DECLARED: list[Any] = []
 
@@ -202,6 +204,46 @@ def densenet() -> Training:
     return Training.from_module(
         torchvision_model("densenet121"), batch=large_pictures, loss=cross_entropy, optimizer=adamw
     )
+
+
+def titan_llama() -> Training:
+    return Training.from_module(titan_model("llama3"), batch=following_words, loss=words_loss, optimizer=adamw)
+
+
+def titan_qwen() -> Training:
+    return Training.from_module(titan_model("qwen3"), batch=following_words, loss=words_loss, optimizer=adamw)
+
+
+def titan_deepseek() -> Training:
+    return Training.from_module(titan_model("deepseek_v3"), batch=following_words, loss=words_loss, optimizer=adamw)
+
+
+def following_words(step: int) -> Any:
+    """Inputs and target."""
+    tokens = torch.randint(VOCABULARY, (SAMPLES, LENGTH + 1), generator=torch.Generator().manual_seed(step))
+    return tokens[:, :-1].contiguous(), tokens[:, 1:].contiguous()
+
+
+def words_loss(output: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+    """Of what torchtitan's models give."""
+    return cross_entropy(output.flatten(0, 1), target.flatten())
+
+
+def titan_model(family: str) -> torch.nn.Module:
+    """The small model of `torchtitan.models.FAMILY`, imported when it is asked for.
+
+    Attention is torchtitan's module around torch's own function: flex attention, its default, has no backward pass on
+    processors.
+    """
+    stand_in()
+    attention = importlib.import_module("torchtitan.models.common.attention").ScaledDotProductAttention
+    config = importlib.import_module(f"torchtitan.models.{family}").model_registry("debugmodel").model
+    for layer in config.layers:
+        layer.attention.inner_attention = attention.Config()
+    model: torch.nn.Module = config.build()
+    with torch.no_grad():
+        model.init_states()
+    return model
 
 
 def torchvision_model(name: str, **sizes: Any) -> torch.nn.Module:

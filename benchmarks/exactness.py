@@ -6,6 +6,7 @@ Each is compared with one process, all in float64, so that what is left is the o
 
 import argparse
 import copy
+import importlib.util
 import json
 import os
 import sys
@@ -36,6 +37,10 @@ from tests.planner.execute.orders import make_random_plan
 
 MODELS = ("gpt2", "llama", "mistral", "qwen", "mixtral", "bert", "t5", "vit", "whisper", "albert")
 """Of benchmarks.corpus_models; those whose library every development environment has."""
+
+TITAN = ("titan_llama",)
+"""Likewise, where torchtitan is there as well (docs/benchmarks/foreign_programs.md). Its Qwen3 rotates in float32,
+where another last place of float64 may become another number; its DeepSeek counts tokens in buffers, per replica."""
 
 WIDE = ("gpt2", "llama", "mistral", "qwen", "mixtral", "bert", "t5", "vit", "whisper")
 """Those that are known how to be cut (planner/execute/parallel_table.py)."""
@@ -235,13 +240,13 @@ def run_cases(name: str, folder: Path) -> Iterator[ExactCase]:
 
 HEAD = """# Foreign models under plans, against one process
 
-Models of transformers as they are (`benchmarks/corpus_models.py`), cut by `Training.from_module`, {steps} iterations of
-{microbatches} microbatches with AdamW on gloo processes, in float64; one process trains the uncut model in a loop. The
-largest difference of any microbatch's loss, and of any weight or buffer after the last step (of 1e-3, the rate, is
-what a step moves). Losses of words are taken in float32 by transformers, so the mean over replicas is off by its last
-places; gradients are not. No label is left out: with -100 among them, replicas of the last stage are refused, for the
-model takes a mean (docs/execute.md). Models of fewer layers than a plan has stages (ALBERT has two: its blocks are one)
-have no such case. Targets: {loss_target:g} for losses, {weight_target:g} for weights.
+Models of transformers and torchtitan as they are (`benchmarks/corpus_models.py`), cut by `Training.from_module`,
+{steps} iterations of {microbatches} microbatches with AdamW on gloo processes, in float64; one process trains the uncut
+model in a loop. The largest difference of any microbatch's loss, and of any weight or buffer after the last step (of
+1e-3, the rate, is what a step moves). Losses of words are taken in float32 by transformers, so the mean over replicas
+is off by its last places; gradients are not. No label is left out: with -100 among them, replicas of the last stage are
+refused, for the model takes a mean (docs/execute.md). Models of fewer layers than a plan has stages (ALBERT has two:
+its blocks are one) have no such case. Targets: {loss_target:g} for losses, {weight_target:g} for weights.
 Made by `python -m benchmarks.exactness -o docs/benchmarks/exactness.md`. Plans are made by hand, to be of many kinds:
 a plan's order has no influence on what is computed.
 
@@ -277,10 +282,11 @@ def render(cases: Sequence[ExactCase]) -> str:
 
 def main() -> None:
     """Cases that are missing, and the table of all."""
+    known = [*MODELS, *(TITAN if importlib.util.find_spec("torchtitan") else ())]
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("-o", "--output", type=Path)
     parser.add_argument("--cases", type=Path, help="folder, one of its own per commit if left out")
-    parser.add_argument("--only", nargs="*", choices=MODELS, default=list(MODELS))
+    parser.add_argument("--only", nargs="*", choices=(*MODELS, *TITAN), default=known)
     options = parser.parse_args()
     kept = options.cases or Path("out/exactness", describe_commit().replace(" ", "-"))
     kept.mkdir(parents=True, exist_ok=True)
@@ -293,7 +299,7 @@ def main() -> None:
             (kept / f"{name}.json").write_text(json.dumps(found))
             sys.stderr.write(f"{name}: {len(found)} cases after {time.monotonic() - begin:.0f} s\n")
     if options.output is not None:
-        paths = [kept / f"{name}.json" for name in MODELS]
+        paths = [kept / f"{name}.json" for name in (*MODELS, *TITAN)]
         cases = [ExactCase(**case) for path in paths if path.exists() for case in json.loads(path.read_text())]
         options.output.write_text(render(cases), encoding="utf-8")
 

@@ -2,7 +2,7 @@
 
 `python -m benchmarks.model_corpus -o docs/benchmarks/model_corpus.md` (`--only llama t5` for some; rows that were made
 on the same commit are kept in `--rows` and not made again). Needs transformers, torchvision and timm:
-`pip install '.[models,vision]'`.
+`pip install '.[models,vision]'`, and torchtitan (docs/benchmarks/foreign_programs.md), without which its rows fail.
 """
 
 import argparse
@@ -46,6 +46,9 @@ MODELS = {
     "efficientnet": "EfficientNet-B0 (timm)",
     "albert": "ALBERT (transformers)",
     "densenet": "DenseNet-121 (torchvision)",
+    "titan_llama": "Llama 3 (torchtitan)",
+    "titan_qwen": "Qwen3 (torchtitan)",
+    "titan_deepseek": "DeepSeek-V3 (torchtitan)",
 }
 """Functions of benchmarks.corpus_models, and what the table calls them."""
 
@@ -213,7 +216,8 @@ losses, and of all weights and buffers after the last step, in float32; lines ar
 keys in attention), weights differ by a part of the learning rate of 0.001.
 Where a batch has a mask, some microbatches are without padding, and transformers leaves their masks out; cut models
 always make them, and another kernel of attention rounds otherwise. All are cut by one recorder (docs/execute.md), at
-the blocks of their lists; layers are named as the library names its modules.
+the blocks of their lists; layers are named as the library names its modules. Attention of torchtitan's models is its
+module around torch's own function: flex attention, its default, has no backward pass on processors.
 
 Machine: {machine}. Commit: {commit}.
 

@@ -21,6 +21,7 @@ from torch.distributed.checkpoint.state_dict_loader import load
 from torch.distributed.checkpoint.state_dict_saver import save
 
 from planner.execute.execution import Execution
+from planner.execute.named_tensors import kept_tensors
 from planner.execute.sharded_state import cut_state, gather_states
 
 _ITERATION = "iteration"
@@ -200,7 +201,7 @@ def _weights(execution: Execution, layers: Sequence[str]) -> dict[str, torch.Ten
     """Parameters and buffers; the tensors themselves, so that loading fills them."""
     found: dict[str, torch.Tensor] = {}
     for name in layers:
-        state = dict(execution.parts.plain(name, list(execution.layer(name).state_dict().items())))
+        state = dict(execution.parts.plain(name, list(kept_tensors(execution.layer(name)).items())))
         found |= {f"weights/{name}:{path}": tensor for path, tensor in state.items()}
         buffers = execution.layer(name).named_buffers()
         found |= {f"buffers/{name}:{path}": tensor for path, tensor in buffers if path not in state}

@@ -1,9 +1,9 @@
 """Weight gradients that wait: I runs a whole backward in which some layers only note what W has to compute.
 
-What is noted: weights and biases of `nn.Linear`, `nn.Conv1d` to `nn.Conv3d`, `nn.Embedding` and the `Conv1D` of
-transformers, and what `nn.MultiheadAttention` and modules with weights of three dimensions (experts) hand to
-`torch.nn.functional.linear`. Other parameters (of normalisations, say), and all of what is compiled, get their gradient
-within I. The sums are the same, bit by bit, as those of a plain backward.
+What is noted: weights and biases of `nn.Linear`, `nn.Conv1d` to `nn.Conv3d`, `nn.Embedding` and subclasses that compute
+as they do, of the `Conv1D` of transformers, and what `nn.MultiheadAttention` and modules with weights of three
+dimensions (experts) hand to `torch.nn.functional.linear`. Other parameters (of normalisations, say), and all of what is
+compiled, get their gradient within I. The sums are the same, bit by bit, as those of a plain backward.
 """
 
 from collections import Counter
@@ -16,6 +16,7 @@ import torch
 from torch import nn
 from torch.autograd.function import once_differentiable
 from torch.nn import functional
+from torch.nn.modules.linear import NonDynamicallyQuantizableLinear
 
 _CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
 
@@ -98,6 +99,8 @@ def is_compiled(module: nn.Module) -> bool:
 
 def _hands_weights_to_linear(layer: nn.Module) -> bool:
     own = list(layer.parameters(recurse=False))
+    if _is_patched(layer):
+        return False
     if type(layer) is not nn.MultiheadAttention and not any(parameter.dim() == 3 for parameter in own):
         return False
     return any(parameter.requires_grad for parameter in own) and not _is_watched(layer)
@@ -108,17 +111,31 @@ def _is_watched(layer: nn.Module) -> bool:
 
 
 def _is_convertible(layer: nn.Module) -> bool:
-    """Exactly these classes: subclasses may use their weights in other ways, and hooks want to see every gradient."""
-    if type(layer) is nn.Embedding:
-        fits = not layer.sparse and layer.max_norm is None
-    elif type(layer) in _CONVOLUTIONS:
-        fits = layer.padding_mode == "zeros" and not isinstance(layer.padding, str)
-    else:
-        fits = type(layer) is nn.Linear or is_conv1d(type(layer))
-    weight = getattr(layer, "weight", None)
-    if not fits or not isinstance(weight, nn.Parameter) or not weight.requires_grad:
+    """These, and subclasses that compute what they do; hooks want to see every gradient."""
+    rule, weight = _find_rule(layer), getattr(layer, "weight", None)
+    if rule is None or not rule.fits(layer) or not isinstance(weight, nn.Parameter) or not weight.requires_grad:
         return False
     return not _is_watched(layer)
+
+
+def _find_rule(layer: nn.Module) -> "type[_GradientRule] | None":
+    """None: its class, or the layer itself, uses its weights in a way that is not known."""
+    kind = type(layer)
+    if _is_patched(layer) or kind is NonDynamicallyQuantizableLinear:  # whose weight its owner uses
+        return None
+    if is_conv1d(kind):
+        return _Conv1DRule
+    known = next((base for base in _RULES if issubclass(kind, base)), None)
+    if known is None:
+        return None
+    is_own = any(getattr(kind, name, None) is not getattr(known, name, None) for name in ("forward", "_conv_forward"))
+    return None if is_own else _RULES[known]
+
+
+def _is_patched(layer: nn.Module) -> bool:
+    """Whether somebody else's function stands for its forward, as accelerate's hooks do."""
+    forward = vars(layer).get("forward")
+    return forward is not None and getattr(forward, "__module__", "") != __name__
 
 
 def is_conv1d(kind: type) -> bool:
@@ -129,7 +146,9 @@ def is_conv1d(kind: type) -> bool:
 def _make_forward(
     layer: Any, store: WeightGradStore, *, name: str, owner: str
 ) -> Callable[[torch.Tensor], torch.Tensor]:
-    rule = (_Conv1DRule if is_conv1d(type(layer)) else _RULES[type(layer)])(layer, name=name, owner=owner)
+    kind = _find_rule(layer)
+    assert kind is not None
+    rule = kind(layer, name=name, owner=owner)
 
     def forward(x: torch.Tensor) -> torch.Tensor:
         weight = layer.weight
@@ -148,6 +167,11 @@ class _GradientRule:
     def __init__(self, layer: Any, *, name: str, owner: str) -> None:
         """`name`: for messages; `owner`: the layer of the stage that it is a part of."""
         self.layer, self.name, self.owner = layer, name, owner
+
+    @staticmethod
+    def fits(layer: Any) -> bool:  # noqa: ARG004
+        """Whether the rule knows what this one is set to."""
+        return True
 
     def output(self, x: torch.Tensor, *, weight: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
         """The layer's own forward."""
@@ -193,6 +217,10 @@ class _Conv1DRule(_LinearRule):
 
 
 class _ConvolutionRule(_GradientRule):
+    @staticmethod
+    def fits(layer: Any) -> bool:
+        return layer.padding_mode == "zeros" and not isinstance(layer.padding, str)
+
     def output(self, x: torch.Tensor, *, weight: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
         return cast(torch.Tensor, self.layer._conv_forward(x, weight, bias))
 
@@ -217,6 +245,10 @@ class _ConvolutionRule(_GradientRule):
 
 
 class _EmbeddingRule(_GradientRule):
+    @staticmethod
+    def fits(layer: Any) -> bool:
+        return not layer.sparse and layer.max_norm is None
+
     def output(self, x: torch.Tensor, *, weight: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:  # noqa: ARG002
         return functional.embedding(x, weight, self.layer.padding_idx, None, 2.0, self.layer.scale_grad_by_freq)
 

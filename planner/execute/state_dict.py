@@ -5,6 +5,7 @@ Files are those of transformers (`weight_files.py` reads them). Without safetens
 
 import importlib.util
 import json
+from collections.abc import Mapping
 from pathlib import Path
 
 import torch
@@ -12,6 +13,8 @@ from torch import distributed, nn
 
 from planner.execute.cut.cut_layer import CutLayer
 from planner.execute.execution import Execution
+from planner.execute.group_parts import GroupPart
+from planner.execute.named_tensors import has_names_of_its_own, kept_tensors, standing_in, take_names_back
 from planner.execute.process_groups import gather
 from planner.execute.training import Training
 from planner.execute.weight_files import WeightFiles
@@ -53,13 +56,13 @@ def _held(execution: Execution) -> dict[str, torch.Tensor]:
     for alias, home in execution.training.aliases.items():
         aliases.setdefault(home, []).append(alias)
     for stage, name in _layers(execution):
-        layer = execution.layer(name)
-        state = list(layer.state_dict().items()) if execution.speaks(stage) else []
-        for path, tensor in execution.parts.plain(name, state):
-            part = execution.parts.of(tensor)
-            tensor = tensor if part is None else part.gather(tensor.detach())
-            if not execution.is_keeper(stage):
-                continue
+        if not execution.speaks(stage):
+            continue
+        layer, parts = execution.layer(name), execution.parts.of_layer.get(name, {})
+        wholes = {path: part.gather(part.parameter.detach()) for path, part in parts.items()}
+        with standing_in(layer, wholes):
+            state = layer.state_dict()
+        for path, tensor in state.items() if execution.is_keeper(stage) else ():
             for key in (name_of(layer, name, path=path), *aliases.get(f"{name}:{path}", ())):
                 mine[key] = tensor
     return mine
@@ -68,18 +71,20 @@ def _held(execution: Execution) -> dict[str, torch.Tensor]:
 @torch.no_grad()
 def share_weights(execution: Execution, model: nn.Module) -> None:
     """Give every process all weights, in a model made whole there; a collective call."""
-    mine, state = _held(execution), model.state_dict()
+    mine, state = _held(execution), model.state_dict(keep_vars=True)
     shared: set[int] = set()
     execution.log.note("the sharing of weights")
     for rank, names in enumerate(gather(list(mine))):
         for name in names:
             if name not in state or state[name].data_ptr() in shared:
                 continue
-            value = mine[name].detach() if name in mine and rank == execution.rank else state[name]
+            value = (mine if name in mine and rank == execution.rank else state)[name].detach()
             value = value.to(execution.device).contiguous()
             distributed.broadcast(value, src=rank)
             state[name].copy_(value)
             shared.add(state[name].data_ptr())
+    if has_names_of_its_own(model, state):
+        model.load_state_dict(state)
     execution.log.note("")
 
 
@@ -112,12 +117,33 @@ def load_weights(execution: Execution, path: Path) -> None:
     others = _other_names(execution)
     with WeightFiles(path) as files:
         for _, name in _layers(execution):
-            layer = execution.layer(name)
-            for place, tensor in execution.parts.plain(name, list(layer.state_dict().items())):
-                keys = (name_of(layer, name, path=place), *others.get(f"{name}:{place}", ()))
-                value = files.read(keys, shape=execution.parts.shape(tensor), layer=name)
-                part = execution.parts.of(tensor)
-                tensor.copy_(value if part is None else part.cut(value))
+            _load_layer(execution, name, files=files, others=others)
+
+
+def _load_layer(execution: Execution, name: str, *, files: WeightFiles, others: Mapping[str, tuple[str, ...]]) -> None:
+    layer, parts = execution.layer(name), execution.parts.of_layer.get(name, {})
+
+    def read(path: str, tensor: torch.Tensor) -> torch.Tensor:
+        keys = (name_of(layer, name, path=path), *others.get(f"{name}:{path}", ()))
+        return files.read(keys, shape=tensor.shape, layer=name)
+
+    with standing_in(layer, {path: torch.empty(part.shape, device="meta") for path, part in parts.items()}):
+        state = layer.state_dict(keep_vars=True)
+        is_renamed = has_names_of_its_own(layer, state)
+    if is_renamed:
+        values = take_names_back(layer, {path: read(path, tensor) for path, tensor in state.items()})
+        for path, tensor in kept_tensors(layer).items():
+            _fill(tensor, values[path], part=parts.get(path))
+        return
+    for path, tensor in state.items():
+        _fill(tensor, read(path, tensor), part=parts.get(path))
+
+
+def _fill(tensor: torch.Tensor, value: torch.Tensor, *, part: GroupPart | None) -> None:
+    if part is None:
+        tensor.copy_(value)
+    else:
+        part.parameter.copy_(part.cut(value))
 
 
 def _other_names(execution: Execution) -> dict[str, tuple[str, ...]]:

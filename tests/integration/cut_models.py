@@ -25,12 +25,32 @@ class Attention(nn.Module):
         return self.out((scores if bias is None else scores + bias).softmax(-1) @ v)
 
 
+class SplitAttention(Attention):
+    """Shows three matrices for the one that it has, as torchtitan's does."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_state_dict_post_hook(self.show)
+        self.register_load_state_dict_pre_hook(self.put_together)
+
+    @staticmethod
+    def show(_: nn.Module, state: dict[str, Any], prefix: str, *__: Any) -> None:
+        for kind in ("weight", "bias"):
+            for name, part in zip("qkv", state.pop(f"{prefix}qkv.{kind}").chunk(3), strict=True):
+                state[f"{prefix}{name}.{kind}"] = part.clone()
+
+    @staticmethod
+    def put_together(_: nn.Module, state: dict[str, Any], prefix: str, *__: Any) -> None:
+        for kind in ("weight", "bias"):
+            state[f"{prefix}qkv.{kind}"] = torch.cat([state.pop(f"{prefix}{name}.{kind}") for name in "qkv"])
+
+
 class Block(nn.Module):
     """Gives a tuple; the first one makes a bias that the others take."""
 
-    def __init__(self, *, is_first: bool) -> None:
+    def __init__(self, *, is_first: bool, attention: type[Attention] = Attention) -> None:
         super().__init__()
-        self.norm, self.attention = nn.LayerNorm(WIDTH), Attention()
+        self.norm, self.attention = nn.LayerNorm(WIDTH), attention()
         self.bias = nn.Embedding(2 * LONGEST, 1) if is_first else None
 
     def forward(
@@ -62,12 +82,16 @@ class Cache:
 class Decoder(nn.Module):
     """Names, a mask, a shared table of words, and a loss of its own."""
 
-    def __init__(self, *, has_cache: bool = False) -> None:
+    def __init__(self, *, has_cache: bool = False, has_names: bool = False) -> None:
         super().__init__()
         self.words = nn.Embedding(WORDS, WIDTH)
         self.angles = Angles()
         self.start = nn.Parameter(torch.ones(WIDTH))
-        self.blocks = nn.ModuleList(Block(is_first=not number) for number in range(3))
+        attention = SplitAttention if has_names else Attention
+        blocks = [Block(is_first=not number, attention=attention) for number in range(3)]
+        self.blocks: Any = nn.ModuleList(blocks)
+        if has_names:  # as torchtitan's models
+            self.blocks = nn.ModuleDict({str(number): block for number, block in enumerate(blocks)})
         self.norm, self.head = nn.LayerNorm(WIDTH), nn.Linear(WIDTH, WORDS, bias=False)
         self.head.weight = self.words.weight
         self.has_cache = has_cache
@@ -83,7 +107,7 @@ class Decoder(nn.Module):
         if mask is not None:
             hidden[:, :, 0] += (mask[:, :1] - 1) * 1.0
         angles, bias = self.angles(x, places), None
-        for block in self.blocks:
+        for block in self.blocks.children():
             given = {"use_cache": False} if not self.has_cache else {"use_cache": Cache(held=[])}
             x, bias = block(x + angles, hidden, bias=bias, **given)
         scores = self.head(self.norm(x)).view(count, length, WORDS)
@@ -215,7 +239,8 @@ def late_decoder() -> Training:
 
 
 def named_decoder() -> Training:
-    return Training.from_module(Decoder(), batch=named, loss=score_loss, optimizer=sgd)
+    """Of inputs by name, and blocks by name."""
+    return Training.from_module(Decoder(has_names=True), batch=named, loss=score_loss, optimizer=sgd)
 
 
 def convolutions() -> Training:

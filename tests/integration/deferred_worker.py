@@ -8,6 +8,7 @@ import json
 import sys
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 
 import torch
 from torch import nn
@@ -42,7 +43,20 @@ class Experts(nn.Module):
         return torch.cat([nn.functional.linear(part, self.up[k]) for k, part in enumerate(x.chunk(2))])
 
 
+class NamedLinear(nn.Linear):
+    """As torchtitan's: made otherwise, and computes as ever."""
+
+    def __init__(self, *, sizes: tuple[int, int]) -> None:
+        super().__init__(*sizes)
+
+
+class OtherLinear(nn.Linear):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return super().forward(x) * self.weight.mean()
+
+
 KINDS: dict[str, Make] = {
+    "subclass of linear": lambda: (NamedLinear(sizes=(5, 3)).double(), real(4, 5)),
     "linear": lambda: (nn.Linear(5, 3).double(), real(4, 5)),
     "linear, no bias": lambda: (nn.Linear(5, 3, bias=False).double(), real(4, 5)),
     "linear, three dimensions": lambda: (nn.Linear(5, 3).double(), real(4, 7, 5)),
@@ -94,10 +108,14 @@ def not_converted() -> list[str]:
     """Layers that must be left alone."""
     hooked, frozen = nn.Linear(2, 2), nn.Linear(2, 2).requires_grad_(False)
     hooked.weight.register_post_accumulate_grad_hook(lambda parameter: None)
+    patched = nn.Linear(2, 2)
+    patched.forward = partial(nn.Linear.forward, patched)
     layers = {
+        "patched": patched,
+        "subclass with its own forward": OtherLinear(2, 2),
         "hooked": hooked,
         "frozen": frozen,
-        "subclass": nn.MultiheadAttention(4, 2).out_proj,
+        "part of attention": nn.MultiheadAttention(4, 2).out_proj,
         "parametrized": nn.utils.parametrizations.weight_norm(nn.Linear(2, 2)),
         "padded otherwise": nn.Conv2d(1, 1, 3, padding=1, padding_mode="circular"),
         "padded by name": nn.Conv2d(1, 1, 3, padding="same"),

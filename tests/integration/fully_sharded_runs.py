@@ -161,6 +161,45 @@ def resumes(folder: Path) -> Any:
     return found | {"file": are_equal(read, kept), "loaded": are_equal(whole_weights(loaded), whole_weights(first))}
 
 
+class Shown(nn.Module):
+    """Its state dictionary has two matrices for the one that it computes with."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.both = nn.Linear(models.WIDTH, 2 * models.WIDTH, bias=False)
+        self.register_state_dict_post_hook(self.show)
+        self.register_load_state_dict_pre_hook(self.put_together)
+
+    @staticmethod
+    def show(_: nn.Module, state: dict[str, Any], prefix: str, *__: Any) -> None:
+        halves = state.pop(f"{prefix}both.weight").chunk(2)
+        state |= {f"{prefix}{name}.weight": half.clone() for name, half in zip("ab", halves, strict=True)}
+
+    @staticmethod
+    def put_together(_: nn.Module, state: dict[str, Any], prefix: str, *__: Any) -> None:
+        state[f"{prefix}both.weight"] = torch.cat([state.pop(f"{prefix}{name}.weight") for name in "ab"])
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        left, right = self.both(x).chunk(2, -1)
+        return x + left.tanh() * right
+
+
+def shown(folder: Path) -> Any:
+    """Weights under the names that hooks give them, from and to plans of each kind, and checkpoints."""
+    training = models.every_layer("ww", Shown, num_microbatches=COUNT)
+    first = start(folder, training, "f")
+    first.step(0)
+    save_weights(first, folder / "shown")
+    save_checkpoint(first, folder / "shown kept", iteration=1)
+    found: dict[str, Any] = {"names": sorted(WeightFiles(folder / "shown").files)}
+    for name in "fwsc":
+        loaded, resumed = start(folder, training, name), start(folder, training, name)
+        load_weights(loaded, folder / "shown")
+        load_checkpoint(resumed, folder / "shown kept")
+        found[name] = [are_equal(whole_weights(each), whole_weights(first)) for each in (loaded, resumed)]
+    return found
+
+
 def nan_stops(folder: Path) -> Any:
     execution = start(folder, poisoned(at=1, microbatch=2), "f")
     execution.step(0)
@@ -202,7 +241,7 @@ def unlike_replicas(folder: Path) -> Any:
     return are_close(found["s"], found["f"]) and are_close(found["s"], found["w"])
 
 
-SCENARIOS = [alike, held, unlike_replicas, resumes, nan_stops, nan_in_gradient_stops, drifting_stops]
+SCENARIOS = [alike, held, unlike_replicas, resumes, shown, nan_stops, nan_in_gradient_stops, drifting_stops]
 
 
 def main(folder: Path, rank: int, world_size: int) -> None:

@@ -24,7 +24,7 @@ class Lacking(types.ModuleType):
 
 def stand_in() -> None:
     """To be called before their modules are imported."""
-    if importlib.util.find_spec("triton") is None:
+    if "triton" not in sys.modules and importlib.util.find_spec("triton") is None:
         importlib.import_module("torch._inductor.compile_fx")  # asks whether it is there: it must hear that it is not
 
         sys.modules["triton"] = triton = Lacking("triton")

@@ -65,6 +65,7 @@ def test_a_decoder_is_a_chain_of_its_blocks(answers: Any):
     found = answers["decoder trained"]
     assert found["layers"] == ["words", "blocks.0", "blocks.1", "blocks.2", "norm"]
     assert found["inputs"]["blocks.2"] == ["", "blocks.1"]
+    assert answers["named_decoder trained"]["layers"] == found["layers"]
     assert answers["named_decoder trained"]["inputs"]["norm"] == ["blocks.2"]
     assert found["tied"] == [["words:words.weight", "norm:head.weight"]]
 

@@ -59,14 +59,16 @@ def test_models_of_other_forms_train_as_one_process(folder: Path, model: str):
 
 
 def test_weights_have_the_names_of_the_model(folder: Path):
-    """Tests that each process writes its own part, and that the model reads the whole as its state dictionary."""
+    """Tests that each process writes its own part, and that the model reads the whole as its state dictionary, in which
+    its hooks show three matrices for the one that it computes with."""
     import torch
     from safetensors.torch import load_file
 
     from tests.integration.cut_models import Decoder
 
     index = json.loads((folder / "by two" / "model.safetensors.index.json").read_text())["weight_map"]
-    model = Decoder()
+    model = Decoder(has_names=True)
+    assert "blocks.1.attention.k.weight" in index
     assert set(index) == set(model.state_dict())
     assert index["words.weight"] != index["head.weight"] == "model-00002-of-00002.safetensors"
     whole = {k: v for file in set(index.values()) for k, v in load_file(folder / "by two" / file).items()}

@@ -262,6 +262,14 @@ def test_it_goes_on_from_checkpoints_copies_and_files(runs):
         assert found["loaded"]
 
 
+def test_weights_have_the_names_that_hooks_give_them(runs):
+    """Tests that a layer whose state dictionary shows two matrices for one is written and read so, whole or sharded."""
+    for rank in runs:
+        found = rank["shown"]
+        assert found.pop("names") == [f"l{layer}.{half}.weight" for layer in range(2) for half in "ab"]
+        assert found == {name: [True, True] for name in "fwsc"}
+
+
 STOPPED = {
     "nan_stops": "iteration 1: the loss of microbatch 2 is nan: layer 'l0' of stage 0 on rank 0 (d0) is the first to ",
     "nan_in_gradient_stops": "iteration 0: all losses are finite, but the gradient of l1:weight on rank 1 (d1), ",

@@ -10,6 +10,9 @@ from torch import nn
 
 from planner.execute.cut.trees import tensors_of
 
+_LISTS = (nn.ModuleList, nn.ModuleDict)
+"""What blocks are kept in: by place, or by name (torchtitan)."""
+
 _MOST = 0.5
 """A list inside a block is opened if it holds at least this part of the block's weights."""
 
@@ -41,7 +44,7 @@ def find_blocks(module: nn.Module, arguments: Any) -> Blocks:
 def _children(module: nn.Module, paths: dict[nn.Module, str]) -> Iterator[str]:
     """The modules below, those in lists one by one."""
     for child in module.children():
-        if type(child) in (nn.Sequential, nn.ModuleList):
+        if type(child) is nn.Sequential or isinstance(child, _LISTS):
             yield from _children(child, paths)
         else:
             yield paths[child]
@@ -87,7 +90,7 @@ def _is_chain(part: nn.Module, met: dict[nn.Module, list[Any]]) -> bool:
     elements = list(part.children())
     if type(part) is nn.Sequential:
         return len(elements) > 1 and all(len(met.get(element, ())) == 1 for element in elements)
-    if not isinstance(part, nn.ModuleList) or len(elements) < 2:
+    if not isinstance(part, _LISTS) or len(elements) < 2:
         return False
     calls: Sequence[Any] = [met.get(element, []) for element in elements]
     if any(len(call) != 1 for call in calls):
