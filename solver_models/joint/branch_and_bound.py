@@ -413,7 +413,7 @@ def best_sequence(
         np.zeros(jobs.own.shape, np.int64), np.zeros(size, np.int64), np.zeros(size, np.int64), words.copy(),
         lengths.copy(),
     )  # fmt: skip
-    incumbent = Incumbent(words, lengths)
+    incumbent, unasked = Incumbent(words, lengths), np.zeros((0, 4), np.int64)
     alive, run, last, always_plays = True, first_run, first_run, jobs.fusible.sum() > 0
     while True:
         nodes += 1
@@ -421,7 +421,7 @@ def best_sequence(
             take_back(windows, decisions, 0, best)
             depth, alive, run = 0, True, run * RUN_GROWTH
             if run >= SHAVED_RUN * first_run:
-                trials, alive = shave(net, jobs, windows)
+                trials, _, alive = shave(net, jobs, windows, unasked, stop)
                 nodes += trials
             last = nodes + run
         if alive:

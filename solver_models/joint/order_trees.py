@@ -35,7 +35,7 @@ from solver_models.joint.propagation import (
     make_windows,
     narrow,
 )
-from solver_models.joint.shaving import COMES_FIRST, copy_into, copy_of, is_open, suppose
+from solver_models.joint.shaving import COMES_FIRST, shave
 
 SHAVE, PASS, LEAF = -3, -2, -1
 """First figures of a node: it decides where in its room an action starts, or a backward pass, or is closed."""
@@ -88,30 +88,23 @@ def write(tree: OrderTree, size: int, first: int, second: int, third: int) -> No
 def shave_tree(
     net: Net, jobs: NetActions, windows: TimeWindows, tree: OrderTree, size: int, stop: Integers
 ) -> tuple[int, int, bool]:
-    """(nodes looked at, size of the tree, whether any order is left): `shaving.shave`, written down.
+    """(nodes looked at, size of the tree, whether any order is left): shaving, written down.
 
     A supposition that is refuted is a node whose first child is closed; the windows are those of its second child.
     """
-    trials, spare = 0, copy_of(windows)
-    for what in range(3):
-        for d in range(jobs.length.shape[0]):
-            count = jobs.length[d]
-            for x in range(count * count if what == COMES_FIRST else count):
-                a, b = x % count, x // count
-                while is_open(net, jobs, windows, what, d, a, b) and size + 2 < tree.nodes.shape[0] and stop[0] == 0:
-                    copy_into(spare, windows)
-                    trials += 1
-                    if suppose(jobs, spare, what, d, a, b, True) and narrow(net, jobs, spare):
-                        break
-                    if what == COMES_FIRST:
-                        write(tree, size, d, jobs.own[d, a], jobs.own[d, b])
-                    else:
-                        write(tree, size, SHAVE, jobs.own[d, a], what)
-                    write(tree, size + 1, LEAF, LEAF, LEAF)
-                    size += 2
-                    if not suppose(jobs, windows, what, d, a, b, False) or not narrow(net, jobs, windows):
-                        return trials, size, False
-    return trials, size, True
+    refuted = np.zeros(((tree.nodes.shape[0] - 1 - size) // 2, 4), np.int64)
+    if refuted.shape[0] == 0:
+        return 0, size, True
+    trials, count, alive = shave(net, jobs, windows, refuted, stop)
+    for n in range(count):
+        what, d, a, b = refuted[n]
+        if what == COMES_FIRST:
+            write(tree, size, d, jobs.own[d, a], jobs.own[d, b])
+        else:
+            write(tree, size, SHAVE, jobs.own[d, a], what)
+        write(tree, size + 1, LEAF, LEAF, LEAF)
+        size += 2
+    return trials, size, alive
 
 
 @kernel

@@ -6,6 +6,7 @@ search below: worth its price at the root of a long one.
 
 from solver_models.compiled import kernel
 from solver_models.evaluator import MICROBATCHES, Net
+from solver_models.instance import Integers
 from solver_models.joint.propagation import OPEN_PASS, NetActions, TimeWindows, is_branched_on, narrow, put_before
 
 STARTS_EARLY, ENDS_LATE, COMES_FIRST = 0, 1, 2
@@ -63,19 +64,27 @@ def suppose(jobs: NetActions, windows: TimeWindows, what: int, d: int, a: int, b
 
 
 @kernel
-def shave(net: Net, jobs: NetActions, windows: TimeWindows) -> tuple[int, bool]:
-    """(trials, whether any order is left): all suppositions on all actions, each until it may hold."""
-    trials, spare = 0, copy_of(windows)
+def shave(net: Net, jobs: NetActions, windows: TimeWindows, refuted: Integers, stop: Integers) -> tuple[int, int, bool]:
+    """(trials, suppositions refuted, whether any order is left): all of them on all actions, each until it may hold.
+
+    `refuted`: [R, 4] is filled with what was supposed, device and actions as in `suppose`, and full it ends; with no
+    rows nobody asks. `stop`: [1] another thread sets it.
+    """
+    trials, count, room, spare = 0, 0, refuted.shape[0], copy_of(windows)
     for what in range(3):
         for d in range(jobs.length.shape[0]):
-            count = jobs.length[d]
-            for x in range(count * count if what == COMES_FIRST else count):
-                a, b = x % count, x // count
-                while is_open(net, jobs, windows, what, d, a, b):
+            length = jobs.length[d]
+            for x in range(length * length if what == COMES_FIRST else length):
+                a, b = x % length, x // length
+                while is_open(net, jobs, windows, what, d, a, b) and (room == 0 or count < room) and stop[0] == 0:
                     copy_into(spare, windows)
                     trials += 1
                     if suppose(jobs, spare, what, d, a, b, True) and narrow(net, jobs, spare):
                         break
+                    if room > 0:
+                        row = refuted[count]
+                        row[0], row[1], row[2], row[3] = what, d, a, b
+                    count += 1
                     if not suppose(jobs, windows, what, d, a, b, False) or not narrow(net, jobs, windows):
-                        return trials, False
-    return trials, True
+                        return trials, count, False
+    return trials, count, True

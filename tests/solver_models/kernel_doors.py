@@ -39,7 +39,7 @@ def shaved_windows(net, limit):
     jobs = make_jobs(net)
     windows = make_windows(net, jobs, times, limit)
     leaves_any = narrow(net, jobs, windows)
-    return jobs, windows, leaves_any, shave(net, jobs, windows)[1]
+    return jobs, windows, leaves_any, shave(net, jobs, windows, np.zeros((0, 4), np.int64), np.zeros(1, np.int64))[2]
 
 
 @kernel
