@@ -147,7 +147,7 @@ gpu-bundle: setup ## one folder, out/gpu-bundle, that profiles and runs plans on
 	@$(BIN)/python -m benchmarks.gpu_bundle
 
 # Torch with its CUDA libraries is 6 GB on disk: not part of `make test`. Results: docs/benchmarks/torch_versions.md.
-TORCH_TESTS := tests/planner/execute tests/integration/test_execute.py tests/integration/test_deferred.py tests/integration/test_execute_widths.py
+TORCH_TESTS := tests/planner/execute tests/integration/test_execute.py tests/integration/test_deferred.py tests/integration/test_execute_widths.py tests/integration/test_execute_fully_sharded.py
 test-torch: ## the executor's tests with another torch, in .venv-torch-VERSION: make test-torch VERSION=2.15.0 (6 GB)
 	@[ -n "$(VERSION)" ] || { echo 'Which? make test-torch VERSION=2.15.0 (2.11.0 to 2.15.0)' >&2; exit 2; }
 	@[ -e .venv-torch-$(VERSION)/.done ] || { rm -rf .venv-torch-$(VERSION) && $(PYTHON) -m venv .venv-torch-$(VERSION) && grep -v -e '^torch' -e '^setuptools' constraints.txt > .venv-torch-$(VERSION)/constraints.txt \
