@@ -217,7 +217,8 @@ keys in attention), weights differ by a part of the learning rate of 0.001.
 Where a batch has a mask, some microbatches are without padding, and transformers leaves their masks out; cut models
 always make them, and another kernel of attention rounds otherwise. All are cut by one recorder (docs/execute.md), at
 the blocks of their lists; layers are named as the library names its modules. Attention of torchtitan's models is its
-module around torch's own function: flex attention, its default, has no backward pass on processors.
+module around torch's own function: flex attention, its default, has no backward pass on processors. That is set where
+they are made (`titan_model`, 9 lines).
 
 Machine: {machine}. Commit: {commit}.
 
