@@ -198,9 +198,17 @@ def _whole_weights(execution: Execution, layers: Sequence[str]) -> Iterator[tupl
 
 
 def _weights(execution: Execution, layers: Sequence[str]) -> dict[str, torch.Tensor]:
-    """Parameters and buffers; the tensors themselves, so that loading fills them."""
+    """Parameters and buffers; the tensors themselves, so that loading fills them. Raises ValueError where that is not
+    all that a layer keeps.
+    """
     found: dict[str, torch.Tensor] = {}
     for name in layers:
+        for path, module in execution.layer(name).named_modules():
+            if type(module).get_extra_state is not nn.Module.get_extra_state:
+                raise ValueError(
+                    f"{path or 'the whole'} of layer {name!r} has state of its own (get_extra_state of "
+                    f"{type(module).__name__}), which no checkpoint holds; let it keep that in buffers"
+                )
         state = dict(execution.parts.plain(name, list(kept_tensors(execution.layer(name)).items())))
         found |= {f"weights/{name}:{path}": tensor for path, tensor in state.items()}
         buffers = execution.layer(name).named_buffers()

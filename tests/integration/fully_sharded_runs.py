@@ -200,6 +200,25 @@ def shown(folder: Path) -> Any:
     return found
 
 
+class Counting(models.Block):
+    """Keeps a number that is no tensor."""
+
+    def get_extra_state(self) -> int:
+        return 1
+
+    def set_extra_state(self, state: int) -> None:
+        assert state == 1
+
+
+def no_checkpoint(folder: Path) -> Any:
+    execution = start(folder, models.every_layer("ww", Counting, num_microbatches=COUNT), "c")
+    try:
+        save_checkpoint(execution, folder / "no checkpoint", iteration=0)
+    except ValueError as error:
+        return str(error)
+    return ""
+
+
 def nan_stops(folder: Path) -> Any:
     execution = start(folder, poisoned(at=1, microbatch=2), "f")
     execution.step(0)
@@ -241,7 +260,17 @@ def unlike_replicas(folder: Path) -> Any:
     return are_close(found["s"], found["f"]) and are_close(found["s"], found["w"])
 
 
-SCENARIOS = [alike, held, unlike_replicas, resumes, shown, nan_stops, nan_in_gradient_stops, drifting_stops]
+SCENARIOS = [
+    alike,
+    held,
+    unlike_replicas,
+    resumes,
+    shown,
+    no_checkpoint,
+    nan_stops,
+    nan_in_gradient_stops,
+    drifting_stops,
+]
 
 
 def main(folder: Path, rank: int, world_size: int) -> None:

@@ -7,6 +7,7 @@ import gc
 import json
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -178,8 +179,10 @@ def refusals(folder: Path) -> dict[str, str]:
 def main() -> None:
     torch.set_num_threads(1)
     folder = Path(sys.argv[1])
+    named = partial(compare, folder=folder, batch=cut_models.named, loss=cut_models.score_loss)
     answers: dict[str, Any] = {
-        "decoder": compare(cut_models.Decoder, folder, batch=cut_models.named, loss=cut_models.score_loss),
+        "decoder": named(cut_models.Decoder),
+        "decoder with other names": named(partial(cut_models.Decoder, has_names=True)),
         "convolutions": compare(cut_models.Convolutions, folder, batch=cut_models.pictures),
         "replayed": replayed(),
         "peaks": peaks(),

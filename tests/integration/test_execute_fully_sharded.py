@@ -271,6 +271,7 @@ def test_weights_have_the_names_that_hooks_give_them(runs):
 
 
 STOPPED = {
+    "no_checkpoint": "the whole of layer 'l0' has state of its own (get_extra_state of Counting), which no checkpoint ",
     "nan_stops": "iteration 1: the loss of microbatch 2 is nan: layer 'l0' of stage 0 on rank 0 (d0) is the first to ",
     "nan_in_gradient_stops": "iteration 0: all losses are finite, but the gradient of l1:weight on rank 1 (d1), ",
     "drifting_stops": "after iteration 0 l0:average of stage 0 is not the same on its replicas on ranks 0 (d0) and 1 ",

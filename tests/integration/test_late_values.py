@@ -9,7 +9,7 @@ import pytest
 from tests.integration.forked_ranks import run_alone
 
 WORKER = Path(__file__).with_name("late_values_worker.py")
-MODELS = ("decoder", "convolutions")
+MODELS = ("decoder", "decoder with other names", "convolutions")
 
 
 @pytest.fixture(scope="module")

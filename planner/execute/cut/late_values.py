@@ -9,6 +9,7 @@ import torch
 from torch import nn
 
 from planner.execute.deferred_init import has_deferred_value, make_value, map_memory, require_values
+from planner.execute.named_tensors import has_names_of_its_own, kept_tensors, take_names_back
 from planner.execute.weight_files import WeightFiles
 
 
@@ -85,12 +86,16 @@ class LateValues:
         """Of a layer's parameters and persistent buffers, by identity; empty for those that have them."""
         if self.weights is None:
             return {id(each): _as_parameter(each, make_value(each)) for each in layer.parameters() if each.is_meta}
-        found: dict[int, torch.Tensor] = {}
+        state, read = layer.state_dict(keep_vars=True), dict[str, torch.Tensor]()
         with WeightFiles(self.weights) as files:
-            for path, tensor in layer.state_dict(keep_vars=True).items():
+            for path, tensor in state.items():
                 names: Sequence[str] = (path, *self.names.get(id(tensor), ()))
-                value = files.read(names, shape=tensor.shape, layer=name).to(tensor.dtype, copy=True)
-                found[id(tensor)] = _as_parameter(tensor, value) if isinstance(tensor, nn.Parameter) else value
+                read[path] = files.read(names, shape=tensor.shape, layer=name).to(tensor.dtype, copy=True)
+        if has_names_of_its_own(layer, state):
+            read = take_names_back(layer, read)
+        found: dict[int, torch.Tensor] = {}
+        for path, tensor in kept_tensors(layer).items():
+            found[id(tensor)] = _as_parameter(tensor, read[path]) if isinstance(tensor, nn.Parameter) else read[path]
         return found
 
 
@@ -101,7 +106,7 @@ def _as_parameter(like: nn.Parameter, value: torch.Tensor) -> nn.Parameter:
 def find_late_values(module: nn.Module, *, weights: Path | None) -> LateValues:
     """Raises ValueError where nothing says what a parameter's or a buffer's values are."""
     names: dict[int, tuple[str, ...]] = {}
-    for name, tensor in module.state_dict(keep_vars=True).items():
+    for name, tensor in kept_tensors(module).items():
         names[id(tensor)] = (*names.get(id(tensor), ()), name)
     unknown = [name for name, buffer in module.named_buffers() if buffer.is_meta]
     for name, parameter in module.named_parameters() if weights is None else ():

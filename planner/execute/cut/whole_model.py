@@ -16,6 +16,7 @@ from planner.execute.cut.cut_model import SHORTEST, Arguments, CutModel, cut_mod
 from planner.execute.cut.late_values import LateValues, find_late_values
 from planner.execute.cut.recording import unpack
 from planner.execute.cut.trees import Ref, Sizes, change_leaves, leaves_of, tensors_of
+from planner.execute.named_tensors import kept_tensors
 
 LABELS = "labels"
 """The name under which models that compute their own loss take the target."""
@@ -183,11 +184,11 @@ def _find_aliases(module: nn.Module, cut: CutModel) -> dict[str, str]:
     homes: dict[int, str] = {}
     known: set[str] = set()
     for name, layer in cut.layers.items():
-        for path, tensor in layer.state_dict(keep_vars=True).items():
+        for path, tensor in kept_tensors(layer).items():
             homes.setdefault(id(tensor), f"{name}:{path}")
             known.add(path)
-    state = module.state_dict(keep_vars=True)
-    return {key: homes[id(tensor)] for key, tensor in state.items() if key not in known and id(tensor) in homes}
+    kept = kept_tensors(module)
+    return {key: homes[id(tensor)] for key, tensor in kept.items() if key not in known and id(tensor) in homes}
 
 
 def _further_arguments(module: nn.Module) -> dict[str, Any]:
