@@ -22,6 +22,7 @@ from torch.distributed.checkpoint.state_dict_saver import save
 
 from planner.execute.execution import Execution
 from planner.execute.named_tensors import kept_tensors
+from planner.execute.process_groups import gather
 from planner.execute.sharded_state import cut_state, gather_states
 
 _ITERATION = "iteration"
@@ -31,7 +32,8 @@ _PREFIX = "step-"
 def save_checkpoint(execution: Execution, folder: Path, *, iteration: int) -> None:
     """Write everything after `iteration` iterations; a collective call.
 
-    Raises ValueError, on every process the same, while gradients accumulate: they are not part of it.
+    Raises ValueError, on every process the same, while gradients accumulate, or where layers keep what is no tensor:
+    that is not part of it.
     """
     accumulate = execution.training.accumulate
     if iteration % accumulate:
@@ -39,6 +41,7 @@ def save_checkpoint(execution: Execution, folder: Path, *, iteration: int) -> No
             f"a checkpoint after {iteration} iterations is in the middle of a step of {accumulate}; save after a "
             f"multiple of {accumulate}"
         )
+    require_tensors(execution)
     numbers = [stage.stage_index for stage in execution.stages]
     spoken = [name for n in numbers if execution.speaks(n) for name in execution.plan.stages[n].layers]
     layers = [name for n in numbers if execution.is_keeper(n) for name in execution.plan.stages[n].layers]
@@ -56,6 +59,21 @@ def save_checkpoint(execution: Execution, folder: Path, *, iteration: int) -> No
         _put_in_place(part, folder)
     distributed.barrier()
     execution.log.note("")
+
+
+def require_tensors(execution: Execution) -> None:
+    """Raise ValueError, on every process the same, where a layer keeps more than parameters and buffers; a collective
+    call.
+    """
+    mine = [
+        f"{path or 'the whole'} of layer {name!r} has state of its own (get_extra_state of {type(module).__name__}), "
+        "which no checkpoint holds; let it keep that in buffers"
+        for name in held_layers(execution)
+        for path, module in execution.layer(name).named_modules()
+        if type(module).get_extra_state is not nn.Module.get_extra_state
+    ]
+    if faults := [fault for each in gather(mine) for fault in each]:
+        raise ValueError(faults[0])
 
 
 def held_layers(execution: Execution) -> list[str]:
@@ -130,6 +148,7 @@ def load_checkpoint(execution: Execution, folder: Path, *, reader: FileSystemRea
     `reader`: of that folder, to be used instead of a new one. Raises ValueError if a weight is missing or has another
     shape: the checkpoint is that of another model.
     """
+    require_tensors(execution)
     reader = reader or FileSystemReader(folder)
     stored = reader.read_metadata().state_dict_metadata
     held = held_layers(execution)
@@ -198,17 +217,9 @@ def _whole_weights(execution: Execution, layers: Sequence[str]) -> Iterator[tupl
 
 
 def _weights(execution: Execution, layers: Sequence[str]) -> dict[str, torch.Tensor]:
-    """Parameters and buffers; the tensors themselves, so that loading fills them. Raises ValueError where that is not
-    all that a layer keeps.
-    """
+    """Parameters and buffers; the tensors themselves, so that loading fills them."""
     found: dict[str, torch.Tensor] = {}
     for name in layers:
-        for path, module in execution.layer(name).named_modules():
-            if type(module).get_extra_state is not nn.Module.get_extra_state:
-                raise ValueError(
-                    f"{path or 'the whole'} of layer {name!r} has state of its own (get_extra_state of "
-                    f"{type(module).__name__}), which no checkpoint holds; let it keep that in buffers"
-                )
         state = dict(execution.parts.plain(name, list(kept_tensors(execution.layer(name)).items())))
         found |= {f"weights/{name}:{path}": tensor for path, tensor in state.items()}
         buffers = execution.layer(name).named_buffers()

@@ -18,7 +18,7 @@ from urllib.parse import quote, unquote
 import torch
 from torch import distributed
 
-from planner.execute.checkpoint import held_layers, held_state, layer_of, take_over
+from planner.execute.checkpoint import held_layers, held_state, layer_of, require_tensors, take_over
 from planner.execute.execution import Execution
 from planner.execute.recipe import CopiesOrder
 from planner.execute.sharded_state import gather_states
@@ -47,6 +47,7 @@ def keep_copy(execution: Execution, folder: Path, *, iteration: int) -> None:
     """
     if iteration % execution.training.accumulate:
         return  # gradients that accumulate are no part of it
+    require_tensors(execution)
     random = _gather_random(execution)  # nobody gets here before all have written their copies of before
     plan = _own(folder) / execution.preparation.plan_sha256
     place = plan / quote(execution.layout.devices[execution.rank], safe="")
