@@ -205,7 +205,14 @@ def linear() -> dict[str, float]:
 
 
 class OwnLinear(nn.Linear):
-    """Might use its weights in any way, so its gradients are never put off."""
+    """Uses its weights in a way of its own, so its gradients are never put off."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return super().forward(x) * self.weight.mean()
+
+
+class NamedLinear(nn.Linear):
+    """Computes as its base does."""
 
 
 def unsplit() -> dict[str, Any]:
@@ -213,6 +220,7 @@ def unsplit() -> dict[str, Any]:
     layers = {
         "plain": lambda: nn.Linear(8, 8),
         "own": lambda: OwnLinear(8, 8),
+        "named": lambda: NamedLinear(8, 8),
         "partly": lambda: nn.Sequential(nn.LayerNorm(8), nn.Linear(8, 8)),
         "norm": lambda: nn.LayerNorm(8),
         "bare": nn.ReLU,

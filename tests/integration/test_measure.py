@@ -190,11 +190,12 @@ def test_what_cannot_be_split_says_so(answers: Any):
     assert modules == {
         "plain": (True, ""),
         "own": (False, "OwnLinear"),
+        "named": (True, ""),
         "partly": (True, ""),
         "norm": (False, "LayerNorm"),
         "bare": (True, ""),
     }
-    assert {name for name, time in found["weight_grad_ns"].items() if time} == {"plain", "partly"}
+    assert {name for name, time in found["weight_grad_ns"].items() if time} == {"plain", "named", "partly"}
     assert "NOT SPLIT, W is part of I: own, norm" in found["provenance"]
 
 
