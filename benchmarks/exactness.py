@@ -248,7 +248,8 @@ is off by its last places; gradients are not. No label is left out: with -100 am
 refused, for the model takes a mean (docs/execute.md). Models of fewer layers than a plan has stages (ALBERT has two:
 its blocks are one) have no such case. Targets: {loss_target:g} for losses, {weight_target:g} for weights.
 Made by `python -m benchmarks.exactness -o docs/benchmarks/exactness.md`. Plans are made by hand, to be of many kinds:
-a plan's order has no influence on what is computed.
+a plan's order has no influence on what is computed. Rows of torchtitan want it installed, as docs/benchmarks/
+foreign_programs.md says; without it they are left out, and the others are the same.
 
 Machine: {machine}. Commit: {commit}.
 

@@ -218,7 +218,8 @@ Where a batch has a mask, some microbatches are without padding, and transformer
 always make them, and another kernel of attention rounds otherwise. All are cut by one recorder (docs/execute.md), at
 the blocks of their lists; layers are named as the library names its modules. Attention of torchtitan's models is its
 module around torch's own function: flex attention, its default, has no backward pass on processors. That is set where
-they are made (`titan_model`, 9 lines).
+they are made (`titan_model`, 9 lines), where triton's names stand in if it is not there; no kernel of its runs. Without
+torchtitan (docs/benchmarks/foreign_programs.md) its rows fail.
 
 Machine: {machine}. Commit: {commit}.
 
