@@ -102,6 +102,8 @@ class OpenStages:
         self.boundaries, self.deadline = boundaries, deadline
         self.start, self.end, self.replicas = _intervals(boundaries, deadline)
         r = self.replicas
+        self.rounded = (r > 1).astype(numpy.int64)
+        """1 where what a replica takes is rounded down."""
         state, stash, held, kept, gradient = (
             sums[self.end] - sums[self.start]
             for sums in (boundaries.state, boundaries.stash, boundaries.held, boundaries.kept, boundaries.gradient)

@@ -9,6 +9,7 @@ from collections.abc import Iterable
 
 import numpy
 
+from planner.bounds.device_memory import DeviceMemory, make_device_memory
 from planner.bounds.memory_turns import MAX_TABLE, NEVER, MemoryTurns, Turns
 from planner.bounds.minimum_costs import Integers
 from planner.bounds.one_machine_bound import OneMachineJobs, join, one_machine
@@ -29,8 +30,10 @@ def schedule_bound(problem: Problem, stages: tuple[Stage, ...], *, costs: CostMo
     """No order of actions makes the objective smaller with these stages on these devices.
 
     Proof. `HeadsAndTails` holds a head and a tail for the k-th F, I and W of every lane; each device, and each link,
-    then runs jobs with heads and tails, one at a time (`one_machine`). For the span of a device, heads count from its
-    first action and tails to its last: what happens on other devices has no absolute time.
+    then runs jobs with heads and tails, one at a time (`one_machine`). And a device idles before an I, or after an F,
+    where its lanes together have not the memory for as much work as would fill that time (`DeviceMemory`). For the span
+    of a device, heads count from its first action and tails to its last: what happens on other devices has no absolute
+    time.
     """
     if any(stage.is_split for stage in stages):
         return _largest_load(problem, stages, costs=costs)
@@ -46,7 +49,7 @@ def schedule_bound(problem: Problem, stages: tuple[Stage, ...], *, costs: CostMo
 
 
 def bound_of_times(times: "HeadsAndTails") -> int:
-    """The largest one-machine bound of a device or a link."""
+    """The largest bound of a device or a link."""
     return max([_on_device(times, device) for device in times.partners.on] + _on_links(times))
 
 
@@ -72,11 +75,25 @@ def _work_on(lanes: Lanes, device: str) -> int:
 
 
 def _on_device(times: "HeadsAndTails", device: str) -> int:
-    """The one-machine bound of a device; without overlap, its transfers occupy it too."""
+    """The bound of a device: one machine, where without overlap its transfers occupy it too; and what fits into it."""
     parts = [jobs for number in times.partners.on[device] for jobs in times.actions(number)]
     if not times.problem.cluster.overlap:
         parts += [times.transfers(flow) for flow in times.lanes.sent_or_received.get(device, ())]
-    return one_machine(join(parts))
+    return max(one_machine(join(parts)), _in_memory(times, device))
+
+
+def _in_memory(times: "HeadsAndTails", device: str) -> int:
+    """The bound of what fits into a device at a time."""
+    numbers = times.partners.on[device]
+    lanes = [times.lanes.lanes[number] for number in numbers]
+    return times.memory[device].floor(
+        starts=numpy.sort(
+            numpy.concatenate([times.return_end[n] - lane.returning for n, lane in zip(numbers, lanes, strict=True)])
+        ),
+        tails=numpy.sort(times.forward_tail[numbers], axis=None),
+        first=min(int(times.forward_end[n, 0]) - lane.forward for n, lane in zip(numbers, lanes, strict=True)),
+        last=0 if times.anchor is not None else min(lane.synchronisation for lane in lanes),
+    )
 
 
 def _on_links(times: "HeadsAndTails") -> list[int]:
@@ -115,6 +132,8 @@ class HeadsAndTails:
         self.known_rounds: dict[Turns, MemoryTurns] = {}
         self.rounds = [self._rounds(number, returning=lane.returning) for number, lane in enumerate(lanes.lanes)]
         self.forced = [self._forced(number) for number in range(len(lanes.lanes))]
+        self.memory = {device: self._memory(device) for device in self.partners.on}
+        """What fits into every device."""
         self._settle()
 
     @classmethod
@@ -174,6 +193,17 @@ class HeadsAndTails:
                     room = max(budget, inner.budgets[inner.devices.index(device)]) - inner.held
                     found.append((other, max(1, room // lane.held)))
         return [(other, most) for other, most in found if most < self.count]
+
+    def _memory(self, device: str) -> DeviceMemory:
+        """What the lanes of a device have room for together; the least workspace of theirs is there."""
+        numbers = self.partners.on[device]
+        lanes = [self.lanes.lanes[number] for number in numbers]
+        outer = None
+        if len(numbers) == 2:
+            holding = [n for n, m in (numbers, reversed(numbers)) if n in self.partners.holders(m, device)]
+            outer = numbers.index(holding[0]) if holding else None
+        budget = max(lane.budgets[lane.devices.index(device)] for lane in lanes)
+        return make_device_memory(lanes, budget=budget, count=self.count, outer=outer)
 
     def _rounds(self, number: int, *, returning: int) -> MemoryTurns:
         """How the actions of a lane take turns, if every I comes with so much work."""

@@ -333,6 +333,98 @@ def device_floor(net: Net, parts: Integers, times: Integers, d: int, jobs: Integ
 
 
 @kernel
+def most_pending(net: Net, parts: Integers, a: int, b: int, space: int) -> int:
+    """The most work of W whose microbatches are kept for in so many bytes, of lanes a and b (-1: of a alone)."""
+    count, most = net.scalars[MICROBATCHES], int64(0)
+    for x in range(count + 1):
+        left = space - x * net.weight_stash[a]
+        if left < 0:
+            break
+        work = x * parts[REST, a]
+        if b >= 0:
+            y = count
+            if net.weight_stash[b] > 0:
+                y = min(y, left // net.weight_stash[b])
+            work += y * parts[REST, b]
+        most = max(most, work)
+    return most
+
+
+NUM_BEGUN, BEGUN, LEFT = 0, 1, 2
+"""Indices into what fits [3]: F without their I, their work, and that of backward passes held or kept for."""
+
+
+@kernel
+def most_at_a_time(net: Net, parts: Integers, a: int, b: int, is_nested: bool) -> Integers:
+    """[3] the most of lanes a and b (-1: of a alone) that fits into their device at a time.
+
+    If nested, a holds all that b does.
+    """
+    count, d = net.scalars[MICROBATCHES], net.lane_device[a]
+    budget, held = net.budget[d] - net.workspace[a], int64(0)
+    forward, backward, whole = int64(0), int64(0), parts[RETURNING, a] + parts[REST, a]
+    if b >= 0:
+        budget, held = max(budget, net.budget[d] - net.workspace[b]), net.held[b]
+        forward, backward = net.duration[b, FORWARD], parts[RETURNING, b] + parts[REST, b]
+    most = np.zeros(3, np.int64)
+    for x in range(count + 1):
+        others = 0
+        if b >= 0:
+            others = x if is_nested else count
+        for y in range(others + 1):
+            space = max(budget, 0) - x * net.held[a] - y * held
+            if space < 0:
+                break
+            most[NUM_BEGUN] = max(most[NUM_BEGUN], x + y)
+            most[BEGUN] = max(most[BEGUN], x * net.duration[a, FORWARD] + y * forward)
+            most[LEFT] = max(most[LEFT], x * whole + y * backward + most_pending(net, parts, a, b, space))
+    most[LEFT] = min(most[LEFT], count * (whole + backward))
+    return most
+
+
+@kernel
+def in_order(times: Integers, other: Integers) -> Integers:
+    """Both rows as one, ascending."""
+    merged = np.concatenate((times, other))
+    merged.sort()
+    return merged
+
+
+@kernel
+def memory_floor(net: Net, parts: Integers, colocated: Integers, times: Integers, d: int) -> int:
+    """The bound of a device with one or two lanes by what it waits for before an I and after an F."""
+    count, a, b = net.scalars[MICROBATCHES], net.device_lanes[net.device_start[d]], -1
+    work = parts[RETURNING] + parts[REST] + net.duration[:, FORWARD]
+    starts, tails = times[RETURN_END, a] - parts[RETURNING, a], times[FORWARD_TAIL, a]
+    head = times[FORWARD_END, a, FIRST_RANK] - net.duration[a, FORWARD]
+    last, whole, step = net.synchronisation[net.lane_stage[a]], work[a], work[a]
+    if net.device_start[d + 1] - net.device_start[d] == 2:
+        b = net.device_lanes[net.device_start[d] + 1]
+        starts = in_order(starts, times[RETURN_END, b] - parts[RETURNING, b])
+        tails = in_order(tails, times[FORWARD_TAIL, b])
+        head = min(head, times[FORWARD_END, b, FIRST_RANK] - net.duration[b, FORWARD])
+        last, whole, step = min(last, net.synchronisation[net.lane_stage[b]]), whole + work[b], max(step, work[b])
+        if colocated[RETURNS_FROM, b] >> a & 1:
+            a, b = b, a
+    most = most_at_a_time(net, parts, a, b, b >= 0 and colocated[RETURNS_FROM, a] >> b & 1 != 0)
+    size = starts.shape[0]
+    after = np.empty(size, np.int64)
+    for c in range(size):
+        after[c] = tails[c] - most[LEFT] - c * step
+        if c > 0:
+            after[c] = max(after[c], after[c - 1])
+    idle = head + max(last, after[size - 1])
+    for c in range(size):
+        before = starts[c] - most[BEGUN] - c * step
+        idle = max(idle, before + last)
+        # as many F, from the last one back, start after this I
+        apart = size - most[NUM_BEGUN] - c
+        if apart >= 1:
+            idle = max(idle, before + after[apart - 1])
+    return count * whole + idle
+
+
+@kernel
 def link_floor(net: Net, parts: Integers, times: Integers, link: int, jobs: Integers) -> int:
     """The one-machine bound of a link."""
     count, size = net.scalars[MICROBATCHES], 0
@@ -397,6 +489,8 @@ def schedule_floor(net: Net, threshold: int) -> int:
     for d in range(net.budget.shape[0]):
         if net.device_start[d + 1] > net.device_start[d]:
             floor = max(floor, device_floor(net, parts, times, d, jobs))
+            if net.device_start[d + 1] - net.device_start[d] <= 2:
+                floor = max(floor, memory_floor(net, parts, colocated, times, d))
     for link in range(net.scalars[LINKS]):
         floor = max(floor, link_floor(net, parts, times, link, jobs))
     return floor + net.scalars[TAIL]
