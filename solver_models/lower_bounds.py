@@ -6,7 +6,7 @@ schedule bound of `docs/bounds.md`; there stand the proofs at length.
 
 import numpy as np
 
-from solver_models.columns import FORWARD_PART, GRADIENT_PART, HEAD, REST_PART, TAIL_AFTER, WORK
+from solver_models.columns import FORWARD_PART, GRADIENT_PART, HEAD, TAIL_AFTER, WORK
 from solver_models.compiled import int64, kernel
 from solver_models.evaluator import FAR, MICROBATCHES, TAIL, Net, make_drains, make_shares
 from solver_models.instance import Integers
@@ -103,49 +103,6 @@ def one_machine(jobs: Integers) -> int:
 
 
 @kernel
-def most_of_two(count: int, budget: int, sizes: tuple[int, int], worth: tuple[int, int], is_nested: bool) -> int:
-    """The most that microbatches of two lanes that fit at a time are worth; if nested, as many of the first at least."""
-    most = int64(0)
-    for x in range(count + 1):
-        left = budget - x * sizes[0]
-        if left < 0:
-            break
-        y = x if is_nested else count
-        if sizes[1] > 0:
-            y = min(y, left // sizes[1])
-        most = max(most, x * worth[0] + y * worth[1])
-    return most
-
-
-@kernel
-def idle_floor(net: Net, d: int, shares: Integers, above: Integers, first_return: int, jobs: Integers) -> int:
-    """Ticks that a device with one or two lanes idles, tails included, as few microbatches fit into it at a time.
-
-    Before its first I it runs F that it holds; after its last F, backward passes of what it holds, or keeps for W.
-    `jobs`: head, work and tail of F, I and W of every lane.
-    """
-    first, count, budget = net.device_start[d], net.scalars[MICROBATCHES], net.budget[d]
-    a, b, has_two = net.device_lanes[first], net.device_lanes[net.device_start[d + 1] - 1], jobs.shape[0] == 6
-    end_a, end_b = jobs[0, TAIL_AFTER], jobs[-3, TAIL_AFTER]
-    if above[a] >> b & 1:
-        a, b, end_a, end_b = b, a, end_b, end_a
-    second = 1 if has_two else 0
-    held = (net.held[a], net.held[b] * second)
-    if count * (held[0] + held[1]) <= budget:
-        return int64(0)
-    is_nested = has_two and above[b] >> a & 1 != 0
-    kept = (min(held[0], net.weight_stash[a]), min(held[1], net.weight_stash[b]))
-    forward = (shares[a, FORWARD_PART], shares[b, FORWARD_PART] * second)
-    gradient = (shares[a, GRADIENT_PART], shares[b, GRADIENT_PART] * second)
-    rest = (shares[a, REST_PART], shares[b, REST_PART] * second)
-    begun = most_of_two(count, budget, held, forward, is_nested)
-    left = most_of_two(count, budget, held, gradient, is_nested) + most_of_two(count, budget, kept, rest, False)
-    last = end_b if is_nested else min(end_a, end_b)
-    least_end = min(net.synchronisation[net.lane_stage[a]], net.synchronisation[net.lane_stage[b]])
-    return max(first_return - begun, min(jobs[0, HEAD], jobs[-3, HEAD])) + max(least_end, last - left)
-
-
-@kernel
 def device_floor(
     net: Net, d: int, shares: Integers, head: Integers, drain: Integers, trip: Integers, above: Integers
 ) -> int:
@@ -172,10 +129,7 @@ def device_floor(
         first_return = min(first_return, head[n] + trip[n] - shares[n, GRADIENT_PART])
     if work == 0:
         return floor
-    floor = max(floor, one_machine(jobs), first_return - early + work + least_end)
-    if jobs.shape[0] <= 6:
-        floor = max(floor, work + idle_floor(net, d, shares, above, first_return, jobs))
-    return floor
+    return max(floor, one_machine(jobs), first_return - early + work + least_end)
 
 
 @kernel

@@ -12,9 +12,6 @@ Mask = NDArray[numpy.bool_]
 MAX_AREA = 1 << 60
 """Bytes x time stay below this, so that 64 bits hold them."""
 
-DENSITY_BITS = 24
-"""Bits of nanoseconds per byte behind the point."""
-
 MAX_TRIED = 8
 """Numbers of microbatches of the first stage that are tried one by one; where there are more, the ends say enough."""
 
@@ -27,8 +24,6 @@ class StayTimes:
     """From the start of F to the end of I, at least; never more than the deadline + 1."""
     forward: Integers
     """F."""
-    returning: Integers
-    """The backward pass until the gradient leaves."""
     rest: Integers
     """The backward pass after the gradient has left."""
     tail: Integers
@@ -40,22 +35,7 @@ class StayTimes:
     kept: Integers
     """Bytes from I to W."""
     rounded: Integers
-    """1 where times are rounded down, 0 where they are exact: what is taken off is rounded up."""
-
-    @property
-    def forward_up(self) -> Integers:
-        """F, rounded up."""
-        return self.forward + self.rounded
-
-    @property
-    def rest_up(self) -> Integers:
-        """What follows the gradient, rounded up."""
-        return self.rest + self.rounded
-
-    @property
-    def returning_up(self) -> Integers:
-        """What precedes the gradient, rounded up."""
-        return self.returning + self.rounded
+    """1 where times are rounded down, 0 where they are exact: what is taken off has to be rounded up."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,18 +63,6 @@ class Residence:
         above = numpy.where(self.nested, self.first.held, 0)
         fits: Mask = self.free >= numpy.maximum(self.first.stash, above + self.second.stash)
         return fits
-
-    @property
-    def all_fit(self) -> Mask:
-        """Whether all microbatches may be between F and I at a time."""
-        fit: Mask = self.count * (self.first.held + self.second.held) <= self.free
-        return fit
-
-    def after_last_forward(self) -> Integers:
-        """What follows the last F of the device: of the second stage, if nested."""
-        first, second = (times.stay - times.forward + times.tail for times in (self.first, self.second))
-        found: Integers = numpy.where(self.nested, second, numpy.minimum(first, second))
-        return found
 
     def first_in_turn(self) -> Integers:
         """From the first F of the first stage to its last I.
@@ -141,51 +109,15 @@ class Residence:
 
     def begun(self) -> Integers:
         """The most time of F before the first I: their microbatches are all held, nested ones in both stages."""
-        worth, inside = (self.first.forward_up, self.second.forward_up), self.nested
+        worth = (self.first.forward + self.first.rounded, self.second.forward + self.second.rounded)
+        inside = self.nested
         return self._most((self.first.held, self.second.held), worth=worth, nested=inside, inside=inside)
 
     def pending(self) -> Integers:
         """The most time of the rests of backward passes after the last I: they are all kept for."""
         apart = numpy.zeros(len(self.free), dtype=numpy.bool_)
-        worth = (self.first.rest_up, self.second.rest_up)
+        worth = (self.first.rest + self.first.rounded, self.second.rest + self.second.rounded)
         return self._most((self.first.kept, self.second.kept), worth=worth, nested=apart)
-
-    def left(self) -> Integers:
-        """The most time of backward passes after the last F: their microbatches are held, or kept for W.
-
-        Of two figures the lesser. What is held is so for an I, and what is held or kept for a rest; or every byte that
-        is kept is worth what it is worth at most, and what is held is worth what it has more than as many of these.
-        """
-        first, second = self.first, self.second
-        apart = numpy.zeros(len(self.free), dtype=numpy.bool_)
-        returns = self._most(
-            (first.held, second.held), worth=(first.returning_up, second.returning_up), nested=self.nested
-        )
-        smallest = (numpy.minimum(first.held, first.kept), numpy.minimum(second.held, second.kept))
-        rests = self._most(smallest, worth=(first.rest_up, second.rest_up), nested=apart)
-        return numpy.minimum(returns + rests, self._left_by_bytes())
-
-    def _left_by_bytes(self) -> Integers:
-        """The second figure of `left`; where bytes are too few or too many to say so, the time until the deadline."""
-        first, second, free = self.first, self.second, numpy.maximum(self.free, 0)
-        longest = int(max(first.rest_up.max(initial=0), second.rest_up.max(initial=0), 1))
-        bits = min(DENSITY_BITS, MAX_AREA.bit_length() - longest.bit_length())
-        densities = [
-            numpy.where(times.rest_up > 0, -(-(times.rest_up << bits) // numpy.maximum(times.kept, 1)), 0)
-            for times in (first, second)
-        ]
-        density = numpy.maximum(*densities)
-        largest = int(max(free.max(initial=0), first.held.max(initial=0), second.held.max(initial=0), 1))
-        says = density <= MAX_AREA // largest
-        says &= ((first.kept > 0) | (first.rest_up == 0)) & ((second.kept > 0) | (second.rest_up == 0))
-        density = numpy.where(says, density, 0)
-        more = [
-            numpy.maximum(times.returning_up + times.rest_up - (times.held * density >> bits), 0)
-            for times in (first, second)
-        ]
-        held = self._most((first.held, second.held), worth=(more[0], more[1]), nested=self.nested)
-        found: Integers = numpy.where(says, held - (-(free * density) >> bits), self.deadline)
-        return found
 
     def _most(
         self,

@@ -83,8 +83,6 @@ class TimelyLoads:
         idle = own.trip + own.forward - flight * (own.forward + own.rounded)
         left = own.tail - in_flight(free, own.kept, count=self.count) * (own.rest + own.rounded)
         whole = own.work + numpy.maximum(idle, 0) + numpy.maximum(left, own.synchronisation)
-        after = stay - own.forward + own.tail - self._alone(free, stay=stay).left()
-        whole = numpy.maximum(whole, own.work + after + numpy.where(flight < self.count, numpy.maximum(idle, 0), 0))
         turned = own.all_forward + own.all_returning + own.tail
         longest: Integers = numpy.maximum(numpy.maximum(in_turn, whole), turned)
         return longest
@@ -118,16 +116,14 @@ class TimelyLoads:
         first, second, nested = residence.first, residence.second, residence.nested
         tail = numpy.where(nested, first.tail, numpy.minimum(first.tail, second.tail))
         end = numpy.maximum(last, tail - residence.pending())
-        behind = residence.after_last_forward() - residence.left()
         turned = own.all_forward[k] + own.all_returning[k] + own.all_forward[j] + own.all_returning[j]
-        busy = numpy.maximum(turned + tail, own.work[k] + own.work[j] + numpy.maximum(end, behind))
+        busy = numpy.maximum(turned + tail, own.work[k] + own.work[j] + end)
         filled = residence.filled()
         busy = numpy.maximum(busy, residence.area(filled, tail=tail, last=last))
         holds = (head + busy > self.deadline) | (own.replicas[k] == 1)
         first_latest = numpy.minimum(loads.first_latest, self.deadline - residence.first_in_turn() - first.tail)
         first_latest = numpy.where(holds, numpy.minimum(first_latest, self.deadline - busy), first_latest)
         second_latest = numpy.minimum(loads.second_latest, self.deadline - residence.second_in_turn() - second.tail)
-        end = numpy.where(residence.all_fit, end, numpy.maximum(end, behind))
         after = own.work[k] + own.work[j] - residence.begun() + end
         wait, holds = own.forward[j] + own.trip[j], nested | (self._elsewhere(j) + after > self.deadline)
         second_latest = numpy.where(holds, numpy.minimum(second_latest, self.deadline - after - wait), second_latest)
@@ -180,24 +176,8 @@ class TimelyLoads:
         own = self.own
         stay = numpy.minimum(own.forward[chosen] + trip + own.returning[chosen], self.deadline + 1)
         return StayTimes(
-            stay=stay, forward=own.forward[chosen], returning=own.returning[chosen], rest=own.rest[chosen], tail=tail,
+            stay=stay, forward=own.forward[chosen], rest=own.rest[chosen], tail=tail,
             held=own.held[chosen], stash=own.stash[chosen], kept=own.kept[chosen], rounded=own.rounded[chosen],
-        )  # fmt: skip
-
-    def _alone(self, free: Integers, *, stay: Integers) -> Residence:
-        """The same of every stage without a second one, whose figures are all 0."""
-        own, none = self.own, numpy.zeros(len(free), dtype=numpy.int64)
-        first = StayTimes(
-            stay=stay, forward=own.forward, returning=own.returning, rest=own.rest, tail=own.tail,
-            held=own.held, stash=own.stash, kept=own.kept, rounded=own.rounded,
-        )  # fmt: skip
-        second = StayTimes(
-            stay=none, forward=none, returning=none, rest=none, tail=none,
-            held=none, stash=none, kept=none, rounded=none,
-        )  # fmt: skip
-        return Residence(
-            count=self.count, deadline=self.deadline, nested=none > 0, free=free, between=none,
-            first=first, second=second,
         )  # fmt: skip
 
     def _last(self, k: Integers, j: Integers) -> Integers:
