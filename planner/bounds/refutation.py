@@ -8,6 +8,7 @@ actions, say. The certificate holds the trees; everything else is derived again.
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import takewhile
 from typing import Any
 
 import numpy
@@ -79,8 +80,10 @@ def refute(
         search = _TreeSearch(effort=spent, has_time=has_time)
         for cases, orders, stages in proof.open_cases():
             codes = TreeCodes.of(orders)
-            proposed = [propose(stages(case), codes) for case in orders.case.tolist()]
-            if not has_time() or not search.close(cases, orders, proposed=proposed):
+            # a proposal may take as long as a case, so the clock is looked at before each
+            numbers = takewhile(lambda _: has_time(), orders.case.tolist())
+            proposed = [propose(stages(case), codes) for case in numbers]
+            if len(proposed) < len(orders.case) or not search.close(cases, orders, proposed=proposed):
                 return None
     except TooManyCasesError:
         return None

@@ -121,6 +121,24 @@ def test_what_is_proposed_wrongly_costs_nothing_but_time():
     assert refute(problem, CostModel(problem), value=best + 1, effort=EFFORT, propose=propose) is None
 
 
+def test_nothing_is_proposed_without_time():
+    """Tests that once time is up no other case is looked into: each may take as long as the caller has to spare."""
+    problem, asked = hard(), list[int]()
+    best = brute_force(problem)
+    assert best is not None
+
+    def propose(stages: tuple[Stage, ...], codes: TreeCodes) -> None:
+        del stages, codes
+        asked.append(1)
+
+    costs = CostModel(problem)
+    assert refute(problem, costs, value=best, effort=EFFORT, has_time=lambda: len(asked) < 1, propose=propose) is None
+    assert len(asked) == 1
+    asked.clear()
+    assert refute(problem, costs, value=best, effort=EFFORT, propose=propose) is not None
+    assert len(asked) > 1
+
+
 def test_no_plan_is_refuted():
     """Tests that no refutation denies a random plan of a problem of any kind."""
     for seed in range(shortened(15, whole=500)):
