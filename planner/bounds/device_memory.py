@@ -83,26 +83,31 @@ class _Fit:
             items = [*zip(self.sizes, worth, strict=True), *pending]
             left = numpy.array([self.budget], dtype=numpy.int64)
             return min(int(_fill(left, items, count=self.count)[0]), self.count * sum(worth))
-        held = numpy.zeros((1, 1), dtype=numpy.int64)
-        value = numpy.zeros((1, 1), dtype=numpy.int64)
-        numbers = numpy.arange(self.count + 1, dtype=numpy.int64)
-        for axis, (size, each) in enumerate(zip(self.sizes, worth, strict=True)):
-            number = numbers[:, None] if axis == 0 else numbers[None, :]
+        if self.count * (sum(self.sizes) + sum(size for size, _ in pending)) <= self.budget:
+            return self.count * sum(worth)
+        held = value = numpy.zeros(1, dtype=numpy.int64)
+        axes = [numpy.arange(_fitting(self.budget, size, count=self.count) + 1) for size in self.sizes]
+        numbers = numpy.meshgrid(*axes, indexing="ij")
+        for number, size, each in zip(numbers, self.sizes, worth, strict=True):
             held, value = held + number * size, value + number * each
         fits = held <= self.budget
         if self.outer is not None:
-            more = numbers[:, None] - numbers[None, :]
-            fits &= (more if self.outer == 0 else -more) >= 0
+            fits &= numbers[self.outer] >= numbers[1 - self.outer]
         value, left = value[fits], self.budget - held[fits]
         value = value + _most_pending(left, pending, count=self.count)
         return min(int(value.max()), self.count * sum(worth))
+
+
+def _fitting(budget: int, size: int, *, count: int) -> int:
+    """How many of so many bytes fit, `count` at most."""
+    return min(budget // size, count) if size else count
 
 
 def _most_pending(left: Integers, pending: Sequence[tuple[int, int]], *, count: int) -> Integers:
     """Per number of bytes: the most that up to two kinds of items are worth in them, `count` of each at most."""
     most = numpy.zeros(len(left), dtype=numpy.int64)
     (size, worth), (other_size, other_worth) = (*pending, (0, 0), (0, 0))[:2]
-    for number in range(count + 1 if worth else 1):
+    for number in range(1 + (_fitting(int(left.max(initial=0)), size, count=count) if worth else 0)):
         space = left - number * size
         others = numpy.minimum(space // other_size, count) if other_size else count
         most = numpy.where(space >= 0, numpy.maximum(most, number * worth + others * other_worth), most)
