@@ -80,6 +80,7 @@ def main() -> None:
             f"`pipeplan plan` of every workload with seeds 0 to {seeds - 1}, {limit:g} s and one thread each, {cores} "
             "at once on as many cores. Spread: how much longer the longest plan is than the shortest. Gaps of the "
             "shortest and the longest plan, to the best certified bound of the row; all certificates derived again.",
+            "",
         ),
         header=(
             "workload",
