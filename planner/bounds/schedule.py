@@ -9,7 +9,7 @@ from collections.abc import Iterable
 
 import numpy
 
-from planner.bounds.device_memory import DeviceMemory, make_device_memory
+from planner.bounds.held_together import HeldTogether, make_held_together
 from planner.bounds.memory_turns import MAX_TABLE, NEVER, MemoryTurns, Turns
 from planner.bounds.minimum_costs import Integers
 from planner.bounds.one_machine_bound import OneMachineJobs, join, one_machine
@@ -31,7 +31,7 @@ def schedule_bound(problem: Problem, stages: tuple[Stage, ...], *, costs: CostMo
 
     Proof. `HeadsAndTails` holds a head and a tail for the k-th F, I and W of every lane; each device, and each link,
     then runs jobs with heads and tails, one at a time (`one_machine`). And a device idles before an I, or after an F,
-    where its lanes together have not the memory for as much work as would fill that time (`DeviceMemory`). For the span
+    where its lanes together have not the memory for as much work as would fill that time (`HeldTogether`). For the span
     of a device, heads count from its first action and tails to its last: what happens on other devices has no absolute
     time.
     """
@@ -194,7 +194,7 @@ class HeadsAndTails:
                     found.append((other, max(1, room // lane.held)))
         return [(other, most) for other, most in found if most < self.count]
 
-    def _memory(self, device: str) -> DeviceMemory:
+    def _memory(self, device: str) -> HeldTogether:
         """What the lanes of a device have room for together; the least workspace of theirs is there."""
         numbers = self.partners.on[device]
         lanes = [self.lanes.lanes[number] for number in numbers]
@@ -203,7 +203,7 @@ class HeadsAndTails:
             holding = [n for n, m in (numbers, reversed(numbers)) if n in self.partners.holders(m, device)]
             outer = numbers.index(holding[0]) if holding else None
         budget = max(lane.budgets[lane.devices.index(device)] for lane in lanes)
-        return make_device_memory(lanes, budget=budget, count=self.count, outer=outer)
+        return make_held_together(lanes, budget=budget, count=self.count, outer=outer)
 
     def _rounds(self, number: int, *, returning: int) -> MemoryTurns:
         """How the actions of a lane take turns, if every I comes with so much work."""

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from planner.bounds.device_memory import DeviceMemory
+from planner.bounds.held_together import HeldTogether
 from planner.bounds.schedule import HeadsAndTails
 from planner.certificate import schedule_bound
 from planner.problem import Problem
@@ -130,7 +130,7 @@ def test_floors_hold_for_every_order(rng: Random):
             assert best.worth <= candidate.worth
 
 
-FLOOR = DeviceMemory.floor
+FLOOR = HeldTogether.floor
 
 
 @pytest.mark.slow
@@ -148,7 +148,7 @@ def test_compiled_floor_is_the_schedule_bound(rng: Random):
         has_many = np.diff(case.net.device_start).max() > 2
         with (
             patch.object(HeadsAndTails, "_within", return_value=[]),
-            patch.object(DeviceMemory, "floor", lambda *given, **times: 0 if has_many else FLOOR(*given, **times)),
+            patch.object(HeldTogether, "floor", lambda *given, **times: 0 if has_many else FLOOR(*given, **times)),
         ):
             bound = schedule_bound(case.problem, case.stages, costs=case.costs)
         assert floor >= bound

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from planner.bounds.device_memory import MAX_COUNTED, make_device_memory
+from planner.bounds.held_together import MAX_COUNTED, make_held_together
 from planner.bounds.stage_replicas import StageReplica
 from planner.certificate import schedule_bound
 from planner.costs import CostModel
@@ -55,7 +55,7 @@ def test_what_fits_is_never_underrated(rng):
         times = [rng.randint(0, 9) for _ in range(3)]
         lanes.append(lane(*times, held=held, kept=held if is_alike else rng.randint(0, 9)))
     budget, outer = rng.randint(0, 40), rng.choice([None, 0, 1]) if num_lanes == 2 else None
-    found = make_device_memory(lanes, budget=budget, count=count, outer=outer)
+    found = make_held_together(lanes, budget=budget, count=count, outer=outer)
     known = most(lanes, budget=budget, count=count, outer=outer)
     said = (found.num_begun, found.begun_ns, found.left_ns)
     assert all(a >= b for a, b in zip(said, known, strict=True))
@@ -66,7 +66,7 @@ def test_what_fits_is_never_underrated(rng):
 def test_many_microbatches_are_counted_in_parts(count):
     """Tests that beyond what is counted one by one alike lanes are still counted whole."""
     lanes = [lane(3, 2, 2, held=10, kept=10)] * 2
-    found = make_device_memory(lanes, budget=39, count=count, outer=0)
+    found = make_held_together(lanes, budget=39, count=count, outer=0)
     assert (found.num_begun, found.begun_ns, found.left_ns) == (3, 9, 12)
 
 

@@ -20,7 +20,7 @@ PART_BITS = 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DeviceMemory:
+class HeldTogether:
     """The most that fits into a device at a time."""
 
     num_begun: int
@@ -54,11 +54,11 @@ class DeviceMemory:
         return found
 
 
-def make_device_memory(lanes: Sequence[StageReplica], *, budget: int, count: int, outer: int | None) -> DeviceMemory:
+def make_held_together(lanes: Sequence[StageReplica], *, budget: int, count: int, outer: int | None) -> HeldTogether:
     """What fits into `budget` bytes. `outer`: the one of two lanes that holds all that the other does, if one does."""
     forward, backward = [lane.forward for lane in lanes], [lane.returning + lane.rest for lane in lanes]
     held = _Fit(tuple(lane.held for lane in lanes), budget=max(budget, 0), count=count, outer=outer)
-    return DeviceMemory(
+    return HeldTogether(
         num_begun=held.most([1] * len(lanes)),
         begun_ns=held.most(forward),
         left_ns=held.most(backward, pending=[(lane.kept, lane.rest) for lane in lanes]),
