@@ -361,12 +361,16 @@ def most_at_a_time(net: Net, parts: Integers, a: int, b: int, is_nested: bool) -
     If nested, a holds all that b does.
     """
     count, d = net.scalars[MICROBATCHES], net.lane_device[a]
-    budget, held = net.budget[d] - net.workspace[a], int64(0)
+    budget, held, kept = net.budget[d] - net.workspace[a], int64(0), net.weight_stash[a]
     forward, backward, whole = int64(0), int64(0), parts[RETURNING, a] + parts[REST, a]
     if b >= 0:
-        budget, held = max(budget, net.budget[d] - net.workspace[b]), net.held[b]
+        budget, held, kept = max(budget, net.budget[d] - net.workspace[b]), net.held[b], kept + net.weight_stash[b]
         forward, backward = net.duration[b, FORWARD], parts[RETURNING, b] + parts[REST, b]
     most = np.zeros(3, np.int64)
+    if count * (net.held[a] + held + kept) <= budget:
+        most[NUM_BEGUN] = count if b < 0 else 2 * count
+        most[BEGUN], most[LEFT] = count * (net.duration[a, FORWARD] + forward), count * (whole + backward)
+        return most
     for x in range(count + 1):
         others = 0
         if b >= 0:
