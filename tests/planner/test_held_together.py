@@ -1,19 +1,23 @@
 """What fits into a device at a time: counted rightly, never beaten, and what a V in half the memory costs."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import product
+from random import Random
+from unittest.mock import patch
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from planner.bounds.held_together import MAX_COUNTED, make_held_together
+from planner.bounds.held_together import MAX_COUNTED, HeldTogether, make_held_together
 from planner.bounds.stage_replicas import StageReplica
 from planner.certificate import schedule_bound
 from planner.costs import CostModel
 from planner.plan import Stage
-from planner.problem import Options
-from tests.long_runs import examples
+from planner.problem import Options, Problem
+from tests.long_runs import examples, shortened
+from tests.planner.brute_force import brute_force
 from tests.planner.test_certificate import make_chain
 
 
@@ -68,6 +72,47 @@ def test_many_microbatches_are_counted_in_parts(count):
     lanes = [lane(3, 2, 2, held=10, kept=10)] * 2
     found = make_held_together(lanes, budget=39, count=count, outer=0)
     assert (found.num_begun, found.begun_ns, found.left_ns) == (3, 9, 12)
+
+
+def random_v(rng: Random) -> tuple[Problem, tuple[Stage, ...]]:
+    """Four stages in a V on two devices, which hold and keep unlike bytes, with room for few microbatches."""
+    times = [(rng.randint(1, 9), rng.randint(1, 9), rng.randint(0, 9)) for _ in range(4)]
+    count = rng.randint(1, 2)
+    problem = make_chain(
+        times, num_devices=2, num_microbatches=count, memory=rng.randint(6, 30), edge_bytes=rng.choice([0, 0, 1]),
+        options=Options(receive_buffers=0, max_replicas=1, max_stages_per_device=2),
+    )  # fmt: skip
+    stashes = [rng.randint(0, 9) for _ in range(4)]
+    layers = tuple(
+        replace(layer, stash_bytes=stash, weight_stash_bytes=rng.randint(0, stash))
+        for layer, stash in zip(problem.profile.layers, stashes, strict=True)
+    )
+    seats = ("d0", "d1", "d1", "d0")
+    stages = tuple(Stage(layers=(layer.name,), replicas=((seat,),)) for layer, seat in zip(layers, seats, strict=True))
+    placed = replace(
+        problem.options,
+        partition=tuple(stage.layers for stage in stages),
+        placement=tuple(stage.replicas for stage in stages),
+    )
+    return replace(problem, profile=replace(problem.profile, layers=layers), options=placed), stages
+
+
+@pytest.mark.slow
+def test_no_best_order_is_below_what_fits():
+    """Tests that the best order of brute force is not below the schedule bound, with two stages on every device."""
+    num_problems = num_raised = 0
+    for seed in range(shortened(300, whole=4_000)):
+        problem, stages = random_v(Random(seed))
+        best = brute_force(problem)
+        if best is None:
+            continue
+        num_problems += 1
+        bound = schedule_bound(problem, stages, costs=CostModel(problem))
+        assert bound <= best, f"seed {seed}"
+        with patch.object(HeldTogether, "floor", return_value=0):
+            num_raised += schedule_bound(problem, stages, costs=CostModel(problem)) < bound
+    assert num_problems > shortened(150, whole=2_000)
+    assert num_raised > 0
 
 
 @pytest.mark.parametrize("devices", [4, 8, 16])
