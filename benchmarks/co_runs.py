@@ -32,7 +32,7 @@ from benchmarks.co_running.regions import (
     predicted_ns,
 )
 from benchmarks.one_device import NETWORKS, Momentum, make_images, make_network
-from planner.execute.deferred import WeightGradStore, defer_weight_grads
+from planner.execute.deferred import WeightGrads, WeightGradStore, defer_weight_grads
 
 BLOCKS, BATCH = 6, 32
 Call = Callable[[], None]
@@ -46,7 +46,7 @@ class Second(Protocol):
     is_measuring: bool
     """Otherwise the times it returns need not mean anything."""
 
-    def run(self, main: Call, calls: Sequence[Call]) -> Ends:
+    def run(self, main: Call, calls: Sequence["WeightUpdate"]) -> Ends:
         """Both side by side, until both have ended."""
         ...
 
@@ -58,7 +58,7 @@ class SecondThread:
         self.is_measuring = True
         self.pool = ThreadPoolExecutor(1, initializer=torch.set_num_threads, initargs=(1,))
 
-    def run(self, main: Call, calls: Sequence[Call]) -> Ends:
+    def run(self, main: Call, calls: Sequence["WeightUpdate"]) -> Ends:
         """Whichever ends later is charged with the threads' meeting."""
         start = time.perf_counter_ns()
         future = self.pool.submit(_run_all, calls) if calls else None
@@ -69,7 +69,25 @@ class SecondThread:
         return (main_end - start, met - start) if own_end > main_end else (met - start, own_end - start)
 
 
-def _run_all(calls: Sequence[Call]) -> int:
+class WeightUpdate:
+    """W of a block, and the update of its weights; to be called once."""
+
+    def __init__(self, grads: WeightGrads, block: nn.Module, *, optimizer: Momentum) -> None:
+        self.grads, self.block, self.optimizer = grads, block, optimizer
+
+    def tensors(self) -> list[torch.Tensor]:
+        """All that it reads and lets go of: what waits, and the gradients that are there."""
+        waiting = [tensor for call in self.grads.calls for tensor in (call.x, call.grad)]
+        return waiting + [each.grad for each in self.block.parameters() if each.grad is not None]
+
+    def __call__(self) -> None:
+        """Compute the gradients, and update the weights with them."""
+        self.grads()
+        for parameter in self.block.parameters():
+            self.optimizer.update(parameter)
+
+
+def _run_all(calls: Sequence[WeightUpdate]) -> int:
     for call in calls:
         call()
     return time.perf_counter_ns()
@@ -82,8 +100,11 @@ class SecondStream:
         self.stream = torch.cuda.Stream()
         self.is_measuring = True
 
-    def run(self, main: Call, calls: Sequence[Call]) -> Ends:
-        """`calls` holds all their tensors until the streams have met, so that no memory is given away too early."""
+    def run(self, main: Call, calls: Sequence["WeightUpdate"]) -> Ends:
+        """What `calls` read is held until the streams have met: the memory of what they let go of would be the first
+        stream's again, which does not wait for the second before.
+        """
+        held = [tensor for call in calls for tensor in call.tensors()]
         start, main_end, own_end = (torch.cuda.Event(enable_timing=self.is_measuring) for _ in range(3))
         current = torch.cuda.current_stream()
         start.record(current)
@@ -97,6 +118,7 @@ class SecondStream:
         main_end.record(current)
         if calls:
             current.wait_stream(self.stream)
+        held.clear()
         if not self.is_measuring:
             return 0, 0
         torch.cuda.synchronize()
@@ -130,7 +152,7 @@ class Blocks:
             defer_weight_grads(block, self.store)
         self.second: Second = SecondThread() if device == "cpu" else SecondStream()
         self.choice: Choice = (None,) * self.count
-        self.waiting: dict[int, Call] = {}
+        self.waiting: dict[int, WeightUpdate] = {}
         self.losses: list[torch.Tensor] = []
         self.starts: list[torch.Tensor] = []
         self.ends: list[torch.Tensor] = []
@@ -163,23 +185,13 @@ class Blocks:
         for block in reversed(range(self.count)):
             grad = self.starts[block + 1].grad if block + 1 < self.count else None
             self._region(self.count - 1 - block, partial(torch.autograd.backward, self.ends[block], grad))
-            self.waiting[block] = self._weight_grad(block)
+            self.waiting[block] = WeightUpdate(self.store.take(), self.blocks[block], optimizer=self.optimizer)
             if self.choice[block] is None:
                 self._alone(block)
 
     def _forward(self, block: int) -> None:
         y: torch.Tensor = self.blocks[block](self.starts[block])
         self.ends.append(functional.cross_entropy(y, self.y) if block == self.count - 1 else y)
-
-    def _weight_grad(self, block: int) -> Call:
-        call = self.store.take()
-
-        def run() -> None:
-            call()
-            for parameter in self.blocks[block].parameters():
-                self.optimizer.update(parameter)
-
-        return run
 
     def _region(self, region: int, main: Call) -> None:
         beside = tuple(block for block, chosen in enumerate(self.choice) if chosen == region and block in self.waiting)

@@ -8,7 +8,6 @@ missed unless it is faster than the plan, and no order bound that got closer.
 
 from collections.abc import Iterator
 from dataclasses import dataclass, fields
-from importlib.metadata import version
 from typing import Any
 
 from planner.baselines.listed import listed_baselines
@@ -21,6 +20,7 @@ from planner.embedded_problem import enclosed_problem
 from planner.judge.evidence import TOLERANCE
 from planner.plan import BaselineResult, Evidence, Plan, SizeResult
 from planner.problem import Problem
+from planner.release import release
 from planner.rented import PER_UNIT, problem_on
 from planner.simulate import Timeline
 from planner.verify import Verdict, verify
@@ -194,7 +194,7 @@ class _EvidenceCheck:
     @property
     def is_foreign(self) -> bool:
         """Whether another release made the plan."""
-        return self.evidence.planner_version != version("pipeline-planner")
+        return self.evidence.planner_version != release()
 
     @property
     def gap(self) -> float | None:

@@ -102,9 +102,9 @@ def _fail(error: Exception, *, is_json: bool) -> int:
 
 def _show_version(is_asked: bool) -> None:
     if is_asked:
-        from importlib.metadata import version
+        from planner.release import release
 
-        print(f"pipeplan {version('pipeline-planner')}")
+        print(f"pipeplan {release()}")
         raise typer.Exit
 
 

@@ -13,6 +13,7 @@ from planner.batch_problem import Question, problem_answered, question_of_worklo
 from planner.plan import Plan
 from planner.problem import Options, Problem
 from planner.progress import Limits
+from planner.release import release
 from profiles.canonical_json import canonical_json, to_plain
 from profiles.cluster import Cluster
 from profiles.field_rules import require_integer
@@ -31,7 +32,7 @@ BODIES = Ceiling(values=500_000, containers=100_000)
 
 _STRICT = {"extra": "forbid", "use_attribute_docstrings": True}
 
-_VERSIONED = ("pipeline-planner", "ortools", "highspy", "pulp", "numba", "numpy")
+_SOLVERS = ("ortools", "highspy", "pulp", "numba", "numpy")
 
 
 class TooLargeError(ValueError):
@@ -159,7 +160,8 @@ def _question(question: Question) -> dict[str, Any]:
 
 @cache
 def _versions() -> dict[str, str]:
-    return {"python": platform.python_version()} | {name: version(name) for name in _VERSIONED}
+    own = {"python": platform.python_version(), "pipeline-planner": release()}
+    return own | {name: version(name) for name in _SOLVERS}
 
 
 def _digest(value: object) -> str:

@@ -1,6 +1,5 @@
 """What is made of a finished plan: the document itself, pictures, traces, reports, other programs' forms."""
 
-from importlib.metadata import version
 from typing import Any
 
 from fastapi import APIRouter, Request
@@ -12,6 +11,7 @@ from api.service.auth import Caller
 from api.service.core import Service
 from api.service.problem_json import Complaint, ServiceError, not_found
 from api.service.responses import EXPORTS, IMMUTABLE, MEDIA, is_known, not_modified
+from planner.release import release
 
 router = APIRouter(prefix="/v1/plans")
 
@@ -67,7 +67,7 @@ async def _fetch(request: Request, caller: Caller, *, what: str) -> Response:
     require_plan(job)
     other = await read_other(request, caller, parameter=BESIDE[what]) if what in BESIDE else None
     name = what if other is None else f"{what}-{(other.plan_sha256 or '')[:16]}"
-    tag = f'"{job.plan_sha256}-{name}{"" if what == "plan" else "-" + version("pipeline-planner")}"'
+    tag = f'"{job.plan_sha256}-{name}{"" if what == "plan" else "-" + release()}"'
     if is_known(request, tag):
         return not_modified(tag, cache_control=IMMUTABLE)
     headers = {"ETag": tag, "Cache-Control": IMMUTABLE}

@@ -2,10 +2,10 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from importlib.metadata import version
 
 from api.jobs.sql_store import SqlStore
 from api.service.notifier import Executor
+from planner.release import release
 
 MOST_KEPT_BYTES = 32 * 2**20
 """What is larger is made anew each time."""
@@ -24,7 +24,7 @@ class Gallery:
 
         A new release makes all of them anew. Whoever goes away before it is there does not take it from the others.
         """
-        name = f"{what}@{version('pipeline-planner')}"
+        name = f"{what}@{release()}"
         task = self._under_way.get((job_id, name))
         if task is None:
             task = asyncio.create_task(self._find_or_make(job_id, name, make=make))

@@ -20,6 +20,7 @@ from api.service.openapi import make_document
 from api.service.problem_json import not_found
 from api.service.responses import EXPORTS, answer, is_known, moment, not_modified, render_json
 from api.viewer import SHARED
+from planner.release import release
 from profiles.load import demo_names, load_workload
 
 router = APIRouter()
@@ -108,7 +109,7 @@ def describe(service: Service) -> dict[str, Any]:
     settings = service.settings
     traffic, ceilings = settings.traffic, settings.ceilings
     return {
-        "version": version("pipeline-planner"),
+        "version": release(),
         "solvers": {name: version(name) for name in ("ortools", "highspy", "pulp")},
         "limits": {
             "max_body_bytes": traffic.max_body_bytes,

@@ -3,12 +3,12 @@
 import json
 import re
 from functools import cache
-from importlib.metadata import version
 from typing import Any, get_args
 
 from api.jobs.job import LABEL, MAX_TAGS
 from planner.batch_problem import MAX_BATCH
 from planner.progress import MAX_THREADS, Method
+from planner.release import release
 from planner.schema import definitions
 from profiles.field_rules import MAX_NAME_LENGTH, MAX_SAMPLES
 from profiles.workload import WORKLOAD_FORMAT
@@ -716,7 +716,7 @@ def make_document() -> Schema:
         "openapi": "3.1.0",
         "info": {
             "title": "pipeplan",
-            "version": version("pipeline-planner"),
+            "version": release(),
             "description": "POST a measured profile and a cluster, get a verified pipeline plan with a proven gap.",
             "license": {"name": "Apache-2.0", "identifier": "Apache-2.0"},
         },

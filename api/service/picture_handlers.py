@@ -4,7 +4,6 @@ import base64
 import hashlib
 import json
 from dataclasses import asdict, dataclass
-from importlib.metadata import version
 from typing import Any
 
 from fastapi import APIRouter, Request
@@ -18,6 +17,7 @@ from api.service.playback import read_order
 from api.service.problem_json import Complaint, ServiceError, not_found
 from api.service.request_body import read_body
 from api.service.responses import answer, is_known, not_modified
+from planner.release import release
 from planner.what_if.change import Change
 
 router = APIRouter(prefix="/v1")
@@ -73,7 +73,7 @@ async def get_picture(request: Request, caller: Reader) -> Response:
     other = None if beside is None else await plan_text(service, beside)
     baseline = request.query_params.get("baseline")
     name = f"picture-{_digest(text, other or '', baseline or '')}"
-    tag = f'"{name}-{version("pipeline-planner")}"'  # the page of another release wants another picture
+    tag = f'"{name}-{release()}"'  # the page of another release wants another picture
     if is_known(request, tag):
         return not_modified(tag, cache_control=PRIVATE)
 

@@ -6,13 +6,14 @@ numbered (place, kind, microbatch). A place without a stage has actions without 
 docs/bounds.md says why each rule is sound; links are taken as free, so that every order of the case obeys them.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 from typing import NamedTuple
 
 import numpy
 from numpy.typing import NDArray
 
+from planner.bounds.held_in_cases import FAR, are_too_idle, most_in_cases
 from planner.bounds.minimum_costs import Integers
 
 Bits = NDArray[numpy.bool_]
@@ -86,6 +87,8 @@ class OrderNodes:
     """[N, L, M] whether a backward pass may be one piece or two."""
     before: Bits
     """[N, D, Y, Y] whether the first action is known to precede the second."""
+    most: Integers
+    """[N, D, 6] what fits into a device at a time (`held_in_cases`); the same for all nodes of a case."""
 
     def take(self, rows: Integers) -> "OrderNodes":
         """These nodes."""
@@ -109,7 +112,8 @@ def begin(cases: Cases, rows: Integers, *, deadline: int) -> OrderNodes:
     rests = before.reshape(len(rows), shape[1], places, 3, count, places, 3, count)
     for place in range(places):  # a B may overtake a W: where there is one, W are in no order
         rests[:, :, place, LAST, :, place, LAST] &= ~is_open.reshape(*shape[:2], places)[:, :, place, None, None]
-    _feed(before, cases, rows=rows)
+    feeds = [_reach(flows[rows]) for flows in (cases.forward, cases.backward)]
+    _feed(before, feeds, cases=cases)
     return OrderNodes(
         case=rows,
         node=rows.copy(),
@@ -118,22 +122,42 @@ def begin(cases: Cases, rows: Integers, *, deadline: int) -> OrderNodes:
         time=cases.time[rows].copy(),
         is_open=numpy.repeat(is_open[..., None], count, axis=2),
         before=before,
+        most=_count_together(cases.take(rows), feeds),
     )
 
 
-def _feed(before: Bits, cases: Cases, *, rows: Integers) -> None:
+def _reach(flows: Integers) -> Bits:
+    """[N, L, L] whether something flows from lane to lane, maybe by way of others."""
+    feeds: Bits = flows >= 0
+    for lane in range(feeds.shape[1]):
+        feeds |= feeds[:, :, lane, None] & feeds[:, lane, None, :]
+    return feeds
+
+
+def _feed(before: Bits, feeds: Sequence[Bits], *, cases: Cases) -> None:
     """What a microbatch needs on the same device, maybe by way of others, comes first there."""
-    num, devices, places = len(rows), *cases.held.shape[1:]
+    num, devices, places = len(before), *cases.held.shape[1:]
     shape = num, devices, places, 3, cases.count, places, 3, cases.count
     pairs, microbatch = before.reshape(shape), numpy.arange(cases.count)
-    for kind, flows in ((FIRST, cases.forward), (RETURN, cases.backward)):
-        feeds = flows[rows] >= 0
-        for lane in range(feeds.shape[1]):
-            feeds |= feeds[:, :, lane, None] & feeds[:, lane, None, :]
+    for kind, reached in zip((FIRST, RETURN), feeds, strict=True):
         for device in range(devices):
             own = slice(device * places, (device + 1) * places)
-            inside = feeds[:, own, own, None]
+            inside = reached[:, own, own, None]
             pairs[:, device, :, kind, microbatch, :, kind, microbatch] |= inside.transpose(3, 0, 1, 2)
+
+
+def _count_together(cases: Cases, feeds: Sequence[Bits]) -> Integers:
+    """[N, D, 6] what fits into the devices of these cases at a time."""
+    num, devices, places = cases.held.shape
+    outer = numpy.full((num, devices), -1, dtype=numpy.int64)
+    if places > 1:
+        for device in range(devices):
+            first = device * places
+            for own, other in ((0, 1), (1, 0)):  # what it feeds with activations feeds it with gradients
+                holds = feeds[0][:, first + own, first + other] & feeds[1][:, first + other, first + own]
+                outer[holds, device] = own
+    times = cases.time.reshape(num, devices, places, 3, cases.count)[..., 0]
+    return most_in_cases(times, (cases.held, cases.kept), room=cases.room, outer=outer, count=cases.count)
 
 
 def screen(cases: Cases, rows: Integers, *, deadline: int) -> Integers:
@@ -191,6 +215,7 @@ def _pass(orders: OrderNodes, cases: Cases) -> Bits:
     _follow(orders.start, orders.time, cases=cases)
     _follow_back(orders.end, orders.time, cases=cases)
     dead = _is_crossed(orders)
+    dead |= _is_left_idle(orders, cases)
     dead |= _order_pairs(orders)
     dead |= _make_room(orders, cases)
     _close(orders.before)
@@ -243,6 +268,19 @@ def due_gradients(orders: OrderNodes, cases: Cases) -> Integers:
     due, time = cases.by_lane(orders.end), cases.by_lane(orders.time)
     latest = (due[:, :, 1] - time[:, :, 1])[:, None] - cases.backward[..., None]
     return numpy.asarray(latest.min(axis=2))
+
+
+def _is_left_idle(orders: OrderNodes, cases: Cases) -> Bits:
+    """Held together: [N] whether what fits into a device leaves it idle for too long before an I or after an F."""
+    num, devices, places = cases.held.shape
+    shape = num, devices, places, 3, cases.count
+    is_used = (cases.time.reshape(shape) > 0).any(axis=(3, 4), keepdims=True)
+    start = numpy.where(is_used, orders.start.reshape(shape), FAR)
+    end = numpy.where(is_used, orders.end.reshape(shape), -FAR)
+    lanes = num, devices, places * cases.count
+    span = start.min(axis=(2, 3, 4)), end.max(axis=(2, 3, 4))
+    starts, ends = start[:, :, :, RETURN].reshape(lanes), end[:, :, :, FIRST].reshape(lanes)
+    return are_too_idle(starts, ends, span=span, most=orders.most)
 
 
 def _order_pairs(orders: OrderNodes) -> Bits:

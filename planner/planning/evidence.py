@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from importlib.metadata import version
 from typing import Protocol
 
 from planner.certificate import REFUTED_NS, Bound, schedule_bound
@@ -15,6 +14,7 @@ from planner.planning.planning_params import SearchParams
 from planner.planning.search_state import COMPLETE, SearchState
 from planner.problem import Problem
 from planner.progress import Limits
+from planner.release import release
 from planner.timeline import Timeline
 from planner.verify import verify
 
@@ -198,7 +198,7 @@ def bounded_evidence(
         timings=run.costs.describe_timings(),
         bucket_bytes=run.problem.profile.bucket_bytes,
         assumed_divisible=run.costs.assumed_divisible(plan.stages),
-        planner_version=version("pipeline-planner"),
+        planner_version=release(),
         solver_versions={},
         seed=run.limits.seed,
         verdict={"passed": True, "violations": []},

@@ -1,6 +1,9 @@
 """Weight gradients put off on one device."""
 
 import json
+import weakref
+from contextlib import nullcontext
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -76,3 +79,34 @@ def test_blocks_train_as_the_whole_network_does():
     beside = {(block, region) for block, region in enumerate(blocks.choice) if region is not None}
     assert len(beside) == blocks.count - 1
     assert all(len(blocks.own_ns[pair]) == 2 for pair in beside)
+
+
+def test_what_runs_beside_is_held_until_the_streams_have_met(monkeypatch: pytest.MonkeyPatch):
+    """Tests that nothing that a W reads on the second stream is let go of before: it would be the first one's memory.
+
+    As far as the host knows, W has been computed once it was asked for.
+    """
+    import torch
+
+    from benchmarks import co_runs
+
+    blocks = co_runs.Blocks("MobileNetV3")
+    blocks.forward()
+    torch.autograd.backward(blocks.ends[-1])
+    update = co_runs.WeightUpdate(blocks.store.take(), blocks.blocks[-1], optimizer=blocks.optimizer)
+    grads = [each.grad for each in update.block.parameters() if each.grad is not None]
+    assert grads
+    assert update.grads.calls
+    alive = [weakref.ref(tensor) for tensor in [*grads, *(call.grad for call in update.grads.calls)]]
+    grads.clear()
+    met: list[int] = []
+    current = SimpleNamespace(wait_stream=lambda _: met.append(sum(each() is not None for each in alive)))
+    monkeypatch.setattr(torch.cuda, "Stream", lambda: SimpleNamespace(wait_stream=lambda _: None))
+    monkeypatch.setattr(torch.cuda, "Event", lambda **_: SimpleNamespace(record=lambda _: None))
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda: current)
+    monkeypatch.setattr(torch.cuda, "stream", lambda _: nullcontext())
+    second = co_runs.SecondStream()
+    second.is_measuring = False
+    second.run(lambda: None, [update])
+    assert met == [len(alive)]
+    assert not any(each() is not None for each in alive)
