@@ -16,6 +16,7 @@ from planner.bounds import (
     packing_search,
     paths,
     pipeline_bound,
+    recompute_bound,
     refutation,
     schedule,
     shared_layers,
@@ -108,6 +109,9 @@ def make_bound(
     if problem.options.objective == "makespan":
         number, _ = paths.find_layer(least)
         certificates += [{"kind": "layer", "layer": least.layers[number].name}, {"kind": "path"}]
+    if recompute_bound.applies_to(least):
+        price = recompute_bound.Turning(least, weights).find_price()
+        certificates.append({"kind": "recomputation", "weights": weights, "memory_price": price})
     if problem.options.unequal_shares:
         return max((_make(least, certificate) for certificate in certificates), key=lambda bound: bound.value_ns)
     if _is_placed(problem):
@@ -544,6 +548,17 @@ def _weights(certificate: Mapping[str, Any]) -> dict[str, int]:
     return dict(weights)
 
 
+def _recomputation(least: Least, certificate: Mapping[str, Any]) -> int:
+    if not recompute_bound.applies_to(least):
+        raise ValueError(
+            "certificate: a bound of kind 'recomputation' does not hold for this problem; make the bound again"
+        )
+    weights, price = _weights(certificate), certificate["memory_price"]
+    if type(price) is not int or not 0 <= price < MAX_VALUE_NS:
+        raise ValueError(f"certificate: memory_price = {str(price)[:60]!r} is no integer from 0; make the bound again")
+    return recompute_bound.recompute_bound(least, weights, price=price) + least.problem.profile.optimizer_ns
+
+
 def _layer(least: Least, certificate: Mapping[str, Any]) -> int:
     return paths.layer_bound(least, _layer_number(least, certificate))
 
@@ -707,6 +722,7 @@ def _given_stages(problem: Problem) -> tuple[Stage, ...]:
 
 _KINDS: dict[str, Callable[[Least, Mapping[str, Any]], int]] = {
     "work": _work,
+    "recomputation": _recomputation,
     "layer": _layer,
     "path": _path,
     "pipeline": _pipeline,
@@ -725,6 +741,7 @@ _LISTED = ("listed work", "listed layer", "listed path", "dealt")
 
 _FIELDS: dict[str, tuple[str, ...]] = {
     "work": ("weights",),
+    "recomputation": ("weights", "memory_price"),
     "layer": ("layer",),
     "path": (),
     "pipeline": ("price",),

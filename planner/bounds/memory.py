@@ -169,7 +169,14 @@ def _idle_devices(least: Least) -> str | None:
 
 def _most_stashed(least: Least) -> int:
     """Bytes held when a last layer runs: the stash of all layers that wait for a gradient from it."""
-    held = least.held_bytes
+    return sum(least.held_bytes[number] for number in waiting_together(least))
+
+
+def waiting_together(least: Least) -> list[int]:
+    """The layers that wait for a gradient from a last layer when it runs: of the last layer behind which most is held.
+
+    It is among them. One microbatch is held in all of them then.
+    """
     behind = [0] * len(least.layers)
     is_sink = [True] * len(least.layers)
     for number, edges in enumerate(_gradient_producers(least)):
@@ -177,11 +184,12 @@ def _most_stashed(least: Least) -> int:
         for producer in edges:
             behind[number] |= behind[producer]
             is_sink[producer] = False
-    return max(
-        sum(size for layer, size in enumerate(held) if behind[number] >> layer & 1)
-        for number in range(len(held))
+    sets = [
+        [layer for layer in range(len(behind)) if behind[number] >> layer & 1]
+        for number in range(len(behind))
         if is_sink[number]
-    )
+    ]
+    return max(sets, key=lambda layers: sum(least.held_bytes[layer] for layer in layers))
 
 
 def _gradient_producers(least: Least) -> list[list[int]]:

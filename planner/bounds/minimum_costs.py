@@ -96,6 +96,10 @@ class Least:
         """The same whatever the number of replicas."""
         return [[(device_type, width, work) for device_type, width, _, work in row] for row in self._works]
 
+    def choices(self, number: int) -> list[tuple[str, int, LayerWork]]:
+        """Type, width and work of a layer, wherever it may be."""
+        return self._table[number]
+
     def totals(self, number: int) -> dict[int, int]:
         """By every number of replicas that a stage may have: least time of F and backward pass, summed over them."""
         options, profile = self.problem.options, self.problem.profile

@@ -1,0 +1,111 @@
+"""The recomputation bound: what does not fit while a microbatch turns round is recomputed, and that takes time."""
+
+from collections.abc import Iterable, Iterator
+from fractions import Fraction
+from itertools import pairwise
+
+from planner.bounds.memory import waiting_together
+from planner.bounds.minimum_costs import Least
+from planner.costs import checkpoint_bytes
+from planner.plan import FULL_RECOMPUTATION
+
+Choice = tuple[int, int]
+"""Weighted time of all microbatches in a layer, and the bytes that F of one leaves of it."""
+
+
+def applies_to(least: Least) -> bool:
+    """Whether anything may be recomputed, under the makespan."""
+    options = least.problem.options
+    is_cut_otherwise = options.split_placement or options.unequal_shares
+    return options.recompute and options.objective == "makespan" and not is_cut_otherwise
+
+
+class Turning:
+    """What all devices hold, and what they do, at prices on device time (`weights`, by type) and memory."""
+
+    def __init__(self, least: Least, weights: dict[str, int]) -> None:
+        self.least, self.weights = least, weights
+        waiting = waiting_together(least)
+        waits = set(waiting)
+        self.choices = [
+            _corners(self._choices(number)) if number in waits else [(min(self._choices(number))[0], 0)]
+            for number in range(len(least.layers))
+        ]
+        """Per layer those that are the least at some price, the quickest first; one that does not wait leaves nothing.
+        """
+        usable = sum(device.usable_bytes for device in least.problem.cluster.devices)
+        self.room = usable - sum(least.least_bytes("state_bytes")) - least.least_bytes("workspace_bytes")[waiting[-1]]
+        """Bytes that the states leave on all devices together, while the last layer runs."""
+
+    def _choices(self, number: int) -> Iterator[Choice]:
+        """Types, widths, replicas and kinds of recomputation that a layer may have."""
+        least, sizes = self.least, dict(self.least.entries(number))
+        count, options = least.problem.num_microbatches, least.problem.options
+        for name, width, work in least.choices(number):
+            entry, step = sizes[width], least.steps_per_type[name][number]
+            kinds: list[str | None] = [None, FULL_RECOMPUTATION]
+            kinds += [kind.kind for kind in entry.recompute_kinds] if options.recompute_layers else []
+            for kind in kinds:
+                extra = 0 if kind is None else work.recomputation_ns(kind)
+                time = width * (work.forward_ns + work.backward_ns + extra)
+                yield self.weights[name] * (count * time + step), checkpoint_bytes(entry, kind)
+
+    def value(self, price: int) -> int:
+        """What no plan is below, in nanoseconds, without the profile's `optimizer_ns`.
+
+        `price`: of a byte, in weighted nanoseconds. Proof. Weighted loads of devices add up to at most sum of y_d x T.
+        When a last layer runs a microbatch, what it has left of every layer behind is held, beside the states: all of
+        it is no more than what the devices have. Priced, the latter may be added to the former, and every layer's part
+        of both is at least its least choice.
+        """
+        least = self.least
+        share = sum(self.weights[name] * number for name, number in least.types.items())
+        bound = Fraction(self._weighted(price), share)
+        return -(-bound.numerator // bound.denominator) + least.problem.num_microbatches * sum(least.overhead)
+
+    def _weighted(self, price: int) -> int:
+        """The least weighted time of all layers, with what they leave beyond what there is room for, priced."""
+        least = sum(min(time + price * left for time, left in choices) for choices in self.choices)
+        return least - price * self.room
+
+    def find_price(self) -> int:
+        """The price of the largest value, which is concave in it: where some layer changes its choice."""
+        prices = {0}
+        for choices in self.choices:
+            for (first, most), (second, fewer) in pairwise(choices):
+                price = (second - first) // (most - fewer)
+                prices |= {price, price + 1}
+        ascending = sorted(prices)
+        low, high = 0, len(ascending) - 1
+        while low < high:
+            middle = (low + high) // 2
+            if self._weighted(ascending[middle]) < self._weighted(ascending[middle + 1]):
+                low = middle + 1
+            else:
+                high = middle
+        return ascending[low]
+
+
+def _corners(choices: Iterable[Choice]) -> list[Choice]:
+    """Those that are the least at some price, by ascending time."""
+    corners: list[Choice] = []
+    for time, left in sorted(set(choices)):
+        if corners and left >= corners[-1][1]:
+            continue
+        while len(corners) > 1:
+            (first, most), (second, fewer) = corners[-2:]
+            if (second - first) * (fewer - left) < (time - second) * (most - fewer):
+                break
+            corners.pop()
+        corners.append((time, left))
+    return corners
+
+
+def recompute_bound(least: Least, weights: dict[str, int], *, price: int) -> int:
+    """`Turning.value` at given prices. Raises ValueError unless there is a weight for every type, not all of them 0."""
+    if set(weights) != set(least.types) or not any(weights.values()):
+        raise ValueError(
+            f"certificate: weights = {weights} do not fit the device types {sorted(least.types)}; give each one, "
+            "not all 0"
+        )
+    return Turning(least, weights).value(price)
