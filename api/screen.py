@@ -260,18 +260,22 @@ def _render_outcome(problem: Problem, evidence: Evidence, *, run: RunSummary) ->
     )
     for what, where in (run.files or {}).items():
         table.add_row(what, where)
-    for note in [*_describe_probe(problem), *_notes(evidence), *_describe_reserve(problem, evidence)]:
+    for note in [*_describe_probe(problem), *_notes(problem, evidence), *_describe_reserve(problem, evidence)]:
         table.add_row("note", one_line(note, style="yellow"))
     return table
 
 
-def _describe_timings(evidence: Evidence) -> list[str]:
-    """What may keep a measured profile from what will run; nothing where the profile is none of `pipeplan profile`."""
+def _describe_timings(problem: Problem, evidence: Evidence) -> list[str]:
+    """What may keep a measured profile from what will run; nothing where the profile is none of `pipeplan profile`.
+
+    A device on its own has no neighbours, and sends no messages.
+    """
     if evidence.timings.get("conditions") not in ("busy", "alone"):
         return []
+    has_others = len(problem.cluster.devices) > 1
     notes = ["layers were timed alone: beside busy neighbours they take longer"]
-    notes = notes if evidence.timings["conditions"] == "alone" else []
-    for what in ("action_overhead", "message_overhead"):
+    notes = notes if has_others and evidence.timings["conditions"] == "alone" else []
+    for what in ("action_overhead", "message_overhead") if has_others else ("action_overhead",):
         if evidence.timings.get(what) == "not measured":
             notes.append(f"{what.replace('_', ' ')} not measured: what an action or message costs beyond this counts 0")
     return notes
@@ -299,10 +303,10 @@ def _describe_reserve(problem: Problem, evidence: Evidence) -> list[str]:
     return [f"no reserved_bytes stated for {name}: {words}" for name in full[:1]]
 
 
-def _notes(evidence: Evidence) -> list[str]:
+def _notes(problem: Problem, evidence: Evidence) -> list[str]:
     """What of a plan was not measured: what is between two sizes, what rests on `scaling: linear`, what on a guess."""
     scaled = [note for note in evidence.interpolated_costs if ": scaled to " in note]
-    notes = [note for note in evidence.interpolated_costs if note not in scaled] + _describe_timings(evidence)
+    notes = [note for note in evidence.interpolated_costs if note not in scaled] + _describe_timings(problem, evidence)
     if scaled:
         more = f"; and {len(scaled) - 1} more such" if len(scaled) > 1 else ""
         notes.insert(0, f"rests on scaling: linear, not on measurements: {scaled[0]}{more}")

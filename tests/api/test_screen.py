@@ -103,6 +103,24 @@ def test_a_profile_that_missed_its_own_run_is_said_to_have(problem: Problem, pla
     assert all(said in line and line.endswith("mean little") for line in told)
 
 
+@pytest.mark.parametrize("count", [1, 2])
+def test_a_device_on_its_own_has_no_neighbours(problem: Problem, plan: Plan, count: int):
+    """Tests that what was not measured is told, and of a single device nothing that it could not have."""
+    assert plan.evidence is not None
+    devices = problem.cluster.devices[:count]
+    peaks = {device.name: plan.evidence.peak_bytes[device.name] for device in devices}
+    timings = {"conditions": "alone", "action_overhead": "not measured", "message_overhead": "not measured"}
+    shown = replace(
+        plan,
+        stages=tuple(replace(stage, replicas=(("gpu0",),)) for stage in plan.stages),
+        evidence=replace(plan.evidence, timings=timings, peak_bytes=peaks, interpolated_costs=()),
+    )
+    cluster = replace(problem.cluster, devices=devices, links=problem.cluster.links[: count - 1])
+    text = text_of(render_screen(replace(problem, cluster=cluster), shown, run=RunSummary(elapsed_s=1)))
+    told = {word: word in text for word in ("busy neighbours", "action overhead", "message overhead")}
+    assert told == dict.fromkeys(told, count > 1) | {"action overhead": True}
+
+
 def test_large_screen_fits(problem: Problem, plan: Plan):
     """Tests that many stages with long names, many baselines and many remarks still fit 120 columns and 50 lines."""
     assert plan.evidence is not None
