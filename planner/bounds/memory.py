@@ -85,8 +85,9 @@ def _everything(least: Least) -> str | None:
     shard the optimizer's state hold all of it together.
     """
     total = sum(device.usable_bytes for device in least.problem.cluster.devices)
-    state = sum(least.least_bytes("state_bytes"))
-    stash = _most_stashed(least)
+    turn = Turn(least)
+    state = sum(turn.states)
+    stash = sum(turn.held(number, least.held_bytes[number]) for number in turn.waiting)
     if state + stash <= total:
         return None
     return (
@@ -167,9 +168,34 @@ def _idle_devices(least: Least) -> str | None:
     )
 
 
-def _most_stashed(least: Least) -> int:
-    """Bytes held when a last layer runs: the stash of all layers that wait for a gradient from it."""
-    return sum(least.held_bytes[number] for number in waiting_together(least))
+class Turn:
+    """What all devices hold while a last layer runs an F of a microbatch."""
+
+    def __init__(self, least: Least) -> None:
+        options, problem = least.problem.options, least.problem
+        self.least, self.waiting = least, waiting_together(least)
+        self.states = least.least_bytes("state_bytes")
+        """Per layer what all devices together hold of its state, at the least."""
+        self.replicas = range(1, (problem.most_replicas if options.unequal_shares else problem.max_replicas) + 1)
+        self.is_alone = options.max_stages_per_device == 1
+        self.parts = least.num_devices if options.split_placement else 1
+        """Devices that I of a stage may be shared by, each of which lets go of its part by itself."""
+
+    def held(self, number: int, left: int) -> int:
+        """Of a layer that waits, beyond its state on one device, where an F leaves so many bytes of a microbatch.
+
+        A device that holds one stage only has its replica's part of them at some time, and all parts are no less than
+        the whole. Otherwise parts of several stages may come one after the other, whose replicas take different
+        samples. Take a sample, then, and the time when the last layer has it: of a stage on r replicas the one that has
+        the sample holds its part, an r-th on average over all samples, and all r hold the state.
+        """
+        if self.parts > 1:
+            return left // (self.parts * self.replicas[-1])
+        shared, once = self.least.state_bytes[number], self.states[number]
+        return min(
+            (left if self.is_alone else left // replicas) + max(0, replicas * shared - once)
+            for replicas in self.replicas
+        )
 
 
 def waiting_together(least: Least) -> list[int]:

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator
 from fractions import Fraction
 from itertools import pairwise
 
-from planner.bounds.memory import waiting_together
+from planner.bounds.memory import Turn
 from planner.bounds.minimum_costs import Least
 from planner.costs import checkpoint_bytes
 from planner.plan import FULL_RECOMPUTATION
@@ -25,19 +25,19 @@ class Turning:
 
     def __init__(self, least: Least, weights: dict[str, int]) -> None:
         self.least, self.weights = least, weights
-        waiting = waiting_together(least)
-        waits = set(waiting)
+        self.turn = Turn(least)
+        waits = set(self.turn.waiting)
         self.choices = [
-            _corners(self._choices(number)) if number in waits else [(min(self._choices(number))[0], 0)]
-            for number in range(len(least.layers))
+            _corners(self._choices(number, is_waiting=number in waits)) for number in range(len(least.layers))
         ]
         """Per layer those that are the least at some price, the quickest first; one that does not wait leaves nothing.
         """
         usable = sum(device.usable_bytes for device in least.problem.cluster.devices)
-        self.room = usable - sum(least.least_bytes("state_bytes")) - least.least_bytes("workspace_bytes")[waiting[-1]]
+        last = self.turn.waiting[-1]
+        self.room = usable - sum(self.turn.states) - least.least_bytes("workspace_bytes")[last]
         """Bytes that the states leave on all devices together, while the last layer runs."""
 
-    def _choices(self, number: int) -> Iterator[Choice]:
+    def _choices(self, number: int, *, is_waiting: bool) -> Iterator[Choice]:
         """Types, widths, replicas and kinds of recomputation that a layer may have."""
         least, sizes = self.least, dict(self.least.entries(number))
         count, options = least.problem.num_microbatches, least.problem.options
@@ -48,15 +48,16 @@ class Turning:
             for kind in kinds:
                 extra = 0 if kind is None else work.recomputation_ns(kind)
                 time = width * (work.forward_ns + work.backward_ns + extra)
-                yield self.weights[name] * (count * time + step), checkpoint_bytes(entry, kind)
+                left = self.turn.held(number, checkpoint_bytes(entry, kind)) if is_waiting else 0
+                yield self.weights[name] * (count * time + step), left
 
     def value(self, price: int) -> int:
         """What no plan is below, in nanoseconds, without the profile's `optimizer_ns`.
 
         `price`: of a byte, in weighted nanoseconds. Proof. Weighted loads of devices add up to at most sum of y_d x T.
-        When a last layer runs a microbatch, what it has left of every layer behind is held, beside the states: all of
-        it is no more than what the devices have. Priced, the latter may be added to the former, and every layer's part
-        of both is at least its least choice.
+        When a last layer runs a microbatch, what it has left of every layer behind is held, beside the states (`Turn`):
+        all of it is no more than what the devices have. Priced, the latter may be added to the former, and every
+        layer's part of both is at least its least choice.
         """
         least = self.least
         share = sum(self.weights[name] * number for name, number in least.types.items())

@@ -5,13 +5,16 @@ from random import Random
 
 import pytest
 
+from planner.actions import Action
 from planner.bounds.minimum_costs import Least
 from planner.bounds.recompute_bound import Turning, applies_to
 from planner.bounds.work import find_weights
-from planner.certificate import check_certificate, make_bound
+from planner.certificate import check_certificate, make_bound, prove_infeasible
 from planner.costs import CostModel
+from planner.plan import Plan, Stage
 from planner.planning import Limits, make_plan
 from planner.problem import Options, Problem
+from planner.verify import verify
 from tests.long_runs import shortened
 from tests.planner.brute_force import brute_force
 from tests.planner.test_certificate import make_chain
@@ -78,6 +81,66 @@ def test_no_plan_is_below_it():
         num_raised += found > turning.value(0)
     assert num_problems > shortened(30, whole=1_000)
     assert num_raised > shortened(3, whole=100)
+
+
+def crossing_problem(rng: Random) -> Problem:
+    """Two or three layers on two devices, two replicas and two stages on each, with next to no state and memory."""
+    times = [(rng.randint(1, 4), rng.randint(1, 4), rng.randint(0, 3)) for _ in range(rng.randint(2, 3))]
+    stash, checkpoint = rng.randint(2, 12), rng.randint(0, 4)
+    problem = make_chain(
+        times, num_devices=2, num_microbatches=1, memory=rng.randint(stash // 2, 3 * stash), stash=(stash, 0),
+        state=rng.choice([0, 0, 1, 4]), options=Options(
+            receive_buffers=0, max_replicas=2, max_stages_per_device=rng.randint(1, 2), recompute=rng.random() < 0.5,
+        ),
+    )  # fmt: skip
+    options = replace(problem.options, recompute_in_turn=problem.options.recompute and rng.random() < 0.7)
+    layers = tuple(
+        replace(layer, checkpoint_bytes=min(checkpoint, stash), costs=tuple(
+            replace(cost, recompute_ns=rng.randint(0, 9)) for cost in layer.costs
+        ))
+        for layer in problem.profile.layers
+    )  # fmt: skip
+    return replace(problem, profile=replace(problem.profile, layers=layers), options=options)
+
+
+@pytest.mark.slow
+def test_replicas_of_two_stages_may_cross():
+    """Tests that no plan is said not to fit, and none is below the bound, where the replicas of a device take other
+    samples of one stage than of the next: their parts come one after the other.
+    """
+    num_fitting = num_not = 0
+    for seed in range(shortened(150, whole=2_000)):
+        problem = crossing_problem(Random(seed))
+        costs, best = CostModel(problem), brute_force(problem)
+        reason = prove_infeasible(problem, costs)
+        assert best is None or reason is None, f"seed {seed}: {reason}"
+        num_not += reason is not None
+        if best is None:
+            continue
+        num_fitting += 1
+        assert make_bound(problem, costs).value_ns <= best, f"seed {seed}"
+    assert num_fitting > shortened(60, whole=900)
+    assert num_not > shortened(10, whole=150)
+
+
+def test_half_a_microbatch_at_a_time_fits():
+    """Tests a plan that holds half of a microbatch at a time in one of two stages on every device: it was said to need
+    twice the memory that there is.
+    """
+    problem = make_chain(
+        [(4, 3, 2), (4, 3, 2)], num_devices=2, num_microbatches=1, memory=5, stash=(10, 0),
+        options=Options(receive_buffers=0, max_stages_per_device=2, max_replicas=2),
+    )  # fmt: skip
+    assert prove_infeasible(problem, CostModel(problem)) is None
+    stages = (
+        Stage(layers=("l0",), replicas=(("d0",), ("d1",))),
+        Stage(layers=("l1",), replicas=(("d1",), ("d0",))),
+    )
+    first, second = ([Action("F", n, 0), Action("B", n, 0)] for n in range(2))
+    schedule = {"d0": (*first, *second), "d1": (*second, *first)}
+    assert verify(problem, Plan(problem=problem.reference(), stages=stages, schedule=schedule)).passed
+    alone = replace(problem, options=replace(problem.options, max_stages_per_device=1))
+    assert prove_infeasible(alone, CostModel(alone)) is not None
 
 
 def on_one_device(*, memory: int) -> Problem:
