@@ -124,8 +124,8 @@ def test_replicas_of_two_stages_may_cross():
 
 
 def test_half_a_microbatch_at_a_time_fits():
-    """Tests a plan that holds half of a microbatch at a time in one of two stages on every device: it was said to need
-    twice the memory that there is.
+    """Tests that a plan is not said to be infeasible which holds half of a microbatch at a time, in one of two stages on
+    every device.
     """
     problem = make_chain(
         [(4, 3, 2), (4, 3, 2)], num_devices=2, num_microbatches=1, memory=5, stash=(10, 0),
