@@ -124,7 +124,7 @@ def test_replicas_of_two_stages_may_cross():
 
 
 def test_half_a_microbatch_at_a_time_fits():
-    """Tests that a plan is not denied which holds half of a microbatch at a time, in one of two stages on every device."""
+    """Tests that a plan is not denied which holds half of a microbatch at a time, in one of two stages per device."""
     problem = make_chain(
         [(4, 3, 2), (4, 3, 2)], num_devices=2, num_microbatches=1, memory=5, stash=(10, 0),
         options=Options(receive_buffers=0, max_stages_per_device=2, max_replicas=2),
