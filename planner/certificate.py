@@ -110,7 +110,7 @@ def make_bound(
         number, _ = paths.find_layer(least)
         certificates += [{"kind": "layer", "layer": least.layers[number].name}, {"kind": "path"}]
     if recompute_bound.applies_to(least):
-        price = recompute_bound.Turning(least, weights).find_price()
+        price = recompute_bound.PricedRecomputation(least, weights).find_price()
         certificates.append({"kind": "recomputation", "weights": weights, "memory_price": price})
     if problem.options.unequal_shares:
         return max((_make(least, certificate) for certificate in certificates), key=lambda bound: bound.value_ns)

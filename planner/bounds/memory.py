@@ -10,6 +10,7 @@ from planner.bounds.heaviest_path import Trunk
 from planner.bounds.minimum_costs import Least
 from planner.bounds.schedule import overfull
 from planner.bounds.stage_replicas import make_lanes
+from planner.bounds.turn import Turn
 from planner.plan import Stage
 
 
@@ -166,62 +167,3 @@ def _idle_devices(least: Least) -> str | None:
         f"{problem.max_replicas} replicas (microbatch_size = {problem.profile.microbatch_size}, cut into whole "
         f"samples) are on {most} of {least.num_devices} devices at most; use fewer devices, or allow idle ones"
     )
-
-
-class Turn:
-    """What all devices hold while a last layer runs an F of a microbatch."""
-
-    def __init__(self, least: Least) -> None:
-        options, problem = least.problem.options, least.problem
-        self.least, self.waiting = least, waiting_together(least)
-        self.states = least.least_bytes("state_bytes")
-        """Per layer what all devices together hold of its state, at the least."""
-        self.replicas = range(1, (problem.most_replicas if options.unequal_shares else problem.max_replicas) + 1)
-        self.is_alone = options.max_stages_per_device == 1
-        self.parts = least.num_devices if options.split_placement else 1
-        """Devices that I of a stage may be shared by, each of which lets go of its part by itself."""
-
-    def held(self, number: int, left: int) -> int:
-        """Of a layer that waits, beyond its state on one device, where an F leaves so many bytes of a microbatch.
-
-        A device that holds one stage only has its replica's part of them at some time, and all parts are no less than
-        the whole. Otherwise parts of several stages may come one after the other, whose replicas take different
-        samples. Take a sample, then, and the time when the last layer has it: of a stage on r replicas the one that has
-        the sample holds its part, an r-th on average over all samples, and all r hold the state.
-        """
-        if self.parts > 1:
-            return left // (self.parts * self.replicas[-1])
-        shared, once = self.least.state_bytes[number], self.states[number]
-        return min(
-            (left if self.is_alone else left // replicas) + max(0, replicas * shared - once)
-            for replicas in self.replicas
-        )
-
-
-def waiting_together(least: Least) -> list[int]:
-    """The layers that wait for a gradient from a last layer when it runs: of the last layer behind which most is held.
-
-    It is among them. One microbatch is held in all of them then.
-    """
-    behind = [0] * len(least.layers)
-    is_sink = [True] * len(least.layers)
-    for number, edges in enumerate(_gradient_producers(least)):
-        behind[number] = 1 << number
-        for producer in edges:
-            behind[number] |= behind[producer]
-            is_sink[producer] = False
-    sets = [
-        [layer for layer in range(len(behind)) if behind[number] >> layer & 1]
-        for number in range(len(behind))
-        if is_sink[number]
-    ]
-    return max(sets, key=lambda layers: sum(least.held_bytes[layer] for layer in layers))
-
-
-def _gradient_producers(least: Least) -> list[list[int]]:
-    """Per layer: the layers it sends a gradient."""
-    producers: list[list[int]] = [[] for _ in least.layers]
-    for edge in least.problem.profile.edges:
-        if edge.has_gradient:
-            producers[least.index[edge.consumer]].append(least.index[edge.producer])
-    return producers

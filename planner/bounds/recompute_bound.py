@@ -4,8 +4,9 @@ from collections.abc import Iterable, Iterator
 from fractions import Fraction
 from itertools import pairwise
 
-from planner.bounds.memory import Turn
 from planner.bounds.minimum_costs import Least
+from planner.bounds.turn import Turn
+from planner.bounds.work import require_weights
 from planner.costs import checkpoint_bytes
 from planner.plan import FULL_RECOMPUTATION
 
@@ -20,7 +21,7 @@ def applies_to(least: Least) -> bool:
     return options.recompute and options.objective == "makespan" and not is_cut_otherwise
 
 
-class Turning:
+class PricedRecomputation:
     """What all devices hold, and what they do, at prices on device time (`weights`, by type) and memory."""
 
     def __init__(self, least: Least, weights: dict[str, int]) -> None:
@@ -103,10 +104,6 @@ def _corners(choices: Iterable[Choice]) -> list[Choice]:
 
 
 def recompute_bound(least: Least, weights: dict[str, int], *, price: int) -> int:
-    """`Turning.value` at given prices. Raises ValueError unless there is a weight for every type, not all of them 0."""
-    if set(weights) != set(least.types) or not any(weights.values()):
-        raise ValueError(
-            f"certificate: weights = {weights} do not fit the device types {sorted(least.types)}; give each one, "
-            "not all 0"
-        )
-    return Turning(least, weights).value(price)
+    """The value at given prices. Raises ValueError unless there is a weight for every type, not all of them 0."""
+    require_weights(least, weights)
+    return PricedRecomputation(least, weights).value(price)

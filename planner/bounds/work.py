@@ -34,16 +34,21 @@ def work_bound(least: Least, weights: dict[str, int]) -> int:
     o is the least overhead of an F and of an action that sends the gradient on (`Least.overhead`). Every device used
     runs M of each, so (sum of y_d over those used) (T - M o) is at least the layers' share; more devices only lower it.
     """
-    if set(weights) != set(least.types) or min(weights.values()) < 0 or not any(weights.values()):
-        types = sorted(least.types)
-        raise ValueError(
-            f"certificate: weights = {weights} do not fit the device types {types}; give each one, not all 0"
-        )
+    require_weights(least, weights)
     count, has_steps = least.problem.num_microbatches, least.problem.options.objective == "makespan"
     total = sum(least.weighted_load(weights)) if has_steps else count * sum(least.weighted_work(weights))
     share = sum(weights[name] * count for name, count in least.types.items())
     bound = Fraction(total, share)
     return -(-bound.numerator // bound.denominator) + count * sum(least.overhead)
+
+
+def require_weights(least: Least, weights: dict[str, int]) -> None:
+    """Raise ValueError unless every device type has a weight from 0 and not all of them are 0."""
+    if set(weights) != set(least.types) or min(weights.values()) < 0 or not any(weights.values()):
+        types = sorted(least.types)
+        raise ValueError(
+            f"certificate: weights = {weights} do not fit the device types {types}; give each one, not all 0"
+        )
 
 
 def find_weights(least: Least) -> dict[str, int]:

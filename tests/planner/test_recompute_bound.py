@@ -7,7 +7,7 @@ import pytest
 
 from planner.actions import Action
 from planner.bounds.minimum_costs import Least
-from planner.bounds.recompute_bound import Turning, applies_to
+from planner.bounds.recompute_bound import PricedRecomputation, applies_to
 from planner.bounds.work import find_weights
 from planner.certificate import check_certificate, make_bound, prove_infeasible
 from planner.costs import CostModel
@@ -70,13 +70,13 @@ def test_no_plan_is_below_it():
             continue
         num_problems += 1
         weights = find_weights(least)
-        turning = Turning(least, weights)
+        turning = PricedRecomputation(least, weights)
         found = turning.value(turning.find_price())
         for _ in range(4):
             price = rng.choice([0, rng.randint(0, 1 << 12), rng.randint(0, 1 << 22), rng.randint(0, 1 << 34)])
             assert turning.value(price) <= found, f"seed {seed}"
             made_up = {name: rng.randint(1, 1 << 20) for name in weights}
-            assert Turning(least, made_up).value(price) <= best, f"seed {seed}"
+            assert PricedRecomputation(least, made_up).value(price) <= best, f"seed {seed}"
         assert found + problem.profile.optimizer_ns <= best, f"seed {seed}"
         num_raised += found > turning.value(0)
     assert num_problems > shortened(30, whole=1_000)
