@@ -22,7 +22,7 @@ from profiles.cluster import Cluster
 from profiles.discovery.hostfile import parse_hostfile
 from profiles.discovery.hosts import (
     DeviceDefaults,
-    Findings,
+    FoundHosts,
     HostFacts,
     NominalSpeeds,
     make_cluster,
@@ -100,7 +100,7 @@ def discover(
         return Discovery(cluster=cluster, line=describe(found, speeds=speeds, is_measured=links is not None))
 
 
-def _find(source: str, *, answers: Answers, sizes: DeviceDefaults, kind: str) -> Findings:
+def _find(source: str, *, answers: Answers, sizes: DeviceDefaults, kind: str) -> FoundHosts:
     file = answers.file
     if source == "nvidia-smi":
         return _this_host(sizes) if file is None else _described_host(file, answers.topology, sizes=sizes)
@@ -146,12 +146,12 @@ def _run(words: tuple[str, ...]) -> subprocess.CompletedProcess[str] | None:
         raise InputError(f"{words[0]} has not answered for two minutes; mend it, or leave it to --file") from None
 
 
-def _this_host(sizes: DeviceDefaults) -> Findings:
+def _this_host(sizes: DeviceDefaults) -> FoundHosts:
     """This machine as it answers; without nvidia-smi it has no accelerators."""
     bare = HostFacts(name=socket.gethostname(), cores=len(os.sched_getaffinity(0)), memory_bytes=host_memory_bytes())
     done = _run(_QUESTIONS["nvidia-smi"])
     if done is None:
-        return Findings(hosts=(bare,))
+        return FoundHosts(hosts=(bare,))
     try:
         rows = parse_accelerators(done.stdout if not done.returncode else f"{done.stdout}\n{done.stderr}")
         if done.returncode and not rows.working and not rows.lost:
@@ -159,7 +159,7 @@ def _this_host(sizes: DeviceDefaults) -> Findings:
     except ValueError as error:
         if sizes.workers_per_host is None:
             raise ValueError(f"{error}; mend the driver, or add --cpus to plan for processors alone") from None
-        return Findings(hosts=(bare,), notes=(f"accelerators are not told: {error}",))
+        return FoundHosts(hosts=(bare,), notes=(f"accelerators are not told: {error}",))
     connections, uuids = _run(("nvidia-smi", *CONNECTION_QUESTION)), None
     if names_accelerators(os.environ.get("CUDA_VISIBLE_DEVICES")):
         uuids = _run(("nvidia-smi", *UUID_QUESTION))
@@ -173,7 +173,7 @@ def _this_host(sizes: DeviceDefaults) -> Findings:
     )
 
 
-def _described_host(file: str, topology: str | None, *, sizes: DeviceDefaults) -> Findings:
+def _described_host(file: str, topology: str | None, *, sizes: DeviceDefaults) -> FoundHosts:
     """A machine whose answers were obtained elsewhere."""
     connections = "" if topology is None else _read(topology)
     rows = parse_accelerators(_read(file))

@@ -3,8 +3,16 @@
 from collections.abc import Mapping
 from dataclasses import replace
 
-from planner.execute.nvidia_smi import Row, Rows, nvlink_lanes, parse_connections, visible_numbers
-from profiles.discovery.hosts import DeviceDefaults, Findings, HostDevice, HostFacts, LeftOut, accelerator, accelerators
+from planner.execute.nvidia_smi import AcceleratorRow, AcceleratorRows, nvlink_lanes, parse_connections, visible_numbers
+from profiles.discovery.hosts import (
+    DeviceDefaults,
+    FoundHosts,
+    HostDevice,
+    HostFacts,
+    LeftOut,
+    accelerator,
+    accelerators,
+)
 from profiles.discovery.nvlink import restricted, with_nvlink
 
 _VISIBLE = "CUDA_VISIBLE_DEVICES"
@@ -12,13 +20,13 @@ _VISIBLE = "CUDA_VISIBLE_DEVICES"
 
 def describe_host(
     bare: HostFacts,
-    rows: Rows,
+    rows: AcceleratorRows,
     *,
     connections: str,
     sizes: DeviceDefaults,
     environment: Mapping[str, str],
     uuids: Mapping[int, str],
-) -> Findings:
+) -> FoundHosts:
     """A host with the accelerators that it has and that `environment` leaves visible, and the links between those.
 
     `bare`: the host without them. `connections`: the matrix of `nvidia-smi topo -m`; empty: not told. `uuids`: names of
@@ -38,7 +46,7 @@ def describe_host(
     kept = visible_numbers(wanted, numbers=numbers, uuids=uuids)
     left_out = [LeftOut(what=name, why=why) for name, why in rows.lost.items()]
     left_out += [LeftOut(what=f"GPU {n}", why=f"{_VISIBLE}={wanted}") for n in numbers if n not in kept]
-    return Findings(
+    return FoundHosts(
         hosts=(restricted(host, [place[number] for number in kept]),),
         left_out=tuple(left_out),
         notes=tuple(_notes(rows, bare, sizes=sizes)),
@@ -46,13 +54,13 @@ def describe_host(
     )
 
 
-def _device(row: Row, rows: Rows, *, bare: HostFacts, sizes: DeviceDefaults) -> HostDevice:
+def _device(row: AcceleratorRow, rows: AcceleratorRows, *, bare: HostFacts, sizes: DeviceDefaults) -> HostDevice:
     if row.memory_bytes is None and sizes.memory_bytes is None and bare.memory_bytes is not None:
         return accelerator(row.name, memory_bytes=bare.memory_bytes // len(rows.unified))
     return accelerators(row.name, count=1, memory_bytes=row.memory_bytes, sizes=sizes)[0]
 
 
-def _notes(rows: Rows, bare: HostFacts, *, sizes: DeviceDefaults) -> list[str]:
+def _notes(rows: AcceleratorRows, bare: HostFacts, *, sizes: DeviceDefaults) -> list[str]:
     """What has to be known of devices without memory of their own."""
     if not rows.unified or sizes.memory_bytes is not None or bare.memory_bytes is None:
         return []
@@ -60,7 +68,7 @@ def _notes(rows: Rows, bare: HostFacts, *, sizes: DeviceDefaults) -> list[str]:
     return [f"{names} uses the memory of its host, {bare.memory_bytes / 2**30:.4g} GiB (unified memory)"]
 
 
-def _assumed(rows: Rows, *, connections: str, environment: Mapping[str, str]) -> list[str]:
+def _assumed(rows: AcceleratorRows, *, connections: str, environment: Mapping[str, str]) -> list[str]:
     """What nvidia-smi does not tell about several devices."""
     assumed = []
     if len(rows.working) > 1 and not connections:

@@ -16,7 +16,7 @@ _LOST = re.compile(r"Unable to determine the device handle for (GPU\s*\S+):\s+(.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Row:
+class AcceleratorRow:
     """One accelerator."""
 
     index: int
@@ -27,26 +27,26 @@ class Row:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Rows:
+class AcceleratorRows:
     """All accelerators."""
 
-    working: tuple[Row, ...] = ()
+    working: tuple[AcceleratorRow, ...] = ()
     """By their numbers."""
     lost: Mapping[str, str] = field(default_factory=dict)
     """Those that do not answer, and what nvidia-smi says of them."""
 
     @property
-    def unified(self) -> tuple[Row, ...]:
+    def unified(self) -> tuple[AcceleratorRow, ...]:
         """Those that use the memory of the host."""
         return tuple(row for row in self.working if row.memory_bytes is None)
 
 
-def parse_accelerators(text: str) -> Rows:
+def parse_accelerators(text: str) -> AcceleratorRows:
     """The answer of `nvidia-smi --query-gpu=index,name,memory.total --format=csv` (MiB), with header and units or not.
 
     Raises ValueError with the line where nvidia-smi, or its driver, answers anything else.
     """
-    working: dict[int, Row] = {}
+    working: dict[int, AcceleratorRow] = {}
     lost: dict[str, str] = {}
     for line in filter(None, map(str.strip, text.splitlines())):
         cells = [cell.strip() for cell in line.split(",")]
@@ -60,8 +60,8 @@ def parse_accelerators(text: str) -> Rows:
             lost[f"GPU {cells[0]}"] = broken.strip("[]")
         else:
             index = int(cells[0])
-            working[index] = Row(index=index, name=cells[1], memory_bytes=_memory(cells[2], line))
-    return Rows(working=tuple(working[index] for index in sorted(working)), lost=lost)
+            working[index] = AcceleratorRow(index=index, name=cells[1], memory_bytes=_memory(cells[2], line))
+    return AcceleratorRows(working=tuple(working[index] for index in sorted(working)), lost=lost)
 
 
 def _is_error(cell: str) -> bool:

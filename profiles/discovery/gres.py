@@ -93,15 +93,15 @@ def node_gres(fields: Mapping[str, str]) -> NodeGres:
     Types that only CfgTRES tells are taken from there. Raises ValueError that names the field for an entry that is
     none, and for counts that contradict each other.
     """
-    listed = _parsed(fields, "Gres", parse_gres)
-    configured = _parsed(fields, "CfgTRES", parse_tres)
+    listed = _parsed(fields, "Gres", parse=parse_gres)
+    configured = _parsed(fields, "CfgTRES", parse=parse_tres)
     counts: dict[str, int] = {}
     for name in dict.fromkeys(one.name for one in (*listed, *configured)):
         if name in ACCELERATORS:
             counts |= _agreed(_by_kind(listed, name), _by_kind(configured, name), name=name)
     used = {
-        "GresUsed": _parsed(fields, "GresUsed", parse_gres),
-        "AllocTRES": [one for one in _parsed(fields, "AllocTRES", parse_tres) if one.kind is None],
+        "GresUsed": _parsed(fields, "GresUsed", parse=parse_gres),
+        "AllocTRES": [one for one in _parsed(fields, "AllocTRES", parse=parse_tres) if one.kind is None],
     }
     for field, entries in used.items():
         number, total = sum(one.count for one in entries if one.name in ACCELERATORS), sum(counts.values())
@@ -114,7 +114,7 @@ def node_gres(fields: Mapping[str, str]) -> NodeGres:
     )
 
 
-def _parsed(fields: Mapping[str, str], field: str, parse: Callable[[str], list[Gres]]) -> list[Gres]:
+def _parsed(fields: Mapping[str, str], field: str, *, parse: Callable[[str], list[Gres]]) -> list[Gres]:
     try:
         return parse(fields.get(field, ""))
     except ValueError as error:

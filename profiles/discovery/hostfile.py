@@ -3,12 +3,12 @@
 import re
 from collections import Counter
 
-from profiles.discovery.hosts import DeviceDefaults, Findings, HostFacts, accelerators
+from profiles.discovery.hosts import DeviceDefaults, FoundHosts, HostFacts, accelerators
 
 _LINE = re.compile(r"(\[[0-9a-fA-F:.]+\]|[^\s:=]+)(?::([0-9]+))?((?:\s+[\w-]+=\S+)*)")
 
 
-def parse_hostfile(text: str, *, sizes: DeviceDefaults, kind: str) -> Findings:
+def parse_hostfile(text: str, *, sizes: DeviceDefaults, kind: str) -> FoundHosts:
     """Lines `HOST`, `HOST slots=N` or `HOST:N`; comments begin with #. Lines of one host add up.
 
     PBS writes a line per slot, and so may Open MPI's files. `kind`: device type of every slot. Raises ValueError that
@@ -32,4 +32,4 @@ def parse_hostfile(text: str, *, sizes: DeviceDefaults, kind: str) -> Findings:
         HostFacts(name=host, devices=accelerators(kind, count=count, memory_bytes=None, sizes=sizes))
         for host, count in slots.items()
     )
-    return Findings(hosts=tuple(hosts))
+    return FoundHosts(hosts=tuple(hosts))

@@ -67,7 +67,7 @@ class LeftOut:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Findings:
+class FoundHosts:
     """What a source tells."""
 
     hosts: tuple[HostFacts, ...]
@@ -106,7 +106,7 @@ class DeviceDefaults:
     """How many devices a host without accelerators counts as; None: it is left out."""
 
 
-def with_processors(found: Findings, sizes: DeviceDefaults) -> Findings:
+def with_processors(found: FoundHosts, sizes: DeviceDefaults) -> FoundHosts:
     """Hosts without accelerators, cut into equal devices or left out.
 
     Raises ValueError where nothing remains, and for a host whose cores or memory are not told.

@@ -30,7 +30,7 @@ FAMILIES = (
         memory=(("nvidia.com/gpu.memory", _MEBIBYTE), ("karpenter.k8s.aws/instance-gpu-memory", _MEBIBYTE)),
     ),
     Family(
-        resource=re.compile(r"amd\.com/(gpu|[a-z]+_nps[0-9]+)"),
+        resource=re.compile(r"amd\.com/(gpu|[a-z]px_nps[0-9]+)"),
         product=("amd.com/gpu.product-name", "beta.amd.com/gpu.product-name"),
         memory=(("amd.com/gpu.vram", 1), ("beta.amd.com/gpu.vram", 1)),
     ),
@@ -54,7 +54,8 @@ _PLAIN = re.compile(r"cpu|memory|pods|ephemeral-storage|storage|(hugepages|attac
 """Resources that every node has."""
 
 
-_AMD_KEY = re.compile(r"((?:beta\.)?amd\.com/gpu\.(?:vram|product-name|device-id))\.(.+)")
+_AMD_KEY = re.compile(r"((?:beta\.)?amd\.com/(?:gpu\.(?:vram|product-name|device-id)|compute-memory-partition))\.(.+)")
+_AMD_PARTITION = ("amd.com/compute-memory-partition", "beta.amd.com/compute-memory-partition")
 _INTEL_KEY = re.compile(r"gpu\.intel\.com/device-id\..*\.count")
 
 
@@ -79,11 +80,11 @@ def node_devices(node: Mapping[str, Any], *, sizes: DeviceDefaults) -> NodeDevic
     others = []
     for resource in allocatable:
         family = next((one for one in FAMILIES if one.resource.fullmatch(resource)), None)
-        offered = _amount(allocatable, resource, "allocatable") if family or not _PLAIN.fullmatch(resource) else 0
+        offered = _amount(allocatable, resource, field="allocatable") if family or not _PLAIN.fullmatch(resource) else 0
         if family is None:
             others += [resource] if offered else []
             continue
-        there = _amount(capacity, resource, "capacity") if resource in capacity else offered
+        there = _amount(capacity, resource, field="capacity") if resource in capacity else offered
         if not there:
             continue
         shares = _shares(resource, there, labels=labels)
@@ -97,6 +98,9 @@ def node_devices(node: Mapping[str, Any], *, sizes: DeviceDefaults) -> NodeDevic
             memory_bytes = int(parse_quantity(total)) // (there // shares)
         memory_bytes = memory_bytes or mig_memory_bytes(kind, sizes)
         devices += accelerators(kind, count=count, memory_bytes=memory_bytes, sizes=sizes) if count else ()
+    counted = labels.get("nvidia.com/gpu.count", "0")
+    if counted != "0" and not any(resource.startswith("nvidia.com/") for resource in allocatable):
+        notes.append(f"has {counted} GPUs by its label nvidia.com/gpu.count, which no plugin offers")
     if others:
         notes.append(f"has {', '.join(others[:4])}, not taken for accelerators")
     return NodeDevices(devices=tuple(devices), notes=tuple(notes))
@@ -118,7 +122,7 @@ def _clean(labels: Mapping[str, Any]) -> dict[str, str]:
     return clean
 
 
-def _amount(table: Mapping[str, Any], resource: str, field: str) -> int:
+def _amount(table: Mapping[str, Any], resource: str, *, field: str) -> int:
     try:
         return whole_quantity(table[resource])
     except ValueError as error:
@@ -173,10 +177,21 @@ def _nvidia_shares(resource: str, there: int, *, labels: Mapping[str, str]) -> i
 def _type_of(resource: str, family: Family, *, labels: Mapping[str, str]) -> str:
     own = labels.get(f"{resource.removesuffix('.shared')}.product")
     name = own or next((labels[key] for key in family.product if labels.get(key)), None)
+    if partition := _amd_partition(resource, labels=labels):
+        return f"{name}-{partition}" if name else resource
     if resource.startswith("nvidia.com/mig-") and not own:
         profile = resource.removeprefix("nvidia.com/").removesuffix(".shared").replace("mig-", "MIG-")
         return f"{name.removesuffix('-SHARED')}-{profile}" if name else resource
     return name.removesuffix("-SHARED") if name else resource
+
+
+def _amd_partition(resource: str, *, labels: Mapping[str, str]) -> str:
+    """The mode in which GPUs of AMD are cut into parts, whose memory no label states; empty: they are whole."""
+    if not resource.startswith("amd.com/"):
+        return ""
+    told = next((labels[key] for key in _AMD_PARTITION if labels.get(key)), "")
+    mode = told if resource == "amd.com/gpu" else resource.removeprefix("amd.com/")
+    return "" if mode.lower().startswith("spx") else mode
 
 
 def _memory(resource: str, family: Family, *, labels: Mapping[str, str]) -> int | None:
@@ -184,6 +199,8 @@ def _memory(resource: str, family: Family, *, labels: Mapping[str, str]) -> int 
     keys = family.memory
     if resource.startswith("nvidia.com/mig-"):
         keys = ((f"{resource.removesuffix('.shared')}.memory", _MEBIBYTE),)
+    elif _amd_partition(resource, labels=labels):
+        keys = ()
     for key, unit in keys:
         if labels.get(key):
             # AMD's labeller cuts off to whole gibibytes, and writes G for them.

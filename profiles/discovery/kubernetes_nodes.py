@@ -4,7 +4,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from profiles.discovery.hosts import DeviceDefaults, Findings, HostFacts, LeftOut, NvlinkDomain
+from profiles.discovery.hosts import DeviceDefaults, FoundHosts, HostFacts, LeftOut, NvlinkDomain
 from profiles.discovery.kubernetes_devices import FAMILIES, node_devices
 from profiles.discovery.nvlink import nvlink_of
 from profiles.discovery.quantities import parse_quantity
@@ -16,7 +16,7 @@ _CLIQUE = "nvidia.com/gpu.clique"
 
 def parse_kubernetes_nodes(
     text: str, *, sizes: DeviceDefaults, topology_labels: Sequence[str] = (), tolerated: Sequence[str] = ()
-) -> Findings:
+) -> FoundHosts:
     """The nodes of `kubectl get nodes --output json` (or yaml): a List, a NodeList or one Node.
 
     Nodes that are not ready, are cordoned or have a taint that keeps pods away are left out. `topology_labels`: those
@@ -43,7 +43,7 @@ def parse_kubernetes_nodes(
         for note in found.notes:
             said.setdefault(note, []).append(name)
     notes = tuple(f"{', '.join(names[:4])}{' ...' if len(names) > 4 else ''} {what}" for what, names in said.items())
-    return Findings(hosts=tuple(hosts), left_out=tuple(left_out), notes=notes)
+    return FoundHosts(hosts=tuple(hosts), left_out=tuple(left_out), notes=notes)
 
 
 def _read_nodes(text: str) -> list[Any]:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from profiles.discovery.gres import PARTS_OF_GPUS, NodeGres, node_gres
-from profiles.discovery.hosts import DeviceDefaults, Findings, HostDevice, HostFacts, LeftOut, accelerators
+from profiles.discovery.hosts import DeviceDefaults, FoundHosts, HostDevice, HostFacts, LeftOut, accelerators
 from profiles.discovery.migs import mig_memory_bytes
 
 _QUESTION = "`scontrol show node`"
@@ -42,7 +42,7 @@ _USABLE = {
 }
 
 
-def parse_slurm_nodes(text: str, *, sizes: DeviceDefaults) -> Findings:
+def parse_slurm_nodes(text: str, *, sizes: DeviceDefaults) -> FoundHosts:
     """The nodes of `scontrol show node`, with `--oneliner` or without, or with `--json`.
 
     Nodes that take no jobs are left out; those that are powered down are not, for Slurm starts them. Raises ValueError
@@ -57,7 +57,7 @@ def parse_slurm_nodes(text: str, *, sizes: DeviceDefaults) -> Findings:
     for fields in records:
         name = fields["NodeName"]
         try:
-            _require_one_node(name, hosts, left_out)
+            _require_one_node(name, known={*(host.name for host in hosts), *(one.what for one in left_out)})
             why, states = _read_state(fields.get("State", ""))
             if why:
                 left_out.append(LeftOut(what=name, why=why))
@@ -69,13 +69,13 @@ def parse_slurm_nodes(text: str, *, sizes: DeviceDefaults) -> Findings:
         for sentence in (*states, *_remarks(gres)):
             said.setdefault(sentence, []).append(name)
     notes = tuple(f"{', '.join(names[:4])}{' ...' if len(names) > 4 else ''} {what}" for what, names in said.items())
-    return Findings(hosts=tuple(hosts), left_out=tuple(left_out), notes=notes)
+    return FoundHosts(hosts=tuple(hosts), left_out=tuple(left_out), notes=notes)
 
 
-def _require_one_node(name: str, hosts: list[HostFacts], left_out: list[LeftOut]) -> None:
+def _require_one_node(name: str, *, known: set[str]) -> None:
     if "[" in name:
         raise ValueError(f"NodeName = {name} is a list, as slurm.conf has it; give the answer of {_QUESTION}")
-    if name in {*(host.name for host in hosts), *(one.what for one in left_out)}:
+    if name in known:
         raise ValueError(f"it is described twice; give one answer of {_QUESTION}")
 
 

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from profiles.discovery.hosts import Findings
+from profiles.discovery.hosts import FoundHosts
 
 MAX_DEPTH = 32
 """More switches above each other than any network has: they would go round in a circle."""
@@ -13,7 +13,7 @@ MAX_NAMES = 100_000
 """More names than a list of hosts has."""
 
 
-def with_slurm_switches(found: Findings, text: str) -> Findings:
+def with_slurm_switches(found: FoundHosts, text: str) -> FoundHosts:
     """The hosts under the switches or blocks of `scontrol show topology`, topology.conf or topology.yaml.
 
     They are as they were if it tells of none. Raises ValueError that names the line or entry for what is no tree of

@@ -2,10 +2,10 @@
 
 from collections import Counter
 
-from profiles.discovery.hosts import Findings, HostFacts, NominalSpeeds, describe_left_out
+from profiles.discovery.hosts import FoundHosts, HostFacts, NominalSpeeds, describe_left_out
 
 
-def describe(found: Findings, *, speeds: NominalSpeeds, is_measured: bool = False) -> str:
+def describe(found: FoundHosts, *, speeds: NominalSpeeds, is_measured: bool = False) -> str:
     """`2 nodes x 8 3090; assumed: 24 GiB each, 12.5 GB/s between hosts`; `is_measured`: links are."""
     parts = [_count(found)]
     if found.left_out:
@@ -17,7 +17,7 @@ def describe(found: Findings, *, speeds: NominalSpeeds, is_measured: bool = Fals
     return "; ".join(parts)
 
 
-def _count(found: Findings) -> str:
+def _count(found: FoundHosts) -> str:
     alike = Counter(_devices(host) for host in found.hosts)
     return ", ".join(f"{count} node{'s' * (count > 1)} x {what}" for what, count in alike.items())
 
@@ -26,7 +26,7 @@ def _devices(host: HostFacts) -> str:
     return " + ".join(f"{n} {kind}" for kind, n in Counter(device.type for device in host.devices).items())
 
 
-def _memory(found: Findings) -> list[str]:
+def _memory(found: FoundHosts) -> list[str]:
     """Memory that no source told, and what is reserved where nobody measured it."""
     devices = [device for host in found.hosts for device in host.devices]
     assumed = Counter(device.memory_bytes for device in devices if device.is_memory_assumed)
@@ -35,7 +35,7 @@ def _memory(found: Findings) -> list[str]:
     return [*sizes, *(["1 GiB + 6 % of it reserved"] if any(device.reserved_bytes for device in devices) else ())]
 
 
-def _speeds(found: Findings, speeds: NominalSpeeds) -> list[str]:
+def _speeds(found: FoundHosts, speeds: NominalSpeeds) -> list[str]:
     told = [f"{speeds.network_bytes_per_s / 1e9:.4g} GB/s between hosts"] if len(found.hosts) > 1 else []
     told.append(f"{speeds.host_bytes_per_s / 1e9:.4g} GB/s from a device to its host")
     if any(host.nvlink_domains or host.nvlink_bytes_per_s for host in found.hosts):

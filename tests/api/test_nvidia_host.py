@@ -8,7 +8,7 @@ import pytest
 from api.cli import main
 from api.nvidia_host import describe_host
 from planner.execute.nvidia_smi import parse_accelerators
-from profiles.discovery.hosts import DeviceDefaults, Findings, HostFacts, LeftOut
+from profiles.discovery.hosts import DeviceDefaults, FoundHosts, HostFacts, LeftOut
 
 GIB = 2**30
 MESH = (
@@ -20,7 +20,7 @@ V100 = "Tesla V100-SXM2-16GB"
 ROWS = "".join(f"{number}, {V100}, 16384\n" for number in range(4))
 
 
-def describe(rows: str = ROWS, *, matrix: str = MESH, gib: int | None = None, **environment: str) -> Findings:
+def describe(rows: str = ROWS, *, matrix: str = MESH, gib: int | None = None, **environment: str) -> FoundHosts:
     return describe_host(
         HostFacts(name="h", cores=8, memory_bytes=120 * GIB),
         parse_accelerators(rows),

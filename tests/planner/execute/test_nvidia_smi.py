@@ -3,7 +3,7 @@
 import pytest
 
 from planner.execute.nvidia_smi import (
-    Row,
+    AcceleratorRow,
     nvlink_lanes,
     parse_accelerators,
     parse_connections,
@@ -43,7 +43,9 @@ UUIDS = {0: "GPU-1f3c", 1: "GPU-1fa0", 3: "GPU-77d2"}
 def test_rows_are_read(text: str, rows: list, lost: dict[str, str]):
     """Tests that numbers stay where GPUs are lost, and that [N/A] is memory that is shared with the host."""
     found = parse_accelerators(text)
-    assert found.working == tuple(Row(index=index, name=name, memory_bytes=size) for index, name, size in rows)
+    assert found.working == tuple(
+        AcceleratorRow(index=index, name=name, memory_bytes=size) for index, name, size in rows
+    )
     assert found.lost == lost
 
 

@@ -5,7 +5,7 @@ from fractions import Fraction
 
 import pytest
 
-from profiles.discovery.hosts import DeviceDefaults, Findings, HostDevice, LeftOut, make_cluster, with_processors
+from profiles.discovery.hosts import DeviceDefaults, FoundHosts, HostDevice, LeftOut, make_cluster, with_processors
 from profiles.discovery.kubernetes_nodes import parse_kubernetes_nodes
 from profiles.discovery.quantities import parse_quantity, whole_quantity
 
@@ -35,12 +35,12 @@ def node(
     }
 
 
-def parse(*nodes: dict, gib: int | None = None, **more) -> Findings:
+def parse(*nodes: dict, gib: int | None = None, **more) -> FoundHosts:
     sizes = DeviceDefaults(memory_bytes=gib and gib * GIB)
     return parse_kubernetes_nodes(json.dumps({"kind": "List", "items": nodes}), sizes=sizes, **more)
 
 
-def devices(found: Findings) -> list[tuple[str, int, float]]:
+def devices(found: FoundHosts) -> list[tuple[str, int, float]]:
     """Type, how many in a row, and GiB of the devices of the only host."""
     (host,) = found.hosts
     kinds = dict.fromkeys((one.type, one.memory_bytes) for one in host.devices)
@@ -151,6 +151,20 @@ def test_devices_are_not_halved():
             {"beta.amd.com/gpu.vram.16G": "2", "beta.amd.com/gpu.device-id.6860": "2"},
             [("amd.com/gpu", 2, 16)],
         ),
+        (  # partitions, whose memory is not that of the label
+            {"amd.com/gpu": "64"},
+            {
+                "amd.com/gpu.product-name": "MI300X",
+                "amd.com/gpu.vram": "192G",
+                "amd.com/compute-memory-partition": "cpx_nps4",
+            },
+            [("MI300X-cpx_nps4", 64, 64)],
+        ),
+        (
+            {"amd.com/spx_nps1": "4", "amd.com/cpx_nps4": "32"},
+            {"amd.com/gpu.product-name": "MI300X", "amd.com/gpu.vram": "192G"},
+            [("MI300X", 4, 192), ("MI300X-cpx_nps4", 32, 64)],
+        ),
         ({"habana.ai/gaudi": "8"}, {}, [("habana.ai/gaudi", 8, 64)]),
         (
             {"google.com/tpu": "4"},
@@ -206,6 +220,8 @@ def test_devices_that_are_broken_are_not_planned_for():
     found = parse(node(**{GFD: "6"}, capacity={GFD: "8"}, labels={f"{GFD}.count": "8"}), gib=80)
     assert devices(found) == [("nvidia.com/gpu", 6, 80)]
     assert found.notes == ("n1 offers 6 of its 8 nvidia.com/gpu",)
+    silent = parse(node(labels={f"{GFD}.count": "8"}))
+    assert silent.notes == ("n1 has 8 GPUs by its label nvidia.com/gpu.count, which no plugin offers",)
 
 
 @pytest.mark.parametrize(

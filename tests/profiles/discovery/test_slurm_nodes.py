@@ -5,14 +5,14 @@ import json
 import pytest
 
 from profiles.discovery.gres import node_gres, parse_gres
-from profiles.discovery.hosts import DeviceDefaults, Findings, LeftOut
+from profiles.discovery.hosts import DeviceDefaults, FoundHosts, LeftOut
 from profiles.discovery.slurm_nodes import parse_slurm_nodes
 
 GIB = 2**30
 SIZES = DeviceDefaults(memory_bytes=24 * GIB)
 
 
-def parse(text: str) -> Findings:
+def parse(text: str) -> FoundHosts:
     return parse_slurm_nodes(text, sizes=SIZES)
 
 

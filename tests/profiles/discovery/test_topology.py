@@ -5,7 +5,7 @@ import json
 import pytest
 
 from profiles.cluster import Cluster
-from profiles.discovery.hosts import DeviceDefaults, Findings, HostDevice, HostFacts, NominalSpeeds, make_cluster
+from profiles.discovery.hosts import DeviceDefaults, FoundHosts, HostDevice, HostFacts, NominalSpeeds, make_cluster
 from profiles.discovery.kubernetes_nodes import parse_kubernetes_nodes
 from profiles.discovery.slurm_topology import expand_names, with_slurm_switches
 from profiles.discovery.switch_tree import make_switch_tree
@@ -26,8 +26,8 @@ AggregatedBlock=b[0-1] BlockIndex=2 Nodes=n[0-3] BlockSize=4
 DEVICE = HostDevice(type="A", memory_bytes=2**30)
 
 
-def hosts(*names: str) -> Findings:
-    return Findings(hosts=tuple(HostFacts(name=name, devices=(DEVICE,)) for name in names))
+def hosts(*names: str) -> FoundHosts:
+    return FoundHosts(hosts=tuple(HostFacts(name=name, devices=(DEVICE,)) for name in names))
 
 
 def switches(text: str, *names: str) -> dict[str, tuple[str, ...]]:
