@@ -16,6 +16,7 @@ from planner.execute.nvidia_smi import (
     UUID_QUESTION,
     names_accelerators,
     parse_accelerators,
+    parse_connections,
     parse_uuids,
 )
 from profiles.cluster import Cluster
@@ -166,7 +167,7 @@ def _this_host(sizes: DeviceDefaults) -> FoundHosts:
     return describe_host(
         bare,
         rows,
-        connections=connections.stdout if connections and not connections.returncode else "",
+        connections=connections.stdout if connections and parse_connections(connections.stdout) else "",
         sizes=sizes,
         environment=os.environ,
         uuids=parse_uuids(uuids.stdout) if uuids else {},
@@ -177,4 +178,6 @@ def _described_host(file: str, topology: str | None, *, sizes: DeviceDefaults) -
     """A machine whose answers were obtained elsewhere."""
     connections = "" if topology is None else _read(topology)
     rows = parse_accelerators(_read(file))
-    return describe_host(HostFacts(name="host0"), rows, connections=connections, sizes=sizes, environment={}, uuids={})
+    bare = HostFacts(name="host0")
+    found = describe_host(bare, rows, connections=connections, sizes=sizes, environment={}, uuids={})
+    return replace(found, assumed=(f"the name {bare.name}", *found.assumed))

@@ -71,7 +71,8 @@ def _read_yaml(text: str) -> Iterator[Any]:
     import yaml
 
     try:
-        yield from (document for document in yaml.safe_load_all(text) if document is not None)
+        loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+        yield from (document for document in yaml.load_all(text, Loader=loader) if document is not None)
     except yaml.YAMLError as error:
         raise ValueError(f"not the answer of {_QUESTION} ({' '.join(str(error).split())[:200]})") from None
 

@@ -105,14 +105,14 @@ def _read_yaml(text: str) -> _Topology:
     import yaml
 
     try:
-        listed = yaml.safe_load(text)
+        listed = yaml.load(text, Loader=yaml.BaseLoader)  # all texts: a switch may be called 01
     except yaml.YAMLError as error:
         raise ValueError(f"topology: no YAML: {' '.join(str(error).split())[:200]}") from None
     if not isinstance(listed, list) or not listed or not all(isinstance(one, dict) for one in listed):
         raise ValueError(
             "topology: topology.yaml is a list of topologies, each with a name and one of tree, block, flat"
         )
-    chosen = next((one for one in listed if one.get("cluster_default") is True), listed[0])
+    chosen = next((one for one in listed if one.get("cluster_default") == "true"), listed[0])
     note = f"of {len(listed)} topologies, {chosen.get('topology')} is taken" if len(listed) > 1 else ""
     read = _tree_of(chosen)
     return replace(read, note="; ".join(filter(None, (note, read.note))))

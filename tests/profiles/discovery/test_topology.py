@@ -153,6 +153,13 @@ def test_blocks_of_both_files_are_read(text: str):
     assert switches(text, *RACKS) == {"n0": ("b0",), "n1": ("b0",), "n2": ("b1",), "n3": ("b1",)}
 
 
+def test_names_may_be_numbers():
+    """Tests that a name of digits keeps its zeros in topology.yaml."""
+    text = "- topology: t\n  tree:\n    switches:\n"
+    text += "    - {switch: 01, nodes: 010}\n    - {switch: 02, nodes: 011}\n    - {switch: top, children: '0[1-2]'}\n"
+    assert switches(text, "010", "011") == {"010": ("top", "01"), "011": ("top", "02")}
+
+
 def test_what_a_topology_leaves_open_is_told():
     """Tests that the choice among topologies, and hosts below no switch, are told."""
     told = with_slurm_switches(hosts("n0", "n9"), YAML).notes
