@@ -156,10 +156,10 @@ def _this_host(sizes: DeviceDefaults) -> FoundHosts:
     try:
         rows = parse_accelerators(done.stdout if not done.returncode else f"{done.stdout}\n{done.stderr}")
         if done.returncode and not rows.working and not rows.lost:
-            raise ValueError(f"nvidia-smi ends with exit code {done.returncode}")
+            raise ValueError(f"nvidia-smi ends with exit code {done.returncode}; mend its driver and ask again")
     except ValueError as error:
         if sizes.workers_per_host is None:
-            raise ValueError(f"{error}; mend the driver, or add --cpus to plan for processors alone") from None
+            raise ValueError(f"{error}, or add --cpus to plan for processors alone") from None
         return FoundHosts(hosts=(bare,), notes=(f"accelerators are not told: {error}",))
     connections, uuids = _run(("nvidia-smi", *CONNECTION_QUESTION)), None
     if names_accelerators(os.environ.get("CUDA_VISIBLE_DEVICES")):

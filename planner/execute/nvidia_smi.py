@@ -55,7 +55,7 @@ def parse_accelerators(text: str) -> AcceleratorRows:
         elif line.startswith(("index,", "No devices were found")):
             continue
         elif len(cells) < 3 or not cells[0].isdecimal() or int(cells[0]) in working:
-            raise ValueError(f"nvidia-smi answers {line[:120]!r} in place of `index, name, memory`; mend its driver")
+            raise ValueError(f"nvidia-smi answers {line[:120]!r} in place of `index, name, memory`; mend its driver and ask again")
         elif broken := next((cell for cell in cells[1:3] if _is_error(cell)), None):
             lost[f"GPU {cells[0]}"] = broken.strip("[]")
         else:

@@ -112,7 +112,7 @@ def test_a_driver_that_does_not_answer_is_refused(code: int, rows: str, tmp_path
     play(tmp_path, monkeypatch, rows=rows, code=code)
     assert main(["cluster", "discover", "nvidia-smi"]) == 2
     said = capsys.readouterr()
-    assert "mend the driver, or add --cpus to plan for processors alone" in said.err
+    assert "; mend its driver and ask again, or add --cpus to plan for processors alone" in said.err
     assert main(["cluster", "discover", "nvidia-smi", "--cpus"]) == 0
     assert "accelerators are not told: nvidia-smi " in capsys.readouterr().err
 
