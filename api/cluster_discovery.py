@@ -13,11 +13,13 @@ from planner.execute.host_check import host_memory_bytes
 from planner.execute.nvidia_smi import (
     CONNECTION_QUESTION,
     QUESTION,
+    SLICES_QUESTION,
     UUID_QUESTION,
     names_accelerators,
     parse_accelerators,
     parse_connections,
     parse_uuids,
+    without_sliced,
 )
 from profiles.cluster import Cluster
 from profiles.discovery.hostfile import parse_hostfile
@@ -161,17 +163,22 @@ def _this_host(sizes: DeviceDefaults) -> FoundHosts:
         if sizes.workers_per_host is None:
             raise ValueError(f"{error}, or add --cpus to plan for processors alone") from None
         return FoundHosts(hosts=(bare,), notes=(f"accelerators are not told: {error}",))
-    connections, uuids = _run(("nvidia-smi", *CONNECTION_QUESTION)), None
-    if names_accelerators(os.environ.get("CUDA_VISIBLE_DEVICES")):
-        uuids = _run(("nvidia-smi", *UUID_QUESTION))
+    connections = _said(CONNECTION_QUESTION)
+    has_names = names_accelerators(os.environ.get("CUDA_VISIBLE_DEVICES"))
     return describe_host(
         bare,
-        rows,
-        connections=connections.stdout if connections and parse_connections(connections.stdout) else "",
+        without_sliced(rows, _said(SLICES_QUESTION)),
+        connections=connections if parse_connections(connections) else "",
         sizes=sizes,
         environment=os.environ,
-        uuids=parse_uuids(uuids.stdout) if uuids else {},
+        uuids=parse_uuids(_said(UUID_QUESTION)) if has_names else {},
     )
+
+
+def _said(question: tuple[str, ...]) -> str:
+    """What nvidia-smi answers to what not every version and device knows; empty: nothing."""
+    done = _run(("nvidia-smi", *question))
+    return "" if done is None else done.stdout
 
 
 def _described_host(file: str, topology: str | None, *, sizes: DeviceDefaults) -> FoundHosts:

@@ -8,6 +8,8 @@ QUESTION = ("--query-gpu=index,name,memory.total", "--format=csv,noheader,nounit
 """What `parse_accelerators` reads the answer of."""
 UUID_QUESTION = ("--query-gpu=index,uuid", "--format=csv,noheader")
 """What `parse_uuids` reads the answer of."""
+SLICES_QUESTION = ("--query-gpu=index,mig.mode.current", "--format=csv,noheader")
+"""What `without_sliced` reads the answer of."""
 CONNECTION_QUESTION = ("topo", "-m")
 """What `parse_connections` reads the answer of."""
 
@@ -55,13 +57,25 @@ def parse_accelerators(text: str) -> AcceleratorRows:
         elif line.startswith(("index,", "No devices were found")):
             continue
         elif len(cells) < 3 or not cells[0].isdecimal() or int(cells[0]) in working:
-            raise ValueError(f"nvidia-smi answers {line[:120]!r} in place of `index, name, memory`; mend its driver and ask again")
+            raise ValueError(
+                f"nvidia-smi answers {line[:120]!r} in place of `index, name, memory`; mend its driver and ask again"
+            )
         elif broken := next((cell for cell in cells[1:3] if _is_error(cell)), None):
             lost[f"GPU {cells[0]}"] = broken.strip("[]")
         else:
             index = int(cells[0])
             working[index] = AcceleratorRow(index=index, name=cells[1], memory_bytes=_memory(cells[2], line))
     return AcceleratorRows(working=tuple(working[index] for index in sorted(working)), lost=lost)
+
+
+def without_sliced(rows: AcceleratorRows, text: str) -> AcceleratorRows:
+    """The accelerators without those that are cut into slices (MIG): no process sees such a one whole."""
+    cells = [[cell.strip() for cell in line.split(",")] for line in text.splitlines()]
+    sliced = {row[0] for row in cells if len(row) > 1 and row[1] == "Enabled"}
+    return AcceleratorRows(
+        working=tuple(row for row in rows.working if str(row.index) not in sliced),
+        lost={**rows.lost, **{f"GPU {number}": "cut into slices by MIG" for number in sorted(sliced)}},
+    )
 
 
 def _is_error(cell: str) -> bool:

@@ -219,7 +219,7 @@ def _links_of(host: HostFacts, speeds: NominalSpeeds) -> Iterator[Link]:
 
 def _workers(host: HostFacts, count: int) -> tuple[HostDevice, ...]:
     """The devices of a host without accelerators: so many equal parts of it."""
-    if not host.cores or not host.memory_bytes:
+    if host.cores is None or not host.memory_bytes:
         raise ValueError(f"node {host.name}: its cores or its memory are not told; leave it out, or drop --cpus")
     share = HostDevice(type="cpu", memory_bytes=host.memory_bytes // count, cores=max(1, host.cores // count))
     return (share,) * count

@@ -38,7 +38,7 @@ _SAID = dict.fromkeys(_ASLEEP, "powered down or starting") | {
 }
 _USABLE = {
     *("IDLE", "ALLOCATED", "MIXED", "COMPLETING", "CLOUD", "PLANNED", "BLOCKED", "RESUME"),
-    *("DYNAMIC_NORM", "DYNAMIC_FUTURE"),
+    *("DYNAMIC_NORM", "DYNAMIC_FUTURE", "PERFCTRS"),
 }
 
 

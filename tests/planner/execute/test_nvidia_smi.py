@@ -9,6 +9,7 @@ from planner.execute.nvidia_smi import (
     parse_connections,
     parse_uuids,
     visible_numbers,
+    without_sliced,
 )
 
 H100 = "NVIDIA H100 80GB HBM3"
@@ -94,6 +95,15 @@ def test_slices_are_no_gpus():
     with pytest.raises(ValueError, match="CUDA_VISIBLE_DEVICES = MIG-4: MIG-4 is a slice"):
         visible_numbers("MIG-4", numbers=[0], uuids={})
     assert parse_uuids("0, GPU-1f3c\n1, GPU-1fa0\n\nerror") == {0: "GPU-1f3c", 1: "GPU-1fa0"}
+
+
+def test_sliced_gpus_are_not_whole():
+    """Tests that a GPU in MIG mode is left out and named."""
+    rows = parse_accelerators("0, A, 1\n1, A, 1\n")
+    found = without_sliced(rows, "0, [N/A]\n1, Enabled\n")
+    assert found.working == rows.working[:1]
+    assert found.lost == {"GPU 1": "cut into slices by MIG"}
+    assert without_sliced(rows, "0, Disabled\n1, Disabled\n") == rows
 
 
 LOST = "\x1b[4m\tGPU0\tGPU2\tGPU3\tNIC0\tCPU Affinity\x1b[0m\nGPU0\t X \tNV12\tSYS\tPIX\nGPU2\tNV12\t X \tNV4\tSYS\n"

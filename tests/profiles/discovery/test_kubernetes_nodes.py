@@ -308,6 +308,8 @@ def test_names_and_processors_are_told():
     assert host.name == "worker-1"
     assert host.devices == (HostDevice(type="cpu", memory_bytes=128849018, cores=7),)
     assert found.notes == ("worker-1 has devices.kubevirt.io/kvm, not taken for accelerators",)
+    (small,) = with_processors(parse(node(cpu="500m")), DeviceDefaults(workers_per_host=1)).hosts
+    assert small.devices[0].cores == 1
 
 
 def test_the_clique_is_a_domain_of_nvlink():
