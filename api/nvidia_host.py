@@ -1,5 +1,6 @@
 """This host, or another one, as nvidia-smi describes it."""
 
+import itertools
 from collections.abc import Mapping
 from dataclasses import replace
 
@@ -35,9 +36,9 @@ def describe_host(
     numbers = [row.index for row in rows.working]
     place = {number: position for position, number in enumerate(numbers)}
     pairs = parse_connections(connections)
-    seen = {number for pair in pairs for number in pair}
-    if connections and len(numbers) > 1 and (missing := place.keys() - seen):
-        raise ValueError(f"`nvidia-smi topo -m` does not show GPU {min(missing)}; give the matrix of this host")
+    if connections and (missing := set(itertools.combinations(numbers, 2)) - pairs.keys()):
+        a, b = min(missing)
+        raise ValueError(f"`nvidia-smi topo -m` does not show what joins GPU {a} and {b}; give the matrix of this host")
     lanes = {(place[a], place[b]): count for (a, b), count in nvlink_lanes(pairs).items() if {a, b} <= place.keys()}
     host = with_nvlink(
         replace(bare, devices=tuple(_device(row, rows, bare=bare, sizes=sizes) for row in rows.working)), lanes

@@ -72,7 +72,7 @@ def test_numbers_of_unequal_gpus_are_an_assumption():
     rows = ROWS.replace(V100, "NVIDIA L4", 1)
     assert describe(rows).assumed == ("numbers as nvidia-smi has them (CUDA_DEVICE_ORDER=PCI_BUS_ID)",)
     assert describe(rows, CUDA_DEVICE_ORDER="PCI_BUS_ID").assumed == ()
-    with pytest.raises(ValueError, match="does not show GPU 4; give the matrix of this host"):
+    with pytest.raises(ValueError, match="does not show what joins GPU 0 and 4; give the matrix of this host"):
         describe(ROWS + "4, A, 1\n")
 
 
