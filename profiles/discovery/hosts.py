@@ -135,10 +135,16 @@ def describe_left_out(left_out: Sequence[LeftOut]) -> str:
     by_cause: dict[str, list[str]] = {}
     for one in left_out:
         by_cause.setdefault(one.why, []).append(one.what)
-    return ", ".join(f"{_some(names)} ({why})" for why, names in by_cause.items())
+    return ", ".join(f"{some_of(names)} ({why})" for why, names in by_cause.items())
 
 
-def _some(names: Sequence[str], most: int = 4) -> str:
+def notes_about(said: Mapping[str, Sequence[str]]) -> tuple[str, ...]:
+    """What is said of hosts, each sentence once, behind the names of its hosts."""
+    return tuple(f"{some_of(names)} {sentence}" for sentence, names in said.items())
+
+
+def some_of(names: Sequence[str], most: int = 4) -> str:
+    """The first of many names, and how many more there are."""
     return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
 
 

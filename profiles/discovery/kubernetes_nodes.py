@@ -4,7 +4,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from profiles.discovery.hosts import DeviceDefaults, FoundHosts, HostFacts, LeftOut, NvlinkDomain
+from profiles.discovery.hosts import DeviceDefaults, FoundHosts, HostFacts, LeftOut, NvlinkDomain, notes_about
 from profiles.discovery.kubernetes_devices import FAMILIES, node_devices
 from profiles.discovery.nvlink import nvlink_of
 from profiles.discovery.quantities import parse_quantity
@@ -26,14 +26,16 @@ def parse_kubernetes_nodes(
     hosts: list[HostFacts] = []
     left_out: list[LeftOut] = []
     said: dict[str, list[str]] = {}
+    known: set[str] = set()
     for node in _read_nodes(text):
         name = _name_of(node)
         try:
             if why := _why_left_out(node, tolerated):
                 left_out.append(LeftOut(what=name, why=why))
                 continue
-            if any(host.name == name for host in hosts):
+            if name in known:
                 raise ValueError("it is described twice")
+            known.add(name)
             found = node_devices(node, sizes=sizes)
             hosts.append(_host(node, found.devices, keys=topology_labels))
         except (KeyError, TypeError, AttributeError) as error:
@@ -42,8 +44,7 @@ def parse_kubernetes_nodes(
             raise ValueError(f"node {name}: {error}") from None
         for note in found.notes:
             said.setdefault(note, []).append(name)
-    notes = tuple(f"{', '.join(names[:4])}{' ...' if len(names) > 4 else ''} {what}" for what, names in said.items())
-    return FoundHosts(hosts=tuple(hosts), left_out=tuple(left_out), notes=notes)
+    return FoundHosts(hosts=tuple(hosts), left_out=tuple(left_out), notes=notes_about(said))
 
 
 def _read_nodes(text: str) -> list[Any]:

@@ -6,7 +6,15 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from profiles.discovery.gres import PARTS_OF_GPUS, NodeGres, node_gres
-from profiles.discovery.hosts import DeviceDefaults, FoundHosts, HostDevice, HostFacts, LeftOut, accelerators
+from profiles.discovery.hosts import (
+    DeviceDefaults,
+    FoundHosts,
+    HostDevice,
+    HostFacts,
+    LeftOut,
+    accelerators,
+    notes_about,
+)
 from profiles.discovery.migs import mig_memory_bytes
 
 _QUESTION = "`scontrol show node`"
@@ -51,13 +59,15 @@ def parse_slurm_nodes(text: str, *, sizes: DeviceDefaults) -> FoundHosts:
     hosts: list[HostFacts] = []
     left_out: list[LeftOut] = []
     said: dict[str, list[str]] = {}
+    known: set[str] = set()
     records = _read_json(text) if text.lstrip().startswith("{") else list(_read_lines(text))
     if not records:
         raise ValueError(f"no node is described; give the answer of {_QUESTION}")
     for fields in records:
         name = fields["NodeName"]
         try:
-            _require_one_node(name, known={*(host.name for host in hosts), *(one.what for one in left_out)})
+            _require_one_node(name, known=known)
+            known.add(name)
             why, states = _read_state(fields.get("State", ""))
             if why:
                 left_out.append(LeftOut(what=name, why=why))
@@ -68,8 +78,7 @@ def parse_slurm_nodes(text: str, *, sizes: DeviceDefaults) -> FoundHosts:
             raise ValueError(f"node {name}: {error}") from None
         for sentence in (*states, *_remarks(gres)):
             said.setdefault(sentence, []).append(name)
-    notes = tuple(f"{', '.join(names[:4])}{' ...' if len(names) > 4 else ''} {what}" for what, names in said.items())
-    return FoundHosts(hosts=tuple(hosts), left_out=tuple(left_out), notes=notes)
+    return FoundHosts(hosts=tuple(hosts), left_out=tuple(left_out), notes=notes_about(said))
 
 
 def _require_one_node(name: str, *, known: set[str]) -> None:

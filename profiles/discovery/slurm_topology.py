@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from profiles.discovery.hosts import FoundHosts
+from profiles.discovery.hosts import FoundHosts, some_of
 
 MAX_DEPTH = 32
 """More switches above each other than any network has: they would go round in a circle."""
@@ -32,7 +32,7 @@ def with_slurm_switches(found: FoundHosts, text: str) -> FoundHosts:
     hosts = tuple(replace(host, switches=_climb(above, f"host {host.name}")) for host in found.hosts)
     notes = [told.note] if told.note else []
     if above and (alone := [host.name for host in hosts if not host.switches]):
-        notes.append(f"{', '.join(alone[:4])}{' ...' if len(alone) > 4 else ''} below no switch of the topology")
+        notes.append(f"no switch of the topology is above {some_of(alone)}")
     return replace(found, hosts=hosts, notes=(*found.notes, *notes))
 
 

@@ -163,7 +163,7 @@ def test_names_may_be_numbers():
 def test_what_a_topology_leaves_open_is_told():
     """Tests that the choice among topologies, and hosts below no switch, are told."""
     told = with_slurm_switches(hosts("n0", "n9"), YAML).notes
-    assert told == ("of 2 topologies, mine is taken", "n9 below no switch of the topology")
+    assert told == ("of 2 topologies, mine is taken", "no switch of the topology is above n9")
 
 
 @pytest.mark.parametrize(
