@@ -95,10 +95,10 @@ def node_gres(fields: Mapping[str, str]) -> NodeGres:
     """
     listed = _parsed(fields, "Gres", parse=parse_gres)
     configured = _parsed(fields, "CfgTRES", parse=parse_tres)
-    counts: dict[str, int] = {}
+    counts: Counter[str] = Counter()
     for name in dict.fromkeys(one.name for one in (*listed, *configured)):
         if name in ACCELERATORS:
-            counts |= _agreed(_by_kind(listed, name), _by_kind(configured, name), name=name)
+            counts.update(_agreed(_by_kind(listed, name), _by_kind(configured, name), name=name))
     used = {
         "GresUsed": _parsed(fields, "GresUsed", parse=parse_gres),
         "AllocTRES": [one for one in _parsed(fields, "AllocTRES", parse=parse_tres) if one.kind is None],

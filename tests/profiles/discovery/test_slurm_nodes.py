@@ -36,6 +36,7 @@ def node(name: str = "n1", *, state: str = "IDLE", **fields: str) -> str:
         ({"Gres": "gpu:a100:2(S:0),gpu:v100:1(S:1),shard:a100:16(S:0)"}, {"a100": 2, "v100": 1}),
         ({"Gres": "gpu:a100:2(S:0),gpu:a100:2(S:1),mps:400,nic:mlx5:8"}, {"a100": 4}),
         ({"Gres": "tmpdisk:lustre:no_consume:4G,npu:910b:8"}, {"910b": 8}),
+        ({"Gres": "gpu:x:2,npu:x:3"}, {"x": 5}),
         ({"Gres": "(null)"}, {}),
         ({"Gres": "craynetwork:4"}, {}),
         ({"Gres": "gpu:8", "CfgTRES": "cpu=64,mem=1T,billing=64,gres/gpu=8,gres/gpu:h100=8"}, {"h100": 8}),
