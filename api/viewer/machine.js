@@ -1,6 +1,6 @@
 // The machine: hosts with their devices, switches, and links as thick as they are busy.
 
-import { inBytes, inPercent, plural, shorten, stageList } from "./describe.js";
+import { inBytes, inPercent, plural, shorten, stageList, usedDevices } from "./describe.js";
 import { element, svgElement } from "./dom.js";
 import { makeTable, wideTable } from "./tables.js";
 
@@ -66,7 +66,7 @@ function placeHost({ host, devices, columns, box, left, top, plan, places, shape
   devices.forEach(({ name, type }, number) => {
     const x = left + PAD + (number % columns) * (BOX.width + BOX.gap), y = top + TOP + Math.floor(number / columns) * (BOX.height + 40);
     const row = plan.devices.findIndex((device) => device.name === name);
-    const device = plan.devices[row];
+    const device = usedDevices(plan).find((used) => used.name === name);
     places.set(name, [x + BOX.width / 2, y + BOX.height / 2]);
     const words = device ? stageList(device.stages) : "idle";
     const hue = device ? ` hue-${row % 8}` : " idle";

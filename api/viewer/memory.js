@@ -1,6 +1,6 @@
 // Memory of every device over time, against its limit: one small picture per device, all on one scale of time.
 
-import { inBytes, inMs, stageList } from "./describe.js";
+import { inBytes, inMs, stageList, usedDevices } from "./describe.js";
 import { element, svgElement } from "./dom.js";
 import { bytesAt } from "./model.js";
 
@@ -8,8 +8,9 @@ const MOST_ROWS = 128, WIDTH = 600, HEIGHT = 34;
 
 export function memoryRows(content) {
   const plan = content.plans[0];
-  const tightest = [...plan.devices].sort((a, b) => a.limitBytes - a.peakBytes - (b.limitBytes - b.peakBytes)).slice(0, MOST_ROWS);
-  const shown = plan.devices.filter((device) => tightest.includes(device));
+  const used = usedDevices(plan);
+  const tightest = [...used].sort((a, b) => a.limitBytes - a.peakBytes - (b.limitBytes - b.peakBytes)).slice(0, MOST_ROWS);
+  const shown = used.filter((device) => tightest.includes(device));
   const list = element("ul", { className: "memory-rows" }, shown.map((device) => memoryRow(device, plan.figures.makespanNs)));
   list.querySelector("svg")?.setAttribute("tabindex", "0");
   list.addEventListener("keydown", moveBetween);

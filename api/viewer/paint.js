@@ -390,13 +390,20 @@ function paintLabel(context, view, { theme, row }) {
   const middle = row.action.top + row.action.height / 2;
   const lines = room >= 58 ? 3 : room >= 34 ? 2 : 1;
   const first = lines === 1 ? middle : lines === 2 ? row.top + room / 2 - 10 : row.top + 9;
-  context.fillText(fitText(context, device.name, right - 6), right, first);
+  const mark = foldMark(row);
+  context.fillText(`${fitText(context, device.name, right - 6 - context.measureText(mark).width)}${mark}`, right, first);
   context.fillText(inPercent(device.action.work / row.plan.figures.makespanNs, 0), view.width - 6, middle);
   context.font = `11px ${FONT}`;
   context.fillStyle = theme.muted;
   if (lines > 1) context.fillText(fitText(context, stageList(device.stages), right - 6), right, first + 15);
   context.fillStyle = device.peakBytes > device.limitBytes ? theme.bad : theme.muted;
   if (lines > 2 && device.limitBytes) context.fillText(peakThatFits(context, device, right - 6), right, first + 30);
+}
+
+// Behind the name of a row that stands for several, or of the first of those that were unfolded.
+export function foldMark({ members, group, plan, device }) {
+  if (members.length > 1) return ` ×${members.length} ▸`;
+  return group.length > 1 && plan.devices[group[0]] === device ? " ▾" : "";
 }
 
 // On a narrow screen the limit is left out: its line is drawn.
