@@ -55,11 +55,11 @@ def machine_order(cluster: Cluster) -> list[str]:
     """Devices host by host and number by number; hosts and devices of other names stay as the cluster lists them."""
     hosts, kinds = (
         list(dict.fromkeys(_split_numbers(name)[0] for name in names))
-        for names in ([device.host or "" for device in cluster.devices], [device.name for device in cluster.devices])
+        for names in ([device.host for device in cluster.devices], [device.name for device in cluster.devices])
     )
 
     def place(device: Device) -> tuple[int, tuple[int, ...], int, tuple[int, ...]]:
-        (host, host_numbers), (kind, numbers) = _split_numbers(device.host or ""), _split_numbers(device.name)
+        (host, host_numbers), (kind, numbers) = _split_numbers(device.host), _split_numbers(device.name)
         return hosts.index(host), host_numbers, kinds.index(kind), numbers
 
     return [device.name for device in sorted(cluster.devices, key=place)]

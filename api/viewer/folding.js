@@ -1,4 +1,4 @@
-// Rows that are alike: replicas that do the same at the same times with other microbatches, of which one is drawn.
+// Rows that are alike: replicas that do the same at the same times, of which one is drawn.
 
 const SAME_TIME = 0.005, SAME_MEMORY = 0.01; // parts of the makespan, and of the limit
 

@@ -10,7 +10,7 @@ export function headlineOf(content, { isUnderWay = false } = {}) {
   const plan = content.plans[0];
   const own = objectiveOf(content, plan.figures);
   const parts = [speedInWords(content, plan, own), distanceInWords(content, plan, own), roomInWords(plan)].filter(Boolean);
-  const sentence = parts.join(", ");
+  const sentence = parts.join(", ").replace(/(\d) (%|ms|[KMGTP]?i?B)(?!\w)/g, "$1\u00a0$2"); // a number keeps its unit
   return isUnderWay ? `So far: ${sentence || inMs(own)}.` : `${sentence.charAt(0).toUpperCase()}${sentence.slice(1)}.`;
 }
 

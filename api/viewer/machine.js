@@ -96,6 +96,6 @@ function linkTable(links) {
   const columns = [{ name: "link", className: "name" }, { name: "busy there", number: true }, { name: "and back", number: true }, { name: "carries", number: true }, { name: "speed", number: true }];
   const rows = busy.map((link) => ({ cells: [link.name, shareInWords(link.there), shareInWords(link.back), inBytes(link.bytes), `${inBytes(link.speed)}/s`] }));
   const idle = links.length - busy.length;
-  const summary = element("summary", { text: `${busiestInWords(links)}${idle ? `; ${idle} of ${links.length} carry nothing or little` : ""}` });
+  const summary = element("summary", { text: `${busiestInWords(links)}${idle && busy.length ? `; ${idle} of ${links.length} carry nothing or little` : ""}` });
   return element("details", {}, rows.length ? [summary, wideTable("Links by load", makeTable(columns, rows))] : [summary]);
 }

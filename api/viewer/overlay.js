@@ -109,8 +109,10 @@ export function fillFoldTip(tip, view, { row, x, y }) {
   placeTip(tip, view, { title, facts, x, y });
 }
 
-function alikeFacts({ members }) {
-  return members.length > 1 ? [["likewise", `${shorten(members.slice(1).map((device) => device.name).join(", "), 200)}, with other microbatches`]] : [];
+function alikeFacts({ members: [first, ...others] }) {
+  if (!others.length) return [];
+  const isSame = others.every(({ action }) => action.microbatch.every((number, i) => number === first.action.microbatch[i]));
+  return [["likewise", `${shorten(others.map((device) => device.name).join(", "), 200)}${isSame ? "" : ", with other microbatches"}`]];
 }
 
 function placeTip(tip, view, { title, facts, x, y }) {

@@ -392,12 +392,12 @@ function paintLabel(context, view, { theme, row }) {
   const first = lines === 1 ? middle : lines === 2 ? row.top + room / 2 - 10 : row.top + 9;
   const mark = foldMark(row);
   context.fillText(`${fitText(context, device.name, right - 6 - context.measureText(mark).width)}${mark}`, right, first);
-  context.fillText(inPercent(device.action.work / row.plan.figures.makespanNs, 0), view.width - 6, middle);
+  if (device.action.count) context.fillText(inPercent(device.action.work / row.plan.figures.makespanNs, 0), view.width - 6, middle);
   context.font = `11px ${FONT}`;
   context.fillStyle = theme.muted;
   if (lines > 1) context.fillText(fitText(context, stageList(device.stages), right - 6), right, first + 15);
   context.fillStyle = device.peakBytes > device.limitBytes ? theme.bad : theme.muted;
-  if (lines > 2 && device.limitBytes) context.fillText(peakThatFits(context, device, right - 6), right, first + 30);
+  if (lines > 2 && device.limitBytes && device.peakBytes) context.fillText(peakThatFits(context, device, right - 6), right, first + 30);
 }
 
 // Behind the name of a row that stands for several, or of the first of those that were unfolded.
@@ -432,7 +432,7 @@ function paintPanel(context, view, { theme, panel }) {
   context.textBaseline = "alphabetic";
   context.fillStyle = theme.text;
   context.font = `650 12px ${FONT}`;
-  const title = `${plan.letter}  makespan ${inMs(plan.figures.makespanNs)}, bubble ${inPercent(plan.figures.bubble)}`;
+  const title = `${plan.letter}  ${inMs(plan.figures.makespanNs)}, ${inPercent(plan.figures.bubble)} of it idle`;
   context.fillText(title, plotLeft(view), top - 6);
 }
 

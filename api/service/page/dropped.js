@@ -28,8 +28,8 @@ export async function hashOf(text) {
 
 // Whether the rules hold, in words.
 export function verdictInWords({ passed, violations = [] }) {
-  if (passed) return "it passes every rule of the independent check";
-  return `it breaks ${violations.length === 1 ? "a rule" : `${violations.length} rules`}: ${violations[0]?.message ?? "see the command line’s verify"}`;
+  if (passed) return "It passes every rule of the independent check.";
+  return `It breaks ${violations.length === 1 ? "a rule" : `${violations.length} rules`}. ${violations[0]?.message ?? ""}`;
 }
 
 function treeOf(text) {

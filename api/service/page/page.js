@@ -155,7 +155,8 @@ function leave() {
 function lost(error) {
   if (!error.status) console.error(error);
   document.body.dataset.view = "lost";
-  for (const id of ["subtitle", "footnote"]) byId(id).textContent = "";
+  byId("footnote").textContent = "";
+  byId("subtitle").textContent = error.status === 404 ? "It was deleted, or kept for as long as this service keeps plans. Choose another one from the list." : "";
   byId("headline").textContent = error.status === 404 ? "There is no such plan any more." : error.message;
 }
 
@@ -323,7 +324,7 @@ function fillBeside() {
   const note = element("option", { text: "plans of other models are not compared", attributes: { disabled: "" } });
   const groups = [["Known methods", names.map((name) => option(`baseline:${name}`, name))], [`Plans of ${job.name}`, plans.map((other) => option(`against:${other.id}`, `${other.name} ${other.id.slice(0, 6)}, ${inMs(other.incumbent_ns)}`))]];
   byId("beside").replaceChildren(option("", "nothing"), ...groups.filter(([, options]) => options.length).map(([label, options]) => element("optgroup", { attributes: { label } }, options)), ...(done.some((other) => other.name !== job.name) ? [note] : []));
-  byId("beside").value = baseline ? `baseline:${baseline}` : against ? `against:${against}` : "";
+  byId("beside").value = baseline ? `baseline:${baseline}` : against && !content.isOfAnotherModel ? `against:${against}` : "";
 }
 
 // ---------------------------------------------------------------- a trace
@@ -382,7 +383,7 @@ async function showFile(file, body) {
   byId("plan-name").textContent = file.name;
   byId("plan-state").className = `state ${verdict.passed ? "succeeded" : "failed"}`;
   byId("plan-state").textContent = verdict.passed ? "checked" : "breaks a rule";
-  byId("what-if-of").textContent = `${verdictInWords(verdict)}. Files are not kept: drop it again after a reload.`;
+  byId("what-if-of").textContent = `${verdictInWords(verdict)} Files are not kept: drop it again after a reload.`;
   byId("alone").textContent = "";
   document.title = `${file.name} · pipeplan`;
 }
