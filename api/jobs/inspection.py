@@ -118,11 +118,11 @@ def _draw_content(played: PlayedQuestion, *, other: str | None, baseline: str | 
 
 
 _DRAWN_BY = {
-    "profile_sha256": "other layers or times",
-    "cluster_sha256": "another machine",
-    "num_microbatches": "another number of microbatches",
-    "microbatch_size": "microbatches of another size",
-    "microbatches": "microbatches of other sizes",
+    "profile_sha256": "with other layers or times",
+    "cluster_sha256": "for another machine",
+    "num_microbatches": "with another number of microbatches",
+    "microbatch_size": "with microbatches of another size",
+    "microbatches": "with microbatches of other sizes",
 }
 """What a timeline is drawn from, in words."""
 
@@ -134,7 +134,7 @@ def _why_apart(own: ProblemReference, other: ProblemReference) -> str | None:
     differing = [words for name, words in _DRAWN_BY.items() if getattr(own, name) != getattr(other, name)]
     if not differing:
         return None
-    return f"B was made for {differing[0]} and cannot be drawn on the scale of A"
+    return f"B was made {differing[0]} and cannot be drawn on the scale of A"
 
 
 def _change(tree: dict[str, Any]) -> Change:
