@@ -1,6 +1,6 @@
 // The picture itself: everything that changes only when the view does.
 
-import { inBytes, inMs, inPercent, isNumber, shorten, stageList } from "./describe.js";
+import { inBytes, inMs, inPercent, isNumber, stageList } from "./describe.js";
 import { FORWARD, INPUT_GRAD, KINDS, firstAbove } from "./model.js";
 import { AXIS_HEIGHT, fullSpan, isPair, maxScroll, plotLeft, plotRight, scaleOf, xOf } from "./view.js";
 
@@ -413,11 +413,13 @@ function peakThatFits(context, device, width) {
 
 export function peakText(device) { return `peak ${inBytes(device.peakBytes)} / ${inBytes(device.limitBytes)}`; }
 
+// Names differ at their ends more often than at their beginnings, so both are kept.
 function fitText(context, text, width) {
   if (context.measureText(text).width <= width) return text;
-  let length = [...text].length;
-  while (length > 2 && context.measureText(shorten(text, length)).width > width) length--;
-  return shorten(text, length);
+  const letters = [...text], cut = (kept) => `${letters.slice(0, Math.floor(kept / 3)).join("")}…${letters.slice(letters.length - Math.ceil((2 * kept) / 3)).join("")}`;
+  let kept = letters.length - 1;
+  while (kept > 1 && context.measureText(cut(kept)).width > width) kept--;
+  return cut(kept);
 }
 
 // With two plans, a heading over each and a line where each ends.

@@ -101,7 +101,7 @@ export class Timeline {
     }
     byId("transfers").checked = view.showTransfers;
     byId("memory").checked = view.showMemory;
-    byId("unfold-label").hidden = !isFoldable(view);
+    for (const id of ["unfold-label", "fold-hint"]) byId(id).hidden = !isFoldable(view);
     byId("unfold").checked = view.groups.every((group) => isOpen(view, group));
     if (this.pinned) this.pinned.row = rowOf(view, this.pinned.row.plan, this.pinned.row.device);
     this.paintBoth();
@@ -238,8 +238,8 @@ function keysHint() {
   const key = (text) => element("kbd", { text });
   return element("p", { className: "hint", attributes: { id: "keys" } }, [
     "Zoom with the wheel or ", key("+"), " ", key("−"), ", pan by dragging or with the arrow keys, ", key("0"), " shows everything. " +
-    "A click pins an action and draws what it waited for and what waits for it; ", key("n"), " ", key("p"), " step along. ",
-    "A name with ▸ stands for replicas that do the same; a click or ", key("f"), " shows each.",
+    "A click pins an action and draws what it waited for and what waits for it; ", key("n"), " ", key("p"), " step along.",
+    element("span", { attributes: { id: "fold-hint" } }, [" A name with ▸ stands for replicas that do the same; a click on it or ", key("f"), " shows each."]),
   ]);
 }
 

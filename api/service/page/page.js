@@ -9,7 +9,7 @@ import { ledger } from "./ledger.js";
 import { Pareto } from "./pareto.js";
 import { chartWidth, progressChart, seconds } from "./progress_chart.js";
 import { call, download, follow, isLive, keepKey, readKey, sendFile } from "./service.js";
-import { besideChoices, isTrace, traceContent, traceHeadline, traceTables } from "./trace.js";
+import { besideChoices, isTrace, traceContent, traceFootnote, traceHeadline, traceTables } from "./trace.js";
 import { WhatIf } from "./what_if.js";
 import { layerBands } from "../viewer/bands.js";
 import { baselineBars } from "../viewer/baselines.js";
@@ -24,6 +24,7 @@ import { searchPart } from "../viewer/terms.js";
 import { isDark, onTheme, startTheme, switchTheme } from "../viewer/theme.js";
 import { Timeline, answerTests } from "../viewer/timeline.js";
 
+const PHASES = { baselines: "trying known methods", bound: "looking for the limit" };
 const LIST_S = 4, PICTURE_MS = 700, SEARCH_MS = 300;
 const state = { job: null, story: [], content: null, latest: null, jobs: [], found: [], control: null, isLoading: false, isStale: false };
 let timeline = null, whatIf = null, pareto = null;
@@ -242,20 +243,22 @@ function fillHead() {
   const { job } = state;
   document.body.dataset.plan = job.incumbent_ns ? "found" : isLive(job) ? "awaited" : "none";
   byId("plan-name").textContent = job.name;
-  byId("plan-state").textContent = job.state === "running" ? job.phase ?? "searching" : job.state;
+  byId("plan-state").textContent = job.state === "running" ? PHASES[job.phase] ?? "searching" : job.state;
   byId("plan-state").className = `state ${job.state}`;
   byId("stop").hidden = !isLive(job);
   byId("pin").textContent = job.pinned ? "Unpin" : "Pin";
   byId("again").disabled = job.state !== "succeeded";
   for (const link of byId("downloads").querySelectorAll("button")) link.disabled = job.state !== "succeeded";
-  if (!job.incumbent_ns) byId("headline").textContent = job.error ? `No plan: ${job.error.detail}` : "Searching for a first plan …";
+  if (!job.incumbent_ns) byId("headline").textContent = job.error ? "There is no plan for this question." : "Searching for a first plan …";
   if (!job.incumbent_ns) byId("footnote").textContent = "";
-  if (!job.incumbent_ns) byId("subtitle").textContent = isLive(job) ? "" : "There is nothing to draw.";
+  if (!job.incumbent_ns) byId("subtitle").textContent = isLive(job) ? "" : inASentence(job.error?.detail ?? "It was stopped before a plan was found");
   byId("what-if-of").replaceChildren();
   if (job.what_if) byId("what-if-of").append(`What if: ${changeInWords(job.what_if.change)} · `, element("a", { text: "the plan it started from", attributes: { href: addressOf(job.what_if.base) } }));
   state.jobs = state.jobs.map((other) => (other.id === job.id ? job : other));
   fillPlans();
 }
+
+function inASentence(text) { return `${text.charAt(0).toUpperCase()}${text.slice(1)}${/[.!?]$/.test(text) ? "" : "."}`; }
 
 function fillPlan() {
   const { content, job } = state;
@@ -344,7 +347,8 @@ async function lookAtTrace(file) {
     byId("trace-beside").replaceChildren(...besideChoices(trace).map(([value, text]) => element("option", { text, attributes: { value } })));
     byId("trace-beside").onchange = () => showTimeline(traceContent(trace, byId("trace-beside").value));
     byId("trace-beside").onchange();
-    byId("footnote").textContent = "";
+    byId("footnote").textContent = traceFootnote(trace);
+    byId("ask").open = false;
     say("");
   } catch (error) {
     refuse(error.message);

@@ -298,7 +298,8 @@ def test_a_trace_beside_its_remedy(page: Chrome):
     for choice in ("cut", "dealt", "replay"):
         page.find_element(By.CSS_SELECTOR, f"#trace-beside option[value='{choice}']").click()
         assert "plan B runs" in page.execute_script(f"return {label}")
-    assert "cut anew" in text_of(page, "#headline")
+    assert "% less" in text_of(page, "#headline")
+    assert "cut anew" in text_of(page, "#footnote")
     assert "whole microbatches dealt anew" in text_of(page, "#trace-body")
 
 
