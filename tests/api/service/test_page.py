@@ -337,7 +337,7 @@ def test_a_plan_is_dropped_back(page: Chrome, running: Running):
 def test_plans_of_different_models_are_not_compared(page: Chrome, running: Running):
     """Tests that the list beside a plan offers plans of its model only, and says why; and that an address that names
     another model's is answered in words, without a picture and a table."""
-    client, limits = running.client(), Limits(time_limit_s=20.0, max_rounds=1)
+    client, limits = running.client(), Limits(time_limit_s=20.0, max_rounds=0)
     profiles = {name: replace(BATCH.profile, name=name) for name in ("beside-a", "beside-b")}
     questions = (("beside-a", 4), ("beside-a", 5), ("beside-b", 4))
     ids = [
