@@ -21,7 +21,7 @@ from profiles.discovery.hosts import (
 from profiles.discovery.measured import with_measured_links
 from profiles.discovery.schedulers import parse_hostfile, parse_kubernetes_nodes, parse_slurm_nodes
 from profiles.discovery.topology import with_slurm_switches
-from profiles.measure.links import load_links
+from profiles.importers.nccl_tests import read_links
 
 _TOPOLOGY = ("scontrol", "--oneliner", "show", "topology")
 _QUESTIONS = {
@@ -80,7 +80,7 @@ def discover(
             hosts = [replace(host, switches=()) for host in hosts]
         how = "nominal" if links is None else "measured"
         found = make_cluster(name or f"{len(hosts)} hosts by {source}, {how} link speeds", hosts, speeds=speeds)
-        return found if links is None else with_measured_links(found, load_links(Path(links)))
+        return found if links is None else with_measured_links(found, read_links(Path(links)))
 
 
 def _slurm_topology(answers: Answers) -> str:
