@@ -1,7 +1,7 @@
 """Text of nccl-tests (and rccl-tests) as tables of transfers: `all_reduce_perf`, `sendrecv_perf` and the others.
 
 A collective of n ranks counts as what its bus bandwidth stands for: messages one after the other through every rank's
-port, `Steps` of them. Out-of-place times are read: a pipeline sends from one buffer to another.
+port, `TransferSteps` of them. Out-of-place times are read: a pipeline sends from one buffer to another.
 """
 
 import re
@@ -35,7 +35,7 @@ Test = Literal[
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Steps:
+class TransferSteps:
     """What a test of `size` bytes sends through the port of its busiest rank."""
 
     count: int
@@ -200,12 +200,12 @@ def _is_close(value: float, printed: float) -> bool:
     return abs(value - printed) <= LAST_DIGIT + TOLERANCE * printed
 
 
-def _steps(test: Test, ranks: int) -> Steps:
+def _steps(test: Test, ranks: int) -> TransferSteps:
     """Their bytes over the time are nccl-tests' bus bandwidth."""
     if test == "all_reduce":
-        return Steps(count=2 * (ranks - 1), parts=ranks)
+        return TransferSteps(count=2 * (ranks - 1), parts=ranks)
     whole = test in ("sendrecv", "broadcast", "reduce")
-    return Steps(count=1, parts=1) if whole else Steps(count=ranks - 1, parts=ranks)
+    return TransferSteps(count=1, parts=1) if whole else TransferSteps(count=ranks - 1, parts=ranks)
 
 
 def _test(lines: Sequence[str], *, rows: Sequence[_Row], ranks: Sequence[_Rank], source: str) -> Test:
@@ -243,7 +243,7 @@ def _fits(kind: Test, rows: Sequence[_Row], *, num_ranks: int) -> bool:
     )
 
 
-def _require_rates(rows: Sequence[_Row], *, steps: Steps, test: Test, source: str) -> None:
+def _require_rates(rows: Sequence[_Row], *, steps: TransferSteps, test: Test, source: str) -> None:
     for row in rows:
         if not _is_close(row.rates[0] * steps.count / steps.parts, row.rates[1]):
             raise refusal(
@@ -264,7 +264,7 @@ def _crossing(ranks: Sequence[_Rank], *, test: Test) -> list[tuple[int, int]]:
     return sorted(pair for one, other in combinations(members.values(), 2) for pair in zip(one, other, strict=True))
 
 
-def _crossing_steps(test: Test, *, hosts: Counter[str], source: str) -> Steps:
+def _crossing_steps(test: Test, *, hosts: Counter[str], source: str) -> TransferSteps:
     """Of what each rank sends, what leaves its host; ValueError where hosts have other numbers of ranks."""
     ranks, own = sum(hosts.values()), min(hosts.values())
     if test == "sendrecv":
@@ -273,7 +273,7 @@ def _crossing_steps(test: Test, *, hosts: Counter[str], source: str) -> Steps:
         counts = ", ".join(f"{count} on {host}" for host, count in hosts.items())
         raise refusal(source, f"{test}_perf of {counts}; measure with equally many ranks on every host")
     if test in ("alltoall", "gather", "scatter"):
-        return Steps(count=ranks - own, parts=ranks)
+        return TransferSteps(count=ranks - own, parts=ranks)
     return _steps(test, ranks)
 
 
@@ -283,7 +283,7 @@ def _share(test: Test, *, hosts: Counter[str]) -> int:
     return 1 if is_own else min(hosts.values())
 
 
-def _table(rows: Sequence[_Row], steps: Steps, *, share: int) -> tuple[tuple[int, int], ...]:
+def _table(rows: Sequence[_Row], steps: TransferSteps, *, share: int) -> tuple[tuple[int, int], ...]:
     """Bytes and nanoseconds of one message; of one size the least."""
     found: dict[int, int] = {}
     for row in rows:
