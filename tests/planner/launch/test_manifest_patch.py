@@ -281,6 +281,11 @@ VALUES = [
         in_pod(restartPolicy="Nevr"),
         "p0.spec.restartPolicy: 'Nevr' is none of Always, OnFailure, Never; did you mean Never?",
     ),
+    (in_pod(restartPolicy="Always"), "host0: restartPolicy: 'Always' is not for the pods of a job; write OnFailure"),
+    (
+        in_rank(volumeMounts=[{"name": "data", "mountPath": "/data"}]),
+        "host0: containers[rank].volumeMounts[/data].name: 'data' is no volume of the pod; add it to volumes",
+    ),
     (in_pod(dnsPolicy="clusterfirst"), "p0.spec.dnsPolicy: 'clusterfirst' is none of"),
     (
         in_rank(imagePullPolicy="Sometimes"),
