@@ -24,10 +24,11 @@ def read_cluster_facts(cluster: Any, hosts: Mapping[str, tuple[str, int]]) -> Cl
     for device in cluster["devices"]:
         host, index = hosts[device["name"]]
         found.setdefault(host, {})[index] = str(device.get("type", ""))
-    switches = set(cluster.get("switches", ()))
+    switches = set(cluster.get("switches") or ())
     joined: dict[str, set[str]] = {}
-    for link in cluster.get("links", ()):
-        for device, switch in ((link["a"], link["b"]), (link["b"], link["a"])):
+    for link in cluster.get("links") or ():
+        ends = link.get("a"), link.get("b")
+        for device, switch in (ends, ends[::-1]):
             if device in hosts and switch in switches:
                 joined.setdefault(switch, set()).add(hosts[device][0])
     return ClusterFacts(
