@@ -311,6 +311,10 @@ class SharesParams(ParamGroup):
 
     every_rounds: Count = 1
     """Joint rounds between two turns. Measured: 2 changes neither plan nor bound of "unequal shares"."""
+    layouts: Count = 2
+    """Stages whose neighbours are looked at in a turn. Measured: not yet."""
+    neighbours: Count = 48
+    """Neighbours of stages that are looked at, at most. Measured: not yet."""
     starts: Count = 4
     """Good candidates of the joint search whose shares are looked for in a turn. Measured: 2 and 8 change neither plan
     nor bound of "unequal shares"."""
