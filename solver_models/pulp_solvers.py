@@ -24,6 +24,11 @@ from solver_models.result import SolverFailedError, Status
 TELL_OPTIMUM = frozenset({"COIN_CMD", "CPLEX_CMD", "GUROBI", "HiGHS_CMD", "PULP_CBC_CMD", "SCIP_PY"})
 """Solvers of which PuLP tells an optimum from a point at a limit; of others, as GLPK and SCIP_CMD, it does not."""
 
+UNREADABLE = (
+    pulp.PulpSolverError, AssertionError, LookupError, OSError, SubprocessError, TypeError, ValueError
+)  # fmt: skip
+"""What PuLP raises where a program crashes, or writes what PuLP does not expect."""
+
 TOLERANCE = 1e-6
 """What a row may be missed by, relative to its largest term, where variables are not whole."""
 
@@ -127,8 +132,9 @@ def _run_any(
     """Any other solver, with as many of the settings as PuLP passes on to it."""
     taken, limit_s = _parameters(solver), max(1, math.floor(time_limit_s))  # glpsol reads whole seconds only
     given = {name: value for name, value in settings.items() if name in taken}
-    for variable in problem.variables() if hint is not None else ():
-        variable.setInitialValue(hint[variable.name], check=False)
+    if hint is not None:
+        for variable in problem.variables():
+            variable.setInitialValue(hint[variable.name], check=False)
     begin = time.monotonic()
     with TemporaryDirectory() as folder:
         engine = pulp.getSolver(solver, msg=False, timeLimit=limit_s, **given)
@@ -156,7 +162,7 @@ def _fault_of(engine: Any, problem: pulp.LpProblem) -> str | None:
     """Let a solver work; returns what PuLP says where it has not ended as it should."""
     try:
         problem.solve(engine)
-    except (pulp.PulpSolverError, AssertionError, LookupError, OSError, SubprocessError, TypeError, ValueError) as error:
+    except UNREADABLE as error:
         return str(error).strip() or type(error).__name__
     return None
 
@@ -210,11 +216,11 @@ def _broken_row(problem: pulp.LpProblem, values: Mapping[str, float]) -> str | N
 def _total(expression: pulp.LpAffineExpression, values: Mapping[str, float]) -> float:
     """An expression's value at a point."""
     terms = (coefficient * values[variable.name] for variable, coefficient in expression.items())
-    return float(expression.constant) + sum(terms)
+    return float(sum(terms, start=float(expression.constant)))
 
 
 def _slack(row: pulp.LpConstraint, values: Mapping[str, float]) -> float:
     """What a row may be missed by: less than a unit where everything in it is whole."""
     if all(variable.cat == pulp.LpInteger and float(each).is_integer() for variable, each in row.items()):
         return 0.5
-    return TOLERANCE * max([1.0, *(abs(each * values[variable.name]) for variable, each in row.items())])
+    return TOLERANCE * float(max([1.0, *(abs(each * values[variable.name]) for variable, each in row.items())]))

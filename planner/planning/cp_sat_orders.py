@@ -48,20 +48,21 @@ class SingleOrders:
     def _solve(self, candidate: Candidate) -> None:
         """Have CP-SAT look for an order better than the incumbent."""
         words = self.search.searcher.words(candidate)[0]
-        _start(self.run, stages_of(self.run.problem, candidate), words, source=self.name)
+        stages, params = stages_of(self.run.problem, candidate), self.params
+        _start(self.run, stages, words, source=self.name, work=params.work, most_s=params.limit_s)
 
 
-def order_by_cp_sat(run: SearchState, plan: Plan, *, source: str) -> bool:
+def order_by_cp_sat(run: SearchState, plan: Plan, *, source: str, work: float) -> bool:
     """Have CP-SAT look for an order of a plan's stages better than the incumbent, unless they are too large or closed.
 
-    Returns whether it was asked.
+    `work`: CP-SAT's deterministic limit, and seconds at most. Returns whether it was asked.
     """
     if not _is_small(run, [stage.replicas for stage in plan.stages]) or run.incumbent_ns is None:
         return False
     if schedule_bound(run.problem, plan.stages, costs=run.costs) >= run.incumbent_ns:
         return False
     run.window.make_room(1)
-    _start(run, plan.stages, make_words(run.problem, plan), source=source)
+    _start(run, plan.stages, make_words(run.problem, plan), source=source, work=work)
     return True
 
 
@@ -71,14 +72,22 @@ def _is_small(run: SearchState, groups: Sequence[Sequence[object]]) -> bool:
     return num_actions <= run.params.cp_order.max_actions
 
 
-def _start(run: SearchState, stages: tuple[Stage, ...], hint: dict[int, Word], *, source: str) -> None:
+def _start(
+    run: SearchState,
+    stages: tuple[Stage, ...],
+    hint: dict[int, Word],
+    *,
+    source: str,
+    work: float,
+    most_s: float | None = None,
+) -> None:
     """Give the orders of stages to CP-SAT; what it finds is proposed."""
-    params, below = run.params.cp_order, run.incumbent_ns
+    below = run.incumbent_ns
     assert below is not None
     instance = make_schedule_instance(run.problem, stages, costs=run.costs)
     limit_s = run.seconds_left
     if run.limits.max_rounds is None:
-        limit_s = min(params.limit_s, run.seconds_left / 4)
+        limit_s = min(work if most_s is None else most_s, run.seconds_left / 4)
 
     def solve() -> ScheduleResult:
         # takes a second to import, and most problems never need it
@@ -87,7 +96,7 @@ def _start(run: SearchState, stages: tuple[Stage, ...], hint: dict[int, Word], *
 
         effort = SolveEffort(
             time_limit_s=max(0.1, limit_s),
-            deterministic_limit=params.work,
+            deterministic_limit=work,
             seed=run.limits.seed,
             should_stop=run.should_stop,
         )

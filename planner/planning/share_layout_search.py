@@ -4,7 +4,7 @@ Shares begin with those of the least longest time and change one stage after the
 and W, is decided by stage here, and by microbatch by CP-SAT.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from heapq import heappop, heappush
 from itertools import islice, product
@@ -30,6 +30,12 @@ from planner.simulate import simulate
 from planner.verify import verify
 from solver_models.evaluator import FAR
 from solver_models.sample_shares import shortest_shares
+
+Choice = tuple[Stages, tuple[Backward, ...], Warmup]
+"""Stages with shares, how each runs backward, and how many forwards come first."""
+
+RatedChoice = tuple[int, Stages, tuple[Backward, ...], Warmup]
+"""The same behind its objective."""
 
 Rated = tuple[int, Plan]
 """Objective and plan."""
@@ -95,39 +101,37 @@ class ShareLayouts:
 
     def _best(self, stages: Stages) -> Rated | None:
         """The best plan of stages: a common order first, then shares, then how each stage runs backward."""
-        count = range(len(stages))
         shared = self._with_shortest(stages)
         if shared is None:
             return None
         backwards = BACKWARDS if self.problem.options.split_backward else BACKWARDS[:1]
-        ways = list(product([(each,) * len(stages) for each in backwards], WARMUPS))
-        best = self._least((shared, *way) for way in ways)
-        for number in count:
-            best = self._least(
-                [(shared, *ways[0]) if best is None else best[1:], *self._shares_beside(best, shared, number)]
-            ) or best
-        for number in count if best is not None and len(backwards) > 1 else ():
-            _, chosen, kinds, warmup = best
-            others = [(*kinds[:number], each, *kinds[number + 1 :]) for each in backwards]
-            best = self._least((chosen, each, warmup) for each in others) or best
-        return None if best is None else (best[0], self._plan(*best[1:]))
+        ways = [((each,) * len(stages), warmup) for each, warmup in product(backwards, WARMUPS)]
+        best = self._least([(shared, *way) for way in ways])
+        chosen, before = (shared, *ways[0]) if best is None else best[1:], FAR + 1
+        while before > (FAR if best is None else best[0]):  # a change helps others
+            before = FAR if best is None else best[0]
+            for number in range(len(stages)):
+                best = self._least([*self._beside(chosen, number, backwards)], best)
+                chosen = chosen if best is None else best[1:]
+        return None if best is None else (best[0], self._plan(*chosen))
 
-    def _shares_beside(
-        self, best: "_Choice | None", shared: Stages, number: int
-    ) -> Iterator[tuple[Stages, tuple[Backward, ...], Warmup]]:
-        """Other shares of a stage, a few of all there are."""
-        replicas = len(shared[number].replicas)
-        if replicas == 1:
-            return
-        stages, kinds, warmup = (shared, (BACKWARDS[0],) * len(shared), WARMUPS[0]) if best is None else best[1:]
-        for samples in islice(compositions(self.size, replicas), self.params.moves):
+    def _beside(self, chosen: Choice, number: int, backwards: Sequence[Backward]) -> Iterator[Choice]:
+        """A choice with other shares of a stage, a few of all there are, or with another way to run it backward."""
+        stages, kinds, warmup = chosen
+        replicas = len(stages[number].replicas)
+        for samples in islice(compositions(self.size, replicas), self.params.moves if replicas > 1 else 0):
             yield with_samples(stages, {number: samples}), kinds, warmup
+        for each in backwards:
+            yield stages, (*kinds[:number], each, *kinds[number + 1 :]), warmup
 
-    def _least(self, choices: Iterable[tuple[Stages, tuple[Backward, ...], Warmup]]) -> "_Choice | None":
-        """The choice of the least objective among those that fit into memory."""
-        rated = [(self._objective_ns(self._plan(*choice)), *choice) for choice in choices]
-        fitting = [each for each in rated if each[0] is not None]
-        return min(fitting, key=lambda each: each[0] or 0, default=None)  # type: ignore[return-value]
+    def _least(self, choices: Sequence[Choice], known: RatedChoice | None = None) -> RatedChoice | None:
+        """The choice of the least objective among those that fit into memory, and one that is known."""
+        found = known
+        for choice in choices:
+            objective = self._objective_ns(self._plan(*choice))
+            if objective is not None and (found is None or objective < found[0]):
+                found = (objective, *choice)
+        return found
 
     def _plan(self, stages: Stages, backwards: tuple[Backward, ...], warmup: Warmup) -> Plan:
         has_weights = [self.costs.stage_cost(stage, 0).has_weight_grad for stage in stages]
@@ -172,9 +176,7 @@ class ShareLayouts:
         """Have CP-SAT order the best plan that it has not ordered yet, if that could beat the incumbent."""
         while self.rated:
             _, _, plan = heappop(self.rated)
-            if verify(self.problem, plan).passed and order_by_cp_sat(self.run, plan, source=self.name):
+            if not verify(self.problem, plan).passed:
+                continue
+            if order_by_cp_sat(self.run, plan, source=self.name, work=self.params.order_work):
                 return
-
-
-_Choice = tuple[int, Stages, tuple[Backward, ...], Warmup]
-"""Objective, stages with shares, how each runs backward, and how many forwards come first."""

@@ -6,7 +6,7 @@ search knows them. Each neighbour differs by one move; what the options forbid i
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from itertools import combinations, pairwise, permutations
+from itertools import combinations, pairwise
 from typing import Literal
 
 from planner.actions import Action
@@ -39,9 +39,11 @@ def plain_stages(problem: Problem) -> Iterator[Stages]:
 def neighbours(problem: Problem, stages: Stages) -> Iterator[Stages]:
     """Stages that differ by a replica, a swap of devices, a border, a cut, or whether a stage recomputes."""
     used = {name for stage in stages for group in stage.replicas for name in group}
-    idle = [(device.name,) for device in problem.cluster.devices if device.name not in used]
-    yield from _with_other_replicas(stages, idle)
+    idle: list[tuple[str, ...]] = [(device.name,) for device in problem.cluster.devices if device.name not in used]
     yield from _with_swaps(stages, idle)
+    if problem.options.max_stages_per_device > 1:
+        idle += dict.fromkeys(group for stage in stages for group in stage.replicas)
+    yield from _with_other_replicas(stages, idle)
     if sum((stage.layers for stage in stages), ()) == problem.profile.topological_order:
         yield from _with_other_borders(stages)
         yield from _with_cuts(stages, idle)
@@ -50,7 +52,7 @@ def neighbours(problem: Problem, stages: Stages) -> Iterator[Stages]:
             yield _changed(stages, {number: replace(stage, recompute=not stage.recompute)})
 
 
-def _changed(stages: Stages, new: Mapping[int, Stage]) -> Stages:
+def _changed(stages: Sequence[Stage], new: Mapping[int, Stage]) -> Stages:
     """The stages with some others in their places; shares are to be chosen anew."""
     found = [new.get(number, stage) for number, stage in enumerate(stages)]
     return tuple(
@@ -64,9 +66,9 @@ def _with_replicas(stage: Stage, replicas: Sequence[tuple[str, ...]]) -> Stage:
 
 
 def _with_other_replicas(stages: Stages, idle: Sequence[tuple[str, ...]]) -> Iterator[Stages]:
-    """A replica joins, leaves or goes to another stage."""
+    """A replica joins, leaves or goes to another stage; `idle` are those that may hold one stage more."""
     for number, stage in enumerate(stages):
-        for group in idle:
+        for group in [each for each in idle if each not in stage.replicas]:
             yield _changed(stages, {number: _with_replicas(stage, [*stage.replicas, group])})
         for group in stage.replicas if len(stage.replicas) > 1 else ():
             fewer = _with_replicas(stage, [each for each in stage.replicas if each != group])
@@ -81,10 +83,8 @@ def _with_swaps(stages: Stages, idle: Sequence[tuple[str, ...]]) -> Iterator[Sta
     groups = list(dict.fromkeys(group for stage in stages for group in stage.replicas))
     for one, two in [*combinations(groups, 2), *((group, other) for group in groups for other in idle)]:
         swap = {one: two, two: one}
-        yield _changed(
-            stages,
-            {n: _with_replicas(stage, [swap.get(each, each) for each in stage.replicas]) for n, stage in enumerate(stages)},
-        )
+        swapped = [_with_replicas(stage, [swap.get(each, each) for each in stage.replicas]) for stage in stages]
+        yield _changed(swapped, {})
 
 
 def _with_other_borders(stages: Stages) -> Iterator[Stages]:
@@ -101,11 +101,11 @@ def _with_other_borders(stages: Stages) -> Iterator[Stages]:
 
 
 def _with_cuts(stages: Stages, idle: Sequence[tuple[str, ...]]) -> Iterator[Stages]:
-    """A stage becomes two, on its own replicas or with an idle device for one of them."""
+    """A stage becomes two, on its own replicas or with another device for one of them."""
     for number, stage in enumerate(stages):
         for border in range(1, len(stage.layers)):
             shares = [(stage.replicas[:place], stage.replicas[place:]) for place in range(1, len(stage.replicas))]
-            shares += [pair for group in idle for pair in permutations((stage.replicas, (group,)))]
+            shares += [(stage.replicas, (group,)) for group in idle] + [((group,), stage.replicas) for group in idle]
             for first, second in shares:
                 parts = (
                     replace(stage, layers=stage.layers[:border], replicas=first),

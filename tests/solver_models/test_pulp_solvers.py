@@ -72,9 +72,7 @@ def bin_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def stand_in(folder: Path, *, point: tuple[int, int], status: str = "INTEGER OPTIMAL", sleep_s: float = 0) -> None:
-    text = GLPSOL.format(
-        folder=folder, status=status, letter=LETTERS[status], x=point[0], y=point[1], sleep_s=sleep_s
-    )
+    text = GLPSOL.format(folder=folder, status=status, letter=LETTERS[status], x=point[0], y=point[1], sleep_s=sleep_s)
     put(folder / "glpsol", text)
 
 
@@ -95,7 +93,7 @@ def test_a_solver_gets_what_it_takes(
     hint: tuple[int, int] | None,
     expected: tuple[Status, float | None],
 ):
-    """Tests that GLPK, which takes no threads, gap or start, is asked for whole seconds, and its word for an optimum does not count."""
+    """Tests that GLPK, which takes no threads, gap or start, is given whole seconds, and claims no optimum."""
     stand_in(bin_folder, point=point, status=status)
     start = None if hint is None else dict(zip("xy", hint, strict=True))
     answer = solve_checked(two_variables(), solver="GLPK_CMD", time_limit_s=7.8, threads=2, hint=start)
@@ -265,5 +263,5 @@ def test_nothing_is_built_for_a_solver_that_is_not_there(monkeypatch: pytest.Mon
     """Tests that a solver is refused before baselines or rows are made."""
     monkeypatch.setattr(pulp_solvers, "available_solvers", lambda: ["HiGHS"])
     monkeypatch.setattr("planner.planning.driver.begin_run", lambda *_, **__: pytest.fail("a run began"))
-    with pytest.raises(ValueError, match="'GLPK_CMD' .*; choose one of HiGHS"):
+    with pytest.raises(ValueError, match=r"'GLPK_CMD' .*; choose one of HiGHS"):
         make_plan(open_problem(), limits=Limits(method="ilp", solver="GLPK_CMD"))
