@@ -49,7 +49,7 @@ class SingleOrders:
         """Have CP-SAT look for an order better than the incumbent."""
         words = self.search.searcher.words(candidate)[0]
         stages, params = stages_of(self.run.problem, candidate), self.params
-        _start(self.run, stages, words, source=self.name, work=params.work, most_s=params.limit_s)
+        _start(self.run, stages, hint=words, source=self.name, work=params.work, most_s=params.limit_s)
 
 
 def order_by_cp_sat(run: SearchState, plan: Plan, *, source: str, work: float) -> bool:
@@ -62,7 +62,7 @@ def order_by_cp_sat(run: SearchState, plan: Plan, *, source: str, work: float) -
     if schedule_bound(run.problem, plan.stages, costs=run.costs) >= run.incumbent_ns:
         return False
     run.window.make_room(1)
-    _start(run, plan.stages, make_words(run.problem, plan), source=source, work=work)
+    _start(run, plan.stages, hint=make_words(run.problem, plan), source=source, work=work)
     return True
 
 
@@ -75,8 +75,8 @@ def _is_small(run: SearchState, groups: Sequence[Sequence[object]]) -> bool:
 def _start(
     run: SearchState,
     stages: tuple[Stage, ...],
-    hint: dict[int, Word],
     *,
+    hint: dict[int, Word],
     source: str,
     work: float,
     most_s: float | None = None,

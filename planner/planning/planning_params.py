@@ -311,9 +311,9 @@ class SharesParams(ParamGroup):
 
     every_rounds: Count = 1
     """Joint rounds between two turns. Measured: 2 changes neither plan nor bound of "unequal shares"."""
-    layouts: Count = 2
-    """Stages whose neighbours are looked at in a turn. Measured: 1 and 4 change no plan (two layers on 3 devices, 5
-    samples, 3 rounds)."""
+    most_actions: Work = 60_000
+    """Actions that are played in a turn for stages that equal shares do not allow. Measured: 30000 and 120000 change no
+    plan (two layers on 3 devices, 5 samples, 3 rounds)."""
     neighbours: Count = 48
     """Neighbours of stages that are looked at, at most. Measured: 24 and 96 change no plan (two layers on 3 devices, 5
     samples, 3 rounds)."""

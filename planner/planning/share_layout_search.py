@@ -4,10 +4,12 @@ Shares begin with those of the least longest time and change one stage after the
 and W, is decided by stage here, and by microbatch by CP-SAT.
 """
 
+from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from heapq import heappop, heappush
 from itertools import islice, product
+from math import comb
 from random import Random
 
 from planner.errors import PlanError
@@ -21,6 +23,7 @@ from planner.planning.share_layouts import (
     Stages,
     Warmup,
     compositions,
+    moved_samples,
     neighbours,
     plain_plan,
     plain_stages,
@@ -41,6 +44,10 @@ Rated = tuple[int, Plan]
 """Objective and plan."""
 
 
+PLAY_ACTIONS = 200
+"""What a play costs beside its actions, in actions."""
+
+
 class ShareLayouts:
     """Stages in the order of the best plan that is known for them; each is opened once, for its neighbours."""
 
@@ -50,24 +57,28 @@ class ShareLayouts:
         self.run, self.problem, self.costs, self.params = run, run.problem, run.costs, run.params.shares
         self.size = run.problem.profile.microbatch_size or 0
         self.random = Random(run.limits.seed)
+        self.left = 0
+        """Actions that this turn may still play."""
         self.known: set[Stages] = set()
+        self.pending: deque[Stages] = deque()
+        """Stages that are rated next."""
         self.waiting: list[tuple[int, int, Stages]] = []
         self.rated: list[tuple[int, int, Plan]] = []
         """Plans of which CP-SAT has not ordered the actions yet, the best first."""
 
     def take_turn(self, starts: Iterable[Stages]) -> Iterator[None]:
-        """Open a few stages, the first time beside plain ones, and have CP-SAT order the best plan that is open."""
-        for stages in [*starts, *(plain_stages(self.problem) if not self.known else ())]:
-            self._add(self._bare(stages))
-            yield
-        for _ in range(self.params.layouts):
-            if self.waiting:
+        """Rate a few stages, the first time beside plain ones, and have CP-SAT order the best plan that is open."""
+        self.left = self.params.most_actions
+        self.pending.extendleft([*starts, *(plain_stages(self.problem) if not self.known else ())])
+        while self.left > 0 and (self.pending or self.waiting):
+            if not self.pending:
                 *_, stages = heappop(self.waiting)
-                near = list(dict.fromkeys(self._bare(each) for each in neighbours(self.problem, stages)))
+                near = list(dict.fromkeys(neighbours(self.problem, stages)))
                 self.random.shuffle(near)
-                for each in near[: self.params.neighbours]:
-                    self._add(each)
-                yield
+                self.pending.extend(near[: self.params.neighbours])
+                continue
+            self._add(self._bare(self.pending.popleft()))
+            yield
         self._order()
         yield
 
@@ -111,16 +122,19 @@ class ShareLayouts:
         while before > (FAR if best is None else best[0]):  # a change helps others
             before = FAR if best is None else best[0]
             for number in range(len(stages)):
-                best = self._least([*self._beside(chosen, number, backwards)], best)
+                best = self._least([*self._beside(chosen, number, backwards=backwards)], best)
                 chosen = chosen if best is None else best[1:]
-        return None if best is None else (best[0], self._plan(*chosen))
+        return None if best is None else (best[0], self._plan(chosen))
 
-    def _beside(self, chosen: Choice, number: int, backwards: Sequence[Backward]) -> Iterator[Choice]:
-        """A choice with other shares of a stage, a few of all there are, or with another way to run it backward."""
+    def _beside(self, chosen: Choice, number: int, *, backwards: Sequence[Backward]) -> Iterator[Choice]:
+        """A choice with other shares of a stage, all or those beside its own, or run backward in another way."""
         stages, kinds, warmup = chosen
         replicas = len(stages[number].replicas)
-        for samples in islice(compositions(self.size, replicas), self.params.moves if replicas > 1 else 0):
-            yield with_samples(stages, {number: samples}), kinds, warmup
+        if replicas > 1:
+            own = stages[number].samples or (self.size // replicas,) * replicas
+            shares = compositions(self.size, replicas) if comb(self.size - 1, replicas - 1) <= self.params.moves else ()
+            for samples in shares or islice(moved_samples(own), self.params.moves):
+                yield with_samples(stages, {number: samples}), kinds, warmup
         for each in backwards:
             yield stages, (*kinds[:number], each, *kinds[number + 1 :]), warmup
 
@@ -128,17 +142,21 @@ class ShareLayouts:
         """The choice of the least objective among those that fit into memory, and one that is known."""
         found = known
         for choice in choices:
-            objective = self._objective_ns(self._plan(*choice))
+            if self.left <= 0 or self.run.seconds_left <= 0:
+                break
+            objective = self._objective_ns(self._plan(choice))
             if objective is not None and (found is None or objective < found[0]):
                 found = (objective, *choice)
         return found
 
-    def _plan(self, stages: Stages, backwards: tuple[Backward, ...], warmup: Warmup) -> Plan:
+    def _plan(self, choice: Choice) -> Plan:
+        stages, backwards, warmup = choice
         has_weights = [self.costs.stage_cost(stage, 0).has_weight_grad for stage in stages]
         return plain_plan(self.problem, stages, has_weights=has_weights, backwards=backwards, warmup=warmup)
 
     def _objective_ns(self, plan: Plan) -> int | None:
         """None if the plan cannot be played, or does not fit into memory."""
+        self.left -= PLAY_ACTIONS + sum(len(word) for word in plan.schedule.values())
         try:
             timeline = simulate(self.problem, plan, costs=self.costs)
         except (PlanError, ValueError):

@@ -6,7 +6,7 @@ search knows them. Each neighbour differs by one move; what the options forbid i
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from itertools import combinations, pairwise
+from itertools import combinations, pairwise, permutations
 from typing import Literal
 
 from planner.actions import Action
@@ -118,6 +118,13 @@ def compositions(total: int, parts: int) -> Iterator[tuple[int, ...]]:
     """All ways to write a number as so many whole numbers from 1."""
     for borders in combinations(range(1, total), parts - 1):
         yield tuple(b - a for a, b in pairwise((0, *borders, total)))
+
+
+def moved_samples(samples: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
+    """The samples with one moved from a replica, which keeps one at least, to another."""
+    for giver, taker in permutations(range(len(samples)), 2):
+        if samples[giver] > 1:
+            yield tuple(n - (k == giver) + (k == taker) for k, n in enumerate(samples))
 
 
 def with_samples(stages: Stages, samples: Mapping[int, tuple[int, ...]]) -> Stages:

@@ -12,6 +12,7 @@ from planner.planning.share_layouts import (
     Backward,
     Warmup,
     compositions,
+    moved_samples,
     neighbours,
     plain_plan,
     plain_stages,
@@ -119,6 +120,8 @@ def test_all_shares_are_listed():
     """Tests that all sums from 1 are there, and equal ones are not stated."""
     assert list(compositions(4, 2)) == [(1, 3), (2, 2), (3, 1)]
     assert list(compositions(2, 3)) == []
+    assert list(moved_samples((3, 1))) == [(2, 2)]
+    assert list(moved_samples((2, 1, 1))) == [(1, 2, 1), (1, 1, 2)]
     stage = make_stage("l0 @ a | b")
     assert with_samples((stage,), {0: (3, 1)})[0].samples == (3, 1)
     assert with_samples((stage,), {0: (2, 2)})[0].samples == ()
