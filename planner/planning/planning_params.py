@@ -314,6 +314,8 @@ class SharesParams(ParamGroup):
     most_actions: Work = 60_000
     """Actions that are played in a turn for stages that equal shares do not allow. Measured: 30000 and 120000 change no
     plan (two layers on 3 devices, 5 samples, 3 rounds)."""
+    play_actions: Amount = 200
+    """What a play takes beside its actions, in actions. Measured: about 3 ms, as 200 actions."""
     neighbours: Count = 48
     """Neighbours of stages that are looked at, at most. Measured: 24 and 96 change no plan (two layers on 3 devices, 5
     samples, 3 rounds)."""

@@ -44,10 +44,6 @@ Rated = tuple[int, Plan]
 """Objective and plan."""
 
 
-PLAY_ACTIONS = 200
-"""What a play costs beside its actions, in actions."""
-
-
 class ShareLayouts:
     """Stages in the order of the best plan that is known for them; each is opened once, for its neighbours."""
 
@@ -156,7 +152,7 @@ class ShareLayouts:
 
     def _objective_ns(self, plan: Plan) -> int | None:
         """None if the plan cannot be played, or does not fit into memory."""
-        self.left -= PLAY_ACTIONS + sum(len(word) for word in plan.schedule.values())
+        self.left -= self.params.play_actions + sum(len(word) for word in plan.schedule.values())
         try:
             timeline = simulate(self.problem, plan, costs=self.costs)
         except (PlanError, ValueError):
