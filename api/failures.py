@@ -20,7 +20,7 @@ class Exit(IntEnum):
     GAP_MISSED = 4
     """The plan is written, but misses the gap that was asked for."""
     NOT_FOUND = 5
-    """No plan was found within the limits."""
+    """No plan was found within the limits, or the solver that was asked for failed."""
     REJECTED = 6
     """The verifier rejected a plan."""
     SERVER = 7
@@ -31,6 +31,14 @@ class Exit(IntEnum):
 
 class InputError(Exception):
     """The command was asked for something impossible; the message says what and how to mend it."""
+
+
+class BrokenOffError(Exception):
+    """A plan was delivered, but the search for it broke off; the message says why."""
+
+    def __init__(self, text: str, *, code: Exit) -> None:
+        super().__init__(text)
+        self.code = code
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,6 +72,8 @@ def describe_failure(error: BaseException) -> Failure:
     text = str(error).strip() or type(error).__name__
     if isinstance(error, InputError):
         return Failure(code=Exit.USAGE, message=text)
+    if isinstance(error, BrokenOffError):
+        return Failure(code=error.code, message=text)
     if type(error).__name__ == "ServerError":  # its module is not loaded for local commands
         is_input = getattr(error, "status", 0) in (400, 413, 422)
         return Failure(code=Exit.USAGE if is_input else Exit.SERVER, message=f"the server: {text}")

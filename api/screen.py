@@ -402,6 +402,7 @@ _STOPS = {
     "no_improvement": "lack of improvement",
     "complete_search": "the end of the complete search of all plans that it covers",
     "user": "you",
+    "solver_failed": "the failure of the solver that was asked for",
     "solver": "the solver, which claims that it found the best",
 }
 

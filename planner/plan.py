@@ -245,8 +245,8 @@ class Evidence:
     """`optimal` (`proved_by` says how that is known) or `feasible`."""
     stopped_by: str
     """`proof` (the certificate closes the gap), `complete_search` (no partition, mapping or order is left), `solver`
-    (it claims that nothing is better), `gap`, `time`, `rounds`, `no_improvement`, `user`, or `internal_error` (the
-    search broke off)."""
+    (it claims that nothing is better), `gap`, `time`, `rounds`, `no_improvement`, `user`, `solver_failed` (the
+    solver that was asked for gave no answer that holds), or `internal_error` (the search broke off)."""
     source: str
     """Which part of the planner found the plan."""
     baselines: tuple[BaselineResult, ...]
@@ -259,7 +259,7 @@ class Evidence:
     planner_version: str
     """Version of this distribution."""
     solver_versions: Mapping[str, str]
-    """Versions of the solvers that took part."""
+    """Versions of the solvers that took part; of one that failed, what happened."""
     seed: int
     """Seed of the search."""
     verdict: Mapping[str, Any]

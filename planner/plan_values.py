@@ -39,6 +39,7 @@ WORDS: dict[str, tuple[str, ...]] = {
         "rounds",
         "no_improvement",
         "user",
+        "solver_failed",
         "internal_error",
     ),
 }

@@ -8,6 +8,10 @@ from solver_models.instance import Word
 Status = Literal["optimal", "feasible", "infeasible", "unknown"]
 
 
+class SolverFailedError(Exception):
+    """A solver ended without an answer, or with one that its own problem contradicts; the message says which."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScheduleResult:
     """Outcome of a search for the order of actions."""

@@ -510,6 +510,7 @@ CHOSEN_NUMBERS = {
     "solver_models/joint/search_space.py": {"MAX_LAYERS": "bits of a word"},
     "solver_models/complete/with_cp_sat.py": {"GRACE_S": "how exactly CP-SAT keeps time"},
     "solver_models/complete/with_pulp.py": {"GRACE_S": "how exactly solvers keep time"},
+    "solver_models/pulp_solvers.py": {"TOLERANCE": "how exactly solvers keep rows"},
     "solver_models/joint/shaving.py": {"SHARE": "compiled in"},
     "solver_models/link_spread.py": {"POWER": "compiled in", "TRIP_PART": "compiled in"},
     "solver_models/lower_bounds.py": {"MAX_BITS": "bits of a word"},

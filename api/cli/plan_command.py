@@ -9,7 +9,7 @@ import typer
 from api.cli import arguments as arg
 from api.cli.option_groups import Reporting, takes_groups
 from api.cli.output import as_input_errors, make_console, report_event, write_document
-from api.failures import Exit, InputError
+from api.failures import BrokenOffError, Exit, InputError
 
 if TYPE_CHECKING:
     from api.planning_run import Effort
@@ -144,8 +144,20 @@ def plan_command(
         plan, run = run_remotely(question, effort, console=console, url=server)
     problem = problem_for(question, plan)
     _deliver(problem, plan, run=run, files=files, style=effort.style)
+    _require_unbroken(plan)
     if effort.is_missed_by(plan):
         raise typer.Exit(Exit.GAP_MISSED)
+
+
+def _require_unbroken(plan: "Plan") -> None:
+    """Raise BrokenOffError, once the plan is written, if the search for it broke off."""
+    evidence = plan.evidence
+    if evidence is not None and evidence.stopped_by == "solver_failed":
+        reason = evidence.solver_versions.get("complete model", "the solver failed")
+        raise BrokenOffError(f"{reason}; the plan is that of {evidence.source!r}", code=Exit.NOT_FOUND)
+    if evidence is not None and evidence.stopped_by == "internal_error":
+        text = f"the search broke off, not your fault; the plan is that of {evidence.source!r}; please report it"
+        raise BrokenOffError(text, code=Exit.INTERNAL)
 
 
 def _require_served(limits: SearchLimits, files: PlanFiles, *, server: str | None, target: str | None) -> None:

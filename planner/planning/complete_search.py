@@ -14,13 +14,14 @@ from planner.errors import NoPlanFoundError
 from planner.lowering import make_plan_from_words, make_schedule_instance, make_words
 from planner.plan import Plan, Stage
 from planner.planning.complete_question import make_complete_instance, require_covered
-from planner.planning.search_state import SearchState
+from planner.planning.search_state import FAILED, SearchState
 from planner.problem import Problem
 from planner.progress import Limits
 from solver_models.complete.coarse import coarsened
 from solver_models.complete.complete_model import CompleteAnswer, CompleteModel
 from solver_models.complete.programme import Programme
 from solver_models.complete.solver_answer import DEFAULT_SOLVER, SolverAnswer
+from solver_models.result import SolverFailedError
 from solver_models.schedule.evaluation import play
 
 MODEL = "complete model"
@@ -113,7 +114,7 @@ def require_answerable(question: Question, limits: Limits) -> None:
     require_covered(question)
     if limits.method == "ilp":
         # solvers take a second to import: not before somebody asks for one
-        from solver_models.complete.with_pulp import require_solver
+        from solver_models.pulp_solvers import require_solver
 
         require_solver(limits.solver or DEFAULT_SOLVER)
 
@@ -168,7 +169,13 @@ def search_completely(run: SearchState) -> Generator[None, None, None]:
             is_coarse=run.limits.method == "ilp",
         )
         yield
-        outcome = _solve(run, question)
+        try:
+            outcome = _solve(run, question)
+        except SolverFailedError as error:
+            if run.plan is None:
+                raise NoPlanFoundError(str(error)) from error
+            run.solvers[MODEL], run.stopped_by = str(error), FAILED
+            return
         run.solvers[MODEL] = outcome.solver
         if outcome.values is not None:
             rejected = run.rejected

@@ -311,6 +311,17 @@ class SharesParams(ParamGroup):
 
     every_rounds: Count = 1
     """Joint rounds between two turns. Measured: 2 changes neither plan nor bound of "unequal shares"."""
+    most_actions: Work = 60_000
+    """Actions that are played in a turn for stages that equal shares do not allow. Measured: 30000 and 120000 change no
+    plan (two layers on 3 devices, 5 samples, 3 rounds)."""
+    play_actions: Amount = 200
+    """What a play takes beside its actions, in actions. Measured: about 3 ms, as 200 actions."""
+    neighbours: Count = 48
+    """Neighbours of stages that are looked at, at most. Measured: 24 and 96 change no plan (two layers on 3 devices, 5
+    samples, 3 rounds)."""
+    order_work: Seconds = 1.0
+    """CP-SAT's deterministic limit, and seconds, for the order of a plan per turn. Measured: 0.5 and 2 change no plan
+    (two layers on 3 devices, 5 samples, 3 rounds)."""
     starts: Count = 4
     """Good candidates of the joint search whose shares are looked for in a turn. Measured: 2 and 8 change neither plan
     nor bound of "unequal shares"."""

@@ -158,6 +158,9 @@ class SearchLoop:
             with run.turn_of(self.layers.name):
                 yield from self.layers.begin()
         if not search.pool:
+            if self.shares.is_open:
+                with run.turn_of(self.shares.name):
+                    yield from self.shares.take_turn()
             yield from self._finish_exactly()
             return
         single = SingleOrders(run, search)

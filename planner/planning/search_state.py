@@ -29,6 +29,9 @@ from solver_models.search import Candidate, Searcher
 from solver_models.search_params import TaskWindowParams
 from solver_models.task_window import TaskWindow
 
+FAILED = "solver_failed"
+"""Why a run ends whose solver gave no answer that holds."""
+
 COMPLETE = "complete_search"
 """Why a run ends once no partition, mapping or order is left that could be better."""
 
@@ -342,7 +345,7 @@ class SearchState:
         """Whether a limit is reached; remembers which."""
         if self.gap is not None and self.gap <= 0:
             self.stopped_by = "proof"
-        elif self.stopped_by == COMPLETE:
+        elif self.stopped_by in (COMPLETE, FAILED):
             return True
         elif self.gap is not None and self.gap <= self.limits.gap:
             self.stopped_by = "gap"

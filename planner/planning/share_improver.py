@@ -17,6 +17,7 @@ from planner.errors import PlanError
 from planner.plan import Plan, Stage
 from planner.planning.conversions import plan_of
 from planner.planning.search_state import SearchState
+from planner.planning.share_layout_search import ShareLayouts
 from planner.simulate import simulate
 from planner.timeline import Timeline
 from solver_models.multistart import JointSearch
@@ -34,6 +35,7 @@ class ShareTurns:
         self.run, self.search, self.params = run, search, run.params.shares
         self.problem, self.costs = run.problem, run.costs
         self.size = run.problem.profile.microbatch_size or 0
+        self.layouts = ShareLayouts(run)
         self.turn = 0
         self.seen: set[tuple[Stage, ...]] = set()
         """Stages of which the best shares were looked for."""
@@ -61,6 +63,8 @@ class ShareTurns:
         if self.run.plan is not None and any(stage.samples for stage in self.run.plan.stages):
             self._propose(self._moved(self.run.plan))
             yield
+        plans = [plan for plan in self._starts() if not any(stage.is_split for stage in plan.stages)]
+        yield from self.layouts.take_turn(plan.stages for plan in plans)
 
     def _starts(self) -> Iterator[Plan]:
         if self.run.plan is not None:

@@ -1,27 +1,19 @@
 """The complete programme as an integer linear programme: conditions by the least big-M, disjoint tasks by pairs."""
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from itertools import combinations
 from pathlib import Path
-from typing import Any
 
-import highspy
 import pulp
 
 from solver_models.complete.programme import Programme, Row
 from solver_models.complete.solver_answer import DEFAULT_SOLVER, SolverAnswer
 from solver_models.interruptible import run_stoppable
-from solver_models.result import Status
+from solver_models.pulp_solvers import TOLERANCE, least_whole, solve_checked
 
 GRACE_S = 5.0
 """Seconds beyond its limit after which a solver is told to stop."""
-
-_STATUS: Mapping[int, Status] = {
-    pulp.LpSolutionOptimal: "optimal",
-    pulp.LpSolutionIntegerFeasible: "feasible",
-    pulp.LpSolutionInfeasible: "infeasible",
-}
 
 
 def linear(programme: Programme) -> Programme:
@@ -67,17 +59,6 @@ def make_pulp_problem(rows: Programme) -> tuple[pulp.LpProblem, list[pulp.LpVari
     return problem, variables
 
 
-def available_solvers() -> list[str]:
-    """PuLP's names of the solvers that can be used here."""
-    return [str(name) for name in pulp.listSolvers(onlyAvailable=True)]
-
-
-def require_solver(name: str) -> None:
-    """Raise ValueError, with the names that can be used, if PuLP cannot find a solver."""
-    if name not in available_solvers():
-        raise ValueError(f"solver {name!r} is not available here; choose one of {', '.join(available_solvers())}")
-
-
 def solve_with_pulp(
     rows: Programme,
     *,
@@ -89,70 +70,28 @@ def solve_with_pulp(
 ) -> SolverAnswer:
     """What an integer programming solver finds and claims within the limit for a programme without conditions.
 
-    `hint`: values of all variables to start from, where the solver takes any.
-    Raises ValueError, with the names that can be used, if PuLP cannot find `solver`.
+    `hint`: values of all variables to start from, where the solver takes any. Raises SolverFailedError where the solver
+    ends without an answer, or with one that a row or `hint` contradicts.
     """
-    require_solver(solver)
     until = time.monotonic() + time_limit_s
     problem, variables = make_pulp_problem(rows)
+    names = [variable.name for variable in variables]
+    start = None if hint is None else dict(zip(names, hint, strict=True))
     left_s = max(0.1, until - time.monotonic())
-    engine = pulp.getSolver(solver, msg=False, timeLimit=left_s, threads=threads, gapRel=0.0)
-    run = _run_highs if solver == DEFAULT_SOLVER else _run_any
-    ended = run_stoppable(
-        lambda: run(engine, problem, variables=variables, hint=hint, until=until),
+    answer = run_stoppable(
+        lambda: solve_checked(problem, solver=solver, time_limit_s=left_s, threads=threads, hint=start),
         stop=lambda: None,
         should_stop=should_stop,
         deadline_s=left_s + GRACE_S,
     )
-    if ended is None:
+    if answer is None:
         return SolverAnswer(status="unknown", bound=None, values=None, solver=solver)
-    status, bound = ended
-    if status not in ("optimal", "feasible"):
-        return SolverAnswer(status=status, bound=bound, values=None, solver=solver)
-    values = [round(variable.value() or 0) for variable in variables]
+    values = None
+    if answer.values is not None:  # PuLP leaves out variables that no row mentions
+        values = [round(answer.values.get(each.name, each.low)) for each in rows.variables]
     return SolverAnswer(
-        status=status, bound=values[rows.objective] if status == "optimal" else bound, values=values, solver=solver
+        status=answer.status, bound=least_whole(answer.bound, tolerance=TOLERANCE), values=values, solver=solver
     )
-
-
-def _run_any(
-    engine: Any,
-    problem: pulp.LpProblem,
-    *,
-    variables: Sequence[pulp.LpVariable],
-    hint: Sequence[int] | None,
-    until: float,
-) -> tuple[Status, int | None]:
-    del until
-    for variable, value in zip(variables, hint or (), strict=False):
-        variable.setInitialValue(value, check=False)
-    engine.optionsDict["warmStart"] = hint is not None
-    problem.solve(engine)
-    return _STATUS.get(problem.sol_status, "unknown"), None
-
-
-def _run_highs(
-    engine: Any,
-    problem: pulp.LpProblem,
-    *,
-    variables: Sequence[pulp.LpVariable],
-    hint: Sequence[int] | None,
-    until: float,
-) -> tuple[Status, int | None]:
-    """As PuLP runs it, with a solution to start from, which PuLP does not pass on, and the bound at the end."""
-    engine.createAndConfigureSolver(problem)
-    engine.buildSolverModel(problem)
-    if hint is not None:
-        start = highspy.HighsSolution()
-        values = {variable.name: value for variable, value in zip(variables, hint, strict=True)}
-        start.col_value = [float(values[variable.name]) for variable in problem.variables()]
-        problem.solverModel.setSolution(start)
-    problem.solverModel.setOptionValue("time_limit", max(0.1, until - time.monotonic()))
-    engine.callSolver(problem)
-    _, solution = engine.findSolutionValues(problem)
-    info = problem.solverModel.getInfo()
-    bound = info.mip_dual_bound
-    return _STATUS.get(solution, "unknown"), int(bound) if 0 < bound < highspy.kHighsInf else None
 
 
 def write_linear(rows: Programme, path: Path, *, as_mps: bool) -> None:

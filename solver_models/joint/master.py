@@ -17,6 +17,7 @@ from solver_models.evaluator import assemble
 from solver_models.instance import Integers
 from solver_models.joint.partition_enumeration import Space
 from solver_models.joint.subproblems import OpenCase
+from solver_models.pulp_solvers import least_whole, solve_checked
 from solver_models.search import Searcher
 
 TOLERANCE = 2e-6
@@ -124,13 +125,13 @@ class MasterProgramme:
         Nothing that takes `below` ticks or more is asked for.
         """
         self.objective.upBound = None if below is None else below * (1 + TOLERANCE)
-        status = self.program.solve(pulp.HiGHS(msg=False, threads=1, timeLimit=time_limit_s, gapRel=0, gapAbs=0.5))
-        if status == pulp.LpStatusInfeasible:
+        found = solve_checked(self.program, time_limit_s=time_limit_s, gap=0.5)
+        if found.status == "infeasible":
             return Answer(bound=0 if below is None else below, case=None)
-        if status != pulp.LpStatusOptimal:
+        bound = least_whole(found.bound, tolerance=TOLERANCE)
+        if found.status != "optimal" or found.values is None or bound is None:
             return None
-        bound = int((self.objective.value() - 0.5) * (1 - TOLERANCE) + 0.5)
-        chosen = sorted(c for c, use in self._pairs() if (use.value() or 0) > 0.5)
+        chosen = sorted(column for column, use in self._pairs() if found.values[use.name] > 0.5)
         return Answer(bound=bound, case=self._read(chosen, floor=bound))
 
     def _read(self, chosen: list[Column], *, floor: int) -> OpenCase:

@@ -2,10 +2,13 @@
 
 import json
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from api.cli.plan_command import _require_unbroken
+from api.failures import BrokenOffError, Exit, Failure, describe_failure
 from tests.api.worlds import Outcome, Shell, make_workload, plain
 
 Tree = Any
@@ -232,3 +235,25 @@ def test_outcomes_of_planning(shell: Shell, monkeypatch: pytest.MonkeyPatch, err
         kept = json.loads(bundle.read_text())
         shell.write("again.json", json.dumps(kept["workload"]))
         assert shell.run("import", "again.json").out == (shell.folder / "workload.json").read_text()
+
+
+@pytest.mark.parametrize(
+    ("stopped_by", "code", "words"),
+    [
+        ("solver_failed", 5, ("solver CBC crashed", "the plan is that of 'GPipe'")),
+        ("internal_error", 1, ("the search broke off", "please report it")),
+        ("time", 0, ()),
+    ],
+)
+def test_a_search_that_broke_off(stopped_by: str, code: int, words: tuple[str, ...]):
+    """Tests that once the plan is written, a failure of the solver gives 5, one of ours 1, and both are said."""
+    evidence = SimpleNamespace(
+        stopped_by=stopped_by, source="GPipe", solver_versions={"complete model": "solver CBC crashed"}
+    )
+    failure = Failure(code=Exit.DONE, message="")
+    try:
+        _require_unbroken(SimpleNamespace(evidence=evidence))  # type: ignore[arg-type]
+    except BrokenOffError as error:
+        failure = describe_failure(error)
+    assert failure.code == code
+    assert all(each in failure.message for each in words)

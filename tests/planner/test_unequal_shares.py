@@ -22,7 +22,7 @@ from planner.progress import Limits
 from planner.simulate import Timeline, simulate
 from planner.verify import verify
 from profiles.cluster import Cluster, Device
-from profiles.model_profile import LayerCost, ModelProfile
+from profiles.model_profile import ActionOverhead, LayerCost, ModelProfile
 from solver_models.covering import Covering
 from tests.long_runs import examples, shortened
 from tests.planner.brute_force import brute_force
@@ -221,6 +221,57 @@ def test_faults_are_noticed(fault: Any, monkeypatch: pytest.MonkeyPatch):
     problem, plan = three_to_one()
     assert whole_shares(problem, plan, monkeypatch, lambda _: None)
     assert not whole_shares(problem, plan, monkeypatch, fault)
+
+
+def rounded(times: tuple[int, ...], *, overhead: int) -> Problem:
+    """Layers that take so long for two of three samples, and half of that, rounded up, for one, on devices a and b."""
+    layers = tuple(
+        make_layer(
+            f"l{number}",
+            costs=tuple(
+                LayerCost(device_type="g", microbatch_size=n, forward_ns=ns, input_grad_ns=ns, weight_grad_ns=ns)
+                for n, ns in ((1, -(-time // 2)), (2, time), (3, 2 * time))
+            ),
+        )
+        for number, time in enumerate(times)
+    )
+    known = (ActionOverhead(device_type="g", **dict.fromkeys(KINDS, overhead)),) if overhead else ()
+    devices = tuple(Device(name=name, type="g", memory_bytes=1000) for name in "ab")
+    return Problem(
+        profile=ModelProfile(
+            name="profile", layers=layers, edges=(), microbatch_size=3, scaling="measured", action_overhead_ns=known
+        ),
+        cluster=Cluster(name="cluster", devices=devices, links=(make_link("a b"),)),
+        num_microbatches=1,
+        options=Options(unequal_shares=True),
+    )
+
+
+KINDS = ("forward_ns", "input_grad_ns", "weight_grad_ns", "backward_ns")
+
+
+@pytest.mark.parametrize(
+    ("times", "samples", "overhead", "expected"),
+    [
+        ((7,), (2, 1), 0, (8, 4)),  # work 11 and 3 x 4: 22 / 3 and 12 / 3
+        ((7, 7), (2, 1), 0, (15, 8)),  # work 11 + 11: 44 / 3, not 2 x 8
+        ((7, 7, 7), (2, 1), 5, (27, 17)),  # 66 / 3 and 36 / 3, and the overhead
+        ((6, 9), (1, 2), 0, (8, 16)),  # work 9 + 15 and 9 + 14: 24 / 3 and 46 / 3
+        ((8,), (2, 1), 0, (8, 4)),  # 12 and 12: nothing to round
+    ],
+)
+def test_shares_are_rounded_by_one_rule(
+    times: tuple[int, ...], samples: tuple[int, ...], overhead: int, expected: tuple[int, ...]
+):
+    """Tests that work is rounded up by layer and an action's share of the sum once more, by core and judge alike."""
+    problem = rounded(times, overhead=overhead)
+    stage = Stage(layers=problem.profile.topological_order, replicas=(("a",), ("b",)), samples=samples)
+    costs = CostModel(problem)
+    found = [costs.stage_cost(stage, replica) for replica in range(2)]
+    assert tuple(cost.forward_ns for cost in found) == expected
+    plan = Plan(problem=problem.reference(), stages=(stage,), schedule={})
+    judged_times = [tuple(row) for row in Reading(problem, plan).own_durations]
+    assert [tuple(getattr(cost, kind) for kind in KINDS) for cost in found] == judged_times
 
 
 def tiny(seed: int) -> Problem:
