@@ -11,6 +11,7 @@ from fastapi import APIRouter, Depends, Request
 from fastapi.responses import Response
 
 from api.jobs.job_metrics import CONTENT_TYPE
+from api.jobs.moments import moment
 from api.jobs.pool import Pool
 from api.jobs.request import BODIES
 from api.service.access import Reader, admitted, service_of
@@ -18,7 +19,7 @@ from api.service.core import Service
 from api.service.keys import SCOPES
 from api.service.openapi import make_document
 from api.service.problem_json import not_found
-from api.service.responses import EXPORTS, answer, is_known, moment, not_modified, render_json
+from api.service.responses import EXPORTS, answer, is_known, not_modified, render_json
 from api.viewer import SHARED
 from planner.release import release
 from profiles.load import demo_names, load_workload

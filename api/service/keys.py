@@ -24,6 +24,9 @@ _COLUMNS = "id, tenant, name, scopes, created_at, expires_at, revoked_at, hourly
 USE_NOTED_S = 60.0
 """A key's last use is known to so many seconds."""
 
+LONGEST_S = 36_500 * 24 * 3600.0
+"""A key that is to end by itself ends within a hundred years."""
+
 _FINAL = "revoked_at IS NULL AND (expires_at IS NULL OR expires_at > ?)"
 
 
@@ -69,6 +72,8 @@ class KeyRing:
         for scope in scopes:
             if scope not in SCOPES:
                 raise ValueError(f"scope {scope[:70]!r} is not known; use {', '.join(SCOPES)}")
+        if expires_in_s is not None and not 0 < expires_in_s <= LONGEST_S:
+            raise ValueError(f"a key cannot end in {expires_in_s:g} s; give days above 0, at most 36,500")
         now = self._database.now()
         key = ApiKey(
             id=secrets.token_hex(6),

@@ -6,12 +6,13 @@ from dataclasses import dataclass
 from fastapi import APIRouter, Request
 from fastapi.responses import Response
 
+from api.jobs.moments import moment
 from api.jobs.request import SOURCE, parse_tree
 from api.service.access import Reader, Writer, service_of
 from api.service.plan_handlers import refusing
 from api.service.problem_json import ServiceError, not_found
 from api.service.request_body import read_body
-from api.service.responses import answer, moment
+from api.service.responses import answer
 from profiles.validation import validate
 
 router = APIRouter(prefix="/v1/webhooks")

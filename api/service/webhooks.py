@@ -7,8 +7,10 @@ Only hosts that the operator allows are spoken to, and redirects are not followe
 """
 
 import http.client
+import ipaddress
 import json
 import logging
+import re
 import secrets
 import ssl
 import threading
@@ -50,6 +52,22 @@ LOOK_S = 1.0
 """How often a door looks for deliveries."""
 
 
+URL = re.compile(r"(?i:https?)://(?:[A-Za-z0-9._~:/?#\[\]@!$&'()*+,;=-]|%[0-9A-Fa-f]{2})+", re.ASCII)
+"""The letters that an address may have (RFC 3986)."""
+
+_LABEL = re.compile(r"[a-z0-9_](?:[a-z0-9_-]{0,61}[a-z0-9_])?", re.ASCII)
+
+
+def is_host(host: str) -> bool:
+    """Whether there can be a host of that name, in small letters, or with that address."""
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        labels = host.removesuffix(".").split(".")
+        return len(host) <= 253 and all(_LABEL.fullmatch(label) for label in labels)
+    return True
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Webhook:
     """An address that hears when a tenant's jobs end."""
@@ -87,19 +105,30 @@ class Webhooks:
 
     def allows(self, url: str) -> bool:
         """Whether the address may be spoken to."""
+        return self._complaint_about(url) is None
+
+    def _complaint_about(self, url: str) -> str | None:
+        """Why the address may not be spoken to."""
+        if not URL.fullmatch(url):
+            return "is no address; give http:// or https://, a host, and a path without blanks (write them as %20)"
         try:
             parts = urlsplit(url)
-            host = (parts.hostname or "").lower()
-            is_plain = parts.username is None and parts.password is None and (parts.port is None or parts.port > 0)
+            host, port = (parts.hostname or "").lower(), parts.port
         except ValueError:
-            return False
-        is_known = any(fnmatchcase(host, pattern.lower()) for pattern in self._hosts)
-        return is_plain and is_known and parts.scheme in ("http", "https") and url.isascii() and url.isprintable()
+            return "has a host or port that cannot be; mend it"
+        if "@" in parts.netloc:
+            return "names a user; leave that out, messages are signed instead"
+        if port == 0 or not is_host(host):
+            return "has a host or port that cannot be; mend it"
+        if not any(fnmatchcase(host, pattern.lower()) for pattern in self._hosts):
+            return "is not one that this service may speak to; the operator allows hosts"
+        return None
 
     def create(self, tenant: str, url: str) -> tuple[Webhook, str]:
         """A webhook and the secret that its messages are signed with; raises ValueError for what cannot be."""
-        if not self.allows(url):
-            raise ValueError("url is not one that this service may speak to; the operator allows hosts")
+        complaint = self._complaint_about(url)
+        if complaint is not None:
+            raise ValueError(f"url: {complaint}")
         made = Webhook(id=secrets.token_hex(8), url=url, created_at=self._database.now())
         secret = f"whsec_{secrets.token_hex(24)}"
         with self._database.transaction() as cursor:
@@ -107,7 +136,7 @@ class Webhooks:
             cursor.execute("SELECT COUNT(*) FROM webhooks WHERE tenant = ?", (tenant,))
             row = cursor.fetchone()
             if row is not None and row[0] >= MOST_PER_TENANT:
-                raise ValueError(f"url is one too many; a tenant has {MOST_PER_TENANT} webhooks, so delete one")
+                raise ValueError(f"url: is one too many; a tenant has {MOST_PER_TENANT} webhooks, so delete one")
             cursor.execute(
                 "INSERT INTO webhooks (id, tenant, url, secret, created_at) VALUES (?, ?, ?, ?, ?)",
                 (made.id, tenant, url, secret, made.created_at),
