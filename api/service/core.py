@@ -3,7 +3,6 @@
 import asyncio
 import contextlib
 import logging
-from collections import Counter
 from collections.abc import AsyncIterator, Iterator
 
 from api.doctor import make_toy_problem
@@ -24,6 +23,7 @@ from api.service.notifier import Executor, Hub
 from api.service.problem_json import ServiceError
 from api.service.request_body import UnderWay
 from api.service.settings import Settings
+from api.service.streams import Streams
 from api.service.webhooks import Courier, Webhooks
 from planner.progress import Limits
 
@@ -66,7 +66,7 @@ class Service:
         self.gallery = Gallery(self.store, self.executor)
         self.under_way = UnderWay(settings.traffic)
         self.hub = Hub(self.store.versions, self.executor)
-        self._streams: Counter[str] = Counter()
+        self.streams = Streams(settings.traffic, self.keys, hub=self.hub, executor=self.executor)
         self.in_flight: set[tuple[str, str]] = set()
         """Tenants and idempotency keys of submissions under way."""
         self.is_draining = False
@@ -94,7 +94,8 @@ class Service:
             self._heartbeat.start()
         with contextlib.suppress(*STORE_FAILURES):
             await self.executor.call_in_each(lambda: self.store.versions([""]))  # the first requests find them open
-        tasks = [asyncio.create_task(work) for work in (self.hub.run(), self._get_ready(), self._keep_house())]
+        lasting = (self.hub.run(), self.streams.run(), self._get_ready(), self._keep_house())
+        tasks = [asyncio.create_task(work) for work in lasting]
         try:
             yield
         finally:
@@ -174,29 +175,6 @@ class Service:
             yield
         finally:
             self.in_flight.discard((tenant, key))
-
-    def has_room_for_stream(self, tenant: str) -> bool:
-        """Whether one more who stays is within the service's and the tenant's places."""
-        traffic = self.settings.traffic
-        return self.num_streams < traffic.streams and self._streams[tenant] < traffic.tenant_streams
-
-    @contextlib.contextmanager
-    def streaming(self, tenant: str) -> Iterator[None]:
-        """One of the places for those who stay; raises ServiceError 429 if all are taken."""
-        if not self.has_room_for_stream(tenant):
-            raise ServiceError(429, "too_many_streams", detail="too many wait", headers={"Retry-After": "5"})
-        self._streams[tenant] += 1
-        try:
-            yield
-        finally:
-            self._streams[tenant] -= 1
-            if not self._streams[tenant]:
-                del self._streams[tenant]
-
-    @property
-    def num_streams(self) -> int:
-        """Those who stay."""
-        return self._streams.total()
 
 
 def _lock(settings: Settings) -> FolderLock:

@@ -5,7 +5,7 @@ import hashlib
 import hmac
 import re
 import secrets
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -176,6 +176,15 @@ class KeyRing:
         """Whether at least one key is valid."""
         now = self._database.now()
         return any(key.is_valid(now) for key in self.listed())
+
+    def good_among(self, key_ids: Collection[str]) -> set[str]:
+        """Those that are neither revoked nor expired."""
+        marks = ", ".join("?" * len(key_ids))
+        with self._database.transaction(is_writing=False) as cursor:
+            cursor.execute(
+                f"SELECT id FROM api_keys WHERE id IN ({marks}) AND {_FINAL}", (*key_ids, self._database.now())
+            )
+            return {row[0] for row in cursor.fetchall()}
 
     def find(self, text: str) -> ApiKey | None:
         """The valid key that `text` is; secrets are compared in constant time."""

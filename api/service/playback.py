@@ -132,7 +132,7 @@ async def _ask_what_if(service: Service, request: Request, *, caller: Caller, bo
     digest = digest_of("what-if", body)
     known = await recall(service, caller, key=key, digest=digest)
     if known is not None:
-        return await accepted(service, request, job=known)
+        return await accepted(service, request, caller=caller, job=known)
     order: WhatIf = await service.executor.call(read_order, WhatIf, body)
     base = await service.executor.call(service.store.get, order.base, tenant=caller.tenant)
     if base is None:
@@ -145,7 +145,8 @@ async def _ask_what_if(service: Service, request: Request, *, caller: Caller, bo
     new = new_job(caller, submission=submission, plan=plan)
     told = {"change": asdict(order.change), "base_objective_ns": base.incumbent_ns}
     new = replace(new, base_id=base.id, change=canonical_json(told))
-    return await accepted(service, request, job=await enqueue(service, caller, new=new, key=key, digest=digest))
+    job = await enqueue(service, caller, new=new, key=key, digest=digest)
+    return await accepted(service, request, caller=caller, job=job)
 
 
 def _change(service: Service, order: WhatIf, *, base: Job) -> PlanRequest:

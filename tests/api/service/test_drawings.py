@@ -182,7 +182,7 @@ def test_streams_of_a_tenant_have_a_limit(tmp_path: Path):
             thread.join()
         assert sorted(statuses) == [200] * 3 + [429] * 9
         until = time.monotonic() + 30
-        while running.service.num_streams:
+        while len(running.service.streams):
             assert time.monotonic() < until, "places are not given back"
             time.sleep(0.05)
 
