@@ -78,7 +78,7 @@ def _share_out(switches: Mapping[str, Any]) -> Shares:
             available_bytes(),
             asked_bytes=None if asked is None else int(asked * 2**30),
             num_solvers=0 if solves_elsewhere else switches["workers"],
-            num_helpers=usable_cores() if is_serving else 0,
+            num_helpers=usable_cores() + 1 if is_serving else 0,
         )
     except ValueError as error:
         raise InputError(f"--memory-gib: {error}") from None

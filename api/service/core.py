@@ -15,6 +15,7 @@ from api.jobs.sqlite import FolderLock
 from api.jobs.store import OPENING_S, STORE_FAILURES, persistently
 from api.service.audit import AuditLog
 from api.service.auth import Gate
+from api.service.fair_queue import FairQueue
 from api.service.gallery import Gallery
 from api.service.inspector import Inspector
 from api.service.keys import KeyRing
@@ -39,6 +40,10 @@ TOY_LIMITS = Limits(time_limit_s=20.0, max_rounds=1)
 """Of that plan: a round of search loads what every search needs."""
 
 
+OWN = ""
+"""No tenant: the service's own checks."""
+
+
 class Service:
     """Everything that lives as long as the process."""
 
@@ -59,7 +64,11 @@ class Service:
             settings.helper,
             num_processes=settings.num_helpers,
             seconds=settings.inspection_s,
-            max_waiting=settings.traffic.inspections,
+            queue=FairQueue(
+                num_slots=settings.num_helpers,
+                most=settings.traffic.inspections,
+                most_of_tenant=min(settings.traffic.tenant_inspections, settings.traffic.inspections),
+            ),
         )
         self.engine = self._make_engine()
         self.executor = Executor(16)
@@ -129,8 +138,10 @@ class Service:
         request = PlanRequest(problem=make_toy_problem(), limits=TOY_LIMITS)
         while not self.is_draining:
             try:
-                solved = await self.inspector.ask(op="solve", request=request.render(), start=None, seconds=READY_S)
-                judged = await self.inspector.ask(what="verdict", plan=solved["plan"])
+                order = {"op": "solve", "request": request.render(), "start": None}
+                solved = await self.inspector.ask(OWN, lambda order=order: order, seconds=READY_S)
+                check = {"what": "verdict", "plan": solved["plan"]}
+                judged = await self.inspector.ask(OWN, lambda check=check: check)
                 self.is_ready = bool(judged["verdict"]["passed"])
             except ServiceError:
                 logger.warning("the toy plan failed; trying again", exc_info=True)

@@ -134,6 +134,8 @@ def describe(service: Service) -> dict[str, Any]:
             "max_memory_bytes": settings.process.memory_bytes,
             "max_threads": settings.process.num_threads,
             "inspection_s": settings.inspection_s,
+            "inspections": traffic.inspections,
+            "tenant_inspections": traffic.tenant_inspections,
             "retention_s": settings.retention_s,
         },
         "exports": sorted(EXPORTS),
