@@ -12,6 +12,7 @@ from typing import Any
 from api.failures import InputError
 from api.jobs.container import Shares, available_bytes, share_out
 from api.jobs.database import FILE, await_server, open_database
+from api.jobs.job import DamagedError
 from api.jobs.logs import VARIABLE, LogFormat, configure
 from api.jobs.moments import moment
 from api.jobs.process import ProcessLimits
@@ -202,6 +203,8 @@ def opened(data: Path, database_url: str | None) -> Iterator[Database]:
         yield database
     except ValueError as error:
         raise InputError(str(error)) from None
+    except DamagedError as error:
+        raise InputError(f"{error} is damaged; restore a backup into another --data") from None
     finally:
         database.close_all()
 

@@ -17,8 +17,9 @@ import psycopg
 from psycopg import sql
 
 from api.jobs.connections import ThreadConnections
+from api.jobs.job import DamagedError
 from api.jobs.sql_store import Cursor
-from api.jobs.store import OPENING_S, GivenUpError, persistently
+from api.jobs.store import OPENING_S, GivenUpError, StoreFullError, persistently
 
 logger = logging.getLogger(__name__)
 
@@ -44,6 +45,19 @@ EVEN_S = 600.0
 """How long two clocks run evenly; then they are held against each other again, for a service that runs for months."""
 
 
+DAMAGED = (
+    psycopg.errors.DataCorrupted,
+    psycopg.errors.IndexCorrupted,
+    psycopg.errors.CharacterNotInRepertoire,
+    psycopg.errors.UntranslatableCharacter,
+    UnicodeDecodeError,
+)
+"""What the server, or the driver, raises for rows that cannot be read."""
+
+FULL_S = 60.0
+"""So long after the server's disk was full it may be so still."""
+
+
 class PostgresDatabase:
     """Every thread has its own connection; one that broke is made anew with the next transaction."""
 
@@ -55,6 +69,7 @@ class PostgresDatabase:
             self._connect, is_usable=lambda connection: not (connection.closed or connection.broken)
         )
         self._offset_s, self._offset_until = 0.0, float("-inf")
+        self._full_until = float("-inf")
 
     def _connect(self) -> "psycopg.Connection[Any]":
         connection = psycopg.connect(self.url, autocommit=False, connect_timeout=5)
@@ -74,6 +89,11 @@ class PostgresDatabase:
                 yield _Cursor(cursor)
         except psycopg.errors.QueryCanceled as error:
             raise GivenUpError(str(error)) from error
+        except psycopg.errors.DiskFull as error:
+            self._full_until = time.monotonic() + FULL_S
+            raise StoreFullError(str(error)) from error
+        except DAMAGED as error:
+            raise DamagedError("a table of the database") from error
         finally:
             with contextlib.suppress(psycopg.Error):
                 connection.rollback()  # ends the read, so that no snapshot grows old

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from api.jobs.connections import ThreadConnections
+from api.jobs.job import DamagedError
 from api.jobs.portion import Portion
 from api.jobs.sql_store import Cursor
 from api.jobs.store import StoreFullError
@@ -60,10 +61,8 @@ class SqliteDatabase:
             cursor.execute("BEGIN IMMEDIATE" if is_writing else "BEGIN")
             yield cursor
             cursor.execute("COMMIT")
-        except sqlite3.OperationalError as error:
-            if "full" in str(error) or "disk I/O" in str(error):
-                raise StoreFullError(str(error)) from error
-            raise
+        except sqlite3.DatabaseError as error:
+            raise _meaning_of(error) from error
         finally:
             if connection.in_transaction:
                 connection.rollback()
@@ -119,6 +118,19 @@ class SqliteDatabase:
     def close_all(self) -> None:
         """Close every thread's connection."""
         self._connections.close_all()
+
+
+_DAMAGED = ("Could not decode", "malformed", "not a database")
+
+
+def _meaning_of(error: sqlite3.DatabaseError) -> Exception:
+    """What SQLite's words say about the store."""
+    words = str(error)
+    if "full" in words or "disk I/O" in words:
+        return StoreFullError(words)
+    if any(each in words for each in _DAMAGED):
+        return DamagedError("the file of the store")
+    return error
 
 
 class FolderLock:

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Iterator
 
 from api.doctor import make_toy_problem
 from api.jobs.database import open_database
+from api.jobs.job import DamagedError
 from api.jobs.pool import Engine, Pool, make_worker_name
 from api.jobs.request import PlanRequest
 from api.jobs.roster import Heartbeat, Roster, Strength
@@ -165,6 +166,8 @@ class Service:
             raise ServiceError(503, "not_ready", detail=detail, headers={"Retry-After": "5"})
         try:
             strength = await self.executor.call(self.roster.strength)
+        except DamagedError:
+            raise
         except Exception:
             raise ServiceError(503, "not_ready", detail="the store does not answer") from None
         if strength.num_workers < least_workers:

@@ -8,7 +8,6 @@ from itertools import count
 
 from api.service.problem_json import ServiceError
 
-
 FIRST_ONES = 2
 """Times as many as may wait: so many may be there when one comes whose tenant has none yet."""
 

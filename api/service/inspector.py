@@ -1,6 +1,6 @@
 """Checks and drawings for requests: processes of their own, one order at a time each, each within its seconds.
 
-Tenants take them in rotation. What an order needs is read once it is next: a tenant's bodies keep nobody else's waiting.
+Tenants take them in rotation. A body is read once its order is next: one tenant's keep nobody else's waiting.
 """
 
 import asyncio

@@ -9,6 +9,8 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from api.jobs.job import DamagedError
+from api.jobs.job_rows import is_sha256
 from api.jobs.sql_store import Cursor, Database
 from api.jobs.store import STORE_FAILURES
 from api.service.audit import AuditEntry, operator, record
@@ -195,6 +197,8 @@ class KeyRing:
             cursor.execute(f"SELECT {_COLUMNS}, sha256 FROM api_keys WHERE id = ?", (match[1],))
             row = cursor.fetchone()
         digest = row[-1] if row is not None else "0" * 64
+        if not is_sha256(digest):
+            raise DamagedError(f"the key {match[1]}")
         if not hmac.compare_digest(digest, _digest(text)) or row is None:
             return None
         key, now = _key(row[:-1]), self._database.now()
@@ -230,6 +234,8 @@ class KeyRing:
         with self._database.transaction(is_writing=False) as cursor:
             cursor.execute("SELECT sha256 FROM api_keys WHERE id = ?", (key_id,))
             row = cursor.fetchone()
+        if row is not None and not is_sha256(row[0]):
+            raise DamagedError(f"the key {key_id}")
         return secrets.token_hex(32) if row is None else str(row[0])
 
 
@@ -240,6 +246,8 @@ def _seal(digest: str, plan_id: str, *, until: int) -> str:
 def _key(row: Any) -> ApiKey:
     key_id, tenant, name, scopes, *rest = row
     created_at, expires_at, revoked_at, hourly_jobs, concurrent_jobs, last_used_at = rest
+    if not isinstance(scopes, str) or not set(scopes.split()) <= set(SCOPES) or not isinstance(created_at, float):
+        raise DamagedError(f"the key {key_id!s:.12}")
     return ApiKey(
         id=key_id,
         tenant=tenant,

@@ -24,7 +24,7 @@ from api.jobs.request import (
     require_labels,
 )
 from api.jobs.store import IdempotencyConflictError, QuotaError
-from api.service.access import Reader, Writer, find, job_of, service_of, workload_of
+from api.service.access import Reader, Writer, find, is_plan_id, job_of, service_of, workload_of
 from api.service.auth import Caller, unauthenticated
 from api.service.core import Service
 from api.service.problem_json import Complaint, ServiceError, complaints_of, not_found
@@ -318,10 +318,10 @@ async def follow_plan(request: Request, caller: Reader) -> Response:
 async def _story(service: Service, caller: Caller, *, job: Job, after: int) -> AsyncIterator[str]:
     clock = asyncio.get_running_loop().time
     with service.streams.place(caller, job.id) as stream:
+        events = await service.executor.call(service.store.events, job.id, after=after)
         yield ""
         said = clock()
         while True:
-            events = await service.executor.call(service.store.events, job.id, after=after)
             for event in latest(list(events)):
                 yield f"id: {event.seq}\nevent: {event.kind}\ndata: {event.data}\n\n"
                 after, said = event.seq, clock()
@@ -340,6 +340,7 @@ async def _story(service: Service, caller: Caller, *, job: Job, after: int) -> A
                 yield ": ping\n\n"
                 said = clock()
             job = present
+            events = await service.executor.call(service.store.events, job.id, after=after)
 
 
 async def _pause(service: Service, stream: Stream, *, job: Job) -> None:
@@ -439,10 +440,9 @@ async def _pin(request: Request, caller: Caller, *, is_pinned: bool) -> Response
 
 @router.delete("/{plan_id}")
 async def delete_plan(request: Request, caller: Writer) -> Response:
-    """Cancel if it runs, then forget."""
-    job = await find(request, caller)
-    service = service_of(request)
-    if not await service.executor.call(service.store.forget, job.id, caller.tenant):
+    """Cancel if it runs, then forget; what cannot be read any more can be deleted all the same."""
+    service, plan_id = service_of(request), request.path_params["plan_id"]
+    if not is_plan_id(plan_id) or not await service.executor.call(service.store.forget, plan_id, caller.tenant):
         raise not_found()
-    await service.executor.call(service.audit.add, actor=caller.label, action="plan.deleted", subject=job.id)
+    await service.executor.call(service.audit.add, actor=caller.label, action="plan.deleted", subject=plan_id)
     return Response(status_code=204)

@@ -21,7 +21,8 @@ from fnmatch import fnmatchcase
 from typing import Any
 from urllib.parse import urlsplit
 
-from api.jobs.job import Job
+from api.jobs.job import DamagedError, Job
+from api.jobs.job_rows import is_object
 from api.jobs.logs import tell
 from api.jobs.sql_store import Database
 from api.jobs.store import STORE_FAILURES
@@ -185,16 +186,36 @@ class Webhooks:
         now = self._database.now()
         with self._database.transaction(is_writing=False) as cursor:
             cursor.execute(
-                "SELECT webhook_id, job_id, body, attempts, due_at, url, secret FROM deliveries "
+                "SELECT webhook_id, job_id, due_at FROM deliveries "
                 "JOIN webhooks ON webhooks.id = deliveries.webhook_id WHERE due_at <= ? ORDER BY due_at LIMIT ?",
                 (now, BATCH),
             )
             rows = cursor.fetchall()
-        return [delivery for row in rows if (delivery := self._take(row, now=now)) is not None]
+        return [delivery for row in rows if (delivery := self._take_or_drop(*row, now=now)) is not None]
 
-    def _take(self, row: Any, *, now: float) -> Delivery | None:
-        webhook_id, job_id, body, attempts, due_at, url, secret = row
+    def _take_or_drop(self, webhook_id: str, job_id: str, due_at: float, *, now: float) -> Delivery | None:
+        """None if another door was faster; what is damaged can never be said, and others wait behind it."""
+        try:
+            return self._take(webhook_id, job_id, due_at=due_at, now=now)
+        except DamagedError:
+            logger.error("what the webhook %s is to hear of %s is damaged; it is dropped", webhook_id, job_id)
         with self._database.transaction() as cursor:
+            cursor.execute("DELETE FROM deliveries WHERE webhook_id = ? AND job_id = ?", (webhook_id, job_id))
+        return None
+
+    def _take(self, webhook_id: str, job_id: str, *, due_at: float, now: float) -> Delivery | None:
+        with self._database.transaction() as cursor:
+            cursor.execute(
+                "SELECT body, attempts, url, secret FROM deliveries "
+                "JOIN webhooks ON webhooks.id = webhook_id WHERE webhook_id = ? AND job_id = ?",
+                (webhook_id, job_id),
+            )
+            row = cursor.fetchone()
+            if row is None:
+                return None  # somebody has said it, or the webhook is gone
+            body, attempts, url, secret = row
+            if not is_object(body):
+                raise DamagedError("a delivery")
             cursor.execute(
                 "UPDATE deliveries SET attempts = attempts + 1, due_at = ? "
                 "WHERE webhook_id = ? AND job_id = ? AND due_at = ?",
