@@ -7,6 +7,7 @@ tickets whose worker died and periodic tasks are procrastinate's; lease and fenc
 
 import contextlib
 import logging
+import os
 import threading
 import time
 from collections.abc import Iterator
@@ -53,6 +54,9 @@ DAMAGED = (
     UnicodeDecodeError,
 )
 """What the server, or the driver, raises for rows that cannot be read."""
+
+RESERVE_BYTES = 4 * 2**20
+"""What is kept for deleting on a full disk: room for a few pages of notes about what was deleted."""
 
 FULL_S = 60.0
 """So long after the server's disk was full it may be so still."""
@@ -135,8 +139,29 @@ class PostgresDatabase:
         )
         return {str(row[0]) for row in cursor.fetchall()}
 
-    def give_space_back(self) -> None:
+    def give_space_back(self, *, seconds: float = 0.0) -> None:
         """PostgreSQL's own autovacuum lets the next rows have the room."""
+
+    def keep_reserve(self) -> None:
+        """A table of no use but its size: the disk is the server's, and all that we may do is done by statements."""
+        with self.transaction() as cursor:
+            self.lock_schema(cursor)
+            if not self.columns(cursor, "reserve"):
+                cursor.execute("CREATE TABLE reserve (bytes BYTEA NOT NULL)")
+                cursor.execute("INSERT INTO reserve (bytes) VALUES (?)", (os.urandom(RESERVE_BYTES),))
+
+    def give_up_reserve(self) -> bool:
+        """The table goes; to empty it would take a page of a new one."""
+        with self.transaction() as cursor:
+            self.lock_schema(cursor)
+            is_there = bool(self.columns(cursor, "reserve"))
+            if is_there:
+                cursor.execute("DROP TABLE reserve")
+            return is_there
+
+    def is_full(self) -> bool:
+        """Whether the server said so lately."""
+        return time.monotonic() < self._full_until
 
     def let_others_in(self, worked_s: float) -> None:
         """Nobody waits for rows, which are locked one by one, but all wait for the disk: most of its time is theirs."""

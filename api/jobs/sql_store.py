@@ -5,10 +5,11 @@ import time
 import zlib
 from base64 import b64decode, b64encode
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from dataclasses import fields, replace
+from functools import partial
 from itertools import accumulate
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from api.jobs.islands import Islands, forget_islands, free_islands, insert_islands, reopen_islands, require_held
 from api.jobs.job import (
@@ -36,7 +37,7 @@ from api.jobs.job_rows import (
     tell_event,
 )
 from api.jobs.portion import Portion
-from api.jobs.store import GivenUpError, IdempotencyConflictError, QuotaError
+from api.jobs.store import STORE_FAILURES, GivenUpError, IdempotencyConflictError, QuotaError, StoreFullError
 from api.jobs.store_schema import bring_up_to_date
 
 BATCH, BATCH_BYTES = 20, 32 * 2**20
@@ -57,10 +58,14 @@ HOUR_S = 3600.0
 KEPT = 30
 """Incumbents of a job that are kept, the latest ones, to look back at."""
 
+GIVING_S = 0.3
+"""How long a deletion on a full disk gives pages back, so that the next one has room."""
+
 _IS_MINE = "id = ? AND attempt = ? AND state = 'running'"
 _MAX_TRIES = 20
 
 Row = Any
+T = TypeVar("T")
 
 
 class Cursor(Protocol):
@@ -106,8 +111,17 @@ class Database(Protocol):
     def columns(self, cursor: Cursor, table: str) -> set[str]:
         """The columns of a table; none if there is no such table."""
 
-    def give_space_back(self) -> None:
-        """What was removed no longer takes room."""
+    def give_space_back(self, *, seconds: float = ...) -> None:
+        """What was removed no longer takes room; what is left after so long waits for the next time."""
+
+    def keep_reserve(self) -> None:
+        """Keep room for deleting, where that takes some and the disk has it."""
+
+    def give_up_reserve(self) -> bool:
+        """Let others have that room; False if there is none."""
+
+    def is_full(self) -> bool:
+        """Whether there is no room for the next job."""
 
     def let_others_in(self, worked_s: float) -> None:
         """Between transactions of housekeeping, the last of which took so long: whoever waits comes first."""
@@ -123,6 +137,20 @@ class Database(Protocol):
 
     def close_all(self) -> None:
         """Close all connections; nobody may use the database any more."""
+
+
+def freeing(database: Database, act: Callable[[], T]) -> T:
+    """Do what ends or removes something; on a full disk with the room that is kept for that."""
+    try:
+        return act()
+    except StoreFullError:
+        if not database.give_up_reserve():
+            raise
+    done = act()
+    with suppress(*STORE_FAILURES, OSError):
+        database.give_space_back(seconds=GIVING_S)
+        database.keep_reserve()
+    return done
 
 
 class SqlStore:
@@ -456,6 +484,9 @@ class SqlStore:
 
     def stop(self, job_id: str, tenant: str) -> Job | None:
         """A running job hears of it; a waiting one ends here."""
+        return freeing(self.database, lambda: self._stop(job_id, tenant))
+
+    def _stop(self, job_id: str, tenant: str) -> Job | None:
         with self.database.transaction() as cursor:
             cursor.execute(
                 "UPDATE jobs SET is_stopped = 1, version = version + 1 "
@@ -482,6 +513,9 @@ class SqlStore:
 
     def forget(self, job_id: str, tenant: str) -> bool:
         """The row goes, and with it the lease of whoever works on it."""
+        return freeing(self.database, lambda: self._forget(job_id, tenant))
+
+    def _forget(self, job_id: str, tenant: str) -> bool:
         with self.database.transaction() as cursor:
             returned = "RETURNING id, tenant, key_id, created_at"
             cursor.execute(f"DELETE FROM jobs WHERE id = ? AND tenant = ? {returned}", (job_id, tenant))
@@ -496,8 +530,9 @@ class SqlStore:
         for state in FINISHED:
             while True:
                 begin, gone = time.monotonic(), 0
+                some = partial(self._expire_some, state, before=before, most_bytes=batch.size, given_up=given_up)
                 try:
-                    gone = self._expire_some(state, before=before, most_bytes=batch.size, given_up=given_up)
+                    gone = freeing(self.database, some)
                     given_up = 0
                 except GivenUpError:
                     given_up += 1
@@ -509,7 +544,7 @@ class SqlStore:
                 if should_stop() or given_up == GIVEN_UP:
                     return count
                 self.database.let_others_in(took_s)
-        while self._expire_keys(before=before):
+        while freeing(self.database, lambda: self._expire_keys(before=before)):
             self.database.let_others_in(0.0)
         self.database.give_space_back()
         return count

@@ -11,7 +11,7 @@ from api.jobs.job import DamagedError
 from api.jobs.pool import Engine, Pool, make_worker_name
 from api.jobs.request import PlanRequest
 from api.jobs.roster import Heartbeat, Roster, Strength
-from api.jobs.sql_store import SqlStore
+from api.jobs.sql_store import SqlStore, freeing
 from api.jobs.sqlite import FolderLock
 from api.jobs.store import OPENING_S, STORE_FAILURES, persistently
 from api.service.audit import AuditLog
@@ -94,8 +94,10 @@ class Service:
     async def lifespan(self) -> AsyncIterator[None]:
         """From the first claim to the last word."""
         if self.settings.database_url is None:
-            self.store.put_back(all_running=True)
-            self.roster.clear()
+            freeing(self.database, lambda: self.store.put_back(all_running=True))
+            freeing(self.database, self.roster.clear)
+        with contextlib.suppress(OSError, *STORE_FAILURES):
+            self.database.keep_reserve()
         self.engine.start()
         if self.webhooks.is_on:
             self._courier.start()
@@ -153,17 +155,26 @@ class Service:
     async def _keep_house(self) -> None:
         while True:
             await asyncio.sleep(HOUSEKEEPING_S)
-            with contextlib.suppress(Exception):
-                old = {"older_than_s": self.settings.retention_s, "should_stop": lambda: self.is_draining}
-                await self.executor.call(self.store.expire, **old)
-                await self.executor.call(self.store.put_back)
-                await self.executor.call(self.audit.expire)
+            for work in (self._expire, self.store.put_back, self._expire_audit, self.database.keep_reserve):
+                try:
+                    await self.executor.call(work)
+                except Exception as error:  # it comes again in a minute, and the others do not wait for it
+                    logger.warning("housekeeping failed: %r", error)
+
+    def _expire(self) -> None:
+        self.store.expire(older_than_s=self.settings.retention_s, should_stop=lambda: self.is_draining)
+
+    def _expire_audit(self) -> None:
+        freeing(self.database, self.audit.expire)
 
     async def check_ready(self, *, least_workers: int = 0) -> Strength:
         """Who works; raises ServiceError 503 unless the service can take work now, and as many workers live."""
         if not self.is_ready:
             detail = "shutting down" if self.is_draining else "the toy plan is not solved yet"
             raise ServiceError(503, "not_ready", detail=detail, headers={"Retry-After": "5"})
+        if await self.executor.call(self.database.is_full):
+            detail = "the store's disk is full; delete plans, or make room on it"
+            raise ServiceError(503, "store_full", detail=detail, headers={"Retry-After": "30"})
         try:
             strength = await self.executor.call(self.roster.strength)
         except DamagedError:

@@ -11,7 +11,7 @@ from typing import Any
 
 from api.jobs.job import DamagedError
 from api.jobs.job_rows import is_sha256
-from api.jobs.sql_store import Cursor, Database
+from api.jobs.sql_store import Cursor, Database, freeing
 from api.jobs.store import STORE_FAILURES
 from api.service.audit import AuditEntry, operator, record
 
@@ -164,6 +164,9 @@ class KeyRing:
 
     def revoke(self, key_id: str) -> bool:
         """End a key; False if there is none of that id that is not revoked yet."""
+        return freeing(self._database, lambda: self._revoke(key_id))
+
+    def _revoke(self, key_id: str) -> bool:
         with self._database.transaction() as cursor:
             cursor.execute(
                 "UPDATE api_keys SET revoked_at = ? WHERE id = ? AND revoked_at IS NULL",

@@ -6,6 +6,7 @@ import re
 import uuid
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 from urllib.parse import urlencode
 
@@ -23,6 +24,7 @@ from api.jobs.request import (
     read_tree,
     require_labels,
 )
+from api.jobs.sql_store import freeing
 from api.jobs.store import IdempotencyConflictError, QuotaError
 from api.service.access import Reader, Writer, find, is_plan_id, job_of, service_of, workload_of
 from api.service.auth import Caller, unauthenticated
@@ -444,5 +446,6 @@ async def delete_plan(request: Request, caller: Writer) -> Response:
     service, plan_id = service_of(request), request.path_params["plan_id"]
     if not is_plan_id(plan_id) or not await service.executor.call(service.store.forget, plan_id, caller.tenant):
         raise not_found()
-    await service.executor.call(service.audit.add, actor=caller.label, action="plan.deleted", subject=plan_id)
+    note = partial(service.audit.add, actor=caller.label, action="plan.deleted", subject=plan_id)
+    await service.executor.call(freeing, service.database, note)
     return Response(status_code=204)

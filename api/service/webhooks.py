@@ -24,7 +24,7 @@ from urllib.parse import urlsplit
 from api.jobs.job import DamagedError, Job
 from api.jobs.job_rows import is_object
 from api.jobs.logs import tell
-from api.jobs.sql_store import Database
+from api.jobs.sql_store import Database, freeing
 from api.jobs.store import STORE_FAILURES
 from api.signatures import HEADER, sign
 
@@ -152,6 +152,9 @@ class Webhooks:
 
     def remove(self, webhook_id: str, tenant: str) -> bool:
         """Say nothing to it any more; False if there is none."""
+        return freeing(self._database, lambda: self._remove(webhook_id, tenant))
+
+    def _remove(self, webhook_id: str, tenant: str) -> bool:
         with self._database.transaction() as cursor:
             cursor.execute("DELETE FROM webhooks WHERE id = ? AND tenant = ?", (webhook_id, tenant))
             is_gone = cursor.rowcount == 1

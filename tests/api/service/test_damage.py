@@ -73,7 +73,7 @@ DAMAGES = [
     *(("events", "data", how) for how in (HALF, NO_TEXT, BYTES, "'[]'")),
     *(("jobs", "state", how) for how in (HALF, NO_TEXT, "'done'")),
     *(("jobs", "plan_sha256", how) for how in (HALF, NO_TEXT, BYTES)),
-    *(("jobs", column, how) for column in ("error", "change") for how in ("'{{\"code\": \"inf'", NO_TEXT, "'7'")),
+    *(("jobs", column, how) for column in ("error", "change") for how in ('\'{{"code": "inf\'', NO_TEXT, "'7'")),
     *(("jobs", column, how) for column in ("name", "tags", "phase") for how in (NO_TEXT, BYTES)),
     *(("jobs", column, "'many'") for column in ("created_at", "incumbent_ns", "gap", "attempt")),
 ]
