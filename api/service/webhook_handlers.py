@@ -15,15 +15,13 @@ from api.service.plan_handlers import refusing
 from api.service.problem_json import ServiceError, not_found
 from api.service.request_body import read_body
 from api.service.responses import answer
+from api.service.webhooks import MOST_LETTERS
 from profiles.validation import validate
 
 router = APIRouter(prefix="/v1/webhooks")
 
 _STRICT = {"extra": "forbid", "use_attribute_docstrings": True}
 _ID = re.compile(r"[0-9a-f]{16}", re.ASCII)
-
-MOST_LETTERS = 500
-"""Of an address."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

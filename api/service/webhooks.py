@@ -32,6 +32,9 @@ logger = logging.getLogger(__name__)
 
 MOST_PER_TENANT = 8
 
+MOST_LETTERS = 500
+"""Of an address."""
+
 MOST_WAITING = 1000
 """Deliveries of a tenant beyond which notices are refused."""
 
@@ -53,7 +56,7 @@ LOOK_S = 1.0
 """How often a door looks for deliveries."""
 
 
-URL = re.compile(r"(?i:https?)://(?:[A-Za-z0-9._~:/?#\[\]@!$&'()*+,;=-]|%[0-9A-Fa-f]{2})+", re.ASCII)
+URL = re.compile(r"[Hh][Tt][Tt][Pp][Ss]?://([A-Za-z0-9._~:/?#\[\]@!$&'()*+,;=-]|%[0-9A-Fa-f]{2})+", re.ASCII)
 """The letters that an address may have (RFC 3986)."""
 
 _LABEL = re.compile(r"[a-z0-9_](?:[a-z0-9_-]{0,61}[a-z0-9_])?", re.ASCII)
