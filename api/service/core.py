@@ -25,7 +25,7 @@ from api.service.notifier import Executor, Hub
 from api.service.problem_json import ServiceError
 from api.service.request_body import UnderWay
 from api.service.settings import Settings
-from api.service.streams import Streams
+from api.service.streams import OpenStreams
 from api.service.webhooks import Courier, Webhooks
 from planner.progress import Limits
 
@@ -76,7 +76,7 @@ class Service:
         self.gallery = Gallery(self.store, self.executor)
         self.under_way = UnderWay(settings.traffic)
         self.hub = Hub(self.store.versions, self.executor)
-        self.streams = Streams(settings.traffic, self.keys, hub=self.hub, executor=self.executor)
+        self.streams = OpenStreams(settings.traffic, self.keys, hub=self.hub, executor=self.executor)
         self.in_flight: set[tuple[str, str]] = set()
         """Tenants and idempotency keys of submissions under way."""
         self.is_draining = False
@@ -142,9 +142,9 @@ class Service:
         while not self.is_draining:
             try:
                 order = {"op": "solve", "request": request.render(), "start": None}
-                solved = await self.inspector.ask(OWN, lambda order=order: order, seconds=READY_S)
+                solved = await self.inspector.ask(OWN, order.copy, seconds=READY_S)
                 check = {"what": "verdict", "plan": solved["plan"]}
-                judged = await self.inspector.ask(OWN, lambda check=check: check)
+                judged = await self.inspector.ask(OWN, check.copy)
                 self.is_ready = bool(judged["verdict"]["passed"])
             except ServiceError:
                 logger.warning("the toy plan failed; trying again", exc_info=True)

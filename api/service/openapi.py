@@ -212,11 +212,54 @@ def _filing() -> Schema:
     }
 
 
+def _submission(document: Schema) -> Schema:
+    """A question."""
+    rounds = _given("limits", _given("max_rounds", {"type": "integer"}))
+    sizes = {"num_microbatches": "integer", "microbatch_sizes": "array"}
+    return _object(
+        {
+            "workload": document,
+            "num_microbatches": {"type": ["integer", "null"], "minimum": 1, "maximum": 2**30},
+            "global_batch_size": {
+                "type": ["integer", "null"],
+                "minimum": 1,
+                "maximum": MAX_BATCH,
+                "description": "Samples per iteration: size and number of microbatches are decided.",
+            },
+            "microbatch_sizes": {"type": ["array", "null"], "items": {"type": "integer", "minimum": 1}},
+            "options": _ref("Options"),
+            "limits": _ref("Limits"),
+            "priority": _PRIORITY,
+            "pinned": {"type": "boolean"},
+            **_filing(),
+            "islands": {
+                "type": "integer",
+                "minimum": 1,
+                "default": 1,
+                "description": "Workers that may search at once, each with its own seed; those beyond the first "
+                "only while no other job waits. Not with limits.max_rounds, nor with the objective cost.",
+            },
+            "start_from": {
+                "type": ["string", "null"],
+                "pattern": "^[0-9a-f]{32}$",
+                "description": "A plan to begin the search with; without a workload its question is asked again.",
+            },
+        },
+        required=[],
+        additionalProperties=False,
+        anyOf=[{"required": ["workload"]}, _given("start_from", {"type": "string"})],
+        allOf=[
+            _not_together("num_microbatches", "global_batch_size"),
+            {"not": {"allOf": [_given("islands", {"minimum": 2}), rounds]}},
+            {"not": {"allOf": [_given("start_from", {"type": "string"}), rounds]}},
+            {"not": {"allOf": [_given(name, {"type": kind}) for name, kind in sizes.items()]}},
+        ],
+    )
+
+
 def _body_schemas(document: Schema, plan: Schema) -> Schema:
     """What is sent."""
     checked = {"plan": plan, "workload": {"anyOf": [document, {"type": "null"}]}}
-    rounds = _given("limits", _given("max_rounds", {"type": "integer"}))
-    sizes = {"num_microbatches": "integer", "microbatch_sizes": "array"}
     return {
         "NewWebhook": _object(
             {"url": {"type": "string", "maxLength": MOST_LETTERS, "pattern": f"^{URL.pattern}$"}},
@@ -227,45 +270,7 @@ def _body_schemas(document: Schema, plan: Schema) -> Schema:
             {"event": {"enum": ["drifted", "device_lost"]}, "detail": _open({}, required=[])},
             additionalProperties=False,
         ),
-        "Submission": _object(
-            {
-                "workload": document,
-                "num_microbatches": {"type": ["integer", "null"], "minimum": 1, "maximum": 2**30},
-                "global_batch_size": {
-                    "type": ["integer", "null"],
-                    "minimum": 1,
-                    "maximum": MAX_BATCH,
-                    "description": "Samples per iteration: size and number of microbatches are decided.",
-                },
-                "microbatch_sizes": {"type": ["array", "null"], "items": {"type": "integer", "minimum": 1}},
-                "options": _ref("Options"),
-                "limits": _ref("Limits"),
-                "priority": _PRIORITY,
-                "pinned": {"type": "boolean"},
-                **_filing(),
-                "islands": {
-                    "type": "integer",
-                    "minimum": 1,
-                    "default": 1,
-                    "description": "Workers that may search at once, each with its own seed; those beyond the first "
-                    "only while no other job waits. Not with limits.max_rounds, nor with the objective cost.",
-                },
-                "start_from": {
-                    "type": ["string", "null"],
-                    "pattern": "^[0-9a-f]{32}$",
-                    "description": "A plan to begin the search with; without a workload its question is asked again.",
-                },
-            },
-            required=[],
-            additionalProperties=False,
-            anyOf=[{"required": ["workload"]}, _given("start_from", {"type": "string"})],
-            allOf=[
-                _not_together("num_microbatches", "global_batch_size"),
-                {"not": {"allOf": [_given("islands", {"minimum": 2}), rounds]}},
-                {"not": {"allOf": [_given("start_from", {"type": "string"}), rounds]}},
-                {"not": {"allOf": [_given(name, {"type": kind}) for name, kind in sizes.items()]}},
-            ],
-        ),
+        "Submission": _submission(document),
         "Verification": _object(
             {**checked, "certificate": {"type": "boolean"}}, required=["plan"], additionalProperties=False
         ),

@@ -28,7 +28,7 @@ class Stream:
     """Whether its key, or its token, is good no more."""
 
 
-class Streams:
+class OpenStreams:
     """The places; `run` is a task of the event loop."""
 
     def __init__(self, traffic: ClientLimits, keys: KeyRing, *, hub: Hub, executor: Executor) -> None:

@@ -197,10 +197,11 @@ class Webhooks:
                 (now, BATCH),
             )
             rows = cursor.fetchall()
-        return [delivery for row in rows if (delivery := self._take_or_drop(*row, now=now)) is not None]
+        return [delivery for row in rows if (delivery := self._take_or_drop(row, now=now)) is not None]
 
-    def _take_or_drop(self, webhook_id: str, job_id: str, due_at: float, *, now: float) -> Delivery | None:
+    def _take_or_drop(self, row: Any, *, now: float) -> Delivery | None:
         """None if another door was faster; what is damaged can never be said, and others wait behind it."""
+        webhook_id, job_id, due_at = row
         try:
             return self._take(webhook_id, job_id, due_at=due_at, now=now)
         except DamagedError:

@@ -140,7 +140,7 @@ def test_a_full_postgres_is_said_and_emptied(small_postgres: tuple[Path, SqlStor
     [(2 * 2**20, 2**18), (SHARE * MOST_BYTES, MOST_BYTES), (2**40, MOST_BYTES)],
 )
 def test_the_reserve_fits_its_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, total: int, size: int):
-    """Tests how much is kept, that it is made whole as there is room, given up once, and missed when it is gone."""
+    """Tests that so much is kept, made whole as there is room, given up once, and missed when it is gone."""
     usage = SimpleNamespace(total=total, free=0)
     monkeypatch.setattr(reserve.shutil, "disk_usage", lambda _: usage)
     kept = Reserve(tmp_path)
