@@ -130,6 +130,8 @@ def render_summary(summary: Any) -> RenderableType:
 def _render_rows(rows: Sequence[Mapping[str, Any]]) -> RenderableType:
     names = list(dict.fromkeys(name for row in rows for name in row))
     table = make_table(*names)
+    for column in table.columns:
+        column.overflow = "fold"  # half a time or an id is of no use
     for row in rows:
         table.add_row(*(_cell(row.get(name)) for name in names))
     return table

@@ -1,6 +1,7 @@
 """What the commands that run a service do: settings from switches, keys, the server, the worker."""
 
 import os
+import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -11,7 +12,9 @@ from typing import Any
 from api.failures import InputError
 from api.jobs.container import Shares, available_bytes, share_out
 from api.jobs.database import FILE, await_server, open_database
+from api.jobs.job import DamagedError
 from api.jobs.logs import VARIABLE, LogFormat, configure
+from api.jobs.moments import moment
 from api.jobs.process import ProcessLimits
 from api.jobs.request import Ceilings
 from api.jobs.sql_store import Database, SqlStore
@@ -76,7 +79,7 @@ def _share_out(switches: Mapping[str, Any]) -> Shares:
             available_bytes(),
             asked_bytes=None if asked is None else int(asked * 2**30),
             num_solvers=0 if solves_elsewhere else switches["workers"],
-            num_helpers=usable_cores() if is_serving else 0,
+            num_helpers=usable_cores() + 1 if is_serving else 0,
         )
     except ValueError as error:
         raise InputError(f"--memory-gib: {error}") from None
@@ -200,6 +203,8 @@ def opened(data: Path, database_url: str | None) -> Iterator[Database]:
         yield database
     except ValueError as error:
         raise InputError(str(error)) from None
+    except DamagedError as error:
+        raise InputError(f"{error} is damaged; restore a backup into another --data") from None
     finally:
         database.close_all()
 
@@ -262,4 +267,23 @@ def restore_store(file: Path, *, data: Path, database_url: str | None) -> dict[s
 
 def audit_entries(database: Database, *, limit: int) -> list[dict[str, Any]]:
     """The latest entries of the audit log, as they are shown."""
-    return [asdict(entry) for entry in AuditLog(database).listed(limit=limit)]
+    return [asdict(entry) | {"at": moment(entry.at)} for entry in AuditLog(database).listed(limit=limit)]
+
+
+def key_entries(ring: KeyRing) -> list[dict[str, Any]]:
+    """Every key without its secret, for programs: whatever ends in `_at` is a time."""
+    rows = [asdict(key) for key in ring.listed()]
+    return [{name: moment(value) if name.endswith("_at") else value for name, value in row.items()} for row in rows]
+
+
+def key_rows(entries: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """The entries as a table that people read: a narrow one breaks only between words."""
+    times = {"created": "created_at", "expires": "expires_at", "revoked": "revoked_at", "last used": "last_used_at"}
+    limits = {"jobs an hour": "hourly_jobs", "jobs at once": "concurrent_jobs"}
+    return [
+        {name: entry[name] for name in ("id", "tenant", "name")}
+        | {"scopes": " ".join(entry["scopes"])}
+        | {head: entry[name] and re.sub(r"T([\d:]+)\.\d+\+00:00", r" \1Z", entry[name]) for head, name in times.items()}
+        | {head: entry[name] for head, name in limits.items()}
+        for entry in entries
+    ]

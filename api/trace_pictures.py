@@ -11,7 +11,10 @@ from planner.actions import KINDS
 from planner.fidelity.advice import advise, cut_anew
 from planner.fidelity.redealt import deal_anew
 from planner.fidelity.run_replay import replay_ends_ns
-from profiles.importers.straggler import Key, RunStep, Seat, read_straggler_trace
+from profiles.importers.straggler import Key, RunStep, Seat, TraceCeiling, read_straggler_trace
+
+CEILING = TraceCeiling(rows=500_000, num_bytes=64 * 2**20)
+"""More cannot be looked at within the seconds that a service gives; a production trace of 43 steps holds a fifth."""
 
 BLOCKS_PER_STAGE = 8
 """Equal blocks that a stage is assumed to be, for remedies that cut anew."""
@@ -23,7 +26,7 @@ def read_trace_text(data: str) -> tuple[RunStep, ...]:
         path = Path(folder, "trace.parquet")
         path.write_bytes(base64.b64decode(data))
         try:
-            return read_straggler_trace(path)
+            return read_straggler_trace(path, ceiling=CEILING)
         except ValueError as error:
             raise ValueError(str(error).replace(str(path), "body")) from None
 

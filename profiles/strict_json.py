@@ -4,6 +4,7 @@ import json
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from decimal import Decimal
 from math import isfinite
 
 from profiles.refusal import TOO_DEEP, DocumentPath, refusal, render_path, render_value
@@ -16,6 +17,9 @@ MAX_FIELDS = 1_000
 
 MAX_DIGITS = 40
 """Longest integer that is read as a number; the fields themselves allow far less."""
+
+MAX_WHOLE = 1e18
+"""A number with a point or an exponent is no integer above this."""
 
 _SHAPES = bytes.maketrans(b"123456789E", b"000000000e")
 """Numbers of one length look alike: what is long is then found without a look at each byte."""
@@ -78,14 +82,15 @@ def _encoding_problem(data: bytes) -> str | None:
     return None
 
 
-def parse_json(text: str, *, source: str, ceiling: Ceiling = FILES) -> object:
+def parse_json(text: str, *, source: str, ceiling: Ceiling = FILES, has_whole_fractions: bool = False) -> object:
     """The tree of a JSON text; raises ValueError that names the source, the path inside it and the remedy.
 
-    The ValueError is an UnreadableError if the text is not JSON.
+    The ValueError is an UnreadableError if the text is not JSON. With `has_whole_fractions`, 6.0 and 6e0 are read as
+    the integer 6, as JSON Schema has it.
     """
     _require_size(text, ceiling, source=source)
     try:
-        tree, has_faults = _decode(text)
+        tree, has_faults = _decode(text, has_whole_fractions=has_whole_fractions)
     except json.JSONDecodeError as error:
         where = f"line {error.lineno}, column {error.colno}"
         raise _unreadable(source, f"{where}: not JSON ({error.msg}); mend the text there") from None
@@ -122,14 +127,14 @@ def _may_hold_long_numbers(text: str) -> bool:
     return (b"e000" in shapes or b"e+000" in shapes) and _LARGE_EXPONENT.search(text) is not None
 
 
-def _decode(text: str) -> tuple[object, bool]:
+def _decode(text: str, *, has_whole_fractions: bool) -> tuple[object, bool]:
     """The tree, and whether something stands in it that no document may hold."""
     reader = _JsonReader()
     is_suspicious = _may_hold_long_numbers(text)
     decoder = json.JSONDecoder(
         object_pairs_hook=reader.read_object,
         parse_constant=reader.read_constant,
-        parse_float=reader.read_float if is_suspicious else None,
+        parse_float=reader.read_number if has_whole_fractions else reader.read_float if is_suspicious else None,
         parse_int=reader.read_int if is_suspicious else None,
     )
     return decoder.decode(text), reader.has_faults
@@ -173,6 +178,14 @@ class _JsonReader:
         if isfinite(value):
             return value
         return self._fault(f"= {text[:20]} is too large; give a finite number")
+
+    def read_number(self, text: str) -> object:
+        """The same, but a whole one is an integer, however it is written."""
+        value = self.read_float(text)
+        if not (isinstance(value, float) and value.is_integer() and abs(value) < MAX_WHOLE):
+            return value
+        exact = Decimal(text)
+        return int(exact) if exact == exact.to_integral_value() else value
 
     def read_int(self, text: str) -> object:
         """A whole number."""

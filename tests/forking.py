@@ -98,6 +98,7 @@ class ForkedProcess:
         self.returncode: int | None = None
         self.stdin: IO[bytes] | None = None
         self.stdout: IO[bytes] | None = None
+        self.stderr: IO[bytes] | None = None
         self._forker = forker
 
     def poll(self) -> int | None:

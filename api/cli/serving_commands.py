@@ -1,7 +1,6 @@
 """`pipeplan serve`, `pipeplan worker` and `pipeplan keys`: what operates a service."""
 
 import sys
-from dataclasses import asdict
 from typing import NamedTuple
 
 import typer
@@ -90,8 +89,8 @@ def serve_command(
         print(service_commands.render_openapi(), end="")
         return
     switches = address._asdict() | store._asdict() | access._asdict() | ceilings._asdict() | {"traces": traces}
-    settings = service_commands.make_settings(switches)
     service_commands.begin_logs(log_format)
+    settings = service_commands.make_settings(switches)
     print(f"pipeplan serves http://{address.host}:{address.port}", file=sys.stderr)
     service_commands.run_server(settings, host=address.host, port=address.port, wait_s=store.wait_for_database)
 
@@ -112,8 +111,8 @@ def worker_command(*, store: StoreOptions, memory_gib: serving.MemoryGib = None,
     """Solve jobs that wait in PostgreSQL; any number of workers on any number of machines."""
     from api import service_commands
 
-    settings = service_commands.make_settings(store._asdict() | {"memory_gib": memory_gib})
     service_commands.begin_logs(says.log_format)
+    settings = service_commands.make_settings(store._asdict() | {"memory_gib": memory_gib})
     address = None if says.metrics_port is None else (says.metrics_host, says.metrics_port)
     service_commands.run_worker(settings, wait_s=store.wait_for_database, metrics=address)
 
@@ -140,8 +139,8 @@ def list_keys_command(
     from api import service_commands
 
     with service_commands.key_ring(data, database_url) as ring:
-        rows = [asdict(key) for key in ring.listed()]
-    report_summary(rows, is_json=json)
+        rows = service_commands.key_entries(ring)
+    report_summary(rows if json else service_commands.key_rows(rows), is_json=json)
 
 
 @keys.command("rotate", epilog="Example: pipeplan keys rotate 0123456789ab --overlap-hours 24")

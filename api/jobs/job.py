@@ -24,6 +24,10 @@ class LeaseLostError(Exception):
     """A worker spoke about a job that is no longer its own: it was frozen, or the job was stopped or taken over."""
 
 
+class DamagedError(Exception):
+    """What the store holds is not what was written: cut off, not text, or of another hash; the message says where."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewJob:
     """What is stored when a request is accepted."""

@@ -1,12 +1,25 @@
 """The one port of a worker: its metrics, and whether it lives."""
 
+import logging
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
 
 from api.jobs.job_metrics import CONTENT_TYPE, JobMetrics
 
+logger = logging.getLogger(__name__)
+
 PAUSE_S = 0.5
 """How long closing may take."""
+
+
+class _Server(ThreadingHTTPServer):
+    """Logs what went wrong while it answered, where the standard library prints it."""
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Somebody hung up, most often."""
+        del request, client_address
+        logger.warning("a look at the metrics was not answered", exc_info=True)
 
 
 class MetricsPort:
@@ -32,7 +45,7 @@ class MetricsPort:
             def log_message(self, format: str, *arguments: object) -> None:
                 """Looks at metrics are not logged."""
 
-        self._server = ThreadingHTTPServer(address, Handler)
+        self._server = _Server(address, Handler)
         self._server.daemon_threads = True
         self._thread = threading.Thread(target=self._server.serve_forever, args=(PAUSE_S,), daemon=True)
         self._thread.start()

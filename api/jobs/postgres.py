@@ -7,6 +7,7 @@ tickets whose worker died and periodic tasks are procrastinate's; lease and fenc
 
 import contextlib
 import logging
+import os
 import threading
 import time
 from collections.abc import Iterator
@@ -17,8 +18,9 @@ import psycopg
 from psycopg import sql
 
 from api.jobs.connections import ThreadConnections
+from api.jobs.job import DamagedError
 from api.jobs.sql_store import Cursor
-from api.jobs.store import OPENING_S, GivenUpError, persistently
+from api.jobs.store import OPENING_S, GivenUpError, StoreFullError, persistently
 
 logger = logging.getLogger(__name__)
 
@@ -44,6 +46,22 @@ EVEN_S = 600.0
 """How long two clocks run evenly; then they are held against each other again, for a service that runs for months."""
 
 
+DAMAGED = (
+    psycopg.errors.DataCorrupted,
+    psycopg.errors.IndexCorrupted,
+    psycopg.errors.CharacterNotInRepertoire,
+    psycopg.errors.UntranslatableCharacter,
+    UnicodeDecodeError,
+)
+"""What the server, or the driver, raises for rows that cannot be read."""
+
+RESERVE_BYTES = 4 * 2**20
+"""What is kept for deleting on a full disk: room for a few pages of notes about what was deleted."""
+
+FULL_S = 60.0
+"""So long after the server's disk was full it may be so still."""
+
+
 class PostgresDatabase:
     """Every thread has its own connection; one that broke is made anew with the next transaction."""
 
@@ -55,6 +73,7 @@ class PostgresDatabase:
             self._connect, is_usable=lambda connection: not (connection.closed or connection.broken)
         )
         self._offset_s, self._offset_until = 0.0, float("-inf")
+        self._full_until = float("-inf")
 
     def _connect(self) -> "psycopg.Connection[Any]":
         connection = psycopg.connect(self.url, autocommit=False, connect_timeout=5)
@@ -74,6 +93,11 @@ class PostgresDatabase:
                 yield _Cursor(cursor)
         except psycopg.errors.QueryCanceled as error:
             raise GivenUpError(str(error)) from error
+        except psycopg.errors.DiskFull as error:
+            self._full_until = time.monotonic() + FULL_S
+            raise StoreFullError(str(error)) from error
+        except DAMAGED as error:
+            raise DamagedError("a table of the database") from error
         finally:
             with contextlib.suppress(psycopg.Error):
                 connection.rollback()  # ends the read, so that no snapshot grows old
@@ -115,8 +139,29 @@ class PostgresDatabase:
         )
         return {str(row[0]) for row in cursor.fetchall()}
 
-    def give_space_back(self) -> None:
+    def give_space_back(self, *, seconds: float = 0.0) -> None:
         """PostgreSQL's own autovacuum lets the next rows have the room."""
+
+    def keep_reserve(self) -> None:
+        """A table of no use but its size: the disk is the server's, and all that we may do is done by statements."""
+        with self.transaction() as cursor:
+            self.lock_schema(cursor)
+            if not self.columns(cursor, "reserve"):
+                cursor.execute("CREATE TABLE reserve (bytes BYTEA NOT NULL)")
+                cursor.execute("INSERT INTO reserve (bytes) VALUES (?)", (os.urandom(RESERVE_BYTES),))
+
+    def give_up_reserve(self) -> bool:
+        """The table goes; to empty it would take a page of a new one."""
+        with self.transaction() as cursor:
+            self.lock_schema(cursor)
+            is_there = bool(self.columns(cursor, "reserve"))
+            if is_there:
+                cursor.execute("DROP TABLE reserve")
+            return is_there
+
+    def is_full(self) -> bool:
+        """Whether the server said so lately."""
+        return time.monotonic() < self._full_until
 
     def let_others_in(self, worked_s: float) -> None:
         """Nobody waits for rows, which are locked one by one, but all wait for the disk: most of its time is theirs."""

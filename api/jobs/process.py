@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from queue import Empty, Queue
 from typing import Any
 
-from api.jobs.logs import VARIABLE
+from api.jobs.logs import VARIABLE, log_printed
 from planner.progress import usable_cores
 
 _PAGE = os.sysconf("SC_PAGE_SIZE")
@@ -32,6 +32,19 @@ class ProcessLimits:
 
 class ChildDiedError(Exception):
     """The process ended without a last word."""
+
+
+def logs_json() -> bool:
+    """Whether all that solver processes print goes through their master, who logs it."""
+    return os.environ.get(VARIABLE) == "json"
+
+
+def _log_what_it_prints(process: "subprocess.Popen[bytes]") -> None:
+    """Solvers, and a process that cannot even start, know nothing of our log."""
+    assert process.stderr is not None
+    with process.stderr, contextlib.suppress(OSError, ValueError):
+        for line in process.stderr:
+            log_printed(line.decode(errors="replace"), pid=process.pid)
 
 
 class Child:
@@ -73,6 +86,8 @@ class Child:
         self.is_loaded = False
         self._process = self._open()
         threading.Thread(target=self._read, args=(self._process, self._answers), daemon=True).start()
+        if self._process.stderr is not None:
+            threading.Thread(target=_log_what_it_prints, args=(self._process,), daemon=True).start()
 
     def _open(self) -> "subprocess.Popen[bytes]":
         """A process that loads, and then takes orders."""
@@ -80,6 +95,7 @@ class Child:
             [sys.executable, "-m", *self._program()],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE if logs_json() else None,
             env=self._environment(),
             start_new_session=True,  # Ctrl+C at a terminal is for the master
         )

@@ -3,7 +3,7 @@
 import hashlib
 import json
 import platform
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import cache
 from importlib.metadata import version
 from typing import Any
@@ -170,7 +170,8 @@ def _digest(value: object) -> str:
 
 def parse_tree(data: bytes) -> dict[str, Any]:
     """The JSON object of a body; raises ValueError for anything else."""
-    tree = parse_json(decode_text(data, source=SOURCE), source=SOURCE, ceiling=BODIES)
+    text = decode_text(data, source=SOURCE)
+    tree = parse_json(text, source=SOURCE, ceiling=BODIES, has_whole_fractions=True)
     if not isinstance(tree, dict):
         raise refusal(SOURCE, "the document is not an object; give {...}")
     return tree
@@ -214,6 +215,8 @@ def _cut_as_asked(workload: Workload, submission: Submission) -> Workload:
 def _submission_of(tree: dict[str, Any]) -> Submission:
     """The parts of a body. The workload, which is most of it, is not looked into here: its own reader does that."""
     workload = tree.get("workload", tree)
+    if workload is tree and set(tree) <= {field.name for field in fields(Submission)}:
+        raise refusal(SOURCE, "workload is missing; add it, or start_from")
     if not isinstance(workload, dict):
         return validate(Submission, tree, source=SOURCE)
     rest = {name: part for name, part in tree.items() if name != "workload"} if workload is not tree else {}

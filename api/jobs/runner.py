@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from api.jobs.exchange import IslandExchange
-from api.jobs.job import Job, LeaseLostError, News, Outcome
+from api.jobs.job import DamagedError, Job, LeaseLostError, News, Outcome
 from api.jobs.job_metrics import JobMetrics
 from api.jobs.logs import tell
 from api.jobs.process import Child, ChildDiedError
@@ -77,6 +77,9 @@ class JobRunner:
                 self._rescue(job, stopped_by=None, reason=words)
             else:
                 Solve(self, job).run()
+        except DamagedError as damage:
+            error = {"code": "damaged", "detail": f"{damage} is not as it was stored"}
+            self.finish(job, Outcome(state="failed", error=error))
         except LeaseLostError:
             self.metrics.lost()
             tell("job lost", **identity(job), attempt=job.attempt)
@@ -230,8 +233,15 @@ class Solve:
 
     def _start(self) -> str | None:
         """The best plan known: the job's own, one for the same question, or what a what-if starts from."""
-        own = self.store.plan_text(self.job.id) or self.store.find_plan_like(self.job.tenant, self.job.problem_key)
+        own = self.store.plan_text(self.job.id) or self._plan_like_it()
         return own if own or self.job.base_id is None else self._start_of_what_if(self.job.base_id)
+
+    def _plan_like_it(self) -> str | None:
+        """One for the same question; another job's damage is no harm to this one."""
+        try:
+            return self.store.find_plan_like(self.job.tenant, self.job.problem_key)
+        except DamagedError:
+            return None
 
     def _start_of_what_if(self, base_id: str) -> str | None:
         """The base's plan, without the devices that the change takes away."""

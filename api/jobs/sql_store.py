@@ -1,21 +1,43 @@
 """The store in SQL, the same statements for SQLite and PostgreSQL; `Database` is all in which the two differ."""
 
-import hashlib
 import json
 import time
 import zlib
 from base64 import b64decode, b64encode
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from dataclasses import fields, replace
+from functools import partial
 from itertools import accumulate
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from api.jobs.islands import Islands, forget_islands, free_islands, insert_islands, reopen_islands, require_held
-from api.jobs.job import FINISHED, Event, Island, Job, LeaseLostError, NewJob, News, Outcome, Quota, Search
-from api.jobs.job_rows import COLUMNS, FLAGS, find_job, job_of_row, tell_event
+from api.jobs.job import (
+    FINISHED,
+    DamagedError,
+    Event,
+    Island,
+    Job,
+    LeaseLostError,
+    NewJob,
+    News,
+    Outcome,
+    Quota,
+    Search,
+)
+from api.jobs.job_rows import (
+    COLUMNS,
+    FLAGS,
+    event_of_row,
+    find_job,
+    job_of_row,
+    naming,
+    require_sound,
+    sha256_of,
+    tell_event,
+)
 from api.jobs.portion import Portion
-from api.jobs.store import GivenUpError, IdempotencyConflictError, QuotaError
+from api.jobs.store import STORE_FAILURES, GivenUpError, IdempotencyConflictError, QuotaError, StoreFullError
 from api.jobs.store_schema import bring_up_to_date
 
 BATCH, BATCH_BYTES = 20, 32 * 2**20
@@ -36,10 +58,14 @@ HOUR_S = 3600.0
 KEPT = 30
 """Incumbents of a job that are kept, the latest ones, to look back at."""
 
+GIVING_S = 0.3
+"""How long a deletion on a full disk gives pages back, so that the next one has room."""
+
 _IS_MINE = "id = ? AND attempt = ? AND state = 'running'"
 _MAX_TRIES = 20
 
 Row = Any
+T = TypeVar("T")
 
 
 class Cursor(Protocol):
@@ -85,8 +111,17 @@ class Database(Protocol):
     def columns(self, cursor: Cursor, table: str) -> set[str]:
         """The columns of a table; none if there is no such table."""
 
-    def give_space_back(self) -> None:
-        """What was removed no longer takes room."""
+    def give_space_back(self, *, seconds: float = ...) -> None:
+        """What was removed no longer takes room; what is left after so long waits for the next time."""
+
+    def keep_reserve(self) -> None:
+        """Keep room for deleting, where that takes some and the disk has it."""
+
+    def give_up_reserve(self) -> bool:
+        """Let others have that room; False if there is none."""
+
+    def is_full(self) -> bool:
+        """Whether there is no room for the next job."""
 
     def let_others_in(self, worked_s: float) -> None:
         """Between transactions of housekeeping, the last of which took so long: whoever waits comes first."""
@@ -102,6 +137,20 @@ class Database(Protocol):
 
     def close_all(self) -> None:
         """Close all connections; nobody may use the database any more."""
+
+
+def freeing(database: Database, act: Callable[[], T]) -> T:
+    """Do what ends or removes something; on a full disk with the room that is kept for that."""
+    try:
+        return act()
+    except StoreFullError:
+        if not database.give_up_reserve():
+            raise
+    done = act()
+    with suppress(*STORE_FAILURES, OSError):
+        database.give_space_back(seconds=GIVING_S)
+        database.keep_reserve()
+    return done
 
 
 class SqlStore:
@@ -175,12 +224,12 @@ class SqlStore:
         """The plan with the least objective among all answers to the question."""
         with self.database.transaction(is_writing=False) as cursor:
             cursor.execute(
-                "SELECT text FROM plans JOIN jobs ON jobs.id = plans.job_id WHERE tenant = ? AND problem_key = ? "
-                "ORDER BY incumbent_ns, jobs.id LIMIT 1",
+                "SELECT text, plan_sha256 FROM plans JOIN jobs ON jobs.id = plans.job_id "
+                "WHERE tenant = ? AND problem_key = ? ORDER BY incumbent_ns, jobs.id LIMIT 1",
                 (tenant, problem_key),
             )
-            text: str | None = _first(cursor.fetchone())
-            return text
+            row = cursor.fetchone()
+        return None if row is None else require_sound(row[0], sha256=row[1], what="a plan for the same question")
 
     # ------------------------------------------------------------ working
 
@@ -188,25 +237,46 @@ class SqlStore:
         """The tenant that has least running and was served longest ago comes next, with its most urgent job."""
         for _ in range(_MAX_TRIES):
             with self.database.transaction() as cursor:
-                now = self.database.now()
-                _put_back(cursor, now=now, all_running=False)
+                _put_back(cursor, now=self.database.now(), all_running=False)
                 job_id = _next_waiting(cursor)
-                if job_id is None:
-                    return None
-                cursor.execute(
-                    "UPDATE jobs SET state = 'running', attempt = attempt + 1, worker = ?, lease_until = ?, "
-                    "started_at = COALESCE(started_at, ?), version = version + 1 WHERE id = ? AND state = 'queued'",
-                    (worker, now + lease_s, now, job_id),
-                )
-                if cursor.rowcount != 1:
-                    continue  # another worker was faster
-                job = find_job(cursor, job_id)
-                assert job is not None
-                _serve(cursor, job.tenant, now=now)
-                tell_event(cursor, job.id, kind="started", now=now, data={"attempt": job.attempt})
-                reopen_islands(cursor, job.id)
-                return job
+            if job_id is None:
+                return None
+            try:
+                job = self._claim(job_id, worker, lease_s=lease_s)
+            except DamagedError:
+                self._fail_damaged(job_id)  # or nobody would come after it
+            else:
+                if job is not None:
+                    return job
         return None
+
+    def _claim(self, job_id: str, worker: str, *, lease_s: float) -> Job | None:
+        """None if another worker was faster."""
+        with self.database.transaction() as cursor:
+            now = self.database.now()
+            cursor.execute(
+                "UPDATE jobs SET state = 'running', attempt = attempt + 1, worker = ?, lease_until = ?, "
+                "started_at = COALESCE(started_at, ?), version = version + 1 WHERE id = ? AND state = 'queued'",
+                (worker, now + lease_s, now, job_id),
+            )
+            if cursor.rowcount != 1:
+                return None
+            job = find_job(cursor, job_id)
+            assert job is not None
+            _serve(cursor, job.tenant, now=now)
+            tell_event(cursor, job.id, kind="started", now=now, data={"attempt": job.attempt})
+            reopen_islands(cursor, job.id)
+            return job
+
+    def _fail_damaged(self, job_id: str) -> None:
+        """It ends without its row being read."""
+        error = json.dumps({"code": "damaged", "detail": "the row of the job cannot be read"})
+        with self.database.transaction() as cursor:
+            cursor.execute(
+                "UPDATE jobs SET state = 'failed', error = ?, finished_at = ?, worker = NULL, lease_until = NULL, "
+                "phase = NULL, version = version + 1 WHERE id = ? AND state = 'queued'",
+                (error, self.database.now(), job_id),
+            )
 
     def extend(self, job: Job, *, lease_s: float) -> Job:
         """Hold the job for `lease_s` more seconds."""
@@ -274,7 +344,7 @@ class SqlStore:
 
     def get(self, job_id: str, *, tenant: str | None = None) -> Job | None:
         """One job, for those who may see it."""
-        with self.database.transaction(is_writing=False) as cursor:
+        with naming(f"the row of the plan {job_id}"), self.database.transaction(is_writing=False) as cursor:
             job = find_job(cursor, job_id)
         return job if job is not None and tenant in (None, job.tenant) else None
 
@@ -284,6 +354,21 @@ class SqlStore:
 
     def search(self, tenant: str, query: Search, *, limit: int) -> Sequence[Job]:
         """Latest first."""
+        try:
+            return self._search(tenant, query, limit=limit)
+        except DamagedError:
+            self._name_the_damaged(tenant)
+            raise
+
+    def _name_the_damaged(self, tenant: str) -> None:
+        """Raise DamagedError for the latest of the tenant's plans whose row cannot be read, if there is one."""
+        with self.database.transaction(is_writing=False) as cursor:
+            cursor.execute("SELECT id FROM jobs WHERE tenant = ? ORDER BY created_at DESC, id", (tenant,))
+            ids = [str(row[0]) for row in cursor.fetchall()]
+        for job_id in ids:
+            self.get(job_id)
+
+    def _search(self, tenant: str, query: Search, *, limit: int) -> Sequence[Job]:
         with self.database.transaction(is_writing=False) as cursor:
             conditions, values = _conditions(query)
             if query.after is not None:
@@ -318,26 +403,34 @@ class SqlStore:
 
     def request_text(self, job_id: str) -> str:
         """The request as it was stored; raises LeaseLostError if the job is gone."""
-        with self.database.transaction(is_writing=False) as cursor:
-            cursor.execute("SELECT text FROM requests WHERE job_id = ?", (job_id,))
+        what = f"the request of the plan {job_id}"
+        with naming(what), self.database.transaction(is_writing=False) as cursor:
+            cursor.execute("SELECT text, sha256 FROM requests WHERE job_id = ?", (job_id,))
             row = cursor.fetchone()
         if row is None:
             raise LeaseLostError(job_id)
-        return str(row[0])
+        return require_sound(row[0], sha256=row[1], what=what)
 
     def plan_text(self, job_id: str) -> str | None:
         """The best verified plan so far."""
-        with self.database.transaction(is_writing=False) as cursor:
-            cursor.execute("SELECT text FROM plans WHERE job_id = ?", (job_id,))
-            text: str | None = _first(cursor.fetchone())
-            return text
+        what = f"the document of the plan {job_id}"
+        with naming(what), self.database.transaction(is_writing=False) as cursor:
+            cursor.execute(
+                "SELECT text, plan_sha256 FROM plans JOIN jobs ON jobs.id = plans.job_id WHERE job_id = ?", (job_id,)
+            )
+            row = cursor.fetchone()
+        return None if row is None else require_sound(row[0], sha256=row[1], what=what)
 
     def incumbent_text(self, job_id: str, seq: int) -> str | None:
         """The plan that the incumbent event told of."""
-        with self.database.transaction(is_writing=False) as cursor:
+        what = f"incumbent {seq} of the plan {job_id}"
+        with naming(what), self.database.transaction(is_writing=False) as cursor:
             cursor.execute("SELECT text FROM incumbents WHERE job_id = ? AND seq = ?", (job_id, seq))
             packed = _first(cursor.fetchone())
-        return None if packed is None else zlib.decompress(b64decode(packed)).decode()
+        try:
+            return None if packed is None else zlib.decompress(b64decode(packed)).decode()
+        except (ValueError, TypeError, zlib.error):  # the packed text carries a checksum
+            raise DamagedError(what) from None
 
     def incumbents(self, job_id: str) -> Sequence[int]:
         """Numbers of the incumbent events whose plans are kept."""
@@ -347,10 +440,13 @@ class SqlStore:
 
     def drawing(self, job_id: str, what: str) -> str | None:
         """What was made of the job's plan before, under that name."""
-        with self.database.transaction(is_writing=False) as cursor:
-            cursor.execute("SELECT text FROM drawings WHERE job_id = ? AND what = ?", (job_id, what))
-            text: str | None = _first(cursor.fetchone())
-            return text
+        what_of = f"a drawing of the plan {job_id}"
+        with naming(what_of), self.database.transaction(is_writing=False) as cursor:
+            cursor.execute("SELECT text, sha256 FROM drawings WHERE job_id = ? AND what = ?", (job_id, what))
+            row = cursor.fetchone()
+        if row is None or row[1] is None:  # an earlier release, whose pages do not ask for it any more, kept no hash
+            return None if row is None else str(row[0])
+        return require_sound(row[0], sha256=row[1], what=what_of)
 
     def keep_drawing(self, job_id: str, what: str, *, text: str) -> None:
         """Keep what was made of the job's plan for as long as the job is there."""
@@ -359,8 +455,9 @@ class SqlStore:
             if cursor.fetchone() is None:
                 return
             cursor.execute(
-                "INSERT INTO drawings (job_id, what, text) VALUES (?, ?, ?) ON CONFLICT (job_id, what) DO NOTHING",
-                (job_id, what, text),
+                "INSERT INTO drawings (job_id, what, text, sha256) VALUES (?, ?, ?, ?) "
+                "ON CONFLICT (job_id, what) DO NOTHING",
+                (job_id, what, text, sha256_of(text)),
             )
             if cursor.rowcount == 1:
                 size = len(text.encode())
@@ -368,11 +465,11 @@ class SqlStore:
 
     def events(self, job_id: str, *, after: int) -> Sequence[Event]:
         """In their order."""
-        with self.database.transaction(is_writing=False) as cursor:
+        with naming(f"the story of the plan {job_id}"), self.database.transaction(is_writing=False) as cursor:
             cursor.execute(
                 "SELECT seq, kind, at, data FROM events WHERE job_id = ? AND seq > ? ORDER BY seq", (job_id, after)
             )
-            return [Event(seq=seq, kind=kind, at=at, data=data) for seq, kind, at, data in cursor.fetchall()]
+            return [event_of_row(job_id, row) for row in cursor.fetchall()]
 
     def versions(self, job_ids: Sequence[str]) -> dict[str, int]:
         """One look at many jobs."""
@@ -387,6 +484,9 @@ class SqlStore:
 
     def stop(self, job_id: str, tenant: str) -> Job | None:
         """A running job hears of it; a waiting one ends here."""
+        return freeing(self.database, lambda: self._stop(job_id, tenant))
+
+    def _stop(self, job_id: str, tenant: str) -> Job | None:
         with self.database.transaction() as cursor:
             cursor.execute(
                 "UPDATE jobs SET is_stopped = 1, version = version + 1 "
@@ -413,6 +513,9 @@ class SqlStore:
 
     def forget(self, job_id: str, tenant: str) -> bool:
         """The row goes, and with it the lease of whoever works on it."""
+        return freeing(self.database, lambda: self._forget(job_id, tenant))
+
+    def _forget(self, job_id: str, tenant: str) -> bool:
         with self.database.transaction() as cursor:
             returned = "RETURNING id, tenant, key_id, created_at"
             cursor.execute(f"DELETE FROM jobs WHERE id = ? AND tenant = ? {returned}", (job_id, tenant))
@@ -427,8 +530,9 @@ class SqlStore:
         for state in FINISHED:
             while True:
                 begin, gone = time.monotonic(), 0
+                some = partial(self._expire_some, state, before=before, most_bytes=batch.size, given_up=given_up)
                 try:
-                    gone = self._expire_some(state, before=before, most_bytes=batch.size, given_up=given_up)
+                    gone = freeing(self.database, some)
                     given_up = 0
                 except GivenUpError:
                     given_up += 1
@@ -440,7 +544,7 @@ class SqlStore:
                 if should_stop() or given_up == GIVEN_UP:
                     return count
                 self.database.let_others_in(took_s)
-        while self._expire_keys(before=before):
+        while freeing(self.database, lambda: self._expire_keys(before=before)):
             self.database.let_others_in(0.0)
         self.database.give_space_back()
         return count
@@ -574,6 +678,8 @@ def _recall(cursor: Cursor, tenant: str, *, key: str, body_sha256: str) -> Job |
     row = cursor.fetchone()
     if row is None:
         return None
+    if not isinstance(row[0], str) or len(row[0]) != len(body_sha256):
+        raise DamagedError("what an Idempotency-Key stands for")
     if row[0] != body_sha256:
         raise IdempotencyConflictError(key)
     return find_job(cursor, row[1])
@@ -587,7 +693,9 @@ def _insert(cursor: Cursor, job: NewJob, *, now: float) -> None:
     values |= {"version": 1}
     marks = ", ".join("?" * len(values))
     cursor.execute(f"INSERT INTO jobs ({', '.join(values)}) VALUES ({marks})", list(values.values()))
-    cursor.execute("INSERT INTO requests (job_id, text) VALUES (?, ?)", (job.id, job.request))
+    cursor.execute(
+        "INSERT INTO requests (job_id, text, sha256) VALUES (?, ?, ?)", (job.id, job.request, sha256_of(job.request))
+    )
     insert_islands(cursor, job.id, count=job.islands - 1)
 
 
@@ -658,7 +766,7 @@ def _keep_plan(cursor: Cursor, job_id: str, *, text: str) -> None:
     data = text.encode()
     cursor.execute(
         "UPDATE jobs SET plan_sha256 = ?, plan_bytes = ? WHERE id = ?",
-        (hashlib.sha256(data).hexdigest(), len(data), job_id),
+        (sha256_of(text), len(data), job_id),
     )
 
 
@@ -773,7 +881,7 @@ def _forget_rest(cursor: Cursor, gone: Sequence[Row], *, now: float) -> None:
     """What belongs to jobs (id, tenant, key, submitted) whose rows are gone; their submissions count for an hour."""
     cursor.execute("DELETE FROM deleted_jobs WHERE created_at <= ?", (now - HOUR_S,))
     for job_id, tenant, key_id, created_at in gone:
-        if created_at > now - HOUR_S:
+        if isinstance(created_at, float) and created_at > now - HOUR_S:  # a damaged row goes all the same
             cursor.execute(
                 "INSERT INTO deleted_jobs (tenant, key_id, created_at) VALUES (?, ?, ?)", (tenant, key_id, created_at)
             )

@@ -8,7 +8,9 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from api.jobs.connections import ThreadConnections
+from api.jobs.job import DamagedError
 from api.jobs.portion import Portion
+from api.jobs.reserve import Reserve
 from api.jobs.sql_store import Cursor
 from api.jobs.store import StoreFullError
 
@@ -24,6 +26,12 @@ FREEING_S = 0.2
 GIVING_S = 30.0
 """How long free pages leave the file in one go; the next housekeeping goes on."""
 
+LOG_PAGES, PAGE_BYTES = 1000, 4096
+"""Pages of the write-ahead log after which the database takes them up, and their size: SQLite's own defaults."""
+
+LOG_SHARE = 4
+"""On a small disk that is after one part in so many of the reserve, so that it suffices for the log and a deletion."""
+
 PAUSE_S = 0.12
 """Between transactions of housekeeping: who waits for the file looks again every tenth of a second at the latest."""
 
@@ -34,22 +42,43 @@ class SqliteDatabase:
     row_lock = ""  # a writing transaction has the file to itself
 
     def __init__(self, path: Path) -> None:
-        self.path = path
+        self.path, self._reserve = path, Reserve(path.parent)
         self._connections = ThreadConnections(self._connect)
 
     def _connect(self) -> sqlite3.Connection:
+        """To open the file takes room, too."""
+        try:
+            return self._open()
+        except sqlite3.DatabaseError as error:
+            meaning = _meaning_of(error)
+            if not isinstance(meaning, StoreFullError) or not self.give_up_reserve():
+                raise meaning from error
+        return self._open()
+
+    def _open(self) -> sqlite3.Connection:
         connection = sqlite3.connect(
             self.path,
             timeout=BUSY_TIMEOUT_S,
             isolation_level=None,
             check_same_thread=False,  # `close_all` closes those of threads that are gone
         )
-        connection.execute("PRAGMA auto_vacuum = INCREMENTAL")  # only a file without tables takes it up
+        try:
+            self._prepare(connection)
+        except sqlite3.DatabaseError:
+            connection.close()
+            raise
+        return connection
+
+    def _prepare(self, connection: sqlite3.Connection) -> None:
+        if not connection.execute("PRAGMA page_count").fetchone()[0]:  # said again, it would write a page each time
+            connection.execute("PRAGMA auto_vacuum = INCREMENTAL")
         connection.execute("PRAGMA journal_mode = WAL")
         connection.execute("PRAGMA synchronous = FULL")
+        # What stands in the log alone takes room a second time when the database takes it up.
+        pages = min(LOG_PAGES, self._reserve.size() // (LOG_SHARE * PAGE_BYTES))
+        connection.execute(f"PRAGMA wal_autocheckpoint = {pages}")
         # Debian's SQLite writes zeros over all that is deleted, through the log: as much again as there was.
         connection.execute("PRAGMA secure_delete = FAST")
-        return connection
 
     @contextmanager
     def transaction(self, *, is_writing: bool = True) -> Iterator[Cursor]:
@@ -60,10 +89,8 @@ class SqliteDatabase:
             cursor.execute("BEGIN IMMEDIATE" if is_writing else "BEGIN")
             yield cursor
             cursor.execute("COMMIT")
-        except sqlite3.OperationalError as error:
-            if "full" in str(error) or "disk I/O" in str(error):
-                raise StoreFullError(str(error)) from error
-            raise
+        except sqlite3.DatabaseError as error:
+            raise _meaning_of(error) from error
         finally:
             if connection.in_transaction:
                 connection.rollback()
@@ -89,11 +116,17 @@ class SqliteDatabase:
         cursor.execute("SELECT name FROM pragma_table_info(?)", (table,))
         return {str(row[0]) for row in cursor.fetchall()}
 
-    def give_space_back(self) -> None:
-        """Free pages leave the file a few at a time, where it was made so that they can, for `GIVING_S` at most."""
+    def give_space_back(self, *, seconds: float = GIVING_S) -> None:
+        """Free pages leave the file a few at a time, where it was made so that they can, for so long at most."""
+        try:
+            self._give_space_back(seconds)
+        except sqlite3.DatabaseError as error:
+            raise _meaning_of(error) from error
+
+    def _give_space_back(self, seconds: float) -> None:
         connection = self._connections.get()
         portion = Portion(least=LEAST_PAGES, most=FREED_PAGES, goal_s=FREEING_S)
-        until = time.monotonic() + GIVING_S
+        until = time.monotonic() + seconds
         while connection.execute("PRAGMA freelist_count").fetchone()[0] and time.monotonic() < until:
             before, begin = connection.execute("PRAGMA page_count").fetchone()[0], time.monotonic()
             connection.executescript(f"PRAGMA incremental_vacuum({portion.size})")  # `execute` would free one page
@@ -103,6 +136,19 @@ class SqliteDatabase:
             portion.learn(took_s)
             self.let_others_in(took_s)
         connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+
+    def keep_reserve(self) -> None:
+        """A file beside the database."""
+        self._reserve.keep()
+
+    def give_up_reserve(self) -> bool:
+        """The file goes."""
+        return self._reserve.give_up()
+
+    def is_full(self) -> bool:
+        """Whether the reserve cannot be made whole, or would not fit a second time."""
+        self._reserve.keep()
+        return self._reserve.is_short()
 
     def let_others_in(self, worked_s: float) -> None:
         """SQLite's waiting writers poll, and without a pause would never meet a moment when the file is free."""
@@ -119,6 +165,19 @@ class SqliteDatabase:
     def close_all(self) -> None:
         """Close every thread's connection."""
         self._connections.close_all()
+
+
+_DAMAGED = ("Could not decode", "malformed", "not a database")
+
+
+def _meaning_of(error: sqlite3.DatabaseError) -> Exception:
+    """What SQLite's words say about the store."""
+    words = str(error)
+    if "full" in words or "disk I/O" in words:
+        return StoreFullError(words)
+    if any(each in words for each in _DAMAGED):
+        return DamagedError("the file of the store")
+    return error
 
 
 class FolderLock:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Protocol, TypeVar
 
 from api.jobs.islands import Islands
-from api.jobs.job import Event, Island, Job, NewJob, News, Outcome, Quota, Search
+from api.jobs.job import DamagedError, Event, Island, Job, NewJob, News, Outcome, Quota, Search
 
 
 class IdempotencyConflictError(Exception):
@@ -30,7 +30,7 @@ class GivenUpError(Exception):
 
 
 def _failures() -> tuple[type[Exception], ...]:
-    found: list[type[Exception]] = [sqlite3.Error, StoreFullError, GivenUpError]
+    found: list[type[Exception]] = [sqlite3.Error, StoreFullError, DamagedError, GivenUpError]
     try:
         import psycopg
     except ImportError:  # the extra `postgres` is not installed
@@ -39,7 +39,7 @@ def _failures() -> tuple[type[Exception], ...]:
 
 
 STORE_FAILURES = _failures()
-"""What a store raises that is full or cannot be reached: not our mistake, and perhaps over in a moment."""
+"""What a store raises that is full, damaged or cannot be reached: not our mistake, and perhaps over in a moment."""
 
 
 OPENING_S = 60.0
@@ -54,6 +54,8 @@ def persistently(act: Callable[[], _T], *, seconds: float) -> _T:
     while True:
         try:
             return act()
+        except DamagedError:
+            raise
         except STORE_FAILURES:
             if time.monotonic() > until:
                 raise

@@ -6,9 +6,9 @@ earlier versions alone. The tests open stores that earlier releases wrote.
 
 from typing import Any, Protocol
 
-VERSION = 5
+VERSION = 6
 """Of the schema. 1: request texts stood in the rows of `jobs`. 2: no projects, tags, incumbents, drawings, workers,
-audit. 3: no bounds of solvers, no places of deleted jobs. 4: no islands."""
+audit. 3: no bounds of solvers, no places of deleted jobs. 4: no islands. 5: no hashes of requests and drawings."""
 
 _LOOKS = (
     "CREATE INDEX IF NOT EXISTS jobs_waiting ON jobs (state, tenant, priority, created_at)",
@@ -38,7 +38,7 @@ TABLES = (
     """CREATE TABLE IF NOT EXISTS deleted_jobs (tenant TEXT NOT NULL, key_id TEXT,
         created_at DOUBLE PRECISION NOT NULL)""",
     "CREATE INDEX IF NOT EXISTS deleted_jobs_recent ON deleted_jobs (created_at)",
-    "CREATE TABLE IF NOT EXISTS requests (job_id TEXT PRIMARY KEY, text TEXT NOT NULL)",
+    "CREATE TABLE IF NOT EXISTS requests (job_id TEXT PRIMARY KEY, text TEXT NOT NULL, sha256 TEXT)",
     "CREATE TABLE IF NOT EXISTS schema_version (version INTEGER NOT NULL)",
     "CREATE TABLE IF NOT EXISTS plans (job_id TEXT PRIMARY KEY, text TEXT NOT NULL)",
     """CREATE TABLE IF NOT EXISTS islands (job_id TEXT NOT NULL, number INTEGER NOT NULL, state TEXT NOT NULL,
@@ -47,7 +47,7 @@ TABLES = (
     """CREATE TABLE IF NOT EXISTS incumbents (job_id TEXT NOT NULL, seq INTEGER NOT NULL, text TEXT NOT NULL,
         PRIMARY KEY (job_id, seq))""",
     """CREATE TABLE IF NOT EXISTS drawings (job_id TEXT NOT NULL, what TEXT NOT NULL, text TEXT NOT NULL,
-        PRIMARY KEY (job_id, what))""",
+        sha256 TEXT, PRIMARY KEY (job_id, what))""",
     """CREATE TABLE IF NOT EXISTS events (job_id TEXT NOT NULL, seq INTEGER NOT NULL, kind TEXT NOT NULL,
         at DOUBLE PRECISION NOT NULL, data TEXT NOT NULL, PRIMARY KEY (job_id, seq))""",
     """CREATE TABLE IF NOT EXISTS idempotency (tenant TEXT NOT NULL, idempotency_key TEXT NOT NULL,
@@ -106,6 +106,12 @@ STEPS: dict[int, tuple[str, ...]] = {
         "WHERE solution_status = 'optimal' AND stopped_by = 'complete_search'",
     ),
     4: ("ALTER TABLE jobs ADD COLUMN islands INTEGER NOT NULL DEFAULT 1",),
+    5: (
+        "ALTER TABLE requests ADD COLUMN sha256 TEXT",
+        "CREATE TABLE IF NOT EXISTS drawings (job_id TEXT NOT NULL, what TEXT NOT NULL, text TEXT NOT NULL, "
+        "PRIMARY KEY (job_id, what))",  # stores of version 2 have none
+        "ALTER TABLE drawings ADD COLUMN sha256 TEXT",
+    ),
 }
 """What leads from a version to the next one."""
 

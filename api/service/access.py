@@ -52,9 +52,14 @@ Writer = Annotated[Caller, Depends(writer)]
 Viewer = Annotated[Caller, Depends(viewer)]
 
 
+def is_plan_id(text: str) -> bool:
+    """Whether a plan may have that id."""
+    return _ID.fullmatch(text) is not None
+
+
 async def job_of(service: Service, caller: Caller, *, job_id: str) -> Job | None:
     """The caller's job of that name; None if there is none, or it is somebody else's."""
-    if not _ID.fullmatch(job_id):
+    if not is_plan_id(job_id):
         return None
     return await service.executor.call(service.store.get, job_id, tenant=caller.tenant)
 

@@ -13,6 +13,7 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import Response
 from starlette.exceptions import HTTPException
 
+from api.jobs.job import DamagedError
 from api.jobs.logs import is_request_id, request_id
 from api.jobs.logs import tell as log
 from api.jobs.store import STORE_FAILURES, StoreFullError
@@ -108,8 +109,12 @@ async def _on_validation_error(request: Request, error: Exception) -> Response:
 
 
 async def _on_store_failure(request: Request, error: Exception) -> Response:
-    """The store is full or away."""
+    """The store is damaged, full or away."""
     del request
+    if isinstance(error, DamagedError):
+        logger.error("the store is damaged: %s", error)
+        detail = f"{error} is not as it was stored; delete the plan, or let the operator restore a backup"
+        return problem_answer(ServiceError(500, "damaged", detail=detail))
     logger.warning("the store failed: %r", error)
     if isinstance(error, StoreFullError):
         return problem_answer(ServiceError(507, "store_full", detail="the service's disk is full"))

@@ -83,8 +83,8 @@ async def _draw(service: Service, job: Job, *, what: str, other: Job | None) -> 
     text = await plan_text(service, job)
     beside = None if other is None else await plan_text(service, other)
     workload = await workload_of(service, job)
-    more: dict[str, Any] = {}
+    order: dict[str, Any] = {"what": what, "plan": text, "workload": workload, "other": beside}
     if other is not None and what == "difference":
-        more["other_workload"] = await workload_of(service, other)
-    made = await service.inspector.ask(what=what, plan=text, workload=workload, other=beside, **more)
+        order["other_workload"] = await workload_of(service, other)
+    made = await service.inspector.ask(job.tenant, lambda: order)
     return str(made["text"])

@@ -3,7 +3,7 @@
 import json
 import threading
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -25,6 +25,11 @@ FORWARDED = ("forwarded", "via", "x-forwarded-for", "x-forwarded-host", "x-real-
 CHALLENGE = {"WWW-Authenticate": 'Bearer realm="pipeplan"'}
 
 
+def unauthenticated(detail: str) -> ServiceError:
+    """Without a good key there is no answer."""
+    return ServiceError(401, "unauthenticated", detail=detail, headers=CHALLENGE)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Caller:
     """Who a request comes from."""
@@ -37,6 +42,8 @@ class Caller:
     """What it may do."""
     hourly_jobs: int
     concurrent_jobs: int
+    expires_at: float | None = None
+    """When the token ends that it came with, in seconds since 1970; of a key the store knows that."""
 
     @property
     def label(self) -> str:
@@ -95,7 +102,7 @@ class Gate:
             return self._caller(LOCAL_TENANT)
         scheme, _, text = (header or "").partition(" ")
         if scheme.lower() != "bearer" or not text or len(text) > 8192:
-            raise ServiceError(401, "unauthenticated", detail="send Authorization: Bearer KEY", headers=CHALLENGE)
+            raise unauthenticated("send Authorization: Bearer KEY")
         key = self._keys.find(text)
         if key is not None:
             return Caller(
@@ -107,7 +114,7 @@ class Gate:
             )
         claims = None if self._settings.oidc is None else read_token(text, self._settings.oidc)
         if claims is None:
-            raise ServiceError(401, "unauthenticated", detail="the key is not valid", headers=CHALLENGE)
+            raise unauthenticated("the key is not valid")
         return claims_caller(claims, self._caller)
 
     def _caller(self, tenant: str, scopes: tuple[str, ...] = SCOPES) -> Caller:
@@ -135,7 +142,7 @@ def claims_caller(claims: dict[str, Any], make: Any) -> Caller:
     granted = str(claims.get("scope", "")).split()
     scopes = tuple(scope for scope in SCOPES if scope in granted)
     caller: Caller = make(f"oidc:{claims['tenant']}", scopes)
-    return caller
+    return replace(caller, expires_at=float(claims["exp"]))
 
 
 def read_token(text: str, oidc: Oidc) -> dict[str, Any] | None:

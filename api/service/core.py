@@ -3,19 +3,20 @@
 import asyncio
 import contextlib
 import logging
-from collections import Counter
 from collections.abc import AsyncIterator, Iterator
 
 from api.doctor import make_toy_problem
 from api.jobs.database import open_database
+from api.jobs.job import DamagedError
 from api.jobs.pool import Engine, Pool, make_worker_name
 from api.jobs.request import PlanRequest
 from api.jobs.roster import Heartbeat, Roster, Strength
-from api.jobs.sql_store import SqlStore
+from api.jobs.sql_store import SqlStore, freeing
 from api.jobs.sqlite import FolderLock
 from api.jobs.store import OPENING_S, STORE_FAILURES, persistently
 from api.service.audit import AuditLog
 from api.service.auth import Gate
+from api.service.fair_queue import FairQueue
 from api.service.gallery import Gallery
 from api.service.inspector import Inspector
 from api.service.keys import KeyRing
@@ -24,6 +25,7 @@ from api.service.notifier import Executor, Hub
 from api.service.problem_json import ServiceError
 from api.service.request_body import UnderWay
 from api.service.settings import Settings
+from api.service.streams import OpenStreams
 from api.service.webhooks import Courier, Webhooks
 from planner.progress import Limits
 
@@ -37,6 +39,10 @@ READY_S = 120.0
 
 TOY_LIMITS = Limits(time_limit_s=20.0, max_rounds=1)
 """Of that plan: a round of search loads what every search needs."""
+
+
+OWN = ""
+"""No tenant: the service's own checks."""
 
 
 class Service:
@@ -59,14 +65,18 @@ class Service:
             settings.helper,
             num_processes=settings.num_helpers,
             seconds=settings.inspection_s,
-            max_waiting=settings.traffic.inspections,
+            queue=FairQueue(
+                num_slots=settings.num_helpers,
+                most=settings.traffic.inspections,
+                most_of_tenant=min(settings.traffic.tenant_inspections, settings.traffic.inspections),
+            ),
         )
         self.engine = self._make_engine()
         self.executor = Executor(16)
         self.gallery = Gallery(self.store, self.executor)
         self.under_way = UnderWay(settings.traffic)
         self.hub = Hub(self.store.versions, self.executor)
-        self._streams: Counter[str] = Counter()
+        self.streams = OpenStreams(settings.traffic, self.keys, hub=self.hub, executor=self.executor)
         self.in_flight: set[tuple[str, str]] = set()
         """Tenants and idempotency keys of submissions under way."""
         self.is_draining = False
@@ -84,8 +94,10 @@ class Service:
     async def lifespan(self) -> AsyncIterator[None]:
         """From the first claim to the last word."""
         if self.settings.database_url is None:
-            self.store.put_back(all_running=True)
-            self.roster.clear()
+            freeing(self.database, lambda: self.store.put_back(all_running=True))
+            freeing(self.database, self.roster.clear)
+        with contextlib.suppress(OSError, *STORE_FAILURES):
+            self.database.keep_reserve()
         self.engine.start()
         if self.webhooks.is_on:
             self._courier.start()
@@ -94,7 +106,8 @@ class Service:
             self._heartbeat.start()
         with contextlib.suppress(*STORE_FAILURES):
             await self.executor.call_in_each(lambda: self.store.versions([""]))  # the first requests find them open
-        tasks = [asyncio.create_task(work) for work in (self.hub.run(), self._get_ready(), self._keep_house())]
+        lasting = (self.hub.run(), self.streams.run(), self._get_ready(), self._keep_house())
+        tasks = [asyncio.create_task(work) for work in lasting]
         try:
             yield
         finally:
@@ -128,8 +141,10 @@ class Service:
         request = PlanRequest(problem=make_toy_problem(), limits=TOY_LIMITS)
         while not self.is_draining:
             try:
-                solved = await self.inspector.ask(op="solve", request=request.render(), start=None, seconds=READY_S)
-                judged = await self.inspector.ask(what="verdict", plan=solved["plan"])
+                order = {"op": "solve", "request": request.render(), "start": None}
+                solved = await self.inspector.ask(OWN, order.copy, seconds=READY_S)
+                check = {"what": "verdict", "plan": solved["plan"]}
+                judged = await self.inspector.ask(OWN, check.copy)
                 self.is_ready = bool(judged["verdict"]["passed"])
             except ServiceError:
                 logger.warning("the toy plan failed; trying again", exc_info=True)
@@ -140,19 +155,30 @@ class Service:
     async def _keep_house(self) -> None:
         while True:
             await asyncio.sleep(HOUSEKEEPING_S)
-            with contextlib.suppress(Exception):
-                old = {"older_than_s": self.settings.retention_s, "should_stop": lambda: self.is_draining}
-                await self.executor.call(self.store.expire, **old)
-                await self.executor.call(self.store.put_back)
-                await self.executor.call(self.audit.expire)
+            for work in (self._expire, self.store.put_back, self._expire_audit, self.database.keep_reserve):
+                try:
+                    await self.executor.call(work)
+                except Exception as error:  # it comes again in a minute, and the others do not wait for it
+                    logger.warning("housekeeping failed: %r", error)
+
+    def _expire(self) -> None:
+        self.store.expire(older_than_s=self.settings.retention_s, should_stop=lambda: self.is_draining)
+
+    def _expire_audit(self) -> None:
+        freeing(self.database, self.audit.expire)
 
     async def check_ready(self, *, least_workers: int = 0) -> Strength:
         """Who works; raises ServiceError 503 unless the service can take work now, and as many workers live."""
         if not self.is_ready:
             detail = "shutting down" if self.is_draining else "the toy plan is not solved yet"
             raise ServiceError(503, "not_ready", detail=detail, headers={"Retry-After": "5"})
+        if await self.executor.call(self.database.is_full):
+            detail = "the store's disk is full; delete plans, or make room on it"
+            raise ServiceError(503, "store_full", detail=detail, headers={"Retry-After": "30"})
         try:
             strength = await self.executor.call(self.roster.strength)
+        except DamagedError:
+            raise
         except Exception:
             raise ServiceError(503, "not_ready", detail="the store does not answer") from None
         if strength.num_workers < least_workers:
@@ -174,29 +200,6 @@ class Service:
             yield
         finally:
             self.in_flight.discard((tenant, key))
-
-    def has_room_for_stream(self, tenant: str) -> bool:
-        """Whether one more who stays is within the service's and the tenant's places."""
-        traffic = self.settings.traffic
-        return self.num_streams < traffic.streams and self._streams[tenant] < traffic.tenant_streams
-
-    @contextlib.contextmanager
-    def streaming(self, tenant: str) -> Iterator[None]:
-        """One of the places for those who stay; raises ServiceError 429 if all are taken."""
-        if not self.has_room_for_stream(tenant):
-            raise ServiceError(429, "too_many_streams", detail="too many wait", headers={"Retry-After": "5"})
-        self._streams[tenant] += 1
-        try:
-            yield
-        finally:
-            self._streams[tenant] -= 1
-            if not self._streams[tenant]:
-                del self._streams[tenant]
-
-    @property
-    def num_streams(self) -> int:
-        """Those who stay."""
-        return self._streams.total()
 
 
 def _lock(settings: Settings) -> FolderLock:

@@ -11,6 +11,7 @@ from fastapi import APIRouter, Depends, Request
 from fastapi.responses import Response
 
 from api.jobs.job_metrics import CONTENT_TYPE
+from api.jobs.moments import moment
 from api.jobs.pool import Pool
 from api.jobs.request import BODIES
 from api.service.access import Reader, admitted, service_of
@@ -18,7 +19,7 @@ from api.service.core import Service
 from api.service.keys import SCOPES
 from api.service.openapi import make_document
 from api.service.problem_json import not_found
-from api.service.responses import EXPORTS, answer, is_known, moment, not_modified, render_json
+from api.service.responses import EXPORTS, answer, is_known, not_modified, render_json
 from api.viewer import SHARED
 from planner.release import release
 from profiles.load import demo_names, load_workload
@@ -90,7 +91,7 @@ async def metrics(request: Request) -> Response:
     service = service_of(request)
     states = await service.executor.call(service.store.count_states)
     gauges = [("pipeplan_jobs", f'{{state="{state}"}}', float(count)) for state, count in sorted(states.items())]
-    gauges += [("pipeplan_streams", "", float(service.num_streams)), ("pipeplan_ready", "", float(service.is_ready))]
+    gauges += [("pipeplan_streams", "", float(len(service.streams))), ("pipeplan_ready", "", float(service.is_ready))]
     strength = await service.executor.call(service.roster.strength)
     gauges += [
         ("pipeplan_queue_age_seconds", "", await service.executor.call(service.store.queue_age_s)),
@@ -138,6 +139,8 @@ def describe(service: Service) -> dict[str, Any]:
             "max_memory_bytes": settings.process.memory_bytes,
             "max_threads": settings.process.num_threads,
             "inspection_s": settings.inspection_s,
+            "inspections": traffic.inspections,
+            "tenant_inspections": traffic.tenant_inspections,
             "retention_s": settings.retention_s,
         },
         "exports": sorted(EXPORTS),

@@ -1,15 +1,21 @@
-"""Checks and drawings for requests: processes of their own, one order at a time each, each within its seconds."""
+"""Checks and drawings for requests: processes of their own, one order at a time each, each within its seconds.
+
+Tenants take them in rotation. A body is read once its order is next: one tenant's keep nobody else's waiting.
+"""
 
 import asyncio
 import contextlib
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from api.jobs.process import Child, ChildDiedError, ProcessLimits
+from api.service.fair_queue import FairQueue
 from api.service.problem_json import ServiceError, complaints_of
+
+MakeOrder = Callable[[], dict[str, Any]]
 
 LOADING_S = 60.0
 """So long a process may take to load before an order's own seconds begin."""
@@ -20,14 +26,14 @@ another, so that nobody waits the seconds that a new one takes to load."""
 
 
 class Inspector:
-    """Answers orders to inspect; whoever comes when too many wait is sent away.
+    """Answers orders to inspect; whoever comes when too many wait, or too many of its tenant's, is sent away.
 
     A process that has done enough is replaced as soon as it has its answer, one that has died at once. Orders go to
     those that are loaded, and what a process died of is tried by another.
     """
 
-    def __init__(self, limits: ProcessLimits, *, num_processes: int, seconds: float, max_waiting: int) -> None:
-        self._seconds, self._max_waiting, self._num_waiting = seconds, max_waiting, 0
+    def __init__(self, limits: ProcessLimits, *, num_processes: int, seconds: float, queue: FairQueue) -> None:
+        self._seconds, self._queue = seconds, queue
         self._is_over = False
         self._children = [Child(limits, on_news=self._tend) for _ in range(num_processes)]
         self._idle = list(self._children)  # the one used last stands last
@@ -39,18 +45,17 @@ class Inspector:
         """The processes that there are."""
         return [child.pid for child in self._children if child.pid is not None]
 
-    async def ask(self, *, seconds: float | None = None, **order: Any) -> dict[str, Any]:
-        """The answer; raises ServiceError 422 for what cannot be done, 503 if there is no time or room for it."""
-        if self._num_waiting >= self._max_waiting:
-            raise ServiceError(503, "busy", detail="too many checks wait; try again", headers={"Retry-After": "2"})
-        self._num_waiting += 1
-        try:
-            loop = asyncio.get_running_loop()
-            return await loop.run_in_executor(self._threads, self._carry_out, order, seconds or self._seconds)
-        finally:
-            self._num_waiting -= 1
+    async def ask(self, tenant: str, make_order: MakeOrder, *, seconds: float | None = None) -> dict[str, Any]:
+        """The answer to the order that `make_order` makes, in a thread, once it is the tenant's turn.
 
-    def _carry_out(self, order: dict[str, Any], seconds: float) -> dict[str, Any]:
+        Raises what that raises, ServiceError 422 for what cannot be done, 429 and 503 if there is no time or room.
+        """
+        async with self._queue.slot(tenant):
+            loop = asyncio.get_running_loop()
+            return await loop.run_in_executor(self._threads, self._carry_out, make_order, seconds or self._seconds)
+
+    def _carry_out(self, make_order: MakeOrder, seconds: float) -> dict[str, Any]:
+        order = make_order()
         for is_last in (False, True):
             with self._one() as child:
                 try:

@@ -5,11 +5,13 @@ import hashlib
 import hmac
 import re
 import secrets
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from api.jobs.sql_store import Cursor, Database
+from api.jobs.job import DamagedError
+from api.jobs.job_rows import is_sha256
+from api.jobs.sql_store import Cursor, Database, freeing
 from api.jobs.store import STORE_FAILURES
 from api.service.audit import AuditEntry, operator, record
 
@@ -23,6 +25,9 @@ _COLUMNS = "id, tenant, name, scopes, created_at, expires_at, revoked_at, hourly
 
 USE_NOTED_S = 60.0
 """A key's last use is known to so many seconds."""
+
+LONGEST_S = 36_500 * 24 * 3600.0
+"""A key that is to end by itself ends within a hundred years."""
 
 _FINAL = "revoked_at IS NULL AND (expires_at IS NULL OR expires_at > ?)"
 
@@ -69,6 +74,8 @@ class KeyRing:
         for scope in scopes:
             if scope not in SCOPES:
                 raise ValueError(f"scope {scope[:70]!r} is not known; use {', '.join(SCOPES)}")
+        if expires_in_s is not None and not 0 < expires_in_s <= LONGEST_S:
+            raise ValueError(f"a key cannot end in {expires_in_s:g} s; give days above 0, at most 36,500")
         now = self._database.now()
         key = ApiKey(
             id=secrets.token_hex(6),
@@ -157,6 +164,9 @@ class KeyRing:
 
     def revoke(self, key_id: str) -> bool:
         """End a key; False if there is none of that id that is not revoked yet."""
+        return freeing(self._database, lambda: self._revoke(key_id))
+
+    def _revoke(self, key_id: str) -> bool:
         with self._database.transaction() as cursor:
             cursor.execute(
                 "UPDATE api_keys SET revoked_at = ? WHERE id = ? AND revoked_at IS NULL",
@@ -172,6 +182,15 @@ class KeyRing:
         now = self._database.now()
         return any(key.is_valid(now) for key in self.listed())
 
+    def good_among(self, key_ids: Collection[str]) -> set[str]:
+        """Those that are neither revoked nor expired."""
+        marks = ", ".join("?" * len(key_ids))
+        with self._database.transaction(is_writing=False) as cursor:
+            cursor.execute(
+                f"SELECT id FROM api_keys WHERE id IN ({marks}) AND {_FINAL}", (*key_ids, self._database.now())
+            )
+            return {row[0] for row in cursor.fetchall()}
+
     def find(self, text: str) -> ApiKey | None:
         """The valid key that `text` is; secrets are compared in constant time."""
         match = _KEY.fullmatch(text)
@@ -181,6 +200,8 @@ class KeyRing:
             cursor.execute(f"SELECT {_COLUMNS}, sha256 FROM api_keys WHERE id = ?", (match[1],))
             row = cursor.fetchone()
         digest = row[-1] if row is not None else "0" * 64
+        if not is_sha256(digest):
+            raise DamagedError(f"the key {match[1]}")
         if not hmac.compare_digest(digest, _digest(text)) or row is None:
             return None
         key, now = _key(row[:-1]), self._database.now()
@@ -216,6 +237,8 @@ class KeyRing:
         with self._database.transaction(is_writing=False) as cursor:
             cursor.execute("SELECT sha256 FROM api_keys WHERE id = ?", (key_id,))
             row = cursor.fetchone()
+        if row is not None and not is_sha256(row[0]):
+            raise DamagedError(f"the key {key_id}")
         return secrets.token_hex(32) if row is None else str(row[0])
 
 
@@ -226,6 +249,8 @@ def _seal(digest: str, plan_id: str, *, until: int) -> str:
 def _key(row: Any) -> ApiKey:
     key_id, tenant, name, scopes, *rest = row
     created_at, expires_at, revoked_at, hourly_jobs, concurrent_jobs, last_used_at = rest
+    if not isinstance(scopes, str) or not set(scopes.split()) <= set(SCOPES) or not isinstance(created_at, float):
+        raise DamagedError(f"the key {key_id!s:.12}")
     return ApiKey(
         id=key_id,
         tenant=tenant,

@@ -59,9 +59,10 @@ class Hub:
                     continue
                 for job_id in watched:
                     if versions.get(job_id, 2**62) > self._seen.get(job_id, 2**62):
-                        self._wake(job_id)
+                        self.wake(job_id)
 
-    def _wake(self, job_id: str) -> None:
+    def wake(self, job_id: str) -> None:
+        """Let those who wait for the job look for themselves."""
         for future in list(self._waiters.get(job_id, ())):
             if not future.done():
                 future.set_result(None)
@@ -70,7 +71,7 @@ class Hub:
         """Nobody waits any more."""
         self._is_closed = True
         for job_id in list(self._waiters):
-            self._wake(job_id)
+            self.wake(job_id)
 
 
 class Executor:

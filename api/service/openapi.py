@@ -6,7 +6,9 @@ from functools import cache
 from typing import Any, get_args
 
 from api.jobs.job import LABEL, MAX_TAGS
+from api.service.webhooks import MOST_LETTERS, URL
 from planner.batch_problem import MAX_BATCH
+from planner.plan import PLAN_FORMAT
 from planner.progress import MAX_THREADS, Method
 from planner.release import release
 from planner.schema import definitions
@@ -20,6 +22,10 @@ _NANOSECONDS: Schema = {"type": ["integer", "null"], "minimum": 0}
 _TEXT: Schema = {"type": ["string", "null"]}
 _PRIORITY: Schema = {"type": "integer", "minimum": -10, "maximum": 10}
 _STATES = ["queued", "running", "succeeded", "failed", "cancelled"]
+
+
+_NO_NUL = "^[^\\u0000]*$"
+"""Of every text: no database takes a NUL."""
 
 
 def _ref(name: str) -> Schema:
@@ -100,8 +106,53 @@ def _limits() -> Schema:
         },
         required=[],
         additionalProperties=False,
+        anyOf=[
+            {"properties": {"solver": {"type": "null"}}},
+            {"properties": {"method": {"const": "ilp"}}, "required": ["method"]},
+        ],
         description="When to stop. With max_rounds the answer is the same on every machine, byte for byte.",
     )
+
+
+def _given(name: str, given: Schema) -> Schema:
+    """It is there, and as `given` says."""
+    return {"properties": {name: given}, "required": [name]}
+
+
+def _not_together(*names: str) -> Schema:
+    """These whole numbers are not all given; null is none."""
+    return {"not": {"allOf": [_given(name, {"type": "integer"}) for name in names]}}
+
+
+def _json_schema() -> Schema:
+    """Whatever is read as JSON."""
+    name = {"pattern": _NO_NUL}
+    return {
+        "anyOf": [
+            {"type": ["number", "boolean", "null", "string"]},
+            {"type": "array", "items": _ref("Json")},
+            {"type": "object", "propertyNames": name, "additionalProperties": _ref("Json")},
+        ]
+    }
+
+
+def _open(properties: Schema, *, required: list[str]) -> Schema:
+    """An object with these properties, and any others."""
+    more = {"propertyNames": {"pattern": _NO_NUL}, "additionalProperties": _ref("Json")}
+    return _object(properties, required=required, **more)
+
+
+def _without_nul(schema: Any) -> Any:
+    """The schema, none of whose free texts may hold a NUL."""
+    if isinstance(schema, list):
+        return [_without_nul(each) for each in schema]
+    if not isinstance(schema, dict):
+        return schema
+    copied = {name: _without_nul(each) for name, each in schema.items()}
+    kinds = copied.get("type")
+    is_text = kinds == "string" or (isinstance(kinds, list) and "string" in kinds)
+    is_free = is_text and not {"pattern", "format", "enum", "const"} & set(copied)
+    return copied | {"pattern": _NO_NUL} if is_free else copied
 
 
 def _change() -> Schema:
@@ -117,6 +168,7 @@ def _change() -> Schema:
         },
         required=[],
         additionalProperties=False,
+        **_not_together("num_microbatches", "global_batch_size", "microbatch_size"),
     )
 
 
@@ -130,11 +182,8 @@ def _documents() -> Schema:
 
 def _workload() -> Schema:
     """Our own form in full; what else is read is not described here."""
-    other = {
-        "type": "object",
-        "description": "Any other form that pipeplan reads: of version 1, the neutral one, Piper's.",
-        "properties": {"format": {"not": {"const": WORKLOAD_FORMAT}}},
-    }
+    other = _open({"format": {"not": {"const": WORKLOAD_FORMAT}}}, required=[])
+    other["description"] = "Any other form that pipeplan reads: of version 1, the neutral one, Piper's."
     return {"description": "A workload document.", "anyOf": [_ref("WorkloadDocument"), other]}
 
 
@@ -163,46 +212,65 @@ def _filing() -> Schema:
     }
 
 
+def _submission(document: Schema) -> Schema:
+    """A question."""
+    rounds = _given("limits", _given("max_rounds", {"type": "integer"}))
+    sizes = {"num_microbatches": "integer", "microbatch_sizes": "array"}
+    return _object(
+        {
+            "workload": document,
+            "num_microbatches": {"type": ["integer", "null"], "minimum": 1, "maximum": 2**30},
+            "global_batch_size": {
+                "type": ["integer", "null"],
+                "minimum": 1,
+                "maximum": MAX_BATCH,
+                "description": "Samples per iteration: size and number of microbatches are decided.",
+            },
+            "microbatch_sizes": {"type": ["array", "null"], "items": {"type": "integer", "minimum": 1}},
+            "options": _ref("Options"),
+            "limits": _ref("Limits"),
+            "priority": _PRIORITY,
+            "pinned": {"type": "boolean"},
+            **_filing(),
+            "islands": {
+                "type": "integer",
+                "minimum": 1,
+                "default": 1,
+                "description": "Workers that may search at once, each with its own seed; those beyond the first "
+                "only while no other job waits. Not with limits.max_rounds, nor with the objective cost.",
+            },
+            "start_from": {
+                "type": ["string", "null"],
+                "pattern": "^[0-9a-f]{32}$",
+                "description": "A plan to begin the search with; without a workload its question is asked again.",
+            },
+        },
+        required=[],
+        additionalProperties=False,
+        anyOf=[{"required": ["workload"]}, _given("start_from", {"type": "string"})],
+        allOf=[
+            _not_together("num_microbatches", "global_batch_size"),
+            {"not": {"allOf": [_given("islands", {"minimum": 2}), rounds]}},
+            {"not": {"allOf": [_given("start_from", {"type": "string"}), rounds]}},
+            {"not": {"allOf": [_given(name, {"type": kind}) for name, kind in sizes.items()]}},
+        ],
+    )
+
+
 def _body_schemas(document: Schema, plan: Schema) -> Schema:
     """What is sent."""
     checked = {"plan": plan, "workload": {"anyOf": [document, {"type": "null"}]}}
     return {
-        "NewWebhook": _object({"url": {"type": "string", "maxLength": 500}}, additionalProperties=False),
+        "NewWebhook": _object(
+            {"url": {"type": "string", "maxLength": MOST_LETTERS, "pattern": f"^{URL.pattern}$"}},
+            additionalProperties=False,
+        ),
         "Filing": _object(_filing(), required=[], additionalProperties=False),
         "Notice": _object(
-            {"event": {"enum": ["drifted", "device_lost"]}, "detail": {"type": "object"}}, additionalProperties=False
+            {"event": {"enum": ["drifted", "device_lost"]}, "detail": _open({}, required=[])},
+            additionalProperties=False,
         ),
-        "Submission": _object(
-            {
-                "workload": document,
-                "num_microbatches": {"type": ["integer", "null"], "minimum": 1},
-                "global_batch_size": {
-                    "type": ["integer", "null"],
-                    "minimum": 1,
-                    "description": "Samples per iteration: size and number of microbatches are decided.",
-                },
-                "microbatch_sizes": {"type": ["array", "null"], "items": {"type": "integer", "minimum": 1}},
-                "options": _ref("Options"),
-                "limits": _ref("Limits"),
-                "priority": _PRIORITY,
-                "pinned": {"type": "boolean"},
-                **_filing(),
-                "islands": {
-                    "type": "integer",
-                    "minimum": 1,
-                    "default": 1,
-                    "description": "Workers that may search at once, each with its own seed; those beyond the first "
-                    "only while no other job waits. Not with limits.max_rounds, nor with the objective cost.",
-                },
-                "start_from": {
-                    "type": ["string", "null"],
-                    "pattern": "^[0-9a-f]{32}$",
-                    "description": "A plan to begin the search with; without a workload its question is asked again.",
-                },
-            },
-            required=[],
-            anyOf=[{"required": ["workload"]}, {"required": ["start_from"]}],
-        ),
+        "Submission": _submission(document),
         "Verification": _object(
             {**checked, "certificate": {"type": "boolean"}}, required=["plan"], additionalProperties=False
         ),
@@ -225,14 +293,13 @@ def _body_schemas(document: Schema, plan: Schema) -> Schema:
 
 def _schemas() -> Schema:
     document = _workload()
-    plan: Schema = {
-        "type": "object",
-        "description": "A plan document. PlanDocument is what this service writes; what else a plan states is judged.",
-    }
+    plan = _open({"format": {"const": PLAN_FORMAT}}, required=["format"])
+    plan["description"] = "A plan document, as PlanDocument says; what it states is judged."
     complaint = _object({"pointer": {"type": "string"}, "code": {"type": "string"}, "detail": {"type": "string"}})
     return {
         **_documents(),
         **_body_schemas(document, plan),
+        "Json": _json_schema(),
         "Job": _job(),
         "Jobs": _object(
             {
@@ -731,7 +798,7 @@ def make_document() -> Schema:
             **_about_paths(),
         },
         "components": {
-            "schemas": _schemas() | _range_schemas(),
+            "schemas": _without_nul(_schemas() | _range_schemas()),
             "responses": {"Problem": problem},
             "securitySchemes": {"key": {"type": "http", "scheme": "bearer"}},
         },

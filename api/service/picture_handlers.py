@@ -112,17 +112,18 @@ async def _plan_text(service: Service, request: Request, *, job: Job) -> str:
 
 
 async def _inspect(service: Service, job: Job, **order: Any) -> dict[str, Any]:
-    return await service.inspector.ask(workload=await workload_of(service, job), **order)
+    workload = await workload_of(service, job)
+    return await service.inspector.ask(job.tenant, lambda: {"workload": workload, **order})
 
 
 @router.post("/traces")
 async def look_at_trace(request: Request, caller: Writer) -> Response:
     """A production job by its trace: as it ran, replayed, dealt anew, and what is slow; nothing is stored."""
-    del caller
     service = service_of(request)
     body = await read_body(request, service.under_way, is_json=False)
-    data = await service.executor.call(base64.b64encode, body)
-    made = await service.inspector.ask(what="job_trace", data=data.decode())
+    made = await service.inspector.ask(
+        caller.tenant, lambda: {"what": "job_trace", "data": base64.b64encode(body).decode()}
+    )
     return answer(made["trace"], headers={"Cache-Control": "no-store"})
 
 

@@ -6,6 +6,7 @@ import re
 import uuid
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 from urllib.parse import urlencode
 
@@ -23,14 +24,16 @@ from api.jobs.request import (
     read_tree,
     require_labels,
 )
+from api.jobs.sql_store import freeing
 from api.jobs.store import IdempotencyConflictError, QuotaError
-from api.service.access import Reader, Writer, find, job_of, service_of, workload_of
-from api.service.auth import Caller
+from api.service.access import Reader, Writer, find, is_plan_id, job_of, service_of, workload_of
+from api.service.auth import Caller, unauthenticated
 from api.service.core import Service
 from api.service.problem_json import Complaint, ServiceError, complaints_of, not_found
 from api.service.request_body import read_body
 from api.service.responses import answer, is_known, job_answer, job_document, not_modified, tag_of
 from api.service.searching import read_limit, read_search
+from api.service.streams import Stream
 from profiles.strict_json import UnreadableError
 from profiles.validation import validate
 
@@ -87,7 +90,7 @@ async def _submit(service: Service, request: Request, *, caller: Caller, body: b
     digest = digest_of("plan", body)
     known = await recall(service, caller, key=key, digest=digest)
     if known is not None:
-        return await accepted(service, request, job=known)
+        return await accepted(service, request, caller=caller, job=known)
     tree = await service.executor.call(_tree_of, body)
     base = await _base_of(service, caller, tree=tree)
     submission, plan = await service.executor.call(_read_tree, tree, service)
@@ -98,7 +101,8 @@ async def _submit(service: Service, request: Request, *, caller: Caller, body: b
             service.metrics.count("cache_hits")
             return job_answer(hit, headers={"Location": f"/v1/plans/{hit.id}", "X-Cache": "HIT"})
     new = replace(new_job(caller, submission=submission, plan=plan), base_id=None if base is None else base.id)
-    return await accepted(service, request, job=await enqueue(service, caller, new=new, key=key, digest=digest))
+    job = await enqueue(service, caller, new=new, key=key, digest=digest)
+    return await accepted(service, request, caller=caller, job=job)
 
 
 def _tree_of(body: bytes) -> dict[str, Any]:
@@ -243,26 +247,28 @@ def _too_much(error: QuotaError) -> ServiceError:
     return ServiceError(429, error.code, detail=detail.format(most=error.most), headers={"Retry-After": wait_s})
 
 
-async def accepted(service: Service, request: Request, *, job: Job) -> Response:
+async def accepted(service: Service, request: Request, *, caller: Caller, job: Job) -> Response:
     """202 with the address, or 200 if it is done within the time that the client prefers to wait."""
     seconds = waiting_s(request, service.settings.traffic.max_wait_s)
     if seconds and not job.is_finished:
-        job = await _wait(service, job, seconds=seconds)
+        job = await _wait(service, caller, job=job, seconds=seconds)
     headers = {"Location": f"/v1/plans/{job.id}", "X-Cache": "MISS"}
     if job.is_finished:
         return job_answer(job, headers=headers)
     return job_answer(job, status=202, headers=headers | {"Retry-After": "1"})
 
 
-async def _wait(service: Service, job: Job, *, seconds: float) -> Job:
-    """The job when it is finished, or as it is after so many seconds."""
+async def _wait(service: Service, caller: Caller, *, job: Job, seconds: float) -> Job:
+    """The job when it is finished, or as it is after so many seconds; raises ServiceError 401 if the key ends."""
     loop = asyncio.get_running_loop()
     until = loop.time() + seconds
-    if not service.has_room_for_stream(job.tenant):
+    if not service.streams.has_room(caller.tenant):
         return job  # it is stored, so whoever cannot wait for it is told so, and asks later
-    with service.streaming(job.tenant):
+    with service.streams.place(caller, job.id) as stream:
         while not job.is_finished and loop.time() < until and not service.is_draining:
             await service.hub.wait(job.id, job.version, timeout_s=min(5.0, until - loop.time()))
+            if stream.is_over:
+                raise unauthenticated("the key is not valid any more")
             present = await service.executor.call(service.store.get, job.id)
             if present is None:
                 raise not_found()
@@ -293,7 +299,7 @@ async def get_plan(request: Request, caller: Reader) -> Response:
     job = await find(request, caller)
     seconds = waiting_s(request, service.settings.traffic.max_wait_s)
     if seconds and not job.is_finished:
-        job = await _wait(service, job, seconds=seconds)
+        job = await _wait(service, caller, job=job, seconds=seconds)
     if is_known(request, tag_of(job)):
         return not_modified(tag_of(job), cache_control="private, no-cache")
     return job_answer(job)
@@ -306,41 +312,44 @@ async def follow_plan(request: Request, caller: Reader) -> Response:
     job = await find(request, caller)
     last = request.headers.get("last-event-id", "0")
     after = int(last) if last.isascii() and last.isdigit() and len(last) <= 9 else 0
-    story = _story(service, job, after=after)
+    story = _story(service, caller, job=job, after=after)
     await anext(story)  # takes the place, or refuses, while there is still a status to say so with
     return StreamingResponse(story, media_type="text/event-stream", headers={"Cache-Control": "no-store"})
 
 
-async def _story(service: Service, job: Job, *, after: int) -> AsyncIterator[str]:
+async def _story(service: Service, caller: Caller, *, job: Job, after: int) -> AsyncIterator[str]:
     clock = asyncio.get_running_loop().time
-    with service.streaming(job.tenant):
+    with service.streams.place(caller, job.id) as stream:
+        events = await service.executor.call(service.store.events, job.id, after=after)
         yield ""
         said = clock()
         while True:
-            events = await service.executor.call(service.store.events, job.id, after=after)
             for event in latest(list(events)):
                 yield f"id: {event.seq}\nevent: {event.kind}\ndata: {event.data}\n\n"
                 after, said = event.seq, clock()
             if job.is_finished or service.is_draining:
                 return
             if events:
-                await _pause(service, job)
+                await _pause(service, stream, job=job)
+            if stream.is_over:
+                return
             silent_until = said + PING_S - PAUSE_S
             await service.hub.wait(job.id, job.version, timeout_s=max(0.0, silent_until - clock()))
             present = await service.executor.call(service.store.get, job.id)
-            if present is None:
+            if present is None or stream.is_over:
                 return
             if clock() >= silent_until:
                 yield ": ping\n\n"
                 said = clock()
             job = present
+            events = await service.executor.call(service.store.events, job.id, after=after)
 
 
-async def _pause(service: Service, job: Job) -> None:
+async def _pause(service: Service, stream: Stream, *, job: Job) -> None:
     """`PAUSE_S`, or less if the job ends: of its end everybody hears at once."""
     clock = asyncio.get_running_loop().time
     until = clock() + PAUSE_S
-    while (left := until - clock()) > 0 and not service.is_draining:
+    while (left := until - clock()) > 0 and not service.is_draining and not stream.is_over:
         await service.hub.wait(job.id, job.version, timeout_s=left)
         present = await service.executor.call(service.store.get, job.id)
         if present is None or present.is_finished:
@@ -433,10 +442,10 @@ async def _pin(request: Request, caller: Caller, *, is_pinned: bool) -> Response
 
 @router.delete("/{plan_id}")
 async def delete_plan(request: Request, caller: Writer) -> Response:
-    """Cancel if it runs, then forget."""
-    job = await find(request, caller)
-    service = service_of(request)
-    if not await service.executor.call(service.store.forget, job.id, caller.tenant):
+    """Cancel if it runs, then forget; what cannot be read any more can be deleted all the same."""
+    service, plan_id = service_of(request), request.path_params["plan_id"]
+    if not is_plan_id(plan_id) or not await service.executor.call(service.store.forget, plan_id, caller.tenant):
         raise not_found()
-    await service.executor.call(service.audit.add, actor=caller.label, action="plan.deleted", subject=job.id)
+    note = partial(service.audit.add, actor=caller.label, action="plan.deleted", subject=plan_id)
+    await service.executor.call(freeing, service.database, note)
     return Response(status_code=204)

@@ -1,6 +1,7 @@
 """Questions about plans that come along with the request: verify, play, and what if."""
 
 import json
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal
 
@@ -86,25 +87,22 @@ class WhatIf:
 @router.post("/verifications")
 async def verify_plan(request: Request, caller: Writer) -> Response:
     """Check a plan against every rule."""
-    del caller
-    service = service_of(request)
-    body = await read_body(request, service.under_way)
-    order = await service.executor.call(read_order, Verification, body)
-    made = await _inspect(service, order, what="verdict", certificate=order.certificate)
+    _, made = await _inspect(
+        request, caller, kind=Verification, more=lambda asked: {"what": "verdict", "certificate": asked.certificate}
+    )
     return answer(made["verdict"])
 
 
 @router.post("/playbacks")
 async def play_plan(request: Request, caller: Writer) -> Response:
     """Play a plan and make something of it."""
-    del caller
-    service = service_of(request)
-    body = await read_body(request, service.under_way)
-    order = await service.executor.call(read_order, Playback, body)
-    other = None if order.other is None else json.dumps(order.other)
-    made = await _inspect(service, order, what=order.what, other=other)
-    headers = {"Content-Security-Policy": "sandbox allow-scripts"} if order.what == "view" else {}
-    return Response(made["text"].encode(), media_type=MEDIA[order.what], headers=headers)
+
+    def more(asked: Playback) -> dict[str, Any]:
+        return {"what": asked.what, "other": None if asked.other is None else json.dumps(asked.other)}
+
+    asked, made = await _inspect(request, caller, kind=Playback, more=more)
+    headers = {"Content-Security-Policy": "sandbox allow-scripts"} if asked.what == "view" else {}
+    return Response(made["text"].encode(), media_type=MEDIA[asked.what], headers=headers)
 
 
 def read_order(kind: type, body: bytes) -> Any:
@@ -113,9 +111,21 @@ def read_order(kind: type, body: bytes) -> Any:
         return validate(kind, parse_tree(body), source=SOURCE)
 
 
-async def _inspect(service: Service, order: Any, *, what: str, **more: Any) -> dict[str, Any]:
-    text = await service.executor.call(json.dumps, order.plan)
-    return await service.inspector.ask(what=what, plan=text, workload=order.workload, **more)
+async def _inspect(
+    request: Request, caller: Caller, *, kind: type, more: Callable[[Any], dict[str, Any]]
+) -> tuple[Any, dict[str, Any]]:
+    """The body, and the answer to the order that it and `more` of it amount to."""
+    service = service_of(request)
+    body = await read_body(request, service.under_way)
+    bodies: list[Any] = []
+
+    def make_order() -> dict[str, Any]:
+        asked = read_order(kind, body)
+        bodies.append(asked)
+        return {"plan": json.dumps(asked.plan), "workload": asked.workload, **more(asked)}
+
+    made = await service.inspector.ask(caller.tenant, make_order)
+    return bodies[0], made
 
 
 @router.post("/what-if")
@@ -132,7 +142,7 @@ async def _ask_what_if(service: Service, request: Request, *, caller: Caller, bo
     digest = digest_of("what-if", body)
     known = await recall(service, caller, key=key, digest=digest)
     if known is not None:
-        return await accepted(service, request, job=known)
+        return await accepted(service, request, caller=caller, job=known)
     order: WhatIf = await service.executor.call(read_order, WhatIf, body)
     base = await service.executor.call(service.store.get, order.base, tenant=caller.tenant)
     if base is None:
@@ -145,7 +155,8 @@ async def _ask_what_if(service: Service, request: Request, *, caller: Caller, bo
     new = new_job(caller, submission=submission, plan=plan)
     told = {"change": asdict(order.change), "base_objective_ns": base.incumbent_ns}
     new = replace(new, base_id=base.id, change=canonical_json(told))
-    return await accepted(service, request, job=await enqueue(service, caller, new=new, key=key, digest=digest))
+    job = await enqueue(service, caller, new=new, key=key, digest=digest)
+    return await accepted(service, request, caller=caller, job=job)
 
 
 def _change(service: Service, order: WhatIf, *, base: Job) -> PlanRequest:

@@ -1,13 +1,13 @@
 """Jobs as clients see them, with their addresses and their tags."""
 
 import json
-from datetime import UTC, datetime
 from typing import Any
 
 from fastapi import Request
 from fastapi.responses import Response
 
 from api.jobs.job import Job
+from api.jobs.moments import moment
 from api.jobs.runner import error_of
 
 ARTEFACTS = ("plan", "trace", "view", "report")
@@ -82,11 +82,6 @@ def _links(job: Job) -> dict[str, str]:
         links |= {name: f"{here}/{name}" for name in ARTEFACTS}
         links |= {f"export_{name}": f"{here}/export/{name}" for name in EXPORTS}
     return links
-
-
-def moment(seconds: float | None) -> str | None:
-    """As ISO 8601 in UTC, to the millisecond."""
-    return None if seconds is None else datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds")
 
 
 def render_json(document: Any) -> bytes:

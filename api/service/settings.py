@@ -43,7 +43,9 @@ class ClientLimits:
     stored_bytes: int = 8 * 2**30
     """Bytes that the requests, plans and drawings of one tenant may have in the store."""
     inspections: int = 64
-    """Checks and drawings that may wait for their turn."""
+    """Checks and drawings that may wait or be under way."""
+    tenant_inspections: int = 32
+    """Those of one tenant."""
     max_wait_s: int = 60
     """Longest `Prefer: wait`."""
 
@@ -85,8 +87,8 @@ class Settings:
     process: ProcessLimits = field(default_factory=ProcessLimits)
     helper: ProcessLimits = field(default_factory=ProcessLimits)
     """What one process for checks and drawings may take."""
-    num_helpers: int = field(default_factory=usable_cores)
-    """Processes for checks and drawings; they start when they are needed."""
+    num_helpers: int = field(default_factory=lambda: usable_cores() + 1)
+    """Processes for checks and drawings, one of which no tenant gets beside all others; they start when needed."""
     patience: Patience = field(default_factory=Patience)
     oidc: Oidc | None = None
     webhook_hosts: tuple[str, ...] = ()

@@ -2,25 +2,26 @@
 
 import re
 from dataclasses import dataclass
+from functools import partial
 
 from fastapi import APIRouter, Request
 from fastapi.responses import Response
 
+from api.jobs.moments import moment
 from api.jobs.request import SOURCE, parse_tree
+from api.jobs.sql_store import freeing
 from api.service.access import Reader, Writer, service_of
 from api.service.plan_handlers import refusing
 from api.service.problem_json import ServiceError, not_found
 from api.service.request_body import read_body
-from api.service.responses import answer, moment
+from api.service.responses import answer
+from api.service.webhooks import MOST_LETTERS
 from profiles.validation import validate
 
 router = APIRouter(prefix="/v1/webhooks")
 
 _STRICT = {"extra": "forbid", "use_attribute_docstrings": True}
 _ID = re.compile(r"[0-9a-f]{16}", re.ASCII)
-
-MOST_LETTERS = 500
-"""Of an address."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,5 +70,6 @@ async def delete_webhook(request: Request, caller: Writer) -> Response:
     is_id = _ID.fullmatch(webhook_id) is not None
     if not is_id or not await service.executor.call(service.webhooks.remove, webhook_id, caller.tenant):
         raise not_found()
-    await service.executor.call(service.audit.add, actor=caller.label, action="webhook.deleted", subject=webhook_id)
+    note = partial(service.audit.add, actor=caller.label, action="webhook.deleted", subject=webhook_id)
+    await service.executor.call(freeing, service.database, note)
     return Response(status_code=204)

@@ -7,8 +7,10 @@ Only hosts that the operator allows are spoken to, and redirects are not followe
 """
 
 import http.client
+import ipaddress
 import json
 import logging
+import re
 import secrets
 import ssl
 import threading
@@ -19,15 +21,19 @@ from fnmatch import fnmatchcase
 from typing import Any
 from urllib.parse import urlsplit
 
-from api.jobs.job import Job
+from api.jobs.job import DamagedError, Job
+from api.jobs.job_rows import is_object
 from api.jobs.logs import tell
-from api.jobs.sql_store import Database
+from api.jobs.sql_store import Database, freeing
 from api.jobs.store import STORE_FAILURES
 from api.signatures import HEADER, sign
 
 logger = logging.getLogger(__name__)
 
 MOST_PER_TENANT = 8
+
+MOST_LETTERS = 500
+"""Of an address."""
 
 MOST_WAITING = 1000
 """Deliveries of a tenant beyond which notices are refused."""
@@ -48,6 +54,22 @@ BATCH = 20
 
 LOOK_S = 1.0
 """How often a door looks for deliveries."""
+
+
+URL = re.compile(r"[Hh][Tt][Tt][Pp][Ss]?://([A-Za-z0-9._~:/?#\[\]@!$&'()*+,;=-]|%[0-9A-Fa-f]{2})+", re.ASCII)
+"""The letters that an address may have (RFC 3986)."""
+
+_LABEL = re.compile(r"[a-z0-9_](?:[a-z0-9_-]{0,61}[a-z0-9_])?", re.ASCII)
+
+
+def is_host(host: str) -> bool:
+    """Whether there can be a host of that name, in small letters, or with that address."""
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        labels = host.removesuffix(".").split(".")
+        return len(host) <= 253 and all(_LABEL.fullmatch(label) for label in labels)
+    return True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,19 +109,30 @@ class Webhooks:
 
     def allows(self, url: str) -> bool:
         """Whether the address may be spoken to."""
+        return self._complaint_about(url) is None
+
+    def _complaint_about(self, url: str) -> str | None:
+        """Why the address may not be spoken to."""
+        if not URL.fullmatch(url):
+            return "is no address; give http:// or https://, a host, and a path without blanks (write them as %20)"
         try:
             parts = urlsplit(url)
-            host = (parts.hostname or "").lower()
-            is_plain = parts.username is None and parts.password is None and (parts.port is None or parts.port > 0)
+            host, port = (parts.hostname or "").lower(), parts.port
         except ValueError:
-            return False
-        is_known = any(fnmatchcase(host, pattern.lower()) for pattern in self._hosts)
-        return is_plain and is_known and parts.scheme in ("http", "https") and url.isascii() and url.isprintable()
+            return "has a host or port that cannot be; mend it"
+        if "@" in parts.netloc:
+            return "names a user; leave that out, messages are signed instead"
+        if port == 0 or not is_host(host):
+            return "has a host or port that cannot be; mend it"
+        if not any(fnmatchcase(host, pattern.lower()) for pattern in self._hosts):
+            return "is not one that this service may speak to; the operator allows hosts"
+        return None
 
     def create(self, tenant: str, url: str) -> tuple[Webhook, str]:
         """A webhook and the secret that its messages are signed with; raises ValueError for what cannot be."""
-        if not self.allows(url):
-            raise ValueError("url is not one that this service may speak to; the operator allows hosts")
+        complaint = self._complaint_about(url)
+        if complaint is not None:
+            raise ValueError(f"url: {complaint}")
         made = Webhook(id=secrets.token_hex(8), url=url, created_at=self._database.now())
         secret = f"whsec_{secrets.token_hex(24)}"
         with self._database.transaction() as cursor:
@@ -107,7 +140,7 @@ class Webhooks:
             cursor.execute("SELECT COUNT(*) FROM webhooks WHERE tenant = ?", (tenant,))
             row = cursor.fetchone()
             if row is not None and row[0] >= MOST_PER_TENANT:
-                raise ValueError(f"url is one too many; a tenant has {MOST_PER_TENANT} webhooks, so delete one")
+                raise ValueError(f"url: is one too many; a tenant has {MOST_PER_TENANT} webhooks, so delete one")
             cursor.execute(
                 "INSERT INTO webhooks (id, tenant, url, secret, created_at) VALUES (?, ?, ?, ?, ?)",
                 (made.id, tenant, url, secret, made.created_at),
@@ -122,6 +155,9 @@ class Webhooks:
 
     def remove(self, webhook_id: str, tenant: str) -> bool:
         """Say nothing to it any more; False if there is none."""
+        return freeing(self._database, lambda: self._remove(webhook_id, tenant))
+
+    def _remove(self, webhook_id: str, tenant: str) -> bool:
         with self._database.transaction() as cursor:
             cursor.execute("DELETE FROM webhooks WHERE id = ? AND tenant = ?", (webhook_id, tenant))
             is_gone = cursor.rowcount == 1
@@ -156,16 +192,37 @@ class Webhooks:
         now = self._database.now()
         with self._database.transaction(is_writing=False) as cursor:
             cursor.execute(
-                "SELECT webhook_id, job_id, body, attempts, due_at, url, secret FROM deliveries "
+                "SELECT webhook_id, job_id, due_at FROM deliveries "
                 "JOIN webhooks ON webhooks.id = deliveries.webhook_id WHERE due_at <= ? ORDER BY due_at LIMIT ?",
                 (now, BATCH),
             )
             rows = cursor.fetchall()
-        return [delivery for row in rows if (delivery := self._take(row, now=now)) is not None]
+        return [delivery for row in rows if (delivery := self._take_or_drop(row, now=now)) is not None]
 
-    def _take(self, row: Any, *, now: float) -> Delivery | None:
-        webhook_id, job_id, body, attempts, due_at, url, secret = row
+    def _take_or_drop(self, row: Any, *, now: float) -> Delivery | None:
+        """None if another door was faster; what is damaged can never be said, and others wait behind it."""
+        webhook_id, job_id, due_at = row
+        try:
+            return self._take(webhook_id, job_id, due_at=due_at, now=now)
+        except DamagedError:
+            logger.error("what the webhook %s is to hear of %s is damaged; it is dropped", webhook_id, job_id)
         with self._database.transaction() as cursor:
+            cursor.execute("DELETE FROM deliveries WHERE webhook_id = ? AND job_id = ?", (webhook_id, job_id))
+        return None
+
+    def _take(self, webhook_id: str, job_id: str, *, due_at: float, now: float) -> Delivery | None:
+        with self._database.transaction() as cursor:
+            cursor.execute(
+                "SELECT body, attempts, url, secret FROM deliveries "
+                "JOIN webhooks ON webhooks.id = webhook_id WHERE webhook_id = ? AND job_id = ?",
+                (webhook_id, job_id),
+            )
+            row = cursor.fetchone()
+            if row is None:
+                return None  # somebody has said it, or the webhook is gone
+            body, attempts, url, secret = row
+            if not is_object(body):
+                raise DamagedError("a delivery")
             cursor.execute(
                 "UPDATE deliveries SET attempts = attempts + 1, due_at = ? "
                 "WHERE webhook_id = ? AND job_id = ? AND due_at = ?",

@@ -98,20 +98,30 @@ class RunStep:
         return {key: action.start_ns + action.duration_ns - begin for key, action in self.keyed()}
 
 
-def read_straggler_trace(path: Path) -> tuple[RunStep, ...]:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TraceCeiling:
+    """What a trace may hold; its footer is asked before anything is unpacked."""
+
+    rows: int
+    """Operations."""
+    num_bytes: int
+    """Bytes of the columns that are read, unpacked."""
+
+
+def read_straggler_trace(path: Path, *, ceiling: TraceCeiling | None = None) -> tuple[RunStep, ...]:
     """All steps of a trace, in order.
 
-    Raises ValueError with one message if the file is no such trace, is cut off or empty, if times are impossible, or
-    if pyarrow is missing.
+    Raises ValueError with one message if the file is no such trace, is cut off, empty or above the ceiling, if times
+    are impossible, or if pyarrow is missing.
     """
-    return tuple(sorted(stream_straggler_trace(path), key=lambda step: step.number))
+    return tuple(sorted(stream_straggler_trace(path, ceiling=ceiling), key=lambda step: step.number))
 
 
-def stream_straggler_trace(path: Path) -> Iterator[RunStep]:
+def stream_straggler_trace(path: Path, *, ceiling: TraceCeiling | None = None) -> Iterator[RunStep]:
     """Step by step as the file has them, one step in memory at a time; ValueError as above."""
     number: int | None = None
     rows, done, is_empty = _StepRows(), set[int](), True
-    for row in _rows(path):
+    for row in _rows(path, ceiling=ceiling):
         if row[_STEP] != number:
             if rows.actions and number is not None:
                 is_empty = False
@@ -128,7 +138,7 @@ def stream_straggler_trace(path: Path) -> Iterator[RunStep]:
         raise ValueError(f"{path}: holds no operations; export the trace again")
 
 
-def _rows(path: Path) -> Iterator[tuple[Any, ...]]:
+def _rows(path: Path, *, ceiling: TraceCeiling | None) -> Iterator[tuple[Any, ...]]:
     """Row by row in the order of `_COLUMNS`, a batch in memory at a time."""
     try:
         import pyarrow
@@ -140,10 +150,25 @@ def _rows(path: Path) -> Iterator[tuple[Any, ...]]:
             missing = [name for name in _COLUMNS if name not in file.schema_arrow.names]
             if missing:
                 raise ValueError(f"{path}: has no column {missing[0]!r}; give a trace of every operation of every rank")
+            if ceiling is not None:
+                _require_below(ceiling, file.metadata, source=str(path))
             for batch in file.iter_batches(batch_size=16_384, columns=list(_COLUMNS)):
                 yield from zip(*(batch.column(name).to_pylist() for name in _COLUMNS), strict=True)
     except (pyarrow.ArrowException, OSError) as error:
         raise ValueError(f"{path}: cannot be read as parquet ({str(error)[:80]}); export the trace again") from None
+
+
+def _require_below(ceiling: TraceCeiling, metadata: Any, *, source: str) -> None:
+    """Raise ValueError for a footer that promises more."""
+    groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
+    columns = [group.column(number) for group in groups for number in range(group.num_columns)]
+    rows = max(metadata.num_rows, sum(group.num_rows for group in groups))
+    num_bytes = sum(column.total_uncompressed_size for column in columns if column.path_in_schema in _COLUMNS)
+    for size, most, what in ((rows, ceiling.rows, "operations"), (num_bytes, ceiling.num_bytes, "bytes unpacked")):
+        if size > most:
+            raise ValueError(
+                f"{source}: holds {size:,} {what}, more than {most:,}; export fewer steps, or use the command line"
+            )
 
 
 class _StepRows:

@@ -10,7 +10,7 @@ import time
 from functools import cache
 from typing import TYPE_CHECKING
 
-from api.jobs.process import Child
+from api.jobs.process import Child, logs_json
 from tests.forking import SHARED, SOLVERS, ForkedProcess, Forker, Program, find_forker
 
 if TYPE_CHECKING:
@@ -67,10 +67,12 @@ def fork_solver(child: Child) -> "Popen[bytes]":
     orders, stdin = os.pipe()
     stdout, answers = os.pipe()
     asked = Program(program=program, arguments=arguments, environment=child._environment())
-    process = forker().start(asked, files=[orders, answers, 2])
-    os.close(orders)
-    os.close(answers)
+    stderr, log = os.pipe() if logs_json() else (None, 2)
+    process = forker().start(asked, files=[orders, answers, log])
+    for end in {orders, answers, log} - {2}:
+        os.close(end)
     process.stdin, process.stdout = os.fdopen(stdin, "wb"), os.fdopen(stdout, "rb")
+    process.stderr = None if stderr is None else os.fdopen(stderr, "rb")
     return process  # type: ignore[return-value]
 
 

@@ -238,7 +238,7 @@ def test_stop(store: JobStore):
 
 def test_forget(store: JobStore):
     """Tests that a forgotten job leaves nothing behind and its worker loses the lease."""
-    job = store.submit(new_job(), idempotency_key="k", body_sha256="b")[0]
+    job = store.submit(new_job(), idempotency_key="k", body_sha256="first")[0]
     running = claim(store)
     store.report(running, NEWS)
     assert store.forget(job.id, "a") is True
@@ -249,13 +249,13 @@ def test_forget(store: JobStore):
         store.report(running, NEWS)
     with pytest.raises(IdempotencyConflictError):
         store.submit(new_job(), idempotency_key="k", body_sha256="other")
-    assert store.submit(new_job(), idempotency_key="k", body_sha256="b")[1] is True
+    assert store.submit(new_job(), idempotency_key="k", body_sha256="first")[1] is True
 
 
 def test_keys_outlive_their_jobs_for_a_while(store: JobStore):
     """Tests that a used key is refused with another body after its job has gone, and is free when it is old."""
-    job = store.submit(new_job(), idempotency_key="k", body_sha256="b")[0]
-    kept = store.submit(new_job(is_pinned=True), idempotency_key="pinned", body_sha256="b")[0]
+    job = store.submit(new_job(), idempotency_key="k", body_sha256="first")[0]
+    kept = store.submit(new_job(is_pinned=True), idempotency_key="pinned", body_sha256="first")[0]
     for each in (job, kept):
         store.stop(each.id, "a")
     store.forget(job.id, "a")
@@ -264,7 +264,7 @@ def test_keys_outlive_their_jobs_for_a_while(store: JobStore):
         store.remember("a", idempotency_key="k", body_sha256="other", job_id=kept.id)
     store.expire(older_than_s=-1000)
     assert store.recall("a", idempotency_key="k", body_sha256="other") is None
-    assert store.recall("a", idempotency_key="pinned", body_sha256="b") is not None
+    assert store.recall("a", idempotency_key="pinned", body_sha256="first") is not None
 
 
 def test_drawings_are_kept_with_their_job(store: JobStore):

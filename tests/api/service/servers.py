@@ -86,3 +86,12 @@ def wait_ready(running: Running) -> None:
     while not running.service.is_ready:
         assert time.monotonic() < until, "not ready"
         time.sleep(0.05)
+
+
+def fill(folder: Path, name: str) -> Path:
+    """A file that takes all the room that is left."""
+    file = folder / name
+    with contextlib.suppress(OSError), file.open("wb", buffering=0) as filler:
+        while True:
+            filler.write(b"\0" * 512)
+    return file

@@ -154,7 +154,7 @@ def test_nobody_waits_for_a_helper_that_was_killed(
 def test_too_many_checks_are_sent_away(tmp_path: Path, plan: Any):
     """Tests that beyond the places for checks the answer is 503 with a time, and other requests are answered."""
     with serving(tmp_path, traffic=ClientLimits(inspections=1), num_helpers=1, num_workers=0) as running:
-        running.service.inspector._num_waiting = 1
+        running.service.inspector._queue._num_present["other"] = 2
         status, headers, text = request(running, "POST", "/v1/verifications", {"plan": plan})
         assert (status, json.loads(text)["code"], headers["retry-after"]) == (503, "busy", "2")
         assert request(running, "GET", "/v1/plans")[0] == 200
@@ -182,7 +182,7 @@ def test_streams_of_a_tenant_have_a_limit(tmp_path: Path):
             thread.join()
         assert sorted(statuses) == [200] * 3 + [429] * 9
         until = time.monotonic() + 30
-        while running.service.num_streams:
+        while len(running.service.streams):
             assert time.monotonic() < until, "places are not given back"
             time.sleep(0.05)
 

@@ -101,7 +101,7 @@ BODIES: dict[str, bytes] = {
     "-Infinity": with_number("-Infinity"),
     "1e400": with_number("1e400"),
     "-1e400": with_number("-1e400"),
-    "-0.0": with_number("-0.0"),
+    "-0.5": with_number("-0.5"),
     "-1": with_number("-1"),
     "1e-400": with_number("1e-400"),
     "1.5": with_number("1.5"),

@@ -652,7 +652,7 @@ def check_limits_of_keys(running: Running) -> None:
         reader.submit(make_toy_problem())
     assert (refusal.value.status, refusal.value.code) == (403, "scope_missing")
     with pytest.raises(ServerError) as refusal:
-        running.client(running.key("ours", expires_in_s=-1.0)).jobs()
+        running.client(running.key("ours", expires_in_s=1e-9)).jobs()
     assert refusal.value.status == 401
     key, text = running.service.keys.create("ours")
     assert running.client(text).jobs()

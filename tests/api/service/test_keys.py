@@ -1,10 +1,12 @@
 """Keys over the year: rotated with an overlap, last use known, everything audited; backups by command."""
 
 import json
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 
+from api.jobs.moments import moment
 from api.jobs.sql_store import SqlStore
 from api.jobs.sqlite import SqliteDatabase
 from api.service.audit import KEPT_S, AuditLog
@@ -146,3 +148,46 @@ def test_backup_and_restore_are_commands(shell: Shell):
     assert keys[0] == keys[1]
     actions = [row["action"] for row in json.loads(shell.run("store", "audit", "--json", "--data", "two").out)]
     assert actions == ["key.created", "key.rotated", "store.restored"]
+
+
+def test_times_can_be_read(shell: Shell):
+    """Tests that keys and the audit log state their times in ISO 8601 with the zone, in JSON and in tables of files."""
+    shell.run("keys", "create", "--tenant", "a", "--expires-days", "3", "--data", "one")
+    (key,) = json.loads(shell.run("keys", "list", "--json", "--data", "one").out)
+    (entry,) = json.loads(shell.run("store", "audit", "--json", "--data", "one").out)
+    moments = [datetime.fromisoformat(text) for text in (key["created_at"], key["expires_at"], entry["at"])]
+    assert [each.utcoffset() for each in moments] == [timedelta(0)] * 3
+    assert moments[1] - moments[0] == timedelta(days=3)
+    assert abs(moments[0] - datetime.now(UTC)) < timedelta(minutes=5)
+    assert (key["revoked_at"], key["last_used_at"]) == (None, None)
+    shell.run("keys", "revoke", key["id"], "--data", "one")
+    table = shell.run("keys", "list", "--data", "one").out
+    assert "…" not in table
+    for each in moments[:2]:
+        assert f"{each:%Y-%m-%d}" in table
+        assert f"{each:%H:%M:%SZ}" in table
+    assert entry["at"] in shell.run("store", "audit", "--data", "one").out
+
+
+@pytest.mark.parametrize("days", ["0", "-1", "nan", "inf", "1e12"])
+def test_keys_end_at_a_time(shell: Shell, days: str):
+    """Tests that a key cannot end at a moment that is over, or that no calendar has."""
+    made = shell.run("keys", "create", "--tenant", "a", "--expires-days", days, "--data", "one")
+    assert (made.code, made.out) == (2, "")
+    assert "give days above 0" in made.err
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (None, None),
+        (0.0, "1970-01-01T00:00:00.000+00:00"),
+        (-1e18, "1970-01-01T00:00:00.000+00:00"),
+        (1e18, "9999-12-31T23:59:59.000+00:00"),
+        (float("inf"), "9999-12-31T23:59:59.000+00:00"),
+        (1_767_225_600.25, "2026-01-01T00:00:00.250+00:00"),
+    ],
+)
+def test_moments(seconds: float | None, text: str | None):
+    """Tests that every number that an older store may hold is shown as a time."""
+    assert moment(seconds) == text

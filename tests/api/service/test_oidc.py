@@ -22,13 +22,19 @@ def token(claims: dict[str, Any], *, key: Any = PRIVATE, kid: str = "one", **mor
     return jwt.encode({"exp": time.time() + 60, **claims}, key, algorithm="RS256", headers={"kid": kid}, **more)
 
 
+def key_set(folder: Path) -> Path:
+    """The file with the public key of `PRIVATE`."""
+    public = json.loads(jwt.algorithms.RSAAlgorithm.to_jwk(PRIVATE.public_key()))
+    file = folder / "jwks.json"
+    file.write_text(json.dumps({"keys": [{**public, "kid": "one", "alg": "RS256", "use": "sig"}]}))
+    return file
+
+
 @pytest.fixture(scope="module")
 def trusting(tmp_path_factory: pytest.TempPathFactory) -> Any:
     """A service that trusts an issuer."""
     folder: Path = tmp_path_factory.mktemp("oidc")
-    public = json.loads(jwt.algorithms.RSAAlgorithm.to_jwk(PRIVATE.public_key()))
-    (folder / "jwks.json").write_text(json.dumps({"keys": [{**public, "kid": "one", "alg": "RS256", "use": "sig"}]}))
-    oidc = Oidc(issuer="https://id.example", audience="pipeplan", jwks_file=folder / "jwks.json")
+    oidc = Oidc(issuer="https://id.example", audience="pipeplan", jwks_file=key_set(folder))
     with serving(folder / "data", needs_keys=True, oidc=oidc) as started:
         yield started
 

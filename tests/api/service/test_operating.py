@@ -42,8 +42,8 @@ def command(*words: str, log: Path) -> ForkedProcess:
 
 
 def lines_of(log: Path) -> list[dict[str, Any]]:
-    """What was logged; the word at the start is for people."""
-    return [json.loads(line) for line in log.read_text().splitlines() if line.startswith("{")]
+    """What was logged, in the order in which it happened; all of it is JSON."""
+    return sorted(map(json.loads, log.read_text().splitlines()), key=lambda line: line["at"])
 
 
 def submit_as(port: int, request_id: str) -> str:

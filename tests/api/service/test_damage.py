@@ -1,0 +1,199 @@
+"""A store whose rows were damaged: each is told as such, everywhere alike, and can be deleted; the rest works on."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from api.jobs.job import DamagedError, News, Outcome
+from api.jobs.sql_store import SqlStore
+from api.jobs.sqlite import SqliteDatabase
+from api.jobs.store import persistently
+from api.service.audit import AuditLog
+from api.service.keys import KeyRing
+from api.service.webhooks import Courier, Webhooks
+from planner.release import release
+from tests.api.jobs.test_store import submit
+from tests.api.listening import listening
+from tests.api.service.servers import Running, serving
+from tests.api.service.test_http import request
+from tests.api.worlds import Shell
+
+PLAN = json.dumps({"format": "a plan", "numbers": list(range(50))})
+NEWS = News(phase="search", incumbent_ns=10**6, lower_bound_ns=1, gap=0.5, source="x", plan=PLAN)
+
+HALF = "SUBSTR({column}, 1, LENGTH({column}) / 2)"
+NO_TEXT = "CAST(x'7bfffe80' AS TEXT)"
+BYTES = "x'7b7d'"
+OTHER = "'{{\"a\": 1}}'"
+
+
+@pytest.fixture(scope="module")
+def holding(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+    """A service whose jobs nobody works on."""
+    with serving(tmp_path_factory.mktemp("damage"), num_workers=0) as started:
+        yield started
+
+
+def make_job(store: SqlStore) -> str:
+    """A job that has succeeded, with everything that is stored of one."""
+    job_id = submit(store, "local").id
+    job = store.claim("w", lease_s=60.0)
+    assert job is not None
+    assert job.id == job_id
+    store.report(job, NEWS)
+    store.finish(job, Outcome(state="succeeded", stopped_by="time", solution_status="feasible", gap=0.5))
+    store.keep_drawing(job_id, f"view@{release()}", text="<html>whole</html>")
+    return job_id
+
+
+def damage(store: SqlStore, job_id: str, *, table: str, column: str, how: str) -> None:
+    """Change what stands in a row."""
+    owner = "id" if table == "jobs" else "job_id"
+    with store.database.transaction() as cursor:
+        cursor.execute(f"UPDATE {table} SET {column} = {how.format(column=column)} WHERE {owner} = ?", (job_id,))
+        assert cursor.rowcount
+
+
+READERS = {
+    "requests": ("picture", "report", "trace", "export/torch"),
+    "plans": ("plan", "report", "picture", "export/trace"),
+    "drawings": ("view",),
+    "incumbents": ("picture?incumbent=3",),
+    "events": ("events", "history"),
+    "jobs": ("", "plan", "events", "history", "picture"),
+}
+"""Who reads of a table, after the address of the plan."""
+
+DAMAGES = [
+    *((table, "text", how) for table in ("requests", "plans", "drawings") for how in (HALF, NO_TEXT, BYTES, OTHER)),
+    *(("incumbents", "text", how) for how in (HALF, NO_TEXT, BYTES, "'AAAA'")),
+    *(("events", "data", how) for how in (HALF, NO_TEXT, BYTES, "'[]'")),
+    *(("jobs", "state", how) for how in (HALF, NO_TEXT, "'done'")),
+    *(("jobs", "plan_sha256", how) for how in (HALF, NO_TEXT, BYTES)),
+    *(("jobs", column, how) for column in ("error", "change") for how in ('\'{{"code": "inf\'', NO_TEXT, "'7'")),
+    *(("jobs", column, how) for column in ("name", "tags", "phase") for how in (NO_TEXT, BYTES)),
+    *(("jobs", column, "'many'") for column in ("created_at", "incumbent_ns", "gap", "attempt")),
+]
+
+
+@pytest.mark.parametrize(("table", "column", "how"), DAMAGES)
+def test_a_damaged_row_is_told(holding: Running, table: str, column: str, how: str):
+    """Tests that every way to what is damaged answers 500 `damaged`, naming the plan, and that it can be deleted."""
+    store = holding.service.store
+    damaged, sound = make_job(store), make_job(store)
+    damage(store, damaged, table=table, column=column, how=how)
+    paths = [f"/v1/plans/{damaged}/{name}".rstrip("/") for name in READERS[table]]
+    paths += ["/v1/plans"] if table == "jobs" else []
+    for path in paths:
+        status, headers, text = request(holding, "GET", path)
+        assert (status, headers["content-type"]) == (500, "application/problem+json"), (path, text[:200])
+        problem = json.loads(text)
+        assert problem["code"] == "damaged"
+        assert damaged in problem["detail"], path
+    assert request(holding, "GET", f"/v1/plans/{sound}/plan")[2].decode() == PLAN
+    assert request(holding, "DELETE", f"/v1/plans/{damaged}")[0] == 204
+    assert [job["id"] for job in json.loads(request(holding, "GET", "/v1/plans")[2])["plans"]] == [sound]
+    assert request(holding, "DELETE", f"/v1/plans/{sound}")[0] == 204
+
+
+def test_a_question_on_a_damaged_plan_is_no_fault_of_who_asks(holding: Running):
+    """Tests that a what-if, its ranges and a new search from a plan with a damaged request are answered alike."""
+    store = holding.service.store
+    job_id = make_job(store)
+    damage(store, job_id, table="requests", column="text", how=HALF)
+    bodies: dict[str, Any] = {
+        "/v1/what-if": {"base": job_id, "change": {"devices": 1}},
+        "/v1/what-if/ranges": {"base": job_id, "changes": [{"devices": 1}]},
+        "/v1/plans": {"start_from": job_id},
+    }
+    for path, body in bodies.items():
+        status, _, text = request(holding, "POST", path, body)
+        assert (status, json.loads(text)["code"]) == (500, "damaged"), path
+    assert store.forget(job_id, "local")
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[SqlStore]:
+    """An empty store on each engine."""
+    if request.param == "sqlite":
+        made = SqlStore(SqliteDatabase(tmp_path / "jobs.sqlite"))
+    else:
+        from api.jobs.postgres import PostgresDatabase
+
+        made = SqlStore(PostgresDatabase(request.getfixturevalue("postgres").fresh_database()))
+    yield made
+    made.close_all()
+
+
+@pytest.mark.parametrize(("column", "how"), [("change", "'{{'"), ("error", "'no'"), ("plan_sha256", "'ab'")])
+def test_a_damaged_job_stops_no_other(store: SqlStore, column: str, how: str):
+    """Tests that a job whose row is damaged ends when its turn comes, and the next one is worked on."""
+    damaged, sound = submit(store, "local").id, submit(store, "local").id
+    damage(store, damaged, table="jobs", column=column, how=how)
+    claimed = store.claim("w", lease_s=60.0)
+    assert claimed is not None
+    assert claimed.id == sound
+    assert store.count_states() == {"failed": 1, "running": 1}
+    assert store.claim("w", lease_s=60.0) is None
+
+
+@pytest.mark.parametrize("how", [HALF, OTHER])
+def test_hashes_are_checked(store: SqlStore, how: str):
+    """Tests that on either engine a text of another hash is not read, for the plan of another's start neither."""
+    job_id = make_job(store)
+    for table in ("requests", "plans", "drawings"):
+        damage(store, job_id, table=table, column="text", how=how)
+    job = store.get(job_id)
+    assert job is not None
+    for read in (
+        lambda: store.request_text(job_id),
+        lambda: store.plan_text(job_id),
+        lambda: store.drawing(job_id, f"view@{release()}"),
+        lambda: store.find_plan_like("local", job.problem_key),
+        lambda: persistently(lambda: store.plan_text(job_id), seconds=60.0),
+    ):
+        with pytest.raises(DamagedError, match="plan"):
+            read()
+
+
+def test_a_damaged_key_is_told(store: SqlStore):
+    """Tests that whoever brings a key whose hash, or scopes, were cut is not told that it is wrong."""
+    ring = KeyRing(store.database)
+    for column in ("sha256", "scopes"):
+        key, text = ring.create("a")
+        assert ring.find(text) is not None
+        with store.database.transaction() as cursor:
+            cursor.execute(f"UPDATE api_keys SET {column} = {HALF.format(column=column)} WHERE id = ?", (key.id,))
+        with pytest.raises(DamagedError, match=key.id):
+            ring.find(text)
+
+
+def test_a_damaged_delivery_stops_no_other(store: SqlStore):
+    """Tests that what a webhook cannot be told any more is dropped, and the next one is told."""
+    with listening() as listener:
+        webhooks = Webhooks(store.database, hosts=["127.0.0.1"])
+        webhooks.create("local", listener.url)
+        damaged, sound = make_job(store), make_job(store)
+        damage(store, damaged, table="deliveries", column="body", how=HALF)
+        for _ in range(2):
+            Courier(webhooks).deliver_due()
+        assert [json.loads(body)["id"] for _, body in listener.heard] == [sound]
+        with store.database.transaction() as cursor:
+            cursor.execute("SELECT COUNT(*) FROM deliveries")
+            assert cursor.fetchall() == [(0,)]
+
+
+def test_commands_name_what_is_damaged(shell: Shell):
+    """Tests that `keys list` and a broken file end with exit code 2 and a word about what to do."""
+    shell.run("keys", "create", "--tenant", "a", "--data", "one")
+    database = SqliteDatabase(Path("one/pipeplan.sqlite"))
+    AuditLog(database).add(actor="a", action="b", subject="c")
+    with database.transaction() as cursor:
+        cursor.execute(f"UPDATE api_keys SET name = {NO_TEXT}")
+    database.close_all()
+    listed = shell.run("keys", "list", "--data", "one")
+    assert (listed.code, listed.out) == (2, "")
+    assert "is damaged; restore a backup" in listed.err
