@@ -73,6 +73,7 @@ def summarise_rederivation(outcome: Rederivation) -> dict[str, Any]:
     """What a certificate proves, and everything that the evidence states otherwise."""
     return {
         "passed": outcome.passed,
+        "bound": outcome.bound,
         "bound_kind": outcome.bound_kind,
         "lower_bound_ns": outcome.lower_bound_ns,
         "gap": outcome.gap,
@@ -80,6 +81,7 @@ def summarise_rederivation(outcome: Rederivation) -> dict[str, Any]:
         "baselines_played": outcome.has_baselines,
         "not_derivable": list(HISTORY),
         "differences": [asdict(difference) for difference in outcome.differences],
+        "notes": [asdict(note) for note in outcome.notes],
         "verdict": outcome.verdict.summary(),
     }
 

@@ -6,7 +6,8 @@
     ├── PlanError                our own broken promise: a plan that its verifier rejects or that cannot be played
     └── ExecutionError           the processes that run a plan do not agree, or one of them has failed
 
-Mistakes in the input are plain `ValueError`; outcomes (status, violations, bounds) are data, never exceptions.
+Mistakes in the input are plain `ValueError`; one that only shows where all options are together is a
+`ContradictionError`, so that whoever plans can tell it from a mistake of ours. Outcomes (status, violations, bounds) are data, never exceptions.
 """
 
 
@@ -28,3 +29,7 @@ class PlanError(PipeplanError):
 
 class ExecutionError(PipeplanError):
     """A plan was not run to its end; the message is the same on every process and names the one at fault."""
+
+
+class ContradictionError(ValueError):
+    """Two statements of a question exclude each other, so that no plan can satisfy both; the message names them."""

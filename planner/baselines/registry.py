@@ -146,8 +146,8 @@ def all_methods(problem: Problem) -> Iterator[Method]:
 def make_baselines(problem: Problem, costs: CostModel, *, has_time: HasTime = always) -> Iterator[Baseline]:
     """Pure data parallelism, every method with every cut, then the planners; each is made when it is asked for.
 
-    Those that try many orders come last. The cut that counts transfers is left out where it is the same as without
-    them. A plan that breaks the memory is followed by the same one with recomputation, if the options offer it. A plan
+    Those that try many orders come last. The cut that counts transfers is left out where it is known to be the same as
+    without them. A plan that breaks the memory is followed by the same one with recomputation, if the options offer it. A plan
     with replicas is followed by the one whose replicas shard the optimizer's state, if they may; where they must, that
     is the only one. Where they may, fully sharded data parallelism has a row as well, without a plan. Once `has_time`
     denies it, no more plans are made: the baselines that are left come without one, and say so. All methods put layers
@@ -234,7 +234,7 @@ def _method_attempts(
     for method in all_methods(problem):
         for cut in cuts if method.is_slow == is_slow else ():
             has_time = always if method.is_always_played else maker.has_time
-            if cut is not TRANSFERS_TOO or (has_time() and maker.depends_on_transfers(method)):
+            if cut is not TRANSFERS_TOO or not has_time() or maker.depends_on_transfers(method):
                 make = partial(maker.make, method, cut=cut)
                 again = partial(maker.make, method, cut=cut, recompute=True)
                 yield _attempt_in_time(f"{method.name} ({cut.name})", make, has_time=has_time), again

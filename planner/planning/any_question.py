@@ -5,6 +5,7 @@ from typing import Unpack
 
 from planner.batch_problem import BatchProblem
 from planner.export.targets import Target, require_possible
+from planner.option_conflicts import require_consistent
 from planner.plan import Plan
 from planner.planning import driver
 from planner.planning.batch_driver import make_batch_plans
@@ -25,6 +26,7 @@ def make_plans(problem: Problem | BatchProblem, *, top: int, **how: Unpack[drive
     """
     if unknown := how.keys() - driver.PlanningOptions.__annotations__.keys():
         raise TypeError(f"make_plans() got an unexpected keyword argument {min(unknown)!r}")
+    require_consistent(problem)
     if isinstance(problem, Problem) and problem.microbatches is not None:
         if top > 1:
             raise ValueError(f"top = {top}: for microbatches that differ one plan is made; leave it out")
