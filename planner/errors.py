@@ -2,12 +2,12 @@
 
     PipeplanError
     ├── InfeasibleProblemError   no plan exists: which limit binds is proved
+    │   └── ContradictionError   because two statements of the question exclude each other: a mistake in the input
     ├── NoPlanFoundError         none was found within the limits; one may exist
     ├── PlanError                our own broken promise: a plan that its verifier rejects or that cannot be played
     └── ExecutionError           the processes that run a plan do not agree, or one of them has failed
 
-Mistakes in the input are plain `ValueError`; one that only shows where all options are together is a
-`ContradictionError`, so that whoever plans can tell it from a mistake of ours. Outcomes (status, violations, bounds) are data, never exceptions.
+Mistakes in the input are plain `ValueError`; outcomes (status, violations, bounds) are data, never exceptions.
 """
 
 
@@ -31,5 +31,5 @@ class ExecutionError(PipeplanError):
     """A plan was not run to its end; the message is the same on every process and names the one at fault."""
 
 
-class ContradictionError(ValueError):
+class ContradictionError(InfeasibleProblemError, ValueError):
     """Two statements of a question exclude each other, so that no plan can satisfy both; the message names them."""

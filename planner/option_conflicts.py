@@ -175,6 +175,18 @@ def _uneven_replicas(decided: _Decided) -> Iterator[str]:
         yield f"placement gives {said}, but uneven_replication = false; set it to true, or give equally many"
 
 
+def _listed_uncut(decided: _Decided) -> Iterator[str]:
+    """Microbatches that are listed are cut by the replicas of every stage, or dealt whole to equally many of each."""
+    counts = list(map(len, decided.placement))
+    for number, count in enumerate(counts if len(set(counts)) > 1 else ()):
+        size = next((size for size in decided.problem.sizes if size % count), None)
+        if size is not None:
+            yield (
+                f"placement gives stage {number} {count} replicas, but microbatches lists one of {size} samples, which "
+                f"{count} replicas cannot cut; give all stages equally many replicas, or sizes that {count} divides"
+            )
+
+
 def _too_many_placed(decided: _Decided) -> Iterator[str]:
     most = decided.options.max_stages_per_device
     held = Counter(name for groups in decided.placement for name in {name for group in groups for name in group})
@@ -248,8 +260,8 @@ def _pinned_in_turn(decided: _Decided) -> Iterator[str]:
         count = max(count for count, _ in runs.values())
         if count > most:
             yield (
-                f"pinned has layers on device {device!r} with layers on other devices between them, which makes {count} "
-                f"stages there, but max_stages_per_device = {most}; raise it to {count}, or drop a pin"
+                f"the layers pinned to device {device!r} are in {count} stages at least, for others between them are "
+                f"pinned elsewhere, but max_stages_per_device = {most}; raise it to {count}, or drop a pin"
             )
 
 
@@ -277,8 +289,9 @@ def _too_few_stages(decided: _Decided) -> Iterator[str]:
     if room < devices:
         what = f"partition has {len(stages)} stages" if decided.partition else f"the profile has {len(stages)} layers"
         yield (
-            f"idle_devices = false, but {what}, and with at most {most} replica{'s' if most > 1 else ''} of each they "
-            f"are on {room} of {devices} devices at most; set it to true, or allow more replicas"
+            f"idle_devices = false, but {what}, which on at most {most} replicas (microbatch_size = "
+            f"{decided.problem.profile.microbatch_size}, cut into whole samples) are on {room} of {devices} devices at "
+            "most; set it to true, or allow more replicas"
         )
 
 
@@ -292,6 +305,7 @@ RULES: tuple[Callable[[_Decided], Iterator[str]], ...] = (
     _group_unmeasured,
     _too_many_replicas,
     _uneven_replicas,
+    _listed_uncut,
     _too_many_placed,
     _placed_idle,
     _pinned_elsewhere,

@@ -23,6 +23,12 @@ def usual_size(problem: Problem) -> int:
     return min(max(unit, round(mean / unit) * unit), max(listed))
 
 
+def is_cut_as_placed(problem: Problem) -> bool:
+    """Whether the replicas of a given placement can cut every microbatch; else they are dealt whole ones."""
+    unit = gcd(*(problem.microbatches or (1,)))
+    return all(unit % len(groups) == 0 for groups in problem.options.placement or ())
+
+
 def usual_problem(problem: Problem) -> Problem:
     """The question as who takes all microbatches for equal sees it; replicas cut what they can cut of every size."""
     unit = gcd(*(problem.microbatches or (1,)))
@@ -36,12 +42,10 @@ def listed_baselines(problem: Problem, costs: CostModel, *, has_time: HasTime = 
 
     The former run microbatches in the order listed, and their replicas cut each of them.
     """
-    usual = usual_problem(problem)
-    for baseline in make_baselines(usual, CostModel(usual), has_time=has_time):
-        if baseline.plan is None:
-            yield baseline
-        else:
-            yield _played_anew(problem, costs, baseline=baseline)
+    if is_cut_as_placed(problem):
+        usual = usual_problem(problem)
+        for baseline in make_baselines(usual, CostModel(usual), has_time=has_time):
+            yield baseline if baseline.plan is None else _played_anew(problem, costs, baseline=baseline)
     for pipelines in range(2, min(problem.replica_limit, problem.num_microbatches) + 1):
         if len(problem.cluster.devices) % pipelines == 0 and problem.options.placement is None:
             yield from _dealt(problem, costs, pipelines=pipelines, has_time=has_time)

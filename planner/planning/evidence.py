@@ -102,9 +102,25 @@ def why_none_was_found(runs: Sequence[SearchState]) -> list[str]:
     if least is not None and not any(row.fits_memory for row in played):
         closest = f"none of {len(played)} baselines fits into memory, and the closest one, {least.name}, {least.note}"
         reasons[f"{closest}; larger devices, smaller microbatches, recomputation or more stages per device help"] = None
-    return list(reasons) or [
-        "nothing that is known rules a plan out; more memory, recomputation or more stages per device make room"
-    ]
+    return list(reasons) or [_what_makes_room(runs[0].problem)]
+
+
+def _what_makes_room(problem: Problem) -> str:
+    """What to change where nothing that is known rules a plan out: what is decided comes first."""
+    options = problem.options
+    said = {
+        "partition": options.partition is not None,
+        "placement": options.placement is not None,
+        "pinned": bool(options.pinned),
+        "idle_devices = false": not options.idle_devices,
+        "skip_edges = false": not options.skip_edges,
+        f"order = {options.order}": options.order != "any",
+    }
+    decided = [name for name, is_said in said.items() if is_said]
+    more = "more memory, recomputation or more stages per device make room"
+    if decided:
+        return f"nothing that is known rules a plan out, but {', '.join(decided)} leave few; drop one of them, or {more}"
+    return f"nothing that is known rules a plan out; {more}"
 
 
 def require_not_refuted(run: SearchState) -> None:

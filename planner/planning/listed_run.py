@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import Unpack
 
 from planner.annealed_dealing import AnnealingParams, anneal
-from planner.baselines.listed import listed_baselines, usual_problem, usual_size
+from planner.baselines.listed import is_cut_as_placed, listed_baselines, usual_problem, usual_size
 from planner.baselines.registry import play_baseline
 from planner.bounds.listed_bound import ListedLeast
 from planner.certificate import Bound, make_bound
@@ -197,7 +197,7 @@ def _play_baselines(run: _Run) -> None:
 def _is_usual_worth_it(run: _Run) -> bool:
     """Whether a plan without a dealing may be better: where no replicas cut all sizes, it has a device per layer."""
     best = run.objective_ns
-    if run.is_closed or not run.has_time(run.params.listed.layout_share):
+    if run.is_closed or not is_cut_as_placed(run.problem) or not run.has_time(run.params.listed.layout_share):
         return False
     if best is None or run.bound is None or usual_problem(run.problem).options.max_replicas != 1:
         return True
@@ -301,7 +301,8 @@ def _dealt(run: _Run, stages: tuple[Stage, ...]) -> list[_DealtLayout]:
 def _searched(run: _Run, pipelines: int) -> list[_DealtLayout]:
     """The stages that the usual search makes on one row of devices, for a pipeline's part of the microbatches."""
     blocks = device_blocks(run.problem, pipelines)
-    if pipelines == 1 or not blocks or run.problem.options.placement is not None:
+    options = run.problem.options
+    if pipelines == 1 or not blocks or options.placement is not None or options.pinned:
         return []
     count = -(-run.problem.num_microbatches // pipelines)
     alone = problem_on(run.problem.at_size(usual_size(run.problem), count=count), blocks[0])
