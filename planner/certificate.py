@@ -23,6 +23,7 @@ from planner.bounds import (
     windows,
     work,
 )
+from planner.bounds.bisection import REFUTED_NS
 from planner.bounds.bound_params import BoundParams
 from planner.bounds.boundaries import Boundaries
 from planner.bounds.device_classes import Classes, fits, propose
@@ -43,9 +44,6 @@ ENCLOSED = "enclosed"
 SIZES = "sizes"
 """Kind of a certificate that has one for every size of microbatches."""
 
-REFUTED_NS = 2**53
-"""A bound beyond any time that layers add up to: no plan fits, whatever its deadline."""
-
 ANEW_S, ANEW_EFFORT = 0.5, 100_000
 """What may be spent on deriving anew what another release proved: seconds of work, and units of a refutation."""
 
@@ -54,6 +52,7 @@ MAX_STEPS, FEW_STEPS, MANY_ACTIONS = 16, 4, 5_000
 where they find anything), which whoever checks the evidence takes as well."""
 
 __all__ = [
+    "REFUTED_NS",
     "Bound",
     "OtherRulesError",
     "bounds_of_sizes",
@@ -62,6 +61,7 @@ __all__ = [
     "make_bound",
     "prove_infeasible",
     "raise_bound",
+    "rules_out_every_deadline",
     "refute",
     "schedule_bound",
 ]
@@ -430,6 +430,21 @@ def proves_anew(problem: Problem, value: int, *, has_time: HasTime = always) -> 
         return True
     is_small = 0 < value < MAX_VALUE_NS and problem.microbatches is None
     return is_small and refute(problem, costs, value=value, effort=ANEW_EFFORT, has_time=has_time) is not None
+
+
+def rules_out_every_deadline(problem: Problem, value_ns: int) -> bool:
+    """Whether a bound is beyond the end of every plan: all that it computes and sends, one thing after the other."""
+    if value_ns < REFUTED_NS:
+        return False
+    links, count = problem.cluster.links, len(problem.cluster.devices) ** 2
+    slowest = min((link.bandwidth_bytes_per_s for link in links), default=1)
+    alone = sum(link.latency_ns + (link.message_overhead_ns or 0) for link in links)
+    alone += sum(max((each.time_ns for each in link.message_times), default=0) for link in links)
+    moved = [2 * problem.num_microbatches * edge.bytes for edge in problem.profile.edges]
+    moved += [4 * max(layer.state_bytes, layer.parameter_bytes or 0) for layer in problem.profile.layers]
+    messages = 2 * problem.num_microbatches * len(problem.profile.edges) + 4 * len(problem.profile.layers)
+    sent_ns = count * (messages * (alone + 1) + sum(moved) * 10**9 // slowest)
+    return problem.longest_work_ns + sent_ns < value_ns
 
 
 def least_over_sizes(entries: Mapping[int, "Bound | str"]) -> Bound:

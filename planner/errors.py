@@ -5,6 +5,7 @@
     │   └── ContradictionError   because two statements of the question exclude each other: a mistake in the input
     ├── NoPlanFoundError         none was found within the limits; one may exist
     ├── PlanError                our own broken promise: a plan that its verifier rejects or that cannot be played
+    │   └── OutOfRangeError      its times or bytes add up to more than 64 bits hold: such plans do not count
     └── ExecutionError           the processes that run a plan do not agree, or one of them has failed
 
 Mistakes in the input are plain `ValueError`; outcomes (status, violations, bounds) are data, never exceptions.
@@ -25,6 +26,10 @@ class NoPlanFoundError(PipeplanError):
 
 class PlanError(PipeplanError):
     """A plan breaks its own rules: it cannot be played, or the verifier rejected it."""
+
+
+class OutOfRangeError(PlanError):
+    """Times or bytes of a plan add up to more than 64 bits hold."""
 
 
 class ExecutionError(PipeplanError):

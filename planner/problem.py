@@ -1,13 +1,14 @@
 """The question: a model profile, a cluster, a number of microbatches, and what may be decided."""
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import cached_property
 from math import gcd
 from typing import Annotated, Literal
 
-from planner.plan import ProblemReference
+from planner.plan import ProblemReference, Stage
 from profiles.canonical_json import content_sha256, to_plain
 from profiles.cluster import Cluster
 from profiles.field_rules import (
@@ -301,6 +302,16 @@ class Problem:
                 f"options: partition has {len(self.options.partition)} stages, at most {MOST_STAGES} can be played; "
                 "give stages more layers"
             )
+        if self.longest_work_ns >= MOST_NS:
+            raise ValueError(
+                f"problem: num_microbatches = {self.num_microbatches} and the longest times of all layers add up to "
+                f"{self.longest_work_ns:,} ns, not less than {MOST_NS:,}; use fewer microbatches, or check the unit of "
+                "the profile's times"
+            )
+
+    @cached_property
+    def longest_work_ns(self) -> int:
+        """All that a plan can compute, one thing after the other, wherever it does."""
         exchange = max((each.exchange_ns for each in self.profile.action_overhead_ns), default=0)
         longest = sum(
             max(_longest_ns(cost) for cost in layer.costs)
@@ -308,11 +319,7 @@ class Problem:
             for layer in self.profile.layers
         )
         steps = sum(max(cost.optimizer_ns for cost in layer.costs) for layer in self.profile.layers)
-        if longest * self.num_microbatches + steps >= MOST_NS:
-            raise ValueError(
-                f"problem: num_microbatches = {self.num_microbatches} of up to {longest:,} ns each add up to more than "
-                f"{MOST_NS:,} ns; use fewer microbatches, or check the unit of the profile's times"
-            )
+        return longest * self.num_microbatches + steps
 
     def _require_costs(self) -> None:
         for layer in self.profile.layers:
@@ -407,6 +414,12 @@ class Problem:
                     f"options: placement gives stage {number} {len(groups)} replicas, which cannot take equal parts of "
                     f"microbatch_size = {self.profile.microbatch_size} samples; use a number that divides it"
                 )
+
+    def is_as_given(self, stages: Sequence[Stage]) -> bool:
+        """Whether stages are those of the partition, on the devices of the placement, as far as these are given."""
+        partition, placement = self.options.partition, self.options.placement
+        has_layers = partition is None or list(map(set, partition)) == [set(stage.layers) for stage in stages]
+        return has_layers and (placement is None or list(placement) == [stage.replicas for stage in stages])
 
     @property
     def may_shard(self) -> bool:

@@ -64,11 +64,8 @@ def require_choices(costs: CostModel, stages: Sequence[Stage]) -> None:
 
 
 def _require_given(problem: Problem, stages: Sequence[Stage]) -> None:
-    partition, placement = problem.options.partition, problem.options.placement
-    if partition is not None and list(map(set, partition)) != [set(stage.layers) for stage in stages]:
-        raise DoesNotApplyError("has other stages than the partition that is given")
-    if placement is not None and list(placement) != [stage.replicas for stage in stages]:
-        raise DoesNotApplyError("has its stages elsewhere than the placement that is given")
+    if not problem.is_as_given(stages):
+        raise DoesNotApplyError("has other stages, or other devices for them, than those that are given")
 
 
 def _require_pins(problem: Problem, stages: Sequence[Stage]) -> None:

@@ -52,6 +52,7 @@ from planner.baselines.zb_v import order_zb_v
 from planner.clock import HasTime, always
 from planner.costs import CostModel
 from planner.device_groups import open_widths
+from planner.errors import OutOfRangeError
 from planner.plan import BaselineResult, Plan, Stage
 from planner.problem import Problem
 from planner.simulate import Timeline, simulate
@@ -276,7 +277,7 @@ def _attempt_in_time(name: str, make: Callable[[], Plan], *, has_time: HasTime) 
         return Baseline(name=name, plan=make())
     except OutOfTimeError:
         return Baseline(name=name, plan=None, note=NO_TIME)
-    except DoesNotApplyError as reason:
+    except (DoesNotApplyError, OutOfRangeError) as reason:
         return Baseline(name=name, plan=None, note=str(reason), lacks_room=isinstance(reason, NoRoomError))
 
 
@@ -321,7 +322,10 @@ def play_baseline(problem: Problem, baseline: Baseline, *, costs: CostModel) -> 
     """Play a baseline; its row for the evidence, and its timeline if it has a plan."""
     if baseline.plan is None:
         return baseline.estimate or BaselineResult(name=baseline.name, makespan_ns=None, note=baseline.note), None
-    timeline = simulate(problem, baseline.plan, costs=costs)
+    try:
+        timeline = simulate(problem, baseline.plan, costs=costs)
+    except OutOfRangeError as reason:
+        return BaselineResult(name=baseline.name, makespan_ns=None, note=str(reason)), None
     device, fraction = _fullest(problem, timeline)
     excess = f"needs {ceil(100 * fraction) / 100:.2f} x the memory of {device}" if fraction > 1 else ""
     row = BaselineResult(

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from planner.certificate import REFUTED_NS, Bound, schedule_bound
+from planner.certificate import Bound, rules_out_every_deadline, schedule_bound
 from planner.costs import CostModel
 from planner.embedded_problem import enclose
 from planner.errors import InfeasibleProblemError, NoPlanFoundError, PlanError
@@ -102,10 +102,10 @@ def why_none_was_found(runs: Sequence[SearchState]) -> list[str]:
     if least is not None and not any(row.fits_memory for row in played):
         closest = f"none of {len(played)} baselines fits into memory, and the closest one, {least.name}, {least.note}"
         reasons[f"{closest}; larger devices, smaller microbatches, recomputation or more stages per device help"] = None
-    return list(reasons) or [_what_makes_room(runs[0].problem)]
+    return list(reasons) or [what_makes_room(runs[0].problem)]
 
 
-def _what_makes_room(problem: Problem) -> str:
+def what_makes_room(problem: Problem) -> str:
     """What to change where nothing that is known rules a plan out: what is decided comes first."""
     options = problem.options
     said = {
@@ -129,7 +129,7 @@ def require_not_refuted(run: SearchState) -> None:
     With time without end only memory, and how many stages there may be on which devices, can rule a plan out.
     """
     bound = run.lower_bound
-    if run.plan is not None or bound is None or bound.value_ns < REFUTED_NS:
+    if run.plan is not None or bound is None or not rules_out_every_deadline(run.problem, bound.value_ns):
         return
     problem, usable = run.problem, [device.usable_bytes for device in run.problem.cluster.devices]
     raise InfeasibleProblemError(

@@ -28,7 +28,7 @@ from planner.planning.dealt_layouts import (
     longest_first,
     stages_on,
 )
-from planner.planning.evidence import bounded_evidence
+from planner.planning.evidence import bounded_evidence, what_makes_room
 from planner.planning.planning_params import SearchParams
 from planner.problem import Problem
 from planner.progress import Limits, Progress
@@ -387,8 +387,7 @@ def _finish(run: _Run) -> Plan:
     """The incumbent with its evidence, verified as a whole."""
     if run.plan is None or run.timeline is None or run.bound is None:
         why = f"; the last one: {run.rejected}" if run.rejected else ""
-        need = "more memory or smaller microbatches make room"
-        raise NoPlanFoundError(f"no plan was found in {run.elapsed_s:.0f} s{why}; {need}")
+        raise NoPlanFoundError(f"none in {run.elapsed_s:.0f} s{why}; {what_makes_room(run.problem)}")
     plan = replace(run.plan, evidence=_evidence(run, run.plan, timeline=run.timeline, bound=run.bound))
     verdict = verify(run.problem, plan)
     if not verdict.passed:
