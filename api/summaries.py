@@ -29,6 +29,9 @@ def summarise_plan(plan: Plan, run: RunSummary) -> dict[str, Any]:
             {key: row[key] for key in ("name", "makespan_ns", "span_ns", "fits_memory")}
             for row in evidence.get("baselines", ())
         ],
+        "baselines_without_time": [
+            row.name for row in (() if plan.evidence is None else plan.evidence.baselines) if row.had_no_time
+        ],
         "verdict_passed": bool(evidence.get("verdict", {}).get("passed")),
         "files": dict(run.files or {}),
     }

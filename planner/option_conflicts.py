@@ -285,11 +285,14 @@ def _too_few_stages(decided: _Decided) -> Iterator[str]:
         return
     stages = decided.partition or tuple((name,) for name in decided.layers)
     most = decided.problem.most_replicas
-    room = sum(most * decided.most_width(names) for names in stages)
+    # every replica of a stage with a pinned layer has that layer's device, so there is one
+    replicas = [1 if decided.pinned.keys() & names else most for names in map(set, stages)]
+    room = sum(count * decided.most_width(names) for count, names in zip(replicas, stages, strict=True))
     if room < devices:
         what = f"partition has {len(stages)} stages" if decided.partition else f"the profile has {len(stages)} layers"
+        few = f", of which pinned leaves {replicas.count(1)} one replica" if 1 in replicas and most > 1 else ""
         yield (
-            f"idle_devices = false, but {what}, which on at most {most} replicas (microbatch_size = "
+            f"idle_devices = false, but {what}{few}, which on at most {most} replicas (microbatch_size = "
             f"{decided.problem.profile.microbatch_size}, cut into whole samples) are on {room} of {devices} devices at "
             "most; set it to true, or allow more replicas"
         )

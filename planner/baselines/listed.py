@@ -7,11 +7,11 @@ from math import gcd
 from planner.actions import Action
 from planner.baselines.applicability import DoesNotApplyError
 from planner.baselines.partitions import smallest_largest_stage
-from planner.baselines.registry import NO_TIME, Baseline, make_baselines
+from planner.baselines.registry import Baseline, make_baselines
 from planner.clock import HasTime, always
 from planner.costs import CostModel
 from planner.dealing import pipeline_actions
-from planner.plan import Plan, Stage
+from planner.plan import NO_TIME, Plan, Stage
 from planner.problem import Problem
 
 

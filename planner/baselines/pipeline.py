@@ -7,6 +7,7 @@ from planner.actions import Action
 from planner.clock import HasTime, always
 from planner.costs import CostModel, StageCost
 from planner.plan import DeviceGroup, Plan, Stage
+from profiles.field_rules import MAX_BYTES
 
 Words = list[list[Action]]
 """The order of actions on every device position."""
@@ -108,7 +109,10 @@ def _delay_ns(costs: CostModel, ends: tuple[Stage, Stage], *, num_bytes: int) ->
 
 
 def _budgets(costs: CostModel, stages: Sequence[Stage]) -> tuple[int, ...]:
-    """Memory less what is resident and what a running action needs, of the tightest device at every position."""
+    """Memory less what is resident and what a running action needs, of the tightest device at every position.
+
+    What lacks more than all memory that a device may state lacks no more than that, so that 64 bits hold it.
+    """
     static = costs.static_bytes(stages)
     workspace: dict[tuple[DeviceGroup, ...], int] = {}
     for stage in stages:
@@ -116,6 +120,6 @@ def _budgets(costs: CostModel, stages: Sequence[Stage]) -> tuple[int, ...]:
         workspace[stage.replicas] = max(needed, workspace.get(stage.replicas, 0))
     memory = {device.name: device.usable_bytes for device in costs.problem.cluster.devices}
     return tuple(
-        min(memory[device] - static[device] for group in replicas for device in group) - needed
+        max(min(memory[device] - static[device] for group in replicas for device in group) - needed, -MAX_BYTES)
         for replicas, needed in workspace.items()
     )

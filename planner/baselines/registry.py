@@ -53,7 +53,7 @@ from planner.clock import HasTime, always
 from planner.costs import CostModel
 from planner.device_groups import open_widths
 from planner.errors import OutOfRangeError
-from planner.plan import BaselineResult, Plan, Stage
+from planner.plan import NO_TIME, BaselineResult, Plan, Stage
 from planner.problem import Problem
 from planner.simulate import Timeline, simulate
 
@@ -92,8 +92,8 @@ class Method:
     """Whether it is played even where time is short: no plan is ever above it."""
 
 
-NO_TIME = "not played: no time was left for it"
-"""The note of a baseline that was left out for want of time."""
+MAX_QUICK_CUTS = 1000
+"""Layers x devices up to which layers are cut into stages within milliseconds."""
 
 METHODS = (
     Method(name="GPipe", placement=ONE_EACH, order=order_gpipe, splits_backward=False),
@@ -235,7 +235,7 @@ def _method_attempts(
     for method in all_methods(problem):
         for cut in cuts if method.is_slow == is_slow else ():
             has_time = always if method.is_always_played else maker.has_time
-            if cut is not TRANSFERS_TOO or not has_time() or maker.depends_on_transfers(method):
+            if cut is not TRANSFERS_TOO or maker.may_depend_on_transfers(method, has_time=has_time):
                 make = partial(maker.make, method, cut=cut)
                 again = partial(maker.make, method, cut=cut, recompute=True)
                 yield _attempt_in_time(f"{method.name} ({cut.name})", make, has_time=has_time), again
@@ -302,8 +302,14 @@ class _Maker:
         stages = with_recomputation(stages) if recompute else stages
         return make_plan(self.costs, stages, words=method.order(self.pipeline(stages)))
 
-    def depends_on_transfers(self, method: Method) -> bool:
-        """Whether counting transfers changes the stages, as far as the method has any."""
+    def may_depend_on_transfers(self, method: Method, *, has_time: HasTime) -> bool:
+        """Whether counting transfers changes the stages, as far as the method has any; else it is no other baseline.
+
+        Where that takes long and there is no time for it, nobody knows.
+        """
+        problem = self.costs.problem
+        if len(problem.profile.layers) * len(problem.cluster.devices) > MAX_QUICK_CUTS and not has_time():
+            return True
         try:
             return self.stages(method.placement, TRANSFERS_TOO) != self.stages(method.placement, SMALLEST_LARGEST)
         except DoesNotApplyError:
