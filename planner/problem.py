@@ -167,6 +167,9 @@ MOST_STAGES, MOST_MICROBATCHES = 2**11 - 1, 2**21 - 2
 MOST_NS = 2**60
 """Times add up to less, so that 64 bits hold them: 36 years."""
 
+MOST_BYTES = 2**60
+"""Bytes add up to less, so that 64 bits hold them."""
+
 
 def _longest_ns(cost: LayerCost) -> int:
     """All that a layer can take per microbatch."""
@@ -307,6 +310,28 @@ class Problem:
                 f"problem: num_microbatches = {self.num_microbatches} and the longest times of all layers add up to "
                 f"{self.longest_work_ns:,} ns, not less than {MOST_NS:,}; use fewer microbatches, or check the unit of "
                 "the profile's times"
+            )
+
+        self._require_moderate_bytes()
+
+    def _require_moderate_bytes(self) -> None:
+        """No message takes longer on the slowest link, and no device can be asked for more, than 64 bits hold."""
+        edges, layers = self.profile.edges, self.profile.layers
+        most = [(max((edge.bytes for edge in edges), default=0), "an edge")]
+        most += [(max(max(each.state_bytes, each.stash_bytes) for each in layers), "a layer's state or stash")]
+        slowest = min((link.bandwidth_bytes_per_s for link in self.cluster.links), default=10**9)
+        num_bytes, what = max(most)
+        if 4 * num_bytes * 10**9 // slowest >= MOST_NS:
+            raise ValueError(
+                f"problem: {num_bytes:,} bytes ({what}) take decades on the slowest link, of bandwidth_bytes_per_s = "
+                f"{slowest:,}; check the units of both"
+            )
+        received = self.options.receive_buffers * sum(edge.bytes for edge in edges)
+        held = sum(each.state_bytes + each.stash_bytes + each.workspace_bytes for each in layers)
+        if received + held >= MOST_BYTES:
+            raise ValueError(
+                f"problem: receive_buffers = {self.options.receive_buffers} for all edges, and what all layers hold, "
+                f"add up to {received + held:,} bytes, not less than {MOST_BYTES:,}; use fewer, or check the unit"
             )
 
     @cached_property

@@ -7,7 +7,6 @@ from planner.actions import Action
 from planner.clock import HasTime, always
 from planner.costs import CostModel, StageCost
 from planner.plan import DeviceGroup, Plan, Stage
-from profiles.field_rules import MAX_BYTES
 
 Words = list[list[Action]]
 """The order of actions on every device position."""
@@ -109,10 +108,7 @@ def _delay_ns(costs: CostModel, ends: tuple[Stage, Stage], *, num_bytes: int) ->
 
 
 def _budgets(costs: CostModel, stages: Sequence[Stage]) -> tuple[int, ...]:
-    """Memory less what is resident and what a running action needs, of the tightest device at every position.
-
-    What lacks more than all memory that a device may state lacks no more than that, so that 64 bits hold it.
-    """
+    """Memory less what is resident and what a running action needs, of the tightest device at every position."""
     static = costs.static_bytes(stages)
     workspace: dict[tuple[DeviceGroup, ...], int] = {}
     for stage in stages:
@@ -120,6 +116,6 @@ def _budgets(costs: CostModel, stages: Sequence[Stage]) -> tuple[int, ...]:
         workspace[stage.replicas] = max(needed, workspace.get(stage.replicas, 0))
     memory = {device.name: device.usable_bytes for device in costs.problem.cluster.devices}
     return tuple(
-        max(min(memory[device] - static[device] for group in replicas for device in group) - needed, -MAX_BYTES)
+        min(memory[device] - static[device] for group in replicas for device in group) - needed
         for replicas, needed in workspace.items()
     )

@@ -14,7 +14,6 @@ from planner.costs import CostModel
 from planner.plan import DeviceGroup, Plan, Stage
 from planner.problem import Problem
 from planner.stage_lanes import memory_steps
-from profiles.field_rules import MAX_BYTES
 from solver_models.hand_play import STUCK, HandStages, play_hand
 from solver_models.instance import Integers
 
@@ -167,7 +166,7 @@ class HandTable:
     def _room(self, group: DeviceGroup) -> int:
         """What the tightest device of a group has beside what is resident, were the largest microbatch its own."""
         devices = self.problem.cluster.by_name
-        return max(min(devices[name].usable_bytes - self._static[name] for name in group), -MAX_BYTES)
+        return min(devices[name].usable_bytes - self._static[name] for name in group)
 
     @cached_property
     def _static(self) -> dict[str, int]:
