@@ -4,14 +4,18 @@ from dataclasses import replace
 
 import pytest
 
+from planner.actions import Action
 from planner.baselines.registry import make_baselines, play_baseline
 from planner.bounds.bisection import REFUTED_NS, largest_refuted, next_above
-from planner.certificate import make_bound, rules_out_every_deadline
+from planner.certificate import check_certificate, make_bound, rules_out_every_deadline
 from planner.costs import CostModel
 from planner.errors import InfeasibleProblemError, NoPlanFoundError
+from planner.plan import Plan, Stage
 from planner.planning import Limits, make_plan
 from planner.problem import MOST_NS, Options, Problem
+from planner.verify import verify
 from profiles.field_rules import MAX_NANOSECONDS
+from solver_models.covering import Covering
 from tests.planner.test_certificate import bound_of, make_chain
 
 ROUND = Limits(max_rounds=1, time_limit_s=60)
@@ -77,6 +81,31 @@ def test_times_longer_than_the_last_deadline_are_no_proof():
     assert bound.value_ns > REFUTED_NS
     assert not rules_out_every_deadline(problem, bound.value_ns)
     assert problem.longest_work_ns == 2 * count * MAX_NANOSECONDS
+
+
+@pytest.mark.parametrize("ns", [2**20, 2**40, 2**42, MAX_NANOSECONDS])
+@pytest.mark.parametrize("memory", [7817, 2**45])
+def test_bounds_hold_for_iterations_of_hours(ns: int, memory: int):
+    """Tests that no bound is above a plan where time and memory together are more than 64 bits hold."""
+    unit = memory // 7817
+    problem = make_chain(
+        [(1, 5, ns), (8191, 65, 7)], num_devices=3, num_microbatches=3, memory=15 * unit, stash=(5887 * unit, 3790 * unit),
+        edge_bytes=7, options=ONE_EACH,
+    )  # fmt: skip
+    first, *others = problem.cluster.devices
+    devices = (replace(first, memory_bytes=memory), *others)
+    small = replace(problem.profile.layers[0], stash_bytes=1, weight_stash_bytes=0)
+    profile = replace(problem.profile, layers=(small, problem.profile.layers[1]))
+    problem = replace(problem, profile=profile, cluster=replace(problem.cluster, devices=devices))
+    stages = (Stage(layers=("l0", "l1"), replicas=(("d0",),)),)
+    schedule = {"d0": tuple(Action(kind, 0, m) for m in range(3) for kind in "FIW")}  # type: ignore[arg-type]
+    plan = Plan(problem=problem.reference(), stages=stages, schedule=schedule)
+    verdict = verify(problem, plan)
+    bound = make_bound(problem, CostModel(problem), make_covering=Covering)
+    assert verdict.passed
+    assert verdict.timeline is not None
+    assert bound.value_ns <= verdict.timeline.makespan_ns
+    assert check_certificate(problem, bound.certificate) == bound.value_ns
 
 
 def slow_links(*, edge_bytes: int, num_microbatches: int = 2, **options: object) -> Problem:
