@@ -61,8 +61,8 @@ __all__ = [
     "make_bound",
     "prove_infeasible",
     "raise_bound",
-    "rules_out_every_deadline",
     "refute",
+    "rules_out_every_deadline",
     "schedule_bound",
 ]
 

@@ -386,7 +386,7 @@ class _EvidenceCheck:
                 yield from _compare(f"certificate.{KEY} {name}", stated=stated, derived=found)
 
     def check_baselines(self) -> Iterator[Finding]:
-        """Every row of a baseline that is known here does as it is said to; what has no row, or is unknown, is noted."""
+        """Every row of a known baseline does as it is said to; what has no row, or is unknown, is noted."""
         stated = {row.name: row for row in self.evidence.baselines}
         left_out = tuple(name for name, row in stated.items() if row.had_no_time)
         missing, faster = list[str](), list[str]()

@@ -1,4 +1,4 @@
-"""Do the statements of a question leave room for any plan? Partition, placement, pins and limits, held against each other.
+"""Do the statements of a question leave room for any plan? Partition, placement, pins and limits, one against another.
 
 What is found needs no search and no memory: it is refused as the mistake that it is, with both statements and a remedy.
 """
@@ -92,8 +92,8 @@ def _edge_skips(decided: _Decided) -> Iterator[str]:
         first, second = decided.stage_of[edge.producer], decided.stage_of[edge.consumer]
         if second > first + 1:
             yield (
-                f"partition has layer {edge.producer!r} in stage {first} and {edge.consumer!r}, which it feeds, in stage "
-                f"{second}, but skip_edges = false; set skip_edges to true, or give other stages"
+                f"partition has layer {edge.producer!r} in stage {first} and {edge.consumer!r}, which it feeds, in "
+                f"stage {second}, but skip_edges = false; set skip_edges to true, or give other stages"
             )
 
 
@@ -102,8 +102,8 @@ def _stage_at_no_width(decided: _Decided) -> Iterator[str]:
         if names and not any(decided.widths(names, kind) for kind in decided.types):
             known = "; ".join(f"{name!r} {_measured(decided, decided.layers[name])}" for name in names[:3])
             yield (
-                f"partition has {len(names)} layers in stage {number}, but max_width = {decided.options.max_width}, and "
-                f"no width is measured for all of them ({known}); give them stages of their own, or measure them alike"
+                f"partition has {len(names)} layers in stage {number}, but max_width = {decided.options.max_width}, "
+                f"and no width is measured for all of them ({known}); give them stages of their own, or measure them alike"
             )
 
 
@@ -136,8 +136,8 @@ def _group_too_wide(decided: _Decided) -> Iterator[str]:
     for number, group in _groups(decided):
         if len(group) > most:
             yield (
-                f"placement gives stage {number} a group of {len(group)} devices ({', '.join(group[:4])}), but max_width "
-                f"= {most}; raise max_width, or write replicas as groups of their own: [[...], [...]]"
+                f"placement gives stage {number} a group of {len(group)} devices ({', '.join(group[:4])}), but "
+                f"max_width = {most}; raise max_width, or write replicas as groups of their own: [[...], [...]]"
             )
 
 
@@ -163,8 +163,8 @@ def _too_many_replicas(decided: _Decided) -> Iterator[str]:
     for number, groups in enumerate(decided.placement):
         if most is not None and len(groups) > most:
             yield (
-                f"placement gives stage {number} {len(groups)} replicas, but max_replicas = {most}; raise max_replicas, "
-                "or name fewer groups"
+                f"placement gives stage {number} {len(groups)} replicas, but max_replicas = {most}; raise "
+                "max_replicas, or name fewer groups"
             )
 
 
@@ -203,7 +203,7 @@ def _placed_idle(decided: _Decided) -> Iterator[str]:
         return
     used = {name for _, group in _groups(decided) for name in group}
     for name in decided.devices.keys() - used:
-        yield f"placement leaves device {name!r} without a stage, but idle_devices = false; set it to true, or use {name!r}"
+        yield f"placement leaves device {name!r} without a stage, but idle_devices = false; set it to true, or use it"
 
 
 def _pinned_elsewhere(decided: _Decided) -> Iterator[str]:
@@ -279,7 +279,7 @@ def _too_many_stages(decided: _Decided) -> Iterator[str]:
 
 
 def _too_few_stages(decided: _Decided) -> Iterator[str]:
-    """Without idle devices every device has a stage, of which there are so many, on so many groups, of so many devices."""
+    """Without idle devices every device has a stage: of so many stages, on so many groups, of so many devices."""
     options, devices = decided.options, len(decided.devices)
     if options.idle_devices or options.split_placement or decided.placement or decided.problem.microbatches is not None:
         return

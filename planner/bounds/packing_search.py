@@ -8,8 +8,8 @@ from typing import Protocol
 import numpy
 from numpy.typing import NDArray
 
-from planner.bounds.bound_params import BoundParams
 from planner.bounds.bisection import REFUTED_NS, next_above
+from planner.bounds.bound_params import BoundParams
 from planner.bounds.boundaries import Boundaries
 from planner.bounds.device_loads import FULL, OpenStages
 from planner.bounds.minimum_costs import Integers

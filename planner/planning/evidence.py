@@ -119,7 +119,9 @@ def what_makes_room(problem: Problem) -> str:
     decided = [name for name, is_said in said.items() if is_said]
     more = "more memory, recomputation or more stages per device make room"
     if decided:
-        return f"nothing that is known rules a plan out, but {', '.join(decided)} leave few; drop one of them, or {more}"
+        return (
+            f"nothing that is known rules a plan out, but {', '.join(decided)} leave few; drop one of them, or {more}"
+        )
     return f"nothing that is known rules a plan out; {more}"
 
 

@@ -273,7 +273,7 @@ def test_a_table_that_lacks_rows_is_noted(document: str, seed: int):
 
 @pytest.mark.usefixtures("_played_once")
 def test_baselines_that_no_clock_kept_away_were_incumbents(document: str, monkeypatch: pytest.MonkeyPatch):
-    """Tests that a baseline without a row that is faster than the plan is a fault where all were played, else a note."""
+    """Tests that a faster baseline without a row is a fault where all were played, and else a note."""
     rows = json.loads(document)["evidence"]["baselines"]
     played = check_evidence.play_baseline
 

@@ -44,7 +44,7 @@ def crowded(*, ns: int = 1000, num_devices: int = 2, edge_bytes: int = 100, **op
     ],
 )
 def test_what_no_deadline_mends_has_no_plan(problem: Problem):
-    """Tests that where memory alone rules plans out the search for a bound ends, and the answer is that there is none."""
+    """Tests that where memory alone rules plans out the bound's search ends, and the answer is that there is none."""
     with pytest.raises(InfeasibleProblemError):
         make_plan(problem, limits=ROUND)
 
@@ -74,7 +74,7 @@ def test_a_bound_is_never_beyond_what_a_plan_can_take(ns: int):
 
 
 def test_times_longer_than_the_last_deadline_are_no_proof():
-    """Tests that a plan that takes longer than every deadline tried is found, and no bound is taken for a refutation."""
+    """Tests that no bound on a plan longer than every deadline tried is taken for a refutation."""
     count = REFUTED_NS // MAX_NANOSECONDS + 1
     problem = make_chain([(MAX_NANOSECONDS, MAX_NANOSECONDS, 0)], num_devices=1, num_microbatches=count, gradient=0)
     bound = make_bound(problem, CostModel(problem))
@@ -89,8 +89,8 @@ def test_bounds_hold_for_iterations_of_hours(ns: int, memory: int):
     """Tests that no bound is above a plan where time and memory together are more than 64 bits hold."""
     unit = memory // 7817
     problem = make_chain(
-        [(1, 5, ns), (8191, 65, 7)], num_devices=3, num_microbatches=3, memory=15 * unit, stash=(5887 * unit, 3790 * unit),
-        edge_bytes=7, options=ONE_EACH,
+        [(1, 5, ns), (8191, 65, 7)], num_devices=3, num_microbatches=3, memory=15 * unit,
+        stash=(5887 * unit, 3790 * unit), edge_bytes=7, options=ONE_EACH,
     )  # fmt: skip
     first, *others = problem.cluster.devices
     devices = (replace(first, memory_bytes=memory), *others)
