@@ -715,9 +715,7 @@ def _refutation(least: Least, certificate: Mapping[str, Any]) -> int:
         if rules == refutation.RULES:
             raise
         states = "states no rules" if rules is None else f"states rules = {str(rules)[:20]}"
-        raise OtherRulesError(
-            f"certificate: kind 'refutation' {states}, and {refutation.RULES} are in force", is_known=True
-        ) from reason
+        raise OtherRulesError(f"{reason}; it {states}, and {refutation.RULES} are in force", is_known=True) from reason
     return stated
 
 

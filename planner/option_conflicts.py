@@ -103,7 +103,7 @@ def _stage_at_no_width(decided: _Decided) -> Iterator[str]:
             known = "; ".join(f"{name!r} {_measured(decided, decided.layers[name])}" for name in names[:3])
             yield (
                 f"partition has {len(names)} layers in stage {number}, but max_width = {decided.options.max_width}, "
-                f"and no width is measured for all of them ({known}); give them stages of their own, or measure them alike"
+                f"and no width is measured for all of them ({known}); give them stages of their own, or measure more"
             )
 
 

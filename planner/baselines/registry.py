@@ -150,9 +150,9 @@ def make_baselines(problem: Problem, costs: CostModel, *, has_time: HasTime = al
     Those that try many orders come last. The cut that counts transfers is left out where it is known to be the same as
     without them. A plan that breaks the memory is followed by the same one with recomputation, if the options offer it.
     A plan with replicas is followed by the one whose replicas shard the optimizer's state, if they may; where they
-    must, that is the only one. Where they may, fully sharded data parallelism has a row as well, without a plan. Once `has_time`
-    denies it, no more plans are made: the baselines that are left come without one, and say so. All methods put layers
-    on single devices: where some exist only wider, every row is without a plan, and names the layer.
+    must, that is the only one. Where they may, fully sharded data parallelism has a row as well, without a plan. Once
+    `has_time` denies it, no more plans are made: the baselines that are left come without one, and say so. All methods
+    put layers on single devices: where some exist only wider, every row is without a plan, and names the layer.
     """
     if problem.only_wider:
         yield from _left_out(problem)
