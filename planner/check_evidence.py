@@ -75,7 +75,7 @@ class Note:
     """The matter in a sentence."""
 
 
-Finding = Difference | Note
+EvidenceFinding = Difference | Note
 
 BoundState = Literal["derived", "rejected", "not rechecked"]
 """What is known of the stated bound: it was derived again, its certificate does not prove it, or the certificate is by
@@ -101,7 +101,7 @@ class Rederivation:
     if it proves none, or the question is not about money."""
     has_baselines: bool
     """Whether the baselines were made and played again."""
-    findings: tuple[Finding, ...]
+    findings: tuple[EvidenceFinding, ...]
     """Everything that is stated otherwise, and what else is worth knowing."""
 
     @property
@@ -140,7 +140,7 @@ def rederive(problem: Problem, plan: Plan, *, with_baselines: bool | None = None
     if with_baselines is None:
         with_baselines = sum(map(len, plan.schedule.values())) <= CHEAP_ACTIONS
     check = _EvidenceCheck(asked, plan, evidence=evidence, timeline=verdict.timeline, bound_ns=proof.value)
-    found: list[Finding] = [
+    found: list[EvidenceFinding] = [
         *proof.findings,
         *rental.findings,
         *check.check_bound(),
@@ -162,7 +162,7 @@ def rederive(problem: Problem, plan: Plan, *, with_baselines: bool | None = None
     )
 
 
-def _blank(verdict: Verdict, *findings: Finding) -> Rederivation:
+def _blank(verdict: Verdict, *findings: EvidenceFinding) -> Rederivation:
     """Nothing could be derived."""
     return Rederivation(
         verdict=verdict,
@@ -176,12 +176,12 @@ def _blank(verdict: Verdict, *findings: Finding) -> Rederivation:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Proof:
+class _CheckedBound:
     """What a certificate proves."""
 
     value: int | None = None
     """None if nothing is known."""
-    findings: tuple[Finding, ...] = ()
+    findings: tuple[EvidenceFinding, ...] = ()
     """Why nothing is known."""
 
     @property
@@ -192,7 +192,7 @@ class _Proof:
         return "rejected" if any(isinstance(each, Difference) for each in self.findings) else "not rechecked"
 
 
-def _prove(problem: Problem, evidence: Evidence) -> _Proof:
+def _prove(problem: Problem, evidence: Evidence) -> _CheckedBound:
     """The value that the certificate proves for `problem`, or why it proves none."""
     stated = evidence.certificate.get("value_ns") if isinstance(evidence.certificate, Mapping) else None
 
@@ -207,25 +207,25 @@ def _prove(problem: Problem, evidence: Evidence) -> _Proof:
 
     if found.state == "not rechecked" and type(stated) is int and proves_anew(problem, stated, has_time=has_time):
         message = "The certificate is of an older kind; what it states was derived anew."
-        return _Proof(value=stated, findings=(Note(field="certificate", message=message),))
+        return _CheckedBound(value=stated, findings=(Note(field="certificate", message=message),))
     return found
 
 
-def _derive(derive: Callable[[], int], evidence: Evidence, *, place: tuple[str, str], stated: object) -> _Proof:
+def _derive(derive: Callable[[], int], evidence: Evidence, *, place: tuple[str, str], stated: object) -> _CheckedBound:
     """What a certificate proves; `place`: its field, and what it is about."""
     field, what = place
     try:
-        return _Proof(value=derive())
+        return _CheckedBound(value=derive())
     except OtherRulesError as reason:
         error: Exception = reason
         if reason.is_known or evidence.planner_version != release():
             message = f"The {what} is of an older kind, not rechecked: {reason}."
-            return _Proof(findings=(Note(field=field, message=message),))
+            return _CheckedBound(findings=(Note(field=field, message=message),))
     except _UNREADABLE as reason:
         error = reason
     text = str(error) or type(error).__name__
     message, derived = f"The certificate of the {what} is rejected: {text}.", text.rpartition(": ")[2]
-    return _Proof(findings=(Difference(field=field, stated=stated, derived=derived, message=message),))
+    return _CheckedBound(findings=(Difference(field=field, stated=stated, derived=derived, message=message),))
 
 
 def _planned_for(problem: Problem, plan: Plan, *, evidence: Evidence) -> Problem:
@@ -237,10 +237,10 @@ def _planned_for(problem: Problem, plan: Plan, *, evidence: Evidence) -> Problem
     return problem_on(problem, evidence.rental.devices)
 
 
-def _check_rental(problem: Problem, evidence: Evidence) -> _Proof:
+def _check_rental(problem: Problem, evidence: Evidence) -> _CheckedBound:
     """The bound on money that its certificate proves for all subsets of the devices, or why it proves none."""
     if evidence.rental is None or problem.options.objective != "cost":
-        return _Proof()
+        return _CheckedBound()
     rental = evidence.rental
     derive = partial(check_subsets, problem, rental.certificate)
     return _derive(derive, evidence, place=("rental.certificate", "cost"), stated=rental.lower_bound)
@@ -283,7 +283,7 @@ class _EvidenceCheck:
             return None
         return (self.objective_ns - self.bound_ns) / max(self.objective_ns, 1)
 
-    def check_bound(self) -> Iterator[Finding]:
+    def check_bound(self) -> Iterator[EvidenceFinding]:
         """The stated bound, its kind and its gap are those of the certificate."""
         evidence = self.evidence
         if self.bound_ns is not None:
@@ -385,7 +385,7 @@ class _EvidenceCheck:
                 stated, found = getattr(self.plan.problem, name), getattr(enclosed, name)
                 yield from _compare(f"certificate.{KEY} {name}", stated=stated, derived=found)
 
-    def check_baselines(self) -> Iterator[Finding]:
+    def check_baselines(self) -> Iterator[EvidenceFinding]:
         """Every row of a known baseline does as it is said to; what has no row, or is unknown, is noted."""
         stated = {row.name: row for row in self.evidence.baselines}
         left_out = tuple(name for name, row in stated.items() if row.had_no_time)
@@ -420,7 +420,7 @@ class _EvidenceCheck:
         """Whether every baseline was an incumbent before the search began: no clock decided, nor a price."""
         return self.evidence.threads is None and not self.is_foreign and self.evidence.rental is None
 
-    def _check_row(self, row: BaselineResult, derived: BaselineResult) -> Iterator[Finding]:
+    def _check_row(self, row: BaselineResult, derived: BaselineResult) -> Iterator[EvidenceFinding]:
         """A row says what the baseline does here; that of another release what it did there."""
         differences = list(_compare_rows(row, derived))
         if not self.is_foreign:
