@@ -307,9 +307,9 @@ class Problem:
             )
         if self.longest_work_ns >= MOST_NS:
             raise ValueError(
-                f"problem: num_microbatches = {self.num_microbatches} and the longest times of all layers add up to "
-                f"{self.longest_work_ns:,} ns, not less than {MOST_NS:,}; use fewer microbatches, or check the unit of "
-                "the profile's times"
+                f"problem: num_microbatches = {self.num_microbatches} of up to "
+                f"{self.longest_work_ns // self.num_microbatches:,} ns each add up to more than {MOST_NS:,} ns; use "
+                "fewer microbatches, or check the unit of the profile's times"
             )
 
         self._require_moderate_bytes()

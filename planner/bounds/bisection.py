@@ -5,7 +5,7 @@ from collections.abc import Callable
 from planner.clock import HasTime, always
 
 REFUTED_NS = 2**53
-"""No deadline beyond it is tried: if this one is out of reach, more time will not help."""
+"""No deadline beyond it is tried: where this one is out of reach, later ones are no help."""
 
 
 def next_above(low: int, stride: int) -> int:

@@ -26,12 +26,13 @@ def make_plans(problem: Problem | BatchProblem, *, top: int, **how: Unpack[drive
     """
     if unknown := how.keys() - driver.PlanningOptions.__annotations__.keys():
         raise TypeError(f"make_plans() got an unexpected keyword argument {min(unknown)!r}")
-    require_consistent(problem)
     if isinstance(problem, Problem) and problem.microbatches is not None:
+        require_consistent(problem)
         if top > 1:
             raise ValueError(f"top = {top}: for microbatches that differ one plan is made; leave it out")
         return (make_listed_plan(problem, **how),)
     require_possible(problem, how.get("target"))
+    require_consistent(problem)
     if how.get("transition") is not None and (problem.options.objective == "cost" or isinstance(problem, BatchProblem)):
         raise ValueError(
             "transition: counted where a number of microbatches is given and time is minimised; leave it out"
