@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from enum import IntEnum
 
-from planner.errors import InfeasibleProblemError, NoPlanFoundError, PlanError
+from planner.errors import ContradictionError, InfeasibleProblemError, NoPlanFoundError, PlanError
 
 
 class Exit(IntEnum):
@@ -70,7 +70,7 @@ def missing_extra(error: BaseException) -> str | None:
 def describe_failure(error: BaseException) -> Failure:
     """Exit code and message of an exception that reached the command line."""
     text = str(error).strip() or type(error).__name__
-    if isinstance(error, InputError):
+    if isinstance(error, InputError | ContradictionError):
         return Failure(code=Exit.USAGE, message=text)
     if isinstance(error, BrokenOffError):
         return Failure(code=error.code, message=text)

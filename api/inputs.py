@@ -10,6 +10,7 @@ from typing import Any, get_args
 
 from api.failures import InputError
 from planner.batch_problem import BatchProblem, Question, problem_answered, question_of_workload
+from planner.option_conflicts import require_consistent
 from planner.plan import Plan
 from planner.problem import Options, Problem
 from planner.progress import MAX_THREADS, Method
@@ -73,7 +74,9 @@ def make_question(workload: Workload, *, changes: Mapping[str, Any] | None = Non
         if stated.get("recompute") is False:
             opened = {name: value for name, value in opened.items() if not name.startswith("recompute_")}
         options = validate(Options, {**opened, **stated}, source="options")
-        return question_of_workload(workload, options)
+        question = question_of_workload(workload, options)
+        require_consistent(question)
+        return question
 
 
 def _opened(workload: Workload) -> dict[str, Any]:

@@ -91,6 +91,9 @@ def render_rederivation(problem: Problem, outcome: "Rederivation") -> Renderable
     if outcome.least_cost is not None:
         least = f"{ITERATIONS * outcome.least_cost:,.4g} for {ITERATIONS:,} iterations"
         parts.append(f"cost: no plan on any of the devices costs less than {least}; re-derived, equal")
+    if outcome.bound == "not rechecked":
+        parts.append("bound of an older kind, not rechecked")
+    parts += [Text.assemble(("note", "yellow"), f": {note.message}") for note in outcome.notes]
     played = "baselines played again" if outcome.has_baselines else "baselines not played again (--baselines does)"
     if not outcome.differences:
         parts.append(Text.assemble(("✓ evidence", "green"), f": everything derivable was derived as stated; {played}"))

@@ -177,7 +177,7 @@ def render_baselines(problem: Problem, evidence: Evidence) -> Table:
     table.add_column("fits", no_wrap=True)
     table.add_column("")
     ours = _our_row(problem, evidence)
-    rows, num_hidden = _ranked(problem, evidence.baselines)
+    rows, num_hidden = _ranked(problem, [row for row in evidence.baselines if not row.had_no_time])
     for row in [ours, *rows]:
         tick = "✓" if row is ours else ""
         style = "bold green" if row is ours else "" if row.fits_memory else "dim"
@@ -258,6 +258,9 @@ def _render_outcome(problem: Problem, evidence: Evidence, *, run: RunSummary) ->
         "search",
         f"{render_seconds(run.elapsed_s)}{first}; {_render_end(evidence)}",
     )
+    if late := [row for row in evidence.baselines if row.had_no_time]:
+        methods = ", ".join(dict.fromkeys(map(_schedule_of, late)))
+        table.add_row("no time", f"for {len(late)} baselines: {methods}")
     for what, where in (run.files or {}).items():
         table.add_row(what, where)
     for note in [*_describe_probe(problem), *_notes(problem, evidence), *_describe_reserve(problem, evidence)]:

@@ -29,6 +29,9 @@ def summarise_plan(plan: Plan, run: RunSummary) -> dict[str, Any]:
             {key: row[key] for key in ("name", "makespan_ns", "span_ns", "fits_memory")}
             for row in evidence.get("baselines", ())
         ],
+        "baselines_without_time": [
+            row.name for row in (() if plan.evidence is None else plan.evidence.baselines) if row.had_no_time
+        ],
         "verdict_passed": bool(evidence.get("verdict", {}).get("passed")),
         "files": dict(run.files or {}),
     }
@@ -73,6 +76,7 @@ def summarise_rederivation(outcome: Rederivation) -> dict[str, Any]:
     """What a certificate proves, and everything that the evidence states otherwise."""
     return {
         "passed": outcome.passed,
+        "bound": outcome.bound,
         "bound_kind": outcome.bound_kind,
         "lower_bound_ns": outcome.lower_bound_ns,
         "gap": outcome.gap,
@@ -80,6 +84,7 @@ def summarise_rederivation(outcome: Rederivation) -> dict[str, Any]:
         "baselines_played": outcome.has_baselines,
         "not_derivable": list(HISTORY),
         "differences": [asdict(difference) for difference in outcome.differences],
+        "notes": [asdict(note) for note in outcome.notes],
         "verdict": outcome.verdict.summary(),
     }
 

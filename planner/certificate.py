@@ -23,6 +23,7 @@ from planner.bounds import (
     windows,
     work,
 )
+from planner.bounds.bisection import REFUTED_NS
 from planner.bounds.bound_params import BoundParams
 from planner.bounds.boundaries import Boundaries
 from planner.bounds.device_classes import Classes, fits, propose
@@ -43,15 +44,17 @@ ENCLOSED = "enclosed"
 SIZES = "sizes"
 """Kind of a certificate that has one for every size of microbatches."""
 
-REFUTED_NS = 2**53
-"""A bound beyond any time that layers add up to: no plan fits, whatever its deadline."""
+ANEW_S, ANEW_EFFORT = 0.5, 100_000
+"""What may be spent on deriving anew what another release proved: seconds of work, and units of a refutation."""
 
 MAX_STEPS, FEW_STEPS, MANY_ACTIONS = 16, 4, 5_000
 """Steps of the search for the largest schedule bound, of a plan with many actions few (they reach a thousandth of it,
 where they find anything), which whoever checks the evidence takes as well."""
 
 __all__ = [
+    "REFUTED_NS",
     "Bound",
+    "OtherRulesError",
     "bounds_of_sizes",
     "check_certificate",
     "least_over_sizes",
@@ -59,8 +62,20 @@ __all__ = [
     "prove_infeasible",
     "raise_bound",
     "refute",
+    "rules_out_every_deadline",
     "schedule_bound",
 ]
+
+
+class OtherRulesError(ValueError):
+    """A certificate of another release, by rules that are not those of this one.
+
+    `is_known`: some release wrote such certificates; else only the release that a plan names speaks for that.
+    """
+
+    def __init__(self, message: str, *, is_known: bool) -> None:
+        super().__init__(message)
+        self.is_known = is_known
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -196,7 +211,8 @@ def refute(
     if found is None:
         return None
     trees = [list(tree) for tree in found.trees]
-    certificate = {"kind": "refutation", "value_ns": value, "effort": found.effort, "trees": trees}
+    rules, effort = refutation.RULES, found.effort
+    certificate = {"kind": "refutation", "value_ns": value, "rules": rules, "effort": effort, "trees": trees}
     return Bound(kind="refutation", value_ns=value, certificate=certificate)
 
 
@@ -402,6 +418,35 @@ def check_certificate(problem: Question, certificate: Mapping[str, Any]) -> int:
     return derived
 
 
+def proves_anew(problem: Problem, value: int, *, has_time: HasTime = always) -> bool:
+    """Whether this release shows by itself, with little work, that no plan has an objective below `value`.
+
+    For certificates of other releases; where the size of microbatches was open, nothing is tried.
+    """
+    if problem.batch is not None:
+        return False
+    costs = CostModel(problem)
+    if make_bound(problem, costs, time_limit_s=ANEW_S, has_time=has_time).value_ns >= value:
+        return True
+    is_small = 0 < value < MAX_VALUE_NS and problem.microbatches is None
+    return is_small and refute(problem, costs, value=value, effort=ANEW_EFFORT, has_time=has_time) is not None
+
+
+def rules_out_every_deadline(problem: Problem, value_ns: int) -> bool:
+    """Whether a bound is beyond the end of every plan: all that it computes and sends, one thing after the other."""
+    if value_ns < REFUTED_NS:
+        return False
+    links, count = problem.cluster.links, len(problem.cluster.devices) ** 2
+    slowest = min((link.bandwidth_bytes_per_s for link in links), default=1)
+    alone = sum(link.latency_ns + (link.message_overhead_ns or 0) for link in links)
+    alone += sum(max((each.time_ns for each in link.message_times), default=0) for link in links)
+    moved = [2 * problem.num_microbatches * edge.bytes for edge in problem.profile.edges]
+    moved += [4 * max(layer.state_bytes, layer.parameter_bytes or 0) for layer in problem.profile.layers]
+    messages = 2 * problem.num_microbatches * len(problem.profile.edges) + 4 * len(problem.profile.layers)
+    sent_ns = count * (messages * (alone + 1) + sum(moved) * 10**9 // slowest)
+    return problem.longest_work_ns + sent_ns < value_ns
+
+
 def least_over_sizes(entries: Mapping[int, "Bound | str"]) -> Bound:
     """What no plan is below at any size of microbatches: per size its bound, or why no plan of it fits into memory.
 
@@ -522,11 +567,15 @@ def _kind(certificate: Mapping[str, Any]) -> str:
     """The kind of a certificate that has the fields of its kind, and no other."""
     kind = certificate.get("kind")
     if not isinstance(kind, str) or kind not in _FIELDS:
-        raise ValueError(f"certificate: kind = {str(kind)[:60]!r} is unknown; one of {', '.join(_FIELDS)}")
-    fields = set(certificate) - {"value_ns", ENCLOSED}
-    if fields != {"kind", *_FIELDS[kind]}:
-        names = ", ".join(sorted(str(name)[:30] for name in fields ^ {"kind", *_FIELDS[kind]}))[:120]
-        raise ValueError(f"certificate: fields missing or too many for kind {kind!r}: {names}; make the bound again")
+        reason = f"certificate: kind = {str(kind)[:60]!r} is unknown; one of {', '.join(_FIELDS)}"
+        raise OtherRulesError(reason, is_known=False)
+    fields = set(certificate) - {"kind", "value_ns", ENCLOSED, *_NEW_FIELDS.get(kind, ())}
+    if fields not in map(set, (_FIELDS[kind], _OLDER_FIELDS.get(kind, _FIELDS[kind]))):
+        names = ", ".join(sorted(str(name)[:30] for name in fields ^ set(_FIELDS[kind])))[:120]
+        reason = f"certificate: fields missing or too many for kind {kind!r}: {names}; make the bound again"
+        raise OtherRulesError(reason, is_known=False)
+    if fields != set(_FIELDS[kind]):
+        raise OtherRulesError(f"certificate: kind {kind!r} had the fields {', '.join(sorted(fields))}", is_known=True)
     return kind
 
 
@@ -657,10 +706,16 @@ def _counting(least: Least, certificate: Mapping[str, Any]) -> int:
 
 def _refutation(least: Least, certificate: Mapping[str, Any]) -> int:
     """The stated value, if every case of partition, mapping and order is closed below it."""
-    stated = _positive(certificate)
+    stated, rules = _positive(certificate), certificate.get("rules")
     effort, trees = refutation.read(certificate)
-    is_out = refutation.check(least.problem, least.costs, value=stated, effort=effort, trees=trees)
-    _require_ruled_out(stated, is_out=is_out)
+    try:
+        is_out = refutation.check(least.problem, least.costs, value=stated, effort=effort, trees=trees)
+        _require_ruled_out(stated, is_out=is_out)
+    except ValueError as reason:
+        if rules == refutation.RULES:
+            raise
+        states = "states no rules" if rules is None else f"states rules = {str(rules)[:20]}"
+        raise OtherRulesError(f"{reason}; it {states}, and {refutation.RULES} are in force", is_known=True) from reason
     return stated
 
 
@@ -759,3 +814,9 @@ _FIELDS: dict[str, tuple[str, ...]] = {
     "dealt": (),
 }
 """What a certificate of every kind has besides its kind and its value."""
+
+_OLDER_FIELDS: dict[str, tuple[str, ...]] = {"loop": ("unit", "special")}
+"""What those of earlier releases had, where that was something else: their rules are no longer in force."""
+
+_NEW_FIELDS: dict[str, tuple[str, ...]] = {"refutation": ("rules",)}
+"""What those of earlier releases have not."""

@@ -2,17 +2,25 @@
 
 No solver takes part. `planner.verify` says whether the plan obeys the rules and its own figures are true; this says
 whether the proof is one. What cannot be derived again is history (`HISTORY`), and a solver's word is only held against
-the plan. A plan of another release may say less than this one would: no baseline that this release has learnt since is
-missed unless it is faster than the plan, and no order bound that got closer.
+the plan. What a plan states less than this release would is a note and no fault: a baseline that has no row, a bound on
+orders that got closer, a certificate by rules of another release.
 """
 
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields
-from typing import Any
+from functools import partial
+from typing import Any, Literal
 
 from planner.baselines.listed import listed_baselines
-from planner.baselines.registry import NO_TIME, make_baselines, play_baseline
-from planner.certificate import bounds_of_sizes, check_certificate, schedule_bound
+from planner.baselines.registry import Baseline, make_baselines, play_baseline
+from planner.certificate import (
+    OtherRulesError,
+    bounds_of_sizes,
+    check_certificate,
+    proves_anew,
+    schedule_bound,
+)
 from planner.cost_bound import check_subsets
 from planner.costs import CostModel
 from planner.embedded_document import KEY
@@ -30,6 +38,12 @@ HISTORY = ("source", "planner_version", "solver_versions", "seed", "solver_bound
 
 CHEAP_ACTIONS = 200_000
 """Actions of a schedule up to which the baselines are played again without being asked for."""
+
+ANEW_LIMIT_S = 5.0
+"""Seconds that may pass while a bound of an older kind is derived anew."""
+
+MOST_NAMES = 6
+"""Baselines that a note names."""
 
 _UNREADABLE = (ValueError, TypeError, KeyError, IndexError, AttributeError, ArithmeticError)
 """What a certificate that was tampered with may cause."""
@@ -50,15 +64,36 @@ class Difference:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Note:
+    """What is worth knowing about the evidence, and no fault of it."""
+
+    field: str
+    """What it is about, e.g. `baselines`, `certificate`."""
+    names: tuple[str, ...] = ()
+    """The baselines that it is about, if it is about some."""
+    message: str
+    """The matter in a sentence."""
+
+
+EvidenceFinding = Difference | Note
+
+BoundState = Literal["derived", "rejected", "not rechecked"]
+"""What is known of the stated bound: it was derived again, its certificate does not prove it, or the certificate is by
+rules of another release."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Rederivation:
     """A plan's evidence derived again."""
 
     verdict: Verdict
     """Of the independent verifier: the rules, and the figures of the plan as played."""
+    bound: BoundState
+    """What is known of the stated bound."""
     bound_kind: str | None
-    """Kind of the bound that the certificate proves; None if it proves none."""
+    """Kind of the bound that the certificate proves; None if nothing was derived."""
     lower_bound_ns: int | None
-    """The value that it proves, None if it proves none."""
+    """The value that it proves, None if nothing was derived."""
     gap: float | None
     """(objective - that value) / objective."""
     least_cost: float | None = None
@@ -66,12 +101,22 @@ class Rederivation:
     if it proves none, or the question is not about money."""
     has_baselines: bool
     """Whether the baselines were made and played again."""
-    differences: tuple[Difference, ...]
-    """Everything that is stated otherwise."""
+    findings: tuple[EvidenceFinding, ...]
+    """Everything that is stated otherwise, and what else is worth knowing."""
+
+    @property
+    def differences(self) -> tuple[Difference, ...]:
+        """Everything that is stated otherwise."""
+        return tuple(each for each in self.findings if isinstance(each, Difference))
+
+    @property
+    def notes(self) -> tuple[Note, ...]:
+        """What is worth knowing and no fault."""
+        return tuple(each for each in self.findings if isinstance(each, Note))
 
     @property
     def passed(self) -> bool:
-        """Whether the plan obeys every rule and everything stated was derived as stated."""
+        """Whether the plan obeys every rule and nothing is stated otherwise than it was derived."""
         return self.verdict.passed and not self.differences
 
 
@@ -88,16 +133,16 @@ def rederive(problem: Problem, plan: Plan, *, with_baselines: bool | None = None
         stated = _shown(evidence.rental.devices) if evidence.rental is not None else None
         message = f"No question can be asked of the devices said to be rented: {error}."
         return _blank(verdict, Difference(field="rental.devices", stated=stated, derived=None, message=message))
-    value, complaints = _prove(asked, evidence)
-    least_cost, doubts = _check_rental(problem, evidence)
-    complaints += doubts
+    proof = _prove(asked, evidence)
+    rental = _check_rental(problem, evidence)
     if verdict.timeline is None:
-        return _blank(verdict, *complaints)
+        return _blank(verdict, *proof.findings, *rental.findings)
     if with_baselines is None:
         with_baselines = sum(map(len, plan.schedule.values())) <= CHEAP_ACTIONS
-    check = _EvidenceCheck(asked, plan, evidence=evidence, timeline=verdict.timeline, bound_ns=value)
-    found = [
-        *complaints,
+    check = _EvidenceCheck(asked, plan, evidence=evidence, timeline=verdict.timeline, bound_ns=proof.value)
+    found: list[EvidenceFinding] = [
+        *proof.findings,
+        *rental.findings,
         *check.check_bound(),
         *check.check_outcome(),
         *check.check_sizes(),
@@ -107,41 +152,80 @@ def rederive(problem: Problem, plan: Plan, *, with_baselines: bool | None = None
         found += check.check_baselines()
     return Rederivation(
         verdict=verdict,
-        bound_kind=None if value is None else str(evidence.certificate["kind"]),
-        lower_bound_ns=value,
+        bound=proof.state,
+        bound_kind=None if proof.value is None else str(evidence.certificate["kind"]),
+        lower_bound_ns=proof.value,
         gap=check.gap,
-        least_cost=None if least_cost is None else least_cost / PER_UNIT,
+        least_cost=None if rental.value is None else rental.value / PER_UNIT,
         has_baselines=with_baselines,
-        differences=tuple(found),
+        findings=tuple(found),
     )
 
 
-def _blank(verdict: Verdict, *differences: Difference) -> Rederivation:
+def _blank(verdict: Verdict, *findings: EvidenceFinding) -> Rederivation:
     """Nothing could be derived."""
     return Rederivation(
         verdict=verdict,
+        bound="rejected",
         bound_kind=None,
         lower_bound_ns=None,
         gap=None,
         has_baselines=False,
-        differences=differences,
+        findings=findings,
     )
 
 
-def _prove(problem: Problem, evidence: Evidence) -> tuple[int | None, list[Difference]]:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _CheckedBound:
+    """What a certificate proves."""
+
+    value: int | None = None
+    """None if nothing is known."""
+    findings: tuple[EvidenceFinding, ...] = ()
+    """Why nothing is known."""
+
+    @property
+    def state(self) -> BoundState:
+        """What is known of the bound."""
+        if self.value is not None:
+            return "derived"
+        return "rejected" if any(isinstance(each, Difference) for each in self.findings) else "not rechecked"
+
+
+def _prove(problem: Problem, evidence: Evidence) -> _CheckedBound:
     """The value that the certificate proves for `problem`, or why it proves none."""
-    bound: dict[str, Any] = {}
+    stated = evidence.certificate.get("value_ns") if isinstance(evidence.certificate, Mapping) else None
+
+    def derive() -> int:
+        return check_certificate(problem, {key: value for key, value in evidence.certificate.items() if key != KEY})
+
+    found = _derive(derive, evidence, place=("certificate", "lower bound"), stated=stated)
+    until = time.monotonic() + ANEW_LIMIT_S
+
+    def has_time() -> bool:
+        return time.monotonic() < until
+
+    if found.state == "not rechecked" and type(stated) is int and proves_anew(problem, stated, has_time=has_time):
+        message = "The certificate is of an older kind; what it states was derived anew."
+        return _CheckedBound(value=stated, findings=(Note(field="certificate", message=message),))
+    return found
+
+
+def _derive(derive: Callable[[], int], evidence: Evidence, *, place: tuple[str, str], stated: object) -> _CheckedBound:
+    """What a certificate proves; `place`: its field, and what it is about."""
+    field, what = place
     try:
-        bound = {key: value for key, value in evidence.certificate.items() if key != KEY}
-        return check_certificate(problem, bound), []
-    except _UNREADABLE as error:
-        text = str(error) or type(error).__name__
-        message = f"The certificate of the lower bound is rejected: {text}."
-        return None, [
-            Difference(
-                field="certificate", stated=bound.get("value_ns"), derived=text.rpartition(": ")[2], message=message
-            )
-        ]
+        return _CheckedBound(value=derive())
+    except OtherRulesError as reason:
+        error: Exception = reason
+        if reason.is_known or evidence.planner_version != release():
+            message = f"The {what} is of an older kind, not rechecked: {reason}."
+            return _CheckedBound(findings=(Note(field=field, message=message),))
+    except _UNREADABLE as reason:
+        error = reason
+    text = str(error) or type(error).__name__
+    message, derived = f"The certificate of the {what} is rejected: {text}.", text.rpartition(": ")[2]
+    return _CheckedBound(findings=(Difference(field=field, stated=stated, derived=derived, message=message),))
 
 
 def _planned_for(problem: Problem, plan: Plan, *, evidence: Evidence) -> Problem:
@@ -153,17 +237,13 @@ def _planned_for(problem: Problem, plan: Plan, *, evidence: Evidence) -> Problem
     return problem_on(problem, evidence.rental.devices)
 
 
-def _check_rental(problem: Problem, evidence: Evidence) -> tuple[int | None, list[Difference]]:
+def _check_rental(problem: Problem, evidence: Evidence) -> _CheckedBound:
     """The bound on money that its certificate proves for all subsets of the devices, or why it proves none."""
     if evidence.rental is None or problem.options.objective != "cost":
-        return None, []
-    try:
-        return check_subsets(problem, evidence.rental.certificate), []
-    except _UNREADABLE as error:
-        message = f"The certificate of the cost is rejected: {str(error) or type(error).__name__}."
-        return None, [
-            Difference(field="rental.certificate", stated=evidence.rental.lower_bound, derived=None, message=message)
-        ]
+        return _CheckedBound()
+    rental = evidence.rental
+    derive = partial(check_subsets, problem, rental.certificate)
+    return _derive(derive, evidence, place=("rental.certificate", "cost"), stated=rental.lower_bound)
 
 
 def _compare(field: str, *, stated: object, derived: object) -> Iterator[Difference]:
@@ -203,7 +283,7 @@ class _EvidenceCheck:
             return None
         return (self.objective_ns - self.bound_ns) / max(self.objective_ns, 1)
 
-    def check_bound(self) -> Iterator[Difference]:
+    def check_bound(self) -> Iterator[EvidenceFinding]:
         """The stated bound, its kind and its gap are those of the certificate."""
         evidence = self.evidence
         if self.bound_ns is not None:
@@ -217,10 +297,13 @@ class _EvidenceCheck:
             )
         elif evidence.schedule_bound_ns is not None:
             fixed = schedule_bound(self.problem, self.plan.stages, costs=self.costs, reached=self.objective_ns)
-            derived = max(fixed, self.bound_ns or 0)
-            if self.is_foreign:
-                derived = min(derived, evidence.schedule_bound_ns)
-            yield from _compare("schedule_bound_ns", stated=evidence.schedule_bound_ns, derived=derived)
+            # what an older release stated is true as long as it is no more than what is derived
+            derived = max(fixed, evidence.lower_bound_ns if self.bound_ns is None else self.bound_ns)
+            if derived > evidence.schedule_bound_ns:
+                message = f"No order of these stages is below {derived} ns; stated are {evidence.schedule_bound_ns}."
+                yield Note(field="schedule_bound_ns", message=message)
+            else:
+                yield from _compare("schedule_bound_ns", stated=evidence.schedule_bound_ns, derived=derived)
         claimed = evidence.solver_bound_ns
         if claimed is not None and (type(claimed) is not int or not 0 <= claimed <= self.objective_ns):
             message = f"A solver is said to claim {_shown(claimed)} ns, but the plan achieves {self.objective_ns} ns."
@@ -302,26 +385,64 @@ class _EvidenceCheck:
                 stated, found = getattr(self.plan.problem, name), getattr(enclosed, name)
                 yield from _compare(f"certificate.{KEY} {name}", stated=stated, derived=found)
 
-    def check_baselines(self) -> Iterator[Difference]:
-        """Every baseline stated is one, and does as it is said to; those said to be left out state nothing."""
-        stated, made_ns = {row.name: row for row in self.evidence.baselines}, self.timeline.makespan_ns
-        left_out = tuple(name for name, row in stated.items() if row.makespan_ns is None and row.note == NO_TIME)
-        stated = {name: row for name, row in stated.items() if name not in left_out}
+    def check_baselines(self) -> Iterator[EvidenceFinding]:
+        """Every row of a known baseline does as it is said to; what has no row, or is unknown, is noted."""
+        stated = {row.name: row for row in self.evidence.baselines}
+        left_out = tuple(name for name, row in stated.items() if row.had_no_time)
+        missing, faster = list[str](), list[str]()
+        for name in left_out:
+            del stated[name]
         make = make_baselines if self.problem.microbatches is None else listed_baselines
         for baseline in make(self.problem, self.costs):
-            if baseline.name not in stated and baseline.name.startswith(left_out):
+            row = stated.pop(baseline.name, None)
+            if row is None and baseline.name.startswith(left_out):
                 continue
             derived, _ = play_baseline(self.problem, baseline, costs=self.costs)
-            if baseline.name in stated:
-                yield from _compare_rows(stated.pop(baseline.name), derived)
-            elif not self.is_foreign or (derived.makespan_ns or made_ns) < made_ns:
-                message = f"The evidence leaves out the baseline {baseline.name!r}."
-                yield Difference(
-                    field=f"baselines.{baseline.name}", stated=None, derived=derived.makespan_ns, message=message
-                )
-        for name in stated:
-            message = f"The evidence has a baseline {_shown(name)}, which this version does not know."
-            yield Difference(field=f"baselines.{name}", stated=name, derived=None, message=message)
+            if row is not None:
+                yield from self._check_row(row, derived)
+            else:
+                missing.append(baseline.name)
+            if not self._is_beaten(baseline, derived):
+                continue
+            if row is None and self.has_all_baselines:
+                message = f"The evidence leaves out the baseline {baseline.name!r}, which is faster than the plan."
+                field = f"baselines.{baseline.name}"
+                yield Difference(field=field, stated=None, derived=derived.makespan_ns, message=message)
+            else:
+                faster.append(baseline.name)
+        yield from _noted(left_out, "There was no time for {}, as the plan says")
+        yield from _noted(missing, "The plan has no row for {}")
+        yield from _noted(stated, "The plan has rows of {}, which this release does not know")
+        yield from _noted(faster, "The plan is slower than {}")
+
+    @property
+    def has_all_baselines(self) -> bool:
+        """Whether every baseline was an incumbent before the search began: no clock decided, nor a price."""
+        return self.evidence.threads is None and not self.is_foreign and self.evidence.rental is None
+
+    def _check_row(self, row: BaselineResult, derived: BaselineResult) -> Iterator[EvidenceFinding]:
+        """A row says what the baseline does here; that of another release what it did there."""
+        differences = list(_compare_rows(row, derived))
+        if not self.is_foreign:
+            yield from differences
+        elif differences:
+            yield from _noted([row.name], "The plan has another row than this release would for {}")
+
+    def _is_beaten(self, baseline: Baseline, row: BaselineResult) -> bool:
+        """Whether a baseline answers the question, too, with a smaller objective."""
+        objective = row.span_ns if self.problem.options.objective == "span" else row.makespan_ns
+        if baseline.plan is None or not row.fits_memory or objective is None or objective >= self.objective_ns:
+            return False
+        return verify(self.problem, baseline.plan).passed
+
+
+def _noted(names: Iterable[str], sentence: str) -> Iterator[Note]:
+    """A note about baselines, if there are any: the sentence with their names, of many the first ones."""
+    if known := tuple(names):
+        shown = ", ".join(name[:80] for name in known[:MOST_NAMES])
+        more = f" and {len(known) - MOST_NAMES} more" if len(known) > MOST_NAMES else ""
+        count = f"{len(known)} baseline{'s' if len(known) > 1 else ''}"
+        yield Note(field="baselines", names=known, message=f"{sentence.format(f'{count}: {shown}{more}')}.")
 
 
 def _compare_rows(stated: BaselineResult, derived: BaselineResult) -> Iterator[Difference]:

@@ -35,7 +35,8 @@ def read_evidence(reader: DocumentReader) -> Evidence:
         for name in params.value:
             if re.match(PARAMETER_NAME, name) is None:
                 raise params.error(f"names {name[:40]!r}, which is no group.field; see docs/search.md")
-            _read_param(params.get(name, object), depth=_DEPTH)
+            if params.value[name] is not None:
+                _read_param(params.get(name, object), depth=_DEPTH)
     return evidence
 
 
@@ -110,7 +111,7 @@ def _read_verdict(reader: DocumentReader) -> None:
 
 
 def _read_param(reader: DocumentReader, *, depth: int) -> None:
-    """A parameter of the search is a number, or a list of numbers, nulls and lists."""
+    """A parameter of the search is null, a number, or a list of numbers, nulls and lists."""
     if isinstance(reader.value, list) and reader.value and depth:
         for item in reader.items(object):
             if item.value is not None:

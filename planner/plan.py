@@ -122,6 +122,10 @@ class ProblemReference:
     """The size of every microbatch, where the question lists them."""
 
 
+NO_TIME = "not played: no time was left for it"
+"""The note of a baseline that was left out for want of time."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BaselineResult:
     """What one baseline achieves on the same problem, played by the same simulator."""
@@ -140,6 +144,11 @@ class BaselineResult:
     """Whether every device stays within its memory."""
     note: str = ""
     """Why it does not apply or does not fit, in a phrase."""
+
+    @property
+    def had_no_time(self) -> bool:
+        """Whether it was left out for want of time."""
+        return self.makespan_ns is None and self.note == NO_TIME
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -54,8 +54,8 @@ TIMINGS: dict[str, tuple[str, ...]] = {
 }
 """What the evidence may say about times, each with its words."""
 
-PARAMETER_NAME = r"^[a-z_]+\.[a-z_]+$"
-"""How a parameter of the search is named: its group and its field."""
+PARAMETER_NAME = r"^[a-z][a-z0-9_]*\.[a-z][a-z0-9_]*$"
+"""How a parameter of the search is named: its group and its field, be it one of this release or not."""
 
 
 def range_of(name: str) -> tuple[int, int | None, str] | None:

@@ -1,13 +1,14 @@
 """The question: a model profile, a cluster, a number of microbatches, and what may be decided."""
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import cached_property
 from math import gcd
 from typing import Annotated, Literal
 
-from planner.plan import ProblemReference
+from planner.plan import ProblemReference, Stage
 from profiles.canonical_json import content_sha256, to_plain
 from profiles.cluster import Cluster
 from profiles.field_rules import (
@@ -166,6 +167,9 @@ MOST_STAGES, MOST_MICROBATCHES = 2**11 - 1, 2**21 - 2
 MOST_NS = 2**60
 """Times add up to less, so that 64 bits hold them: 36 years."""
 
+MOST_BYTES = 2**60
+"""Bytes add up to less, so that 64 bits hold them."""
+
 
 def _longest_ns(cost: LayerCost) -> int:
     """All that a layer can take per microbatch."""
@@ -301,6 +305,38 @@ class Problem:
                 f"options: partition has {len(self.options.partition)} stages, at most {MOST_STAGES} can be played; "
                 "give stages more layers"
             )
+        if self.longest_work_ns >= MOST_NS:
+            raise ValueError(
+                f"problem: num_microbatches = {self.num_microbatches} of up to "
+                f"{self.longest_work_ns // self.num_microbatches:,} ns each add up to more than {MOST_NS:,} ns; use "
+                "fewer microbatches, or check the unit of the profile's times"
+            )
+
+        self._require_moderate_bytes()
+
+    def _require_moderate_bytes(self) -> None:
+        """No message takes longer on the slowest link, and no device can be asked for more, than 64 bits hold."""
+        edges, layers = self.profile.edges, self.profile.layers
+        most = [(max((edge.bytes for edge in edges), default=0), "an edge")]
+        most += [(max(max(each.state_bytes, each.stash_bytes) for each in layers), "a layer's state or stash")]
+        slowest = min((link.bandwidth_bytes_per_s for link in self.cluster.links), default=10**9)
+        num_bytes, what = max(most)
+        if 4 * num_bytes * 10**9 // slowest >= MOST_NS:
+            raise ValueError(
+                f"problem: {num_bytes:,} bytes ({what}) take decades on the slowest link, of bandwidth_bytes_per_s = "
+                f"{slowest:,}; check the units of both"
+            )
+        received = self.options.receive_buffers * sum(edge.bytes for edge in edges)
+        held = sum(each.state_bytes + each.stash_bytes + each.workspace_bytes for each in layers)
+        if received + held >= MOST_BYTES:
+            raise ValueError(
+                f"problem: receive_buffers = {self.options.receive_buffers} for all edges, and what all layers hold, "
+                f"add up to {received + held:,} bytes, not less than {MOST_BYTES:,}; use fewer, or check the unit"
+            )
+
+    @cached_property
+    def longest_work_ns(self) -> int:
+        """All that a plan can compute, one thing after the other, wherever it does."""
         exchange = max((each.exchange_ns for each in self.profile.action_overhead_ns), default=0)
         longest = sum(
             max(_longest_ns(cost) for cost in layer.costs)
@@ -308,11 +344,7 @@ class Problem:
             for layer in self.profile.layers
         )
         steps = sum(max(cost.optimizer_ns for cost in layer.costs) for layer in self.profile.layers)
-        if longest * self.num_microbatches + steps >= MOST_NS:
-            raise ValueError(
-                f"problem: num_microbatches = {self.num_microbatches} of up to {longest:,} ns each add up to more than "
-                f"{MOST_NS:,} ns; use fewer microbatches, or check the unit of the profile's times"
-            )
+        return longest * self.num_microbatches + steps
 
     def _require_costs(self) -> None:
         for layer in self.profile.layers:
@@ -407,6 +439,12 @@ class Problem:
                     f"options: placement gives stage {number} {len(groups)} replicas, which cannot take equal parts of "
                     f"microbatch_size = {self.profile.microbatch_size} samples; use a number that divides it"
                 )
+
+    def is_as_given(self, stages: Sequence[Stage]) -> bool:
+        """Whether stages are those of the partition, on the devices of the placement, as far as these are given."""
+        partition, placement = self.options.partition, self.options.placement
+        has_layers = partition is None or list(map(set, partition)) == [set(stage.layers) for stage in stages]
+        return has_layers and (placement is None or list(placement) == [stage.replicas for stage in stages])
 
     @property
     def may_shard(self) -> bool:

@@ -68,7 +68,7 @@ _FORMS: dict[str, dict[str, JsonSchema]] = {
         "search_params": {
             "minProperties": 1,
             "propertyNames": {"pattern": PARAMETER_NAME},
-            "additionalProperties": {"anyOf": [{"type": "number"}, {"type": "array", "minItems": 1}]},
+            "additionalProperties": {"anyOf": [{"type": ["number", "null"]}, {"type": "array", "minItems": 1}]},
         },
         "verdict": {
             "required": ["passed", "violations"],

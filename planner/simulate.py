@@ -13,7 +13,7 @@ import numpy
 from planner.actions import KINDS
 from planner.costs import CostModel
 from planner.encoding import PLACES, Integers, Words, encode
-from planner.errors import PlanError
+from planner.errors import OutOfRangeError, PlanError
 from planner.plan import Plan, Stage
 from planner.problem import Problem
 from planner.split_placement import BEFORE_FIRST
@@ -115,13 +115,13 @@ class _Playback:
                 yield _Sent(lane, leg, "backward", rank, once.get(id(lane)), leg.ticks)
 
     def _check_size(self) -> None:
-        """PlanError if sums of times or bytes could need more than 64 bits."""
+        """OutOfRangeError if sums of times or bytes could need more than 64 bits."""
         times = self.count * sum(sum(_durations(lane)) for lane in self.lanes.every)
         times += self.count * sum(sent.ticks for sent in self.flows)
         costs = [lane.cost for lane in self.lanes.every]
         most = max((cost.stash_bytes + cost.weight_stash_bytes for cost in costs), default=0)
         if max(times, most * len(self.words.kind)) >= MOST:
-            raise PlanError(f"times or bytes of this plan add up to more than {MOST}; use a coarser unit")
+            raise OutOfRangeError(f"times or bytes of this plan add up to more than {MOST}; use a coarser unit")
 
     def _find_holders(self) -> Integers:
         """[A] lane of every action; PlanError if a device has none for one."""

@@ -10,6 +10,7 @@ from typing import Any
 
 from api.jobs.job import LABEL, MAX_PRIORITY, MAX_TAGS
 from planner.batch_problem import Question, problem_answered, question_of_workload, workload_of_question
+from planner.option_conflicts import require_consistent
 from planner.plan import Plan
 from planner.problem import Options, Problem
 from planner.progress import Limits
@@ -239,7 +240,9 @@ def question_of(
         raise refusal(SOURCE, "num_microbatches is missing; add it, microbatches, or global_batch_size")
     chosen = validate(Options, {**workload.options, **(options or {})}, source=f"{SOURCE}: options")
     require_size(workload, ceilings, source=source, options=chosen)
-    return question_of_workload(workload, chosen)
+    question = question_of_workload(workload, chosen)
+    require_consistent(question)
+    return question
 
 
 def require_size(workload: Workload, ceilings: Ceilings, *, source: str, options: Options) -> Cluster:

@@ -56,10 +56,16 @@ def require_few_steps(num_stages: int, num_microbatches: int) -> None:
 
 def require_choices(costs: CostModel, stages: Sequence[Stage]) -> None:
     """The stages agree with everything that the options have decided."""
+    _require_given(costs.problem, stages)
     _require_pins(costs.problem, stages)
     _require_no_idle_device(costs.problem, stages)
     _require_no_skip(costs, stages)
     _require_replicas(costs.problem, stages)
+
+
+def _require_given(problem: Problem, stages: Sequence[Stage]) -> None:
+    if not problem.is_as_given(stages):
+        raise DoesNotApplyError("has other stages, or other devices for them, than those that are given")
 
 
 def _require_pins(problem: Problem, stages: Sequence[Stage]) -> None:
@@ -70,7 +76,7 @@ def _require_pins(problem: Problem, stages: Sequence[Stage]) -> None:
 
 
 def _require_no_idle_device(problem: Problem, stages: Sequence[Stage]) -> None:
-    used = {device for stage in stages for group in stage.replicas for device in group}
+    used = {device for stage in stages for group in stage.groups for device in group}
     idle = len(problem.cluster.devices) - len(used)
     if idle and not problem.options.idle_devices:
         raise DoesNotApplyError(f"leaves {idle} of {len(problem.cluster.devices)} devices idle")

@@ -7,11 +7,11 @@ from math import gcd
 from planner.actions import Action
 from planner.baselines.applicability import DoesNotApplyError
 from planner.baselines.partitions import smallest_largest_stage
-from planner.baselines.registry import NO_TIME, Baseline, make_baselines
+from planner.baselines.registry import Baseline, make_baselines
 from planner.clock import HasTime, always
 from planner.costs import CostModel
 from planner.dealing import pipeline_actions
-from planner.plan import Plan, Stage
+from planner.plan import NO_TIME, Plan, Stage
 from planner.problem import Problem
 
 
@@ -21,6 +21,12 @@ def usual_size(problem: Problem) -> int:
     unit = gcd(*listed)
     mean = sum(listed) / len(listed)
     return min(max(unit, round(mean / unit) * unit), max(listed))
+
+
+def is_cut_as_placed(problem: Problem) -> bool:
+    """Whether the replicas of a given placement can cut every microbatch; else they are dealt whole ones."""
+    unit = gcd(*(problem.microbatches or (1,)))
+    return all(unit % len(groups) == 0 for groups in problem.options.placement or ())
 
 
 def usual_problem(problem: Problem) -> Problem:
@@ -36,12 +42,10 @@ def listed_baselines(problem: Problem, costs: CostModel, *, has_time: HasTime = 
 
     The former run microbatches in the order listed, and their replicas cut each of them.
     """
-    usual = usual_problem(problem)
-    for baseline in make_baselines(usual, CostModel(usual), has_time=has_time):
-        if baseline.plan is None:
-            yield baseline
-        else:
-            yield _played_anew(problem, costs, baseline=baseline)
+    if is_cut_as_placed(problem):
+        usual = usual_problem(problem)
+        for baseline in make_baselines(usual, CostModel(usual), has_time=has_time):
+            yield baseline if baseline.plan is None else _played_anew(problem, costs, baseline=baseline)
     for pipelines in range(2, min(problem.replica_limit, problem.num_microbatches) + 1):
         if len(problem.cluster.devices) % pipelines == 0 and problem.options.placement is None:
             yield from _dealt(problem, costs, pipelines=pipelines, has_time=has_time)

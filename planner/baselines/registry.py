@@ -52,7 +52,8 @@ from planner.baselines.zb_v import order_zb_v
 from planner.clock import HasTime, always
 from planner.costs import CostModel
 from planner.device_groups import open_widths
-from planner.plan import BaselineResult, Plan, Stage
+from planner.errors import OutOfRangeError
+from planner.plan import NO_TIME, BaselineResult, Plan, Stage
 from planner.problem import Problem
 from planner.simulate import Timeline, simulate
 
@@ -91,8 +92,8 @@ class Method:
     """Whether it is played even where time is short: no plan is ever above it."""
 
 
-NO_TIME = "not played: no time was left for it"
-"""The note of a baseline that was left out for want of time."""
+MAX_QUICK_CUTS = 1000
+"""Layers x devices up to which layers are cut into stages within milliseconds."""
 
 METHODS = (
     Method(name="GPipe", placement=ONE_EACH, order=order_gpipe, splits_backward=False),
@@ -146,12 +147,12 @@ def all_methods(problem: Problem) -> Iterator[Method]:
 def make_baselines(problem: Problem, costs: CostModel, *, has_time: HasTime = always) -> Iterator[Baseline]:
     """Pure data parallelism, every method with every cut, then the planners; each is made when it is asked for.
 
-    Those that try many orders come last. The cut that counts transfers is left out where it is the same as without
-    them. A plan that breaks the memory is followed by the same one with recomputation, if the options offer it. A plan
-    with replicas is followed by the one whose replicas shard the optimizer's state, if they may; where they must, that
-    is the only one. Where they may, fully sharded data parallelism has a row as well, without a plan. Once `has_time`
-    denies it, no more plans are made: the baselines that are left come without one, and say so. All methods put layers
-    on single devices: where some exist only wider, every row is without a plan, and names the layer.
+    Those that try many orders come last. The cut that counts transfers is left out where it is known to be the same as
+    without them. A plan that breaks the memory is followed by the same one with recomputation, if the options offer it.
+    A plan with replicas is followed by the one whose replicas shard the optimizer's state, if they may; where they
+    must, that is the only one. Where they may, fully sharded data parallelism has a row as well, without a plan. Once
+    `has_time` denies it, no more plans are made: the baselines that are left come without one, and say so. All methods
+    put layers on single devices: where some exist only wider, every row is without a plan, and names the layer.
     """
     if problem.only_wider:
         yield from _left_out(problem)
@@ -234,7 +235,7 @@ def _method_attempts(
     for method in all_methods(problem):
         for cut in cuts if method.is_slow == is_slow else ():
             has_time = always if method.is_always_played else maker.has_time
-            if cut is not TRANSFERS_TOO or (has_time() and maker.depends_on_transfers(method)):
+            if cut is not TRANSFERS_TOO or maker.may_depend_on_transfers(method, has_time=has_time):
                 make = partial(maker.make, method, cut=cut)
                 again = partial(maker.make, method, cut=cut, recompute=True)
                 yield _attempt_in_time(f"{method.name} ({cut.name})", make, has_time=has_time), again
@@ -276,7 +277,7 @@ def _attempt_in_time(name: str, make: Callable[[], Plan], *, has_time: HasTime) 
         return Baseline(name=name, plan=make())
     except OutOfTimeError:
         return Baseline(name=name, plan=None, note=NO_TIME)
-    except DoesNotApplyError as reason:
+    except (DoesNotApplyError, OutOfRangeError) as reason:
         return Baseline(name=name, plan=None, note=str(reason), lacks_room=isinstance(reason, NoRoomError))
 
 
@@ -301,8 +302,14 @@ class _Maker:
         stages = with_recomputation(stages) if recompute else stages
         return make_plan(self.costs, stages, words=method.order(self.pipeline(stages)))
 
-    def depends_on_transfers(self, method: Method) -> bool:
-        """Whether counting transfers changes the stages, as far as the method has any."""
+    def may_depend_on_transfers(self, method: Method, *, has_time: HasTime) -> bool:
+        """Whether counting transfers changes the stages, as far as the method has any; else it is no other baseline.
+
+        Where that takes long and there is no time for it, nobody knows.
+        """
+        problem = self.costs.problem
+        if len(problem.profile.layers) * len(problem.cluster.devices) > MAX_QUICK_CUTS and not has_time():
+            return True
         try:
             return self.stages(method.placement, TRANSFERS_TOO) != self.stages(method.placement, SMALLEST_LARGEST)
         except DoesNotApplyError:
@@ -321,7 +328,10 @@ def play_baseline(problem: Problem, baseline: Baseline, *, costs: CostModel) -> 
     """Play a baseline; its row for the evidence, and its timeline if it has a plan."""
     if baseline.plan is None:
         return baseline.estimate or BaselineResult(name=baseline.name, makespan_ns=None, note=baseline.note), None
-    timeline = simulate(problem, baseline.plan, costs=costs)
+    try:
+        timeline = simulate(problem, baseline.plan, costs=costs)
+    except OutOfRangeError as reason:
+        return BaselineResult(name=baseline.name, makespan_ns=None, note=str(reason)), None
     device, fraction = _fullest(problem, timeline)
     excess = f"needs {ceil(100 * fraction) / 100:.2f} x the memory of {device}" if fraction > 1 else ""
     row = BaselineResult(

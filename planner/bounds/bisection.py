@@ -4,17 +4,25 @@ from collections.abc import Callable
 
 from planner.clock import HasTime, always
 
+REFUTED_NS = 2**53
+"""No deadline beyond it is tried: where this one is out of reach, later ones are no help."""
+
+
+def next_above(low: int, stride: int) -> int:
+    """The next deadline to try where none is known that can be met; `low` itself where there is none to try."""
+    return max(low, min(low + stride, REFUTED_NS))
+
 
 def largest_refuted(is_out: Callable[[int], bool], start: int, *, steps: int, has_time: HasTime = always) -> int:
     """The largest T + 1 with T found out of reach, at least `start`, in so many steps: doubled strides, then halves.
 
-    It ends before where there is no time for another step.
+    It ends before where there is no time for another step, and where T reaches `REFUTED_NS`.
     """
     low, stride, high = start - 1, max(start // 64, 1), None
     if steps < 3 or not has_time() or not is_out(low):
         return start
     for _ in range(steps - 1):
-        middle = low + stride if high is None else (low + high) // 2
+        middle = next_above(low, stride) if high is None else (low + high) // 2
         if middle == low or not has_time():
             break
         if is_out(middle):

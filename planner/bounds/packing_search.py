@@ -8,6 +8,7 @@ from typing import Protocol
 import numpy
 from numpy.typing import NDArray
 
+from planner.bounds.bisection import REFUTED_NS, next_above
 from planner.bounds.bound_params import BoundParams
 from planner.bounds.boundaries import Boundaries
 from planner.bounds.device_loads import FULL, OpenStages
@@ -337,8 +338,11 @@ class Climb:
         for _ in range(self.params.packing_steps):
             if reached is not None:
                 stride = max(self.low // 64, (reached - self.low) // 4, 1)
-            middle = self.low + stride if high is None else min(self.low + stride, (self.low + high) // 2)
-            if self.effort <= 0 or not self.has_time() or (high is not None and high - self.low <= self.precise):
+            middle = next_above(self.low, stride)
+            if high is not None:
+                middle = min(middle, (self.low + high) // 2)
+            is_done = middle == self.low or (high is not None and high - self.low <= self.precise)
+            if self.effort <= 0 or not self.has_time() or is_done:
                 break
             most = self.effort * DEADLINE_PARTS[0] // DEADLINE_PARTS[1]
             refutation = Refutation(
@@ -416,7 +420,7 @@ def climb_on(
         failed = list[int]()
         while has_time():
             known = reached()
-            ahead = min(2 * low + 2, FAR_FROM_START * start) if known is None else known
+            ahead = min(2 * low + 2, FAR_FROM_START * start, max(REFUTED_NS, start)) if known is None else known
             high = min([*passed, *failed, ahead])
             if high - low <= precise:
                 break

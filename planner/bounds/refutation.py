@@ -37,6 +37,11 @@ BATCH_CELLS = 1_500_000
 ORDER_BATCH = 4_000
 """Partitions and mappings, with an order of replicas each, that are made together."""
 
+RULES = 2
+"""Number of the rules that close cases: whoever changes which cases stay open, or what work is counted, adds one.
+
+The trees of a certificate fit no other rules; it states the number beside them."""
+
 FIELDS = ("effort", "trees")
 """What a certificate has besides its kind and its value."""
 

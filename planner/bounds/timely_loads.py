@@ -4,7 +4,16 @@ from dataclasses import replace
 
 import numpy
 
-from planner.bounds.device_loads import FULL, PAIRS_AT_ONCE, DeviceLoads, Mask, Numbers, OpenStages, join_loads
+from planner.bounds.device_loads import (
+    FULL,
+    PAIRS_AT_ONCE,
+    DeviceLoads,
+    Mask,
+    Numbers,
+    OpenStages,
+    join_loads,
+    parts_up,
+)
 from planner.bounds.heaviest_path import NEVER
 from planner.bounds.minimum_costs import Integers
 from planner.bounds.residence import Residence, StayTimes, in_flight, turns
@@ -140,8 +149,8 @@ class TimelyLoads:
     def _room(self, filled: Integers, *, since: Integers, until: Integers) -> Numbers:
         """So many bytes from a head to what follows the last I, rounded up."""
         most, deadline = max(self.anywhere.boundaries.memory, 1), max(self.deadline, 1)
-        part = -(-numpy.clip(filled, 0, most) * FULL // most)
-        time = -(-numpy.clip(self.deadline - since - until, 0, deadline) * FULL // deadline)
+        part = parts_up(numpy.clip(filled, 0, most), most)
+        time = parts_up(numpy.clip(self.deadline - since - until, 0, deadline), deadline)
         room: Numbers = (-(-part * time // FULL)).astype(numpy.int32)
         return room
 

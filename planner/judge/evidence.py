@@ -83,10 +83,9 @@ def evidence_search_params(case: Case) -> Findings:
 
 def _is_params(stated: object) -> bool:
     is_named = isinstance(stated, Mapping) and all(
-        isinstance(name, str) and name.count(".") == 1 and name.replace(".", "").replace("_", "").isalpha()
-        for name in stated
+        isinstance(name, str) and name.count(".") == 1 and name.replace(".", "").isidentifier() for name in stated
     )
-    return is_named and all(map(_is_number_or_list, stated.values()))  # type: ignore[attr-defined]
+    return is_named and all(each is None or _is_number_or_list(each) for each in stated.values())  # type: ignore[attr-defined]
 
 
 def _is_number_or_list(stated: object, depth: int = 3) -> bool:

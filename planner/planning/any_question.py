@@ -5,6 +5,7 @@ from typing import Unpack
 
 from planner.batch_problem import BatchProblem
 from planner.export.targets import Target, require_possible
+from planner.option_conflicts import require_consistent
 from planner.plan import Plan
 from planner.planning import driver
 from planner.planning.batch_driver import make_batch_plans
@@ -26,10 +27,12 @@ def make_plans(problem: Problem | BatchProblem, *, top: int, **how: Unpack[drive
     if unknown := how.keys() - driver.PlanningOptions.__annotations__.keys():
         raise TypeError(f"make_plans() got an unexpected keyword argument {min(unknown)!r}")
     if isinstance(problem, Problem) and problem.microbatches is not None:
+        require_consistent(problem)
         if top > 1:
             raise ValueError(f"top = {top}: for microbatches that differ one plan is made; leave it out")
         return (make_listed_plan(problem, **how),)
     require_possible(problem, how.get("target"))
+    require_consistent(problem)
     if how.get("transition") is not None and (problem.options.objective == "cost" or isinstance(problem, BatchProblem)):
         raise ValueError(
             "transition: counted where a number of microbatches is given and time is minimised; leave it out"

@@ -89,7 +89,8 @@ class BoundTurns:
         if run.lower_bound is None or bound.value_ns > run.lower_bound.value_ns:
             run.lower_bound = bound
             run.report("bound")
-        fresh = [stages for stages in dict.fromkeys(bound.timely) if stages not in self.seen]
+        timely = filter(run.problem.is_as_given, dict.fromkeys(bound.timely))
+        fresh = [stages for stages in timely if stages not in self.seen]
         self.seen.update(fresh)
         self.found += reversed(fresh)
 

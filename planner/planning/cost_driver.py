@@ -181,7 +181,7 @@ class SubsetField(Heats[SubsetRun]):
     def answer(self, question: Question, run: SubsetRun) -> Plan:
         """The best plan of a run as the answer to a question about its cost."""
         others = self._at_other_sizes(run)
-        return answer(question, run, others=others, subsets=self.subsets, stopped_by=self.reason(run))
+        return answer(question, run, others=others, subsets=self.subsets, stopped_by=self.stopped_by())
 
     def _at_other_sizes(self, run: SubsetRun) -> list[SubsetRun]:
         """The runs on the same devices; of sizes that had none one that knows its quick bound alone."""
@@ -196,12 +196,6 @@ class SubsetField(Heats[SubsetRun]):
                 runs[choice].note(entry)
             found.append(runs[choice])
         return found
-
-    def reason(self, run: SubsetRun) -> str:
-        """Why the search ended; a proof about money is none about the time on the devices of a run."""
-        why = self.stopped_by()
-        is_fastest = run.objective_ns is not None and run.objective_ns <= (run.lower_bound_ns or 0)
-        return "gap" if why == "proof" and not is_fastest else why
 
     def give_up(self) -> None:
         """Raise what is known: that no plan fits, or only that none was found."""

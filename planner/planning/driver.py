@@ -223,6 +223,8 @@ def _play_baselines(run: SearchState) -> None:
         row, timeline = play_baseline(run.problem, baseline, costs=run.costs)
         run.baselines.append(row)
         if baseline.plan is None or timeline is None:
+            if baseline.plan is not None:
+                run.dropped.add(row.note)
             continue
         if has_listed_groups(run.problem, baseline.plan.stages):
             run.layouts.append(baseline.plan.stages)
@@ -325,7 +327,7 @@ def add_layouts(run: SearchState, *, seconds: float, params: BoundParams) -> Non
         costs, has_time = CostModel(equal), run.time_until(params.share)
         bound = make_bound(equal, costs, time_limit_s=seconds, make_covering=Covering, has_time=has_time, params=params)
     if bound is not None:
-        run.layouts += bound.timely
+        run.layouts += filter(run.problem.is_as_given, bound.timely)
         add_class_layouts(run, costs, value_ns=bound.value_ns)
 
 
@@ -340,6 +342,7 @@ def add_class_layouts(run: SearchState, costs: CostModel, *, value_ns: int) -> N
         run.near_bound = class_layouts(
             costs.problem, costs, value_ns=value_ns, seed=run.limits.seed, figures=figures, params=params
         )
+    run.near_bound = list(filter(run.problem.is_as_given, run.near_bound))
     run.layouts += run.near_bound[: params.seed_layouts]
 
 

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from planner.certificate import REFUTED_NS, Bound, schedule_bound
+from planner.certificate import Bound, rules_out_every_deadline, schedule_bound
 from planner.costs import CostModel
 from planner.embedded_problem import enclose
 from planner.errors import InfeasibleProblemError, NoPlanFoundError, PlanError
@@ -102,9 +102,27 @@ def why_none_was_found(runs: Sequence[SearchState]) -> list[str]:
     if least is not None and not any(row.fits_memory for row in played):
         closest = f"none of {len(played)} baselines fits into memory, and the closest one, {least.name}, {least.note}"
         reasons[f"{closest}; larger devices, smaller microbatches, recomputation or more stages per device help"] = None
-    return list(reasons) or [
-        "nothing that is known rules a plan out; more memory, recomputation or more stages per device make room"
-    ]
+    return list(reasons) or [what_makes_room(runs[0].problem)]
+
+
+def what_makes_room(problem: Problem) -> str:
+    """What to change where nothing that is known rules a plan out: what is decided comes first."""
+    options = problem.options
+    said = {
+        "partition": options.partition is not None,
+        "placement": options.placement is not None,
+        "pinned": bool(options.pinned),
+        "idle_devices = false": not options.idle_devices,
+        "skip_edges = false": not options.skip_edges,
+        f"order = {options.order}": options.order != "any",
+    }
+    decided = [name for name, is_said in said.items() if is_said]
+    more = "more memory, recomputation or more stages per device make room"
+    if decided:
+        return (
+            f"nothing that is known rules a plan out, but {', '.join(decided)} leave few; drop one of them, or {more}"
+        )
+    return f"nothing that is known rules a plan out; {more}"
 
 
 def require_not_refuted(run: SearchState) -> None:
@@ -113,7 +131,7 @@ def require_not_refuted(run: SearchState) -> None:
     With time without end only memory, and how many stages there may be on which devices, can rule a plan out.
     """
     bound = run.lower_bound
-    if run.plan is not None or bound is None or bound.value_ns < REFUTED_NS:
+    if run.plan is not None or bound is None or not rules_out_every_deadline(run.problem, bound.value_ns):
         return
     problem, usable = run.problem, [device.usable_bytes for device in run.problem.cluster.devices]
     raise InfeasibleProblemError(

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import Unpack
 
 from planner.annealed_dealing import AnnealingParams, anneal
-from planner.baselines.listed import listed_baselines, usual_problem, usual_size
+from planner.baselines.listed import is_cut_as_placed, listed_baselines, usual_problem, usual_size
 from planner.baselines.registry import play_baseline
 from planner.bounds.listed_bound import ListedLeast
 from planner.certificate import Bound, make_bound
@@ -28,7 +28,7 @@ from planner.planning.dealt_layouts import (
     longest_first,
     stages_on,
 )
-from planner.planning.evidence import bounded_evidence
+from planner.planning.evidence import bounded_evidence, what_makes_room
 from planner.planning.planning_params import SearchParams
 from planner.problem import Problem
 from planner.progress import Limits, Progress
@@ -197,7 +197,7 @@ def _play_baselines(run: _Run) -> None:
 def _is_usual_worth_it(run: _Run) -> bool:
     """Whether a plan without a dealing may be better: where no replicas cut all sizes, it has a device per layer."""
     best = run.objective_ns
-    if run.is_closed or not run.has_time(run.params.listed.layout_share):
+    if run.is_closed or not is_cut_as_placed(run.problem) or not run.has_time(run.params.listed.layout_share):
         return False
     if best is None or run.bound is None or usual_problem(run.problem).options.max_replicas != 1:
         return True
@@ -301,7 +301,8 @@ def _dealt(run: _Run, stages: tuple[Stage, ...]) -> list[_DealtLayout]:
 def _searched(run: _Run, pipelines: int) -> list[_DealtLayout]:
     """The stages that the usual search makes on one row of devices, for a pipeline's part of the microbatches."""
     blocks = device_blocks(run.problem, pipelines)
-    if pipelines == 1 or not blocks or run.problem.options.placement is not None:
+    options = run.problem.options
+    if pipelines == 1 or not blocks or options.placement is not None or options.pinned:
         return []
     count = -(-run.problem.num_microbatches // pipelines)
     alone = problem_on(run.problem.at_size(usual_size(run.problem), count=count), blocks[0])
@@ -386,8 +387,7 @@ def _finish(run: _Run) -> Plan:
     """The incumbent with its evidence, verified as a whole."""
     if run.plan is None or run.timeline is None or run.bound is None:
         why = f"; the last one: {run.rejected}" if run.rejected else ""
-        need = "more memory or smaller microbatches make room"
-        raise NoPlanFoundError(f"no plan was found in {run.elapsed_s:.0f} s{why}; {need}")
+        raise NoPlanFoundError(f"none in {run.elapsed_s:.0f} s{why}; {what_makes_room(run.problem)}")
     plan = replace(run.plan, evidence=_evidence(run, run.plan, timeline=run.timeline, bound=run.bound))
     verdict = verify(run.problem, plan)
     if not verdict.passed:

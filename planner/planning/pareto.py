@@ -12,6 +12,7 @@ from typing import Unpack
 
 from planner.batch_problem import Question, problem_for
 from planner.export.targets import require_possible
+from planner.option_conflicts import require_consistent
 from planner.plan import Plan
 from planner.planning.complete_search import require_answerable
 from planner.planning.cost_driver import SubsetField
@@ -61,6 +62,7 @@ def make_pareto(problem: Question, **how: Unpack[PlanningOptions]) -> ParetoFron
     `planner.planning.make_plan`. Raises as it does.
     """
     question: Question = replace(problem, options=replace(problem.options, objective="cost"))
+    require_consistent(question)
     require_answerable(question, how.get("limits") or Limits())
     require_possible(question, how.get("target"))
     with ExitStack() as stack:

@@ -14,13 +14,14 @@ from typing import Protocol
 from planner.certificate import Bound
 from planner.clock import HasTime
 from planner.costs import CostModel
+from planner.errors import OutOfRangeError, PlanError
 from planner.lowering import make_instance
 from planner.plan import BaselineResult, ImproverTally, Plan, Stage
 from planner.planning.dropped_plans import DroppedPlans
 from planner.planning.planning_params import SearchParams
 from planner.problem import Problem
 from planner.progress import COMPILING, Limits, Progress
-from planner.simulate import Timeline
+from planner.simulate import Timeline, simulate
 from planner.verify import Verdict, verify
 from solver_models.compile_events import CompileWatch
 from solver_models.instance import Instance
@@ -313,7 +314,7 @@ class SearchState:
         verdict = verify(self.problem, plan)
         self.offer_s = time.monotonic() - begin
         if verdict.timeline is None or not verdict.passed:
-            if is_changed:
+            if is_changed or self._is_out_of_range(plan):
                 self.dropped.add(verdict.violations[0].message)
             else:
                 self.rejected = verdict
@@ -330,6 +331,16 @@ class SearchState:
             tally.gain_ns += best - verdict.timeline.objective_ns(self.problem.options.objective)
         self.improved_round, self.improved_s = self.rounds, self.elapsed_s
         return True
+
+    def _is_out_of_range(self, plan: Plan) -> bool:
+        """Whether its times or bytes are more than can be counted."""
+        try:
+            simulate(self.problem, plan, costs=self.costs)
+        except OutOfRangeError:
+            return True
+        except (PlanError, ValueError):
+            return False
+        return False
 
     def fitted(self, plan: Plan) -> Plan | None:
         """The plan as it is run, or None, with the reason in `dropped`, if it cannot be."""

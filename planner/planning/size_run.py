@@ -3,7 +3,7 @@
 import math
 from collections.abc import Sequence
 
-from planner.certificate import REFUTED_NS, least_over_sizes
+from planner.certificate import least_over_sizes, rules_out_every_deadline
 from planner.plan import BaselineResult, SizeResult, SizeState
 from planner.planning.evidence import Conclusion
 from planner.planning.pausable_run import PausableRun
@@ -46,7 +46,9 @@ class SizeRun(PausableRun):
         """Why no plan of this size fits, if that is known; empty otherwise."""
         if self.is_empty:
             return "a complete search found no plan that fits"
-        is_refuted = self.objective_ns is None and (self.lower_bound_ns or 0) >= REFUTED_NS
+        is_refuted = self.objective_ns is None and rules_out_every_deadline(
+            self.state.problem, self.lower_bound_ns or 0
+        )
         return self.infeasible or ("its bound leaves no time at which a plan could end" if is_refuted else "")
 
     def _condition(self, chosen_ns: int) -> SizeState:

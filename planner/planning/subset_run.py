@@ -79,12 +79,14 @@ def answer(
 
 
 def _concluded(run: SubsetRun, others: Sequence[SubsetRun], *, stopped_by: str) -> Conclusion:
-    """What is shown of all plans on the devices of the run."""
-    if run.choice.size is None:
-        return replace(Conclusion.of(run.state), stopped_by=stopped_by)
+    """What is shown of all plans on the devices of the run; a proof about money is none about the time there."""
     assert run.objective_ns is not None
-    runs = sorted((run, *others), key=lambda each: each.size)
-    return conclude(runs, run, objective_ns=run.objective_ns, stopped_by=stopped_by)
+    found = Conclusion.of(run.state)
+    if run.choice.size is not None:
+        runs = sorted((run, *others), key=lambda each: each.size)
+        found = conclude(runs, run, objective_ns=run.objective_ns, stopped_by=stopped_by)
+    is_fastest = run.objective_ns <= found.bound.value_ns
+    return replace(found, stopped_by="gap" if stopped_by == "proof" and not is_fastest else stopped_by)
 
 
 def _rental(question: Problem, plan: Plan, *, evidence: Evidence, run: SubsetRun, subsets: Subsets) -> RentalResult:

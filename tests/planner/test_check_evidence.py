@@ -6,6 +6,7 @@ import sys
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import jsonschema
@@ -17,11 +18,13 @@ from planner.check_evidence import HISTORY, rederive
 from planner.costs import CostModel
 from planner.document import parse_plan, render_plan
 from planner.embedded_problem import enclosed_problem
-from planner.plan import Stage
+from planner.plan import NO_TIME, Stage
 from planner.planning import make_plan
 from planner.problem import Options, Problem
 from planner.progress import Limits
+from planner.release import release
 from planner.schema import document_schema
+from planner.verify import verify
 from profiles.load import load_workload
 from tests.long_runs import shortened
 
@@ -191,8 +194,6 @@ SPOILT: dict[str, tuple[Spoil, str]] = {
     "timings": (put("timings", {"conditions": "busy"}), "timings"),
     "buckets": (put("bucket_bytes", 2**25), "bucket_bytes"),
     "verdict": (put("verdict", {"passed": False, "violations": []}), "verdict"),
-    "baseline left out": (lambda e: e["baselines"].pop(0), "baselines.data parallel"),
-    "baseline made up": (lambda e: e["baselines"][0].update(name="best of all"), "baselines.best of all"),
     "baseline slower": (spoil_baseline("makespan_ns", 1), "baselines.data parallel.makespan_ns"),
     "baseline misfit": (spoil_baseline("fits_memory", None), "baselines.data parallel.fits_memory"),
     "profile": (cheapen, "profile-hash"),
@@ -230,28 +231,109 @@ def test_tampered_evidence_is_found(document: str, name: str):
         assert difference.message.endswith(".")
 
 
-@pytest.mark.usefixtures("_played_once")
-def test_plans_of_another_release_may_know_less(document: str, monkeypatch: pytest.MonkeyPatch):
-    """Tests that a baseline that a release did not have, and a bound it did not reach, are no faults of its plans, and
-    that a baseline that is faster than the plan is, whoever made it.
-    """
+def with_rows(document: str, rows: list[dict[str, Any]], **evidence: object) -> str:
+    """The document with another table of baselines, and other evidence."""
     tree = json.loads(document)
-    tree["evidence"]["baselines"].pop(0)
-    tree["evidence"]["schedule_bound_ns"] = tree["evidence"]["lower_bound_ns"]
-    assert check(json.dumps(tree))
-    tree["evidence"]["planner_version"] = "0.1.9"
-    assert check(json.dumps(tree)) == {}
-    tree["evidence"]["schedule_bound_ns"] = tree["evidence"]["makespan_ns"] + 1
-    assert "schedule_bound_ns" in check(json.dumps(tree))
+    tree["evidence"] |= {"baselines": rows, **evidence}
+    return json.dumps(tree)
 
+
+def notes_of(text: str) -> dict[str, tuple[str, ...]]:
+    """Of a plan that passes its notes, each with the baselines that it is about."""
+    plan = parse_plan(text)
+    problem = enclosed_problem(plan)
+    assert problem is not None
+    outcome = rederive(problem, plan)
+    assert outcome.passed, outcome.differences
+    assert outcome.bound == "derived"
+    assert all(note.message.endswith(".") for note in outcome.notes)
+    return {note.message.partition(":")[0]: note.names for note in outcome.notes}
+
+
+@pytest.mark.usefixtures("_played_once")
+@pytest.mark.parametrize("seed", range(5))
+def test_a_table_that_lacks_rows_is_noted(document: str, seed: int):
+    """Tests that no plan is rejected for rows that are missing, unknown or not played, and that all are named."""
+    rng, rows = Random(seed), json.loads(document)["evidence"]["baselines"]
+    names = [row["name"] for row in rows]
+    kept = rng.sample(names, rng.choice([0, 1, len(names) // 2]) if seed else 0)
+    late = [name for name in names if name not in kept and rng.random() < 0.3]
+    lost = [name for name in names if name not in [*kept, *late]]
+    table = [row for row in rows if row["name"] in kept]
+    table += [{"name": name, "makespan_ns": None, "note": NO_TIME} for name in late]
+    table += [{"name": "best of all", "makespan_ns": 1, "fits_memory": True}] if seed % 2 else []
+    for threads in (None, 2):
+        found = notes_of(with_rows(document, table, threads=threads))
+        said = {name for about, known in found.items() if "no row" in about for name in known}
+        # what follows a baseline without time is without time as well
+        assert said == {name for name in lost if not name.startswith(tuple(late))}
+        assert sorted(known for about, known in found.items() if "no time" in about) == ([tuple(late)] if late else [])
+        assert ("best of all",) in found.values() or not seed % 2
+
+
+@pytest.mark.usefixtures("_played_once")
+def test_baselines_that_no_clock_kept_away_were_incumbents(document: str, monkeypatch: pytest.MonkeyPatch):
+    """Tests that a faster baseline without a row is a fault where all were played, and else a note."""
+    rows = json.loads(document)["evidence"]["baselines"]
     played = check_evidence.play_baseline
 
     def faster(*asked: Any, **how: Any) -> Any:
         row, made = played(*asked, **how)
-        return replace(row, makespan_ns=1), made
+        return (replace(row, makespan_ns=1), made) if row.name == "data parallel" else (row, made)
 
     monkeypatch.setattr(check_evidence, "play_baseline", faster)
-    assert "baselines.data parallel" in check(json.dumps(tree))
+    assert "baselines.data parallel" in check(with_rows(document, rows[1:]))
+    for evidence in ({"threads": 2}, {"planner_version": "0.1.9"}):
+        assert ("data parallel",) in notes_of(with_rows(document, rows[1:], **evidence)).values()
+
+
+@pytest.mark.usefixtures("_played_once")
+def test_plans_of_another_release_may_say_other_things(document: str):
+    """Tests that a row that another release played otherwise is noted, and an order bound that got closer since."""
+    evidence = json.loads(document)["evidence"]
+    rows = [{**row, "makespan_ns": row["makespan_ns"] + 1} if not number else row
+            for number, row in enumerate(evidence["baselines"])]  # fmt: skip
+    assert check(with_rows(document, rows))
+    assert (rows[0]["name"],) in notes_of(with_rows(document, rows, planner_version="0.1.9")).values()
+    lower = with_rows(document, evidence["baselines"], schedule_bound_ns=evidence["lower_bound_ns"])
+    assert any("No order of these stages" in about for about in notes_of(lower))
+    higher = with_rows(document, evidence["baselines"], schedule_bound_ns=evidence["makespan_ns"] + 1)
+    assert "schedule_bound_ns" in check(higher)
+
+
+@pytest.mark.usefixtures("_played_once")
+def test_a_certificate_of_an_unknown_kind_is_another_releases(document: str):
+    """Tests that a kind that this release does not know is not rechecked if another release wrote it, else rejected."""
+    tree = json.loads(document)
+    certificate = tree["evidence"]["certificate"]
+    tree["evidence"] |= {"bound_kind": "oracle", "planner_version": "99.0"}
+    tree["evidence"]["certificate"] = {
+        "kind": "oracle", "value_ns": certificate["value_ns"], "enclosed": certificate["enclosed"]
+    }  # fmt: skip
+    plan = parse_plan(json.dumps(tree))
+    outcome = rederive(make_question(), plan)
+    assert (outcome.passed, outcome.bound, outcome.lower_bound_ns) == (True, "not rechecked", None) or (
+        outcome.bound == "derived"
+    )
+    tree["evidence"]["planner_version"] = release()
+    assert "certificate" in check(json.dumps(tree))
+
+
+def test_parameters_that_are_no_more_are_kept(document: str):
+    """Tests that what steered the search of an older release is read, kept and passed, whatever it was called."""
+    params = {"multistart.round_ticks": 4, "gone.since_then": [1, [2, None]], "order_search.gone": None, "gone.v2": 0.5}
+    tree = json.loads(document)
+    tree["evidence"]["search_params"] = params
+    plan = parse_plan(json.dumps(tree))
+    assert plan.evidence is not None
+    assert plan.evidence.search_params == params
+    assert json.loads(render_plan(plan))["evidence"]["search_params"] == params
+    assert verify(make_question(), plan).passed
+    jsonschema.validate(tree, document_schema("plan"))
+    for wrong in ({"no group": 1}, {"a.b": "text"}, {"a.b": []}):
+        tree["evidence"]["search_params"] = wrong
+        with pytest.raises(ValueError, match="search_params"):
+            parse_plan(json.dumps(tree))
 
 
 @pytest.mark.usefixtures("_played_once")

@@ -6,7 +6,12 @@ from heapq import heappop, heappush
 from typing import NamedTuple
 
 from planner.actions import Action, Kind
-from planner.baselines.applicability import DoesNotApplyError, require_split_backward, require_time
+from planner.baselines.applicability import (
+    DoesNotApplyError,
+    require_choices,
+    require_split_backward,
+    require_time,
+)
 from planner.baselines.layer_pipe.loads import Task, Work, place_freely
 from planner.clock import HasTime, always
 from planner.costs import CostModel
@@ -18,7 +23,7 @@ def make_layer_pipe_plan(costs: CostModel, *, halves: bool = True, has_time: Has
     """Every layer a stage, its tasks where the loads are most even; orders by list scheduling, backwards first.
 
     The processor of a layer's F holds its optimizer state. Raises DoesNotApplyError without the option
-    `split_placement`, or if the options limit the stages per device.
+    `split_placement`, or if the options limit the stages per device or have decided otherwise.
     """
     require_split_backward(costs.problem)
     if not costs.problem.options.split_placement:
@@ -30,6 +35,7 @@ def make_layer_pipe_plan(costs: CostModel, *, halves: bool = True, has_time: Has
     limit = costs.problem.options.max_stages_per_device
     if max(owned.values()) > limit:
         raise DoesNotApplyError(f"needs {max(owned.values())} stages per device, max_stages_per_device = {limit}")
+    require_choices(costs, stages)
     return make_split_plan(costs, stages, has_time=has_time)
 
 
