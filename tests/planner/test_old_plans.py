@@ -1,7 +1,7 @@
 """Plans of earlier releases and days verify for good: the files are as they were written then.
 
 A file is named by the day of the commit that wrote it (`2026-11-22-morning` is release 0.2.0) and by its question. Six
-of the last day state the bound of a kind that another one usually beats, derived by that day's code.
+of the last day state the bound of a kind that another one usually beats: it was put in afterwards.
 """
 
 import json
