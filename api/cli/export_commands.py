@@ -120,7 +120,7 @@ def export_torchtitan_command(*, source: PlanSource, output: arg.ExportFolder) -
 @commands.command("deepspeed", epilog="Example: pipeplan export deepspeed plan.json -o planned_pipeline.py")
 @takes_groups
 def export_deepspeed_command(*, source: PlanSource, output: arg.Output = None) -> None:
-    """Write a module whose PlannedPipelineModule cuts the layers as planned."""
+    """Write a module whose PlannedPipelineModule (PlannedDualPipeVModule for a V) cuts the layers as planned."""
     from api.inputs import require_writable
     from planner.export.deepspeed import render_deepspeed
 
@@ -152,4 +152,4 @@ def targets_command(json: arg.Json = False) -> None:
         report_json({name: {"runs": target.runs, "limits": dict(target.limits)} for name, target in TARGETS.items()})
         return
     for name, target in TARGETS.items():
-        print(f"{name:<11} {target.runs}")
+        print(f"{name:<19} {target.runs}")

@@ -1,13 +1,15 @@
 """A plan for DeepSpeed: a module whose `PlannedPipelineModule` cuts the list of layers where the plan does.
 
 DeepSpeed (0.19) has no argument for explicit cuts; `PipelineModule._partition_layers` sets `self.parts` and the bounds
-of its own stage, so a subclass does the same. Its order is 1F1B, one stage per rank.
+of its own stage, so a subclass does the same. Its order is 1F1B, one stage per rank; that of `DualPipeVModule` (0.19.8)
+is DualPipeV, two stages per rank.
 """
 
 import ast
 import itertools
 from collections.abc import Sequence
 
+from planner.export.dual_pipe_v import is_v, require_dual_pipe_v
 from planner.export.looped_pipelines import require_looped
 from planner.export.model_parts import cut_by, cut_of, require_contiguous
 from planner.export.samples import require_equal_shares, require_known_shares
@@ -18,7 +20,7 @@ from planner.problem import Problem
 _MODULE = '''\
 """Cuts a model of {num_layers} layers as planned. Pass the layers as LayerSpecs, in the profile's order, one each."""
 
-from deepspeed.pipe import PipelineModule
+from deepspeed.pipe import {bases}
 
 PARTS = {parts}
 """Stage s holds layers PARTS[s] to PARTS[s + 1] - 1."""
@@ -45,6 +47,12 @@ class PlannedPipelineModule(PipelineModule):
         self._set_bounds(start=self.parts[stage], stop=self.parts[stage + 1])
 '''
 
+_V_MODULE = '''
+
+class PlannedDualPipeVModule(DualPipeVModule, PlannedPipelineModule):
+    """The module to use: two stages per rank, in a V; pass num_stages = {num_ranks}. Wants DeepSpeed 0.19.8."""
+'''
+
 
 def require_expressible(problem: Problem, plan: Plan) -> None:
     """Raise ValueError for stages that DeepSpeed cannot have, whatever their order of actions."""
@@ -53,8 +61,11 @@ def require_expressible(problem: Problem, plan: Plan) -> None:
     require_known_shares(problem, plan, what="DeepSpeed")
     require_equal_shares(plan, what="DeepSpeed")
     held = [group for stage in plan.stages for group in stage.replicas]
-    if len(set(held)) < len(held):
-        raise ValueError("a device holds several stages, and DeepSpeed's one; plan with max_stages_per_device = 1")
+    if len(set(held)) < len(held) and not is_v(plan):
+        raise ValueError(
+            "a device holds several stages, and DeepSpeed's one, or two in a V (its DualPipeV engine); plan with "
+            "max_stages_per_device = 1, or with --target deepspeed-dualpipev"
+        )
     if len({stage.recompute for stage in plan.stages}) > 1:
         raise ValueError("some stages recompute and some do not, and DeepSpeed's interval is for all; plan without")
     if any(not isinstance(stage.recompute, bool) for stage in plan.stages):
@@ -66,9 +77,12 @@ def require_expressible(problem: Problem, plan: Plan) -> None:
 def render_deepspeed(problem: Problem, plan: Plan) -> str:
     """The module; raises ValueError with the reason why DeepSpeed cannot run the plan exactly."""
     require_expressible(problem, plan)
-    ranks = require_looped(problem, plan, what="DeepSpeed")
+    has_two = is_v(plan)
+    ranks = require_dual_pipe_v(problem, plan) if has_two else require_looped(problem, plan, what="DeepSpeed")
     sizes = [len(stage.layers) for stage in plan.stages]
-    return _MODULE.format(
+    return (_MODULE + _V_MODULE * has_two).format(
+        bases="DualPipeVModule, PipelineModule" if has_two else "PipelineModule",
+        num_ranks=len(ranks),
         num_layers=sum(sizes),
         parts=[0, *itertools.accumulate(sizes)],
         interval=1 if plan.stages[0].recompute else 0,
