@@ -302,11 +302,20 @@ def shares(figures: Sequence[Figure]) -> dict[Source, float]:
     }
 
 
+def interpolation_error(figures: Sequence[Figure]) -> float | None:
+    """Of the times between rows, weighted by them, as a part of each; None where there are none, or nothing is known."""
+    known = [each.priced for each in figures if each.priced.source == "interpolated" and each.priced.error is not None]
+    total = sum(priced.ns for priced in known)
+    return sum(priced.ns * (priced.error or 0.0) for priced in known) / total if total else None
+
+
 def _provenance(question: CompositionQuestion, figures: Sequence[Figure]) -> str:
     """Sources, how much of the time rests on what, and what was assumed."""
     parts = shares([figure for figure in figures if figure.layer.startswith("block")])
     said = {"row": "rows of tables", "interpolated": "values between rows", "assumed": "assumptions"}
     told = ", ".join(f"{100 * part:.0f} % {said[source]}" for source, part in parts.items())
+    if (error := interpolation_error([each for each in figures if each.layer.startswith("block")])) is not None:
+        told += f"; between rows +-{100 * error:.0f} % (95 % of rows that are left out in turn are within it)"
     context = f" Sequences are shared by {question.context} devices." if question.context > 1 else ""
     hidden = ", exchanges but for their first chunk beside products" if question.hides_exchanges else ", none is hidden"
     return (
@@ -318,7 +327,7 @@ def _provenance(question: CompositionQuestion, figures: Sequence[Figure]) -> str
 
 def _measurement(figure: Figure) -> Measurement:
     """The figure as the profile states it."""
-    run = figure.run
+    run, error = figure.run, figure.priced.error or 0.0
     where = f"{figure.device_type}, width {run.degree}, {run.samples} samples"
     subject = f"{figure.layer} {figure.phase} ({where}): {figure.step.what}, {figure.step.operation}"
     return Measurement(
@@ -326,7 +335,8 @@ def _measurement(figure: Figure) -> Measurement:
         subject=subject[:MAX_NAME_LENGTH],
         count=max(1, figure.priced.rows),
         median_ns=round(figure.priced.ns),
-        low_ns=round(figure.priced.low_ns),
-        high_ns=round(figure.priced.high_ns),
+        low_ns=round(figure.priced.ns * (1 - min(1.0, error))),
+        high_ns=round(figure.priced.ns * (1 + error)),
         source=figure.priced.table[:MAX_NAME_LENGTH],
+        error_permille=math.ceil(1000 * error) if error else None,
     )

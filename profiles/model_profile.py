@@ -373,7 +373,8 @@ class ActionOverhead:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measurement:
-    """What a run of a plan took: where figures of a calibrated profile come from. No figure is read from here."""
+    """What a run of a plan took, or an operation by a table: where figures of a profile come from, none of which is read
+    from here."""
 
     __pydantic_config__ = _STRICT
 
@@ -390,7 +391,12 @@ class Measurement:
     high_ns: Measured
     """Their upper quartile."""
     source: Name
-    """The run."""
+    """The run, or the table."""
+    error_permille: Annotated[int, Whole("thousandths", most=10**6)] | None = None
+    """Of a time between rows of a table: 95 % of the table's own rows, each left out in turn, are within so many
+    thousandths of what is read between the others; `low_ns` and `high_ns` are the time less and plus so much. None:
+    measured, or not known; where `what` is `interpolated` in older documents, `low_ns` and `high_ns` are then the least
+    and the most of the rows around it, and no error."""
 
     def __post_init__(self) -> None:
         owner = f"measurement of {str(self.what)[:80]!r} of {str(self.subject)[:80]!r}"
