@@ -290,7 +290,14 @@ class _Walk:
         was_disabled, logger.disabled = logger.disabled, True  # what fails on fake tensors is told by the real run
         try:
             return count_layer(
-                self.model, name, inputs=inputs, wants=wants, defer=self.defer, dtype=self.dtype, loss=loss
+                self.model,
+                name,
+                inputs=inputs,
+                wants=wants,
+                defer=self.defer,
+                dtype=self.dtype,
+                loss=loss,
+                capability=self._capability(),
             )
         except Exception as error:
             if self.survey.sheet is not None:
@@ -301,6 +308,12 @@ class _Walk:
             return None
         finally:
             logger.disabled = was_disabled
+
+    def _capability(self) -> tuple[int, int] | None:
+        """Of the card that is estimated, or of the one at hand; None: a CPU."""
+        if self.survey.sheet is not None:
+            return self.survey.sheet.compute_capability
+        return torch.cuda.get_device_capability(self.device) if self.device.type == "cuda" else None
 
     def _fake_loss(self) -> Any:
         shape, dtype = tuple(self._target.shape), self._target.dtype
