@@ -12,6 +12,7 @@ from functools import cached_property
 from heapq import heapify, heappop, heappush
 from typing import Annotated, Literal
 
+from profiles.assumptions import Assumptions
 from profiles.field_rules import (
     MAX_NAME_LENGTH,
     MAX_NANOSECONDS,
@@ -446,6 +447,8 @@ class ModelProfile:
     layers stands with their costs, and is added."""
     provenance: str = ""
     """Where the figures come from and what was assumed, in a sentence or more."""
+    assumptions: Assumptions | None = None
+    """How the model was run when times and bytes were taken; exports state it to other programs. None: not stated."""
     measurements: tuple[Measurement, ...] = ()
     """What the runs took that the profile was calibrated with."""
     probe: ProbeRun | None = None

@@ -8,7 +8,9 @@ is DualPipeV, two stages per rank.
 import ast
 import itertools
 from collections.abc import Sequence
+from typing import Any
 
+from planner.export.assumptions import OWN_CODE, Run, States, state
 from planner.export.dual_pipe_v import is_v, require_dual_pipe_v
 from planner.export.looped_pipelines import require_looped
 from planner.export.model_parts import cut_by, cut_of, require_contiguous
@@ -30,6 +32,10 @@ NUM_MICROBATCHES = {num_microbatches}
 """`gradient_accumulation_steps` of the configuration."""
 ZERO_OPTIMIZATION = {{"stage": {zero_stage}}}
 """`zero_optimization` of the configuration: at stage 1 the replicas shard the optimizer's state."""
+CONFIG = {config}
+"""More of the configuration: the precision that times and bytes hold for."""
+MODEL = {model}
+"""How the layers have to be run, which is up to their own code, for times and bytes to hold."""
 RANKS = {ranks}
 """The device of every global rank: replicas first, then along the pipeline."""
 
@@ -54,12 +60,37 @@ class PlannedDualPipeVModule(DualPipeVModule, PlannedPipelineModule):
 '''
 
 
+def _precision(value: str, _: Run) -> dict[str, Any]:
+    switches: dict[str, dict[str, Any]] = {
+        "fp32": {},
+        "fp16": {"fp16": {"enabled": True}},
+        "bf16": {"bf16": {"enabled": True}},
+    }
+    if value not in switches:
+        raise ValueError("runs fp32, fp16 and bf16 by its configuration, no other; profile in one of these")
+    return switches[value]
+
+
+_CONFIG: States = {
+    "precision": _precision,
+    "gradients": lambda value, _: {"data_types": {"grad_accum_dtype": value}},
+}
+_MODEL_FIELDS: States = {field: lambda value, _, field=field: {field: value} for field in OWN_CODE}
+
+
+def _told(problem: Problem, plan: Plan, fields: set[str]) -> dict[str, Any]:
+    """What states the assumptions of some fields."""
+    told = state(problem, plan, how={**_CONFIG, **_MODEL_FIELDS}, what="DeepSpeed")
+    return {name: each for field, given in told if field in fields for name, each in given.items()}
+
+
 def require_expressible(problem: Problem, plan: Plan) -> None:
     """Raise ValueError for stages that DeepSpeed cannot have, whatever their order of actions."""
     require_contiguous(problem, cut_by(plan))
     is_sharded(plan, what="DeepSpeed")
     require_known_shares(problem, plan, what="DeepSpeed")
     require_equal_shares(plan, what="DeepSpeed")
+    _told(problem, plan, set())
     held = [group for stage in plan.stages for group in stage.replicas]
     if len(set(held)) < len(held) and not is_v(plan):
         raise ValueError(
@@ -77,8 +108,7 @@ def require_expressible(problem: Problem, plan: Plan) -> None:
 def render_deepspeed(problem: Problem, plan: Plan) -> str:
     """The module; raises ValueError with the reason why DeepSpeed cannot run the plan exactly."""
     require_expressible(problem, plan)
-    has_two = is_v(plan)
-    ranks = require_dual_pipe_v(problem, plan) if has_two else require_looped(problem, plan, what="DeepSpeed")
+    has_two, ranks = is_v(plan), _ranks(problem, plan)
     sizes = [len(stage.layers) for stage in plan.stages]
     return (_MODULE + _V_MODULE * has_two).format(
         bases="DualPipeVModule, PipelineModule" if has_two else "PipelineModule",
@@ -88,8 +118,19 @@ def render_deepspeed(problem: Problem, plan: Plan) -> str:
         interval=1 if plan.stages[0].recompute else 0,
         num_microbatches=problem.num_microbatches,
         zero_stage=int(is_sharded(plan, what="DeepSpeed")),
-        ranks=list(itertools.chain.from_iterable(ranks)),
+        config=_told(problem, plan, set(_CONFIG)),
+        model=_told(problem, plan, set(_MODEL_FIELDS)),
+        ranks=list(deepspeed_ranks(problem, plan)),
     )
+
+
+def _ranks(problem: Problem, plan: Plan) -> tuple[tuple[str, ...], ...]:
+    return require_dual_pipe_v(problem, plan) if is_v(plan) else require_looped(problem, plan, what="DeepSpeed")
+
+
+def deepspeed_ranks(problem: Problem, plan: Plan) -> tuple[str, ...]:
+    """The device of every global rank; raises ValueError as `render_deepspeed` does."""
+    return tuple(itertools.chain.from_iterable(_ranks(problem, plan)))
 
 
 def import_partition(text: str, layers: Sequence[str]) -> tuple[tuple[str, ...], ...]:

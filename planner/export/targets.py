@@ -54,6 +54,7 @@ def _fit_torch(problem: Problem, plan: Plan) -> Plan:
 
 def _fit_torchtitan(problem: Problem, plan: Plan) -> Plan:
     torchtitan.require_whole_state(plan)
+    torchtitan.assumed_settings(problem, plan)
     plan = _fit_torch(problem, plan)
     torchtitan.make_parallelism(problem, plan)
     return plan
