@@ -9,6 +9,7 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from profiles.assumptions import Assumptions, Precision
 from profiles.block_operations import (
     BF16,
     LayerOperations,
@@ -101,9 +102,36 @@ def compose(question: CompositionQuestion) -> tuple[ModelProfile, tuple[Figure, 
         scaling="measured",
         conditions="alone",
         provenance=_provenance(question, composer.figures),
+        assumptions=_assumptions(question),
         measurements=tuple(_measurement(figure) for figure in composer.figures),
     )
     return profile, tuple(composer.figures)
+
+
+def _assumptions(question: CompositionQuestion) -> Assumptions:
+    """What the operations of `block_operations` and the bytes of `_Bytes` are those of."""
+    return Assumptions(
+        precision=_precision(question),
+        gradients="fp32",
+        attention="flash",
+        fused_loss=False,
+        sequence_parallel=True,
+        expert_parallel=None if question.shape.mixture is None else True,
+        hidden_exchanges=question.hides_exchanges,
+        context_parallel=question.context,
+        distributed_optimizer=False,
+        sequence_length=question.sequence,
+    )
+
+
+def _precision(question: CompositionQuestion) -> Precision | None:
+    """Blocks of fp8 have 32 elements on Blackwell and 128 or more before; None where both are asked for."""
+    if question.dtype != "fp8_block":
+        return question.dtype
+    kinds: set[Precision] = {
+        "fp8_mx" if rates.name.lower().startswith(("b", "gb")) else "fp8_blockwise" for rates in question.rates
+    }
+    return kinds.pop() if len(kinds) == 1 else None
 
 
 class _Composer:

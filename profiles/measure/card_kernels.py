@@ -108,13 +108,16 @@ def attend(  # noqa: PLR0913, torch's own signature
     scale: float | None = None,
     enable_gqa: bool = False,
     capability: tuple[int, int],
+    taken: set[Kernel],
 ) -> torch.Tensor:
-    """`scaled_dot_product_attention` by the kernel that a card takes."""
+    """`scaled_dot_product_attention` by the kernel that a card takes, which joins those that were `taken`."""
     mask = attn_mask
     if mask is not None and mask.dtype == torch.bool:
         mask = torch.zeros(mask.shape, dtype=query.dtype, device=mask.device).masked_fill_(~mask, float("-inf"))
     call = AttentionCall(query=query, key=key, value=value, mask=mask, dropout=dropout_p, is_causal=is_causal)
-    match call.kernel(capability):
+    kernel = call.kernel(capability)
+    taken.add(kernel)
+    match kernel:
         case "flash":
             width = query.shape[-1]
             filled = (pad(tensor, (0, -width % ALIGNED)) if width % ALIGNED else tensor for tensor in (query, key, value))
@@ -166,18 +169,19 @@ def drop(given: torch.Tensor, p: float, train: bool) -> torch.Tensor:  # noqa: F
 
 
 @contextmanager
-def card_kernels(capability: tuple[int, int] | None) -> Iterator[None]:
+def card_kernels(capability: tuple[int, int] | None) -> Iterator[set[Kernel]]:
     """Attention and dropout of CPU tensors as on a card of this compute capability; None: as on a CPU.
 
-    Holds for the whole process: only for fake tensors, whose values nobody reads.
+    Gives a set that the kernels of attention join as they are taken; those that a model writes itself do not. Holds for the whole process: only for fake tensors, whose values nobody reads.
     """
+    taken: set[Kernel] = set()
     if capability is None:
-        yield
+        yield taken
         return
     library = torch.library.Library("aten", "IMPL")
     try:
-        library.impl("scaled_dot_product_attention", partial(attend, capability=capability), "AutogradCPU")
+        library.impl("scaled_dot_product_attention", partial(attend, capability=capability, taken=taken), "AutogradCPU")
         library.impl("dropout", drop, "AutogradCPU")
-        yield
+        yield taken
     finally:
         library._destroy()

@@ -122,7 +122,7 @@ def count_layer(
     Raises whatever the layer raises where it needs real values.
     """
     meta = make_layer(model, name, device=torch.device("meta"), dtype=dtype)
-    with FakeTensorMode(allow_non_fake_inputs=True), card_kernels(capability):
+    with FakeTensorMode(allow_non_fake_inputs=True), card_kernels(capability) as kernels:
         module = make_fake(meta)
         given = tuple(torch.empty(tuple(tensor.shape), dtype=tensor.dtype, device="cpu") for tensor in inputs)
         segment = Segment(module, cast(given, dtype), wants=wants, waiting=defer(module), loss=loss)
@@ -139,7 +139,8 @@ def count_layer(
         if sizes.trained:
             times["O"] = sheet.time_ns(0, 2 * sizes.state)
         timings = {phase: Timing(wall_ns=value, repetitions=0) for phase, value in times.items()}
-        return LayerRecord(outputs=outputs, sizes=sizes, timings=timings, estimate=reason)
+        attention = "" if not kernels else "unfused" if "math" in kernels else "flash"
+        return LayerRecord(outputs=outputs, sizes=sizes, timings=timings, estimate=reason, attention=attention)
 
     return make
 
