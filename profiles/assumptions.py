@@ -6,8 +6,8 @@ from typing import Annotated, Any, Literal, get_args, get_type_hints
 from profiles.field_rules import NotEmpty, Whole, Width, require_fields
 
 Precision = Literal["fp32", "fp16", "bf16", "fp8", "fp8_blockwise", "fp8_mx", "nvfp4"]
-"""Of the inputs of matrix products. From `fp8` on (one scale per tensor, per block, per 32 elements, and 4 bits) weights
-and all else are bf16."""
+"""Of the inputs of matrix products. From `fp8` on (one scale per tensor, per block, per 32 elements, and 4 bits)
+weights and all else are bf16."""
 
 GradientPrecision = Literal["fp32", "fp16", "bf16"]
 """Of gradients as they are accumulated."""
@@ -16,11 +16,14 @@ Module = Literal["core_attn", "moe_act", "layernorm", "mla_up_proj", "mlp", "moe
 """A part of a block, as Megatron names it."""
 
 
+_STRICT = {"extra": "forbid", "use_attribute_docstrings": True}
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Assumptions:
     """What times and bytes of a profile hold for; a field that is null is not stated, and nothing follows from it."""
 
-    __pydantic_config__ = {"extra": "forbid", "use_attribute_docstrings": True}
+    __pydantic_config__ = _STRICT
 
     precision: Precision | None = None
     """Of the inputs of matrix products."""
@@ -53,7 +56,9 @@ class Assumptions:
 
         for module in self.selective_modules or ():
             if module not in get_args(Module):
-                raise ValueError(f"assumptions: selective_modules has {str(module)[:60]!r}; there are {get_args(Module)}")
+                raise ValueError(
+                    f"assumptions: selective_modules has {str(module)[:60]!r}; there are {get_args(Module)}"
+                )
 
     def stated(self) -> dict[str, Any]:
         """What is not null, by field."""

@@ -331,8 +331,9 @@ def shares(figures: Sequence[Figure]) -> dict[Source, float]:
 
 
 def interpolation_error(figures: Sequence[Figure]) -> float | None:
-    """Of the times between rows, weighted by them, as a part of each; None where there are none, or nothing is known."""
-    known = [each.priced for each in figures if each.priced.source == "interpolated" and each.priced.error is not None]
+    """Of the times between rows, weighted by them, as a part of each; None where none is known."""
+    between = [each.priced for each in figures if each.priced.source == "interpolated"]
+    known = [priced for priced in between if priced.error is not None]
     total = sum(priced.ns for priced in known)
     return sum(priced.ns * (priced.error or 0.0) for priced in known) / total if total else None
 

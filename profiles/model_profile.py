@@ -374,8 +374,10 @@ class ActionOverhead:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measurement:
-    """What a run of a plan took, or an operation by a table: where figures of a profile come from, none of which is read
-    from here."""
+    """What a run of a plan took, or an operation by a table: where figures of a profile come from.
+
+    No figure is read from here.
+    """
 
     __pydantic_config__ = _STRICT
 

@@ -109,7 +109,7 @@ def export_model_command(*, source: PlanSource, form: arg.ModelFormName, output:
 @commands.command("megatron", epilog="Example: pipeplan export megatron plan.json -o arguments.txt")
 @takes_groups
 def export_megatron_command(*, source: PlanSource, output: arg.Output = None) -> None:
-    """Write Megatron-LM's layout and flags, one per line; ranks, and what memory they have left, go to standard error."""
+    """Write Megatron-LM's layout and flags, one per line; ranks and their memory go to standard error."""
     from api.inputs import require_writable
     from planner.export.assumptions import unstated_note
     from planner.export.megatron import make_megatron_job, render_megatron

@@ -61,12 +61,13 @@ def that_matter(run: Run) -> dict[str, Any]:
 
 
 States = Mapping[str, Callable[[Any, "Run"], Any]]
-"""How a program is told a field: of its value and the run, what states it; raises ValueError with the reason why not."""
+"""How a program is told a field: value and run to what states it; raises ValueError with the reason why not."""
 
 
 def state(problem: Problem, plan: Plan, *, how: States, what: str) -> Iterator[tuple[str, Any]]:
     """Every field that matters with what states it; raises ValueError with field, value and remedy for one that cannot
-    be stated."""
+    be stated.
+    """
     run = run_of(problem, plan)
     for field, value in that_matter(run).items():
         if field == "distributed_optimizer" and not run.is_sharded:
@@ -97,7 +98,7 @@ def told_in_notes(problem: Problem, plan: Plan, *, what: str) -> tuple[str, ...]
     Raises ValueError for what no model's code decides.
     """
     fields = ("precision", "gradients", *OWN_CODE)
-    how: States = dict.fromkeys(fields, lambda value, run: value)
+    how: States = dict.fromkeys(fields, lambda value, _: value)
     told = state(problem, plan, how=how, what=what)
     return tuple(f"times and bytes hold for {field} = {value!r}: run the model so" for field, value in told)
 

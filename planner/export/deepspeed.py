@@ -8,6 +8,7 @@ is DualPipeV, two stages per rank.
 import ast
 import itertools
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 from planner.export.assumptions import OWN_CODE, Run, States, state
@@ -71,11 +72,15 @@ def _precision(value: str, _: Run) -> dict[str, Any]:
     return switches[value]
 
 
+def _named(field: str, value: Any, _: Run) -> dict[str, Any]:
+    return {field: value}
+
+
 _CONFIG: States = {
     "precision": _precision,
     "gradients": lambda value, _: {"data_types": {"grad_accum_dtype": value}},
 }
-_MODEL_FIELDS: States = {field: lambda value, _, field=field: {field: value} for field in OWN_CODE}
+_MODEL_FIELDS: States = {field: partial(_named, field) for field in OWN_CODE}
 
 
 def _told(problem: Problem, plan: Plan, fields: set[str]) -> dict[str, Any]:

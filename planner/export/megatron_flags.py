@@ -36,10 +36,10 @@ def _gradients(value: str, run: Run) -> Flags:
 
 def _on(flag: str) -> Any:
     """A switch that is off by default."""
-    return lambda value, run: [(flag,)] if value else []
+    return lambda value, _: [(flag,)] if value else []
 
 
-def _expert_parallel(value: bool, run: Run) -> Flags:  # noqa: FBT001, a field's value
+def _expert_parallel(value: bool, run: Run) -> Flags:
     if not value:
         return [("--expert-tensor-parallel-size", str(run.width))]
     if run.assumptions.sequence_parallel is not True:
@@ -47,7 +47,7 @@ def _expert_parallel(value: bool, run: Run) -> Flags:  # noqa: FBT001, a field's
     return [("--expert-model-parallel-size", str(run.width)), ("--expert-tensor-parallel-size", "1")]
 
 
-def _hidden_exchanges(value: bool, run: Run) -> Flags:  # noqa: FBT001, a field's value
+def _hidden_exchanges(value: bool, run: Run) -> Flags:
     if value and run.assumptions.sequence_parallel is not True:
         raise ValueError("hides exchanges of sequence parallelism alone; profile with sequence_parallel = true")
     return [("--tp-comm-overlap",)] if value else []

@@ -142,9 +142,9 @@ TARGETS = {
         ),
         Target(
             name="deepspeed-dualpipev",
-            runs="DeepSpeed 0.19.8's DualPipeV engine: any cut of a chain; two stages per device in a V; whole backward; "
-            "two microbatches per rank or more; replicas of whole pipelines; recomputation, and sharded optimizer state, "
-            "in all stages or none",
+            runs="DeepSpeed 0.19.8's DualPipeV engine: any cut of a chain; two stages per device in a V; whole "
+            "backward; two microbatches per rank or more; replicas of whole pipelines; recomputation, and sharded "
+            "optimizer state, in all stages or none",
             limits={
                 **_SINGLE,
                 "split_backward": False,

@@ -28,7 +28,7 @@ _ATTENTION: Mapping[str, Literal["flash", "unfused"]] = {
 def read_assumptions(path: Path) -> Assumptions | None:
     """What the arguments state; None where the log has none of them."""
     with path.open(encoding="utf-8", errors="replace") as file:
-        told = {name: value for name, value in _ARGUMENT.findall(file.read(MAX_HEAD))[::-1]}  # the first one counts
+        told = dict(_ARGUMENT.findall(file.read(MAX_HEAD))[::-1])  # the first one counts
     found = assumptions_of(told)
     return found if found.stated() else None
 

@@ -97,13 +97,13 @@ class AttentionCall:
         return (*HALVES, torch.float32).count(self.query.dtype) > 0 and is_aligned and not self._is_grouped()
 
 
-def attend(  # noqa: PLR0913, torch's own signature
+def attend(
     query: torch.Tensor,
     key: torch.Tensor,
     value: torch.Tensor,
     attn_mask: torch.Tensor | None = None,
     dropout_p: float = 0.0,
-    is_causal: bool = False,  # noqa: FBT001, FBT002
+    is_causal: bool = False,
     *,
     scale: float | None = None,
     enable_gqa: bool = False,
@@ -120,7 +120,9 @@ def attend(  # noqa: PLR0913, torch's own signature
     match kernel:
         case "flash":
             width = query.shape[-1]
-            filled = (pad(tensor, (0, -width % ALIGNED)) if width % ALIGNED else tensor for tensor in (query, key, value))
+            filled = (
+                pad(tensor, (0, -width % ALIGNED)) if width % ALIGNED else tensor for tensor in (query, key, value)
+            )
             scale = width**-0.5 if scale is None else scale
             return _first(aten._scaled_dot_product_flash_attention(*filled, dropout_p, is_causal, scale=scale), width)
         case "cudnn":
@@ -158,7 +160,7 @@ def _spread(mask: torch.Tensor | None, call: AttentionCall) -> torch.Tensor | No
     return None if mask is None else mask.expand(samples, heads, rows, call.key.shape[2])
 
 
-def drop(given: torch.Tensor, p: float, train: bool) -> torch.Tensor:  # noqa: FBT001, torch's own signature
+def drop(given: torch.Tensor, p: float, train: bool) -> torch.Tensor:
     """`dropout` that keeps a byte an element; in place it keeps a mask of its input's type, on a card as well."""
     if not train or p == 0 or given.numel() == 0:
         return given
@@ -172,16 +174,18 @@ def drop(given: torch.Tensor, p: float, train: bool) -> torch.Tensor:  # noqa: F
 def card_kernels(capability: tuple[int, int] | None) -> Iterator[set[Kernel]]:
     """Attention and dropout of CPU tensors as on a card of this compute capability; None: as on a CPU.
 
-    Gives a set that the kernels of attention join as they are taken; those that a model writes itself do not. Holds for the whole process: only for fake tensors, whose values nobody reads.
+    Gives a set that the kernels of attention join as they are taken; what a model computes by itself does not. Holds
+    for the whole process: only for fake tensors, whose values nobody reads.
     """
     taken: set[Kernel] = set()
     if capability is None:
         yield taken
         return
-    library = torch.library.Library("aten", "IMPL")
+    library = torch.library.Library("aten", "IMPL")  # type: ignore[no-untyped-call]
     try:
-        library.impl("scaled_dot_product_attention", partial(attend, capability=capability, taken=taken), "AutogradCPU")
-        library.impl("dropout", drop, "AutogradCPU")
+        attending = partial(attend, capability=capability, taken=taken)
+        library.impl("scaled_dot_product_attention", attending, "AutogradCPU")  # type: ignore[no-untyped-call]
+        library.impl("dropout", drop, "AutogradCPU")  # type: ignore[no-untyped-call]
         yield taken
     finally:
-        library._destroy()
+        library._destroy()  # type: ignore[no-untyped-call]

@@ -1,5 +1,6 @@
 """A layer that cannot be run here, on fake tensors: bytes are those that operations make and autograd saves on the card
-(`card_kernels`), times are estimated from operations and bytes."""
+(`card_kernels`), times are estimated from operations and bytes.
+"""
 
 import time
 from collections.abc import Callable
@@ -53,7 +54,7 @@ def _count_attention(query: Any, key: Any, value: Any, *_: Any, **__: Any) -> in
     return int(2 * samples * heads * rows * key[2] * (width + value[3]))
 
 
-def _count_attention_backward(_: Any, query: Any, key: Any, value: Any, *rest: Any, **__: Any) -> int:
+def _count_attention_backward(_: Any, query: Any, key: Any, value: Any, *__: Any, **___: Any) -> int:
     """Scores once more, and two products for each of the two."""
     samples, heads, rows, width = query
     return int(2 * samples * heads * rows * key[2] * (3 * width + 2 * value[3]))

@@ -116,7 +116,7 @@ class LayerRecord:
     """Class of the module that keeps weight gradients from being put off; empty if some can be."""
 
     attention: str = ""
-    """Of an estimate: `flash` where torch's own attention stores no scores, `unfused` where it does; empty: not known."""
+    """Of an estimate: `flash` where torch's own attention stores no scores, `unfused` where it does; empty: unknown."""
 
     @property
     def is_measured(self) -> bool:

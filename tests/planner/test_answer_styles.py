@@ -22,7 +22,7 @@ End
 """
 VALUES = {"x_0": 0, "end_of_a_long_name": 3, "y": 1234566}
 
-GLPK_RAW = """c Problem:    \nc Columns:    3\nc\ns mip 2 3 o 3703704\ni 1 3\ni 2 1234566\nj 1 0\nj 2 3\nj 3 1234566\ne o f\n"""
+GLPK_RAW = "c Columns:    3\nc\ns mip 2 3 o 3703704\ni 1 3\ni 2 1234566\nj 1 0\nj 2 3\nj 3 1234566\ne o f\n"
 GLPK_LINEAR = "c Status:     OPTIMAL\ns bas 2 3 f f 3703704\ni 1 l 3 2\nj 1 b 0 0\ne o f\n"
 GLPK_PRINTABLE = """Problem:
 Columns:    3 (3 integer, 0 binary)
@@ -34,9 +34,9 @@ Columns:    3 (3 integer, 0 binary)
                     *              3             0             5
      3 y            *    1.23457e+06             0         1e+07
 """
-GLPK_RELAXED = "   No. Column name  St   Activity     Lower bound   Upper bound    Marginal\n     1 x_0  B  1.5  0  2\n"
+GLPK_RELAXED = "   No. Column name  St   Activity     Lower bound\n     1 x_0  B  1.5  0  2\n"
 CPLEX = '<?xml version = "1.0"?>\n<CPLEXSolution version="1.2">\n <variable name="x_0" index="0" value="0"/>\n'
-MOSEK = "NAME                : m\n\nVARIABLES\nINDEX      NAME           AT ACTIVITY   LOWER LIMIT\n0          x_0   LL 0  0\n"
+MOSEK = "VARIABLES\nINDEX      NAME           AT ACTIVITY   LOWER LIMIT\n0          x_0   LL 0  0\n"
 
 
 @pytest.fixture(scope="module")

@@ -83,11 +83,17 @@ def test_composed_profiles_state_theirs(shape: Any, given: dict[str, Any], expec
 
 
 @pytest.mark.parametrize(
-    ("names", "precision"), [(("b200_sxm", "GB200"), "fp8_mx"), (("h100_sxm",), "fp8_blockwise"), (("h100", "b200"), None)]
+    ("names", "precision"),
+    [(("b200_sxm", "GB200"), "fp8_mx"), (("h100_sxm",), "fp8_blockwise"), (("h100", "b200"), None)],
 )
 def test_blocks_of_fp8_are_those_of_the_device(names: tuple[str, ...], precision: str | None):
     """Tests that fp8 in blocks is MXFP8 on Blackwell, and that nothing is stated where devices differ."""
-    rates = [replace(make_rates(), name=name, lines={**make_rates().lines, "product fp8_block": make_rates().lines["attention"]}) for name in names]
+    rates = [
+        replace(
+            make_rates(), name=name, lines={**make_rates().lines, "product fp8_block": make_rates().lines["attention"]}
+        )
+        for name in names
+    ]
     question = CompositionQuestion(shape=DENSE, rates=rates, sequence=256, dtype="fp8_block")
     stated = compose(question)[0].assumptions
     assert stated is not None

@@ -5,8 +5,8 @@ import math
 import numpy
 import pytest
 
-from profiles.composed_profile import Figure, _measurement, interpolation_error
 from profiles.block_operations import OperationStep, Run
+from profiles.composed_profile import Figure, _measurement, interpolation_error
 from profiles.importers.aiconfigurator.grids import TimeGrid
 from profiles.operations import Movement, PricedOperation
 
@@ -51,7 +51,7 @@ def test_an_error_is_that_of_rows_left_out(table: TimeGrid, point: list[int], er
 
 @pytest.mark.parametrize(("odd", "error"), [(0, 0.0), (1, 0.0), (3, 1 - 2**-0.5)])
 def test_an_error_covers_all_but_a_twentieth(odd: int, error: float):
-    """Tests that a row twice as long, with which its neighbours are off, counts once there are more than a twentieth."""
+    """Tests that a row twice as long, which its neighbours miss too, counts once more than a twentieth are off."""
     times = [2.0**n for n in range(82)]
     for n in range(odd):
         times[10 + 10 * n] *= 2

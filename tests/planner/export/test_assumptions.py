@@ -106,7 +106,9 @@ def test_a_distributed_optimizer_is_stated_by_the_plans_shards():
     problem = assuming(distributed_optimizer=True)
     sharded = megatron.make_megatron_job(problem, single(problem, replicas=2, shard="optimizer"))
     assert ("--use-distributed-optimizer",) in sharded.arguments
-    with pytest.raises(ValueError, match=r"assumptions.distributed_optimizer = True: replicas had divided .* plan with"):
+    with pytest.raises(
+        ValueError, match=r"assumptions.distributed_optimizer = True: replicas had divided .* plan with"
+    ):
         megatron.make_megatron_job(problem, single(problem, replicas=2))
 
 
@@ -141,7 +143,11 @@ def test_what_recomputes_selectively_is_named():
     ("target", "stated", "message"),
     [
         ("megatron", {"context_parallel": 2}, "assumptions.context_parallel = 2, and Megatron-LM cannot be told so"),
-        ("megatron", {"precision": "bf16", "gradients": "bf16"}, r"assumptions.gradients = 'bf16', .* profile with gra"),
+        (
+            "megatron",
+            {"precision": "bf16", "gradients": "bf16"},
+            r"assumptions.gradients = 'bf16', .* profile with gra",
+        ),
         ("torchtitan", {"attention": "unfused"}, "assumptions.attention = 'unfused', and torchtitan has no attention"),
         ("torchtitan", {"precision": "fp8"}, "assumptions.precision = 'fp8', and torchtitan runs bf16 and fp32"),
         ("torchtitan", {"fused_loss": True}, "assumptions.fused_loss = True, and torchtitan has no such setting"),
@@ -186,7 +192,9 @@ def test_torchtitan_is_told_by_its_training_section(stated: dict[str, Any], expe
     """Tests that precision and sequence are fields of its configuration."""
     problem = assuming(**stated)
     training = json.loads(torchtitan.make_torchtitan_files(problem, single(problem))["config.json"])["training"]
-    assert {name: training[name] for name in training if name not in ("local_batch_size", "disable_cuda_graphs")} == expected
+    assert {
+        name: training[name] for name in training if name not in ("local_batch_size", "disable_cuda_graphs")
+    } == expected
     if (path := parser_file("torchtitan", "config", "configs.py")) is not None:
         assert all(f"    {name}: " in path.read_text() for name in expected)
 
@@ -195,7 +203,10 @@ def test_deepspeed_is_told_by_its_configuration():
     """Tests that precision is a part of its configuration, and that the rest is said of the layers' own code."""
     problem = assuming(precision="bf16", gradients="fp32", attention="flash", sequence_length=128)
     space: dict[str, Any] = {"PipelineModule": object}
-    exec(deepspeed.render_deepspeed(problem, single(problem)).replace("from deepspeed.pipe import PipelineModule", ""), space)
+    exec(
+        deepspeed.render_deepspeed(problem, single(problem)).replace("from deepspeed.pipe import PipelineModule", ""),
+        space,
+    )
     assert space["CONFIG"] == {"bf16": {"enabled": True}, "data_types": {"grad_accum_dtype": "fp32"}}
     assert space["MODEL"] == {"attention": "flash", "sequence_length": 128}
 
@@ -228,4 +239,6 @@ def test_what_is_not_stated_is_said(stated: dict[str, Any] | None, missing: str)
         problem = replace(problem, profile=replace(problem.profile, assumptions=None))
     notes = unstated_note(problem, grouped(problem), what="Megatron-LM")
     assert bool(notes) == bool(missing)
-    assert all(f"does not state {missing} (field assumptions): Megatron-LM runs by its defaults" in note for note in notes)
+    assert all(
+        f"does not state {missing} (field assumptions): Megatron-LM runs by its defaults" in note for note in notes
+    )

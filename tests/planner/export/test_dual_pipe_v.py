@@ -158,7 +158,9 @@ def test_other_orders_of_a_v_are_refused():
     other = replace(plan, schedule={**plan.schedule, "d0": (*order[:2], *order[3:1:-1], *order[4:])})
     with pytest.raises(ValueError, match=r"'d0' runs 3F0 as action 2, and DeepSpeed's DualPipeV engine runs 0F2"):
         deepspeed.render_deepspeed(problem, other)
-    split = tuple(part for a in order for part in ((a,) if a.kind == "F" else (a._replace(kind="I"), a._replace(kind="W"))))
+    split = tuple(
+        part for a in order for part in ((a,) if a.kind == "F" else (a._replace(kind="I"), a._replace(kind="W")))
+    )
     with pytest.raises(ValueError, match=r"runs 3I0 as action 4, and DeepSpeed's DualPipeV engine runs 3B0"):
         deepspeed.render_deepspeed(problem, replace(plan, schedule={**plan.schedule, "d0": split}))
 

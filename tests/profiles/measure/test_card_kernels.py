@@ -1,6 +1,6 @@
 """What attention and dropout keep on a card, counted on fake tensors; every expected number follows by hand.
 
-No card was at hand: the kernels' filters are those that torch 2.13 documents, the shapes its own registrations for meta.
+No card was at hand: the kernels' filters are those that torch 2.13 documents, the shapes its registrations for meta.
 """
 
 import warnings
@@ -42,7 +42,7 @@ def fake(*shape: int, dtype: torch.dtype = torch.bfloat16, grad: bool = True) ->
     return torch.empty(*shape, dtype=dtype, requires_grad=grad)
 
 
-def attention(  # noqa: PLR0913
+def attention(
     *,
     dtype: torch.dtype = torch.bfloat16,
     width: int = WIDTH,
