@@ -47,7 +47,7 @@ def export_torch_command(
 ) -> None:
     """Write the compute-only table that torch.distributed.pipelining loads (torch 2.13); ranks go to standard error."""
     from api.inputs import require_writable
-    from planner.export.assumptions import told_in_notes, unstated_note
+    from planner.export.stated_assumptions import told_in_notes, unstated_note
     from planner.export.torch_table import render_torch_table, torch_ranks
 
     require_writable(output)
@@ -111,8 +111,8 @@ def export_model_command(*, source: PlanSource, form: arg.ModelFormName, output:
 def export_megatron_command(*, source: PlanSource, output: arg.Output = None) -> None:
     """Write Megatron-LM's layout and flags, one per line; ranks and their memory go to standard error."""
     from api.inputs import require_writable
-    from planner.export.assumptions import unstated_note
     from planner.export.megatron import make_megatron_job, render_megatron
+    from planner.export.stated_assumptions import unstated_note
 
     require_writable(output)
     plan, problem = source.read()
@@ -127,7 +127,7 @@ def export_megatron_command(*, source: PlanSource, output: arg.Output = None) ->
 @takes_groups
 def export_torchtitan_command(*, source: PlanSource, output: arg.ExportFolder) -> None:
     """Write config.json (fields of torchtitan's configuration, by section) and schedule.csv into a folder."""
-    from planner.export.assumptions import unstated_note
+    from planner.export.stated_assumptions import unstated_note
     from planner.export.torch_table import torch_ranks
     from planner.export.torchtitan import make_torchtitan_files
 
@@ -149,8 +149,8 @@ def export_torchtitan_command(*, source: PlanSource, output: arg.ExportFolder) -
 def export_deepspeed_command(*, source: PlanSource, output: arg.Output = None) -> None:
     """Write a module whose PlannedPipelineModule (PlannedDualPipeVModule for a V) cuts the layers as planned."""
     from api.inputs import require_writable
-    from planner.export.assumptions import unstated_note
     from planner.export.deepspeed import deepspeed_ranks, render_deepspeed
+    from planner.export.stated_assumptions import unstated_note
 
     require_writable(output)
     plan, problem = source.read()

@@ -8,15 +8,14 @@ is DualPipeV, two stages per rank.
 import ast
 import itertools
 from collections.abc import Sequence
-from functools import partial
 from typing import Any
 
-from planner.export.assumptions import OWN_CODE, Run, States, state
 from planner.export.dual_pipe_v import is_v, require_dual_pipe_v
 from planner.export.looped_pipelines import require_looped
 from planner.export.model_parts import cut_by, cut_of, require_contiguous
 from planner.export.samples import require_equal_shares, require_known_shares
 from planner.export.shards import is_sharded
+from planner.export.stated_assumptions import OWN_CODE, ExportedRun, States, state
 from planner.plan import Plan
 from planner.problem import Problem
 
@@ -61,7 +60,7 @@ class PlannedDualPipeVModule(DualPipeVModule, PlannedPipelineModule):
 '''
 
 
-def _precision(value: str, _: Run) -> dict[str, Any]:
+def _precision(value: str, _: ExportedRun) -> dict[str, Any]:
     switches: dict[str, dict[str, Any]] = {
         "fp32": {},
         "fp16": {"fp16": {"enabled": True}},
@@ -72,21 +71,18 @@ def _precision(value: str, _: Run) -> dict[str, Any]:
     return switches[value]
 
 
-def _named(field: str, value: Any, _: Run) -> dict[str, Any]:
-    return {field: value}
-
-
 _CONFIG: States = {
     "precision": _precision,
     "gradients": lambda value, _: {"data_types": {"grad_accum_dtype": value}},
 }
-_MODEL_FIELDS: States = {field: partial(_named, field) for field in OWN_CODE}
+_MODEL_FIELDS: States = dict.fromkeys(OWN_CODE, lambda value, _: value)
 
 
-def _told(problem: Problem, plan: Plan, fields: set[str]) -> dict[str, Any]:
-    """What states the assumptions of some fields."""
-    told = state(problem, plan, how={**_CONFIG, **_MODEL_FIELDS}, what="DeepSpeed")
-    return {name: each for field, given in told if field in fields for name, each in given.items()}
+def _told(problem: Problem, plan: Plan) -> tuple[dict[str, Any], dict[str, Any]]:
+    """What states the assumptions: parts of the configuration, and what the layers' own code has to do."""
+    told = dict(state(problem, plan, how={**_CONFIG, **_MODEL_FIELDS}, what="DeepSpeed"))
+    config = {name: each for field in _CONFIG for name, each in told.get(field, {}).items()}
+    return config, {field: told[field] for field in _MODEL_FIELDS if field in told}
 
 
 def require_expressible(problem: Problem, plan: Plan) -> None:
@@ -95,7 +91,7 @@ def require_expressible(problem: Problem, plan: Plan) -> None:
     is_sharded(plan, what="DeepSpeed")
     require_known_shares(problem, plan, what="DeepSpeed")
     require_equal_shares(plan, what="DeepSpeed")
-    _told(problem, plan, set())
+    _told(problem, plan)
     held = [group for stage in plan.stages for group in stage.replicas]
     if len(set(held)) < len(held) and not is_v(plan):
         raise ValueError(
@@ -114,6 +110,7 @@ def render_deepspeed(problem: Problem, plan: Plan) -> str:
     """The module; raises ValueError with the reason why DeepSpeed cannot run the plan exactly."""
     require_expressible(problem, plan)
     has_two, ranks = is_v(plan), _ranks(problem, plan)
+    config, model = _told(problem, plan)
     sizes = [len(stage.layers) for stage in plan.stages]
     return (_MODULE + _V_MODULE * has_two).format(
         bases="DualPipeVModule, PipelineModule" if has_two else "PipelineModule",
@@ -123,8 +120,8 @@ def render_deepspeed(problem: Problem, plan: Plan) -> str:
         interval=1 if plan.stages[0].recompute else 0,
         num_microbatches=problem.num_microbatches,
         zero_stage=int(is_sharded(plan, what="DeepSpeed")),
-        config=_told(problem, plan, set(_CONFIG)),
-        model=_told(problem, plan, set(_MODEL_FIELDS)),
+        config=config,
+        model=model,
         ranks=list(deepspeed_ranks(problem, plan)),
     )
 

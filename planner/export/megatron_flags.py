@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from planner.export.assumptions import Run, States, state
+from planner.export.stated_assumptions import ExportedRun, States, state
 from planner.plan import Plan
 from planner.problem import Problem
 
@@ -20,7 +20,7 @@ PRECISIONS: Mapping[str, Flags] = {
 }
 
 
-def _gradients(value: str, run: Run) -> Flags:
+def _gradients(value: str, run: ExportedRun) -> Flags:
     precision = run.assumptions.precision
     if value == "fp32":
         return [] if precision == "fp32" else [("--accumulate-allreduce-grads-in-fp32",)]
@@ -39,7 +39,7 @@ def _on(flag: str) -> Any:
     return lambda value, _: [(flag,)] if value else []
 
 
-def _expert_parallel(value: bool, run: Run) -> Flags:
+def _expert_parallel(value: bool, run: ExportedRun) -> Flags:
     if not value:
         return [("--expert-tensor-parallel-size", str(run.width))]
     if run.assumptions.sequence_parallel is not True:
@@ -47,7 +47,7 @@ def _expert_parallel(value: bool, run: Run) -> Flags:
     return [("--expert-model-parallel-size", str(run.width)), ("--expert-tensor-parallel-size", "1")]
 
 
-def _hidden_exchanges(value: bool, run: Run) -> Flags:
+def _hidden_exchanges(value: bool, run: ExportedRun) -> Flags:
     if value and run.assumptions.sequence_parallel is not True:
         raise ValueError("hides exchanges of sequence parallelism alone; profile with sequence_parallel = true")
     return [("--tp-comm-overlap",)] if value else []

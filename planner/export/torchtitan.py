@@ -7,9 +7,9 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from planner.export.assumptions import Run, States, state
 from planner.export.model_parts import Cut, cut_by, cut_of, letter_of, letters_of
 from planner.export.samples import require_samples
+from planner.export.stated_assumptions import ExportedRun, States, state
 from planner.export.torch_table import render_torch_table, torch_ranks
 from planner.plan import Plan
 from planner.problem import Problem
@@ -38,7 +38,7 @@ def make_torchtitan_files(problem: Problem, plan: Plan) -> dict[str, str]:
     }
 
 
-def _precision(value: str, run: Run) -> dict[str, str]:
+def _precision(value: str, run: ExportedRun) -> dict[str, str]:
     """Without FSDP torchtitan casts by autocast; weights, gradients and moments are of `dtype`."""
     gradients = run.assumptions.gradients
     if value == "fp32" and gradients in (None, "fp32"):
@@ -48,7 +48,7 @@ def _precision(value: str, run: Run) -> dict[str, str]:
     raise ValueError("runs bf16 and fp32 by its training settings, no other; profile in one of these")
 
 
-def _gradients(value: str, run: Run) -> dict[str, str]:
+def _gradients(value: str, run: ExportedRun) -> dict[str, str]:
     """They are of the type of weights, which `precision` sets."""
     if run.assumptions.precision is None:
         raise ValueError("has no setting for them apart from the type of weights; state precision as well")
@@ -60,7 +60,7 @@ def _gradients(value: str, run: Run) -> dict[str, str]:
 def _unless(refused: object, reason: str) -> Any:
     """Nothing to state but for one value, which torchtitan does not have."""
 
-    def tell(value: object, _: Run) -> dict[str, str]:
+    def tell(value: object, _: ExportedRun) -> dict[str, str]:
         if value == refused:
             raise ValueError(reason)
         return {}

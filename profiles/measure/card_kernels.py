@@ -97,21 +97,19 @@ class AttentionCall:
         return (*HALVES, torch.float32).count(self.query.dtype) > 0 and is_aligned and not self._is_grouped()
 
 
-def attend(
-    query: torch.Tensor,
-    key: torch.Tensor,
-    value: torch.Tensor,
-    attn_mask: torch.Tensor | None = None,
-    dropout_p: float = 0.0,
-    is_causal: bool = False,
-    *,
-    scale: float | None = None,
-    enable_gqa: bool = False,
-    capability: tuple[int, int],
-    taken: set[Kernel],
-) -> torch.Tensor:
-    """`scaled_dot_product_attention` by the kernel that a card takes, which joins those that were `taken`."""
-    mask = attn_mask
+def attend(*given: Any, capability: tuple[int, int], taken: set[Kernel], **named: Any) -> torch.Tensor:
+    """`scaled_dot_product_attention` by the kernel that a card takes, which joins those that were `taken`.
+
+    `given` and `named` are what torch's own takes: query, key, value, attn_mask, dropout_p, is_causal by place or by
+    name, scale and enable_gqa by name.
+    """
+    told = dict(zip(("query", "key", "value", "attn_mask", "dropout_p", "is_causal"), given, strict=False)) | named
+    query, key, value, mask = (told.get(name) for name in ("query", "key", "value", "attn_mask"))
+    dropout_p, is_causal = told.get("dropout_p", 0.0), told.get("is_causal", False)
+    scale, enable_gqa = told.get("scale"), told.get("enable_gqa", False)
+    assert query is not None
+    assert key is not None
+    assert value is not None
     if mask is not None and mask.dtype == torch.bool:
         mask = torch.zeros(mask.shape, dtype=query.dtype, device=mask.device).masked_fill_(~mask, float("-inf"))
     call = AttentionCall(query=query, key=key, value=value, mask=mask, dropout=dropout_p, is_causal=is_causal)
@@ -160,8 +158,12 @@ def _spread(mask: torch.Tensor | None, call: AttentionCall) -> torch.Tensor | No
     return None if mask is None else mask.expand(samples, heads, rows, call.key.shape[2])
 
 
-def drop(given: torch.Tensor, p: float, train: bool) -> torch.Tensor:
-    """`dropout` that keeps a byte an element; in place it keeps a mask of its input's type, on a card as well."""
+def drop(given: torch.Tensor, *how: Any) -> torch.Tensor:
+    """`dropout` that keeps a byte an element; in place it keeps a mask of its input's type, on a card as well.
+
+    `how`: the part that is dropped, and whether this is training.
+    """
+    p, train = how
     if not train or p == 0 or given.numel() == 0:
         return given
     if p == 1:

@@ -48,14 +48,16 @@ def origin_of(sheet: DeviceSheet) -> str:
     return rates_at_hand(sheet.tables).origin if sheet.tables else f"data sheet of {sheet.name}"
 
 
-def _count_attention(query: Any, key: Any, value: Any, *_: Any, **__: Any) -> int:
+def _count_attention(*shapes: Any, **_: Any) -> int:
     """Of scores and of the sum of values; heads of keys and values may be fewer than those of queries."""
+    query, key, value = shapes[:3]
     samples, heads, rows, width = query
     return int(2 * samples * heads * rows * key[2] * (width + value[3]))
 
 
-def _count_attention_backward(_: Any, query: Any, key: Any, value: Any, *__: Any, **___: Any) -> int:
+def _count_attention_backward(*shapes: Any, **_: Any) -> int:
     """Scores once more, and two products for each of the two."""
+    query, key, value = shapes[1:4]
     samples, heads, rows, width = query
     return int(2 * samples * heads * rows * key[2] * (3 * width + 2 * value[3]))
 
@@ -111,7 +113,6 @@ def count_layer(
     name: str,
     *,
     inputs: Tensors,
-    wants: tuple[bool, ...],
     defer: Defer,
     dtype: torch.dtype | None,
     loss: Any,
@@ -126,6 +127,7 @@ def count_layer(
     with FakeTensorMode(allow_non_fake_inputs=True), card_kernels(capability) as kernels:
         module = make_fake(meta)
         given = tuple(torch.empty(tuple(tensor.shape), dtype=tensor.dtype, device="cpu") for tensor in inputs)
+        wants = tuple(tensor.requires_grad for tensor in inputs)
         segment = Segment(module, cast(given, dtype), wants=wants, waiting=defer(module), loss=loss)
         work = _Work(count_bytes(module.parameters()))
         anatomy = _Counting(segment, work)

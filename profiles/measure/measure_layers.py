@@ -271,7 +271,7 @@ class _Walk:
         wants = tuple(tensor.requires_grad for tensor in inputs)
         count = None
         try:
-            count = self._counter(name, inputs, wants=wants)
+            count = self._counter(name, inputs)
             if reason := self._reason_to_estimate(count):
                 return count(self._rates(), reason), None
             return self._run(name, inputs, wants=wants, width=width, loss=loss)
@@ -283,7 +283,7 @@ class _Walk:
             reason = str(error).splitlines()[0] if str(error) else type(error).__name__
             raise ValueError(f"layer {name!r} cannot take what it is given: {reason}") from error
 
-    def _counter(self, name: str, inputs: Tensors, *, wants: tuple[bool, ...]) -> Any:
+    def _counter(self, name: str, inputs: Tensors) -> Any:
         """None where the layer cannot be run on fake tensors, which is only a pity unless it must be."""
         loss = self._fake_loss() if name == self.last else None
         logger = logging.getLogger("torch._subclasses.fake_tensor")
@@ -293,7 +293,6 @@ class _Walk:
                 self.model,
                 name,
                 inputs=inputs,
-                wants=wants,
                 defer=self.defer,
                 dtype=self.dtype,
                 loss=loss,

@@ -20,7 +20,7 @@ WITHIN_GROUPS = ("sequence_parallel", "expert_parallel", "hidden_exchanges")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Run:
+class ExportedRun:
     """A plan that is to be run elsewhere."""
 
     assumptions: Assumptions
@@ -35,9 +35,9 @@ class Run:
     """Whether any layer recomputes selectively."""
 
 
-def run_of(problem: Problem, plan: Plan) -> Run:
+def run_of(problem: Problem, plan: Plan) -> ExportedRun:
     """What of a plan decides which assumptions matter."""
-    return Run(
+    return ExportedRun(
         assumptions=problem.profile.assumptions or Assumptions(),
         width=max(len(group) for stage in plan.stages for group in stage.replicas),
         replicas=max(len(stage.replicas) for stage in plan.stages),
@@ -46,7 +46,7 @@ def run_of(problem: Problem, plan: Plan) -> Run:
     )
 
 
-def that_matter(run: Run) -> dict[str, Any]:
+def that_matter(run: ExportedRun) -> dict[str, Any]:
     """The assumptions on which this plan rests: those about groups need groups, and so on."""
     stated = run.assumptions.stated()
     if run.width == 1:
@@ -60,36 +60,36 @@ def that_matter(run: Run) -> dict[str, Any]:
     return stated
 
 
-States = Mapping[str, Callable[[Any, "Run"], Any]]
+States = Mapping[str, Callable[[Any, "ExportedRun"], Any]]
 """How a program is told a field: value and run to what states it; raises ValueError with the reason why not."""
 
 
 def state(problem: Problem, plan: Plan, *, how: States, what: str) -> Iterator[tuple[str, Any]]:
-    """Every field that matters with what states it; raises ValueError with field, value and remedy for one that cannot
-    be stated.
-    """
+    """Every field that matters, with what states it; raises ValueError with field, value and remedy for the others."""
     run = run_of(problem, plan)
     for field, value in that_matter(run).items():
-        if field == "distributed_optimizer" and not run.is_sharded:
-            raise ValueError(
-                f"{_owner(problem, field, value)}: replicas had divided the optimizer's state, and the plan's do not; "
-                "plan with shard_optimizer = 'always' or 'together', or profile without it"
-            )
-        if field == "distributed_optimizer":
-            continue  # the plan's shards are stated as such
+        owner = f"profile {problem.profile.name!r}: assumptions.{field} = {value!r}"
+        if field == "distributed_optimizer":  # the plan's own shards state it
+            _require_shards(run, owner)
+            continue
         if field not in how:
             raise ValueError(
-                f"{_owner(problem, field, value)}, and {what} cannot be told so; profile the model without it, or "
-                "export for a program that can (pipeplan targets)"
+                f"{owner}, and {what} cannot be told so; profile the model without it, or export for a program that "
+                "can (pipeplan targets)"
             )
         try:
-            yield field, how[field](value, run)
+            told = how[field](value, run)
         except ValueError as reason:
-            raise ValueError(f"{_owner(problem, field, value)}, and {what} {reason}") from None
+            raise ValueError(f"{owner}, and {what} {reason}") from None
+        yield field, told
 
 
-def _owner(problem: Problem, field: str, value: Any) -> str:
-    return f"profile {problem.profile.name!r}: assumptions.{field} = {value!r}"
+def _require_shards(run: ExportedRun, owner: str) -> None:
+    if not run.is_sharded:
+        raise ValueError(
+            f"{owner}: replicas had divided the optimizer's state, and the plan's do not; plan with shard_optimizer = "
+            "'always' or 'together', or profile without it"
+        )
 
 
 def told_in_notes(problem: Problem, plan: Plan, *, what: str) -> tuple[str, ...]:

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from planner.export import deepspeed, megatron, torchtitan
-from planner.export.assumptions import told_in_notes, unstated_note
 from planner.export.looped_pipelines import as_looped
+from planner.export.stated_assumptions import told_in_notes, unstated_note
 from planner.export.targets import TARGETS
 from planner.plan import Plan, Stage
 from planner.problem import Problem
