@@ -10,6 +10,8 @@ from profiles.assumptions import Assumptions
 from profiles.composed_profile import CompositionQuestion, compose
 from profiles.importers.megatron_arguments import assumptions_of, read_assumptions
 from profiles.load import parse_workload
+from profiles.measure.assemble import _assumptions
+from profiles.measure.record import LayerBytes, LayerRecord, TensorSpec
 from profiles.template import make_template
 from profiles.workload import dump_workload
 from tests.profiles.test_composed_profile import DENSE, MIXED, ask, make_rates
@@ -178,3 +180,32 @@ def test_a_log_without_arguments_states_nothing(tmp_path: Path):
     path = tmp_path / "train.log"
     path.write_text("world_size ................ 8\n iteration 1/ 10\n", encoding="utf-8")
     assert read_assumptions(path) is None
+
+
+def record(dtype: str, *, attention: str = "", has_gradient: bool = True) -> LayerRecord:
+    """A layer that gives one tensor of a type."""
+    tensor = TensorSpec(shape=(1,), dtype=dtype, num_bytes=4, has_gradient=has_gradient)
+    sizes = LayerBytes(parameters=0, trained=0, state=0, saved=0, weight_saved=0, inputs=0, workspace=0)
+    return LayerRecord(outputs=(tensor,), sizes=sizes, timings={}, attention=attention)
+
+
+@pytest.mark.parametrize(
+    ("records", "precision", "attention"),
+    [
+        ([record("float32")], "fp32", None),
+        ([record("bfloat16", attention="flash"), record("bfloat16")], "bf16", "flash"),
+        ([record("float16", attention="flash"), record("float16", attention="unfused")], "fp16", "unfused"),
+        ([record("bfloat16"), record("float32")], None, None),
+        ([record("float64")], None, None),
+        ([record("int64", has_gradient=False), record("bfloat16")], "bf16", None),
+    ],
+)
+def test_measured_and_estimated_profiles_state_theirs(records: list[LayerRecord], precision: str, attention: str):
+    """Tests that the one type that gradients flow back in, and how an estimate counts attention, are stated."""
+    expected = Assumptions(
+        precision=precision,  # type: ignore[arg-type]
+        gradients=precision,  # type: ignore[arg-type]
+        attention=attention,  # type: ignore[arg-type]
+        distributed_optimizer=False,
+    )
+    assert _assumptions(records) == expected
