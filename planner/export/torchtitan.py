@@ -39,7 +39,7 @@ def make_torchtitan_files(problem: Problem, plan: Plan) -> dict[str, str]:
 
 
 def _precision(value: str, run: ExportedRun) -> dict[str, str]:
-    """Weights, gradients and moments are of `dtype`; torchtitan 0.3 wraps every stage in FSDP, which casts for products."""
+    """Weights, gradients and moments are of `dtype`; torchtitan 0.3 wraps each stage in FSDP, which casts products."""
     gradients = run.assumptions.gradients
     if value == "fp32" and gradients in (None, "fp32"):
         return {"dtype": "float32", "mixed_precision_param": "float32"}
