@@ -9,8 +9,8 @@ Precision = Literal["fp32", "fp16", "bf16", "fp8", "fp8_blockwise", "fp8_mx", "n
 """Of the inputs of matrix products. From `fp8` on (one scale per tensor, per block, per 32 elements, and 4 bits)
 weights and all else are bf16."""
 
-GradientPrecision = Literal["fp32", "fp16", "bf16"]
-"""Of gradients as they are accumulated."""
+GradientPrecision = Literal["fp32", "bf16", "fp16"]
+"""Of gradients as they are accumulated. In the order of `--dtype`: Python holds one order for equal unions."""
 
 Module = Literal["core_attn", "moe_act", "layernorm", "mla_up_proj", "mlp", "moe", "shared_experts"]
 """A part of a block, as Megatron names it."""
@@ -42,7 +42,7 @@ class Assumptions:
     context_parallel: Width | None = None
     """Devices that share a sequence; costs and bytes are those of one."""
     distributed_optimizer: bool | None = None
-    """Whether replicas had divided the optimizer's state, so that `optimizer_bytes` are one replica's part."""
+    """Whether replicas divided the optimizer's state when times were taken; `optimizer_bytes` are all of it even so."""
     selective_modules: Annotated[tuple[Module, ...], NotEmpty("name the modules, or leave the field out")] | None = None
     """What of a block the kind of recomputation `selective` recomputes."""
     sequence_length: Annotated[int, Whole("tokens", least=1, most=2**30)] | None = None

@@ -171,6 +171,9 @@ def export_zero_bubble_command(plan: arg.PlanFile, output: arg.Output = None) ->
     with as_input_errors():
         text = render_zero_bubble(read_plan(plan))
     write_document(text, output)
+    print(
+        "what the profile assumes stands in flags of Megatron's, as `pipeplan export megatron` writes", file=sys.stderr
+    )
 
 
 @targets.command("targets")

@@ -34,6 +34,12 @@ def _gradients(value: str, run: ExportedRun) -> Flags:
     )
 
 
+def _attention(value: str, run: ExportedRun) -> Flags:
+    if value == "flash" and run.assumptions.precision == "fp32":
+        raise ValueError("has no attention that stores no scores in fp32; profile in bf16 or fp16")
+    return [("--attention-backend", value)]
+
+
 def _on(flag: str) -> Any:
     """A switch that is off by default."""
     return lambda value, _: [(flag,)] if value else []
@@ -56,7 +62,7 @@ def _hidden_exchanges(value: bool, run: ExportedRun) -> Flags:
 _STATES: States = {
     "precision": lambda value, _: PRECISIONS[value],
     "gradients": _gradients,
-    "attention": lambda value, _: [("--attention-backend", value)],
+    "attention": _attention,
     "fused_loss": _on("--cross-entropy-loss-fusion"),
     "sequence_parallel": _on("--sequence-parallel"),
     "expert_parallel": _expert_parallel,

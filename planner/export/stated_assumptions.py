@@ -87,7 +87,7 @@ def state(problem: Problem, plan: Plan, *, how: States, what: str) -> Iterator[t
 def _require_shards(run: ExportedRun, owner: str) -> None:
     if not run.is_sharded:
         raise ValueError(
-            f"{owner}: replicas had divided the optimizer's state, and the plan's do not; plan with shard_optimizer = "
+            f"{owner}: replicas divided the optimizer's state, and the plan's do not; plan with shard_optimizer = "
             "'always' or 'together', or profile without it"
         )
 

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Literal, Protocol
 
-from profiles.assumptions import Assumptions
+from profiles.assumptions import Assumptions, GradientPrecision
 from profiles.measure.record import Clock, LayerBytes, LayerRecord, spreads_that_count
 from profiles.model_profile import Edge, Layer, LayerCost, ModelProfile, WidthBytes
 
@@ -79,7 +79,7 @@ def make_profile(
     )
 
 
-PRECISIONS: Mapping[str, Literal["fp32", "fp16", "bf16"]] = {"float32": "fp32", "float16": "fp16", "bfloat16": "bf16"}
+PRECISIONS: Mapping[str, GradientPrecision] = {"float32": "fp32", "float16": "fp16", "bfloat16": "bf16"}
 
 
 def _assumptions(records: Iterable[LayerRecord]) -> Assumptions | None:

@@ -106,9 +106,7 @@ def test_a_distributed_optimizer_is_stated_by_the_plans_shards():
     problem = assuming(distributed_optimizer=True)
     sharded = megatron.make_megatron_job(problem, single(problem, replicas=2, shard="optimizer"))
     assert ("--use-distributed-optimizer",) in sharded.arguments
-    with pytest.raises(
-        ValueError, match=r"assumptions.distributed_optimizer = True: replicas had divided .* plan with"
-    ):
+    with pytest.raises(ValueError, match=r"assumptions.distributed_optimizer = True: replicas divided .* plan with"):
         megatron.make_megatron_job(problem, single(problem, replicas=2))
 
 
@@ -148,6 +146,7 @@ def test_what_recomputes_selectively_is_named():
             {"precision": "bf16", "gradients": "bf16"},
             r"assumptions.gradients = 'bf16', .* profile with gra",
         ),
+        ("megatron", {"precision": "fp32", "attention": "flash"}, r"attention = 'flash', .* in fp32; profile in bf16"),
         ("torchtitan", {"attention": "unfused"}, "assumptions.attention = 'unfused', and torchtitan has no attention"),
         ("torchtitan", {"precision": "fp8"}, "assumptions.precision = 'fp8', and torchtitan runs bf16 and fp32"),
         ("torchtitan", {"fused_loss": True}, "assumptions.fused_loss = True, and torchtitan has no such setting"),
