@@ -721,8 +721,27 @@ AcceleratorGib = Annotated[
     typer.Option("--accelerator-gib", metavar="N", help="Memory per accelerator, where nobody tells it.", min=0),
 ]
 SlotType = Annotated[str, typer.Option("--type", metavar="TYPE", help="Device type of a hostfile's slots.")]
+CountsProcessors = Annotated[
+    bool, typer.Option("--cpus", help="Hosts without accelerators are devices as well; otherwise they are left out.")
+]
 WorkersPerHost = Annotated[
-    int, typer.Option("--workers-per-host", metavar="N", help="Devices of a host without accelerators.", min=1)
+    int | None,
+    typer.Option(
+        "--workers-per-host",
+        metavar="N",
+        help="With --cpus: devices of a host without accelerators; default 1.",
+        min=1,
+        show_default=False,
+    ),
+]
+ToleratedTaints = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--tolerate",
+        metavar="KEY",
+        help="A taint of Kubernetes' nodes that the job tolerates; repeatable.",
+        show_default=False,
+    ),
 ]
 HostSpeed = Annotated[
     float, typer.Option("--host-gbps", metavar="GB/S", help="Nominal, between a device and its host.", min=0.001)
@@ -741,7 +760,11 @@ Oversubscription = Annotated[
 ]
 TopologyFile = Annotated[
     str | None,
-    typer.Option("--topology", metavar="FILE", help="The answer of `scontrol show topology`, obtained elsewhere."),
+    typer.Option(
+        "--topology",
+        metavar="FILE",
+        help="The answer of `scontrol show topology` (topology.conf and .yaml as well) or `nvidia-smi topo -m`.",
+    ),
 ]
 TopologyLabels = Annotated[
     list[str] | None,

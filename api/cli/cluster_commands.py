@@ -1,5 +1,6 @@
 """`pipeplan cluster discover`."""
 
+import sys
 from typing import NamedTuple
 
 import typer
@@ -21,7 +22,8 @@ class DeviceOptions(NamedTuple):
 
     accelerator_gib: arg.AcceleratorGib = None
     device_type: arg.SlotType = "gpu"
-    workers_per_host: arg.WorkersPerHost = 1
+    cpus: arg.CountsProcessors = False
+    workers_per_host: arg.WorkersPerHost = None
 
 
 class SpeedOptions(NamedTuple):
@@ -34,11 +36,12 @@ class SpeedOptions(NamedTuple):
 
 
 class TopologyOptions(NamedTuple):
-    """How the source tells of switches."""
+    """How the source tells of switches, and which nodes take the job."""
 
     topology: arg.TopologyFile = None
     topology_label: arg.TopologyLabels = None
     flat: arg.IsFlat = False
+    tolerate: arg.ToleratedTaints = None
 
 
 @commands.command(
@@ -60,14 +63,18 @@ def cluster_discover_command(
     """Write the cluster that Slurm, Kubernetes, nvidia-smi or a hostfile describes.
 
     Hosts hang on the switches that Slurm's topology or Kubernetes' labels tell of. Links have nominal speeds, or with
-    --links those that the link benchmark measured.
+    --links those that the link benchmark measured. The last line on standard error says what was told, left out and
+    assumed.
     """
     from api.cluster_discovery import Answers, discover
+    from api.failures import InputError
     from api.inputs import require_writable
     from profiles.discovery.hosts import DeviceDefaults, NominalSpeeds
     from profiles.workload import dump_cluster
 
     require_writable(output)
+    if devices.workers_per_host is not None and not devices.cpus:
+        raise InputError("--workers-per-host: is of hosts without accelerators, which are left out; add --cpus")
     memory = None if devices.accelerator_gib is None else round(devices.accelerator_gib * 2**30)
     found = discover(
         source,
@@ -75,9 +82,12 @@ def cluster_discover_command(
             file=file,
             topology=switches.topology,
             labels=tuple(switches.topology_label or ()),
+            tolerated=tuple(switches.tolerate or ()),
             is_flat=switches.flat,
         ),
-        sizes=DeviceDefaults(memory_bytes=memory, workers_per_host=devices.workers_per_host),
+        sizes=DeviceDefaults(
+            memory_bytes=memory, workers_per_host=(devices.workers_per_host or 1) if devices.cpus else None
+        ),
         speeds=NominalSpeeds(
             host_bytes_per_s=round(speeds.host_gbps * 1e9),
             network_bytes_per_s=round(speeds.network_gbps * 1e9),
@@ -87,7 +97,8 @@ def cluster_discover_command(
         name=name,
         links=speeds.links,
     )
-    write_document(dump_cluster(found), output)
+    write_document(dump_cluster(found.cluster), output)
+    print(found.line, file=sys.stderr)
 
 
 @commands.command("links", epilog="Example: pipeplan cluster links links.json")

@@ -1,14 +1,29 @@
 """Whether this host is the one that the plan was made for: devices, memory, links between them. Needs no torch."""
 
+import itertools
 import os
 import shutil
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from planner.execute.nvidia_smi import (
+    CONNECTION_QUESTION,
+    QUESTION,
+    UUID_QUESTION,
+    names_accelerators,
+    nvlink_lanes,
+    parse_accelerators,
+    parse_connections,
+    parse_uuids,
+    visible_numbers,
+)
+
 MEASURED_TYPE = "NVIDIA "
 """Device types that begin so are names that `pipeplan cluster discover` read off the devices: they can be compared."""
+NVLINK_SWITCH = "nvlink "
+"""Switches that begin so are NVSwitches that `pipeplan cluster discover` saw."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,10 +87,23 @@ def expect_world(
         )
         for name in here
     )
-    ends = (tuple(sorted((link.get("a"), link.get("b")), key=str)) for link in cluster.get("links", ()))
-    direct = {(hosts[a][1], hosts[b][1]) for a, b in ends if a in here and b in here}
+    direct = {(hosts[a][1], hosts[b][1]) for a, b in _joined_pairs(cluster, described) if a in here and b in here}
     pairs = frozenset((min(pair), max(pair)) for pair in direct)
     return World(host=host, devices=tuple(sorted(devices, key=lambda device: device.index)), direct=pairs)
+
+
+def _joined_pairs(cluster: Any, devices: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Pairs of devices that NVLink joins, by a link of their own or at an NVSwitch."""
+    at_switches: dict[str, list[str]] = {}
+    for link in cluster.get("links", ()):
+        a, b = link.get("a"), link.get("b")
+        if a in devices and b in devices:
+            yield a, b
+        for end, other in ((a, b), (b, a)):
+            if end in devices and str(other).startswith(NVLINK_SWITCH):
+                at_switches.setdefault(other, []).append(end)
+    for names in at_switches.values():
+        yield from itertools.combinations(names, 2)
 
 
 def find_world_differences(world: World, found: Found, *, on_processors: bool = False) -> tuple[str, ...]:
@@ -136,17 +164,27 @@ def _topology(world: World, found: Found) -> tuple[str, ...]:
 
 
 def look_around(environment: Mapping[str, str]) -> Found:
-    """What this host has, as the system and nvidia-smi say."""
-    memory_bytes = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    """What this host has, as the system and nvidia-smi say; accelerators that do not answer are none."""
+    memory_bytes = host_memory_bytes()
     if shutil.which("nvidia-smi") is None:
         return Found(memory_bytes=memory_bytes)
-    rows = _ask("--query-gpu=index,name,memory.total", "--format=csv,noheader,nounits")
-    accelerators = parse_accelerators(rows)
-    kept = _visible(environment, len(accelerators))
-    direct = parse_direct_links(_ask("topo", "-m"))
+    wanted = environment.get("CUDA_VISIBLE_DEVICES")
+    try:
+        rows = {row.index: row for row in parse_accelerators(_ask(*QUESTION)).working}
+    except ValueError:
+        return Found(memory_bytes=memory_bytes)
+    uuids = parse_uuids(_ask(*UUID_QUESTION)) if names_accelerators(wanted) else {}
+    try:
+        kept = visible_numbers(wanted, numbers=list(rows), uuids=uuids)
+    except ValueError:  # slices of a GPU: which of them is not told
+        kept = list(rows)
+    direct = nvlink_lanes(parse_connections(_ask(*CONNECTION_QUESTION)))
     return Found(
         memory_bytes=memory_bytes,
-        accelerators=tuple(accelerators[number] for number in kept),
+        accelerators=tuple(
+            Accelerator(name=rows[number].name, memory_bytes=rows[number].memory_bytes or memory_bytes)
+            for number in kept
+        ),
         direct=frozenset(
             (a, b) for a, first in enumerate(kept) for b, second in enumerate(kept)
             if a < b and (min(first, second), max(first, second)) in direct
@@ -154,49 +192,11 @@ def look_around(environment: Mapping[str, str]) -> Found:
     )  # fmt: skip
 
 
+def host_memory_bytes() -> int:
+    """The memory of this host."""
+    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+
+
 def _ask(*arguments: str) -> str:
     done = subprocess.run(["nvidia-smi", *arguments], capture_output=True, text=True, timeout=60, check=False)
     return done.stdout if done.returncode == 0 else ""
-
-
-def _visible(environment: Mapping[str, str], count: int) -> list[int]:
-    """The accelerators that CUDA_VISIBLE_DEVICES leaves; names of devices are taken to leave all."""
-    text = environment.get("CUDA_VISIBLE_DEVICES")
-    if text is None:
-        return list(range(count))
-    words = [word.strip() for word in text.split(",") if word.strip()]
-    if not all(word.isdecimal() for word in words):
-        return list(range(count))
-    return [int(word) for word in words if int(word) < count]
-
-
-def parse_accelerators(text: str) -> list[Accelerator]:
-    """The answer of `nvidia-smi --query-gpu=index,name,memory.total --format=csv,noheader,nounits` (MiB)."""
-    rows = [[cell.strip() for cell in line.split(",")] for line in text.splitlines() if line.strip()]
-    return [
-        Accelerator(name=name, memory_bytes=int(mebibytes) * 2**20)
-        for _, name, mebibytes in sorted((row for row in rows if len(row) == 3), key=lambda row: int(row[0]))
-        if mebibytes.isdecimal()
-    ]
-
-
-def parse_connections(text: str) -> dict[tuple[int, int], str]:
-    """What joins each pair of accelerators (lower index first) in the matrix of `nvidia-smi topo -m`: NV18, PIX, ..."""
-    plain = [line.replace("\x1b[4m", "").replace("\x1b[0m", "") for line in text.splitlines()]
-    head = next((line.split("\t") for line in plain if line.lstrip().startswith("GPU0")), [])
-    columns = [cell.strip() for cell in head]
-    found = {}
-    for line in plain:
-        cells = [cell.strip() for cell in line.split("\t")]
-        if not cells[0].startswith("GPU") or not cells[0][3:].isdecimal() or len(cells) < 2 or cells[1] == "GPU1":
-            continue
-        row = int(cells[0][3:])
-        for name, cell in zip(columns, cells, strict=False):
-            if name.startswith("GPU") and name[3:].isdecimal() and int(name[3:]) > row:
-                found[row, int(name[3:])] = cell
-    return found
-
-
-def parse_direct_links(text: str) -> set[tuple[int, int]]:
-    """The pairs of accelerators that NVLink joins."""
-    return {pair for pair, what in parse_connections(text).items() if what.startswith("NV")}

@@ -55,8 +55,10 @@ class LoopedSearch:
         most_turns = self.num_turns + self.params.round_turns * len(self.shapes) * (self.run.limits.max_rounds or 0)
         while self.shapes and self.stale < stale_turns and self._has_time(share=share, most_turns=most_turns):
             window.make_room(1)
-            if all(shape.is_busy for shape in self.shapes):
+            if self._are_all_busy:
                 window.drain()
+            if self._are_all_busy:  # there was no time left for what was under way
+                break
             self._start(self._choose())
             if is_less(self.best, best):
                 best = self.best
@@ -98,6 +100,10 @@ class LoopedSearch:
         """What the optimizer takes after the last synchronisation, where shapes differ in how it does."""
         differs = self.problem.may_shard or self.problem.options.max_width > 1
         return self.costs.optimizer_ns(self._stages(shape, cut)) if differs else 0
+
+    @property
+    def _are_all_busy(self) -> bool:
+        return all(shape.is_busy for shape in self.shapes)
 
     @property
     def num_turns(self) -> int:

@@ -1,14 +1,11 @@
 """From what is known about hosts to a cluster: devices by host and number, links at nominal speeds until measured."""
 
-import itertools
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from profiles.cluster import Cluster, Device, Link, assumed_reserve_bytes
 from profiles.discovery.switch_tree import SwitchTree, make_switch_tree
 
-NVLINK_LANE_BYTES_PER_S = 25_000_000_000
-"""One lane of NVLink, each direction (third and fourth generation)."""
 NVLINK_LATENCY_NS, HOST_LATENCY_NS, NETWORK_LATENCY_NS, SWITCH_LATENCY_NS = 2_000, 5_000, 10_000, 1_000
 """What is assumed until links are measured; the last between two switches."""
 
@@ -25,6 +22,18 @@ class HostDevice:
     """Cores that belong to it."""
     reserved_bytes: int = 0
     """What of its memory a plan may not fill."""
+    is_memory_assumed: bool = False
+    """Whether the source does not tell its memory."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NvlinkDomain:
+    """Devices that an NVSwitch joins: each has the bandwidth of its own lanes once, whomever it sends to."""
+
+    name: str
+    """The same for all hosts that it joins."""
+    bytes_per_s: Mapping[int, int]
+    """By number of the device, each direction."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,12 +42,42 @@ class HostFacts:
 
     name: str
     """As the launcher calls it."""
-    devices: tuple[HostDevice, ...]
+    devices: tuple[HostDevice, ...] = ()
     """In the order of their numbers."""
-    nvlink_lanes: Mapping[tuple[int, int], int] = field(default_factory=dict)
-    """Lanes between two devices (lower number first) that NVLink joins."""
+    cores: int | None = None
+    """Processor cores of the host; None: not told."""
+    memory_bytes: int | None = None
+    """Memory of the host; None: not told."""
+    nvlink_bytes_per_s: Mapping[tuple[int, int], int] = field(default_factory=dict)
+    """Bandwidth, each direction, between two devices (lower number first) that NVLink joins without a switch."""
+    nvlink_domains: tuple[NvlinkDomain, ...] = ()
+    """NVSwitches that join its devices."""
     switches: tuple[str, ...] = ()
     """The switches above it, the outermost first; empty: not known."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeftOut:
+    """Something that is told, and is no part of the cluster."""
+
+    what: str
+    """Its name."""
+    why: str
+    """In a few words."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FoundHosts:
+    """What a source tells."""
+
+    hosts: tuple[HostFacts, ...]
+    """Those that can be planned for; without devices until `with_processors`."""
+    left_out: tuple[LeftOut, ...] = ()
+    """What cannot."""
+    notes: tuple[str, ...] = ()
+    """What a reader has to know about the hosts."""
+    assumed: tuple[str, ...] = ()
+    """What the source does not tell, beyond memory and speeds of links."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,8 +102,50 @@ class DeviceDefaults:
 
     memory_bytes: int | None = None
     """Memory of one accelerator."""
-    workers_per_host: int = 1
-    """How many devices a host without accelerators counts as."""
+    workers_per_host: int | None = None
+    """How many devices a host without accelerators counts as; None: it is left out."""
+
+
+def with_processors(found: FoundHosts, sizes: DeviceDefaults) -> FoundHosts:
+    """Hosts without accelerators, cut into equal devices or left out.
+
+    Raises ValueError where nothing remains, and for a host whose cores or memory are not told.
+    """
+    bare = tuple(host for host in found.hosts if not host.devices)
+    if sizes.workers_per_host is not None:
+        hosts = (
+            host if host.devices else replace(host, devices=_workers(host, sizes.workers_per_host))
+            for host in found.hosts
+        )
+        found = replace(found, hosts=tuple(hosts))
+    elif bare:
+        found = replace(
+            found,
+            hosts=tuple(host for host in found.hosts if host.devices),
+            left_out=(*found.left_out, *(LeftOut(what=host.name, why="no accelerators") for host in bare)),
+        )
+    if not found.hosts:
+        remedy = "; --cpus counts processors as devices" if bare else ""
+        raise ValueError(f"no accelerator to plan for: {describe_left_out(found.left_out)}{remedy}")
+    return found
+
+
+def describe_left_out(left_out: Sequence[LeftOut]) -> str:
+    """What was left out, by cause: `n1, n2 (DOWN), 7 others (no accelerators)`."""
+    by_cause: dict[str, list[str]] = {}
+    for one in left_out:
+        by_cause.setdefault(one.why, []).append(one.what)
+    return ", ".join(f"{some_of(names)} ({why})" for why, names in by_cause.items())
+
+
+def notes_about(said: Mapping[str, Sequence[str]]) -> tuple[str, ...]:
+    """What is said of hosts, each sentence once, behind the names of its hosts."""
+    return tuple(f"{some_of(names)} {sentence}" for sentence, names in said.items())
+
+
+def some_of(names: Sequence[str], most: int = 4) -> str:
+    """The first of many names, and how many more there are."""
+    return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
 
 
 def make_cluster(name: str, hosts: Sequence[HostFacts], *, speeds: NominalSpeeds | None = None) -> Cluster:
@@ -74,6 +155,12 @@ def make_cluster(name: str, hosts: Sequence[HostFacts], *, speeds: NominalSpeeds
     taken = (f"{host.name}-{number}" for host in hosts for number in range(len(host.devices)))
     tree = make_switch_tree({host.name: host.switches for host in hosts}, taken=taken)
     links = [link for host in hosts for link in _links_of(host, speeds)]
+    domains = {name: ports for name, ports in _nvlink_ports(hosts).items() if len(ports) > 1}
+    ports = [
+        Link(a=device, b=domain, bandwidth_bytes_per_s=rate, latency_ns=NVLINK_LATENCY_NS // 2)
+        for domain, rates in domains.items()
+        for device, rate in rates.items()
+    ]
     return Cluster(
         name=name,
         devices=tuple(
@@ -88,9 +175,19 @@ def make_cluster(name: str, hosts: Sequence[HostFacts], *, speeds: NominalSpeeds
             for host in hosts
             for number, device in enumerate(host.devices)
         ),
-        links=(*links, *_network_links(tree, speeds)),
-        switches=tree.names,
+        links=(*links, *ports, *_network_links(tree, speeds)),
+        switches=(*tree.names, *domains),
     )
+
+
+def _nvlink_ports(hosts: Sequence[HostFacts]) -> dict[str, dict[str, int]]:
+    """The bandwidth of every device that an NVSwitch joins, by the name of the switch."""
+    ports: dict[str, dict[str, int]] = {}
+    for host in hosts:
+        for domain in host.nvlink_domains:
+            devices = {f"{host.name}-{number}": rate for number, rate in domain.bytes_per_s.items()}
+            ports.setdefault(domain.name, {}).update(devices)
+    return ports
 
 
 def _network_links(tree: SwitchTree, speeds: NominalSpeeds) -> list[Link]:
@@ -108,38 +205,30 @@ def _network_links(tree: SwitchTree, speeds: NominalSpeeds) -> list[Link]:
     return links
 
 
-def _links_of(host: HostFacts, speeds: NominalSpeeds) -> list[Link]:
+def _links_of(host: HostFacts, speeds: NominalSpeeds) -> Iterator[Link]:
     """Every device to its host, and NVLink between those that have it."""
-    links = [
-        Link(
+    for number in range(len(host.devices)):
+        yield Link(
             a=f"{host.name}-{number}",
             b=host.name,
             bandwidth_bytes_per_s=speeds.host_bytes_per_s,
             latency_ns=HOST_LATENCY_NS,
         )
-        for number in range(len(host.devices))
-    ]
-    for pair in itertools.combinations(range(len(host.devices)), 2):
-        if lanes := host.nvlink_lanes.get(pair, 0):
-            links.append(
-                Link(
-                    a=f"{host.name}-{pair[0]}",
-                    b=f"{host.name}-{pair[1]}",
-                    bandwidth_bytes_per_s=lanes * NVLINK_LANE_BYTES_PER_S,
-                    latency_ns=NVLINK_LATENCY_NS,
-                )
-            )
-    return links
+    for (first, second), rate in sorted(host.nvlink_bytes_per_s.items()):
+        yield Link(
+            a=f"{host.name}-{first}",
+            b=f"{host.name}-{second}",
+            bandwidth_bytes_per_s=rate,
+            latency_ns=NVLINK_LATENCY_NS,
+        )
 
 
-def workers(*, cores: int, memory_bytes: int, sizes: DeviceDefaults) -> tuple[HostDevice, ...]:
+def _workers(host: HostFacts, count: int) -> tuple[HostDevice, ...]:
     """The devices of a host without accelerators: so many equal parts of it."""
-    share = HostDevice(
-        type="cpu",
-        memory_bytes=memory_bytes // sizes.workers_per_host,
-        cores=max(1, cores // sizes.workers_per_host),
-    )
-    return (share,) * sizes.workers_per_host
+    if host.cores is None or not host.memory_bytes:
+        raise ValueError(f"node {host.name}: its cores or its memory are not told; leave it out, or drop --cpus")
+    share = HostDevice(type="cpu", memory_bytes=host.memory_bytes // count, cores=max(1, host.cores // count))
+    return (share,) * count
 
 
 def accelerators(kind: str, *, count: int, memory_bytes: int | None, sizes: DeviceDefaults) -> tuple[HostDevice, ...]:
@@ -147,7 +236,7 @@ def accelerators(kind: str, *, count: int, memory_bytes: int | None, sizes: Devi
     size = memory_bytes or sizes.memory_bytes
     if size is None:
         raise ValueError(f"the memory of {kind} is not told; add --accelerator-gib N")
-    return (accelerator(kind, memory_bytes=size),) * count
+    return (replace(accelerator(kind, memory_bytes=size), is_memory_assumed=not memory_bytes),) * count
 
 
 def accelerator(kind: str, *, memory_bytes: int) -> HostDevice:

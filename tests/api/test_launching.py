@@ -16,7 +16,7 @@ from tests.planner.export.test_targets import cut, language_model
 def test_this_machine_is_described(tmp_path: Path):
     """Tests that nvidia-smi, or its absence, leads to a cluster of this machine's own devices."""
     target = tmp_path / "cluster.json"
-    assert main(["cluster", "discover", "nvidia-smi", "--workers-per-host", "2", "-o", str(target)]) == 0
+    assert main(["cluster", "discover", "nvidia-smi", "--cpus", "--workers-per-host", "2", "-o", str(target)]) == 0
     devices = json.loads(target.read_text())["devices"]
     assert devices
     assert len({device["host"] for device in devices}) == 1
@@ -27,7 +27,9 @@ def test_this_machine_is_described(tmp_path: Path):
     [
         (["hostfile"], "a hostfile is wanted; add --file FILE"),
         (["hostfile", "--file", "none"], "none: No such file"),
-        (["slurm", "--file", "/dev/null"], "no node that is up"),
+        (["slurm", "--file", "/dev/null"], "no node is described; give the answer of `scontrol show node`"),
+        (["nvidia-smi", "--workers-per-host", "2"], "--workers-per-host: is of hosts without accelerators"),
+        (["kubernetes", "--topology", "/dev/null"], "--topology: is the answer of `scontrol show topology`"),
     ],
 )
 def test_what_cannot_be_discovered_is_said(words: list[str], message: str, capsys):

@@ -119,14 +119,14 @@ def test_slurm_trains_as_planned(plan, hosts, slurm, tmp_path: Path, monkeypatch
 def test_slurms_nodes_and_switches_are_discovered(slurm, tmp_path: Path, monkeypatch):
     """Tests that a real Slurm is asked for nodes and topology, and that its leaf and spine switches are the network."""
     monkeypatch.setenv("SLURM_CONF", slurm["SLURM_CONF"])
-    assert main(["cluster", "discover", "slurm", "-o", str(tmp_path / "cluster.json")]) == 0
+    assert main(["cluster", "discover", "slurm", "--cpus", "-o", str(tmp_path / "cluster.json")]) == 0
     cluster = json.loads((tmp_path / "cluster.json").read_text())
     assert [device["host"] for device in cluster["devices"]] == ["n0", "n1", "n2"]
     joined = {frozenset((link["a"], link["b"])) for link in cluster["links"]}
     assert {
         frozenset(pair) for pair in (("n0", "spine"), ("n1", "leaf1"), ("n2", "leaf1"), ("leaf1", "spine"))
     } < joined
-    assert main(["cluster", "discover", "slurm", "--flat", "-o", str(tmp_path / "flat.json")]) == 0
+    assert main(["cluster", "discover", "slurm", "--cpus", "--flat", "-o", str(tmp_path / "flat.json")]) == 0
     assert json.loads((tmp_path / "flat.json").read_text())["switches"] == ["network"]
 
 

@@ -139,3 +139,10 @@ def test_target_decides_the_chunks():
     problem = random_loop(Random(1), num_layers=9)
     plan = make_plan(problem, limits=Limits(time_limit_s=60, max_rounds=1), target=MEGATRON)
     assert plan.schedule == as_looped(problem, plan).schedule
+
+
+def test_a_search_ends_where_no_time_is_left_for_its_tasks():
+    """Tests that shapes whose anneals were left out for want of time end the search, instead of an empty choice."""
+    search = search_of(random_loop(Random(1), num_layers=5))
+    search.run.window._has_time = lambda _: False
+    assert list(search.plans(share=1.0)) == []

@@ -2,6 +2,7 @@
 
 import pytest
 
+from planner.execute import host_check
 from planner.execute.host_check import (
     Accelerator,
     Expected,
@@ -9,20 +10,10 @@ from planner.execute.host_check import (
     World,
     expect_world,
     find_world_differences,
-    parse_accelerators,
-    parse_connections,
-    parse_direct_links,
 )
+from planner.execute.nvidia_smi import QUESTION
 
 H100 = "NVIDIA H100 80GB HBM3"
-TOPOLOGY = (
-    "\t\x1b[4mGPU0\tGPU1\tGPU2\tNIC0\tCPU Affinity\tNUMA Affinity\tGPU NUMA ID\x1b[0m\n"
-    "GPU0\t X \tNV18\tSYS\tPIX\t0-47\t0\t\tN/A\n"
-    "GPU1\tNV18\t X \tPHB\tSYS\t0-47\t0\t\tN/A\n"
-    "GPU2\tSYS\tPHB\t X \tSYS\t48-95\t1\t\tN/A\n"
-    "NIC0\tPIX\tSYS\tSYS\t X \n"
-    "\nLegend:\n  X    = Self\n"
-)
 
 
 def world(*, kind: str = H100, direct: frozenset[tuple[int, int]] = frozenset()) -> World:
@@ -80,11 +71,38 @@ def test_the_expectation_is_that_of_one_host():
     assert seen.direct == {(0, 2)}
 
 
-def test_the_answers_of_nvidia_smi_are_read():
-    """Tests that names, memory and the matrix of connections are read, whatever the order of the rows."""
-    rows = f"1, {H100}, 81559\n0, {H100}, 81559\n"
-    assert parse_accelerators(rows) == [Accelerator(name=H100, memory_bytes=81559 * 2**20)] * 2
-    assert parse_accelerators("No devices were found\n") == []
-    assert parse_connections(TOPOLOGY) == {(0, 1): "NV18", (0, 2): "SYS", (1, 2): "PHB"}
-    assert parse_direct_links(TOPOLOGY) == {(0, 1)}
-    assert parse_direct_links("") == set()
+def test_gpus_at_an_nvswitch_are_joined():
+    """Tests that two GPUs at a switch of NVLink count as joined, and those at another switch do not."""
+    cluster = {
+        "devices": [{"name": name, "type": H100, "host": name[0]} for name in ("a0", "a1", "a2", "b0")],
+        "links": [{"a": name, "b": "nvlink a"} for name in ("a2", "a0", "b0")]
+        + [{"a": name, "b": "network"} for name in ("a0", "a1")],
+        "switches": ["nvlink a", "network"],
+    }
+    hosts = {"a0": ("a", 0), "a1": ("a", 1), "a2": ("a", 2), "b0": ("b", 0)}
+    assert expect_world(cluster, "a", hosts=hosts, used=("a0", "a1", "a2", "b0"), peak_bytes={}).direct == {(0, 2)}
+
+
+@pytest.mark.parametrize(
+    ("rows", "visible", "expected"),
+    [
+        ("1, A, 80\n0, B, 40\n", None, [("B", 40 * 2**20), ("A", 80 * 2**20)]),
+        ("0, A, 80\n1, B, 40\n", "1", [("B", 40 * 2**20)]),
+        ("0, A, 80\n", "MIG-1", [("A", 80 * 2**20)]),
+        ("NVIDIA-SMI has failed", None, []),
+    ],
+)
+def test_this_host_is_looked_at(rows: str, visible: str | None, expected: list, monkeypatch):
+    """Tests that the plan is compared with what a process sees, and with nothing where nvidia-smi fails."""
+    monkeypatch.setattr(host_check, "_ask", lambda *question: rows if question == QUESTION else "")
+    monkeypatch.setattr(host_check.shutil, "which", lambda name: name)
+    seen = host_check.look_around({} if visible is None else {"CUDA_VISIBLE_DEVICES": visible})
+    assert [(one.name, one.memory_bytes) for one in seen.accelerators] == expected
+
+
+def test_unified_memory_is_compared_with_the_hosts(monkeypatch):
+    """Tests that a GPU without memory of its own has all of the host's."""
+    monkeypatch.setattr(host_check, "_ask", lambda *question: "0, NVIDIA GB10, [N/A]" if question == QUESTION else "")
+    monkeypatch.setattr(host_check.shutil, "which", lambda name: name)
+    seen = host_check.look_around({})
+    assert seen.accelerators[0].memory_bytes == seen.memory_bytes

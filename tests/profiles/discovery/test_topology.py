@@ -5,11 +5,12 @@ import json
 import pytest
 
 from profiles.cluster import Cluster
-from profiles.discovery.hosts import DeviceDefaults, HostDevice, HostFacts, NominalSpeeds, make_cluster
-from profiles.discovery.schedulers import parse_kubernetes_nodes
+from profiles.discovery.hosts import DeviceDefaults, FoundHosts, HostDevice, HostFacts, NominalSpeeds, make_cluster
+from profiles.discovery.kubernetes_nodes import parse_kubernetes_nodes
+from profiles.discovery.slurm_topology import expand_names, with_slurm_switches
 from profiles.discovery.switch_tree import make_switch_tree
-from profiles.discovery.topology import expand_names, switches_of_labels, with_slurm_switches
-from tests.profiles.test_discovery import node
+from profiles.discovery.topology_labels import switches_of_labels
+from tests.profiles.discovery.test_kubernetes_nodes import node
 
 TREE = """\
 SwitchName=leaf0 Level=0 LinkSpeed=1 Nodes=n[0-1]
@@ -25,8 +26,13 @@ AggregatedBlock=b[0-1] BlockIndex=2 Nodes=n[0-3] BlockSize=4
 DEVICE = HostDevice(type="A", memory_bytes=2**30)
 
 
-def hosts(*names: str) -> list[HostFacts]:
-    return [HostFacts(name=name, devices=(DEVICE,)) for name in names]
+def hosts(*names: str) -> FoundHosts:
+    return FoundHosts(hosts=tuple(HostFacts(name=name, devices=(DEVICE,)) for name in names))
+
+
+def switches(text: str, *names: str) -> dict[str, tuple[str, ...]]:
+    """The switches above each host."""
+    return {host.name: host.switches for host in with_slurm_switches(hosts(*names), text).hosts}
 
 
 def route(cluster: Cluster, source: str, target: str) -> list[str]:
@@ -59,7 +65,7 @@ def test_what_is_no_list_is_refused(text: str):
 
 def test_slurms_tree_becomes_the_network():
     """Tests that hosts hang on their leaf switches, that far ones meet at the spine, and that bandwidth is shared."""
-    found = with_slurm_switches(hosts("n0", "n1", "n2", "n3"), TREE)
+    found = with_slurm_switches(hosts("n0", "n1", "n2", "n3"), TREE).hosts
     assert [host.switches for host in found] == [("spine", "leaf0")] * 2 + [("spine", "leaf1")] * 2
     speeds = NominalSpeeds(network_bytes_per_s=10**9, oversubscription=4)
     cluster = make_cluster("c", found, speeds=speeds)
@@ -75,18 +81,114 @@ def test_slurms_tree_becomes_the_network():
 
 def test_blocks_are_switches():
     """Tests that the blocks of topology/block join their hosts, and that lines about several blocks are passed over."""
-    found = with_slurm_switches(hosts("n0", "n1", "n2", "n3"), BLOCKS)
+    told = with_slurm_switches(hosts("n0", "n1", "n2", "n3"), BLOCKS)
+    assert told.notes == ("larger blocks of the topology are not planned for",)
+    found = told.hosts
     assert [host.switches for host in found] == [("b0",), ("b0",), ("b1",), ("b1",)]
     cluster = make_cluster("c", found)
     assert set(cluster.switches) == {"b0", "b1", "network"}
     assert "network" in route(cluster, "n1", "n3")
 
 
-@pytest.mark.parametrize("text", ["", "No topology information available\n", "Torus=3\n"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "No topology information available\n",
+        "# only a comment\n",
+        "- topology: t\n  flat: true\n",
+        "---\n- topology: t\n  cluster_default: true\n  flat:\n    alpha_step_rank: true\n",
+    ],
+)
 def test_no_topology_is_one_switch(text: str):
     """Tests that a Slurm without switches joins its hosts as before."""
-    cluster = make_cluster("c", with_slurm_switches(hosts("n0", "n1"), text))
+    cluster = make_cluster("c", with_slurm_switches(hosts("n0", "n1"), text).hosts)
     assert cluster.switches == ("network",)
+
+
+CONF = """\
+# switchname=old nodes=n[0-3]
+switchname=leaf0 nodes=n[0-1]   # the first rack
+SWITCHNAME = leaf1 \\
+   Nodes="n2,n3" LinkSpeed=100
+SwitchName=spine switches=leaf[0-1]
+"""
+YAML = """\
+---
+- topology: other
+  block:
+    block_sizes: [2]
+    blocks: [{block: x, nodes: "n[0-3]"}]
+- topology: mine
+  cluster_default: true
+  tree:
+    switches:
+      - switch: leaf0     # the first rack
+        nodes: n[0-1]
+      - {switch: leaf1, nodes: "n2,n3"}
+      - switch: spine
+        children: leaf[0-1]
+"""
+RACKS = {"n0": ("spine", "leaf0"), "n1": ("spine", "leaf0"), "n2": ("spine", "leaf1"), "n3": ("spine", "leaf1")}
+
+
+@pytest.mark.parametrize(
+    "text", [TREE, CONF, YAML, CONF.replace("\n", "\r\n"), YAML.replace("leaf[0-1]", "leaf0,leaf1")]
+)
+def test_every_form_of_a_tree_is_read(text: str):
+    """Tests that small letters, comments, continued lines, blanks around =, quotes and topology.yaml are one tree."""
+    assert switches(text, *RACKS) == RACKS
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "BlockName=b0 Nodes=n[0-1]\nBlockName=b1 Nodes=n[2-3]\nBlockSizes=2,4\n",
+        "- topology: t\n  block:\n    block_sizes: [2, 4]\n    blocks:\n"
+        "    - {block: b0, nodes: 'n[0-1]'}\n    - {block: b1, nodes: 'n[2-3]'}\n",
+    ],
+)
+def test_blocks_of_both_files_are_read(text: str):
+    """Tests that topology.conf and topology.yaml name the blocks that scontrol shows."""
+    assert switches(text, *RACKS) == {"n0": ("b0",), "n1": ("b0",), "n2": ("b1",), "n3": ("b1",)}
+
+
+def test_names_may_be_numbers():
+    """Tests that a name of digits keeps its zeros in topology.yaml."""
+    text = "- topology: t\n  tree:\n    switches:\n"
+    text += "    - {switch: 01, nodes: 010}\n    - {switch: 02, nodes: 011}\n    - {switch: top, children: '0[1-2]'}\n"
+    assert switches(text, "010", "011") == {"010": ("top", "01"), "011": ("top", "02")}
+
+
+def test_what_a_topology_leaves_open_is_told():
+    """Tests that the choice among topologies, and hosts below no switch, are told."""
+    told = with_slurm_switches(hosts("n0", "n9"), YAML).notes
+    assert told == ("of 2 topologies, mine is taken", "no switch of the topology is above n9")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("RingName=ring0 Nodes=n[0-3] RingSize=4", "a ring is no tree of switches; add --flat"),
+        ("TorusName=pod Dims=4x4x2 Nodes=n[0-3]", "a torus is no tree of switches"),
+        ("- topology: t\n  ring:\n    rings: [{ring: r, nodes: n0}]", "topology 't': ring is no tree of switches"),
+        ("- topology: t\n  torus3d: {}", "topology 't': torus3d is no tree"),
+        ("- topology: t\n", "topology 't' states no kind"),
+        ("- topology: t\n  tree: {switch: s0}", "topology 't': tree is not understood"),
+        ("- topology: t\n  tree:\n    switches: [{switch: s0, node: n0}]", "switch 's0': node is not known"),
+        ("---\ntree: 3\n", "topology.yaml is a list of topologies"),
+        ("- topology: [t\n", "topology: no YAML"),
+        ("Torus=3", "'Torus=3' is not understood"),
+        ("SwitchName=s0 Nodes=n0 n1", "is not understood"),
+        ("include more.conf", "is not understood"),
+        ("SwitchName=s0 Nodes=n[0-1]\nSwitchName=s1 Nodes=n[1-2]", "n1 is below s0 and below s1, which is no tree"),
+        ("SwitchName=s0 Nodes=n[0-1", "is no list of names"),
+    ],
+)
+def test_what_is_no_tree_is_refused(text: str, message: str):
+    """Tests that rings, toruses, two switches above one host and unknown lines are named, not passed over."""
+    with pytest.raises(ValueError, match=message):
+        switches(text, "n0")
 
 
 def test_switches_that_join_nothing_are_left_out():
@@ -117,10 +219,14 @@ def test_labels_of_nodes_are_switches():
     """Tests that zones, racks and layers make a tree, and that keys may be given."""
     racks = [("z1", "r1"), ("z1", "r1"), ("z1", "r2"), ("z1", "r2"), ("z2", "r1"), ("z2", "r1")]
     nodes = [
-        node(f"n{number}", labels={"topology.kubernetes.io/zone": zone, "cloud.provider.com/topology-rack": rack})
+        node(
+            f"n{number}",
+            labels={"topology.kubernetes.io/zone": zone, "cloud.provider.com/topology-rack": rack},
+            **{"nvidia.com/gpu": "1"},
+        )
         for number, (zone, rack) in enumerate(racks)
     ]
-    found = parse_kubernetes_nodes(json.dumps({"items": nodes}), sizes=DeviceDefaults())
+    found = parse_kubernetes_nodes(json.dumps({"items": nodes}), sizes=DeviceDefaults(memory_bytes=2**30)).hosts
     assert [host.switches for host in found][::2] == [("z1", "z1/r1"), ("z1", "z1/r2"), ("z2", "z2/r1")]
     cluster = make_cluster("c", found)
     assert set(cluster.switches) == {"z1/r1", "z1/r2", "z1", "z2/r1", "network"}

@@ -1,0 +1,35 @@
+"""Hostfiles, as mpirun, DeepSpeed and batch systems write them."""
+
+import re
+from collections import Counter
+
+from profiles.discovery.hosts import DeviceDefaults, FoundHosts, HostFacts, accelerators
+
+_LINE = re.compile(r"(\[[0-9a-fA-F:.]+\]|[^\s:=]+)(?::([0-9]+))?((?:\s+[\w-]+=\S+)*)")
+
+
+def parse_hostfile(text: str, *, sizes: DeviceDefaults, kind: str) -> FoundHosts:
+    """Lines `HOST`, `HOST slots=N` or `HOST:N`; comments begin with #. Lines of one host add up.
+
+    PBS writes a line per slot, and so may Open MPI's files. `kind`: device type of every slot. Raises ValueError that
+    names the line for anything else.
+    """
+    slots: Counter[str] = Counter()
+    for number, line in enumerate(text.splitlines(), start=1):
+        told = line.partition("#")[0].strip()
+        if not told:
+            continue
+        match = _LINE.fullmatch(re.sub(r"\s*=\s*", "=", told))
+        count = match and (match[2] or dict(re.findall(r"([\w-]+)=(\S+)", match[3])).get("slots", "1"))
+        if not match or not count or not count.isdecimal():
+            raise ValueError(f"line {number} of the hostfile: {told[:60]!r}; write HOST, HOST slots=N or HOST:N")
+        slots[match[1]] += int(count)
+    if not slots:
+        raise ValueError("the hostfile names no host")
+    if empty := [host for host, count in slots.items() if not count]:
+        raise ValueError(f"host {empty[0]} of the hostfile has 0 slots; leave its line out")
+    hosts = (
+        HostFacts(name=host, devices=accelerators(kind, count=count, memory_bytes=None, sizes=sizes))
+        for host, count in slots.items()
+    )
+    return FoundHosts(hosts=tuple(hosts))

@@ -1,0 +1,33 @@
+"""Which switches nodes of Kubernetes hang on: what their labels say."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+TOPOLOGY_LABELS = (
+    "topology.kubernetes.io/region",
+    "topology.kubernetes.io/zone",
+    "topology.k8s.aws/network-node-layer-1",
+    "topology.k8s.aws/network-node-layer-2",
+    "topology.k8s.aws/network-node-layer-3",
+    "cloud.google.com/gce-topology-block",
+    "cloud.google.com/gce-topology-subblock",
+    "cloud.google.com/gce-topology-host",
+    "network.topology.nvidia.com/datacenter",
+    "network.topology.nvidia.com/core",
+    "network.topology.nvidia.com/spine",
+    "network.topology.nvidia.com/leaf",
+    "network.topology.nvidia.com/block",
+    *(f"fabric.topograph.run/tier-{number}" for number in range(7, -1, -1)),
+    "cloud.provider.com/topology-block",
+    "cloud.provider.com/topology-rack",
+)
+"""What clouds and NVIDIA's topograph call the levels of a network, the outermost first."""
+
+
+def switches_of_labels(labels: Mapping[str, Any], *, keys: Sequence[str] = ()) -> tuple[str, ...]:
+    """The switches above a node of Kubernetes, the outermost first, each named by the way to it.
+
+    `keys`: the labels that say it, the outermost first; those of `TOPOLOGY_LABELS` if there are none.
+    """
+    values = [str(labels[key]) for key in keys or TOPOLOGY_LABELS if labels.get(key)]
+    return tuple("/".join(values[: depth + 1]) for depth in range(len(values)))

@@ -1,0 +1,209 @@
+"""Nodes of Slurm: Gres, trackable resources, states, and the forms in which scontrol prints them."""
+
+import json
+
+import pytest
+
+from profiles.discovery.gres import node_gres, parse_gres
+from profiles.discovery.hosts import DeviceDefaults, FoundHosts, LeftOut
+from profiles.discovery.slurm_nodes import parse_slurm_nodes
+
+GIB = 2**30
+SIZES = DeviceDefaults(memory_bytes=24 * GIB)
+
+
+def parse(text: str) -> FoundHosts:
+    return parse_slurm_nodes(text, sizes=SIZES)
+
+
+def node(name: str = "n1", *, state: str = "IDLE", **fields: str) -> str:
+    return f"NodeName={name} CPUTot=64 " + " ".join(f"{k}={v}" for k, v in fields.items()) + f" State={state}\n"
+
+
+@pytest.mark.parametrize(
+    ("fields", "counts"),
+    [
+        ({"Gres": "gpu:3090:8(S:0-1)"}, {"3090": 8}),
+        ({"Gres": "gpu:2080ti:4"}, {"2080ti": 4}),
+        ({"Gres": "gpu:4090D:2(S:0,2-3)"}, {"4090D": 2}),
+        ({"Gres": "gpu:8"}, {"gpu": 8}),
+        ({"Gres": "gpu"}, {"gpu": 1}),
+        ({"Gres": "gpu:tesla"}, {"tesla": 1}),
+        ({"Gres": "gpu:no_consume:4"}, {"gpu": 4}),
+        ({"Gres": "gpu:tesla:no_consume:4(S:0)"}, {"tesla": 4}),
+        ({"Gres": "gpu:1g.10gb:7(S:0)"}, {"1g.10gb": 7}),
+        ({"Gres": "gpu:a100_3g.20gb:2,gpu:a100:6"}, {"a100_3g.20gb": 2, "a100": 6}),
+        ({"Gres": "gpu:a100:2(S:0),gpu:v100:1(S:1),shard:a100:16(S:0)"}, {"a100": 2, "v100": 1}),
+        ({"Gres": "gpu:a100:2(S:0),gpu:a100:2(S:1),mps:400,nic:mlx5:8"}, {"a100": 4}),
+        ({"Gres": "tmpdisk:lustre:no_consume:4G,npu:910b:8"}, {"910b": 8}),
+        ({"Gres": "gpu:x:2,npu:x:3"}, {"x": 5}),
+        ({"Gres": "(null)"}, {}),
+        ({"Gres": "craynetwork:4"}, {}),
+        ({"Gres": "gpu:8", "CfgTRES": "cpu=64,mem=1T,billing=64,gres/gpu=8,gres/gpu:h100=8"}, {"h100": 8}),
+        ({"Gres": "gpu:4", "CfgTRES": "cpu=1,gres/gpu=4,gres/gpu:a100=3"}, {"a100": 3, "gpu": 1}),
+        ({"CfgTRES": "gres/gpu=3,gres/gpu:2080=1,gres/gpu:3g.40gb=2"}, {"2080": 1, "3g.40gb": 2}),
+        ({"Gres": "gpu:A100:4", "CfgTRES": "gres/gpu=4,gres/gpu:a100=4,gres/shard=8"}, {"A100": 4}),
+        ({"Gres": "gpu:h100:4", "GresUsed": "gpu:h100:2(IDX:0,3),shard:h100:0(0/4,0/4)"}, {"h100": 4}),
+        ({"Gres": "gpu:h100:4", "AllocTRES": "cpu=4,gres/gpu=4,gres/gpu:h100=4"}, {"h100": 4}),
+        ({"Gres": "gpu:h100:4", "CfgTRES": "cpu=4", "AllocTRES": ""}, {"h100": 4}),
+    ],
+)
+def test_accelerators_are_counted_by_type(fields: dict[str, str], counts: dict[str, int]):
+    """Tests that types may begin with a digit, that parts of GPUs are none, and that CfgTRES completes Gres."""
+    assert node_gres(fields).counts == counts
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"Gres": "gpu:3090"}, r"Gres = gpu:3090: .* counts 3,090; a type that begins with a digit needs a count"),
+        ({"Gres": "gpu:4090D"}, "Gres = gpu:4090D: .* is no count"),
+        ({"Gres": "gpu:a:b:2"}, "more than a type and a count"),
+        ({"Gres": "gpu:h100:8(S:0-1"}, "is not NAME:TYPE:COUNT"),
+        ({"Gres": "gpu::8"}, "is not NAME:TYPE:COUNT"),
+        ({"Gres": "gpu:h100:8", "CfgTRES": "gres/gpu=4"}, "Gres counts 8 gpu, but CfgTRES 4"),
+        ({"Gres": "gpu:a:1,gpu:b:3", "CfgTRES": "gres/gpu=4,gres/gpu:a=2"}, "Gres counts 1 gpu:a, but CfgTRES 2"),
+        ({"Gres": "gpu:2", "CfgTRES": "gres/gpu=2,gres/gpu:a=3"}, "CfgTRES counts 3 gpu by type"),
+        ({"Gres": "gpu:h100:4", "AllocTRES": "gres/gpu=8"}, "AllocTRES = gres/gpu=8 uses 8 accelerators, .* lists 4"),
+        ({"CfgTRES": "cpu"}, "CfgTRES = cpu: 'cpu' is not RESOURCE=AMOUNT"),
+    ],
+)
+def test_counts_that_contradict_each_other_are_refused(fields: dict[str, str], message: str):
+    """Tests that an entry that is none, and two fields that count otherwise, are refused by node and field."""
+    with pytest.raises(ValueError, match=f"node n1: .*{message}"):
+        parse(node(**fields))
+
+
+def test_units_and_shared_resources_are_read():
+    """Tests that K is 1,024, and that what is not consumed is told."""
+    (tmp,) = parse_gres("tmpdisk:no_consume:4K")
+    assert (tmp.kind, tmp.count, tmp.is_consumed) == (None, 4096, False)
+    found = parse(node(Gres="gpu:a:no_consume:2,shard:8,nic:2"))
+    assert found.notes == (
+        "n1 also offers shard of the same devices",
+        "n1 has nic, not taken for accelerators",
+        "n1 gives its accelerators to several jobs at once (no_consume)",
+    )
+
+
+@pytest.mark.parametrize(
+    ("state", "why"),
+    [
+        ("IDLE", ""),
+        ("MIXED+PLANNED", ""),
+        ("ALLOCATED+COMPLETING+CLOUD", ""),
+        ("ALLOCATED+", ""),
+        ("MIXED-", ""),
+        ("IDLE+DYNAMIC_NORM", ""),
+        ("IDLE~", ""),
+        ("IDLE+CLOUD+POWERED_DOWN", ""),
+        ("MIXED#", ""),
+        ("ALLOCATED+CLOUD+NOT_RESPONDING+POWERING_UP", ""),
+        ("IDLE%", ""),
+        ("MIXED@", ""),
+        ("IDLE+RESERVED", ""),
+        ("IDLE*", "NOT_RESPONDING"),
+        ("IDLE+NOT_RESPONDING", "NOT_RESPONDING"),
+        ("DOWN*+DRAIN", "DOWN DRAIN NOT_RESPONDING"),
+        ("DOWN+CLOUD+POWERED_DOWN", "DOWN"),
+        ("IDLE+DRAIN", "DRAIN"),
+        ("MIXED+MAINTENANCE", "MAINTENANCE"),
+        ("IDLE+MAINT", "MAINT"),
+        ("ALLOCATED$", "MAINTENANCE"),
+        ("FUTURE", "FUTURE"),
+        ("UNKNOWN", "UNKNOWN"),
+        ("IDLE+INVALID_REG", "INVALID_REG"),
+        ("MIXED+FAIL", "FAIL"),
+    ],
+)
+def test_states_decide_who_is_left_out(state: str, why: str):
+    """Tests that nodes that take jobs stay, asleep or busy as they may be, and that others are named with the cause."""
+    found = parse(node(Gres="gpu:a:1", state=state))
+    assert [host.name for host in found.hosts] == ([] if why else ["n1"])
+    assert found.left_out == ((LeftOut(what="n1", why=why),) if why else ())
+
+
+@pytest.mark.parametrize("state", ["SLEEPY", "IDLE+?", "IDLE+NEWFLAG", "up", ""])
+def test_unknown_states_are_refused(state: str):
+    """Tests that a state that nobody knows is not guessed at."""
+    with pytest.raises(ValueError, match="node n1: State"):
+        parse(node(Gres="gpu:a:1", state=state))
+
+
+def test_sleeping_nodes_are_named():
+    """Tests that nodes that Slurm has to start first are told."""
+    text = node("c1", Gres="gpu:a:1", state="IDLE+CLOUD+POWERED_DOWN") + node("c2", Gres="gpu:a:1", state="IDLE~")
+    assert parse(text).notes == ("c1, c2 powered down or starting",)
+
+
+MANY = """\
+NodeName=gpu01 Arch=x86_64 CoresPerSocket=48
+   CPUAlloc=0 CPUEfctv=190 CPUTot=192 CPULoad=0.05
+   Gres=gpu:h100:8(S:0-1)
+   OS=Linux 6.8.0 #1 SMP
+   RealMemory=2063000 AllocMem=0 FreeMem=N/A Sockets=2 Boards=1
+   State=MIXED ThreadsPerCore=2 Owner=N/A MCS_label=N/A
+   CfgTRES=cpu=190,mem=2063000M,billing=190,gres/gpu=8
+   AllocTRES=
+   Reason=was State=DOWN because Gres=gpu:h100:7 [root@2026-10-01T00:00:00]
+          NodeName=gpu99 State=DRAIN
+   Comment=Gres=gpu:x:1
+
+NodeName=gpu02 Arch=x86_64
+   Gres=(null)
+   RealMemory=1000 CPUTot=8
+   State=IDLE ThreadsPerCore=1
+"""
+
+
+def test_records_over_many_lines_are_read():
+    """Tests that a node may fill many lines, and that what people wrote into Reason and Comment is no field."""
+    first, second = parse(MANY).hosts
+    assert (first.name, len(first.devices), first.devices[0].type) == ("gpu01", 8, "h100")
+    assert (first.cores, first.memory_bytes) == (192, 2063000 * 2**20)
+    assert (second.name, second.devices, second.cores) == ("gpu02", (), 8)
+    on_one = " ".join(MANY.split("\n\n")[0].split())
+    assert parse(on_one + "\n" + node("gpu02", Gres="gpu:2")).hosts[0] == first
+
+
+def test_json_is_read():
+    """Tests that `scontrol --json` says the same, with the states of old and new versions."""
+    one = {"name": "n1", "state": ["IDLE", "CLOUD"], "gres": "gpu:4090:2", "tres": "cpu=8,gres/gpu=2", "cpus": 8}
+    old = {"name": "n2", "state": "idle", "state_flags": ["DRAIN"], "gres": "gpu:4090:2", "real_memory": 100}
+    found = parse(json.dumps({"nodes": [one, old]}))
+    assert [(host.name, [device.type for device in host.devices]) for host in found.hosts] == [("n1", ["4090"] * 2)]
+    assert found.left_out == (LeftOut(what="n2", why="DRAIN"),)
+    with pytest.raises(ValueError, match="not the answer of `scontrol show node --json`"):
+        parse("{}")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("slurm_load_node error", "no node is described"),
+        ("NodeName=n[1-4] Gres=gpu:8 State=UNKNOWN", "is a list, as slurm.conf has it"),
+        (node(Gres="gpu:1") * 2, "node n1: it is described twice"),
+        (node(Gres="gpu:1", RealMemory="lots"), "node n1: RealMemory = lots is no whole number"),
+    ],
+)
+def test_other_answers_are_refused(text: str, message: str):
+    """Tests that what is no answer of scontrol is told."""
+    with pytest.raises(ValueError, match=message.replace("[", r"\[")):
+        parse(text)
+
+
+def test_slices_have_the_memory_of_their_name():
+    """Tests that MIG's slices are not as large as the whole GPUs beside them, and never larger than is given."""
+    text = node(Gres="gpu:h100:1,gpu:1g.10gb:2")
+    whole, *slices = parse_slurm_nodes(text, sizes=DeviceDefaults(memory_bytes=80 * GIB)).hosts[0].devices
+    assert (whole.memory_bytes, whole.is_memory_assumed) == (80 * GIB, True)
+    assert [(one.memory_bytes, one.is_memory_assumed) for one in slices] == [(10 * GIB, False)] * 2
+    for kind, size in (("3g.40gb", 40), ("a100_1g.5gb", 5), ("1c.3g.20gb", 20), ("nvidia_h200_2g.35gb", 35)):
+        (device,) = parse_slurm_nodes(node(Gres=f"gpu:{kind}:1"), sizes=DeviceDefaults()).hosts[0].devices
+        assert device.memory_bytes == size * GIB
+    (small,) = (
+        parse_slurm_nodes(node(Gres="gpu:1g.10gb:1"), sizes=DeviceDefaults(memory_bytes=9 * GIB)).hosts[0].devices
+    )
+    assert small.memory_bytes == 9 * GIB
+    with pytest.raises(ValueError, match="node n1: the memory of h100 is not told; add --accelerator-gib N"):
+        parse_slurm_nodes(text, sizes=DeviceDefaults())
