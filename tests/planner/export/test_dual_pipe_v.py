@@ -165,6 +165,7 @@ def test_other_orders_of_a_v_are_refused():
         deepspeed.render_deepspeed(problem, replace(plan, schedule={**plan.schedule, "d0": split}))
 
 
+@pytest.mark.slow
 def test_plans_for_the_engine_are_made():
     """Tests that a plan for the target stands in a V, passes the verifier and is exported without a change."""
     target = TARGETS["deepspeed-dualpipev"]
