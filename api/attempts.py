@@ -12,7 +12,7 @@ from api.failures import InputError
 from api.launching import Launch, as_started_here, ask, submit_again
 from planner.launch.job_commands import Submitted, cancel_command, status_command
 from planner.launch.launch_job import Command, LaunchSubmission
-from planner.launch.slurm import GOING_ON
+from planner.launch.slurm import GOING_ON, find_job_state
 
 SLURM_POLL_S = 0.5
 """How often Slurm is asked."""
@@ -75,6 +75,7 @@ class SlurmAttempt:
             if "Invalid job id" not in str(error):
                 raise
             answer = ""
+        answer = find_job_state(answer)
         if answer.startswith(GOING_ON):
             return
         exit_file = self.folder / "exit"

@@ -27,7 +27,7 @@ from planner.progress import Limits
 from profiles.canonical_json import to_plain
 from profiles.workload import workload_to_plain
 
-What = Literal["simulation", "explanation", "report", "view", "trace", "torch"]
+What = Literal["simulation", "explanation", "report", "view", "trace", "torch", "picture"]
 """What `Client.play` makes of a plan."""
 
 MAX_ANSWER_BYTES = 512 * 2**20

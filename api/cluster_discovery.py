@@ -36,7 +36,7 @@ from profiles.discovery.measured import with_measured_links
 from profiles.discovery.slurm_nodes import parse_slurm_nodes
 from profiles.discovery.slurm_topology import with_slurm_switches
 from profiles.discovery.summary import describe
-from profiles.measure.links import load_links
+from profiles.importers.nccl_tests import read_links
 
 _TOPOLOGY = ("scontrol", "--oneliner", "show", "topology")
 _QUESTIONS = {
@@ -99,7 +99,7 @@ def discover(
         title = name or f"{len(found.hosts)} hosts by {source}, {how} link speeds"
         cluster = make_cluster(title, found.hosts, speeds=speeds)
         if links is not None:
-            cluster = with_measured_links(cluster, load_links(Path(links)))
+            cluster = with_measured_links(cluster, read_links(Path(links)))
         return Discovery(cluster=cluster, line=describe(found, speeds=speeds, is_measured=links is not None))
 
 

@@ -10,13 +10,14 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import TextIO
+from typing import Any, TextIO
 
 from api.failures import Exit, InputError
 from api.inputs import read_plan, reading
 from api.patch_files import read_patches
 from planner.document import plan_sha256, render_plan
 from planner.execute.rank_record import start_ticks
+from planner.launch.cluster_facts import read_cluster_facts
 from planner.launch.job_commands import LaunchRequest, Submitted, cancel_command, logs_command, status_command
 from planner.launch.kubernetes import Kind, PodNeeds, plan_path, render_kubernetes
 from planner.launch.launch_job import Command, LaunchJob, LaunchSubmission, make_job_name
@@ -75,6 +76,8 @@ def make_launch(
     on_processors: bool,
 ) -> Launch:
     """Read the plan, seat its ranks and name the job; every mistake is an InputError."""
+    from planner.execute.placement import hosts_of
+
     plan = read_plan(source)
     digest = plan_sha256(plan)
     name = name or make_job_name("plan" if source == "-" else Path(source).stem, suffix=digest[:8])
@@ -82,7 +85,8 @@ def make_launch(
     names = _host_names(where.hosts)
     with reading():
         cluster_text = None if where.cluster is None else Path(where.cluster).read_text(encoding="utf-8")
-        places = _places(plan, cluster_text, source=source)
+        cluster, where_from = _cluster(plan, cluster_text, source=source)
+        places = hosts_of(cluster, source=where_from)
         job = LaunchJob(
             name=name,
             placement=place_ranks(plan, places),
@@ -90,6 +94,7 @@ def make_launch(
             plan_at=where.plan_url or str(place / "plan.json"),
             plan_sha256=digest,
             cluster_at=None if cluster_text is None else str(place / "cluster.json"),
+            cluster=read_cluster_facts(cluster, places),
             host_names=names,
             python=python or "python3",
             on_processors=on_processors,
@@ -109,17 +114,17 @@ def _host_names(pairs: Sequence[str]) -> dict[str, str]:
     return names
 
 
-def _places(plan: Plan, cluster_text: str | None, *, source: str) -> dict[str, tuple[str, int]]:
-    """Host, and index there, of every device; without any cluster all devices are on one host."""
+def _cluster(plan: Plan, cluster_text: str | None, *, source: str) -> tuple[Any, str]:
+    """The cluster as parsed, and what messages call it."""
     from planner.embedded_document import enclosed_tree
-    from planner.execute.placement import hosts_of, parse_hosts
+    from planner.execute.placement import load_cluster_tree
 
     if cluster_text is not None:
-        return parse_hosts(cluster_text)
+        return load_cluster_tree(cluster_text), "cluster"
     tree = enclosed_tree(plan, source=source)
     if tree is None:
         raise InputError(f"{source}: brings no cluster along; add --cluster FILE")
-    return hosts_of(tree["cluster"], source=source)
+    return tree["cluster"], source
 
 
 def write_files(launch: Launch, submission: LaunchSubmission) -> None:

@@ -4,17 +4,19 @@ from pathlib import Path
 
 from api.formatting import render_bytes
 from api.inputs import reading
+from profiles.importers.nccl_tests import read_links
 from profiles.measure.link_summary import LinkSummary, summarise_links
-from profiles.measure.links import load_links
 
 
 def describe_links(file: str) -> str:
     """The tables by message size, in lines; InputError for a file that is none or has no pairs."""
     with reading():
-        found = summarise_links(load_links(Path(file)))
+        tables = read_links(Path(file))
+        found = summarise_links(tables)
         if not found:
             raise ValueError(f"{file}: has no pairs of places; measure links between at least two")
-    return "\n\n".join(_describe(one) for one in found)
+    told = [tables.provenance] if tables.provenance else []
+    return "\n\n".join([*(_describe(one) for one in found), *told])
 
 
 def _describe(one: LinkSummary) -> str:

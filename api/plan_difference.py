@@ -6,6 +6,7 @@ from typing import Any
 from planner.plan import Plan, Stage
 from planner.problem import Problem
 from planner.simulate import Timeline
+from profiles.model_profile import ModelProfile
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -18,8 +19,12 @@ class PlayedSide:
 
 
 def compare_plans(before: PlayedSide, after: PlayedSide) -> dict[str, Any]:
-    """Figures of both, and of stages and devices those that differ; times in ns, memory in bytes."""
+    """Figures of both, and of stages and devices those that differ; times in ns, memory in bytes.
+
+    Raises ValueError for plans of different models: of another name, or without a layer in common.
+    """
     sides = (before, after)
+    _require_one_model(before.problem.profile, after.problem.profile)
     evidence = [None if side.plan.evidence is None else side.plan.evidence for side in sides]
     profiles, clusters = (
         [getattr(side.problem, name) for side in sides] for name in ("profile_sha256", "cluster_sha256")
@@ -42,6 +47,16 @@ def compare_plans(before: PlayedSide, after: PlayedSide) -> dict[str, Any]:
         "stages": _stages(before.plan.stages, after.plan.stages),
         "devices": _devices(before, after),
     }
+
+
+def _require_one_model(before: ModelProfile, after: ModelProfile) -> None:
+    if before.name != after.name:
+        reason = f"A is of {before.name}, B of {after.name}"
+    elif set(before.by_name).isdisjoint(after.by_name):
+        reason = f"both are of a {before.name}, but no layer is in both"
+    else:
+        return
+    raise ValueError(f"body: plans of different models are not compared; {reason}; give two plans of one model")
 
 
 def _change(before: Any, after: Any) -> dict[str, Any]:

@@ -81,7 +81,7 @@ def first_plan(story: Story, url: str) -> None:
     story.browser.get(f"{url}/")
     story.until(lambda page: page.find_elements(By.CSS_SELECTOR, "#welcome-demos button"))
     story.tell("opens the address that `pipeplan serve` printed", read=".welcome", picture="1-welcome")
-    story.browser.find_element(By.CSS_SELECTOR, f"#welcome-demos [data-demo='{DEMO}']").click()
+    story.browser.find_element(By.CSS_SELECTOR, f".welcome [data-demo='{DEMO}']").click()
     story.has("#headline", "So far")
     story.tell(f"clicks the demo {DEMO}", read="#headline", picture="2-searching")
     story.has("#plan-state", "succeeded")

@@ -779,7 +779,9 @@ IsFlat = Annotated[bool, typer.Option("--flat", help="Join all hosts by one swit
 LinkFile = Annotated[
     str,
     typer.Argument(
-        metavar="FILE", help="Tables of the link benchmark (`pipeplan profile --links`).", show_default=False
+        metavar="FILE",
+        help="Tables of the link benchmark (`pipeplan profile --links`), or nccl-tests' output.",
+        show_default=False,
     ),
 ]
 MeasuredLinks = Annotated[
@@ -787,7 +789,8 @@ MeasuredLinks = Annotated[
     typer.Option(
         "--links",
         metavar="FILE",
-        help="Tables of the link benchmark (`pipeplan profile --links`): measured links instead of nominal ones.",
+        help="Tables of the link benchmark (`pipeplan profile --links`), or nccl-tests' output: measured links instead "
+        "of nominal ones.",
         show_default=False,
     ),
 ]

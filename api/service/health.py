@@ -36,6 +36,8 @@ MOST_DIGITS = 4
 _SCRIPTS = (
     "page.js",
     "service.js",
+    "demos.js",
+    "dropped.js",
     "address.js",
     "jobs.js",
     "difference.js",
@@ -47,13 +49,16 @@ _SCRIPTS = (
     "trace.js",
 )
 
+_PICTURES = tuple(f"demo-{name}.svg" for name in ("llama3-8b-h200", "bert24-six-accelerators", "vgg16-ethernet"))
+"""Of the demos that the first screen recommends."""
+
 _ASSETS = {
-    **{f"page/{name}": "api.service.page" for name in (*_SCRIPTS, "page.css")},
+    **{f"page/{name}": "api.service.page" for name in (*_SCRIPTS, *_PICTURES, "page.css")},
     **{f"viewer/{name}": "api.viewer" for name in (*SHARED, "viewer.css")},
 }
 """The page's own files and those that it shares with the pictures, and their packages."""
 
-_MEDIA_TYPES = {"js": "text/javascript; charset=utf-8", "css": "text/css; charset=utf-8"}
+_MEDIA_TYPES = {"js": "text/javascript; charset=utf-8", "css": "text/css; charset=utf-8", "svg": "image/svg+xml"}
 
 
 @router.get("/livez")

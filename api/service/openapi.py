@@ -209,7 +209,7 @@ def _body_schemas(document: Schema, plan: Schema) -> Schema:
         "Playback": _object(
             {
                 **checked,
-                "what": {"enum": ["simulation", "explanation", "report", "view", "trace", "torch"]},
+                "what": {"enum": ["simulation", "explanation", "report", "view", "trace", "torch", "picture"]},
                 "other": {"anyOf": [plan, {"type": "null"}]},
             },
             required=["plan", "what"],

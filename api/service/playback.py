@@ -59,8 +59,8 @@ class Playback:
 
     plan: dict[str, object]
     """A plan document."""
-    what: Literal["simulation", "explanation", "report", "view", "trace", "torch"]
-    """What to make of it."""
+    what: Literal["simulation", "explanation", "report", "view", "trace", "torch", "picture"]
+    """What to make of it; a picture is what the page draws, as JSON."""
     workload: dict[str, object] | None = None
     """The workload that it answers; left out: the one that it brings along."""
     other: dict[str, object] | None = None

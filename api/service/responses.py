@@ -19,6 +19,7 @@ MEDIA = {
     "torch": "text/csv",
     "simulation": "application/json",
     "explanation": "application/json",
+    "picture": "application/json",
 }
 """Media types of what can be made of a plan."""
 

@@ -8,7 +8,7 @@ from functools import cache
 from importlib.resources import files
 from typing import Any
 
-from api.viewer.content import plan_content, problem_content
+from api.viewer.content import plan_content, problem_content, used_devices
 from planner.plan import Plan
 from planner.problem import Problem
 from planner.simulate import Timeline
@@ -17,6 +17,7 @@ SHARED = (
     "dom.js",
     "theme.js",
     "model.js",
+    "folding.js",
     "view.js",
     "describe.js",
     "paint.js",
@@ -24,6 +25,7 @@ SHARED = (
     "overlay.js",
     "controls.js",
     "timeline.js",
+    "terms.js",
     "headline.js",
     "tables.js",
     "bands.js",
@@ -68,10 +70,11 @@ def picture_content(
     lower_bound_ns: int | None = None,
 ) -> dict[str, Any]:
     """What a picture shows, as plain data; arguments as for `render_picture`."""
-    pairs = filter(None, ((plan, timeline), other))
+    pairs = [pair for pair in ((plan, timeline), other) if pair is not None]
+    shown = set().union(*(used_devices(*pair) for pair in pairs))
     return problem_content(problem) | {
         "lowerBoundNs": _bound(plan) if lower_bound_ns is None else lower_bound_ns,
-        "plans": [plan_content(problem, drawn, timeline=played) for drawn, played in pairs],
+        "plans": [plan_content(problem, drawn, timeline=played, shown=shown) for drawn, played in pairs],
     }
 
 

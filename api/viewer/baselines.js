@@ -1,8 +1,9 @@
 // What others would have done: a bar per method beside ours, grouped by family; what does not fit is folded away.
 
 import { inMs, isNumber } from "./describe.js";
-import { element } from "./dom.js";
+import { element, factList } from "./dom.js";
 import { methodOf, objectiveOf } from "./headline.js";
+import { meaningOf } from "./terms.js";
 
 const LONGEST = 3; // times our own: longer bars are cut, so that the others can be compared
 
@@ -16,7 +17,13 @@ export function baselineBars(content, { onOpen = null, opened = null } = {}) {
   const context = { own, most, bound: content.lowerBoundNs, onOpen, opened };
   const list = element("ul", { className: "bars" }, [barRow(own, context)]);
   for (const family of groupByFamily(fitting)) list.append(familyRow(family, context));
-  return others.length ? [list, foldedRows(others, { ...context, most: Math.min(LONGEST * own.ns, Math.max(most, ...others.map((row) => row.ns ?? 0))) })] : [list];
+  return [...(others.length ? [list, foldedRows(others, { ...context, most: Math.min(LONGEST * own.ns, Math.max(most, ...others.map((row) => row.ns ?? 0))) })] : [list]), meanings(rows)];
+}
+
+// The names of methods that stand above, in plain words.
+function meanings(rows) {
+  const known = [...new Set(rows.map((row) => methodOf(row.name)))].map((name) => [name, meaningOf(name)]).filter(([, meaning]) => meaning);
+  return element("details", { className: "folded" }, [element("summary", { text: "What these names mean" }), factList(known)]);
 }
 
 // Cuts of one method that come to the same are one row.
@@ -63,7 +70,7 @@ function foldedRows(others, context) {
 function barRow(row, { own, most, bound, onOpen, opened }) {
   const isShown = row.names?.includes(opened);
   const cells = [
-    element("span", { className: "bar-name", text: row.isOwn ? row.name : methodOf(row.name), title: row.isOwn ? null : row.names.join(", ") }),
+    element("span", { className: "bar-name", text: row.isOwn ? row.name : methodOf(row.name), title: row.isOwn ? null : [row.names.join(", "), meaningOf(methodOf(row.name))].filter(Boolean).join(": ") }),
     barTrack(row, { most, bound }),
     element("span", { className: "number", text: inMs(row.ns) }),
     element("span", { className: "number faint", text: row.isOwn || !isNumber(row.ns) ? "" : ratioInWords(row.ns / own.ns) }),

@@ -3,8 +3,9 @@
 Times are written as differences, so that most numbers are short; `model.js` is the reader of every list made here.
 """
 
+import re
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 from api.formatting import render_recomputation
@@ -15,10 +16,12 @@ from planner.problem import Problem
 from planner.simulate import Direction, MemoryPoint, TimedAction, TimedTransfer, Timeline
 from planner.stage_lanes import make_lanes
 from planner.what_if.change import other_cuts
-from profiles.cluster import Cluster
+from profiles.cluster import Cluster, Device
 
 LegKey = tuple[str, str, int, int, Direction]
 """Sender, receiver, their stages, and the direction: everything that the transfers of one leg share."""
+
+_NUMBER = re.compile(r"[0-9]+")
 
 _KIND_NUMBER = {kind: number for number, kind in enumerate(KINDS)}
 
@@ -39,18 +42,49 @@ def problem_content(problem: Problem) -> dict[str, Any]:
 
 def _machine(cluster: Cluster) -> dict[str, Any]:
     """Devices, switches, and links as [end, other end, bytes per second, whether each direction is a link]."""
+    devices = [cluster.by_name[name] for name in machine_order(cluster)]
     return {
-        "devices": [[device.name, device.type, device.host, device.usable_bytes] for device in cluster.devices],
+        "devices": [[device.name, device.type, device.host, device.usable_bytes] for device in devices],
         "hasPrices": all(device.price_per_hour is not None for device in cluster.devices),
         "switches": list(cluster.switches),
         "links": [[link.a, link.b, link.bandwidth_bytes_per_s, link.duplex] for link in cluster.links],
     }
 
 
-def plan_content(problem: Problem, plan: Plan, *, timeline: Timeline) -> dict[str, Any]:
-    """One plan: figures, stages, a row per device, and what moves between the devices."""
+def machine_order(cluster: Cluster) -> list[str]:
+    """Devices host by host and number by number; hosts and devices of other names stay as the cluster lists them."""
+    hosts, kinds = (
+        list(dict.fromkeys(_split_numbers(name)[0] for name in names))
+        for names in ([device.host for device in cluster.devices], [device.name for device in cluster.devices])
+    )
+
+    def place(device: Device) -> tuple[int, tuple[int, ...], int, tuple[int, ...]]:
+        (host, host_numbers), (kind, numbers) = _split_numbers(device.host), _split_numbers(device.name)
+        return hosts.index(host), host_numbers, kinds.index(kind), numbers
+
+    return [device.name for device in sorted(cluster.devices, key=place)]
+
+
+def _split_numbers(name: str) -> tuple[str, tuple[int, ...]]:
+    """What a name is without its numbers, and these: `node2/gpu10` is ("node#/gpu#", (2, 10))."""
+    return _NUMBER.sub("#", name), tuple(map(int, _NUMBER.findall(name)))
+
+
+def used_devices(plan: Plan, timeline: Timeline) -> set[str]:
+    """Devices with a stage, or with anything else to do."""
+    return {*plan.devices, *timeline.actions}
+
+
+def plan_content(
+    problem: Problem, plan: Plan, *, timeline: Timeline, shown: Collection[str] | None = None
+) -> dict[str, Any]:
+    """One plan: figures, stages, a row per device, and what moves between the devices.
+
+    `shown`: the devices to make rows of, those that idle among them; left out: those that the plan uses.
+    """
     costs = CostModel(problem)
-    rows = {device: number for number, device in enumerate(_rows(plan, timeline))}
+    wanted = used_devices(plan, timeline) if shown is None else shown
+    rows = {name: number for number, name in enumerate(filter(wanted.__contains__, machine_order(problem.cluster)))}
     stages = [_stage(costs, plan, number=number, rows=rows) for number in range(len(plan.stages))]
     steps = costs.steps_ns(plan.stages)
     devices = [_device(problem, timeline, device=device, stages=stages) for device in rows]
@@ -74,11 +108,6 @@ def _link_use(cluster: Cluster, timeline: Timeline) -> list[list[int]]:
             use[resource // 2][resource % 2] += _duration(transfer)
             use[resource // 2][2] += transfer.num_bytes
     return use
-
-
-def _rows(plan: Plan, timeline: Timeline) -> Iterable[str]:
-    """Devices in order of their first stage; any that only the timeline knows come last."""
-    return dict.fromkeys([*plan.devices, *timeline.actions])
 
 
 def _figures(plan: Plan, timeline: Timeline) -> dict[str, Any]:

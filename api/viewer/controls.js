@@ -18,6 +18,7 @@ export function connect(app) {
   click("zoom-in", () => app.change(() => zoom(app.view, 1 / 1.5)));
   click("zoom-out", () => app.change(() => zoom(app.view, 1.5)));
   click("reset", () => app.change(() => showAll(app.view)));
+  byId("unfold").addEventListener("change", (event) => app.fold(!event.target.checked));
   byId("transfers").addEventListener("change", (event) => app.showLanes({ showTransfers: event.target.checked }));
   byId("memory").addEventListener("change", (event) => app.showLanes({ showMemory: event.target.checked }));
 }
@@ -80,7 +81,7 @@ function onKey(app, key, shift) {
   };
   const actions = {
     Escape: () => app.pin(null), Enter: () => app.pinFirst(), n: () => app.pinNext(1), p: () => app.pinNext(-1),
-    d: () => switchTheme(),
+    d: () => switchTheme(), f: () => app.fold(view.unfolded.size > 0),
     t: () => app.showLanes({ showTransfers: !view.showTransfers }), m: () => app.showLanes({ showMemory: !view.showMemory }),
   };
   if (Object.hasOwn(moves, key)) app.change(moves[key]);

@@ -31,6 +31,9 @@ export function inBytes(bytes) {
   return `${power ? value.toPrecision(Math.abs(value) >= 1000 ? 4 : 3) : value} ${["B", "KiB", "MiB", "GiB", "TiB", "PiB"][power]}`;
 }
 
+// A pair of plans has rows for the devices of both.
+export function usedDevices(plan) { return plan.devices.filter((device) => device.stages.length || device.action.count); }
+
 export function plural(count, one, many = `${one}s`) { return `${count} ${count === 1 ? one : many}`; }
 
 export function shorten(text, length) {
@@ -39,6 +42,7 @@ export function shorten(text, length) {
 }
 
 export function stageList(stages) {
+  if (!stages.length) return "idle";
   return `${stages.length === 1 ? "stage" : "stages"} ${stages.length > 8 ? `${stages.slice(0, 7).join(", ")} …` : stages.join(", ")}`;
 }
 
@@ -192,7 +196,7 @@ export function summaryOf(content) {
     const name = plan.letter ? `plan ${plan.letter}` : "the plan";
     const { makespanNs, bubble } = plan.figures;
     return `${name} runs ${plural(content.numMicrobatches, "microbatch", "microbatches")} through ${plural(plan.stages.length, "stage")} ` +
-      `on ${plural(plan.devices.length, "device")} in ${inMs(makespanNs)}, ${inPercent(bubble)} of it idle`;
+      `on ${plural(usedDevices(plan).length, "device")} in ${inMs(makespanNs)}, ${inPercent(bubble)} of it idle`;
   });
   const bound = isNumber(content.lowerBoundNs) ? `; no plan takes less than ${inMs(content.lowerBoundNs)}` : "";
   return `Timeline of ${content.profile} on ${content.cluster}: ${plans.join("; ")}${bound}.`;

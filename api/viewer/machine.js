@@ -1,6 +1,6 @@
 // The machine: hosts with their devices, switches, and links as thick as they are busy.
 
-import { inBytes, inPercent, plural, shorten, stageList } from "./describe.js";
+import { inBytes, inPercent, plural, shorten, stageList, usedDevices } from "./describe.js";
 import { element, svgElement } from "./dom.js";
 import { makeTable, wideTable } from "./tables.js";
 
@@ -66,7 +66,7 @@ function placeHost({ host, devices, columns, box, left, top, plan, places, shape
   devices.forEach(({ name, type }, number) => {
     const x = left + PAD + (number % columns) * (BOX.width + BOX.gap), y = top + TOP + Math.floor(number / columns) * (BOX.height + 40);
     const row = plan.devices.findIndex((device) => device.name === name);
-    const device = plan.devices[row];
+    const device = usedDevices(plan).find((used) => used.name === name);
     places.set(name, [x + BOX.width / 2, y + BOX.height / 2]);
     const words = device ? stageList(device.stages) : "idle";
     const hue = device ? ` hue-${row % 8}` : " idle";
@@ -96,6 +96,6 @@ function linkTable(links) {
   const columns = [{ name: "link", className: "name" }, { name: "busy there", number: true }, { name: "and back", number: true }, { name: "carries", number: true }, { name: "speed", number: true }];
   const rows = busy.map((link) => ({ cells: [link.name, shareInWords(link.there), shareInWords(link.back), inBytes(link.bytes), `${inBytes(link.speed)}/s`] }));
   const idle = links.length - busy.length;
-  const summary = element("summary", { text: `${busiestInWords(links)}${idle ? `; ${idle} of ${links.length} carry nothing or little` : ""}` });
+  const summary = element("summary", { text: `${busiestInWords(links)}${idle && busy.length ? `; ${idle} of ${links.length} carry nothing or little` : ""}` });
   return element("details", {}, rows.length ? [summary, wideTable("Links by load", makeTable(columns, rows))] : [summary]);
 }

@@ -1,19 +1,36 @@
 // Memory of every device over time, against its limit: one small picture per device, all on one scale of time.
 
-import { inBytes, inMs, stageList } from "./describe.js";
-import { element, svgElement } from "./dom.js";
+import { inBytes, inMs, stageList, usedDevices } from "./describe.js";
+import { button, element, svgElement } from "./dom.js";
+import { alikeRows } from "./folding.js";
 import { bytesAt } from "./model.js";
 
 const MOST_ROWS = 128, WIDTH = 600, HEIGHT = 34;
 
 export function memoryRows(content) {
   const plan = content.plans[0];
-  const tightest = [...plan.devices].sort((a, b) => a.limitBytes - a.peakBytes - (b.limitBytes - b.peakBytes)).slice(0, MOST_ROWS);
-  const shown = plan.devices.filter((device) => tightest.includes(device));
-  const list = element("ul", { className: "memory-rows" }, shown.map((device) => memoryRow(device, plan.figures.makespanNs)));
+  const used = usedDevices(plan);
+  const tightest = [...used].sort((a, b) => a.limitBytes - a.peakBytes - (b.limitBytes - b.peakBytes)).slice(0, MOST_ROWS);
+  const groups = alikeRows([plan]).map((group) => group.map((row) => plan.devices[row]).filter((device) => tightest.includes(device))).filter((group) => group.length);
+  const list = element("ul", { className: "memory-rows" }, groups.map((group) => groupRow(group, plan.figures.makespanNs)));
   list.querySelector("svg")?.setAttribute("tabindex", "0");
   list.addEventListener("keydown", moveBetween);
   return list;
+}
+
+// Of devices that are alike the first, with a button that shows each.
+function groupRow([first, ...others], endNs) {
+  const made = memoryRow(first, endNs);
+  if (!others.length) return made;
+  const label = `${first.name} and ${others.length} alike: show each`;
+  const unfold = button(`${first.name} ×${others.length + 1} ▸`, { className: "unfold", title: label, attributes: { "aria-label": label }, onClick: () => {
+    const rows = [first, ...others].map((device) => memoryRow(device, endNs));
+    made.replaceWith(...rows);
+    rows[0].querySelector("svg").setAttribute("tabindex", "0");
+    rows[0].querySelector("svg").focus();
+  } });
+  made.querySelector(".name").replaceChildren(unfold);
+  return made;
 }
 
 // One row can be reached by Tab, the others from it by arrow keys.

@@ -98,6 +98,24 @@ function traceArc(context, from, to) {
 
 export function fillTip(tip, view, { hit, x, y }) {
   const { title, facts } = describeHit(hit);
+  placeTip(tip, view, { title, facts: [...facts, ...alikeFacts(hit.row)], x, y });
+}
+
+// What a folded row stands for.
+export function fillFoldTip(tip, view, { row, x, y }) {
+  const names = row.group.map((number) => row.plan.devices[number].name).join(", ");
+  const title = row.members.length > 1 ? `${row.members.length} devices in one row` : "One of several alike";
+  const facts = [["devices", shorten(names, 300)], ["all", "run the same stages at the same times"], ["click", row.members.length > 1 ? "shows each" : "folds them again"]];
+  placeTip(tip, view, { title, facts, x, y });
+}
+
+function alikeFacts({ members: [first, ...others] }) {
+  if (!others.length) return [];
+  const isSame = others.every(({ action }) => action.microbatch.every((number, i) => number === first.action.microbatch[i]));
+  return [["likewise", `${shorten(others.map((device) => device.name).join(", "), 200)}${isSame ? "" : ", with other microbatches"}`]];
+}
+
+function placeTip(tip, view, { title, facts, x, y }) {
   tip.replaceChildren(element("strong", { text: title }), factList(facts));
   tip.hidden = false;
   const right = x + 16 + tip.offsetWidth <= view.width;

@@ -2,9 +2,9 @@
 
 import { layerBands } from "./bands.js";
 import { baselineBars } from "./baselines.js";
-import { inMs, inPercent, isNumber, plural, shorten } from "./describe.js";
+import { inMs, inPercent, isNumber, plural, shorten, usedDevices } from "./describe.js";
 import { byId, card, element } from "./dom.js";
-import { headlineOf } from "./headline.js";
+import { footnoteOf, headlineOf } from "./headline.js";
 import { machinePicture } from "./machine.js";
 import { memoryRows } from "./memory.js";
 import { stageTable, wideTable } from "./tables.js";
@@ -16,9 +16,10 @@ export function fillPage(content) {
   byId("subtitle").title = content.provenance;
   byId("figures").replaceChildren(...figuresOf(content).map(([name, values]) => figureBox(name, values, content)));
   byId("headline").textContent = content.plans.length > 1 ? "" : headlineOf(content);
+  byId("footnote").textContent = content.plans.length > 1 ? "" : footnoteOf(content);
   const tables = content.plans.map((plan) => card(`stages${plan.letter}`, plan.letter ? `Stages of plan ${plan.letter}` : "Stages", [wideTable("Table of stages", stageTable(plan))]));
   const parts = [card("layers", "Layers", layerBands(content)), card("memory-over-time", "Memory over time", [memoryRows(content)]), card("machine", "The machine", machinePicture(content))];
-  if (content.plans[0].baselines.length) parts.push(card("baselines", "What others would have done", baselineBars(content)));
+  if (content.plans[0].baselines.length) parts.push(card("baselines", "Known methods on the same machine", baselineBars(content)));
   byId("tables").replaceChildren(...parts, ...tables);
 }
 
@@ -29,7 +30,7 @@ function subtitleOf(content) {
   const { source, plannerVersion, stoppedBy } = plan.figures;
   const history = source ? `, found by ${source}${stoppedBy ? ` (stopped by ${stoppedBy})` : ""}` : "";
   const version = plannerVersion ? `, pipeplan ${plannerVersion}` : "";
-  return `${microbatches}${size} through ${plural(plan.stages.length, "stage")} on ${plural(plan.devices.length, "device")}${history}${version}`;
+  return `${microbatches}${size} through ${plural(plan.stages.length, "stage")} on ${plural(usedDevices(plan).length, "device")}${history}${version}`;
 }
 
 // [name, one value per plan or one for all]; a value is {text, note?, mood?}.

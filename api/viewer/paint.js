@@ -1,6 +1,6 @@
 // The picture itself: everything that changes only when the view does.
 
-import { inBytes, inMs, inPercent, isNumber, shorten, stageList } from "./describe.js";
+import { inBytes, inMs, inPercent, isNumber, stageList } from "./describe.js";
 import { FORWARD, INPUT_GRAD, KINDS, firstAbove } from "./model.js";
 import { AXIS_HEIGHT, fullSpan, isPair, maxScroll, plotLeft, plotRight, scaleOf, xOf } from "./view.js";
 
@@ -390,13 +390,20 @@ function paintLabel(context, view, { theme, row }) {
   const middle = row.action.top + row.action.height / 2;
   const lines = room >= 58 ? 3 : room >= 34 ? 2 : 1;
   const first = lines === 1 ? middle : lines === 2 ? row.top + room / 2 - 10 : row.top + 9;
-  context.fillText(fitText(context, device.name, right - 6), right, first);
-  context.fillText(inPercent(device.action.work / row.plan.figures.makespanNs, 0), view.width - 6, middle);
+  const mark = foldMark(row);
+  context.fillText(`${fitText(context, device.name, right - 6 - context.measureText(mark).width)}${mark}`, right, first);
+  if (device.action.count) context.fillText(inPercent(device.action.work / row.plan.figures.makespanNs, 0), view.width - 6, middle);
   context.font = `11px ${FONT}`;
   context.fillStyle = theme.muted;
   if (lines > 1) context.fillText(fitText(context, stageList(device.stages), right - 6), right, first + 15);
   context.fillStyle = device.peakBytes > device.limitBytes ? theme.bad : theme.muted;
-  if (lines > 2 && device.limitBytes) context.fillText(peakThatFits(context, device, right - 6), right, first + 30);
+  if (lines > 2 && device.limitBytes && device.peakBytes) context.fillText(peakThatFits(context, device, right - 6), right, first + 30);
+}
+
+// Behind the name of a row that stands for several, or of the first of those that were unfolded.
+export function foldMark({ members, group, plan, device }) {
+  if (members.length > 1) return ` ×${members.length} ▸`;
+  return group.length > 1 && plan.devices[group[0]] === device ? " ▾" : "";
 }
 
 // On a narrow screen the limit is left out: its line is drawn.
@@ -406,11 +413,13 @@ function peakThatFits(context, device, width) {
 
 export function peakText(device) { return `peak ${inBytes(device.peakBytes)} / ${inBytes(device.limitBytes)}`; }
 
+// Names differ at their ends more often than at their beginnings, so both are kept.
 function fitText(context, text, width) {
   if (context.measureText(text).width <= width) return text;
-  let length = [...text].length;
-  while (length > 2 && context.measureText(shorten(text, length)).width > width) length--;
-  return shorten(text, length);
+  const letters = [...text], cut = (kept) => `${letters.slice(0, Math.floor(kept / 3)).join("")}…${letters.slice(letters.length - Math.ceil((2 * kept) / 3)).join("")}`;
+  let kept = letters.length - 1;
+  while (kept > 1 && context.measureText(cut(kept)).width > width) kept--;
+  return cut(kept);
 }
 
 // With two plans, a heading over each and a line where each ends.
@@ -425,7 +434,7 @@ function paintPanel(context, view, { theme, panel }) {
   context.textBaseline = "alphabetic";
   context.fillStyle = theme.text;
   context.font = `650 12px ${FONT}`;
-  const title = `${plan.letter}  makespan ${inMs(plan.figures.makespanNs)}, bubble ${inPercent(plan.figures.bubble)}`;
+  const title = `${plan.letter}  ${inMs(plan.figures.makespanNs)}, ${inPercent(plan.figures.bubble)} of it idle`;
   context.fillText(title, plotLeft(view), top - 6);
 }
 

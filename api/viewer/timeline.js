@@ -5,11 +5,12 @@ import { stageList, summaryOf } from "./describe.js";
 import { button, byId, element } from "./dom.js";
 import { fillLegend } from "./legend.js";
 import { actionName, firstAbove } from "./model.js";
-import { boxOf, fillPinned, fillTip, paintOverlay } from "./overlay.js";
+import { boxOf, fillFoldTip, fillPinned, fillTip, paintOverlay } from "./overlay.js";
+import { foldAll, isFoldable, isOpen, toggleGroup } from "./folding.js";
 import { FONT, paintPicture, peakText, readTheme } from "./paint.js";
 import { isDark, onTheme, switchTheme } from "./theme.js";
 import {
-  AXIS_HEIGHT, chooseLanes, clampView, fixedHeight, fullSpan, hitTest, layOut, makeView, reveal, rowOf, showAll,
+  AXIS_HEIGHT, chooseLanes, clampView, fixedHeight, foldAt, fullSpan, hitTest, layOut, makeView, reveal, rowOf, showAll,
 } from "./view.js";
 
 export class Timeline {
@@ -44,7 +45,8 @@ export class Timeline {
     const tool = (id, text, { title, label = null }) => element("button", { text, title, attributes: { type: "button", id, ...(label ? { "aria-label": label } : {}) } });
     const check = (id) => element("label", {}, [element("input", { attributes: { type: "checkbox", id } }), ` ${id}`]);
     const zooms = [tool("zoom-out", "−", { title: "Zoom out (-)", label: "Zoom out" }), tool("zoom-in", "+", { title: "Zoom in (+)", label: "Zoom in" }), tool("reset", "all", { title: "Show everything (0 or double click)" })];
-    return element("span", { className: "tools" }, [check("transfers"), check("memory"), element("span", { className: "group" }, zooms), ...(byId("theme") ? [] : [themeButton()])]);
+    const every = element("label", { title: "Replicas that do the same at the same times share a row (f)", attributes: { id: "unfold-label" } }, [element("input", { attributes: { type: "checkbox", id: "unfold" } }), " every device"]);
+    return element("span", { className: "tools" }, [every, check("transfers"), check("memory"), element("span", { className: "group" }, zooms), ...(byId("theme") ? [] : [themeButton()])]);
   }
 
   // Another plan in the same frame; who has zoomed in stays where they are.
@@ -55,7 +57,7 @@ export class Timeline {
     this.canvas.setAttribute("aria-label", summaryOf(content));
     this.takeTheme();
     this.measure();
-    if (before) Object.assign(this.view, { showTransfers: before.showTransfers, showMemory: before.showMemory });
+    if (before) Object.assign(this.view, { showTransfers: before.showTransfers, showMemory: before.showMemory, unfolded: before.unfolded });
     else chooseLanes(this.view, this.room - fixedHeight(this.view));
     if (!content.machine.devices.length) Object.assign(this.view, { showTransfers: false, showMemory: false });
     showAll(this.view);
@@ -79,7 +81,8 @@ export class Timeline {
   }
 
   gutterWidth() {
-    const texts = this.view.content.plans.flatMap((plan) => plan.devices).flatMap((device) => [device.name, stageList(device.stages), device.limitBytes ? peakText(device) : ""]);
+    const mark = isFoldable(this.view) ? " ×99 ▸" : "";
+    const texts = this.view.content.plans.flatMap((plan) => plan.devices).flatMap((device) => [device.name + mark, stageList(device.stages), device.limitBytes ? peakText(device) : ""]);
     this.context.font = `600 11.5px ${FONT}`;
     const widest = Math.max(...texts.map((text) => this.context.measureText(text).width));
     return Math.round(Math.min(Math.max(widest + 26, 96), Math.min(240, this.view.width * 0.28)));
@@ -98,8 +101,17 @@ export class Timeline {
     }
     byId("transfers").checked = view.showTransfers;
     byId("memory").checked = view.showMemory;
+    for (const id of ["unfold-label", "fold-hint"]) byId(id).hidden = !isFoldable(view);
+    byId("unfold").checked = view.groups.every((group) => isOpen(view, group));
     if (this.pinned) this.pinned.row = rowOf(view, this.pinned.row.plan, this.pinned.row.device);
     this.paintBoth();
+  }
+
+  // All rows of replicas that are alike, or one of each.
+  fold(folded) {
+    if (!isFoldable(this.view)) return;
+    foldAll(this.view, folded);
+    this.resize();
   }
 
   showLanes(lanes) {
@@ -134,12 +146,21 @@ export class Timeline {
 
   hoverAt(x, y) {
     this.hover = hitTest(this.view, x, y);
-    if (this.hover) fillTip(this.tip, this.view, { hit: this.hover, x, y });
+    const folded = foldAt(this.view, x, y);
+    this.canvas.classList.toggle("on-fold", Boolean(folded));
+    if (folded) fillFoldTip(this.tip, this.view, { row: folded, x, y });
+    else if (this.hover) fillTip(this.tip, this.view, { hit: this.hover, x, y });
     else this.tip.hidden = true;
     this.paintOver();
   }
 
   clickAt(x, y) {
+    const folded = foldAt(this.view, x, y);
+    if (folded) {
+      this.tip.hidden = true;
+      toggleGroup(this.view, folded.group);
+      return this.resize();
+    }
     const hit = hitTest(this.view, x, y);
     const isSame = hit && this.pinned && hit.row === this.pinned.row && hit.index === this.pinned.index;
     this.pin(hit && hit.lane === "action" && !isSame ? { row: hit.row, index: hit.index } : null);
@@ -162,6 +183,10 @@ export class Timeline {
   }
 
   jump(plan, device, index) {
+    if (rowOf(this.view, plan, device).device !== device) {
+      toggleGroup(this.view, rowOf(this.view, plan, device).group);
+      this.resize();
+    }
     const row = rowOf(this.view, plan, device);
     reveal(this.view, { row, start: device.action.start[index], end: device.action.end[index] });
     this.pin({ row, index });
@@ -194,7 +219,7 @@ function timePaint(app) {
 
 // Where an action is on the page, by plan, device and name (`2F0`); undefined if there is none.
 function locate(app, { plan = 0, device, action }) {
-  const row = app.view.rows.find((candidate) => candidate.plan.index === plan && candidate.device.name === device);
+  const row = app.view.rows.find((candidate) => candidate.plan.index === plan && candidate.members.some(({ name }) => name === device));
   const index = row ? [...row.device.action.code.keys()].find((i) => actionName(row.device, i) === action) : undefined;
   if (index === undefined) return undefined;
   const box = boxOf(app.view, { row, index }), frame = app.canvas.getBoundingClientRect();
@@ -214,6 +239,7 @@ function keysHint() {
   return element("p", { className: "hint", attributes: { id: "keys" } }, [
     "Zoom with the wheel or ", key("+"), " ", key("−"), ", pan by dragging or with the arrow keys, ", key("0"), " shows everything. " +
     "A click pins an action and draws what it waited for and what waits for it; ", key("n"), " ", key("p"), " step along.",
+    element("span", { attributes: { id: "fold-hint" } }, [" A name with ▸ stands for replicas that do the same; a click on it or ", key("f"), " shows each."]),
   ]);
 }
 
@@ -225,6 +251,7 @@ export function answerTests(app) {
   window.pipeplanLocate = (wanted) => locate(app, wanted);
   window.pipeplanView = () => ({
     from: app.view.from, to: app.view.to, scroll: app.view.scroll, width: app.view.width, height: app.view.height,
+    rows: app.view.rows.map((row) => row.members.map(({ name }) => name)),
     pinned: app.pinned ? actionName(app.pinned.row.device, app.pinned.index) : null,
   });
 }

@@ -1,5 +1,6 @@
 // Where things are: the visible span of time, the rows, and the way between nanoseconds and pixels.
 
+import { alikeRows, shownRows } from "./folding.js";
 import { firstAbove } from "./model.js";
 
 export const AXIS_HEIGHT = 40, FOOT_HEIGHT = 12, PANEL_HEIGHT = 22, BUSY_WIDTH = 52;
@@ -11,6 +12,7 @@ export function makeView(content) {
   return {
     content, from: 0, to: content.endNs, scroll: 0, showTransfers: false, showMemory: false,
     width: 0, height: 0, pixelRatio: 1, gutter: 120, rows: [], panels: [], contentHeight: 0,
+    groups: alikeRows(content.plans), unfolded: new Set(),
   };
 }
 
@@ -21,7 +23,7 @@ export function xOf(view, time) { return plotLeft(view) + (time - view.from) * s
 function timeAt(view, x) { return view.from + (x - plotLeft(view)) / scaleOf(view); }
 
 export function isPair(view) { return view.content.plans.length > 1; }
-function countRows(view) { return view.content.plans.reduce((sum, plan) => sum + plan.devices.length, 0); }
+function countRows(view) { return view.content.plans.length * shownRows(view).length; }
 
 function rowHeight(view, sizes) {
   return sizes.action + sizes.gap + (view.showTransfers ? sizes.transfers : 0) + (view.showMemory ? sizes.memory : 0);
@@ -54,8 +56,9 @@ export function layOut(view, room) {
   for (const plan of view.content.plans) {
     if (isPair(view)) top += PANEL_HEIGHT;
     const first = top;
-    for (const device of plan.devices) {
-      view.rows.push(makeRow(view, { plan, device, top, size }));
+    for (const [number, group, alike] of shownRows(view)) {
+      const members = alike.map((row) => plan.devices[row]);
+      view.rows.push(makeRow(view, { plan, device: plan.devices[number], members, group, top, size }));
       top += rowHeight(view, size);
     }
     view.panels.push({ plan, top: first, bottom: top });
@@ -65,7 +68,8 @@ export function layOut(view, room) {
   view.scroll = Math.min(view.scroll, maxScroll(view));
 }
 
-function makeRow(view, { plan, device, top, size }) {
+// `members`: the devices that the row stands for; `group`: the numbers of all that are alike.
+function makeRow(view, { plan, device, members, group, top, size }) {
   const lanes = { action: { top, height: size.action }, transfers: null, memory: null };
   let next = top + size.action;
   for (const [name, shown] of [["transfers", view.showTransfers], ["memory", view.showMemory]]) {
@@ -73,7 +77,7 @@ function makeRow(view, { plan, device, top, size }) {
     lanes[name] = { top: next + 1, height: size[name] - 1 };
     next += size[name];
   }
-  return { plan, device, top, bottom: next, ...lanes };
+  return { plan, device, members, group, top, bottom: next, ...lanes };
 }
 
 export function maxScroll(view) { return Math.max(0, view.contentHeight - view.height); }
@@ -119,7 +123,14 @@ export function reveal(view, { row, start, end }) {
   clampView(view);
 }
 
-export function rowOf(view, plan, device) { return view.rows.find((row) => row.plan === plan && row.device === device); }
+export function rowOf(view, plan, device) { return view.rows.find((row) => row.plan === plan && row.members.includes(device)); }
+
+// The row whose name is under a point, if there are others like it.
+export function foldAt(view, x, y) {
+  if (x < 0 || x >= plotLeft(view) || y < AXIS_HEIGHT) return null;
+  const inside = y + view.scroll;
+  return view.rows.find((row) => row.group.length > 1 && inside >= row.top && inside < row.bottom) ?? null;
+}
 
 // What is under a point: {row, lane, index, leg?} or null.
 export function hitTest(view, x, y) {

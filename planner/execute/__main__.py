@@ -20,7 +20,7 @@ from planner.execute.recipe import RecipeOrder, read_recipe
 from planner.execute.resume import resume
 from planner.execute.resumption_record import Resumption, record_resumption
 from planner.execute.session import Choices, join, refuse
-from planner.execute.state_dict import load_weights, save_weights
+from planner.execute.state_dict import load_weights, require_savable, save_weights
 from planner.execute.training import Training, load_training
 
 
@@ -191,6 +191,8 @@ def _load(options: argparse.Namespace) -> Training:
 def _run(execution: Execution, options: argparse.Namespace) -> None:
     if options.weights is not None:
         load_weights(execution, options.weights)
+    if options.save_weights is not None:
+        require_savable(execution)
     copies = options.copies if options.copy_every else None
     resumption = _go_on(execution, options)
     first = resumption.iteration

@@ -32,8 +32,13 @@ def name_of(layer: nn.Module, name: str, *, path: str) -> str:
 
 
 def save_weights(execution: Execution, folder: Path) -> None:
-    """Write a file per process and the index; a collective call. Of several replicas the first writes."""
-    mine = _held(execution)
+    """Write a file per process and the index; a collective call. Of several replicas the first writes.
+
+    A model of transformers is written as its `save_pretrained` would, its configuration beside it.
+    """
+    mine, conversion = _held(execution), execution.training.conversion
+    if conversion is not None:
+        mine = conversion.revert(mine)
     file = f"{STEM}-{execution.rank + 1:05}-of-{execution.layout.world_size:05}{_ending()}"
     execution.log.note("the writing of weights")
     folder.mkdir(parents=True, exist_ok=True)
@@ -45,8 +50,33 @@ def save_weights(execution: Execution, folder: Path) -> None:
         total = sum(sum(keys.values()) for _, keys in everyone)
         index = {"metadata": {"total_size": total}, "weight_map": dict(sorted(found_in.items()))}
         (folder / f"{STEM}{_ending()}.index.json").write_text(json.dumps(index, indent=2) + "\n", encoding="utf-8")
+        if conversion is not None:
+            conversion.save_config(folder)
     distributed.barrier()
     execution.log.note("")
+
+
+def require_savable(execution: Execution) -> None:
+    """Raise ValueError, on every process the same, where a tensor of the files takes weights of several processes; a
+    collective call.
+    """
+    conversion = execution.training.conversion
+    torn = "" if conversion is None else conversion.find_torn(_held_names(execution))
+    if found := [name for name in gather(torn) if name]:
+        raise ValueError(
+            f"--save-weights: {found[0]} of transformers' files is made of weights that several processes hold; plan "
+            "with these in one stage, or write a checkpoint (--checkpoint)"
+        )
+
+
+def _held_names(execution: Execution) -> list[str]:
+    """The model's own names of the weights here."""
+    return [
+        name_of(layer, name, path=path)
+        for _, name in _layers(execution)
+        for layer in [execution.layer(name)]
+        for path in layer.state_dict(keep_vars=True)
+    ]
 
 
 def _held(execution: Execution) -> dict[str, torch.Tensor]:
@@ -115,7 +145,7 @@ def load_weights(execution: Execution, path: Path) -> None:
     missing or has another shape.
     """
     others = _other_names(execution)
-    with WeightFiles(path) as files:
+    with WeightFiles(path, execution.training.conversion) as files:
         for _, name in _layers(execution):
             _load_layer(execution, name, files=files, others=others)
 

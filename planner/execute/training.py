@@ -13,6 +13,7 @@ from torch import nn
 from planner.execute.cut.trees import leaves_of
 from planner.execute.cut.whole_model import GivenBatch, make_parts
 from planner.execute.user_code import calling
+from planner.execute.weight_conversion import WeightConversion, conversion_of
 
 Tensors = tuple[torch.Tensor, ...]
 """What a layer takes or gives; a single tensor counts as a tuple of one."""
@@ -93,6 +94,8 @@ class Training:
     """When a loss or a gradient is not finite: stop all processes, leave out the step, or look away."""
     aliases: Mapping[str, str] = field(default_factory=dict)
     """Names of the model's state dictionary that say another weight's, to that weight's `layer:path`."""
+    conversion: WeightConversion | None = None
+    """Between the model's state dictionary and files of it, where transformers' differ."""
     deal: Callable[[Sequence[torch.Size], int], Sequence[Sequence[int]]] | None = None
     """(shape of the first input of every microbatch of an iteration, number of pipelines) to the microbatches of each
     pipeline, in the order in which it runs them: they are dealt anew, whole, in every iteration, and every pipeline
@@ -136,9 +139,11 @@ class Training:
         then be on the meta device. `more`: other fields. Raises ValueError that says why the model cannot be cut, and
         what to write instead.
         """
-        parts = make_parts(module, batch=batch, loss=loss, weights=None if weights is None else Path(weights))
+        conversion = conversion_of(module)
+        path = None if weights is None else Path(weights)
+        parts = make_parts(module, batch=batch, loss=loss, weights=path, conversion=conversion)
         made = {name: getattr(parts, name) for name in ("layers", "inputs", "tied", "aliases", "batch", "loss")}
-        return cls(**made, optimizer=optimizer, **more)
+        return cls(**made, optimizer=optimizer, conversion=conversion, **more)
 
 
 def load_training(name: str) -> Training:

@@ -5,6 +5,7 @@ import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from planner.launch.cluster_facts import ClusterFacts
 from planner.launch.rank_mapping import RankMapping
 
 TORCHRUN = ("-m", "torch.distributed.run")
@@ -29,6 +30,8 @@ class LaunchJob:
     """Content hash that every process checks."""
     cluster_at: str | None = None
     """Path of the cluster document, for a plan that brings none along."""
+    cluster: ClusterFacts = field(default_factory=ClusterFacts)
+    """What is known of the hosts."""
     host_names: Mapping[str, str] = field(default_factory=dict)
     """Real names of hosts that are called otherwise in the plan."""
     python: str = "python3"

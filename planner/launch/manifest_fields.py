@@ -4,47 +4,49 @@ Kubernetes 1.37's pods, JobSet 0.10, Kubeflow Trainer 2.3, Volcano 1.13. `any` i
 """
 
 import difflib
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
+from fractions import Fraction
 from typing import Any
 
 _TABLE = {
     "JobSet": "apiVersion:string kind:string metadata:ObjectMeta spec:JobSetSpec",
     "JobSetSpec": (
         "coordinator:any failurePolicy:any managedBy:string network:any replicatedJobs:[ReplicatedJob] "
-        "startupPolicy:any successPolicy:any suspend:boolean ttlSecondsAfterFinished:integer volumeClaimPolicies:any"
+        "startupPolicy:any successPolicy:any suspend:boolean ttlSecondsAfterFinished:count volumeClaimPolicies:any"
     ),
-    "ReplicatedJob": "dependsOn:any groupName:string name:string replicas:integer template:JobTemplate",
+    "ReplicatedJob": "dependsOn:any groupName:string name:string replicas:count template:JobTemplate",
     "JobTemplate": "metadata:ObjectMeta spec:JobSpec",
     "JobSpec": (
-        "activeDeadlineSeconds:integer backoffLimit:integer backoffLimitPerIndex:integer completionMode:string "
-        "completions:integer managedBy:string manualSelector:boolean maxFailedIndexes:integer parallelism:integer "
-        "podFailurePolicy:any podReplacementPolicy:string scheduling:any selector:any successPolicy:any "
-        "suspend:boolean template:PodTemplate ttlSecondsAfterFinished:integer"
+        "activeDeadlineSeconds:count backoffLimit:count backoffLimitPerIndex:count completionMode:NonIndexed|Indexed "
+        "completions:count managedBy:string manualSelector:boolean maxFailedIndexes:count parallelism:count "
+        "podFailurePolicy:any podReplacementPolicy:TerminatingOrFailed|Failed scheduling:any selector:any "
+        "successPolicy:any suspend:boolean template:PodTemplate ttlSecondsAfterFinished:count"
     ),
     "Job": "apiVersion:string kind:string metadata:ObjectMeta spec:VolcanoJobSpec",
     "VolcanoJobSpec": (
-        "maxRetry:integer minAvailable:integer minSuccess:integer networkTopology:any plugins:any policies:any "
+        "maxRetry:count minAvailable:count minSuccess:count networkTopology:any plugins:any policies:any "
         "priorityClassName:string queue:string runningEstimate:string schedulerName:string tasks:[VolcanoTask] "
-        "ttlSecondsAfterFinished:integer volumes:any"
+        "ttlSecondsAfterFinished:count volumes:any"
     ),
     "VolcanoTask": (
-        "dependsOn:any maxRetry:integer minAvailable:integer name:string partitionPolicy:any policies:any "
-        "replicas:integer template:PodTemplate topologyPolicy:string"
+        "dependsOn:any maxRetry:count minAvailable:count name:string partitionPolicy:any policies:any replicas:count "
+        "template:PodTemplate topologyPolicy:string"
     ),
     "TrainJob": "apiVersion:string kind:string metadata:ObjectMeta spec:TrainJobSpec",
     "TrainJobSpec": (
-        "activeDeadlineSeconds:integer initializer:any managedBy:string runtimePatches:any runtimeRef:any "
+        "activeDeadlineSeconds:count initializer:any managedBy:string runtimePatches:any runtimeRef:any "
         "suspend:boolean trainer:TrainJobTrainer"
     ),
     "TrainJobTrainer": (
-        "args:[string] command:[string] env:[EnvVar] image:string numNodes:integer numProcPerNode:any "
+        "args:[string] command:[string] env:[EnvVar] image:string numNodes:count numProcPerNode:any "
         "resourcesPerNode:ResourceRequirements"
     ),
     "TrainJobPod": "apiVersion:string kind:string metadata:ObjectMeta spec:TrainJobPodSpec",
     "TrainJobPodSpec": (
         "affinity:any containers:[TrainJobContainer] imagePullSecrets:[LocalObjectReference] "
-        "initContainers:[TrainJobContainer] nodeSelector:{string} schedulingGates:any "
-        "securityContext:PodSecurityContext serviceAccountName:string terminationGracePeriodSeconds:integer "
+        "initContainers:[TrainJobContainer] nodeSelector:{label} schedulingGates:any "
+        "securityContext:PodSecurityContext serviceAccountName:string terminationGracePeriodSeconds:count "
         "tolerations:[Toleration] volumes:[Volume]"
     ),
     "TrainJobContainer": "env:[EnvVar] name:string securityContext:SecurityContext volumeMounts:[VolumeMount]",
@@ -52,68 +54,77 @@ _TABLE = {
         "apiVersion:string binaryData:{string} data:{string} immutable:boolean kind:string metadata:ObjectMeta"
     ),
     "ObjectMeta": (
-        "annotations:{string} finalizers:[string] generateName:string labels:{string} name:string namespace:string "
+        "annotations:{string} finalizers:[string] generateName:string labels:{label} name:string namespace:string "
         "ownerReferences:any"
     ),
     "PodTemplate": "metadata:ObjectMeta spec:PodSpec",
     "Pod": "apiVersion:string kind:string metadata:ObjectMeta spec:PodSpec",
     "PodSpec": (
-        "activeDeadlineSeconds:integer affinity:any automountServiceAccountToken:boolean containers:[Container] "
-        "dnsConfig:any dnsPolicy:string enableServiceLinks:boolean ephemeralContainers:any evictionResponders:any "
-        "hostAliases:[HostAlias] hostIPC:boolean hostNetwork:boolean hostPID:boolean hostUsers:boolean "
-        "hostname:string hostnameOverride:string imagePullSecrets:[LocalObjectReference] initContainers:[Container] "
-        "nodeName:string nodeSelector:{string} os:any overhead:{quantity} preemptionPolicy:string priority:integer "
+        "activeDeadlineSeconds:count affinity:any automountServiceAccountToken:boolean containers:[Container] "
+        "dnsConfig:any dnsPolicy:ClusterFirstWithHostNet|ClusterFirst|Default|None enableServiceLinks:boolean "
+        "ephemeralContainers:any evictionResponders:any hostAliases:[HostAlias] hostIPC:boolean hostNetwork:boolean "
+        "hostPID:boolean hostUsers:boolean hostname:string hostnameOverride:string "
+        "imagePullSecrets:[LocalObjectReference] initContainers:[Container] nodeName:string nodeSelector:{label} "
+        "os:any overhead:{quantity} preemptionPolicy:Never|PreemptLowerPriority priority:integer "
         "priorityClassName:string readinessGates:any resourceClaims:any resources:ResourceRequirements "
-        "restartPolicy:string runtimeClassName:string schedulerName:string schedulingGates:any schedulingGroup:any "
-        "securityContext:PodSecurityContext serviceAccount:string serviceAccountName:string setHostnameAsFQDN:boolean "
-        "shareProcessNamespace:boolean subdomain:string terminationGracePeriodSeconds:integer "
+        "restartPolicy:Always|OnFailure|Never runtimeClassName:string schedulerName:string schedulingGates:any "
+        "schedulingGroup:any securityContext:PodSecurityContext serviceAccount:string serviceAccountName:string "
+        "setHostnameAsFQDN:boolean shareProcessNamespace:boolean subdomain:string terminationGracePeriodSeconds:count "
         "tolerations:[Toleration] topologySpreadConstraints:any volumes:[Volume]"
     ),
     "Container": (
-        "args:[string] command:[string] env:[EnvVar] envFrom:any image:string imagePullPolicy:string lifecycle:any "
-        "livenessProbe:any name:string ports:[ContainerPort] readinessProbe:any resizePolicy:any "
-        "resources:ResourceRequirements restartPolicy:string restartPolicyRules:any securityContext:SecurityContext "
-        "startupProbe:any stdin:boolean stdinOnce:boolean terminationMessagePath:string "
-        "terminationMessagePolicy:string tty:boolean volumeDevices:any volumeMounts:[VolumeMount] workingDir:string"
+        "args:[string] command:[string] env:[EnvVar] envFrom:any image:string "
+        "imagePullPolicy:Always|Never|IfNotPresent lifecycle:any livenessProbe:any name:dns ports:[ContainerPort] "
+        "readinessProbe:any resizePolicy:any resources:ResourceRequirements restartPolicy:Always|OnFailure|Never "
+        "restartPolicyRules:any securityContext:SecurityContext startupProbe:any stdin:boolean stdinOnce:boolean "
+        "terminationMessagePath:string terminationMessagePolicy:File|FallbackToLogsOnError tty:boolean "
+        "volumeDevices:any volumeMounts:[VolumeMount] workingDir:string"
     ),
-    "ContainerPort": "containerPort:integer hostIP:string hostPort:integer name:string protocol:string",
+    "ContainerPort": "containerPort:port hostIP:string hostPort:port name:string protocol:TCP|UDP|SCTP",
     "EnvVar": "name:string value:string valueFrom:any",
     "VolumeMount": (
-        "bindMountOptions:[string] mountPath:string mountPropagation:string name:string readOnly:boolean "
-        "recursiveReadOnly:string subPath:string subPathExpr:string"
+        "bindMountOptions:[noexec|nodev|nosuid] mountPath:string mountPropagation:None|HostToContainer|Bidirectional "
+        "name:string readOnly:boolean recursiveReadOnly:Disabled|IfPossible|Enabled subPath:string subPathExpr:string"
     ),
     "Volume": (
         "awsElasticBlockStore:any azureDisk:any azureFile:any cephfs:any cinder:any configMap:any csi:any "
         "downwardAPI:any emptyDir:EmptyDirVolumeSource ephemeral:any fc:any flexVolume:any flocker:any "
-        "gcePersistentDisk:any gitRepo:any glusterfs:any hostPath:HostPathVolumeSource image:any iscsi:any "
-        "name:string nfs:NFSVolumeSource persistentVolumeClaim:PersistentVolumeClaimVolumeSource "
-        "photonPersistentDisk:any portworxVolume:any projected:any quobyte:any rbd:any scaleIO:any secret:any "
-        "storageos:any vsphereVolume:any"
+        "gcePersistentDisk:any gitRepo:any glusterfs:any hostPath:HostPathVolumeSource image:any iscsi:any name:dns "
+        "nfs:NFSVolumeSource persistentVolumeClaim:PersistentVolumeClaimVolumeSource photonPersistentDisk:any "
+        "portworxVolume:any projected:any quobyte:any rbd:any scaleIO:any secret:any storageos:any vsphereVolume:any"
     ),
-    "EmptyDirVolumeSource": "medium:string mode:integer sizeLimit:quantity",
-    "HostPathVolumeSource": "path:string type:string",
+    "EmptyDirVolumeSource": "medium:string mode:count sizeLimit:quantity",
+    "HostPathVolumeSource": (
+        "path:string type:|DirectoryOrCreate|Directory|FileOrCreate|File|Socket|CharDevice|BlockDevice"
+    ),
     "NFSVolumeSource": "path:string readOnly:boolean server:string",
     "PersistentVolumeClaimVolumeSource": "claimName:string readOnly:boolean",
     "ResourceRequirements": "claims:any limits:{quantity} requests:{quantity}",
-    "Toleration": "effect:string key:string operator:string tolerationSeconds:integer value:string",
+    "Toleration": (
+        "effect:|NoSchedule|PreferNoSchedule|NoExecute key:string operator:|Exists|Equal|Lt|Gt "
+        "tolerationSeconds:integer value:string"
+    ),
     "HostAlias": "hostnames:[string] ip:string",
     "LocalObjectReference": "name:string",
     "SecurityContext": (
         "allowPrivilegeEscalation:boolean appArmorProfile:any capabilities:Capabilities privileged:boolean "
-        "procMount:string readOnlyRootFilesystem:boolean runAsGroup:integer runAsNonRoot:boolean runAsUser:integer "
-        "seLinuxOptions:any seccompProfile:any windowsOptions:any"
+        "procMount:Default|Unmasked readOnlyRootFilesystem:boolean runAsGroup:count runAsNonRoot:boolean "
+        "runAsUser:count seLinuxOptions:any seccompProfile:any windowsOptions:any"
     ),
     "Capabilities": "add:[string] drop:[string]",
     "PodSecurityContext": (
-        "appArmorProfile:any fsGroup:integer fsGroupChangePolicy:string runAsGroup:integer runAsNonRoot:boolean "
-        "runAsUser:integer seLinuxChangePolicy:string seLinuxOptions:any seccompProfile:any "
-        "supplementalGroups:[integer] supplementalGroupsPolicy:string sysctls:any windowsOptions:any"
+        "appArmorProfile:any fsGroup:count fsGroupChangePolicy:OnRootMismatch|Always runAsGroup:count "
+        "runAsNonRoot:boolean runAsUser:count seLinuxChangePolicy:MountOption|Recursive seLinuxOptions:any "
+        "seccompProfile:any supplementalGroups:[count] supplementalGroupsPolicy:Merge|Strict sysctls:any "
+        "windowsOptions:any"
     ),
 }
 FIELDS: Mapping[str, Mapping[str, str]] = {
     kind: dict(word.split(":") for word in words.split()) for kind, words in _TABLE.items()
 }
-"""Type of every field of every kind: a scalar, a kind, `[...]` a list, `{...}` a mapping, `any` anything."""
+"""Type of every field of every kind: a scalar, a kind, `A|B` one of these strings, `[...]` a list, `{...}` a mapping,
+`any` anything.
+"""
 DIRECTIVE = "$patch"
 """`replace`, `delete` or `merge`: what Kubernetes reads in a patch instead of a field."""
 _SCALARS: Mapping[str, tuple[type, ...]] = {
@@ -121,7 +132,17 @@ _SCALARS: Mapping[str, tuple[type, ...]] = {
     "integer": (int,),
     "boolean": (bool,),
     "quantity": (str, int, float),
+    "devices": (str, int, float),
+    "count": (int,),
+    "port": (int,),
+    "label": (str,),
+    "dns": (str,),
 }
+_CALLED = {"devices": "quantity", "count": "integer", "port": "integer", "label": "string", "dns": "string"}
+"""Scalars that are others with fewer values."""
+_QUANTITY = re.compile(r"\+?(\d+\.?\d*|\.\d+)([KMGTPE]i|[numkMGTPE]|[eE][+-]?\d+)?")
+_LABEL = re.compile(r"([A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?)?")
+_DNS = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 
 _TASK = (
     "api_server_access config envs event_callback file_mounts inputs managed_secrets name num_nodes outputs pool "
@@ -165,11 +186,59 @@ def require_known_fields(value: Any, kind: str, *, where: str) -> None:
         _require_list(value, kind[1:-1], where=where)
     elif kind.startswith("{"):
         for name, item in _mapping(value, where=where).items():
-            require_known_fields(item, kind[1:-1], where=f"{where}.{name}")
-    elif not isinstance(value, _SCALARS[kind]) or (isinstance(value, bool) and kind != "boolean"):
-        remedy = f"; write {where.rpartition('.')[2]}: {_quoted(value)}" if kind == "string" else ""
-        article = "an" if kind == "integer" else "a"
-        raise ValueError(f"{where}: {_shown(value)} is no {kind}{remedy or f'; give {article} {kind}'}")
+            is_device = kind == "{quantity}" and "/" in str(name)  # what a plugin gives, e.g. nvidia.com/gpu
+            require_known_fields(item, "devices" if is_device else kind[1:-1], where=f"{where}.{name}")
+    elif "|" in kind:
+        _require_choice(value, kind.split("|"), where=where)
+    else:
+        _require_scalar(value, kind, where=where)
+
+
+def _require_choice(value: Any, choices: Sequence[str], *, where: str) -> None:
+    if value not in choices:
+        near = difflib.get_close_matches(str(value), choices, n=1, cutoff=0.5)
+        words = ", ".join(choice or '""' for choice in choices)
+        remedy = f"did you mean {near[0]}?" if near else f"write one of {words}"
+        raise ValueError(f"{where}: {_shown(value)} is none of {words}; {remedy}")
+
+
+def _require_scalar(value: Any, kind: str, *, where: str) -> None:
+    name = _CALLED.get(kind, kind)
+    is_one = isinstance(value, _SCALARS[kind]) and (kind == "boolean" or not isinstance(value, bool))
+    if not is_one:
+        remedy = f"; write {where.rpartition('.')[2]}: {_quoted(value)}" if name == "string" else ""
+        article = "an" if name == "integer" else "a"
+        raise ValueError(f"{where}: {_shown(value)} is no {name}{remedy or f'; give {article} {name}'}")
+    if kind in ("quantity", "devices"):
+        _require_quantity(value, is_whole=kind == "devices", where=where)
+    elif kind == "count" and value < 0:
+        raise ValueError(f"{where}: {value} is negative; give 0 or more")
+    elif kind == "port" and not 1 <= value <= 65535:
+        raise ValueError(f"{where}: {value} is no port; give 1 to 65535")
+    elif kind == "label" and not _LABEL.fullmatch(value):
+        raise ValueError(
+            f"{where}: {_shown(value)} is no label's value; give at most 63 letters, digits and inner - _ or ."
+        )
+    elif kind == "dns" and not _DNS.fullmatch(value):
+        raise ValueError(
+            f"{where}: {_shown(value)} is no name; give at most 63 lower-case letters, digits and inner hyphens"
+        )
+
+
+def _require_quantity(value: str | float, *, is_whole: bool, where: str) -> None:
+    match = _QUANTITY.fullmatch(str(value))
+    if match is None:
+        raise ValueError(f'{where}: {_shown(value)} is no quantity; give a number, e.g. "2", "500m" or "64Gi"')
+    if is_whole and (Fraction(match[1]) * _multiplier(match[2] or "")).denominator != 1:
+        raise ValueError(f'{where}: {_shown(value)} is no whole number of devices; give one, e.g. "2"')
+
+
+def _multiplier(suffix: str) -> Fraction:
+    if suffix[:1] in ("e", "E") and len(suffix) > 1 and suffix != "Ei":
+        return Fraction(10) ** int(suffix[1:])
+    if suffix.endswith("i"):
+        return Fraction(1024) ** ("KMGTPE".index(suffix[0]) + 1)
+    return Fraction(10) ** (3 * ("num kMGTPE".index(suffix or " ") - 3))
 
 
 def _require_object(value: Any, kind: str, *, where: str) -> None:

@@ -35,9 +35,10 @@ def patch_manifest(items: Sequence[dict[str, Any]], patches: Sequence[ManifestPa
             patched = [_patch_pods(item, patch) for item in patched]
         else:
             patched = [_patch_object(item, patch) if item["kind"] == kind else item for item in patched]
-    left = _pods(patched)
+    left, is_job_set = _pods(patched), any(item["kind"] == "JobSet" for item in patched)
     for name in pods:
         _require_container(left.get(name, {}), name=name)
+        _require_agreement(left[name].get("spec") or {}, name=name, is_job_set=is_job_set)
     return patched
 
 
@@ -144,3 +145,17 @@ def _require_container(pod: dict[str, Any], *, name: str) -> None:
                 f"{name}: containers[{container['name']}] has no image; the program's container is called {ours!r}, "
                 "and a further one needs an image"
             )
+
+
+def _require_agreement(spec: dict[str, Any], *, name: str, is_job_set: bool) -> None:
+    """Raise ValueError where Kubernetes would refuse what the patches make of a pod together."""
+    if is_job_set and spec.get("restartPolicy") == "Always":
+        raise ValueError(f"{name}: restartPolicy: 'Always' is not for the pods of a job; write OnFailure or Never")
+    volumes = {volume.get("name") for volume in spec.get("volumes") or ()}
+    for container in spec["containers"]:
+        for mount in container.get("volumeMounts") or () if container["name"] != CONTAINERS[1] else ():
+            if mount.get("name") not in volumes:
+                raise ValueError(
+                    f"{name}: containers[{container['name']}].volumeMounts[{mount.get('mountPath')}].name: "
+                    f"{mount.get('name')!r} is no volume of the pod; add it to volumes"
+                )

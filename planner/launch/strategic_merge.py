@@ -9,9 +9,11 @@ MERGE_KEYS: Mapping[str, str] = {
     "containers": "name",
     "env": "name",
     "ephemeralContainers": "name",
+    "evictionResponders": "name",
     "hostAliases": "ip",
     "imagePullSecrets": "name",
     "initContainers": "name",
+    "ownerReferences": "uid",
     "ports": "containerPort",
     "replicatedJobs": "name",
     "resourceClaims": "name",
@@ -24,6 +26,8 @@ MERGE_KEYS: Mapping[str, str] = {
     "volumes": "name",
 }
 """The field of the items by which a list is merged; lists that are not named here (tolerations, say) are replaced."""
+MERGED_SETS = ("finalizers",)
+"""Lists of strings to which new ones are added."""
 
 
 def merge(base: Any, patch: Any, *, where: str) -> Any:
@@ -50,6 +54,8 @@ def merge(base: Any, patch: Any, *, where: str) -> Any:
             result.pop(name, None)
         elif name in MERGE_KEYS and _are_mappings(value):
             result[name] = _merge_list(result.get(name, []), value, key=MERGE_KEYS[name], where=f"{where}.{name}")
+        elif name in MERGED_SETS and isinstance(value, list):
+            result[name] = list(dict.fromkeys([*result.get(name, []), *value]))
         else:
             result[name] = merge(result.get(name), value, where=f"{where}.{name}")
     return result

@@ -1,16 +1,17 @@
 """Measured links in place of nominal ones: what the link benchmark saw between the devices that were discovered."""
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from dataclasses import replace
 
-from profiles.cluster import Cluster
-from profiles.measure.links import LinkTables, infer_cluster
+from profiles.cluster import Cluster, Link
+from profiles.measure.links import LinkTables, PairTable, infer_cluster
 
 
 def with_measured_links(cluster: Cluster, tables: LinkTables) -> Cluster:
     """The devices of `cluster`, joined by the links that explain `tables`.
 
-    The n-th place of a host in the tables is its n-th device. Raises ValueError where a host has been measured with
+    The n-th place of a host in the tables is its n-th device. A host within which nothing was measured keeps the links
+    that it has inside. Raises ValueError where a host has been measured with
     another number of places than it has devices.
     """
     numbers: dict[str, list[int]] = defaultdict(list)
@@ -39,4 +40,22 @@ def with_measured_links(cluster: Cluster, tables: LinkTables) -> Cluster:
                 reserved_bytes=device.reserved_bytes,
             )
     inferred = infer_cluster(replace(tables, places=tuple(places)), name=cluster.name)
-    return replace(cluster, links=inferred.links, switches=inferred.switches)
+    return replace(cluster, links=inferred.links + _kept_inside(cluster, tables), switches=inferred.switches)
+
+
+def _kept_inside(cluster: Cluster, tables: LinkTables) -> tuple[Link, ...]:
+    """Links within hosts of several devices where no pair was measured."""
+    measured = {tables.places[pair.a].host for pair in tables.pairs if _is_inside(tables, pair)}
+    alone = {host for host, count in Counter(device.host for device in cluster.devices).items() if count == 1}
+    owner = {device.name: device.host for device in cluster.devices} | {
+        device.host: device.host for device in cluster.devices
+    }
+    return tuple(
+        link
+        for link in cluster.links
+        if (host := owner.get(link.a)) is not None and host == owner.get(link.b) and host not in measured | alone
+    )
+
+
+def _is_inside(tables: LinkTables, pair: PairTable) -> bool:
+    return tables.places[pair.a].host == tables.places[pair.b].host

@@ -6,7 +6,7 @@ import json
 import re
 from collections.abc import Iterator
 from dataclasses import replace
-from itertools import combinations
+from itertools import combinations, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -19,14 +19,15 @@ from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.remote.webelement import WebElement
 
 import api.viewer
-from api.viewer import embed_json, render_picture
-from api.viewer.content import plan_content
+from api.viewer import embed_json, picture_content, render_picture
+from api.viewer.content import machine_order, plan_content
 from benchmarks.viewer import make_wide, open_browser, paint_times
 from planner.actions import KINDS, Action
 from planner.document import plan_from_plain, plan_to_plain
-from planner.plan import Plan
+from planner.plan import Plan, Stage
 from planner.problem import Problem
 from planner.simulate import TimedAction, TimedTransfer, Timeline, simulate
+from profiles.cluster import Cluster, Device, Link
 from profiles.load import parse_workload
 from profiles.workload import dump_workload
 from tests.api.worlds import make_evidence, make_plan, make_problem, make_workload
@@ -175,6 +176,56 @@ def read_transfers(leg: dict[str, Any], rows: list[dict[str, Any]]) -> list[Time
             )
         )
     return transfers
+
+
+@pytest.mark.parametrize(
+    ("listed", "ordered"),
+    [
+        (["gpu0", "gpu1", "gpu10", "gpu2"], ["gpu0", "gpu1", "gpu2", "gpu10"]),
+        (["big0", "big1", "a1", "a0"], ["big0", "big1", "a0", "a1"]),
+        (["n10:g0", "n2:g1", "n2:g0", "n10:g1"], ["n2:g0", "n2:g1", "n10:g0", "n10:g1"]),
+        (["z:left", "z:right", "a:left"], ["z:left", "z:right", "a:left"]),
+        (["rack1-n2:g0", "rack1-n1:g0", "rack0-n9:g0"], ["rack0-n9:g0", "rack1-n1:g0", "rack1-n2:g0"]),
+    ],
+)
+def test_rows_stand_in_the_order_of_the_machine(listed: list[str], ordered: list[str]):
+    """Tests that devices come host by host and number by number, and other names as the cluster lists them."""
+    links = tuple(Link(a=a, b=b, bandwidth_bytes_per_s=1) for a, b in pairwise(listed))
+    for hosts in ([""] * len(listed), [name.partition(":")[0] if ":" in name else "" for name in listed]):
+        named = zip(listed, hosts, strict=True)
+        devices = tuple(Device(name=name, type="toy", memory_bytes=1, host=host) for name, host in named)
+        assert machine_order(Cluster(name="machine", devices=devices, links=links)) == ordered
+
+
+def replicated() -> tuple[Problem, Plan, Plan]:
+    """Four equal devices: a plan with two replicas of each of two stages, and one that leaves a device idle."""
+    workload = make_workload(memory_bytes=16 * 2**30)
+    names = ("gpu0", "gpu1", "gpu10", "gpu2")
+    links = tuple(Link(a=a, b=b, bandwidth_bytes_per_s=10**9) for a, b in combinations(names, 2))
+    devices = tuple(Device(name=name, type="toy", memory_bytes=16 * 2**30) for name in names)
+    problem = make_problem(replace(workload, cluster=Cluster(name="desk", devices=devices, links=links)))
+    words = make_plan(make_problem(workload)).schedule
+    layers = (("embed", "block.0"), ("block.1", "head"))
+    places = ((("gpu10",), ("gpu1",)), (("gpu2",), ("gpu0",)))
+    stages = tuple(Stage(layers=own, replicas=groups) for own, groups in zip(layers, places, strict=True))
+    schedule = {group[0]: words[f"gpu{stage}"] for stage, groups in enumerate(places) for group in groups}
+    plan = Plan(problem=problem.reference(), stages=stages, schedule=schedule)
+    moved = tuple(
+        replace(stage, replicas=groups) for stage, groups in zip(stages, ((("gpu2",),), (("gpu0",),)), strict=True)
+    )
+    other = Plan(problem=problem.reference(), stages=moved, schedule={"gpu2": words["gpu0"], "gpu0": words["gpu1"]})
+    return problem, plan, other
+
+
+def test_both_plans_have_the_same_rows():
+    """Tests that two plans have a row for every device that either uses, in the order of the machine."""
+    problem, plan, other = replicated()
+    pair = (other, simulate(problem, other))
+    content = picture_content(problem, plan, timeline=simulate(problem, plan), other=pair)
+    rows = [[device["name"] for device in each["devices"]] for each in content["plans"]]
+    assert rows == [["gpu0", "gpu1", "gpu2", "gpu10"]] * 2
+    alone = picture_content(problem, other, timeline=pair[1])["plans"][0]
+    assert [device["name"] for device in alone["devices"]] == ["gpu0", "gpu2"]
 
 
 def test_wide_picture_is_compact():
@@ -333,18 +384,21 @@ def test_tables_state_stages_and_baselines(shown: Page):
         ["1", "block.1, head", "gpu1", "3.000 ms", "3.000 ms", "3.000 ms"],
     ]
     lines = shown.text("baselines").splitlines()
-    assert lines[:6] == ["What others would have done", "this plan", "31.00 ms", "1F1B", "31.00 ms", "the same"]
-    assert lines[6:] == ["1 that do not fit into memory, 1 that do not apply"]
+    assert lines[:6] == ["Known methods on the same machine", "this plan", "31.00 ms", "1F1B", "31.00 ms", "the same"]
+    assert lines[6:] == ["1 that do not fit into memory, 1 that do not apply", "What these names mean"]
     shown.browser.find_element(By.CSS_SELECTOR, ".folded summary").click()
-    assert shown.text("baselines").splitlines()[7:] == [
+    assert shown.text("baselines").splitlines()[7:-1] == [
         "GPipe", "44.00 ms", "1.42 ×", "needs 1.25 x the memory of gpu0",
         "data parallel", "–", "needs no more than one replica",
     ]  # fmt: skip
 
 
 def test_the_plan_in_one_sentence(shown: Page):
-    """Tests that the file says aloud how fast, how far from perfect, and with how much room."""
-    assert shown.text("headline") == "As fast as 1F1B, at most 3.2 % from perfect, fits with 4.00 GiB to spare."
+    """Tests that the file says aloud how fast, how far from the limit, and with how much room; names stand below."""
+    assert shown.text("headline") == (
+        "As fast as the usual schedule, at most 3.2 % from the fastest possible, fits in memory with 4.00 GiB to spare."
+    )
+    assert "1F1B (one forward, one backward in turn)" in shown.text("footnote")
     assert [band.text.splitlines() for band in shown.browser.find_elements(By.CSS_SELECTOR, ".band")] == [
         ["0", "gpu0"],
         ["1", "gpu1"],
@@ -375,17 +429,17 @@ def test_memory_curves_by_keyboard(shown: Page):
     [
         (
             {"solver_bound_ns": 31_000_000, "proved_by": "complete search", "solution_status": "optimal"},
-            "proved to be the fastest there is (by a complete search; its certificate leaves 3.2 %), fits",
+            "A complete search proved it; the certificate in the file leaves 3.2 % open.",
             "proved optimal by\ncomplete search",
         ),
         (
             {"solver_bound_ns": 31_000_000},
-            "at most 3.2 % from perfect (a solver claims that nothing is faster), fits",
+            "A solver claims, without a proof that can be checked, that nothing is faster.",
             "bound claimed by a solver\n31.00 ms",
         ),
         (
             {"solver_bound_ns": 30_690_000},
-            "at most 3.2 % from perfect (1.0 %, claims a solver), fits",
+            "A solver claims 1.0 %, without a proof that can be checked.",
             "bound claimed by a solver\n30.69 ms",
         ),
     ],
@@ -396,7 +450,7 @@ def test_who_says_what_is_said(page: Page, evidence: dict[str, Any], sentence: s
     assert plan.evidence is not None
     stated = replace(plan, evidence=replace(plan.evidence, **evidence))
     page.show(render_picture(problem, stated, timeline=timeline))
-    assert sentence in page.text("headline")
+    assert sentence in f"{page.text('headline')} {page.text('footnote')}"
     assert figure in page.text("figures").lower()
 
 
@@ -554,6 +608,35 @@ def test_two_plans_share_one_scale(page: Page):
         "A 31.00 ms", f"B {simulate(problem, fused).makespan_ns / 1e6:.2f} ms",
     ]  # fmt: skip
     assert "B backward" in page.text("legend")
+    assert page.complaints() == []
+
+
+def test_alike_replicas_share_a_row(page: Page):
+    """Tests that replicas that do the same are one row, which a click on its name, or a key, shows one by one."""
+    problem, plan, other = replicated()
+    page.show(render_picture(problem, plan, timeline=simulate(problem, plan)))
+    folded, single = [["gpu0", "gpu2"], ["gpu1", "gpu10"]], [["gpu0"], ["gpu1"], ["gpu2"], ["gpu10"]]
+    assert page.view["rows"] == folded
+    names = page.browser.find_elements(By.CSS_SELECTOR, ".memory-rows .name")
+    assert [name.text for name in names] == ["gpu0 ×2 ▸", "gpu1 ×2 ▸"]
+    names[1].find_element(By.TAG_NAME, "button").click()
+    assert len(page.browser.find_elements(By.CSS_SELECTOR, ".memory-rows svg")) == 3
+    canvas, place = page.element("picture"), page.locate("gpu10", "0F0")
+    frame = page.script("arguments[0].getBoundingClientRect().toJSON()", canvas)
+    at_name = (round(10 - frame["width"] / 2), round(place["y"] - frame["top"] - frame["height"] / 2))
+    page.pointer().move_to_element_with_offset(canvas, *at_name).perform()
+    assert "gpu1, gpu10" in page.text("tip")
+    page.pointer().click().perform()
+    assert page.view["rows"] == [["gpu0", "gpu2"], ["gpu1"], ["gpu10"]]
+    page.press("f")
+    assert page.view["rows"] == folded
+    page.element("unfold").click()
+    assert page.view["rows"] == single
+    pair = (other, simulate(problem, other))
+    page.show(render_picture(problem, plan, timeline=simulate(problem, plan), other=pair))
+    assert page.view["rows"] == [["gpu0"], ["gpu1", "gpu10"], ["gpu2"]] * 2
+    page.show(draw_small())
+    assert not page.element("unfold").is_displayed()
     assert page.complaints() == []
 
 

@@ -30,7 +30,7 @@ MpiDefault=none
 SlurmdParameters=config_overrides
 SwitchType=switch/none
 ReturnToService=2
-SchedulerParameters=sched_interval=1,batch_sched_delay=0
+SchedulerParameters=sched_interval=1,batch_sched_delay=0,bf_interval=1
 InactiveLimit=0
 KillWait=2
 MinJobAge=300

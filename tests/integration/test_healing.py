@@ -469,7 +469,7 @@ def test_a_detached_job_is_healed_by_hand(
     told = json.loads(capsys.readouterr().out)
     assert (told["lost"], told["iteration"], told["num_devices"]) == (["d1"], 2, 1)
     wait_for(lambda: "d0 went on by recipe-1.json" in (tmp_path / "job" / "log").read_text())
-    assert (tmp_path / "job" / "hosts").read_text() == "n0\n"
+    assert "#SBATCH --nodelist=n0\n" in (tmp_path / "job" / "job.sbatch").read_text()
 
 
 @pytest.mark.parametrize("is_node", [False, True], ids=["killed rank", "dead node"])
@@ -507,4 +507,5 @@ def test_slurm_is_healed_by_the_command(
     assert list(only["lost"]) == [lost]
     assert ("is down" if is_node else "was killed") in only["lost"][lost]
     assert f"{left} went on by recipe-1.json" in log
-    assert (tmp_path / "job" / "hosts").read_text().split() == [{"d0": "n0", "d1": "n1"}[left]]
+    node = {"d0": "n0", "d1": "n1"}[left]
+    assert f"#SBATCH --nodelist={node}\n" in (tmp_path / "job" / "job.sbatch").read_text()

@@ -116,6 +116,20 @@ def test_slurm_trains_as_planned(plan, hosts, slurm, tmp_path: Path, monkeypatch
         assert json.loads((tmp_path / "trace" / f"rank{rank}.json").read_text())["device"] == device
 
 
+def test_the_first_code_of_a_slurm_job_is_kept(slurm, tmp_path: Path, monkeypatch, capsys):
+    """Tests that a rank that fails ends the others, and that the job ends with its code, not with that of a kill."""
+    given = write(FOUR, tmp_path, monkeypatch, d0="n0", d1="n0", d2="n1", d3="n2")
+    (tmp_path / "fails.py").write_text(
+        "import os, sys, time\nsys.exit(3) if os.environ['RANK'] == '2' else time.sleep(600)"
+    )
+    monkeypatch.setenv("SLURM_CONF", slurm["SLURM_CONF"])
+    folder = tmp_path / "job"
+    options = ["--folder", str(folder), "--python", sys.executable, "--", str(tmp_path / "fails.py")]
+    assert main(["launch", "slurm", *given, *options]) == 0
+    assert wait(folder, capsys) == "ended with 3"
+    assert "hetjob" in (folder / "job.sbatch").read_text()
+
+
 def test_slurms_nodes_and_switches_are_discovered(slurm, tmp_path: Path, monkeypatch):
     """Tests that a real Slurm is asked for nodes and topology, and that its leaf and spine switches are the network."""
     monkeypatch.setenv("SLURM_CONF", slurm["SLURM_CONF"])

@@ -6,7 +6,7 @@ import { element } from "../viewer/dom.js";
 import { makeTable, wideTable } from "../viewer/tables.js";
 
 const FIGURES = [
-  ["makespan_ns", "makespan", inMs], ["span_ns", "span", inMs], ["lower_bound_ns", "lower bound", inMs], ["gap", "gap", inPercent],
+  ["makespan_ns", "one step (makespan)", inMs], ["span_ns", "longest time in use (span)", inMs], ["lower_bound_ns", "no plan takes less than", inMs], ["gap", "gap to that", inPercent],
   ["bubble", "idle", inPercent], ["peak_bytes", "most memory on a device", inBytes], ["num_stages", "stages", String], ["num_microbatches", "microbatches", String],
 ];
 

@@ -4,6 +4,7 @@ import { seconds } from "./progress_chart.js";
 import { inMs, plural } from "../viewer/describe.js";
 import { element } from "../viewer/dom.js";
 import { makeTable, wideTable } from "../viewer/tables.js";
+import { searchPart } from "../viewer/terms.js";
 
 export function ledger(story, improvers) {
   const rows = improvers?.length ? improvers.map(([name, turns, spent, improvements, gain, raised, boundGain, closed]) => ({ name, turns, spent, improvements, gain, raised, boundGain, closed })) : fromStory(story);
@@ -13,8 +14,8 @@ export function ledger(story, improvers) {
   const proofs = rows.filter((row) => row.raised || row.closed), idle = rows.filter((row) => !row.improvements && !proofs.includes(row));
   const columns = [{ name: "part of the search", className: "name" }, { name: "share", className: "track-cell" }, { name: "gained", number: true }, { name: "plans", number: true }, { name: "time", number: true }];
   const table = wideTable("Table of finds", makeTable(columns, useful.map((row) => ({ cells: cellsOf(row, most) }))));
-  const words = idle.map((row) => `${row.name}${spentInWords(row)}`).join(", ");
-  const lines = [...proofs.map((row) => `${row.name}: ${proofInWords(row)}${spentInWords(row)}.`), ...(words ? [`Without a find: ${words}.`] : [])];
+  const words = idle.map((row) => `${searchPart(row.name)}${spentInWords(row)}`).join(", ");
+  const lines = [...proofs.map((row) => `${searchPart(row.name)}: ${proofInWords(row)}${spentInWords(row)}.`), ...(words ? [`Found nothing: ${words}.`] : [])];
   return lines.length ? element("div", {}, [table, ...lines.map((text) => element("p", { className: "hint", text }))]) : table;
 }
 
@@ -30,7 +31,7 @@ function cellsOf(row, most) {
   const fill = element("span", { className: "fill" });
   fill.style.width = `${(100 * row.gain) / most}%`;
   const track = element("span", { className: "track", attributes: { "aria-hidden": "true" } }, [fill]);
-  return [row.name, { node: track }, row.gain ? inMs(row.gain) : "first plan", String(row.improvements), row.spent === null || row.spent === undefined ? "–" : seconds(row.spent)];
+  return [{ text: searchPart(row.name), title: row.name }, { node: track }, row.gain ? inMs(row.gain) : "first plan", String(row.improvements), row.spent === null || row.spent === undefined ? "–" : seconds(row.spent)];
 }
 
 // While the search is on, from what it has told: who found which improvement.

@@ -1,26 +1,30 @@
 // The page: what is shown stands in the address; this puts the parts together and keeps them up to date.
 
 import { addressOf, readAddress, writeAddress } from "./address.js";
+import { demoList, isRecommended, recommendedDemos } from "./demos.js";
 import { differenceOf } from "./difference.js";
+import { hashOf, planOf, refusalOf, verdictInWords } from "./dropped.js";
 import { changeInWords, fillJobs, requestOf, searchOf, takeFiles } from "./jobs.js";
 import { ledger } from "./ledger.js";
 import { Pareto } from "./pareto.js";
 import { chartWidth, progressChart, seconds } from "./progress_chart.js";
 import { call, download, follow, isLive, keepKey, readKey, sendFile } from "./service.js";
-import { besideChoices, isTrace, traceContent, traceHeadline, traceTables } from "./trace.js";
+import { besideChoices, isTrace, traceContent, traceFootnote, traceHeadline, traceTables } from "./trace.js";
 import { WhatIf } from "./what_if.js";
 import { layerBands } from "../viewer/bands.js";
 import { baselineBars } from "../viewer/baselines.js";
-import { inMs, plural } from "../viewer/describe.js";
-import { button, byId, element } from "../viewer/dom.js";
-import { headlineOf, objectiveOf } from "../viewer/headline.js";
+import { inMs, plural, usedDevices } from "../viewer/describe.js";
+import { byId, element } from "../viewer/dom.js";
+import { footnoteOf, headlineOf, objectiveOf } from "../viewer/headline.js";
 import { machinePicture } from "../viewer/machine.js";
 import { memoryRows } from "../viewer/memory.js";
 import { unpackContent } from "../viewer/model.js";
 import { stageTable, wideTable } from "../viewer/tables.js";
+import { searchPart } from "../viewer/terms.js";
 import { isDark, onTheme, startTheme, switchTheme } from "../viewer/theme.js";
 import { Timeline, answerTests } from "../viewer/timeline.js";
 
+const PHASES = { baselines: "trying known methods", bound: "looking for the limit" };
 const LIST_S = 4, PICTURE_MS = 700, SEARCH_MS = 300;
 const state = { job: null, story: [], content: null, latest: null, jobs: [], found: [], control: null, isLoading: false, isStale: false };
 let timeline = null, whatIf = null, pareto = null;
@@ -84,9 +88,15 @@ async function submit(text) {
     await show(job.id);
     await refresh();
   } catch (error) {
-    byId("refusal").textContent = error.message;
-    byId("ask").open = true;
+    refuse(error.message);
   }
+}
+
+function refuse(text) {
+  say("");
+  byId("refusal").textContent = text;
+  byId("ask").open = true;
+  byId("refusal").scrollIntoView({ block: "nearest" });
 }
 
 async function submitDemo(name) {
@@ -97,13 +107,9 @@ async function submitDemo(name) {
 async function listDemos() {
   try {
     const { demo_profiles: demos } = await call("GET", "v1/demo-profiles");
-    const ask = (text, name) => button(text, { onClick: () => submitDemo(name), attributes: { "data-demo": name } });
-    byId("demos").replaceChildren(...demos.map(({ name }) => element("li", {}, [ask(name, name)])));
-    byId("welcome-demos").replaceChildren(...demos.map((demo) => {
-      const card = ask("", demo.name), figures = `${plural(demo.num_layers, "layer")}, ${plural(demo.num_devices, "device")}`;
-      card.append(element("strong", { text: demo.model }), element("span", { text: demo.machine }), element("small", { text: figures }));
-      return element("li", {}, [card]);
-    }));
+    byId("demos").replaceChildren(...demoList(demos, submitDemo));
+    byId("recommended").replaceChildren(...recommendedDemos(demos, submitDemo));
+    byId("welcome-demos").replaceChildren(...demoList(demos, submitDemo, (demo) => !isRecommended(demo)));
   } catch (error) {
     say(error.message);
   }
@@ -150,7 +156,8 @@ function leave() {
 function lost(error) {
   if (!error.status) console.error(error);
   document.body.dataset.view = "lost";
-  byId("subtitle").textContent = "";
+  byId("footnote").textContent = "";
+  byId("subtitle").textContent = error.status === 404 ? "It was deleted, or kept for as long as this service keeps plans. Choose another one from the list." : "";
   byId("headline").textContent = error.status === 404 ? "There is no such plan any more." : error.message;
 }
 
@@ -211,13 +218,18 @@ async function drawOnce(signal) {
   complete(content, job);
   state.content = content;
   fillPlan();
-  await fillDifference(against, signal);
+  await fillDifference(content.isOfAnotherModel ? null : against, signal);
 }
 
 async function fillDifference(against, signal) {
   byId("difference").hidden = !against;
   if (!against || isLive(state.job)) return;
-  byId("difference-body").replaceChildren(...await differenceOf(state.job.id, against, { signal }));
+  try {
+    byId("difference-body").replaceChildren(...await differenceOf(state.job.id, against, { signal }));
+  } catch (error) {
+    if (error.status !== 422) throw error;
+    byId("difference-body").replaceChildren(element("p", { text: error.message })); // two models of one name
+  }
 }
 
 // What only the finished plan states: baselines, and the bound that has been proved by now.
@@ -231,37 +243,46 @@ function fillHead() {
   const { job } = state;
   document.body.dataset.plan = job.incumbent_ns ? "found" : isLive(job) ? "awaited" : "none";
   byId("plan-name").textContent = job.name;
-  byId("plan-state").textContent = job.state === "running" ? job.phase ?? "searching" : job.state;
+  byId("plan-state").textContent = job.state === "running" ? PHASES[job.phase] ?? "searching" : job.state;
   byId("plan-state").className = `state ${job.state}`;
   byId("stop").hidden = !isLive(job);
   byId("pin").textContent = job.pinned ? "Unpin" : "Pin";
   byId("again").disabled = job.state !== "succeeded";
   for (const link of byId("downloads").querySelectorAll("button")) link.disabled = job.state !== "succeeded";
-  if (!job.incumbent_ns) byId("headline").textContent = job.error ? `No plan: ${job.error.detail}` : "Searching for a first plan …";
-  if (!job.incumbent_ns) byId("subtitle").textContent = isLive(job) ? "" : "There is nothing to draw.";
+  if (!job.incumbent_ns) byId("headline").textContent = job.error ? "There is no plan for this question." : "Searching for a first plan …";
+  if (!job.incumbent_ns) byId("footnote").textContent = "";
+  if (!job.incumbent_ns) byId("subtitle").textContent = isLive(job) ? "" : inASentence(job.error?.detail ?? "It was stopped before a plan was found");
   byId("what-if-of").replaceChildren();
   if (job.what_if) byId("what-if-of").append(`What if: ${changeInWords(job.what_if.change)} · `, element("a", { text: "the plan it started from", attributes: { href: addressOf(job.what_if.base) } }));
   state.jobs = state.jobs.map((other) => (other.id === job.id ? job : other));
   fillPlans();
 }
 
+function inASentence(text) { return `${text.charAt(0).toUpperCase()}${text.slice(1)}${/[.!?]$/.test(text) ? "" : "."}`; }
+
 function fillPlan() {
   const { content, job } = state;
   const isNow = !readAddress().incumbent;
-  showTimeline(content);
-  byId("alone").textContent = content.aloneBecause ? "B answers another question and cannot be drawn on this one’s machine; what is different stands below." : "";
-  byId("headline").textContent = headlineOf(content, { isUnderWay: isLive(job) && isNow });
-  byId("subtitle").textContent = `${content.profile} on ${content.cluster}: ${plural(content.numMicrobatches, "microbatch", "microbatches")} through ${plural(content.plans[0].stages.length, "stage")} on ${plural(content.plans[0].devices.length, "device")}, ${inMs(objectiveOf(content, content.plans[0].figures))}`;
+  fillPicture(content, { isUnderWay: isLive(job) && isNow });
+  byId("alone").textContent = !content.aloneBecause ? "" : `${content.aloneBecause}${content.isOfAnotherModel ? "" : "; what is different stands below"}.`;
   document.title = `${inMs(job.incumbent_ns)} · ${job.name} · pipeplan`;
-  byId("layers-body").replaceChildren(...layerBands(content));
-  byId("memory-body").replaceChildren(memoryRows(content));
-  byId("machine-body").replaceChildren(...machinePicture(content));
-  byId("stages-body").replaceChildren(wideTable("Table of stages", stageTable(content.plans[0])));
   fillBeside();
   fillBaselines();
   fillSearch();
   fillScrubber();
   fillInstruments();
+}
+
+// What is drawn of any plan, whether the service keeps it or not.
+function fillPicture(content, { isUnderWay }) {
+  showTimeline(content);
+  byId("headline").textContent = headlineOf(content, { isUnderWay });
+  byId("footnote").textContent = footnoteOf(content);
+  byId("subtitle").textContent = `${content.profile} on ${content.cluster}: ${plural(content.numMicrobatches, "microbatch", "microbatches")} through ${plural(content.plans[0].stages.length, "stage")} on ${plural(usedDevices(content.plans[0]).length, "device")}, ${inMs(objectiveOf(content, content.plans[0].figures))}`;
+  byId("layers-body").replaceChildren(...layerBands(content));
+  byId("memory-body").replaceChildren(memoryRows(content));
+  byId("machine-body").replaceChildren(...machinePicture(content));
+  byId("stages-body").replaceChildren(wideTable("Table of stages", stageTable(content.plans[0])));
 }
 
 // What asks on behalf of a plan that is there; its picture is the sign that it is.
@@ -301,10 +322,12 @@ function fillBeside() {
   const { content, job, jobs } = state, { baseline, against } = readAddress();
   const option = (value, text) => element("option", { text, attributes: { value } });
   const names = content.plans[0].baselines.filter((row) => row.makespanNs).map((row) => row.name);
-  const plans = jobs.filter((other) => other.id !== job.id && other.state === "succeeded").slice(0, 30);
-  const groups = [["Baselines", names.map((name) => option(`baseline:${name}`, name))], ["Plans", plans.map((other) => option(`against:${other.id}`, `${other.name} ${other.id.slice(0, 6)}, ${inMs(other.incumbent_ns)}`))]];
-  byId("beside").replaceChildren(option("", "nothing"), ...groups.filter(([, options]) => options.length).map(([label, options]) => element("optgroup", { attributes: { label } }, options)));
-  byId("beside").value = baseline ? `baseline:${baseline}` : against ? `against:${against}` : "";
+  const done = jobs.filter((other) => other.id !== job.id && other.state === "succeeded");
+  const plans = done.filter((other) => other.name === job.name).slice(0, 30);
+  const note = element("option", { text: "plans of other models are not compared", attributes: { disabled: "" } });
+  const groups = [["Known methods", names.map((name) => option(`baseline:${name}`, name))], [`Plans of ${job.name}`, plans.map((other) => option(`against:${other.id}`, `${other.name} ${other.id.slice(0, 6)}, ${inMs(other.incumbent_ns)}`))]];
+  byId("beside").replaceChildren(option("", "nothing"), ...groups.filter(([, options]) => options.length).map(([label, options]) => element("optgroup", { attributes: { label } }, options)), ...(done.some((other) => other.name !== job.name) ? [note] : []));
+  byId("beside").value = baseline ? `baseline:${baseline}` : against && !content.isOfAnotherModel ? `against:${against}` : "";
 }
 
 // ---------------------------------------------------------------- a trace
@@ -324,12 +347,56 @@ async function lookAtTrace(file) {
     byId("trace-beside").replaceChildren(...besideChoices(trace).map(([value, text]) => element("option", { text, attributes: { value } })));
     byId("trace-beside").onchange = () => showTimeline(traceContent(trace, byId("trace-beside").value));
     byId("trace-beside").onchange();
+    byId("footnote").textContent = traceFootnote(trace);
+    byId("ask").open = false;
     say("");
   } catch (error) {
-    say("");
-    byId("refusal").textContent = error.message;
-    byId("ask").open = true;
+    refuse(error.message);
   }
+}
+
+// ---------------------------------------------------------------- a plan in a file
+
+// One that this service has made is opened where it stands; any other is drawn, checked, and not kept.
+async function lookAtPlan(file, text, { plan, workload }) {
+  byId("refusal").textContent = "";
+  say("Reading the plan …");
+  try {
+    const hash = await hashOf(text), known = hash ? (await call("GET", `v1/plans?sha256=${hash}`)).plans.find((job) => job.plan_sha256 === hash) : null;
+    if (known) await show(known.id);
+    else await showFile(file, JSON.stringify({ plan, workload }));
+    say("");
+  } catch (error) {
+    refuse(error.message);
+  }
+}
+
+async function showFile(file, body) {
+  const order = JSON.parse(body);
+  const [content, verdict] = await Promise.all([call("POST", "v1/playbacks", JSON.stringify({ ...order, what: "picture" })), call("POST", "v1/verifications", body)]);
+  leave();
+  writeAddress({ plan: null, incumbent: null, baseline: null, against: null });
+  document.body.dataset.view = "file";
+  document.body.dataset.plan = "found";
+  byId("ask").open = false;
+  fillPlans();
+  fillPicture(unpackContent(content), { isUnderWay: false });
+  const known = content.plans[0].baselines;
+  byId("baselines-body").dataset.news = "";
+  byId("baselines-body").replaceChildren(...(known.length ? baselineBars(content) : [element("p", { className: "hint", text: "The file names none." })]));
+  byId("plan-name").textContent = file.name;
+  byId("plan-state").className = `state ${verdict.passed ? "succeeded" : "failed"}`;
+  byId("plan-state").textContent = verdict.passed ? "checked" : "breaks a rule";
+  byId("what-if-of").textContent = `${verdictInWords(verdict)} Files are not kept: drop it again after a reload.`;
+  byId("alone").textContent = "";
+  document.title = `${file.name} · pipeplan`;
+}
+
+async function takeFile(file) {
+  if (isTrace(file)) return lookAtTrace(file);
+  const text = await file.text(), found = planOf(text), reason = refusalOf(file, text);
+  if (found) return lookAtPlan(file, text, found);
+  return reason ? refuse(reason) : submit(requestOf(text, limits()));
 }
 
 // ---------------------------------------------------------------- the search
@@ -360,7 +427,7 @@ function fillScrubber() {
   slider.max = String(places.length - 1);
   slider.value = String(place);
   const { incumbent_ns: ns, source, at_s: at } = places[place];
-  const words = `plan ${place + 1} of ${places.length}: ${inMs(ns)}, by ${source} after ${seconds(at)}`;
+  const words = `plan ${place + 1} of ${places.length}: ${inMs(ns)}, by ${searchPart(source)} after ${seconds(at)}`;
   slider.setAttribute("aria-valuetext", words);
   byId("scrub-words").textContent = words;
 }
@@ -440,7 +507,7 @@ function onLink(event) {
 
 function listen() {
   const onClick = (id, action) => byId(id).addEventListener("click", action);
-  takeFiles({ zone: byId("drop"), input: byId("file"), onFile: async (file) => (isTrace(file) ? lookAtTrace(file) : submit(requestOf(await file.text(), limits()))) });
+  takeFiles({ zone: byId("drop"), input: byId("file"), onFile: takeFile });
   onClick("drop", () => byId("file").click());
   onClick("stop", () => act("stop"));
   onClick("again", planAgain);

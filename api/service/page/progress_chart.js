@@ -2,6 +2,7 @@
 
 import { inMs, inPercent, withCommas } from "../viewer/describe.js";
 import { element, svgElement } from "../viewer/dom.js";
+import { searchPart } from "../viewer/terms.js";
 
 const WIDE = 640, NARROW = 360, HEIGHT = 250, EDGE = { left: 66, right: 14, top: 14, bottom: 34 };
 
@@ -39,7 +40,7 @@ function stateAt(at, found, bounds) {
   const plan = last(found), bound = last(bounds);
   if (!plan) return `after ${seconds(at)}: no plan yet`;
   const gap = bound ? `, at least ${inMs(bound.lower_bound_ns)} for any plan (gap ${inPercent((plan.incumbent_ns - bound.lower_bound_ns) / plan.incumbent_ns)})` : ", no bound yet";
-  return `after ${seconds(at)}: ${inMs(plan.incumbent_ns)}, by ${plan.source}${gap}`;
+  return `after ${seconds(at)}: ${inMs(plan.incumbent_ns)}, by ${searchPart(plan.source)}${gap}`;
 }
 
 function makeScale(values, { endS, width }) {
@@ -95,7 +96,7 @@ function gapArea(found, bounds, scale) {
 function incumbentDot(event, { scale, shown, onPick }) {
   const isShown = event.seq === shown;
   const dot = svgElement("circle", { cx: scale.x(event.at_s), cy: scale.y(event.incumbent_ns), r: isShown ? 7 : 4.5, class: `dot${isShown ? " shown" : ""}${event.has_plan ? " kept" : ""}` });
-  dot.append(svgElement("title", {}, [`${inMs(event.incumbent_ns)} by ${event.source} after ${seconds(event.at_s)}`]));
+  dot.append(svgElement("title", {}, [`${inMs(event.incumbent_ns)} by ${searchPart(event.source)} after ${seconds(event.at_s)}`]));
   if (event.has_plan) dot.addEventListener("click", () => onPick(event.seq));
   return dot;
 }

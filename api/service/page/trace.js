@@ -6,7 +6,7 @@ import { unpackContent } from "../viewer/model.js";
 import { makeTable, wideTable } from "../viewer/tables.js";
 
 // The first that there is stands beside the step when it is dropped.
-const BESIDE = { cut: "its layers cut anew, and dealt anew", dealt: "the same microbatches, dealt anew", replay: "its replay by the rules of plans" };
+const BESIDE = { cut: "layers divided anew, microbatches shared out anew", dealt: "the same microbatches, shared out anew", replay: "the same step, played by the rules of plans" };
 
 export function isTrace(file) { return file.name.endsWith(".parquet"); }
 
@@ -19,7 +19,13 @@ export function traceHeadline({ advice }) {
   const best = bestRemedy(advice);
   const gain = best ? 1 - best.makespan_ns / advice.measured_ns : 0;
   const now = `${inMs(advice.measured_ns)} a step as it ran`;
-  return gain > 0.001 ? `${now}; the best remedy found takes ${inPercent(gain)} less (${best.what.split(" (")[0]}).` : `${now}; no remedy found makes it faster.`;
+  return gain > 0.001 ? `${now}; the best change found would take ${inPercent(gain)} less.` : `${now}; no change was found that makes it faster.`;
+}
+
+// Which change that is.
+export function traceFootnote({ advice }) {
+  const best = bestRemedy(advice);
+  return best && best.makespan_ns < advice.measured_ns ? `The change: ${best.what}.` : "";
 }
 
 function bestRemedy(advice) {
@@ -31,10 +37,10 @@ export function traceTables({ advice }) {
   const against = (ns) => `${ns <= advice.measured_ns ? "−" : "+"}${inPercent(Math.abs(1 - ns / advice.measured_ns))}`;
   const remedies = advice.remedies.map((remedy) => ({ cells: [remedy.what, inMs(remedy.makespan_ns), against(remedy.makespan_ns), inMs(remedy.lower_bound_ns)] }));
   const slow = advice.slow.map((each) => ({ cells: [each.what, `${each.factor.toFixed(2)} ×`, inMs(each.effect_ns)] }));
-  const facts = element("p", { text: `Replayed by the rules of plans it takes ${inMs(advice.replayed_ns)}. Stage ${advice.busiest_stage} binds: its busiest device computes ${inPercent(advice.busy)} of the step.` });
-  const remedyColumns = [{ name: "remedy", className: "name" }, { name: "would take", number: true }, { name: "against now", number: true }, { name: "none takes less", number: true }];
+  const facts = element("p", { text: `Played by the rules of plans, it takes ${inMs(advice.replayed_ns)}. Stage ${advice.busiest_stage} is the slowest: its busiest device computes for ${inPercent(advice.busy)} of the step.` });
+  const remedyColumns = [{ name: "change", className: "name" }, { name: "would take", number: true }, { name: "against now", number: true }, { name: "none takes less", number: true }];
   const slowColumns = [{ name: "slow", className: "name" }, { name: "its peers", number: true }, { name: "costs", number: true }];
-  const tables = [wideTable("Remedies", makeTable(remedyColumns, remedies))];
+  const tables = [wideTable("Changes", makeTable(remedyColumns, remedies))];
   if (slow.length) tables.push(wideTable("What is slow", makeTable(slowColumns, slow)));
   return [facts, ...tables];
 }

@@ -10,6 +10,7 @@ from torch import nn
 
 from planner.execute.deferred_init import has_deferred_value, make_value, map_memory, require_values
 from planner.execute.named_tensors import has_names_of_its_own, kept_tensors, take_names_back
+from planner.execute.weight_conversion import WeightConversion
 from planner.execute.weight_files import WeightFiles
 
 
@@ -81,13 +82,15 @@ class LateValues:
     """All names of a tensor in the model's state dictionary, by its identity."""
     weights: Path | None
     """Files to read them from; None: they are in the parameters, or were noted by `deferred_init`."""
+    conversion: WeightConversion | None = None
+    """Between the model's names and those of the files."""
 
     def make(self, layer: nn.Module, *, name: str) -> dict[int, torch.Tensor]:
         """Of a layer's parameters and persistent buffers, by identity; empty for those that have them."""
         if self.weights is None:
             return {id(each): _as_parameter(each, make_value(each)) for each in layer.parameters() if each.is_meta}
         state, read = layer.state_dict(keep_vars=True), dict[str, torch.Tensor]()
-        with WeightFiles(self.weights) as files:
+        with WeightFiles(self.weights, self.conversion) as files:
             for path, tensor in state.items():
                 names: Sequence[str] = (path, *self.names.get(id(tensor), ()))
                 read[path] = files.read(names, shape=tensor.shape, layer=name).to(tensor.dtype, copy=True)
@@ -103,7 +106,9 @@ def _as_parameter(like: nn.Parameter, value: torch.Tensor) -> nn.Parameter:
     return nn.Parameter(value, requires_grad=like.requires_grad)
 
 
-def find_late_values(module: nn.Module, *, weights: Path | None) -> LateValues:
+def find_late_values(
+    module: nn.Module, *, weights: Path | None, conversion: WeightConversion | None = None
+) -> LateValues:
     """Raises ValueError where nothing says what a parameter's or a buffer's values are."""
     names: dict[int, tuple[str, ...]] = {}
     for name, tensor in kept_tensors(module).items():
@@ -113,4 +118,4 @@ def find_late_values(module: nn.Module, *, weights: Path | None) -> LateValues:
         if parameter.is_meta and not has_deferred_value(parameter):
             unknown.append(name)
     require_values(unknown)
-    return LateValues(names=names, weights=weights)
+    return LateValues(names=names, weights=weights, conversion=conversion)

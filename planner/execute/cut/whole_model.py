@@ -17,6 +17,7 @@ from planner.execute.cut.late_values import LateValues, find_late_values
 from planner.execute.cut.recording import unpack
 from planner.execute.cut.trees import Ref, Sizes, change_leaves, leaves_of, tensors_of
 from planner.execute.named_tensors import kept_tensors
+from planner.execute.weight_conversion import WeightConversion
 
 LABELS = "labels"
 """The name under which models that compute their own loss take the target."""
@@ -149,12 +150,19 @@ def _form_of(inputs: Any) -> str:
     return f"{names}({', '.join(kinds)})"
 
 
-def make_parts(module: nn.Module, *, batch: GivenBatch, loss: Loss | None, weights: Path | None) -> ModelParts:
+def make_parts(
+    module: nn.Module,
+    *,
+    batch: GivenBatch,
+    loss: Loss | None,
+    weights: Path | None,
+    conversion: WeightConversion | None = None,
+) -> ModelParts:
     """Cut the model on samples of the first batch; raises ValueError that says why it cannot be cut.
 
-    `weights`: files with the values that its layers start with.
+    `weights`: files with the values that its layers start with; `conversion`: between its names and theirs.
     """
-    values = find_late_values(module, weights=weights)
+    values = find_late_values(module, weights=weights, conversion=conversion)
     reader = BatchReader(batch, has_own_loss=loss is None)
     further = _further_arguments(module)
 

@@ -108,6 +108,14 @@ def show_trace(scene: Scene) -> None:
     wait_for(page, says("#headline", "a step as it ran; "))
 
 
+def show_file(scene: Scene) -> None:
+    """The plan as a file that is not the one that the service keeps."""
+    saved = json.loads(request(scene.running, "GET", f"/v1/plans/{scene.plan}/plan")[2])
+    page = scene.open("")
+    page.execute_script(DROP, "plan.json", json.dumps(saved, indent=1))
+    wait_for(page, says("#plan-state", "checked"))
+
+
 def show_refusal(scene: Scene) -> None:
     page = scene.open("")
     page.execute_script(DROP, "bad.json", '{"workload": {"format": "pipeline-workload/1", "profile": {}}}')
@@ -154,6 +162,7 @@ VIEWS: dict[str, Callable[[Scene], None]] = {
     "baseline beside": show_baseline,
     "difference": show_difference,
     "trace": show_trace,
+    "plan in a file": show_file,
     "refusal": show_refusal,
     "no such plan": show_lost,
     "keys": show_keys,

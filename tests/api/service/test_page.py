@@ -18,9 +18,10 @@ from selenium.webdriver.support.wait import WebDriverWait
 
 from api.client import workload_document
 from api.doctor import make_toy_problem
+from benchmarks.demo_pictures import DEMOS
 from benchmarks.viewer import open_browser
 from planner.progress import Limits
-from profiles.load import load_workload
+from profiles.load import demo_names, load_workload
 from profiles.workload import dump_workload
 from tests.api.service.servers import Running, serving
 from tests.api.service.test_http import request
@@ -99,7 +100,8 @@ def test_drop_watch_stop_look(page: Chrome, running: Running):
     wait_for(page, says("#plan-state", "succeeded"))
     wait_for(page, lambda page: not text_of(page, "#headline").startswith("So far"))
     assert re.fullmatch(
-        r"(As fast as|\S+ [×%] faster than) .+, (at most|less than|proved) .+, fits with .+ to spare\.",
+        r"(As fast as|\S+\s% faster than|\S+ times as fast as) .+, (at most|less than|proved) .+, "
+        r"fits in memory with .+ to spare\.",
         text_of(page, "#headline"),
     )
     job = running.client().job(job_id)
@@ -108,7 +110,7 @@ def test_drop_watch_stop_look(page: Chrome, running: Running):
     assert len(page.find_elements(By.CSS_SELECTOR, ".machine .device")) == num_devices
     assert page.find_elements(By.CSS_SELECTOR, ".memory-rows path.area")
     assert page.find_elements(By.CSS_SELECTOR, "#layers-body .band")
-    assert "baselines" in text_of(page, "#ledger-body")
+    assert "known methods" in text_of(page, "#ledger-body")
     look_back(page)
     put_beside(page)
 
@@ -296,8 +298,83 @@ def test_a_trace_beside_its_remedy(page: Chrome):
     for choice in ("cut", "dealt", "replay"):
         page.find_element(By.CSS_SELECTOR, f"#trace-beside option[value='{choice}']").click()
         assert "plan B runs" in page.execute_script(f"return {label}")
-    assert "cut anew" in text_of(page, "#headline")
+    assert "% less" in text_of(page, "#headline")
+    assert "cut anew" in text_of(page, "#footnote")
     assert "whole microbatches dealt anew" in text_of(page, "#trace-body")
+
+
+def test_a_plan_is_dropped_back(page: Chrome, running: Running):
+    """Tests that the plan.json that the page saves opens where it stands, and that any other plan is drawn and checked;
+    other files that the page saves are refused with what to drop instead."""
+    job = running.client().plan(BATCH, limits=Limits(time_limit_s=20.0, max_rounds=1))
+    saved = request(running, "GET", f"{job['links']['self']}/plan")[2].decode()
+    page.execute_script(DROP, "plan.json", saved)
+    wait_for(page, lambda page: query(page).get("plan") == job["id"])
+    wait_for(page, says("#headline", "to spare"))
+    page.back()
+    tree = json.loads(saved)
+    wrong = tree | {"evidence": tree["evidence"] | {"makespan_ns": 1}}
+    bare = {name: part for name, part in tree.items() if name != "evidence"}
+    beside = {"plan": bare, "workload": workload_document(BATCH)}
+    for number, (document, state) in enumerate(((wrong, "breaks a rule"), (beside, "checked"))):
+        text = json.dumps(document, indent=3)
+        page.execute_script(DROP, f"{number}.json", text)
+        wait_for(page, says("#plan-name", f"{number}.json"))
+        wait_for(page, says("#headline", "to spare"))
+        assert text_of(page, "#plan-state") == state
+        assert "plan" not in query(page)
+        assert not page.find_element(By.ID, "what-if").is_displayed()
+        assert page.find_element(By.ID, "memory-body").is_displayed()
+    for name, text in (("plan.html", "<!doctype html>"), ("trace.json", '{"traceEvents": []}')):
+        page.execute_script(DROP, name, text)
+        wait_for(page, says("#refusal", f"{name} is "))
+        assert "drop the plan.json" in text_of(page, "#refusal")
+    page.execute_script(DROP, "plan.json", json.dumps(bare))
+    wait_for(page, says("#refusal", "workload is missing"))
+    page.get_log("browser")  # type: ignore[no-untyped-call]  the browser notes every 4xx answer
+
+
+def test_plans_of_different_models_are_not_compared(page: Chrome, running: Running):
+    """Tests that the list beside a plan offers plans of its model only, and says why; and that an address that names
+    another model's is answered in words, without a picture and a table."""
+    client, limits = running.client(), Limits(time_limit_s=20.0, max_rounds=0)
+    profiles = {name: replace(BATCH.profile, name=name) for name in ("beside-a", "beside-b")}
+    questions = (("beside-a", 4), ("beside-a", 5), ("beside-b", 4))
+    ids = [
+        client.plan(replace(BATCH, profile=profiles[name], num_microbatches=count), limits=limits)["id"]
+        for name, count in questions
+    ]
+    page.get(f"{running.url}/?plan={ids[0]}&against={ids[2]}")
+    wait_for(
+        page, says("#alone", "B is a plan of beside-b, A of beside-a: plans of different models are not compared.")
+    )
+    assert not page.find_element(By.ID, "difference").is_displayed()
+    assert "plan B" not in page.find_element(By.ID, "picture").get_attribute("aria-label")
+    offered = page.execute_script("return [...document.querySelectorAll('#beside option')].map((each) => each.value)")
+    assert f"against:{ids[1]}" in offered
+    assert f"against:{ids[2]}" not in offered
+    assert "plans of other models are not compared" in text_of(page, "#beside")
+
+
+def test_the_first_screen(page: Chrome):
+    """Tests that three demos are recommended by picture and plain name, that all others stand below, and that on a
+    phone the ways to a plan come first."""
+    wait_for(page, lambda page: page.find_elements(By.CSS_SELECTOR, "#welcome-demos button"))
+    cards = page.find_elements(By.CSS_SELECTOR, "#recommended button")
+    assert [card.get_attribute("data-demo") for card in cards] == list(DEMOS)
+    wait_for(page, lambda page: page.execute_script(PICTURES) == [True] * 3)
+    told = [text.splitlines()[0] for text in (card.text for card in page.find_elements(By.CSS_SELECTOR, NAMED))]
+    assert len(told) == len(demo_names())
+    assert not {*told} & {*demo_names()}
+    size = {"width": 390, "height": 844, "deviceScaleFactor": 1, "mobile": True}
+    page.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+    tops = [page.find_element(By.CSS_SELECTOR, place).rect["y"] for place in ("#ask", "#filter", "#welcome-title")]
+    assert tops == sorted(tops)
+    page.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+
+
+PICTURES = "return [...document.querySelectorAll('#recommended img')].map((each) => each.naturalWidth > 0)"
+NAMED = ":is(#recommended, #welcome-demos) button"
 
 
 def test_a_bad_file_is_explained(page: Chrome):

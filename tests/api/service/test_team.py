@@ -10,8 +10,10 @@ import pytest
 
 from api.client import workload_document
 from api.doctor import make_toy_problem
+from api.jobs.inspection import inspect
 from api.plan_difference import PlayedSide, compare_plans
 from planner.batch_problem import Question
+from planner.document import render_plan
 from planner.planning import make_plan
 from planner.progress import Limits
 from planner.verify import verify
@@ -156,6 +158,43 @@ def test_differences_are_what_they_are():
             None,
             (after.timeline.peak_bytes.get(row["device"], 0) - before.timeline.peak_bytes.get(row["device"], 0)),
         )
+
+
+def test_plans_of_different_models_are_not_compared():
+    """Tests that plans of two names, or of one name without a layer in common, are refused with both names."""
+    one = side(make_toy_problem(), 0)
+    profile = one.problem.profile
+    renamed = {layer.name: f"other.{layer.name}" for layer in profile.layers}
+    layers = tuple(replace(layer, name=renamed[layer.name]) for layer in profile.layers)
+    edges = tuple(replace(e, producer=renamed[e.producer], consumer=renamed[e.consumer]) for e in profile.edges)
+    others = (replace(profile, name="another"), replace(profile, layers=layers, edges=edges))
+    for other, words in zip(others, ("A is of .+, B of another", "no layer is in both"), strict=True):
+        after = replace(one, problem=replace(one.problem, profile=other))
+        with pytest.raises(ValueError, match=words):
+            compare_plans(one, after)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "words"),
+    [
+        ("profile_sha256", "0" * 64, "with other layers or times"),
+        ("cluster_sha256", "0" * 64, "for another machine"),
+        ("num_microbatches", 99, "with another number of microbatches"),
+        ("microbatch_size", 99, "with microbatches of another size"),
+        ("profile", "another", "plans of different models are not compared"),
+    ],
+)
+def test_a_plan_of_another_question_is_not_drawn_by_this_ones_times(name: str, value: Any, words: str):
+    """Tests that a second plan is drawn on the first one's scale only if it was made for the same times."""
+    one = side(make_toy_problem(), 0).plan
+    other = replace(one, problem=replace(one.problem, **{name: value}))
+    order = {"plan": render_plan(one), "other": render_plan(other)}
+    made = json.loads(inspect({"what": "picture", **order})["text"])
+    assert words in made["aloneBecause"]
+    assert len(made["plans"]) == 1
+    with pytest.raises(ValueError, match=words):
+        inspect({"what": "view", **order})
+    assert len(json.loads(inspect({"what": "picture", **order, "other": order["plan"]})["text"])["plans"]) == 2
 
 
 def test_differences_over_http(running: Running):

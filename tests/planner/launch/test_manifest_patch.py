@@ -13,7 +13,7 @@ from api.patch_files import read_patches
 from planner.launch.kubernetes import Kind, plan_path, render_kubernetes
 from planner.launch.manifest_fields import FIELDS
 from planner.launch.manifest_patch import ManifestPatch
-from planner.launch.strategic_merge import merge
+from planner.launch.strategic_merge import MERGE_KEYS, MERGED_SETS, merge
 from tests.planner.launch.test_kubernetes import NEEDS, PLAN, require_known
 from tests.planner.launch.test_torchrun import make_job
 
@@ -218,6 +218,119 @@ def kubernetes_definitions() -> dict[str, Any]:
     return {name.rpartition(".")[2]: value for name, value in found.items() if name.startswith("io.k8s.api.core.v1.")}
 
 
+SAID = {"string": "string", "label": "string", "dns": "string", "boolean": "boolean"}
+SAID |= {"integer": "integer", "count": "integer", "port": "integer"}
+
+
+def reachable(root: str, theirs: dict[str, Any]) -> set[str]:
+    """The definitions that one of them speaks of."""
+    found, left = set[str](), [root]
+    while left:
+        if (name := left.pop()) in theirs and name not in found:
+            found.add(name)
+            left += re.findall(r"#/\$defs/[\w.-]*\.(\w+)\"", json.dumps(theirs[name]))
+    return found
+
+
+def test_lists_merge_by_the_keys_that_kubernetes_states():
+    """Tests that every list of a pod that Kubernetes 1.37 merges is merged by the same key, and no other one is."""
+    root = Path(kubernetes_validate.__file__).parent / "kubernetes-json-schema" / "v1.37.0-local"
+    whole = json.loads((root / "_definitions.json").read_text())["$defs"]
+    theirs = {
+        name.rpartition(".")[2]: value for name, value in whole.items() if ".core.v1." in name or ".meta." in name
+    }
+    keys, sets = dict[str, str](), set[str]()
+    for kind in reachable("PodTemplateSpec", theirs):
+        for name, told in theirs[kind].get("properties", {}).items():
+            if key := told.get("x-kubernetes-patch-merge-key"):
+                assert keys.setdefault(name, key) == key
+            elif told.get("x-kubernetes-patch-strategy") == "merge":
+                sets.add(name)
+    ours = set(MERGE_KEYS) - {"replicatedJobs", "runtimePatches", "tasks"}  # of JobSet, TrainJob and Volcano
+    assert {name: MERGE_KEYS[name] for name in ours} == keys
+    assert set(MERGED_SETS) == sets
+
+
+def test_new_lists_and_sets_are_merged():
+    """Tests that responders to an eviction merge by name, owners by uid, and that finalizers are added."""
+    base = {"evictionResponders": [{"name": "a/x", "priority": 1}], "finalizers": ["a/b"]}
+    base["ownerReferences"] = [{"uid": "1", "name": "o"}]
+    patch = {"evictionResponders": [{"name": "a/x", "priority": 2}, {"name": "a/y"}], "finalizers": ["a/c", "a/b"]}
+    patch["ownerReferences"] = [{"uid": "1", "controller": True}]
+    assert merge(base, patch, where="p") == {
+        "evictionResponders": [{"name": "a/x", "priority": 2}, {"name": "a/y"}],
+        "finalizers": ["a/b", "a/c"],
+        "ownerReferences": [{"uid": "1", "name": "o", "controller": True}],
+    }
+
+
+def in_pod(**spec: Any) -> dict[str, Any]:
+    return {"kind": "Pod", "spec": spec}
+
+
+def in_rank(**fields: Any) -> dict[str, Any]:
+    return in_pod(containers=[CONTAINER | fields])
+
+
+def limits(**amounts: Any) -> dict[str, Any]:
+    return in_rank(resources={"limits": {name.replace("__", "/").replace("_", "."): v for name, v in amounts.items()}})
+
+
+VALUES = [
+    (
+        in_pod(restartPolicy="Nevr"),
+        "p0.spec.restartPolicy: 'Nevr' is none of Always, OnFailure, Never; did you mean Never?",
+    ),
+    (in_pod(restartPolicy="Always"), "host0: restartPolicy: 'Always' is not for the pods of a job; write OnFailure"),
+    (
+        in_rank(volumeMounts=[{"name": "data", "mountPath": "/data"}]),
+        "host0: containers[rank].volumeMounts[/data].name: 'data' is no volume of the pod; add it to volumes",
+    ),
+    (in_pod(dnsPolicy="clusterfirst"), "p0.spec.dnsPolicy: 'clusterfirst' is none of"),
+    (
+        in_rank(imagePullPolicy="Sometimes"),
+        "imagePullPolicy: 'Sometimes' is none of Always, Never, IfNotPresent",
+    ),
+    (in_rank(ports=[{"containerPort": 80, "protocol": "tcp"}]), "protocol: 'tcp' is none of TCP, UDP, SCTP"),
+    (in_rank(ports=[{"containerPort": 70000}]), "containerPort: 70000 is no port; give 1 to 65535"),
+    (in_pod(tolerations=[{"key": "a", "operator": "Exist"}]), "tolerations[0].operator: 'Exist' is none of"),
+    (in_pod(volumes=[{"name": "v", "hostPath": {"path": "/d", "type": "Dir"}}]), "type: 'Dir' is none of"),
+    (in_pod(volumes=[{"name": "My_Volume", "emptyDir": {}}]), "volumes[My_Volume].name: 'My_Volume' is no name"),
+    (in_pod(terminationGracePeriodSeconds=-1), "p0.spec.terminationGracePeriodSeconds: -1 is negative; give 0 or more"),
+    (in_pod(nodeSelector={"zone": "a b"}), "p0.spec.nodeSelector.zone: 'a b' is no label's value"),
+    (limits(nvidia_com__gpu="two"), "resources.limits.nvidia.com/gpu: 'two' is no quantity; give a number, e.g. \"2\""),
+    (limits(nvidia_com__gpu="1500m"), "nvidia.com/gpu: '1500m' is no whole number of devices"),
+    (limits(nvidia_com__gpu=1.5), "nvidia.com/gpu: 1.5 is no whole number of devices"),
+    (limits(memory="64GB"), "resources.limits.memory: '64GB' is no quantity"),
+    (limits(cpu="-1"), "resources.limits.cpu: '-1' is no quantity"),
+    (in_pod(volumes=[{"name": "v", "emptyDir": {"sizeLimit": "64 Gi"}}]), "sizeLimit: '64 Gi' is no quantity"),
+]
+
+
+@pytest.mark.parametrize(("document", "message"), VALUES, ids=[message[:40] for _, message in VALUES])
+def test_a_value_that_kubernetes_would_refuse_is_one_message(document: Any, message: str):
+    """Tests that choices, quantities, ports, names and labels are held against what Kubernetes takes."""
+    with pytest.raises(ValueError, match=re.escape(message)):
+        patched(document)
+
+
+@pytest.mark.parametrize("amount", [2, "2", "2000m", "2e0", "2k", "1Ki", "0.5k"])
+def test_every_form_of_a_whole_number_of_devices_is_taken(amount: Any):
+    """Tests that what counts whole devices in Kubernetes' grammar is written as it stands, from a file in a folder."""
+    patch = ManifestPatch(source="folder/p.yaml", document=limits(nvidia_com__gpu=amount, cpu="500m"))
+    spec = pods(render([patch]))[0]["spec"]
+    assert spec["containers"][0]["resources"]["limits"] == {"nvidia.com/gpu": amount, "cpu": "500m"}
+
+
+@pytest.mark.parametrize("amount", ["2", 2, "500m", "1.5", ".5", "64Gi", "128974848", "129e6", "129M", "1E", "0"])
+def test_every_form_of_a_quantity_is_taken(amount: Any):
+    """Tests that what Kubernetes' grammar of quantities allows is written as it stands."""
+    job = patched(limits(memory=amount), in_pod(restartPolicy="OnFailure"))
+    spec = pods(job)[0]["spec"]
+    assert spec["containers"][0]["resources"]["limits"]["memory"] == amount
+    assert spec["restartPolicy"] == "OnFailure"
+
+
 def test_fields_are_those_of_kubernetes():
     """Tests that every pod field in the table is in Kubernetes' schema, that none is missing, and scalars agree."""
     theirs = kubernetes_definitions()
@@ -229,7 +342,7 @@ def test_fields_are_those_of_kubernetes():
         for name, given in FIELDS[kind].items():
             said = properties[name].get("type", "object")
             said = next(word for word in said if word != "null") if isinstance(said, list) else said
-            if given in ("string", "integer", "boolean"):
-                assert said == given, (kind, name)
+            if given in SAID or "|" in given.strip("[]"):
+                assert said == ("array" if given.startswith("[") else SAID.get(given, "string")), (kind, name)
             elif given.startswith("["):
                 assert said == "array", (kind, name)

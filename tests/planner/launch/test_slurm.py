@@ -1,48 +1,194 @@
 """Scripts for Slurm as text."""
 
 import shlex
+import signal
+import subprocess
+import time
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
+from planner.launch.cluster_facts import ClusterFacts, read_cluster_facts
+from planner.launch.launch_job import LaunchJob
+from planner.launch.rank_mapping import place_ranks
 from planner.launch.slurm import describe_slurm_job, find_job_id, render_slurm
+from tests.planner.execute.orders import make_random_plan
 from tests.planner.launch.test_torchrun import HOSTILE, make_job
 
 SCRIPT = """\
 #!/bin/bash
 #SBATCH --job-name=job
-#SBATCH --nodes=2
-#SBATCH --ntasks=3
-#SBATCH --distribution=arbitrary
 #SBATCH --requeue
 #SBATCH --open-mode=append
+#SBATCH --nodes=1
+#SBATCH --nodelist=b
+#SBATCH --ntasks=2
+#SBATCH --ntasks-per-node=2
+#SBATCH hetjob
+#SBATCH --nodes=1
+#SBATCH --nodelist=a
+#SBATCH --ntasks=1
+#SBATCH --ntasks-per-node=1
 set -eu
-export SLURM_HOSTFILE=/job/hosts
 export MASTER_ADDR=b
 export MASTER_PORT=$((20000 + SLURM_JOB_ID % 10000))
 rm -f /job/exit
+: > /job/failed
 code=0
-srun --distribution=arbitrary --kill-on-bad-exit=1 -- python3 -m planner.execute.enter /shared/plan.json \
+srun --het-group=0-1 --kill-on-bad-exit=1 -- /bin/sh /job/task.sh python3 -m planner.execute.enter /shared/plan.json \
 --sha256 f00d -- train.py --steps 3 || code=$?
+if [ "$code" != 0 ] && read -r first < /job/failed; then code=$first; fi
 echo "$code" > /job/exit
 exit "$code"
 """
 
 
-def test_task_r_is_on_the_host_of_rank_r():
-    """Tests that all is there: the script, the file of hosts in order of rank, and the command that submits them."""
+def test_every_node_has_the_tasks_of_its_devices():
+    """Tests that all is there: the script, a component for each number of tasks, and the command that submits them."""
     submission = render_slurm(make_job(), folder="/job", options=["--time=10"])
-    assert submission.files == {"hosts": "b\na\nb\n", "job.sbatch": SCRIPT}
+    assert submission.files["job.sbatch"] == SCRIPT
     (command,) = submission.commands
-    assert command.render() == (
-        "SLURM_HOSTFILE=/job/hosts sbatch --parsable --output=/job/log --time=10 /job/job.sbatch"
-    )
+    assert command.render() == "sbatch --parsable --output=/job/log --time=10 /job/job.sbatch"
+
+
+def job_on(*places: tuple[str, int], cluster: ClusterFacts | None = None) -> LaunchJob:
+    """A stage on every place: a host, and the index of a device there."""
+    count = len(places)
+    plan = make_random_plan(" ".join(map(str, range(count))), num_microbatches=1, cut=(1,) * count)
+    hosts = {f"d{number}": place for number, place in enumerate(places)}
+    return replace(make_job(), placement=place_ranks(plan, hosts), cluster=cluster or ClusterFacts())
+
+
+def components(job: LaunchJob, *, with_gpus: bool = True) -> list[list[str]]:
+    """What is asked for every component, and the options of srun after them."""
+    text = render_slurm(job, folder="/job", with_gpus=with_gpus).files["job.sbatch"]
+    lines = [line.removeprefix("#SBATCH ") for line in text.splitlines() if line.startswith("#SBATCH ")]
+    found: list[list[str]] = [[]]
+    for line in lines[3:]:
+        found = [*found, []] if line == "hetjob" else [*found[:-1], [*found[-1], line.removeprefix("--")]]
+    return found
+
+
+def test_nodes_that_are_alike_are_one_component():
+    """Tests that a plan with as many tasks and accelerators on every node is a plain job."""
+    job = job_on(("a", 0), ("a", 1), ("b", 0), ("b", 1))
+    assert components(job) == [["nodes=2", "nodelist=a,b", "ntasks=4", "ntasks-per-node=2", "gpus-per-node=2"]]
+    script = render_slurm(job, folder="/job", with_gpus=True).files["job.sbatch"]
+    assert "\nsrun --kill-on-bad-exit=1 --gpu-bind=none -- /bin/sh /job/task.sh python3" in script
+    assert not any(word in script for word in ("arbitrary", "hetjob", "het-group", "HOSTFILE"))
 
 
 def test_accelerators_are_asked_for_by_the_highest_that_is_used():
-    """Tests that every node gives as many as the plan's highest index needs, and that tasks see all of them."""
-    script = render_slurm(make_job(), folder="/job", with_gpus=True).files["job.sbatch"]
-    assert "#SBATCH --gpus-per-node=3\n" in script
-    assert "srun --distribution=arbitrary --kill-on-bad-exit=1 --gpu-bind=none -- python3" in script
+    """Tests that no node gives more than its own highest index needs, and that those alike stand together."""
+    job = job_on(("a", 0), ("b", 2), ("c", 0), ("d", 0), ("d", 2))
+    assert components(job) == [
+        ["nodes=2", "nodelist=a,c", "ntasks=2", "ntasks-per-node=1", "gpus-per-node=1"],
+        ["nodes=1", "nodelist=b", "ntasks=1", "ntasks-per-node=1", "gpus-per-node=3"],
+        ["nodes=1", "nodelist=d", "ntasks=2", "ntasks-per-node=2", "gpus-per-node=3"],
+    ]
+    assert [asked[1] for asked in components(job, with_gpus=False)] == ["nodelist=a,b,c", "nodelist=d"]
+
+
+@pytest.mark.parametrize(
+    ("types", "request_of_a"),
+    [
+        (("1g.10gb",) * 7, "gres=gpu:1g.10gb:3"),
+        (("a100_3g.20gb",) * 2 + ("a100_1g.5gb",), "gres=gpu:a100_3g.20gb:2,gpu:a100_1g.5gb:1"),
+        (("1g.10gb+me",) * 3, "gres=gpu:1g.10gb+me:3"),
+        (("3090",) * 3 + ("2080ti",) * 5, "gres=gpu:3090:3"),
+        (("NVIDIA H100",) * 8, "gpus-per-node=3"),
+        (("a", "a", "b"), "gpus-per-node=3"),
+        ((), "gpus-per-node=3"),
+    ],
+)
+def test_types_are_asked_for_where_a_number_would_not_do(types: tuple[str, ...], request_of_a: str):
+    """Tests that parts of accelerators, and a part of a node of several types, are asked for by type."""
+    job = job_on(("a", 0), ("a", 1), ("a", 2), cluster=ClusterFacts(types={"a": types}))
+    assert components(job) == [["nodes=1", "nodelist=a", "ntasks=3", "ntasks-per-node=3", request_of_a]]
+
+
+def test_a_type_that_is_no_word_of_slurm_is_refused():
+    """Tests that a mixed node whose types have blanks is refused by type, with what to do."""
+    job = job_on(("a", 0), cluster=ClusterFacts(types={"a": ("NVIDIA H100", "NVIDIA A100")}))
+    with pytest.raises(ValueError, match="type 'NVIDIA H100' of its devices cannot be a type of Slurm's GRES; call it"):
+        render_slurm(job, folder="/job", with_gpus=True)
+
+
+DOMAINS = (frozenset({"a", "b", "c", "d"}), frozenset({"e", "f", "g", "h"}))
+
+
+@pytest.mark.parametrize(
+    ("hosts", "segment"),
+    [("ab", None), ("ae", 1), ("abef", 2), ("abcefg", None), ("abcdefgh", None), ("abe", 1), ("abxy", None)],
+)
+def test_segments_say_how_nodes_lie_in_domains(hosts: str, segment: int | None):
+    """Tests that a plan that is spread over more NVLink domains than could hold it says how many nodes lie together.
+
+    Slurm's blocks would take it for impossible otherwise: two nodes in each of two blocks of four.
+    """
+    (asked,) = components(job_on(*((host, 0) for host in hosts), cluster=ClusterFacts(domains=DOMAINS)))
+    assert [one for one in asked if one.startswith("segment")] == ([] if segment is None else [f"segment={segment}"])
+
+
+def test_facts_of_a_cluster():
+    """Tests that types stand in the order of devices, and that a switch with devices of several hosts is a domain."""
+    cluster = {
+        "devices": [{"name": f"{host}{n}", "host": host, "type": "xy"[n]} for host in "ab" for n in (0, 1)],
+        "links": [
+            *({"a": device, "b": "nvlink"} for device in ("a0", "a1", "b0", "b1")),
+            *({"a": "inside", "b": device} for device in ("a0", "a1")),
+            *({"a": host, "b": "leaf"} for host in "ab"),
+        ],
+        "switches": ["nvlink", "inside", "leaf"],
+    }
+    hosts = {f"{host}{n}": (host, n) for host in "ab" for n in (0, 1)}
+    facts = read_cluster_facts(cluster, hosts)
+    assert facts == ClusterFacts(types={"a": ("x", "y"), "b": ("x", "y")}, domains=(frozenset("ab"),))
+
+
+def task(folder: Path, program: str) -> list[str]:
+    """What srun starts."""
+    (folder / "failed").touch()
+    (folder / "task.sh").write_text(render_slurm(make_job(), folder=str(folder)).files["task.sh"])
+    return ["/bin/sh", str(folder / "task.sh"), "/bin/sh", "-c", program]
+
+
+@pytest.mark.parametrize(
+    ("program", "code"),
+    [("exit 0", 0), ("exit 3", 3), ("kill -KILL $$", 137), ("no-such-program-here", 127)],
+)
+def test_a_task_that_fails_writes_its_code(tmp_path: Path, program: str, code: int):
+    """Tests that a task ends as its program does, and leaves its code where the script looks, if it is not 0."""
+    words = task(tmp_path, f"{program} 2> {tmp_path}/errors")
+    assert subprocess.run(words, timeout=20, check=False).returncode == code
+    assert (tmp_path / "failed").read_text() == (f"{code}\n" if code else "")
+
+
+def test_a_task_hands_signals_on(tmp_path: Path):
+    """Tests that a program that is asked to end may take its time, and that its own code counts."""
+    program = "trap 'echo asked; exit 7' TERM; echo ready; while :; do sleep 0.05; done"
+    with subprocess.Popen(task(tmp_path, program), stdout=subprocess.PIPE, text=True) as started:
+        assert started.stdout is not None
+        assert started.stdout.readline() == "ready\n"
+        time.sleep(0.1)
+        started.send_signal(signal.SIGTERM)
+        assert started.communicate(timeout=20)[0] == "asked\n"
+    assert started.returncode == 7
+    assert (tmp_path / "failed").read_text() == "7\n"
+
+
+def test_the_first_code_is_that_of_the_job(tmp_path: Path):
+    """Tests that the script ends with the first code that was left, with srun's own where none was."""
+    script = render_slurm(make_job(), folder=str(tmp_path)).files["job.sbatch"]
+    (tmp_path / "job.sbatch").write_text(script)
+    for left, code in (("3\n143\n", 3), ("", 143)):
+        (tmp_path / "srun").write_text(f"#!/bin/sh\nprintf '{left}' > {tmp_path}/failed\nexit 143\n")
+        (tmp_path / "srun").chmod(0o755)
+        environment = {"PATH": f"{tmp_path}:/usr/bin:/bin", "SLURM_JOB_ID": "17"}
+        done = subprocess.run(["/bin/bash", str(tmp_path / "job.sbatch")], env=environment, check=False)
+        assert done.returncode == code
+        assert (tmp_path / "exit").read_text() == f"{code}\n"
 
 
 def test_hostile_words_stay_single_words():
@@ -51,9 +197,10 @@ def test_hostile_words_stay_single_words():
     submission = render_slurm(make_job(program=(HOSTILE,)), folder=folder, master=HOSTILE)
     lines = submission.files["job.sbatch"].splitlines()
     (run,) = (shlex.split(line) for line in lines if line.startswith("srun "))
-    assert run[run.index("train.py" if "train.py" in run else HOSTILE) :] == [HOSTILE, "||", "code=$?"]
-    assert f"export SLURM_HOSTFILE={shlex.quote(folder + '/hosts')}" in lines
+    assert run[run.index(f"{folder}/task.sh") + 1] == "python3"
+    assert run[run.index(HOSTILE) :] == [HOSTILE, "||", "code=$?"]
     assert f"export MASTER_ADDR={shlex.quote(HOSTILE)}" in lines
+    assert f": > {shlex.quote(folder + '/failed')}" in lines
     assert all(line.count(" ") == 1 for line in lines if line.startswith("#SBATCH"))
     (output,) = (word for word in submission.commands[0].arguments if word.startswith("--output="))
     assert "%%j" in output
@@ -77,4 +224,6 @@ def test_the_answer_of_squeue_is_read():
     """Tests that states of jobs that go on are passed on, that others have ended, and that none is gone."""
     said = {"RUNNING n0": "RUNNING n0", "COMPLETING n0": "COMPLETING n0", "": "gone: Slurm no longer knows it"}
     said |= {"CANCELLED None": "ended: CANCELLED None", "NODE_FAIL n1": "ended: NODE_FAIL n1"}
+    said |= {"COMPLETED None\nRUNNING n1": "RUNNING n1", "FAILED a\nCOMPLETED b": "ended: FAILED a"}
+    said |= {"COMPLETED None\nCOMPLETED None": "ended: COMPLETED None"}
     assert {answer: describe_slurm_job(f"{answer}\n") for answer in said} == said
