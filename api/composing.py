@@ -5,7 +5,7 @@ from typing import Any
 
 from api.failures import InputError
 from profiles.cluster import Cluster
-from profiles.composed_profile import CompositionQuestion, Figure, compose, shares
+from profiles.composed_profile import CompositionQuestion, Figure, compose, interpolation_error, shares
 from profiles.operations import Dtype
 from profiles.workload import Workload
 
@@ -92,12 +92,14 @@ def summarise_composition(workload: Workload, figures: tuple[Figure, ...], *, ou
     """The closing words as data."""
     profile = workload.profile
     blocks = [figure for figure in figures if figure.layer.startswith("block")]
+    error = interpolation_error(blocks)
     return {
         "event": "done",
         "profile": profile.name,
         "layers": len(profile.layers),
         "parameter_bytes": sum(layer.parameter_bytes for layer in profile.layers),
         "devices": 0 if workload.cluster is None else len(workload.cluster.devices),
+        "interpolation_error": None if error is None else round(error, 4),
         "time_from": {source: round(part, 4) for source, part in shares(blocks).items()},
         "block": [
             {
@@ -117,12 +119,13 @@ def summarise_composition(workload: Workload, figures: tuple[Figure, ...], *, ou
 def render_composition(workload: Workload, figures: tuple[Figure, ...], *, output: str | None) -> str:
     """The closing words for people."""
     said = summarise_composition(workload, figures, output=output)
-    parts = said["time_from"]
+    parts, error = said["time_from"], said["interpolation_error"]
+    within = "" if error is None else f" (+-{100 * error:.0f} %, within which 95 % of rows are that are left out)"
     lines = [
         f"{said['profile']}: {said['layers']} layers, weights {said['parameter_bytes'] / 2**30:.1f} GiB; put together, "
         "not measured as a whole",
         f"  of the blocks' time {100 * parts['row']:.0f} % are rows of tables, {100 * parts['interpolated']:.0f} % lie "
-        f"between rows, {100 * parts['assumed']:.0f} % are assumed",
+        f"between rows{within}, {100 * parts['assumed']:.0f} % are assumed",
         "  last block (ms)                      F       I       W",
         *(
             f"  {each['device_type']:<20} x{each['width']:<3} {each['microbatch_size']:>3} samples"

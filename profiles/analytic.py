@@ -41,6 +41,8 @@ class DeviceSheet:
     tables: str = ""
     """The name under which tables know the device type; where there is one, products and attention of a model that is
     run on fake tensors take what the tables say."""
+    compute_capability: tuple[int, int] | None = None
+    """CUDA's, which decides on the kernels that torch has for attention; None: those of a CPU."""
 
     def __post_init__(self) -> None:
         require_name("device sheet: name", self.name)

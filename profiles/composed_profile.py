@@ -9,6 +9,7 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from profiles.assumptions import Assumptions, Precision
 from profiles.block_operations import (
     BF16,
     LayerOperations,
@@ -101,9 +102,36 @@ def compose(question: CompositionQuestion) -> tuple[ModelProfile, tuple[Figure, 
         scaling="measured",
         conditions="alone",
         provenance=_provenance(question, composer.figures),
+        assumptions=_assumptions(question),
         measurements=tuple(_measurement(figure) for figure in composer.figures),
     )
     return profile, tuple(composer.figures)
+
+
+def _assumptions(question: CompositionQuestion) -> Assumptions:
+    """What the operations of `block_operations` and the bytes of `_Bytes` are those of."""
+    return Assumptions(
+        precision=_precision(question),
+        gradients="fp32",
+        attention="flash",
+        fused_loss=False,
+        sequence_parallel=True,
+        expert_parallel=None if question.shape.mixture is None else True,
+        hidden_exchanges=question.hides_exchanges,
+        context_parallel=question.context,
+        distributed_optimizer=False,
+        sequence_length=question.sequence,
+    )
+
+
+def _precision(question: CompositionQuestion) -> Precision | None:
+    """Blocks of fp8 have 32 elements on Blackwell and 128 or more before; None where both are asked for."""
+    if question.dtype != "fp8_block":
+        return question.dtype
+    kinds: set[Precision] = {
+        "fp8_mx" if rates.name.lower().startswith(("b", "gb")) else "fp8_blockwise" for rates in question.rates
+    }
+    return kinds.pop() if len(kinds) == 1 else None
 
 
 class _Composer:
@@ -302,11 +330,21 @@ def shares(figures: Sequence[Figure]) -> dict[Source, float]:
     }
 
 
+def interpolation_error(figures: Sequence[Figure]) -> float | None:
+    """Of the times between rows, weighted by them, as a part of each; None where none is known."""
+    between = [each.priced for each in figures if each.priced.source == "interpolated"]
+    known = [priced for priced in between if priced.error is not None]
+    total = sum(priced.ns for priced in known)
+    return sum(priced.ns * (priced.error or 0.0) for priced in known) / total if total else None
+
+
 def _provenance(question: CompositionQuestion, figures: Sequence[Figure]) -> str:
     """Sources, how much of the time rests on what, and what was assumed."""
     parts = shares([figure for figure in figures if figure.layer.startswith("block")])
     said = {"row": "rows of tables", "interpolated": "values between rows", "assumed": "assumptions"}
     told = ", ".join(f"{100 * part:.0f} % {said[source]}" for source, part in parts.items())
+    if (error := interpolation_error([each for each in figures if each.layer.startswith("block")])) is not None:
+        told += f"; between rows +-{100 * error:.0f} % (95 % of rows that are left out in turn are within it)"
     context = f" Sequences are shared by {question.context} devices." if question.context > 1 else ""
     hidden = ", exchanges but for their first chunk beside products" if question.hides_exchanges else ", none is hidden"
     return (
@@ -318,7 +356,7 @@ def _provenance(question: CompositionQuestion, figures: Sequence[Figure]) -> str
 
 def _measurement(figure: Figure) -> Measurement:
     """The figure as the profile states it."""
-    run = figure.run
+    run, error = figure.run, figure.priced.error or 0.0
     where = f"{figure.device_type}, width {run.degree}, {run.samples} samples"
     subject = f"{figure.layer} {figure.phase} ({where}): {figure.step.what}, {figure.step.operation}"
     return Measurement(
@@ -326,7 +364,8 @@ def _measurement(figure: Figure) -> Measurement:
         subject=subject[:MAX_NAME_LENGTH],
         count=max(1, figure.priced.rows),
         median_ns=round(figure.priced.ns),
-        low_ns=round(figure.priced.low_ns),
-        high_ns=round(figure.priced.high_ns),
+        low_ns=round(figure.priced.ns * (1 - min(1.0, error))),
+        high_ns=round(figure.priced.ns * (1 + error)),
         source=figure.priced.table[:MAX_NAME_LENGTH],
+        error_permille=math.ceil(1000 * error) if error else None,
     )

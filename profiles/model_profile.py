@@ -12,6 +12,7 @@ from functools import cached_property
 from heapq import heapify, heappop, heappush
 from typing import Annotated, Literal
 
+from profiles.assumptions import Assumptions
 from profiles.field_rules import (
     MAX_NAME_LENGTH,
     MAX_NANOSECONDS,
@@ -373,7 +374,10 @@ class ActionOverhead:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measurement:
-    """What a run of a plan took: where figures of a calibrated profile come from. No figure is read from here."""
+    """What a run of a plan took, or an operation by a table: where figures of a profile come from.
+
+    No figure is read from here.
+    """
 
     __pydantic_config__ = _STRICT
 
@@ -390,7 +394,12 @@ class Measurement:
     high_ns: Measured
     """Their upper quartile."""
     source: Name
-    """The run."""
+    """The run, or the table."""
+    error_permille: Annotated[int, Whole("thousandths", most=10**6)] | None = None
+    """Of a time between rows of a table: 95 % of the table's own rows, each left out in turn, are within so many
+    thousandths of what is read between the others; `low_ns` and `high_ns` are the time less and plus so much. None:
+    measured, or not known; where `what` is `interpolated` in older documents, `low_ns` and `high_ns` are then the least
+    and the most of the rows around it, and no error."""
 
     def __post_init__(self) -> None:
         owner = f"measurement of {str(self.what)[:80]!r} of {str(self.subject)[:80]!r}"
@@ -440,6 +449,8 @@ class ModelProfile:
     layers stands with their costs, and is added."""
     provenance: str = ""
     """Where the figures come from and what was assumed, in a sentence or more."""
+    assumptions: Assumptions | None = None
+    """How the model was run when times and bytes were taken; exports state it to other programs. None: not stated."""
     measurements: tuple[Measurement, ...] = ()
     """What the runs took that the profile was calibrated with."""
     probe: ProbeRun | None = None

@@ -442,11 +442,12 @@ Pins = Annotated[
     ),
 ]
 TargetName = Annotated[
-    Literal["executor", "torch", "torchtitan", "megatron", "deepspeed"] | None,
+    Literal["executor", "torch", "torchtitan", "megatron", "deepspeed", "deepspeed-dualpipev"] | None,
     typer.Option(
         "--target",
         metavar="PROGRAM",
-        help="Plan only what it can run: executor, torch, torchtitan, megatron, deepspeed (see `pipeplan targets`).",
+        help="Plan only what it can run: executor, torch, torchtitan, megatron, deepspeed, deepspeed-dualpipev (see "
+        "`pipeplan targets`).",
         rich_help_panel=_WHAT,
     ),
 ]

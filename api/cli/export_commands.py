@@ -2,6 +2,7 @@
 
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import typer
 
@@ -9,6 +10,10 @@ from api.cli import arguments as arg
 from api.cli.option_groups import PlanSource, takes_groups
 from api.cli.output import as_input_errors, play_on_server, report_json, write_document
 from api.failures import InputError
+
+if TYPE_CHECKING:
+    from planner.plan import Plan
+    from planner.problem import Problem
 
 commands = typer.Typer(no_args_is_help=True, help="Write a plan in another program's format.")
 targets = typer.Typer()
@@ -42,6 +47,7 @@ def export_torch_command(
 ) -> None:
     """Write the compute-only table that torch.distributed.pipelining loads (torch 2.13); ranks go to standard error."""
     from api.inputs import require_writable
+    from planner.export.stated_assumptions import told_in_notes, unstated_note
     from planner.export.torch_table import render_torch_table, torch_ranks
 
     require_writable(output)
@@ -49,6 +55,10 @@ def export_torch_command(
     if server is not None and keep_split:
         raise InputError("--keep-split is done here, not by a server; leave out --server")
     with as_input_errors():
+        notes = (
+            *told_in_notes(problem, plan, what="torch's runtime"),
+            *unstated_note(problem, plan, what="torch's runtime"),
+        )
         if server is not None:
             table = play_on_server(server, plan, problem=problem, what="torch")
         else:
@@ -58,12 +68,25 @@ def export_torch_command(
 
         table = lower(table)
     write_document(table, output)
-    _tell_ranks(torch_ranks(plan))
+    _tell_ranks(torch_ranks(plan), source, answered=(plan, problem), notes=notes)
 
 
-def _tell_ranks(devices: "list[str] | tuple[str, ...]") -> None:
+def _tell_ranks(
+    devices: "tuple[str, ...]", source: PlanSource, *, answered: "tuple[Plan, Problem]", notes: "tuple[str, ...]" = ()
+) -> None:
+    """The device of every rank, the most that it holds, and what remains; then what the other program is not told."""
+    from api.formatting import render_bytes, render_of_limit
+    from api.inputs import play
+
+    plan, problem = answered
+    peaks = play(problem, plan, source=source.plan).peak_bytes
+    limits = {device.name: device.usable_bytes for device in problem.cluster.devices}
     for rank, device in enumerate(devices):
-        print(f"rank {rank}  {device}", file=sys.stderr)
+        peak, limit = peaks.get(device, 0), limits[device]
+        left = f"headroom {render_bytes(limit - peak)}" if peak <= limit else f"{render_bytes(peak - limit)} TOO MANY"
+        print(f"rank {rank}  {device}  {render_of_limit(peak, limit)}, {left}", file=sys.stderr)
+    for note in notes:
+        print(note, file=sys.stderr)
 
 
 @commands.command("model", epilog="Example: pipeplan export model plan.json -f mps -o model.mps")
@@ -86,24 +109,26 @@ def export_model_command(*, source: PlanSource, form: arg.ModelFormName, output:
 @commands.command("megatron", epilog="Example: pipeplan export megatron plan.json -o arguments.txt")
 @takes_groups
 def export_megatron_command(*, source: PlanSource, output: arg.Output = None) -> None:
-    """Write Megatron-LM's layout and flags, one per line; the device of every rank goes to standard error."""
+    """Write Megatron-LM's layout and flags, one per line; ranks and their memory go to standard error."""
     from api.inputs import require_writable
     from planner.export.megatron import make_megatron_job, render_megatron
+    from planner.export.stated_assumptions import unstated_note
 
     require_writable(output)
     plan, problem = source.read()
     with as_input_errors():
         job = make_megatron_job(problem, plan)
     write_document(render_megatron(job), output)
-    _tell_ranks(job.ranks)
-    for note in job.notes:
-        print(note, file=sys.stderr)
+    notes = (*job.notes, *unstated_note(problem, plan, what="Megatron-LM"))
+    _tell_ranks(job.ranks, source, answered=(plan, problem), notes=notes)
 
 
 @commands.command("torchtitan", epilog="Example: pipeplan export torchtitan plan.json -o folder")
 @takes_groups
 def export_torchtitan_command(*, source: PlanSource, output: arg.ExportFolder) -> None:
     """Write config.json (fields of torchtitan's configuration, by section) and schedule.csv into a folder."""
+    from planner.export.stated_assumptions import unstated_note
+    from planner.export.torch_table import torch_ranks
     from planner.export.torchtitan import make_torchtitan_files
 
     plan, problem = source.read()
@@ -115,20 +140,25 @@ def export_torchtitan_command(*, source: PlanSource, output: arg.ExportFolder) -
         raise InputError(f"{output}: no folder can be made there: {error.strerror}") from None
     for name, text in files.items():
         write_document(text, str(Path(output) / name))
+    notes = unstated_note(problem, plan, what="torchtitan")
+    _tell_ranks(torch_ranks(plan), source, answered=(plan, problem), notes=notes)
 
 
 @commands.command("deepspeed", epilog="Example: pipeplan export deepspeed plan.json -o planned_pipeline.py")
 @takes_groups
 def export_deepspeed_command(*, source: PlanSource, output: arg.Output = None) -> None:
-    """Write a module whose PlannedPipelineModule cuts the layers as planned."""
+    """Write a module whose PlannedPipelineModule (PlannedDualPipeVModule for a V) cuts the layers as planned."""
     from api.inputs import require_writable
-    from planner.export.deepspeed import render_deepspeed
+    from planner.export.deepspeed import deepspeed_ranks, render_deepspeed
+    from planner.export.stated_assumptions import unstated_note
 
     require_writable(output)
     plan, problem = source.read()
     with as_input_errors():
         text = render_deepspeed(problem, plan)
     write_document(text, output)
+    notes = unstated_note(problem, plan, what="DeepSpeed")
+    _tell_ranks(deepspeed_ranks(problem, plan), source, answered=(plan, problem), notes=notes)
 
 
 @commands.command("zero-bubble", epilog="Example: pipeplan export zero-bubble plan.json -o schedule.json")
@@ -141,6 +171,9 @@ def export_zero_bubble_command(plan: arg.PlanFile, output: arg.Output = None) ->
     with as_input_errors():
         text = render_zero_bubble(read_plan(plan))
     write_document(text, output)
+    print(
+        "what the profile assumes stands in flags of Megatron's, as `pipeplan export megatron` writes", file=sys.stderr
+    )
 
 
 @targets.command("targets")
@@ -152,4 +185,4 @@ def targets_command(json: arg.Json = False) -> None:
         report_json({name: {"runs": target.runs, "limits": dict(target.limits)} for name, target in TARGETS.items()})
         return
     for name, target in TARGETS.items():
-        print(f"{name:<11} {target.runs}")
+        print(f"{name:<19} {target.runs}")

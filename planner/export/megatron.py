@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from planner.export.looped_pipelines import require_looped
+from planner.export.megatron_flags import assumed_flags
 from planner.export.model_parts import Cut, cut_by, cut_of, is_block, letter_of, letters_of
 from planner.export.samples import require_equal_shares, require_known_shares, require_samples
 from planner.export.shards import is_sharded
@@ -56,6 +57,7 @@ def make_megatron_job(problem: Problem, plan: Plan) -> MegatronJob:
     arguments += _recomputation(plan)
     if is_sharded(plan, what="Megatron"):
         arguments.append(("--use-distributed-optimizer",))
+    arguments += assumed_flags(problem, plan)
     return MegatronJob(
         arguments=tuple(arguments),
         ranks=tuple(itertools.chain.from_iterable(ranks)),
@@ -71,6 +73,7 @@ def require_expressible(problem: Problem, plan: Plan) -> None:
     is_sharded(plan, what="Megatron")
     require_known_shares(problem, plan, what="Megatron-LM")
     require_equal_shares(plan, what="Megatron-LM")
+    assumed_flags(problem, plan)
     replicas = len(plan.stages[0].replicas)
     if not problem.profile.is_whole(Fraction(1, replicas)):
         raise ValueError(

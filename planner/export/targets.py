@@ -9,6 +9,7 @@ from planner.batch_problem import BatchProblem, Question, candidates_of
 from planner.errors import InfeasibleProblemError
 from planner.execute.layout import make_layout
 from planner.export import deepspeed, megatron, torchtitan
+from planner.export.dual_pipe_v import as_dual_pipe_v
 from planner.export.looped_pipelines import as_looped, require_some_loop
 from planner.export.model_parts import Cut, require_contiguous
 from planner.export.samples import require_known_shares
@@ -53,6 +54,7 @@ def _fit_torch(problem: Problem, plan: Plan) -> Plan:
 
 def _fit_torchtitan(problem: Problem, plan: Plan) -> Plan:
     torchtitan.require_whole_state(plan)
+    torchtitan.assumed_settings(problem, plan)
     plan = _fit_torch(problem, plan)
     torchtitan.make_parallelism(problem, plan)
     return plan
@@ -66,6 +68,12 @@ def _fit_megatron(problem: Problem, plan: Plan) -> Plan:
 def _fit_deepspeed(problem: Problem, plan: Plan) -> Plan:
     deepspeed.require_expressible(problem, plan)
     return as_looped(problem, plan)
+
+
+def _fit_dual_pipe_v(problem: Problem, plan: Plan) -> Plan:
+    plan = as_dual_pipe_v(problem, plan)
+    deepspeed.require_expressible(problem, plan)
+    return plan
 
 
 def renumbered(plan: Plan) -> Plan:
@@ -131,6 +139,23 @@ TARGETS = {
             fit=_fit_deepspeed,
             require=require_contiguous,
             is_looped=True,
+        ),
+        Target(
+            name="deepspeed-dualpipev",
+            runs="DeepSpeed 0.19.8's DualPipeV engine: any cut of a chain; two stages per device in a V; whole "
+            "backward; two microbatches per rank or more; replicas of whole pipelines; recomputation, and sharded "
+            "optimizer state, in all stages or none",
+            limits={
+                **_SINGLE,
+                "split_backward": False,
+                "uneven_replication": False,
+                "shard_optimizer": "together",
+                "max_stages_per_device": 2,
+                "recompute_layers": False,
+            },
+            fit=_fit_dual_pipe_v,
+            require=require_contiguous,
+            most_chunks=2,
         ),
     )
 }

@@ -9,6 +9,7 @@ from typing import Any
 
 from planner.export.model_parts import Cut, cut_by, cut_of, letter_of, letters_of
 from planner.export.samples import require_samples
+from planner.export.stated_assumptions import ExportedRun, States, state
 from planner.export.torch_table import render_torch_table, torch_ranks
 from planner.plan import Plan
 from planner.problem import Problem
@@ -28,12 +29,59 @@ def make_torchtitan_files(problem: Problem, plan: Plan) -> dict[str, str]:
     require_whole_state(plan)
     table = render_torch_table(problem, plan)
     samples = require_samples(problem, what="torchtitan") * problem.num_microbatches
-    training = {"local_batch_size": samples, "disable_cuda_graphs": True}  # it has none for pipelines, and says so
+    training: dict[str, Any] = {"local_batch_size": samples, "disable_cuda_graphs": True}  # none for pipelines, it says
+    training |= assumed_settings(problem, plan)
     config = {"training": training, "parallelism": make_parallelism(problem, plan)}
     return {
         "config.json": json.dumps(config, indent=1) + "\n",
         SCHEDULE_FILE: table,
     }
+
+
+def _precision(value: str, run: ExportedRun) -> dict[str, str]:
+    """Weights, gradients and moments are of `dtype`; torchtitan 0.3 wraps each stage in FSDP, which casts products."""
+    gradients = run.assumptions.gradients
+    if value == "fp32" and gradients in (None, "fp32"):
+        return {"dtype": "float32", "mixed_precision_param": "float32"}
+    if value == "bf16":
+        return {"dtype": "bfloat16" if gradients == "bf16" else "float32", "mixed_precision_param": "bfloat16"}
+    raise ValueError("runs bf16 and fp32 by its training settings, no other; profile in one of these")
+
+
+def _gradients(value: str, run: ExportedRun) -> dict[str, str]:
+    """They are of the type of weights, which `precision` sets."""
+    if run.assumptions.precision is None:
+        raise ValueError("has no setting for them apart from the type of weights; state precision as well")
+    if value == "fp16":
+        raise ValueError("has no fp16; profile with gradients in fp32")
+    return {}
+
+
+def _unless(refused: object, reason: str) -> Any:
+    """Nothing to state but for one value, which torchtitan does not have."""
+
+    def tell(value: object, _: ExportedRun) -> dict[str, str]:
+        if value == refused:
+            raise ValueError(reason)
+        return {}
+
+    return tell
+
+
+_STATES: States = {
+    "precision": _precision,
+    "gradients": _gradients,
+    "attention": _unless("unfused", "has no attention that stores its scores; profile with fused attention"),
+    "fused_loss": _unless(True, "has no such setting; profile with fused_loss = false"),
+    "sequence_length": lambda value, _: {"seq_len": value},
+}
+"""Fields of torchtitan's `TrainingConfig`."""
+
+
+def assumed_settings(problem: Problem, plan: Plan) -> dict[str, Any]:
+    """Fields of `TrainingConfig` that state the profile's assumptions; raises ValueError for what they cannot state."""
+    told = state(problem, plan, how=_STATES, what="torchtitan")
+    return {name: value for _, fields in told for name, value in fields.items()}
 
 
 def require_whole_state(plan: Plan) -> None:

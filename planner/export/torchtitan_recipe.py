@@ -71,4 +71,7 @@ def _rename(exported: dict[str, Any], config: Any) -> None:
     parallelism, training = exported["parallelism"], exported["training"]
     size = parallelism.pop("pipeline_parallel_microbatch_size")
     parallelism["num_pp_microbatches"] = training.pop("local_batch_size") // size
-    training["num_tokens_per_microbatch_per_dp_rank"] = size * config.training.max_context_length
+    if "seq_len" in training:
+        training["max_context_length"] = training.pop("seq_len")
+    length = training.get("max_context_length", config.training.max_context_length)
+    training["num_tokens_per_microbatch_per_dp_rank"] = size * length

@@ -5,12 +5,12 @@ write the model, and to read an answer to it.
 """
 
 import json
-from itertools import pairwise
 from pathlib import Path
 from typing import Literal, get_args
 
 from planner.costs import CostModel
 from planner.plan import Plan
+from planner.planning.answer_styles import WANTED, parse_lines, require_readable
 from planner.planning.complete_search import CompleteQuestion, ask
 from planner.problem import Problem
 from planner.timeline import Timeline
@@ -45,17 +45,20 @@ def read_solution(problem: Problem, timeline: Timeline, *, text: str, source: st
 
     `text`: lines with a variable's name and its value, as HiGHS, CBC, SCIP and Gurobi write them, or JSON: an object of
     names and values, or for CP-SAT's form a list of values. Variables that are not named are 0.
-    Raises ValueError if it is no answer to that model.
+    Raises ValueError if it is no answer to that model, or in a style that is not read.
     """
+    require_readable(text, source=source)
     plain = _parse_json(text)
     question = _ask(problem, timeline, form="cp-sat" if isinstance(plain, list) else "mps")
     names = [variable.name for variable in question.model.programme.variables]
     if isinstance(plain, list):
         values = list(map(_whole, plain[: len(names)]))
     else:
-        named = plain if isinstance(plain, dict) else _parse_lines(text, set(names))
+        named = plain if isinstance(plain, dict) else parse_lines(text, set(names))
         if not named.keys() & set(names):
-            raise ValueError(f"{source}: names no variable of the model; give the answer to the model of this plan")
+            raise ValueError(
+                f"{source}: names no variable of the model; give the answer to the model of this plan, and {WANTED}"
+            )
         values = [_whole(named.get(name, 0)) for name in names]
     if len(values) < len(names):
         raise ValueError(f"{source}: has {len(values)} values for {len(names)} variables; give them all")
@@ -72,16 +75,6 @@ def _parse_json(text: str) -> object:
         return json.loads(text)
     except ValueError as error:
         raise ValueError(f"the answer is not JSON: {error}") from None
-
-
-def _parse_lines(text: str, names: set[str]) -> dict[str, object]:
-    """Values by name; CBC puts a number before the name."""
-    found: dict[str, object] = {}
-    for line in text.splitlines():
-        for name, value in pairwise(line.split()[:3]):
-            if name in names:
-                found[name] = value
-    return found
 
 
 def _whole(value: object) -> int:

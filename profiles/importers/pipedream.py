@@ -2,9 +2,11 @@
 
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from math import isfinite
 from pathlib import PurePath
 
+from profiles.assumptions import Assumptions
 from profiles.importers.neutral import REFERENCE, NeutralLayer, NeutralMeta, NeutralWorkload, convert
 from profiles.refusal import blaming, refusal, render_value
 from profiles.workload import Workload
@@ -37,7 +39,7 @@ def import_pipedream(text: str, *, source: str, device_type: str = REFERENCE) ->
     samples = find_samples([nodes[node] for node in kept])
     told = "" if samples is None else f"; {samples} samples, as the output of its last Linear is for one class each"
     with blaming(source):
-        return convert(
+        workload = convert(
             NeutralWorkload(
                 name=name,
                 source=f"PipeDream graph.txt of {name}, without its Input nodes (data loading) and sinks __getitem__"
@@ -48,6 +50,8 @@ def import_pipedream(text: str, *, source: str, device_type: str = REFERENCE) ->
             ),
             device_type=device_type,
         )
+    assumptions = Assumptions(precision="fp32", gradients="fp32")
+    return replace(workload, profile=replace(workload.profile, assumptions=assumptions))
 
 
 def find_samples(layers: Sequence[NeutralLayer]) -> int | None:

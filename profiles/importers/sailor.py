@@ -12,6 +12,7 @@ from typing import Annotated, TypeVar
 
 from pydantic import Field
 
+from profiles.assumptions import Assumptions
 from profiles.field_rules import MAX_BYTES
 from profiles.model_profile import Edge, Layer, LayerCost, ModelProfile, WidthBytes
 from profiles.refusal import blaming, refusal, render_value
@@ -69,6 +70,7 @@ def import_sailor(profiles: Mapping[str, Times], held: Mapping[str, Held], *, mo
             microbatch_size=1,
             scaling="linear",
             conditions="alone",
+            assumptions=Assumptions(precision="fp32", gradients="fp32", distributed_optimizer=False),
             provenance=f"Sailor's profiles of {model} on {', '.join(profiles)} (fp32). Assumed: input and weight "
             f"gradients take half of the backward pass each; a parameter holds {STATE_FLOATS} floats, as its memory "
             "model says; the update is that of degree 1 on every layer; costs beyond the measured samples are linear.",

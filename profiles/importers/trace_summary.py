@@ -8,8 +8,10 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
 
+from profiles.assumptions import Assumptions
 from profiles.cluster import Cluster, Device, Link
 from profiles.field_rules import MAX_BYTES
+from profiles.importers.megatron_arguments import read_assumptions
 from profiles.importers.megatron_timers import read_megatron_timers
 from profiles.importers.rank_clocks import ClockWindow, Entry
 from profiles.importers.rank_traces import RankTraces, read_ranks
@@ -83,6 +85,8 @@ class TraceSummary:
     """Iterations of which the trace tells durations and order alone."""
     num_microbatches: int = 0
     """Of one pipeline."""
+    assumptions: Assumptions | None = None
+    """How the job ran, where the trace tells it."""
 
     @property
     def stages(self) -> tuple[int, ...]:
@@ -126,6 +130,7 @@ def _of_timers(path: Path) -> TraceSummary:
     except OSError as error:
         raise ValueError(f"{path}: cannot be read ({error.strerror}); give another file") from None
     summary = TraceSummary(source=str(path), form="Megatron's timers", num_microbatches=timers.num_microbatches)
+    summary.assumptions = read_assumptions(path)
     for rank, kind, duration_ns in timers.actions:
         summary.cells[f"rank{rank}", timers.stage(rank), kind].add(duration_ns)
     summary.iterations_ns = timers.iterations_ns
@@ -201,6 +206,7 @@ def make_traced_workload(summary: TraceSummary) -> Workload:
                 for (a, b), (_, size) in zip(pairwise(layers), lags, strict=True)
             ),
             provenance=_provenance(summary, has_halves=has_halves),
+            assumptions=summary.assumptions,
             measurements=tuple(_measurements(summary)),
         ),
         cluster=Cluster(

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Literal, Protocol
 
+from profiles.assumptions import Assumptions, GradientPrecision
 from profiles.measure.record import Clock, LayerBytes, LayerRecord, spreads_that_count
 from profiles.model_profile import Edge, Layer, LayerCost, ModelProfile, WidthBytes
 
@@ -74,7 +75,24 @@ def make_profile(
         microbatch_size=size,
         provenance=_provenance(records, asked=asked, origin=origin),
         conditions=origin.conditions,
+        assumptions=_assumptions(main.values()),
     )
+
+
+PRECISIONS: Mapping[str, GradientPrecision] = {"float32": "fp32", "float16": "fp16", "bfloat16": "bf16"}
+
+
+def _assumptions(records: Iterable[LayerRecord]) -> Assumptions | None:
+    """The one type of floating-point numbers that leaves layers, and how an estimate counts attention.
+
+    Torch keeps gradients in the type of weights, and one process holds the whole of the optimizer's state.
+    """
+    records = tuple(records)
+    kinds = {tensor.dtype for record in records for tensor in record.outputs if tensor.has_gradient}
+    precision = PRECISIONS.get(kinds.pop()) if len(kinds) == 1 else None
+    taken = {record.attention for record in records if record.attention}
+    attention: Literal["flash", "unfused"] | None = None if not taken else "unfused" if "unfused" in taken else "flash"
+    return Assumptions(precision=precision, gradients=precision, attention=attention, distributed_optimizer=False)
 
 
 def _layer(name: str, *, records: Mapping[Key, LayerRecord], asked: Asked, is_split: bool) -> Layer:

@@ -1,4 +1,6 @@
-"""A layer that cannot be run here, on fake tensors: bytes are exact, times estimated from operations and bytes."""
+"""A layer that cannot be run here, on fake tensors: bytes are those that operations make and autograd saves on the card
+(`card_kernels`), times are estimated from operations and bytes.
+"""
 
 import time
 from collections.abc import Callable
@@ -7,13 +9,14 @@ from typing import Any
 import torch
 from torch import nn
 from torch._subclasses.fake_tensor import FakeTensorMode
-from torch.utils.flop_counter import FlopCounterMode, sdpa_backward_flop_count, sdpa_flop_count
+from torch.utils.flop_counter import FlopCounterMode
 
 from profiles.analytic import DeviceSheet
+from profiles.measure.card_kernels import card_kernels
 from profiles.measure.materialise import cast, make_layer
 from profiles.measure.memory import Anatomy, count_bytes, optimizer_bytes
 from profiles.measure.model import Defer, Model, Tensors
-from profiles.measure.operation_log import KNOWN, LoggedWork, OperationLog, time_of
+from profiles.measure.operation_log import BACKWARD, FORWARD, KNOWN, LoggedWork, OperationLog, time_of
 from profiles.measure.record import LayerRecord, TensorSpec, Timing
 from profiles.measure.segment import Segment
 from profiles.rates_at_hand import rates_at_hand
@@ -25,15 +28,16 @@ SHEETS = {
         achieved_percent=50,
         bandwidth_bytes_per_s=gigabytes * 10**9,
         tables=tables,
+        compute_capability=capability,
     )
-    for name, teraops, gigabytes, tables in (
-        ("A100", 312, 2_039, "a100_sxm"),
-        ("H100", 989, 3_350, "h100_sxm"),
-        ("H200", 989, 4_800, "h200_sxm"),
-        ("B200", 2_250, 8_000, "b200_sxm"),
-        ("GB200", 2_500, 8_000, "gb200"),
-        ("A10", 125, 600, ""),
-        ("L4", 121, 300, ""),
+    for name, teraops, gigabytes, tables, capability in (
+        ("A100", 312, 2_039, "a100_sxm", (8, 0)),
+        ("H100", 989, 3_350, "h100_sxm", (9, 0)),
+        ("H200", 989, 4_800, "h200_sxm", (9, 0)),
+        ("B200", 2_250, 8_000, "b200_sxm", (10, 0)),
+        ("GB200", 2_500, 8_000, "gb200", (10, 0)),
+        ("A10", 125, 600, "", (8, 6)),
+        ("L4", 121, 300, "", (8, 9)),
     )
 }
 """Data sheets of accelerators: dense bf16 rate in 10^12 per second, memory bandwidth in GB/s."""
@@ -44,21 +48,22 @@ def origin_of(sheet: DeviceSheet) -> str:
     return rates_at_hand(sheet.tables).origin if sheet.tables else f"data sheet of {sheet.name}"
 
 
-def _sdpa_cpu(*shapes: Any, **_: Any) -> int:
-    """Of query, key and value."""
-    return int(sdpa_flop_count(*shapes[:3]))  # type: ignore[no-untyped-call]
+def _count_attention(*shapes: Any, **_: Any) -> int:
+    """Of scores and of the sum of values; heads of keys and values may be fewer than those of queries."""
+    query, key, value = shapes[:3]
+    samples, heads, rows, width = query
+    return int(2 * samples * heads * rows * key[2] * (width + value[3]))
 
 
-def _sdpa_cpu_backward(*shapes: Any, **_: Any) -> int:
-    """Of the gradient, query, key and value."""
-    return int(sdpa_backward_flop_count(*shapes[:4]))  # type: ignore[no-untyped-call]
+def _count_attention_backward(*shapes: Any, **_: Any) -> int:
+    """Scores once more, and two products for each of the two."""
+    query, key, value = shapes[1:4]
+    samples, heads, rows, width = query
+    return int(2 * samples * heads * rows * key[2] * (3 * width + 2 * value[3]))
 
 
-_MAPPING = {
-    torch.ops.aten._scaled_dot_product_flash_attention_for_cpu: _sdpa_cpu,
-    torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward: _sdpa_cpu_backward,
-}
-"""What torch's counter has no formula for."""
+_MAPPING = dict.fromkeys(FORWARD, _count_attention) | dict.fromkeys(BACKWARD, _count_attention_backward)
+"""Torch's counter has no formula for the CPU's kernel, and none for fewer heads of keys than of queries."""
 
 
 class _Work:
@@ -108,19 +113,21 @@ def count_layer(
     name: str,
     *,
     inputs: Tensors,
-    wants: tuple[bool, ...],
     defer: Defer,
     dtype: torch.dtype | None,
     loss: Any,
+    capability: tuple[int, int] | None,
 ) -> Callable[[DeviceSheet, str], LayerRecord]:
     """Run a layer on fake tensors once; gives what makes its record on a device, with the reason why it is estimated.
 
+    `capability`: the compute capability of the card whose kernels count; None: those of the CPU.
     Raises whatever the layer raises where it needs real values.
     """
     meta = make_layer(model, name, device=torch.device("meta"), dtype=dtype)
-    with FakeTensorMode(allow_non_fake_inputs=True):
+    with FakeTensorMode(allow_non_fake_inputs=True), card_kernels(capability) as kernels:
         module = make_fake(meta)
         given = tuple(torch.empty(tuple(tensor.shape), dtype=tensor.dtype, device="cpu") for tensor in inputs)
+        wants = tuple(tensor.requires_grad for tensor in inputs)
         segment = Segment(module, cast(given, dtype), wants=wants, waiting=defer(module), loss=loss)
         work = _Work(count_bytes(module.parameters()))
         anatomy = _Counting(segment, work)
@@ -135,7 +142,8 @@ def count_layer(
         if sizes.trained:
             times["O"] = sheet.time_ns(0, 2 * sizes.state)
         timings = {phase: Timing(wall_ns=value, repetitions=0) for phase, value in times.items()}
-        return LayerRecord(outputs=outputs, sizes=sizes, timings=timings, estimate=reason)
+        attention = "" if not kernels else "unfused" if "math" in kernels else "flash"
+        return LayerRecord(outputs=outputs, sizes=sizes, timings=timings, estimate=reason, attention=attention)
 
     return make
 

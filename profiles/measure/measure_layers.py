@@ -271,7 +271,7 @@ class _Walk:
         wants = tuple(tensor.requires_grad for tensor in inputs)
         count = None
         try:
-            count = self._counter(name, inputs, wants=wants)
+            count = self._counter(name, inputs)
             if reason := self._reason_to_estimate(count):
                 return count(self._rates(), reason), None
             return self._run(name, inputs, wants=wants, width=width, loss=loss)
@@ -283,14 +283,20 @@ class _Walk:
             reason = str(error).splitlines()[0] if str(error) else type(error).__name__
             raise ValueError(f"layer {name!r} cannot take what it is given: {reason}") from error
 
-    def _counter(self, name: str, inputs: Tensors, *, wants: tuple[bool, ...]) -> Any:
+    def _counter(self, name: str, inputs: Tensors) -> Any:
         """None where the layer cannot be run on fake tensors, which is only a pity unless it must be."""
         loss = self._fake_loss() if name == self.last else None
         logger = logging.getLogger("torch._subclasses.fake_tensor")
         was_disabled, logger.disabled = logger.disabled, True  # what fails on fake tensors is told by the real run
         try:
             return count_layer(
-                self.model, name, inputs=inputs, wants=wants, defer=self.defer, dtype=self.dtype, loss=loss
+                self.model,
+                name,
+                inputs=inputs,
+                defer=self.defer,
+                dtype=self.dtype,
+                loss=loss,
+                capability=self._capability(),
             )
         except Exception as error:
             if self.survey.sheet is not None:
@@ -301,6 +307,12 @@ class _Walk:
             return None
         finally:
             logger.disabled = was_disabled
+
+    def _capability(self) -> tuple[int, int] | None:
+        """Of the card that is estimated, or of the one at hand; None: a CPU."""
+        if self.survey.sheet is not None:
+            return self.survey.sheet.compute_capability
+        return torch.cuda.get_device_capability(self.device) if self.device.type == "cuda" else None
 
     def _fake_loss(self) -> Any:
         shape, dtype = tuple(self._target.shape), self._target.dtype

@@ -66,7 +66,7 @@ class OperationLog(TorchDispatchMode):  # type: ignore[no-untyped-call]
         packet = getattr(func, "overloadpacket", None)
         taken, made = _tensors((args, given)), _tensors(result)
         if packet in KNOWN:
-            self.work.operations += _shapes(packet, args, given=given)
+            self.work.operations += _shapes(packet, args, is_causal=_is_causal(func, args, given=given))
             self._kernel += 1
             self._read.clear()
             for tensor in taken:
@@ -126,7 +126,14 @@ def _size(tensor: torch.Tensor) -> int:
     return min(tensor.numel() * tensor.element_size(), tensor.untyped_storage().nbytes())
 
 
-def _shapes(packet: Any, args: Any, *, given: Any) -> Iterator[tuple[Operation, float]]:
+def _is_causal(func: Any, args: Any, *, given: Any) -> bool:
+    """Whether attention is told so, by place or by name."""
+    names = [argument.name for argument in func._schema.arguments]
+    told = dict(zip(names, args, strict=False)) | given
+    return bool(told.get("is_causal", False))
+
+
+def _shapes(packet: Any, args: Any, *, is_causal: bool) -> Iterator[tuple[Operation, float]]:
     if packet in FIRST_FACTOR:
         first, second = args[FIRST_FACTOR[packet] :][:2]
         rows, inner, columns = math.prod(first.shape[:-1]), first.shape[-1], second.shape[-1]
@@ -136,11 +143,10 @@ def _shapes(packet: Any, args: Any, *, given: Any) -> Iterator[tuple[Operation, 
     is_backward = packet in BACKWARD
     query, key = args[is_backward], args[is_backward + 1]
     samples, heads, sequence, width = query.shape
-    causal = given.get("is_causal", any(each is True for each in args))
     attention = CausalAttention(
         samples=samples, sequence=sequence, heads=heads, key_value_heads=key.shape[1], head_width=width
     )
-    scores = key.shape[2] / sequence * (1 if causal else 2)
+    scores = key.shape[2] / sequence * (1 if is_causal else 2)
     yield attention, scores * (ATTENTION_BACKWARD if is_backward else 1.0)
 
 

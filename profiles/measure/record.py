@@ -115,6 +115,9 @@ class LayerRecord:
     unsplit: str = ""
     """Class of the module that keeps weight gradients from being put off; empty if some can be."""
 
+    attention: str = ""
+    """Of an estimate: `flash` where torch's own attention stores no scores, `unfused` where it does; empty: unknown."""
+
     @property
     def is_measured(self) -> bool:
         """Whether the times come from a clock."""

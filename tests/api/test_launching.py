@@ -1,6 +1,7 @@
 """The commands around clusters, targets and exports, as they are typed."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -8,6 +9,7 @@ import pytest
 from api.cli import main
 from planner.document import render_plan
 from planner.export.targets import TARGETS
+from profiles.assumptions import Assumptions
 from tests.planner.export.test_targets import cut, language_model
 
 
@@ -56,14 +58,32 @@ def test_plans_are_exported_from_the_command_line(tmp_path: Path, capsys):
     assert main(["export", "megatron", str(plan), str(workload)]) == 0
     said = capsys.readouterr()
     assert "--pipeline-model-parallel-layout 'Ettt|tttL'\n" in said.out
-    assert said.err == "rank 0  d1\nrank 1  d0\n"
+    ranks = [line for line in said.err.splitlines() if line.startswith("rank ")]
+    assert [line.split()[:3] for line in ranks] == [["rank", "0", "d1"], ["rank", "1", "d0"]]
+    assert all(", headroom " in line for line in ranks)
+    assert "does not state precision, attention (field assumptions): Megatron-LM runs by its defaults" in said.err
     assert main(["export", "torchtitan", str(plan), str(workload), "-o", str(tmp_path / "new" / "folder")]) == 0
     assert (tmp_path / "new" / "folder" / "config.json").exists()
     assert (tmp_path / "new" / "folder" / "schedule.csv").read_text().startswith("0F0,")
     assert main(["export", "deepspeed", str(plan), str(workload)]) == 0
     assert "PARTS = [0, 4, 9]" in capsys.readouterr().out
     assert main(["export", "zero-bubble", str(plan)]) == 0
-    assert json.loads(capsys.readouterr().out)[1][0]["layer_group_idx"] == 1
+    said = capsys.readouterr()
+    assert json.loads(said.out)[1][0]["layer_group_idx"] == 1
+    assert "flags of Megatron's" in said.err
+    stated = replace(problem.profile, assumptions=Assumptions(precision="bf16", attention="flash", sequence_length=64))
+    workload.write_text(dump_workload(Workload(profile=stated, cluster=problem.cluster, num_microbatches=4)))
+    plan.write_text(render_plan(cut(replace(problem, profile=stated), [4, 5], "1 0")))
+    for form, words in (("megatron", "--bf16\n--attention-backend flash\n--seq-length 64\n"), ("deepspeed", "'bf16'")):
+        assert main(["export", form, str(plan), str(workload)]) == 0
+        said = capsys.readouterr()
+        assert words in said.out
+        assert "does not state" not in said.err
+        assert said.err.count(", headroom ") == 2
+    assert main(["export", "torch", str(plan), str(workload)]) == 0
+    assert "times and bytes hold for precision = 'bf16': run the model so" in capsys.readouterr().err
+    plan.write_text(render_plan(cut(problem, [4, 5], "1 0")))
+    workload.write_text(dump_workload(Workload(profile=problem.profile, cluster=problem.cluster, num_microbatches=4)))
     plan.write_text(render_plan(cut(problem, [1, 3, 3, 2], "0 1 0 1")))
     assert main(["export", "deepspeed", str(plan), str(workload)]) == 2
     assert "a device holds several stages, and DeepSpeed's one" in capsys.readouterr().err

@@ -1,5 +1,6 @@
 """The recipe for torchtitan, on configurations made here: what it sets, and what it does not take."""
 
+import json
 import sys
 import types
 from dataclasses import dataclass, field
@@ -15,6 +16,7 @@ from tests.planner.export.test_targets import cut, language_model
 @dataclass
 class Training:
     local_batch_size: int = 8
+    seq_len: int = 2048
     disable_cuda_graphs: bool = False
 
 
@@ -88,6 +90,19 @@ def test_the_recipe_knows_the_names_of_the_main_branch(module: types.ModuleType)
     assert config.parallelism.num_pp_microbatches == 4
     assert config.training.num_tokens_per_microbatch_per_dp_rank == 4 * 2048
     assert config.training.disable_cuda_graphs
+
+
+@pytest.mark.parametrize("is_new", [False, True])
+def test_the_recipe_states_the_length_of_a_sequence(module: types.ModuleType, tmp_path: Path, is_new: bool):
+    """Tests that an exported length of sequences is set under either name, and counts for the tokens of a rank."""
+    exported = json.loads((tmp_path / "config.json").read_text())
+    exported["training"]["seq_len"] = 512
+    (tmp_path / "config.json").write_text(json.dumps(exported))
+    if is_new:
+        module.small = lambda: Config(training=NewTraining(), parallelism=NewParallelism())  # type: ignore[attr-defined]
+    training = planned().training
+    assert (training.max_context_length if is_new else training.seq_len) == 512
+    assert not is_new or training.num_tokens_per_microbatch_per_dp_rank == 4 * 512
 
 
 def test_the_recipe_refuses_another_model(module: types.ModuleType):

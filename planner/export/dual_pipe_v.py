@@ -1,0 +1,105 @@
+"""Plans whose devices hold two stages in a V and run DualPipeV with a whole backward: DeepSpeed 0.19.8's engine.
+
+Rank r of P holds stages r and 2 P - 1 - r. DeepSpeed's `DualPipeVSchedule` puts no W off, and wants 2 P microbatches.
+"""
+
+from collections import Counter
+from dataclasses import replace
+from typing import Literal
+
+from planner.actions import Action
+from planner.costs import CostModel
+from planner.export.samples import require_equal_shares
+from planner.plan import Plan, Stage
+from planner.problem import Problem
+
+PROGRAM = "DeepSpeed's DualPipeV"
+
+
+def is_v(plan: Plan) -> bool:
+    """Whether the stages go down the ranks and up again, two on each."""
+    count = len(plan.stages)
+    held = [stage.replicas for stage in plan.stages]
+    return count % 2 == 0 and held == held[::-1] and len(set(held)) == count // 2
+
+
+def v_ranks(plan: Plan) -> tuple[tuple[str, ...], ...]:
+    """The devices of every rank of the pipeline, replica by replica; raises ValueError if the stages are no V."""
+    for number, stage in enumerate(plan.stages):
+        if stage.is_split or any(len(group) > 1 for group in stage.replicas):
+            raise ValueError(f"stage {number} is not on whole single devices; plan with max_width = 1")
+        if len(stage.replicas) != len(plan.stages[0].replicas):
+            raise ValueError(
+                f"stage {number} has {len(stage.replicas)} replicas but stage 0 has {len(plan.stages[0].replicas)}, "
+                "and data parallelism is of whole pipelines; plan with uneven_replication = false"
+            )
+    require_equal_shares(plan, what=PROGRAM)
+    ranks = tuple(stage.replicas for stage in plan.stages[: len(plan.stages) // 2])
+    held = tuple(tuple(device for group in rank for device in group) for rank in ranks)
+    devices = [device for rank in held for device in rank]
+    if not is_v(plan) or len(set(devices)) < len(devices):
+        shown = ", ".join(repr(stage.replicas[0][0]) for stage in plan.stages[:8])
+        raise ValueError(
+            f"the stages are on {shown}, and {PROGRAM} engine wants two on every rank, down the ranks and up again; "
+            "plan with --target deepspeed-dualpipev"
+        )
+    return held
+
+
+def v_orders(problem: Problem, stages: tuple[Stage, ...]) -> list[tuple[Action, ...]]:
+    """What every rank runs; raises ValueError for fewer microbatches than two per rank."""
+    ranks, count = len(stages) // 2, problem.num_microbatches
+    if count < 2 * ranks:
+        raise ValueError(
+            f"{count} microbatches on {ranks} ranks, and {PROGRAM} engine wants two per rank at least; plan with "
+            f"num_microbatches = {2 * ranks} or more, or for another program (pipeplan targets)"
+        )
+    costs = CostModel(problem)
+    backward: list[Literal["B", "I"]] = ["B" if costs.stage_cost(each, 0).has_weight_grad else "I" for each in stages]
+    orders = []
+    for rank in range(ranks):
+        stage_of = (rank, len(stages) - 1 - rank)
+        seen: Counter[str] = Counter()
+        order = []
+        for step in _steps(rank, ranks=ranks, count=count):
+            stage = stage_of[int(step[1])]
+            order.append(Action("F" if step[0] == "F" else backward[stage], stage, seen[step]))
+            seen[step] += 1
+        orders.append(tuple(order))
+    return orders
+
+
+def _steps(rank: int, *, ranks: int, count: int) -> list[str]:
+    """F and B of phases 0 (down the ranks) and 1 (up again), in the eight steps of the engine's schedule."""
+    after = ranks - rank - 1
+    return (
+        ["F0"] * 2 * after
+        + ["F0", "F1"] * (rank + 1)
+        + ["B1", "F1"] * after
+        + ["F0", "B1", "F1", "B0"] * (count - 2 * ranks + rank + 1)
+        + ["B1", "F1", "B0"] * after
+        + ["B1", "B0"] * (rank + 1)
+        + ["B0"] * after
+    )
+
+
+def as_dual_pipe_v(problem: Problem, plan: Plan) -> Plan:
+    """The same stages in the only order that there is; raises ValueError if the stages are no V."""
+    ranks = v_ranks(plan)
+    orders = v_orders(problem, plan.stages)
+    schedule = {device: orders[number] for number, rank in enumerate(ranks) for device in rank}
+    return replace(plan, schedule=schedule, evidence=None)
+
+
+def require_dual_pipe_v(problem: Problem, plan: Plan) -> tuple[tuple[str, ...], ...]:
+    """The ranks of a plan that is run as it is written; raises ValueError that names the first difference."""
+    wanted = as_dual_pipe_v(problem, plan).schedule
+    for device, order in wanted.items():
+        has = tuple(plan.schedule[device])
+        if has != order:
+            at = next((n for n, pair in enumerate(zip(has, order, strict=False)) if pair[0] != pair[1]), len(has))
+            raise ValueError(
+                f"{device!r} runs {has[at] if at < len(has) else 'nothing'} as action {at}, and {PROGRAM} engine runs "
+                f"{order[at] if at < len(order) else 'nothing'}; plan with --target deepspeed-dualpipev"
+            )
+    return v_ranks(plan)
