@@ -3,10 +3,29 @@
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from planner.plan import Plan, Stage
+from planner.plan import Plan, ProblemReference, Stage
 from planner.problem import Problem
 from planner.simulate import Timeline
 from profiles.model_profile import ModelProfile
+
+_DRAWN_BY = {
+    "profile_sha256": "with other layers or times",
+    "cluster_sha256": "for another machine",
+    "num_microbatches": "with another number of microbatches",
+    "microbatch_size": "with microbatches of another size",
+    "microbatches": "with microbatches of other sizes",
+}
+"""What a timeline is drawn from, in words."""
+
+
+def why_not_on_one_scale(own: ProblemReference, other: ProblemReference) -> str | None:
+    """Why a plan cannot be drawn by the times of a question: it was made for other ones."""
+    if other.profile != own.profile:
+        return f"B is a plan of {other.profile}, A of {own.profile}: plans of different models are not compared"
+    differing = [words for name, words in _DRAWN_BY.items() if getattr(own, name) != getattr(other, name)]
+    if not differing:
+        return None
+    return f"B was made {differing[0]} and cannot be drawn on the scale of A"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -26,6 +26,7 @@ def view_command(
 ) -> None:
     """Draw the timeline of a plan: one HTML file that works offline, or text."""
     from api.inputs import play, read_plan, require_writable
+    from api.plan_difference import why_not_on_one_scale
     from api.viewer import render_picture
 
     if text:
@@ -38,6 +39,8 @@ def view_command(
     require_writable(output)
     plan, problem = source.read()
     second = None if against is None else read_plan(against)
+    if second is not None and (reason := why_not_on_one_scale(plan.problem, second.problem)):
+        raise InputError(f"--against {against}: {reason}; give another plan of the same question")
     if server is not None:
         page = play_on_server(server, plan, problem=problem, what="view", other=second)
     else:

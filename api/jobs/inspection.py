@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from api.what_if_range import find_ranges, make_named_baseline
-from planner.plan import Plan, ProblemReference
+from planner.plan import Plan
 from planner.problem import Problem
 from planner.simulate import Timeline
 from planner.what_if.change import Change
@@ -86,11 +86,12 @@ def _play(problem: Problem, plan: Plan) -> Timeline:
 
 
 def _draw_both(played: PlayedQuestion, other: str) -> str:
+    from api.plan_difference import why_not_on_one_scale
     from api.viewer import render_picture
     from planner.document import parse_plan
 
     second = parse_plan(other, source="body: other")
-    reason = _why_apart(played.plan.problem, second.problem)
+    reason = why_not_on_one_scale(played.plan.problem, second.problem)
     if reason is not None:
         raise ValueError(f"body: other: {reason}; give another plan of the same question")
     return render_picture(
@@ -100,13 +101,14 @@ def _draw_both(played: PlayedQuestion, other: str) -> str:
 
 def _draw_content(played: PlayedQuestion, *, other: str | None, baseline: str | None) -> str:
     """What a picture shows, as JSON; a second plan is given as its document, or as the name of a baseline."""
+    from api.plan_difference import why_not_on_one_scale
     from api.viewer import picture_content
     from planner.document import parse_plan
 
     problem, pair, reason, is_other = played.problem, None, None, False
     if other is not None:
         second = parse_plan(other, source="body: other")
-        reason = _why_apart(played.plan.problem, second.problem)
+        reason = why_not_on_one_scale(played.plan.problem, second.problem)
         is_other = second.problem.profile != played.plan.problem.profile
         pair = None if reason else (second, _play(problem, second))
     elif baseline is not None:
@@ -115,26 +117,6 @@ def _draw_content(played: PlayedQuestion, *, other: str | None, baseline: str | 
     content = picture_content(problem, played.plan, timeline=played.timeline, other=pair)
     content |= {"aloneBecause": reason, "isOfAnotherModel": is_other}
     return json.dumps(content, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-
-
-_DRAWN_BY = {
-    "profile_sha256": "with other layers or times",
-    "cluster_sha256": "for another machine",
-    "num_microbatches": "with another number of microbatches",
-    "microbatch_size": "with microbatches of another size",
-    "microbatches": "with microbatches of other sizes",
-}
-"""What a timeline is drawn from, in words."""
-
-
-def _why_apart(own: ProblemReference, other: ProblemReference) -> str | None:
-    """Why a plan cannot be drawn by the times of a question: it was made for other ones."""
-    if other.profile != own.profile:
-        return f"B is a plan of {other.profile}, A of {own.profile}: plans of different models are not compared"
-    differing = [words for name, words in _DRAWN_BY.items() if getattr(own, name) != getattr(other, name)]
-    if not differing:
-        return None
-    return f"B was made {differing[0]} and cannot be drawn on the scale of A"
 
 
 def _change(tree: dict[str, Any]) -> Change:

@@ -269,6 +269,25 @@ def test_export_and_view(shell: Shell):
     assert (shell.folder / "p.html").read_text().startswith("<!doctype html>")
 
 
+@pytest.mark.parametrize(
+    ("field", "value", "cause"),
+    [
+        ("profile", "another", "plans of different models are not compared"),
+        ("profile_sha256", "0" * 64, "made with other layers or times"),
+        ("cluster_sha256", "0" * 64, "made for another machine"),
+    ],
+)
+def test_plans_of_other_questions_share_no_picture(shell: Shell, field: str, value: str, cause: str):
+    """Tests that a plan is not drawn by the times of another question."""
+    other = json.loads((shell.folder / "plan.json").read_text())
+    other["problem"][field] = value
+    shell.write("other.json", json.dumps(other))
+    outcome = shell.run("view", "plan.json", "workload.json", "-o", "p.html", "--against", "other.json")
+    assert (outcome.code, outcome.out) == (2, "")
+    assert "--against other.json" in outcome.err
+    assert cause in outcome.err
+
+
 def foreign_form(meta: dict[str, int]) -> str:
     """Two layers in the neutral form, with these remarks."""
     layer = {"forward_ms": 1.0, "backward_ms": 2.0, "param_bytes": 8, "activation_bytes": 8}
