@@ -1,6 +1,7 @@
 """A model that people have, with their batch and their loss, as the parts of a training."""
 
 import inspect
+import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -11,8 +12,9 @@ import torch
 from torch import nn
 from torch.overrides import TorchFunctionMode
 
+from planner.execute.cut.comparison import Sample, require_same_training
 from planner.execute.cut.cut_layer import copy_part
-from planner.execute.cut.cut_model import SHORTEST, Arguments, CutModel, cut_model, first_sizes
+from planner.execute.cut.cut_model import SHORTEST, Arguments, CutModel, cut_model, first_sizes, trial_sizes
 from planner.execute.cut.late_values import LateValues, find_late_values
 from planner.execute.cut.recording import unpack
 from planner.execute.cut.trees import Ref, Sizes, change_leaves, leaves_of, tensors_of
@@ -170,14 +172,28 @@ def make_parts(module: nn.Module, *, batch: GivenBatch, loss: Loss | None, weigh
         return _used_by(loss, output, target=reader.target_of(first_sizes(lengths)))
 
     cut = cut_model(module, arguments, uses=uses, lengths=lengths)
+    cut_loss = _given_loss if loss is None else OutputLoss(loss, cut)
+    if is_compared_here():
+        samples = [
+            Sample(arguments=arguments(sizes), target=reader.target_of(sizes))
+            for sizes in (trial_sizes(lengths), first_sizes(lengths))
+        ]
+        whole_loss = (lambda output, _: _own_loss(output)) if loss is None else loss
+        require_same_training(module, cut, samples=samples, loss=whole_loss, cut_loss=cut_loss)
     return ModelParts(
         layers={name: partial(_make_copy, layer, name=name, values=values) for name, layer in cut.layers.items()},
         inputs=cut.inputs,
         tied=cut.tied,
         aliases=_find_aliases(module, cut),
         batch=reader,
-        loss=_given_loss if loss is None else OutputLoss(loss, cut),
+        loss=cut_loss,
     )
+
+
+def is_compared_here() -> bool:
+    """Whether this process compares: of several that make the same model, the first one of a run alone."""
+    rank = os.environ.get("RANK")
+    return "LOCAL_RANK" not in os.environ if rank is None else rank == "0"
 
 
 def _find_aliases(module: nn.Module, cut: CutModel) -> dict[str, str]:
