@@ -4,8 +4,6 @@ Every layer runs apart, as if a stage ended behind it. Losses, the gradient of e
 be the same, to a tolerance of their type; the model is afterwards what it was.
 """
 
-import random
-import sys
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -17,8 +15,8 @@ from torch import nn
 
 from planner.execute.cut.cut_layer import copy_part
 from planner.execute.cut.cut_model import CutModel, kept_state, refusing
-from planner.execute.cut.hooks import find_hooks
-from planner.execute.cut.module_state import ModuleState
+from planner.execute.cut.hooks import describe_causes
+from planner.execute.cut.module_state import ModuleState, seed_apart
 from planner.execute.cut.trees import tensors_of
 
 Loss = Callable[[Any, torch.Tensor], torch.Tensor]
@@ -60,13 +58,14 @@ def require_same_training(
             for number, sample in enumerate(samples):
                 comparison.update(number, sample, loss=loss, cut_loss=cut_loss)
         except _DifferenceError as error:
+            causes = [*cut.acting, *state.find_changed()]
             state.restore()
             if not _repeats(module, samples[0], loss=loss, state=state):
                 raise ValueError(
                     "it gives other gradients each time from the same weights, buffers and random numbers, so layers "
                     "cannot be compared with it; let it draw from torch's default generator"
                 ) from None
-            raise ValueError(f"{error}{_explain(module, cut, path=error.path)}") from None
+            raise ValueError(f"{error}{describe_causes(module, causes, path=error.path)}") from None
 
 
 class _DifferenceError(Exception):
@@ -93,9 +92,7 @@ def _reproducible() -> Iterator[None]:
 
 def _seed(number: int) -> None:
     torch.manual_seed(number)
-    random.seed(number)
-    if (numpy := sys.modules.get("numpy")) is not None:
-        numpy.random.seed(number)
+    seed_apart(number)
 
 
 class _Comparison:
@@ -147,14 +144,14 @@ class _Comparison:
         return torch.allclose(one, other, rtol=0.0, atol=atol, equal_nan=True)
 
     def _compare_gradients(self, number: int) -> None:
+        for path, weight in self.weights.items():
+            if weight.grad is not None and weight.grad.layout is not torch.strided:
+                raise ValueError(
+                    f"the gradient of {path!r} is sparse, which is neither added up nor reduced; set sparse=False"
+                )
         grads = [each.grad for each in self.weights.values() if each.grad is not None]
         floor = self.floor * max((float(grad.abs().max()) for grad in grads if grad.numel()), default=0.0)
         for path, weight in self.weights.items():
-            if weight.grad is not None and weight.grad.layout is not torch.strided:
-                raise _DifferenceError(
-                    f"the gradient of {path!r} is sparse, which cannot be added up and reduced; use dense gradients",
-                    path=path,
-                )
             mine = [copy.grad for copy in self.copies[path] if copy.grad is not None]
             total = sum(mine[1:], mine[0]) if mine else torch.zeros_like(weight)
             wanted = torch.zeros_like(weight) if weight.grad is None else weight.grad
@@ -222,17 +219,6 @@ def _repeats(module: nn.Module, sample: Sample, *, loss: Loss, state: ModuleStat
         or (one is not None and other is not None and torch.allclose(one, other, rtol=1e-2, atol=1e-6, equal_nan=True))
         for one, other in pairs
     )
-
-
-def _explain(module: nn.Module, cut: CutModel, *, path: str) -> str:
-    """What in the model may be the cause: hooks nearby first."""
-    hooks = list(find_hooks(module))
-    near = [text for place, text in hooks if f"{path}.".startswith(f"{place}.") and place]
-    causes = list(dict.fromkeys((*near, *cut.acting, *(text for _, text in hooks))))
-    if not causes:
-        return "; its forward does something between its blocks that layers which run apart do not do"
-    more = f" and {len(causes) - 3} others" if len(causes) > 3 else ""
-    return f"; what acts on gradients or tensors there: {', '.join(causes[:3])}{more}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,6 +1,6 @@
 """An unchanged model as layers: recorded with two numbers of samples, cut at its blocks, and tried with a third."""
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -11,7 +11,7 @@ from torch import nn
 
 from planner.execute.cut.blocks import Blocks, find_blocks
 from planner.execute.cut.cut_layer import CutLayer
-from planner.execute.cut.hooks import require_dense_gradients
+from planner.execute.cut.hooks import describe_causes, require_dense_gradients
 from planner.execute.cut.late_values import put_back, stand_ins_for_values
 from planner.execute.cut.module_state import ModuleState
 from planner.execute.cut.recording import ForwardRecording, merge, record
@@ -73,7 +73,7 @@ def cut_model(
     """
     if is_compiled(module):
         raise ValueError(f"{type(module).__name__} is compiled as a whole; give it as it is, layers may be compiled")
-    with stand_ins_for_values(module) as originals, kept_state(module) as state:
+    with torch.enable_grad(), stand_ins_for_values(module) as originals, kept_state(module) as state:
         with refusing(module):
             require_dense_gradients(module)
             base = first_sizes(lengths)
@@ -107,14 +107,18 @@ def _record(
     state: ModuleState,
 ) -> tuple[ForwardRecording, list[int]]:
     """Where the model decides by values, it is asked once more as if it were traced: masks are then always made."""
+    failed = None
     try:
         found = _record_all(module, arguments, base=base, blocks=blocks, uses=uses, state=state)
         if not find_decisions(found[0]):
             return found
-    except ValueError:
-        found = None
-    with mock.patch("torch.jit.is_tracing", return_value=True):
-        traced = _record_all(module, arguments, base=base, blocks=blocks, uses=uses, state=state)
+    except ValueError as error:
+        failed = error
+    try:
+        with mock.patch("torch.jit.is_tracing", return_value=True):
+            traced = _record_all(module, arguments, base=base, blocks=blocks, uses=uses, state=state)
+    except Exception as error:
+        raise failed or error from error
     if decisions := find_decisions(traced[0]):
         raise ValueError(f"it decides by the values of its samples ({decisions[0].name})")
     return traced
@@ -159,7 +163,7 @@ def _assemble(module: nn.Module, recording: ForwardRecording, *, blocks: Blocks,
         arrives = [number for source in sources for number in source]
         layers[segment.name] = _make_layer(module, recording, passing=passing, arrives=arrives)
         inputs[segment.name] = tuple("" if k == BATCH else segments[k].name for k in passing.takes)
-    _require_one_holder(layers, written=recording.written)
+    _require_one_holder(layers, recording=recording, passings=passings)
     _take_other_buffers(layers, module=module)
     return CutModel(
         layers=layers,
@@ -167,7 +171,7 @@ def _assemble(module: nn.Module, recording: ForwardRecording, *, blocks: Blocks,
         tied=_find_tied(layers),
         output=recording.output,
         given=tuple(wanted),
-        acting=tuple(dict.fromkeys(step.acting for step in recording.steps if step.acting)),
+        acting=recording.acting,
     )
 
 
@@ -199,10 +203,16 @@ def _make_layer(
     return layer
 
 
-def _require_one_holder(layers: Mapping[str, CutLayer], *, written: Collection[str]) -> None:
+def _require_one_holder(
+    layers: Mapping[str, CutLayer], *, recording: ForwardRecording, passings: Sequence[Passing]
+) -> None:
     """A buffer that the forward changes has to be in one layer."""
-    for path in sorted(written):
-        holders = [name for name, layer in layers.items() if path in kept_paths(layer)]
+    for path in sorted(recording.written):
+        holders = [
+            name
+            for (name, layer), passing in zip(layers.items(), passings, strict=True)
+            if path in kept_paths(layer) or any(path in recording.steps[place].writes for place in passing.steps)
+        ]
         if len(holders) > 1:
             raise ValueError(
                 f"buffer {path!r} changes in every forward, and layers {holders[0]!r} and {holders[1]!r} use it; let "
@@ -274,7 +284,6 @@ def run_layers(cut: CutModel, batch: Sequence[torch.Tensor]) -> tuple[torch.Tens
     return values[name]
 
 
-@torch.no_grad()
 def _try_out(module: nn.Module, cut: CutModel, *, arguments: Arguments, places: list[int], state: ModuleState) -> None:
     """Raises ValueError where the layers together do not give what the model gives."""
     torch.manual_seed(1)
@@ -291,7 +300,8 @@ def _try_out(module: nn.Module, cut: CutModel, *, arguments: Arguments, places: 
     for place in places:
         one, other = given[place], found[numbers[place]]
         if one.shape != other.shape or not torch.allclose(one, other, rtol=_NEAR, atol=_NEAR, equal_nan=True):
-            raise ValueError("its layers one after the other do not give what it gives")
+            causes = describe_causes(module, cut.acting)
+            raise ValueError(f"its layers one after the other do not give what it gives{causes}")
 
 
 def _copies_more(cut: CutModel, before: Sequence[tuple[int, ...]]) -> bool:

@@ -1,6 +1,6 @@
 """Hooks of a model: what each is called, which a copy of a layer takes along, and which cannot be carried out."""
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -59,11 +59,26 @@ def require_no_gradient_hooks(module: nn.Module, *, opened: Collection[nn.Module
 def require_dense_gradients(module: nn.Module) -> None:
     """Raise ValueError for tables whose gradients have rows for some words only."""
     for path, part in module.named_modules():
-        if isinstance(part, nn.Embedding | nn.EmbeddingBag) and part.sparse and part.weight.requires_grad:
+        if (
+            isinstance(part, nn.Embedding | nn.EmbeddingBag)
+            and part.sparse
+            and any(each.requires_grad for each in part.parameters())
+        ):
             raise ValueError(
                 f"{path or 'the model'} is an {type(part).__name__} with sparse=True: sparse gradients are neither "
                 "added up over microbatches nor reduced over replicas; set sparse=False"
             )
+
+
+def describe_causes(module: nn.Module, acting: Sequence[str], *, path: str = "") -> str:
+    """What may be why layers do not act as the model does, hooks near a path first."""
+    hooks = list(find_hooks(module))
+    near = [text for place, text in hooks if place and f"{path}.".startswith(f"{place}.")]
+    causes = list(dict.fromkeys((*near, *acting, *(text for _, text in hooks))))
+    if not causes:
+        return "; its forward does something between its blocks that is lost where layers run apart"
+    more = f" and {len(causes) - 3} others" if len(causes) > 3 else ""
+    return f"; what acts there: {', '.join(causes[:3])}{more}"
 
 
 def carry_weight_hooks(original: nn.Module, made: nn.Module) -> None:

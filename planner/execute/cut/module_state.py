@@ -21,27 +21,47 @@ class ModuleState:
             if isinstance(value, dict | list | set)
         ]
         self._buffers = [(buffer, buffer.detach().clone()) for buffer in module.buffers()]
-        self._versions = [buffer._version for buffer, _ in self._buffers]
-        trained = [each for each in module.parameters() if each.requires_grad] if has_weights else []
-        self._weights = [(each, each.detach().clone(), each.grad) for each in trained]
-        self._random, self._numpy = random.getstate(), sys.modules.get("numpy")
-        self._numbers = None if self._numpy is None else self._numpy.random.get_state()
+        weights = module.parameters() if has_weights else ()
+        self._weights = [(each, each.detach().clone(), each.grad) for each in weights]
+        self._numbers, self._numpy = random.getstate(), sys.modules.get("numpy")
+        self._numpy_numbers = None if self._numpy is None else self._numpy.random.get_state()
 
     @torch.no_grad()
     def restore(self) -> None:
         """Tensors get the values that they had; attributes the objects, and lists, sets and dictionaries their items."""
         for holder, contents in (*self._attributes, *self._containers):
             contents.put_back(holder)
-        for place, (buffer, value) in enumerate(self._buffers):
-            if buffer._version != self._versions[place]:
-                buffer.detach_().copy_(value)
-                self._versions[place] = buffer._version
+        for buffer, value in self._buffers:
+            (buffer if buffer.grad_fn is None else buffer.detach_()).copy_(value)
         for parameter, value, grad in self._weights:
             parameter.copy_(value)
             parameter.grad = grad
-        random.setstate(self._random)
+        random.setstate(self._numbers)
         if self._numpy is not None:
-            self._numpy.random.set_state(self._numbers)
+            self._numpy.random.set_state(self._numpy_numbers)
+
+    def find_changed(self) -> list[str]:
+        """Plain attributes that are not what they were, for messages."""
+        return [
+            f"attribute {name!r}, which changes from call to call"
+            for holder, contents in self._attributes
+            for name, value in holder.items()
+            if not name.startswith("_") and isinstance(value, int | float | str) and contents.items.get(name) != value
+        ]
+
+
+def apart_numbers() -> tuple[Any, ...]:
+    """The state of random generators that are not torch's."""
+    numpy = sys.modules.get("numpy")
+    state = () if numpy is None else numpy.random.get_state()[1:3]
+    return random.getstate(), *(str(each) if isinstance(each, int) else each.tobytes() for each in state)
+
+
+def seed_apart(number: int) -> None:
+    """Likewise, to begin with a number."""
+    random.seed(number)
+    if (numpy := sys.modules.get("numpy")) is not None:
+        numpy.random.seed(number)
 
 
 class _Contents:

@@ -18,7 +18,18 @@ from torch.utils._device import _device_constructors
 from torch.utils.checkpoint import CheckpointFunction
 
 from planner.execute.cut.hooks import describe_hook, require_no_gradient_hooks
-from planner.execute.cut.trees import OwnDevice, OwnMode, Ref, Sizes, change_leaves, merge_trees, refs_of, tensors_of
+from planner.execute.cut.module_state import apart_numbers
+from planner.execute.cut.trees import (
+    OwnDevice,
+    OwnMode,
+    Ref,
+    Sizes,
+    change_leaves,
+    leaves_of,
+    merge_trees,
+    refs_of,
+    tensors_of,
+)
 
 _READS = {"__bool__", "item", "__int__", "__float__", "__index__", "tolist", "is_nonzero", "equal", "allclose"}
 """Functions whose answer to Python hangs on the values of tensors."""
@@ -46,8 +57,8 @@ class RecordedCall:
     """Whether it only sees that Python would decide as it did."""
     changes_first: bool = False
     """Whether it changes its first argument and gives that."""
-    writes: bool = False
-    """Whether it changes a buffer of the model."""
+    writes: tuple[str, ...] = ()
+    """Paths of the model's buffers that it changes."""
 
     def __deepcopy__(self, _: Any) -> "RecordedCall":
         return self
@@ -69,13 +80,6 @@ class RecordedCall:
         """Whether it is a `torch.autograd.Function`, with its own backward."""
         kind = getattr(self.call, "__self__", None)
         return isinstance(kind, type) and issubclass(kind, torch.autograd.Function)
-
-    @property
-    def acting(self) -> str:
-        """What it does to gradients, for messages; or nothing."""
-        if self.is_own_function:
-            return f"autograd function {self.name!r}"
-        return describe_hook(self.arguments[0][1]) + " of a tensor" if self.call is with_gradient_hook else ""
 
     @property
     def is_random(self) -> bool:
@@ -100,8 +104,13 @@ class ForwardRecording:
     """Of every number its type, and whether it has a gradient."""
     output: Any
     """What the model gave, with references."""
-    written: frozenset[str] = frozenset()
-    """Paths of buffers that it changes outside of modules that stay whole."""
+    acting: tuple[str, ...] = ()
+    """What acts otherwise backward than forward outside of modules that stay whole, for messages."""
+
+    @property
+    def written(self) -> set[str]:
+        """Paths of buffers that change outside of modules that stay whole."""
+        return {path for step in self.steps for path in step.writes}
 
 
 def first_of(tensor: torch.Tensor, _: torch.Tensor) -> torch.Tensor:
@@ -151,12 +160,12 @@ class _Notes:
     """While a module, or an autograd function, runs that stays whole."""
     given: set[int] | None = None
     """While an autograd function runs, the tensors that it was given."""
-    written: set[str] = field(default_factory=set)
+    acting: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.paths = {module: path for path, module in self.root.named_modules()}
         self.own = {id(tensor): path for path, tensor in self.root.named_parameters()}
-        self.buffers = {id(tensor) for tensor in self.root.buffers()}
+        self.buffers = {path for path, _ in self.root.named_buffers()}
         self.own |= {id(tensor): path for path, tensor in self.root.named_buffers()}
 
     def new(self, tensor: torch.Tensor) -> int:
@@ -211,6 +220,7 @@ class _Notes:
             result = run()
         finally:
             self.is_inside, self.given = False, None
+        self.acting.append(f"autograd function {kind.__name__!r}")
         step = RecordedCall(call=kind.apply, arguments=given, gives=(), has_grad=torch.is_grad_enabled())
         found = tensors_of(result)
         if found and arguments[0] and found[0] is arguments[0][0]:
@@ -241,15 +251,20 @@ class _Notes:
             arguments = (self.ref(buffer), Ref(self.numbers[id(now)])), {}
             maker = next((k for k, step in enumerate(self.steps) if self.numbers[id(now)] in step.gives), -1)
             step = RecordedCall(
-                call=assign_buffer, arguments=arguments, gives=(self.new(torch.empty(0)),), has_grad=False, writes=True
+                call=assign_buffer,
+                arguments=arguments,
+                gives=(self.new(torch.empty(0)),),
+                has_grad=False,
+                writes=(path,),
             )
-            self.written.add(path)
             self.steps.insert(maker + 1, step)
 
     def call_function(self, function: Callable[..., Any], *, arguments: Any, run: Callable[[], Any]) -> Any:
         """A function of torch's."""
         name = getattr(function, "__name__", "")
         given = change_leaves(_with_markers(function, arguments), self.ref)
+        if any(isinstance(leaf, torch.Generator) for leaf in leaves_of(given)):
+            raise ValueError(f"{name} draws from a torch.Generator of its own, which no two processes share")
         result = run()
         step = RecordedCall(call=function, arguments=given, gives=(), has_grad=torch.is_grad_enabled())
         if name in _READS:
@@ -258,6 +273,8 @@ class _Notes:
             self._hooked(*arguments[0][:2], given=given)
         elif name == "__setitem__":
             self._changed(arguments[0][0], replace(step, changes_first=True))
+        elif name == "__set__" and id(arguments[0][0]) in self.own:
+            raise ValueError(f"its forward changes weight {self.own[id(arguments[0][0])]!r} (.data); let a block do it")
         elif name == "requires_grad_":
             raise ValueError("a tensor is given a gradient of its own on the way (requires_grad_)")
         elif found := tensors_of(result):
@@ -273,6 +290,7 @@ class _Notes:
             raise ValueError(
                 f"its forward registers {describe_hook(hook)} on {self.own[id(tensor)]}; register it once, before"
             )
+        self.acting.append(f"{describe_hook(hook)} of a tensor")
         step = RecordedCall(call=with_gradient_hook, arguments=((given[0][0], hook), {}), gives=(self.new(tensor),))
         self.steps.append(step)
 
@@ -281,9 +299,10 @@ class _Notes:
         changed = self.new(tensor)
         place = tensor.untyped_storage()._cdata
         sharing = {id(other): other for other in self.live if other.untyped_storage()._cdata == place}
-        written = {self.own[each] for each in sharing if each in self.own and each in self.buffers}
-        self.written |= written
-        self.steps.append(replace(step, gives=(changed,), writes=bool(written)))
+        written = [self.own[each] for each in {**sharing, id(tensor): tensor} if each in self.own]
+        if weights := [path for path in written if path not in self.buffers]:
+            raise ValueError(f"its forward changes weight {weights[0]!r} in place ({step.name}); let a block do it")
+        self.steps.append(replace(step, gives=(changed,), writes=tuple(written)))
         for other in sharing.values():
             if other is not tensor and id(other) in self.numbers:
                 before = Ref(self.numbers[id(other)])
@@ -337,6 +356,8 @@ class _Listening(TorchFunctionMode):
                 self.notes.require_given(tensors_of((args, named)), function=getattr(func, "__name__", repr(func)))
             return run()
         if getattr(func, "__name__", "") == "__get__" and getattr(func, "__self__", None) not in _VIEWING:
+            if getattr(func, "__self__", None) == torch.Tensor.grad_fn:
+                self.notes.acting.append("a node of autograd's graph (grad_fn)")
             return run()  # an attribute: a shape, a type
         return self.notes.call_function(func, arguments=(args, named), run=run)
 
@@ -389,6 +410,7 @@ def _own_functions_told(notes: _Notes) -> Any:
         if notes.is_inside:
             return run()
         if issubclass(kind, CheckpointFunction):
+            notes.acting.append("a reentrant checkpoint (use_reentrant=False is better)")
             return args[0](*args[2:])  # after whether random numbers are kept
         if kind.__module__ == CheckpointFunction.__module__:
             return run()
@@ -410,12 +432,15 @@ def record(
     notes = _Notes(root=module, opened=opened | {module})
     buffers = {(part, n): each for part in module.modules() for n, each in part._buffers.items() if each is not None}
     inputs = tuple(notes.new(tensor) for tensor in tensors_of(arguments))
+    drawn = apart_numbers()
     with ExitStack() as stack:
         stack.enter_context(_calls_told(notes))
         stack.enter_context(_own_functions_told(notes))
         stack.enter_context(_Listening(notes))
         output = module(*arguments[0], **arguments[1])
     notes.note_assigned(buffers)
+    if apart_numbers() != drawn:
+        notes.acting.append("random numbers of Python's or NumPy's that its forward draws")
     recording = ForwardRecording(
         steps=tuple(notes.steps),
         inputs=inputs,
@@ -424,7 +449,7 @@ def record(
         shapes=notes.shapes,
         kinds=notes.kinds,
         output=change_leaves(output, notes.ref),
-        written=frozenset(notes.written),
+        acting=tuple(dict.fromkeys(notes.acting)),
     )
     return recording, output
 
