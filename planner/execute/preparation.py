@@ -6,8 +6,11 @@ from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import Literal, cast
 
+from torch import nn
+
 from planner.document import render_plan
 from planner.execute.batch_share import split_batch
+from planner.execute.cut.hooks import describe_gradient_hook
 from planner.execute.dealt_rows import deal_anew
 from planner.execute.full_shard_check import find_fully_sharded
 from planner.execute.layout import Layout, Pipelines, make_layout
@@ -124,6 +127,7 @@ def prepare(
     if fully_shard:
         fully = find_fully_sharded(plan, training, layout=layout, layers=tracer.layers, split=split)
     _require_no_compiled(layout, shapes, split=split, synchronised=synchronised, fully=fully)
+    _require_no_gradient_hooks(layout, tracer.layers, split=split, fully=fully)
     _require_joint_order(layout, edges, synchronised=synchronised, fully=fully, shapes=shapes)
     if is_plain:
         _require_chains(layout)
@@ -213,6 +217,28 @@ def _require_no_compiled(
             raise ValueError(
                 f"layer {shape.compiled[0]!r} of stage {number} is compiled, but {reason}; leave `compile()` out"
             )
+
+
+def _require_no_gradient_hooks(
+    layout: Layout, layers: Sequence[Mapping[str, nn.Module]], *, split: Split, fully: frozenset[int]
+) -> None:
+    """A hook wants the gradient that a whole microbatch gives to a whole tensor, once."""
+    for number, own in enumerate(layers):
+        reasons = {
+            "torch's native split walks the graph of its backward twice": split == "native",
+            "a group of devices would cut its layer": layout.width(number) > 1,
+            "its backward would run on another process than its forward": bool(layout.parts_of(number)),
+            "each replica would hold a part of it (fully_shard)": number in fully,
+            f"each of {layout.num_replicas_of(number)} replicas has a part of a microbatch, and the hook would see the "
+            "gradient of that": layout.num_replicas_of(number) > 1 and not layout.dealing,
+        }
+        for reason in (text for text, is_so in reasons.items() if is_so):
+            for name, layer in own.items():
+                if found := describe_gradient_hook(layer):
+                    raise ValueError(
+                        f"layer {name!r} of stage {number}: {found}, but {reason}; plan with --no-replication and "
+                        "without groups, or take the hook off"
+                    )
 
 
 def _find_synchronised(layout: Layout, shapes: Sequence[StageShape], *, split: Split) -> frozenset[int]:

@@ -93,6 +93,8 @@ class Training:
     """When a loss or a gradient is not finite: stop all processes, leave out the step, or look away."""
     aliases: Mapping[str, str] = field(default_factory=dict)
     """Names of the model's state dictionary that say another weight's, to that weight's `layer:path`."""
+    not_compared: tuple[str, ...] = ()
+    """Modules of a model as it is that were not trained beside their layers for a trial, for want of memory."""
     deal: Callable[[Sequence[torch.Size], int], Sequence[Sequence[int]]] | None = None
     """(shape of the first input of every microbatch of an iteration, number of pipelines) to the microbatches of each
     pipeline, in the order in which it runs them: they are dealt anew, whole, in every iteration, and every pipeline
@@ -137,7 +139,8 @@ class Training:
         what to write instead.
         """
         parts = make_parts(module, batch=batch, loss=loss, weights=None if weights is None else Path(weights))
-        made = {name: getattr(parts, name) for name in ("layers", "inputs", "tied", "aliases", "batch", "loss")}
+        names = ("layers", "inputs", "tied", "aliases", "batch", "loss", "not_compared")
+        made = {name: getattr(parts, name) for name in names}
         return cls(**made, optimizer=optimizer, **more)
 
 

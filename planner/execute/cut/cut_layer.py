@@ -10,7 +10,7 @@ from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from planner.execute.cut.hooks import carry_weight_hooks, find_derived, find_strangers
-from planner.execute.cut.recording import RecordedCall
+from planner.execute.cut.recording import RecordedCall, with_gradient_hook
 from planner.execute.cut.trees import OwnDevice, OwnMode, Ref, ScaledLength, Sizes, change_leaves, tensors_of
 
 FEWEST_TOKENS = 2
@@ -70,8 +70,13 @@ class CutLayer(nn.Module):
             return self._run(arrived)
         try:
             return self._run(arrived)
-        except RuntimeError:
+        except (RuntimeError, TypeError, ValueError):
             return self._as_told(arrived)
+
+    @property
+    def tensor_hooks(self) -> list[Any]:
+        """Hooks on gradients of tensors that its steps make or take."""
+        return [step.arguments[0][1] for step in self._steps if step.call is with_gradient_hook]
 
     def _sizes(self, arrived: Sequence[torch.Tensor]) -> Sizes:
         """Those that nothing here depends on are 0."""

@@ -85,12 +85,15 @@ def carry_weight_hooks(original: nn.Module, made: nn.Module) -> None:
     """Copies of weights are without the hooks on their gradients: give them theirs."""
     parameters = dict(made.named_parameters(remove_duplicate=False))
     for path, parameter in original.named_parameters():
-        for hook in _hooks_of(parameter, "_backward_hooks") if parameters[path].requires_grad else ():
-            parameters[path].register_hook(hook)
+        for hook in _hooks_of(parameter, "_backward_hooks"):
+            if path in parameters and parameters[path].requires_grad:
+                parameters[path].register_hook(hook)
 
 
-def has_weight_hooks(layer: nn.Module) -> str:
-    """The first weight of a layer with a hook on its gradient, and the hook; or nothing."""
+def describe_gradient_hook(layer: nn.Module) -> str:
+    """The first hook of a layer on the gradient of a weight, or of a tensor between blocks; or nothing."""
+    for hook in getattr(layer, "tensor_hooks", ()):
+        return f"a tensor between blocks has a {describe_hook(hook)}"
     for path, parameter in layer.named_parameters():
         for hook in _hooks_of(parameter, "_backward_hooks"):
             return f"weight {path!r} has a {describe_hook(hook)}"

@@ -17,6 +17,7 @@ from planner.execute.cut.cut_layer import copy_part
 from planner.execute.cut.cut_model import SHORTEST, Arguments, CutModel, cut_model, first_sizes, trial_sizes
 from planner.execute.cut.late_values import LateValues, find_late_values
 from planner.execute.cut.recording import unpack
+from planner.execute.cut.reduced_depth import reduce_model
 from planner.execute.cut.trees import Ref, Sizes, change_leaves, leaves_of, tensors_of
 from planner.execute.named_tensors import kept_tensors
 
@@ -47,6 +48,8 @@ class ModelParts:
     """The tensors of an iteration."""
     loss: Loss
     """Of what the last layer gives."""
+    not_compared: tuple[str, ...]
+    """Modules that were not trained beside the model as it is."""
 
 
 class BatchReader:
@@ -172,22 +175,55 @@ def make_parts(module: nn.Module, *, batch: GivenBatch, loss: Loss | None, weigh
         return _used_by(loss, output, target=reader.target_of(first_sizes(lengths)))
 
     cut = cut_model(module, arguments, uses=uses, lengths=lengths)
-    cut_loss = _given_loss if loss is None else OutputLoss(loss, cut)
+    not_compared: tuple[str, ...] = ()
     if is_compared_here():
         samples = [
             Sample(arguments=arguments(sizes), target=reader.target_of(sizes))
             for sizes in (trial_sizes(lengths), first_sizes(lengths))
         ]
-        whole_loss = (lambda output, _: _own_loss(output)) if loss is None else loss
-        require_same_training(module, cut, samples=samples, loss=whole_loss, cut_loss=cut_loss)
+
+        def cut_again(reduced: nn.Module) -> CutModel:
+            return cut_model(reduced, arguments, uses=uses, lengths=lengths)
+
+        not_compared = _compare(module, cut, cut_again=cut_again, samples=samples, loss=loss)
     return ModelParts(
         layers={name: partial(_make_copy, layer, name=name, values=values) for name, layer in cut.layers.items()},
         inputs=cut.inputs,
         tied=cut.tied,
         aliases=_find_aliases(module, cut),
         batch=reader,
-        loss=cut_loss,
+        loss=_loss_of_last(loss, cut),
+        not_compared=not_compared,
     )
+
+
+def _loss_of_last(loss: Loss | None, cut: CutModel) -> Loss:
+    return _given_loss if loss is None else OutputLoss(loss, cut)
+
+
+def _compare(
+    module: nn.Module,
+    cut: CutModel,
+    *,
+    cut_again: Callable[[nn.Module], CutModel],
+    samples: Sequence[Sample],
+    loss: Loss | None,
+) -> tuple[str, ...]:
+    """Hold the training of layers against that of the model, or of one with fewer blocks; gives what is left out."""
+    reduced = reduce_model(module, lists=cut.lists)
+    tried = reduced.module
+    if tried is None:
+        return reduced.left_out
+    if tried is not module:
+        try:
+            cut = cut_again(tried)
+        except ValueError:
+            if not reduced.left_out:
+                raise
+            return tuple(path for path, _ in module.named_children())  # its forward wants all of its blocks
+    whole_loss = (lambda output, _: _own_loss(output)) if loss is None else loss
+    require_same_training(tried, cut, samples=samples, loss=whole_loss, cut_loss=_loss_of_last(loss, cut))
+    return reduced.left_out
 
 
 def is_compared_here() -> bool:

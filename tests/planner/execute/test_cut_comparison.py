@@ -22,6 +22,15 @@ SAMPLES, MICROBATCHES, STEPS = 12, 3, 3
 CPU = torch.device("cpu")
 
 
+@pytest.fixture(autouse=True, scope="module")
+def one_thread() -> Any:
+    """Threads that wait for each other take most of the time of small models."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
 def batch(number: int) -> Any:
     noise = torch.Generator().manual_seed(100 + number)
     inputs = torch.randn(SAMPLES, models.WIDTH, generator=noise, dtype=torch.float64)
