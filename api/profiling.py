@@ -19,7 +19,7 @@ from api.progress import MIN_PAUSE_S, ReportStyle
 from profiles.canonical_json import to_plain
 from profiles.cluster import Cluster
 from profiles.field_rules import MAX_NAME_LENGTH
-from profiles.model_profile import Layer, ProbeRun
+from profiles.model_profile import Layer, ProbeRun, tell_not_compared
 from profiles.workload import Workload
 
 if TYPE_CHECKING:
@@ -430,6 +430,8 @@ def _assemble(
     notes: tuple[str, ...] = () if dtype is None else (f"weights and activations in {dtype}",)
     if findings.conditions == "busy":
         notes += (f"layers timed by {findings.survey.busy_processes} processes at once",)
+    if left_out := intake.model.not_compared:
+        notes += (tell_not_compared(left_out),)
     profile = make_profile(
         wanted.model[:MAX_NAME_LENGTH],
         takes=findings.takes,
