@@ -14,7 +14,7 @@ from torch.overrides import TorchFunctionMode
 
 from planner.execute.cut.comparison import Sample, require_same_training
 from planner.execute.cut.cut_layer import copy_part
-from planner.execute.cut.cut_model import SHORTEST, Arguments, CutModel, cut_model, first_sizes, trial_sizes
+from planner.execute.cut.cut_model import FEWEST, SHORTEST, Arguments, CutModel, cut_model, first_sizes, trial_sizes
 from planner.execute.cut.late_values import LateValues, find_late_values
 from planner.execute.cut.recording import unpack
 from planner.execute.cut.reduced_depth import reduce_model
@@ -177,9 +177,10 @@ def make_parts(module: nn.Module, *, batch: GivenBatch, loss: Loss | None, weigh
     cut = cut_model(module, arguments, uses=uses, lengths=lengths)
     not_compared: tuple[str, ...] = ()
     if is_compared_here():
+        first, others = first_sizes(lengths), trial_sizes(lengths)
         samples = [
-            Sample(arguments=arguments(sizes), target=reader.target_of(sizes))
-            for sizes in (trial_sizes(lengths), first_sizes(lengths))
+            Sample(arguments=arguments(first), target=reader.target_of(first)),
+            Sample(arguments=_behind_first(arguments(others)), target=_behind_first(reader.target_of(others))),
         ]
 
         def cut_again(reduced: nn.Module) -> CutModel:
@@ -224,6 +225,11 @@ def _compare(
     whole_loss = (lambda output, _: _own_loss(output)) if loss is None else loss
     require_same_training(tried, cut, samples=samples, loss=whole_loss, cut_loss=_loss_of_last(loss, cut))
     return reduced.left_out
+
+
+def _behind_first(tree: Any) -> Any:
+    """The same without the first samples."""
+    return change_leaves(tree, lambda leaf: leaf[FEWEST:] if isinstance(leaf, torch.Tensor) else leaf)
 
 
 def is_compared_here() -> bool:
