@@ -51,8 +51,8 @@ class CutModel:
     """Numbers of the tensors that the last layer gives."""
     acting: tuple[str, ...]
     """What acts otherwise backward than forward around the blocks, for messages."""
-    lists: Mapping[str, str]
-    """Per path of a block the path of the list that it is in; empty where there is none."""
+    blocks: tuple[str, ...]
+    """Paths of the modules that it is cut at."""
 
 
 def first_sizes(lengths: Sequence[int]) -> Sizes:
@@ -174,7 +174,7 @@ def _assemble(module: nn.Module, recording: ForwardRecording, *, blocks: Blocks,
         output=recording.output,
         given=tuple(wanted),
         acting=recording.acting,
-        lists=blocks.lists,
+        blocks=tuple(blocks.lists),
     )
 
 

@@ -3,7 +3,7 @@
 import copy
 import os
 from collections import OrderedDict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,6 +15,8 @@ from planner.execute.cut.late_values import make_stand_in
 
 LARGEST = 2**29
 """Bytes of weights of a model that is trained whole for a trial; it holds them five times."""
+
+_LISTS = nn.ModuleList, nn.ModuleDict, nn.Sequential
 
 KEPT = 2, 1
 """Blocks of a list that stay, of those that are alike: two, for what passes from one to the next, if they fit."""
@@ -31,26 +33,24 @@ class ReducedModel:
 
 
 def reduce_model(
-    module: nn.Module, *, lists: Mapping[str, str], largest: int = LARGEST, most: int | None = None
+    module: nn.Module, *, blocks: Sequence[str], largest: int = LARGEST, most: int | None = None
 ) -> ReducedModel:
-    """`lists`: per path of a block the path of the list that it is in; `largest`: bytes of weights of a whole model;
+    """`blocks`: paths of those that it is cut at; `largest`: bytes of weights of a whole model;
     `most`: of one with fewer blocks, by default a sixteenth of this machine's memory if that is more.
     """
     is_small = _num_bytes(module.parameters()) <= largest
     if is_small and not any(each.is_meta for each in module.parameters()):
         return ReducedModel(module=module, left_out=())
     most = max(largest, os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 16) if most is None else most
-    choices = [[]] if is_small else [_find_alike(module, lists, num_kept=kept) for kept in KEPT]
+    choices = [[]] if is_small else [_find_alike(module, blocks, num_kept=kept) for kept in KEPT]
     for left_out in choices:
         weights = _weights_without(module, {module.get_submodule(path) for path in left_out})
         if _num_bytes(weights) <= most:
-            return ReducedModel(module=_make(module, lists, left_out, weights), left_out=tuple(left_out))
+            return ReducedModel(module=_make(module, left_out, weights), left_out=tuple(left_out))
     return ReducedModel(module=None, left_out=tuple(path for path, _ in module.named_children()))
 
 
-def _make(
-    module: nn.Module, lists: Mapping[str, str], left_out: Sequence[str], weights: Sequence[nn.Parameter]
-) -> nn.Module:
+def _make(module: nn.Module, left_out: Sequence[str], weights: Sequence[nn.Parameter]) -> nn.Module:
     gone = {module.get_submodule(path) for path in left_out}
     memo: dict[int, Any] = {id(part): nn.Identity() for part in gone}
     for number, weight in enumerate(weights):
@@ -58,8 +58,12 @@ def _make(
             memo[id(weight)] = make_stand_in(weight, seed=number)
     made: nn.Module = copy.deepcopy(module, memo)
     carry_weight_hooks(module, made)
-    for path in {lists[path] for path in left_out}:
-        _drop(made.get_submodule(path), names={each.rpartition(".")[2] for each in left_out if lists[each] == path})
+    names: dict[str, set[str]] = {}
+    for path in left_out:
+        home, _, name = path.rpartition(".")
+        names.setdefault(home, set()).add(name)
+    for home, gone_names in names.items():
+        _drop(made.get_submodule(home), names=gone_names)
     return made
 
 
@@ -79,12 +83,13 @@ def _weights_without(module: nn.Module, gone: set[nn.Module]) -> list[nn.Paramet
     return list(found.values())
 
 
-def _find_alike(module: nn.Module, lists: Mapping[str, str], *, num_kept: int) -> list[str]:
+def _find_alike(module: nn.Module, blocks: Sequence[str], *, num_kept: int) -> list[str]:
     """Blocks that stand behind others of their list that are alike."""
     seen: dict[Any, int] = {}
     found = []
-    for path, home in lists.items():
-        if home and path.rpartition(".")[0] == home:
+    for path in blocks:
+        home = path.rpartition(".")[0]
+        if isinstance(module.get_submodule(home), _LISTS):
             key = home, _kind(module.get_submodule(path))
             seen[key] = seen.get(key, 0) + 1
             found += [path] if seen[key] > num_kept else []

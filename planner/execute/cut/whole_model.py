@@ -211,7 +211,10 @@ def _compare(
     loss: Loss | None,
 ) -> tuple[str, ...]:
     """Hold the training of layers against that of the model, or of one with fewer blocks; gives what is left out."""
-    reduced = reduce_model(module, lists=cut.lists)
+    everything = tuple(path for path, _ in module.named_children())
+    if "RANK" in os.environ and any(each.is_meta for each in module.parameters()):
+        return everything  # a process of a run takes the memory of its own layers only: `--check` compares
+    reduced = reduce_model(module, blocks=cut.blocks)
     tried = reduced.module
     if tried is None:
         return reduced.left_out
@@ -221,7 +224,7 @@ def _compare(
         except ValueError:
             if not reduced.left_out:
                 raise
-            return tuple(path for path, _ in module.named_children())  # its forward wants all of its blocks
+            return everything  # its forward wants all of its blocks
     whole_loss = (lambda output, _: _own_loss(output)) if loss is None else loss
     require_same_training(tried, cut, samples=samples, loss=whole_loss, cut_loss=_loss_of_last(loss, cut))
     return reduced.left_out
