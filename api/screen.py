@@ -261,8 +261,8 @@ def _render_outcome(problem: Problem, evidence: Evidence, *, run: RunSummary) ->
     )
     for what, where in (run.files or {}).items():
         table.add_row(what, where)
-    first = [*_describe_comparison(problem), *_describe_probe(problem)]
-    for note in [*first, *_notes(problem, evidence), *_describe_reserve(problem, evidence)]:
+    doubts = [*_describe_comparison(problem), *_describe_probe(problem)]
+    for note in [*doubts, *_notes(problem, evidence), *_describe_reserve(problem, evidence)]:
         table.add_row("note", one_line(note, style="yellow"))
     return table
 

@@ -139,7 +139,7 @@ def _are_same(mine: torch.Tensor, theirs: torch.Tensor) -> bool:
 
 
 def peaks() -> dict[str, int]:
-    """What a process of a run takes at most that makes one block of twelve, with a model made whole and without weights."""
+    """What a process of a run takes at most for one block of twelve, with a model made whole and without weights."""
     found = {}
     for is_late in (True, False, True):  # the first time torch loads what it needs for a run without data
         meter = MemoryMeter(torch.device("cpu"))

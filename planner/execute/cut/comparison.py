@@ -45,8 +45,9 @@ class Sample:
 
 def require_same_training(
     module: nn.Module, cut: CutModel, *, samples: Sequence[Sample], loss: Loss, cut_loss: Loss
-) -> None:
-    """Raise ValueError that names what differs, and its cause, between the model and its layers.
+) -> bool:
+    """Raise ValueError that names what differs, and its cause, between the model and its layers. Gives whether they
+    could be compared: torch has not all kernels of all types for the host.
 
     `samples`: of one update each; `loss`: of what the model gives; `cut_loss`: of what the last layer gives.
     """
@@ -57,6 +58,8 @@ def require_same_training(
         try:
             for number, sample in enumerate(samples):
                 comparison.update(number, sample, loss=loss, cut_loss=cut_loss)
+        except _NoKernelError:
+            return False
         except _DifferenceError as error:
             causes = [*cut.acting, *state.find_changed()]
             state.restore()
@@ -66,6 +69,11 @@ def require_same_training(
                     "cannot be compared with it; let it draw from torch's default generator"
                 ) from None
             raise ValueError(f"{error}{describe_causes(module, causes, path=error.path)}") from None
+        return True
+
+
+class _NoKernelError(Exception):
+    """Torch has no backward of its type on this device."""
 
 
 class _DifferenceError(Exception):
@@ -77,16 +85,17 @@ class _DifferenceError(Exception):
 @contextmanager
 def _reproducible() -> Iterator[None]:
     """Kernels that give the same again, where there are some."""
+    memory: Any = torch.utils.deterministic
     before, warns = torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()
-    fills = torch.utils.deterministic.fill_uninitialized_memory
+    fills = memory.fill_uninitialized_memory
     with warnings.catch_warnings(), torch.enable_grad():
         warnings.simplefilter("ignore")
         torch.use_deterministic_algorithms(True, warn_only=True)
-        torch.utils.deterministic.fill_uninitialized_memory = False
+        memory.fill_uninitialized_memory = False
         try:
             yield
         finally:
-            torch.utils.deterministic.fill_uninitialized_memory = fills
+            memory.fill_uninitialized_memory = fills
             torch.use_deterministic_algorithms(before, warn_only=warns)
 
 
@@ -115,10 +124,15 @@ class _Comparison:
 
     def update(self, number: int, sample: Sample, *, loss: Loss, cut_loss: Loss) -> None:
         """One of both; raises _DifferenceError."""
-        whole = _run_whole(self.module, sample, loss=loss, number=number)
-        if not whole.requires_grad:
-            return
-        whole.backward()
+        try:
+            whole = _run_whole(self.module, sample, loss=loss, number=number)
+            if not whole.requires_grad:
+                return
+            torch.autograd.backward(whole)
+        except RuntimeError as error:
+            if "not implemented" in str(error):
+                raise _NoKernelError from error
+            raise ValueError(f"as it is it fails in update {number + 1}: {str(error).splitlines()[0]}") from error
         _seed(number)
         found = run_apart(self.layers, self.cut.inputs, batch=tensors_of(sample.arguments))
         mine = cut_loss(found.leaving, sample.target)
@@ -168,11 +182,12 @@ class _Comparison:
         rate = RATE / max(float(torch.stack(norms).norm()), 1e-30)
         for path, weight in self.weights.items():
             grads = [copy.grad for copy in self.copies[path] if copy.grad is not None]
-            for copy in self.copies[path]:
-                copy -= sum(grads) * rate if copy.requires_grad else 0
-                copy.grad = None
-            weight -= 0 if weight.grad is None else weight.grad * rate
-            weight.grad = None
+            for copy in self.copies[path] if grads else ():
+                copy.sub_(sum(grads[1:], grads[0]), alpha=rate)
+            if weight.grad is not None:
+                weight.sub_(weight.grad, alpha=rate)
+            for each in (weight, *self.copies[path]):
+                each.grad = None
             for copy in self.copies[path]:
                 if not self._is_near(weight, copy, floor=self.relative * rate):
                     raise _DifferenceError(
@@ -210,7 +225,7 @@ def _repeats(module: nn.Module, sample: Sample, *, loss: Loss, state: ModuleStat
     """Whether a model gives the same gradients again."""
     rows = []
     for _ in range(2):
-        _run_whole(module, sample, loss=loss, number=0).backward()
+        torch.autograd.backward(_run_whole(module, sample, loss=loss, number=0))
         rows.append([None if each.grad is None else each.grad.clone() for each in module.parameters()])
         state.restore()
     pairs = zip(*rows, strict=True)
@@ -237,7 +252,7 @@ class ApartRun:
     def backward(self, loss: torch.Tensor) -> None:
         """From the loss through layer after layer."""
         grads: dict[int, torch.Tensor] = {}
-        loss.backward()
+        torch.autograd.backward(loss)
         for place in reversed(range(len(self.calls))):
             sent, given, gave = self.calls[place]
             roots = [each for each in gave if id(each) in grads] if place + 1 < len(self.calls) else []

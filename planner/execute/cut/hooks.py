@@ -87,7 +87,7 @@ def carry_weight_hooks(original: nn.Module, made: nn.Module) -> None:
     for path, parameter in original.named_parameters():
         for hook in _hooks_of(parameter, "_backward_hooks"):
             if path in parameters and parameters[path].requires_grad:
-                parameters[path].register_hook(hook)
+                parameters[path].register_hook(hook)  # type: ignore[no-untyped-call]
 
 
 def describe_gradient_hook(layer: nn.Module) -> str:

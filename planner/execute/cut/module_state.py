@@ -28,7 +28,7 @@ class ModuleState:
 
     @torch.no_grad()
     def restore(self) -> None:
-        """Tensors get the values that they had; attributes the objects, and lists, sets and dictionaries their items."""
+        """Tensors get the values that they had; attributes the objects; lists, sets and dictionaries their items."""
         for holder, contents in (*self._attributes, *self._containers):
             contents.put_back(holder)
         for buffer, value in self._buffers:
@@ -46,7 +46,9 @@ class ModuleState:
             f"attribute {name!r}, which changes from call to call"
             for holder, contents in self._attributes
             for name, value in holder.items()
-            if not name.startswith("_") and isinstance(value, int | float | str) and contents.items.get(name) != value
+            if not name.startswith("_")
+            and isinstance(value, int | float | str)
+            and not (name in contents.items and contents.items[name] == value)
         ]
 
 
@@ -68,7 +70,7 @@ class _Contents:
     """The items of a container, in their order."""
 
     def __init__(self, holder: Any) -> None:
-        self.items = dict(holder) if isinstance(holder, dict) else list(holder)
+        self.items: Any = dict(holder) if isinstance(holder, dict) else list(holder)
 
     def put_back(self, holder: Any) -> None:
         """Make the container hold them again, if it does not."""

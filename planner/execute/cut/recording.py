@@ -122,7 +122,7 @@ def with_gradient_hook(tensor: torch.Tensor, hook: Callable[..., Any]) -> torch.
     """The same tensor; a hook sees its gradient, and may change it."""
     seen = tensor.view_as(tensor)
     if seen.requires_grad:
-        seen.register_hook(hook)
+        seen.register_hook(hook)  # type: ignore[no-untyped-call]
     return seen
 
 
@@ -248,7 +248,7 @@ class _Notes:
                 continue
             if now is None or id(now) not in self.numbers or now.shape != buffer.shape:
                 raise ValueError(f"buffer {path!r} is replaced in the forward by what comes out of none of its calls")
-            arguments = (self.ref(buffer), Ref(self.numbers[id(now)])), {}
+            arguments: Any = (self.ref(buffer), Ref(self.numbers[id(now)])), {}
             maker = next((k for k, step in enumerate(self.steps) if self.numbers[id(now)] in step.gives), -1)
             step = RecordedCall(
                 call=assign_buffer,
@@ -413,6 +413,7 @@ def _own_functions_told(notes: _Notes) -> Any:
             notes.acting.append("a reentrant checkpoint (use_reentrant=False is better)")
             return args[0](*args[2:])  # after whether random numbers are kept
         if kind.__module__ == CheckpointFunction.__module__:
+            notes.acting.append("a checkpoint, whose function runs again in the backward")
             return run()
         return notes.call_own_function(kind, arguments=(args, named), run=run)
 

@@ -134,7 +134,8 @@ class Liveness:
 
     def _find_needed(self) -> set[int]:
         """Places of steps that something hangs on: modules, chance, buffers that change, and guards on the
-        way there always count."""
+        way there always count.
+        """
         wanted, needed = set(self.wanted), set[int]()
         for place in reversed(range(len(self.recording.steps))):
             step = self.recording.steps[place]

@@ -226,8 +226,8 @@ def _compare(
                 raise
             return everything  # its forward wants all of its blocks
     whole_loss = (lambda output, _: _own_loss(output)) if loss is None else loss
-    require_same_training(tried, cut, samples=samples, loss=whole_loss, cut_loss=_loss_of_last(loss, cut))
-    return reduced.left_out
+    is_done = require_same_training(tried, cut, samples=samples, loss=whole_loss, cut_loss=_loss_of_last(loss, cut))
+    return reduced.left_out if is_done else everything
 
 
 def _behind_first(tree: Any) -> Any:

@@ -12,8 +12,6 @@ from torch.utils.checkpoint import checkpoint, checkpoint_sequential
 
 WIDTH, CLASSES = 4, 3
 
-# ruff: noqa: ARG004
-
 
 class Through(torch.autograd.Function):
     """Quarters, forward; backward as if there were none."""
@@ -327,13 +325,31 @@ class Averaging(Stack):
         self.register_buffer("unused", torch.arange(3.0))
 
     def step(self, block: nn.Module, x: torch.Tensor) -> torch.Tensor:
-        y = block(x)
-        if block is self.blocks[1]:
-            y = y - self.mean
-            if self.training:
-                with torch.no_grad():
-                    self.mean.mul_(0.9).add_(y.mean(0), alpha=0.1)
+        return self.average(block(x)) if block is self.blocks[1] else block(x)
+
+    def average(self, y: torch.Tensor) -> torch.Tensor:
+        y = y - self.mean
+        if self.training:
+            with torch.no_grad():
+                self.mean.mul_(0.9).add_(y.mean(0), alpha=0.1)
         return y
+
+
+class AveragingTwice(Averaging):
+    """The checkpoint notes the mean again as it recomputes."""
+
+    def step(self, block: nn.Module, x: torch.Tensor) -> torch.Tensor:
+        return checkpoint(super().step, block, x, use_reentrant=True)
+
+
+class NormedTwice(Stack):
+    """Likewise the statistics of a batch norm."""
+
+    def register(self) -> None:
+        self.blocks = nn.ModuleList(NormedBlock() for _ in range(2))
+
+    def step(self, block: nn.Module, x: torch.Tensor) -> torch.Tensor:
+        return checkpoint(block, x, use_reentrant=False)
 
 
 class Assigning(Stack):
