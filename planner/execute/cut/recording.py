@@ -13,6 +13,7 @@ from unittest import mock
 
 import torch
 from torch import nn
+from torch.autograd.graph import saved_tensors_hooks
 from torch.overrides import TorchFunctionMode
 from torch.utils._device import _device_constructors
 from torch.utils.checkpoint import CheckpointFunction
@@ -413,11 +414,19 @@ def _own_functions_told(notes: _Notes) -> Any:
             notes.acting.append("a reentrant checkpoint (use_reentrant=False is better)")
             return args[0](*args[2:])  # after whether random numbers are kept
         if kind.__module__ == CheckpointFunction.__module__:
-            notes.acting.append("a checkpoint, whose function runs again in the backward")
             return run()
         return notes.call_own_function(kind, arguments=(args, named), run=run)
 
-    with mock.patch.object(_FUNCTION_BASE, "apply", classmethod(apply)):
+    def enter(hooks: Any) -> Any:
+        if not notes.is_inside:
+            notes.acting.append("hooks on saved tensors, or a checkpoint, whose function runs again in the backward")
+        return original(hooks)
+
+    original = saved_tensors_hooks.__enter__
+    with (
+        mock.patch.object(_FUNCTION_BASE, "apply", classmethod(apply)),
+        mock.patch.object(saved_tensors_hooks, "__enter__", enter),
+    ):
         yield
 
 

@@ -190,6 +190,7 @@ REFUSED = {
     models.NotedByHook: "hook 'NotedByHook.note' of module 'blocks.1'",
     models.AveragingTwice: "what acts there: a reentrant checkpoint",
     models.NormedTwice: "a checkpoint, whose function runs again in the backward",
+    models.Packed: "hooks on saved tensors",
     models.Teacher: "'slow.weight'",
     models.Counting: "attribute 'calls', which changes from call to call",
     models.Functional: "blocks.0 is called with another tensor for its weight 'norm.weight'",
