@@ -16,10 +16,11 @@ from api.failures import InputError
 from api.formatting import render_ms
 from api.inputs import reading
 from api.progress import MIN_PAUSE_S, ReportStyle
+from planner.execute.not_compared import tell_not_compared
 from profiles.canonical_json import to_plain
 from profiles.cluster import Cluster
 from profiles.field_rules import MAX_NAME_LENGTH
-from profiles.model_profile import Layer, ProbeRun, tell_not_compared
+from profiles.model_profile import Layer, ProbeRun
 from profiles.workload import Workload
 
 if TYPE_CHECKING:

@@ -21,9 +21,9 @@ from api.formatting import (
 )
 from api.progress import RunSummary
 from planner.costs import CostModel
+from planner.execute.not_compared import NOT_COMPARED
 from planner.plan import BaselineResult, Evidence, Plan, RentalResult, SizeResult
 from planner.problem import Objective, Problem
-from profiles.model_profile import NOT_COMPARED
 
 ITERATIONS = 1000
 """Money is shown for so many."""

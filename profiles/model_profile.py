@@ -5,7 +5,7 @@ Every time is an integer number of nanoseconds, every size an integer number of 
 """
 
 import itertools
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
@@ -25,9 +25,6 @@ from profiles.field_rules import (
     require_distinct,
     require_fields,
 )
-
-NOT_COMPARED = "not compared with the model as it is"
-"""What a provenance says of parts of a model that were cut, but not trained beside the whole for a trial."""
 
 MAX_EXCHANGES, MAX_EXCHANGE_NS = 10**4, 10**9
 """Most exchanges of one layer, and the longest that one may take, so that sums stay as small as other times."""
@@ -611,9 +608,3 @@ def _require_parts_of_state(owner: str, sizes: Layer | WidthBytes) -> None:
             f"{owner}: parameter_bytes + gradient_bytes + optimizer_bytes = {parts} exceeds state_bytes = "
             f"{sizes.state_bytes}; state_bytes is at least their sum: raise it, or mend a part"
         )
-
-
-def tell_not_compared(names: Sequence[str]) -> str:
-    """Which parts of a model were not trained beside their layers; some names, and how many there are more."""
-    more = f" and {len(names) - 3} more" if len(names) > 3 else ""
-    return f"{NOT_COMPARED}: {', '.join(names[:3])}{more}"

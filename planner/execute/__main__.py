@@ -18,6 +18,7 @@ from planner.execute.enter import CHECKPOINTS_VARIABLE, COPIES_VARIABLE, PLAN_VA
 from planner.execute.executed_timeline import MemoryUsed, render_executed_trace, render_rank
 from planner.execute.execution import CHECK_EVERY, Execution, Iteration
 from planner.execute.live_copies import clear_copies, keep_copy
+from planner.execute.not_compared import tell_not_compared
 from planner.execute.preparation import prepare
 from planner.execute.recipe import RecipeOrder, read_recipe
 from planner.execute.resume import resume
@@ -26,7 +27,6 @@ from planner.execute.session import Choices, join, refuse
 from planner.execute.state_dict import load_weights, save_weights
 from planner.execute.training import Training, load_training
 from planner.execute.user_code import OwnCodeError
-from profiles.model_profile import tell_not_compared
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

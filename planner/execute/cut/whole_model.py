@@ -12,7 +12,7 @@ import torch
 from torch import nn
 from torch.overrides import TorchFunctionMode
 
-from planner.execute.cut.comparison import Sample, require_same_training
+from planner.execute.cut.trial_training import Sample, require_same_training
 from planner.execute.cut.cut_layer import copy_part
 from planner.execute.cut.cut_model import FEWEST, SHORTEST, Arguments, CutModel, cut_model, first_sizes, trial_sizes
 from planner.execute.cut.late_values import LateValues, find_late_values

@@ -19,7 +19,7 @@ from torch import nn  # noqa: E402
 from torch.nn import functional  # noqa: E402
 
 from planner.execute import __main__ as main_module  # noqa: E402
-from planner.execute.cut.comparison import run_apart  # noqa: E402
+from planner.execute.cut.trial_training import run_apart  # noqa: E402
 from planner.execute.cut.whole_model import is_compared_here  # noqa: E402
 from planner.execute.deferred import make_deferring  # noqa: E402
 from planner.execute.deferred_init import deferred_init  # noqa: E402
