@@ -65,12 +65,6 @@ def _parser() -> argparse.ArgumentParser:
     planned = os.environ.get(PLAN_VARIABLE)
     parser.add_argument("plan", type=Path, nargs="?", default=planned, help="plan document")
     parser.add_argument("--model", required=True, help="module:factory; the factory gives a planner.execute Training")
-    parser.add_argument(
-        "--check",
-        action="store_true",
-        help="train nothing, in one process: compare the layers of a model with the model as it is, for two updates, "
-        "and see whether they fit the plan, if one is given",
-    )
     parser.add_argument("--steps", type=int, default=1, help="number of iterations (default 1)")
     parser.add_argument("--cluster", type=Path, help="cluster or workload document: gives every device its host")
     parser.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto")
@@ -110,6 +104,18 @@ def _parser() -> argparse.ArgumentParser:
         action="store_true",
         help="run W on a second CUDA stream, beside the actions that follow it in the plan",
     )
+    _add_checks(parser)
+    return parser
+
+
+def _add_checks(parser: argparse.ArgumentParser) -> None:
+    """What is looked at before and while it trains."""
+    parser.add_argument(
+        "--check",
+        action="store_true",
+        help="train nothing, in one process: compare the layers of a model with the model as it is, for two updates, "
+        "and see whether they fit the plan, if one is given",
+    )
     parser.add_argument(
         "--check-every",
         type=int,
@@ -122,7 +128,6 @@ def _parser() -> argparse.ArgumentParser:
         choices=("stop", "skip", "ignore"),
         help="when a loss or gradient is nan or infinite: stop all (default), leave out the step, or look away",
     )
-    return parser
 
 
 def _add_states(parser: argparse.ArgumentParser) -> None:

@@ -105,13 +105,7 @@ def prepare(
     example = _find_example(batch, plan=plan, training=training, layout=layout)
     stages, layers = [stage.layers for stage in plan.stages], list(training.layers)
     wirings = make_wirings(stages, layers, inputs=training.inputs, is_relayed=False)
-    is_plain = (
-        example is None
-        and messages == "auto"
-        and sends_itself()
-        and has_like_replicas(layout)
-        and (skip == "relay" or is_chain(wirings))
-    )
+    is_plain = example is None and messages == "auto" and _is_plain(layout, wirings, skip=skip)
     if is_plain or skip == "relay":
         wirings = make_wirings(stages, layers, inputs=training.inputs)
     require_widths(training, stages, widths=layout.widths, split=split)
@@ -147,6 +141,11 @@ def prepare(
         example=example,
         tracer=None if example is None else tracer,
     )
+
+
+def _is_plain(layout: Layout, wirings: Sequence[StageWiring], *, skip: Skip) -> bool:
+    """Whether torch can send all messages by itself."""
+    return sends_itself() and has_like_replicas(layout) and (skip == "relay" or is_chain(wirings))
 
 
 def _first_batch(training: Training) -> Batch | Microbatches:

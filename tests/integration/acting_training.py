@@ -1,4 +1,4 @@
-"""A model that rounds, checkpoints and holds rows, for `pipeplan profile`, `plan` and the executor; and its plain loop."""
+"""A model that rounds, checkpoints and holds rows, for profile, plan and the executor; and its plain loop."""
 
 from typing import Any
 

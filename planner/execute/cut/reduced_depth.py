@@ -45,11 +45,11 @@ def reduce_model(
     for left_out in choices:
         weights = _weights_without(module, {module.get_submodule(path) for path in left_out})
         if _num_bytes(weights) <= most:
-            return ReducedModel(module=_make(module, left_out, weights), left_out=tuple(left_out))
+            return ReducedModel(module=_make(module, left_out=left_out, weights=weights), left_out=tuple(left_out))
     return ReducedModel(module=None, left_out=tuple(path for path, _ in module.named_children()))
 
 
-def _make(module: nn.Module, left_out: Sequence[str], weights: Sequence[nn.Parameter]) -> nn.Module:
+def _make(module: nn.Module, *, left_out: Sequence[str], weights: Sequence[nn.Parameter]) -> nn.Module:
     gone = {module.get_submodule(path) for path in left_out}
     memo: dict[int, Any] = {id(part): nn.Identity() for part in gone}
     for number, weight in enumerate(weights):

@@ -12,13 +12,13 @@ import torch
 from torch import nn
 from torch.overrides import TorchFunctionMode
 
-from planner.execute.cut.trial_training import Sample, require_same_training
 from planner.execute.cut.cut_layer import copy_part
 from planner.execute.cut.cut_model import FEWEST, SHORTEST, Arguments, CutModel, cut_model, first_sizes, trial_sizes
 from planner.execute.cut.late_values import LateValues, find_late_values
 from planner.execute.cut.recording import unpack
 from planner.execute.cut.reduced_depth import reduce_model
 from planner.execute.cut.trees import Ref, Sizes, change_leaves, leaves_of, tensors_of
+from planner.execute.cut.trial_training import Sample, require_same_training
 from planner.execute.named_tensors import kept_tensors
 
 LABELS = "labels"
