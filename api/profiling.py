@@ -16,6 +16,7 @@ from api.failures import InputError
 from api.formatting import render_ms
 from api.inputs import reading
 from api.progress import MIN_PAUSE_S, ReportStyle
+from planner.execute.not_compared import tell_not_compared
 from profiles.canonical_json import to_plain
 from profiles.cluster import Cluster
 from profiles.field_rules import MAX_NAME_LENGTH
@@ -430,6 +431,8 @@ def _assemble(
     notes: tuple[str, ...] = () if dtype is None else (f"weights and activations in {dtype}",)
     if findings.conditions == "busy":
         notes += (f"layers timed by {findings.survey.busy_processes} processes at once",)
+    if left_out := intake.model.not_compared:
+        notes += (tell_not_compared(left_out),)
     profile = make_profile(
         wanted.model[:MAX_NAME_LENGTH],
         takes=findings.takes,

@@ -21,6 +21,7 @@ from api.formatting import (
 )
 from api.progress import RunSummary
 from planner.costs import CostModel
+from planner.execute.not_compared import NOT_COMPARED
 from planner.plan import BaselineResult, Evidence, Plan, RentalResult, SizeResult
 from planner.problem import Objective, Problem
 
@@ -263,7 +264,8 @@ def _render_outcome(problem: Problem, evidence: Evidence, *, run: RunSummary) ->
         table.add_row("no time", f"for {len(late)} baselines: {methods}")
     for what, where in (run.files or {}).items():
         table.add_row(what, where)
-    for note in [*_describe_probe(problem), *_notes(problem, evidence), *_describe_reserve(problem, evidence)]:
+    doubts = [*_describe_comparison(problem), *_describe_probe(problem)]
+    for note in [*doubts, *_notes(problem, evidence), *_describe_reserve(problem, evidence)]:
         table.add_row("note", one_line(note, style="yellow"))
     return table
 
@@ -282,6 +284,12 @@ def _describe_timings(problem: Problem, evidence: Evidence) -> list[str]:
         if evidence.timings.get(what) == "not measured":
             notes.append(f"{what.replace('_', ' ')} not measured: what an action or message costs beyond this counts 0")
     return notes
+
+
+def _describe_comparison(problem: Problem) -> list[str]:
+    """Parts of a model that nobody saw train as their layers do."""
+    parts = problem.profile.provenance.split("; ")
+    return [part.rstrip(".") for part in parts if part.startswith(NOT_COMPARED)]
 
 
 def _describe_probe(problem: Problem) -> list[str]:

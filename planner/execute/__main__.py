@@ -11,17 +11,22 @@ from typing import Any
 
 from torch import distributed
 
+from planner.document import parse_plan
 from planner.execute.checkpoint import save_checkpoint, write_numbered
+from planner.execute.cut.whole_model import BatchReader
 from planner.execute.enter import CHECKPOINTS_VARIABLE, COPIES_VARIABLE, PLAN_VARIABLE, RECIPE_VARIABLE
 from planner.execute.executed_timeline import MemoryUsed, render_executed_trace, render_rank
 from planner.execute.execution import CHECK_EVERY, Execution, Iteration
 from planner.execute.live_copies import clear_copies, keep_copy
+from planner.execute.not_compared import tell_not_compared
+from planner.execute.preparation import prepare
 from planner.execute.recipe import RecipeOrder, read_recipe
 from planner.execute.resume import resume
 from planner.execute.resumption_record import Resumption, record_resumption
 from planner.execute.session import Choices, join, refuse
 from planner.execute.state_dict import load_weights, require_savable, save_weights
 from planner.execute.training import Training, load_training
+from planner.execute.user_code import OwnCodeError
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -29,10 +34,27 @@ def main(arguments: Sequence[str] | None = None) -> None:
     options = _parser().parse_args(arguments)
     try:
         _require_sense(options)
+        if options.check:
+            check(options)
+            return
         with join(options.plan, lambda: _load(options), choices=_choices(options)) as execution:
             _run(execution, options)
-    except (ValueError, OSError) as error:
+    except (ValueError, OSError, OwnCodeError) as error:
         refuse(str(error))
+
+
+def check(options: argparse.Namespace) -> None:
+    """Say whether the layers of a model train as the model does, and fit the plan if there is one; trains nothing."""
+    training = _load(options)
+    if options.plan is not None:
+        plan = parse_plan(options.plan.read_bytes(), source=str(options.plan))
+        choices = _choices(options)
+        prepare(plan, training, split=choices.split, skip=choices.skip, fully_shard=choices.fully_shard)
+    if isinstance(training.batch, BatchReader):
+        said = "trained beside the model as it is for two updates: losses, gradients, weights and buffers are the same"
+    else:
+        said = "layers are given one by one, so there is no model as it is to compare them with"
+    sys.stderr.write(f"{options.model}: {len(training.layers)} layers; {said}\n")
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -41,7 +63,7 @@ def _parser() -> argparse.ArgumentParser:
         description="Train a model exactly as planned. Start it with torchrun, one process per device of the plan.",
     )
     planned = os.environ.get(PLAN_VARIABLE)
-    parser.add_argument("plan", type=Path, nargs="?" if planned else None, default=planned, help="plan document")
+    parser.add_argument("plan", type=Path, nargs="?", default=planned, help="plan document")
     parser.add_argument("--model", required=True, help="module:factory; the factory gives a planner.execute Training")
     parser.add_argument("--steps", type=int, default=1, help="number of iterations (default 1)")
     parser.add_argument("--cluster", type=Path, help="cluster or workload document: gives every device its host")
@@ -82,6 +104,18 @@ def _parser() -> argparse.ArgumentParser:
         action="store_true",
         help="run W on a second CUDA stream, beside the actions that follow it in the plan",
     )
+    _add_checks(parser)
+    return parser
+
+
+def _add_checks(parser: argparse.ArgumentParser) -> None:
+    """What is looked at before and while it trains."""
+    parser.add_argument(
+        "--check",
+        action="store_true",
+        help="train nothing, in one process: compare the layers of a model with the model as it is, for two updates, "
+        "and see whether they fit the plan, if one is given",
+    )
     parser.add_argument(
         "--check-every",
         type=int,
@@ -94,7 +128,6 @@ def _parser() -> argparse.ArgumentParser:
         choices=("stop", "skip", "ignore"),
         help="when a loss or gradient is nan or infinite: stop all (default), leave out the step, or look away",
     )
-    return parser
 
 
 def _add_states(parser: argparse.ArgumentParser) -> None:
@@ -138,6 +171,8 @@ def _add_states(parser: argparse.ArgumentParser) -> None:
 
 
 def _require_sense(options: argparse.Namespace) -> None:
+    if options.plan is None and not options.check:
+        raise ValueError("no plan is given; name its document first (without one there is --check)")
     if options.steps < 1:
         raise ValueError(f"--steps {options.steps} is not positive")
     for name in ("checkpoint_every", "copy_every", "evaluate_every", "check_every"):
@@ -185,6 +220,8 @@ def _choices(options: argparse.Namespace) -> Choices:
 
 def _load(options: argparse.Namespace) -> Training:
     training = load_training(options.model)
+    if training.not_compared:
+        sys.stderr.write(f"planner.execute: {tell_not_compared(training.not_compared)}\n")
     return training if options.on_nonfinite is None else replace(training, on_nonfinite=options.on_nonfinite)
 
 

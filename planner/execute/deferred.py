@@ -112,7 +112,7 @@ def _is_watched(layer: nn.Module) -> bool:
 
 def _is_convertible(layer: nn.Module) -> bool:
     """These, and subclasses that compute what they do; hooks want to see every gradient."""
-    rule, weight = _find_rule(layer), getattr(layer, "weight", None)
+    rule, weight = _find_rule(layer), layer._parameters.get("weight")  # one that is computed may change with each look
     if rule is None or not rule.fits(layer) or not isinstance(weight, nn.Parameter) or not weight.requires_grad:
         return False
     return not _is_watched(layer)

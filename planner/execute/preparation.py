@@ -6,8 +6,11 @@ from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import Literal, cast
 
+from torch import nn
+
 from planner.document import render_plan
 from planner.execute.batch_share import split_batch
+from planner.execute.cut.hooks import describe_gradient_hook
 from planner.execute.dealt_rows import deal_anew
 from planner.execute.full_shard_check import find_fully_sharded
 from planner.execute.layout import Layout, Pipelines, make_layout
@@ -102,13 +105,7 @@ def prepare(
     example = _find_example(batch, plan=plan, training=training, layout=layout)
     stages, layers = [stage.layers for stage in plan.stages], list(training.layers)
     wirings = make_wirings(stages, layers, inputs=training.inputs, is_relayed=False)
-    is_plain = (
-        example is None
-        and messages == "auto"
-        and sends_itself()
-        and has_like_replicas(layout)
-        and (skip == "relay" or is_chain(wirings))
-    )
+    is_plain = example is None and messages == "auto" and _is_plain(layout, wirings, skip=skip)
     if is_plain or skip == "relay":
         wirings = make_wirings(stages, layers, inputs=training.inputs)
     require_widths(training, stages, widths=layout.widths, split=split)
@@ -124,6 +121,7 @@ def prepare(
     if fully_shard:
         fully = find_fully_sharded(plan, training, layout=layout, layers=tracer.layers, split=split)
     _require_no_compiled(layout, shapes, split=split, synchronised=synchronised, fully=fully)
+    _require_no_gradient_hooks(layout, tracer.layers, split=split, fully=fully)
     _require_joint_order(layout, edges, synchronised=synchronised, fully=fully, shapes=shapes)
     if is_plain:
         _require_chains(layout)
@@ -143,6 +141,11 @@ def prepare(
         example=example,
         tracer=None if example is None else tracer,
     )
+
+
+def _is_plain(layout: Layout, wirings: Sequence[StageWiring], *, skip: Skip) -> bool:
+    """Whether torch can send all messages by itself."""
+    return sends_itself() and has_like_replicas(layout) and (skip == "relay" or is_chain(wirings))
 
 
 def _first_batch(training: Training) -> Batch | Microbatches:
@@ -213,6 +216,28 @@ def _require_no_compiled(
             raise ValueError(
                 f"layer {shape.compiled[0]!r} of stage {number} is compiled, but {reason}; leave `compile()` out"
             )
+
+
+def _require_no_gradient_hooks(
+    layout: Layout, layers: Sequence[Mapping[str, nn.Module]], *, split: Split, fully: frozenset[int]
+) -> None:
+    """A hook wants the gradient that a whole microbatch gives to a whole tensor, once."""
+    for number, own in enumerate(layers):
+        reasons = {
+            "torch's native split walks the graph of its backward twice": split == "native",
+            "a group of devices would cut its layer": layout.width(number) > 1,
+            "its backward would run on another process than its forward": bool(layout.parts_of(number)),
+            "each replica would hold a part of it (fully_shard)": number in fully,
+            f"each of {layout.num_replicas_of(number)} replicas has a part of a microbatch, and the hook would see the "
+            "gradient of that": layout.num_replicas_of(number) > 1 and not layout.dealing,
+        }
+        for reason in (text for text, is_so in reasons.items() if is_so):
+            for name, layer in own.items():
+                if found := describe_gradient_hook(layer):
+                    raise ValueError(
+                        f"layer {name!r} of stage {number}: {found}, but {reason}; plan with --no-replication and "
+                        "without groups, or take the hook off"
+                    )
 
 
 def _find_synchronised(layout: Layout, shapes: Sequence[StageShape], *, split: Split) -> frozenset[int]:

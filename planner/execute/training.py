@@ -96,6 +96,8 @@ class Training:
     """Names of the model's state dictionary that say another weight's, to that weight's `layer:path`."""
     conversion: WeightConversion | None = None
     """Between the model's state dictionary and files of it, where transformers' differ."""
+    not_compared: tuple[str, ...] = ()
+    """Modules of a model as it is that were not trained beside their layers for a trial, for want of memory."""
     deal: Callable[[Sequence[torch.Size], int], Sequence[Sequence[int]]] | None = None
     """(shape of the first input of every microbatch of an iteration, number of pipelines) to the microbatches of each
     pipeline, in the order in which it runs them: they are dealt anew, whole, in every iteration, and every pipeline
@@ -142,7 +144,8 @@ class Training:
         conversion = conversion_of(module)
         path = None if weights is None else Path(weights)
         parts = make_parts(module, batch=batch, loss=loss, weights=path, conversion=conversion)
-        made = {name: getattr(parts, name) for name in ("layers", "inputs", "tied", "aliases", "batch", "loss")}
+        names = ("layers", "inputs", "tied", "aliases", "batch", "loss", "not_compared")
+        made = {name: getattr(parts, name) for name in names}
         return cls(**made, optimizer=optimizer, conversion=conversion, **more)
 
 

@@ -34,6 +34,8 @@ class Model:
     """Whether the loss adds up its samples."""
     seed: int = 0
     """Seed of the initial weights."""
+    not_compared: tuple[str, ...] = ()
+    """Modules of a model as it is that were not trained beside their layers for a trial."""
 
 
 FIELDS = ("layers", "loss", "batch", "optimizer", "inputs", "tied", "loss_is_sum", "seed")
@@ -60,7 +62,8 @@ def as_model(given: Any) -> Model | None:
     if isinstance(given, Model):
         return given
     if all(hasattr(given, name) for name in FIELDS):
-        return Model(**{name: getattr(given, name) for name in FIELDS})
+        not_compared = tuple(getattr(given, "not_compared", ()))
+        return Model(**{name: getattr(given, name) for name in FIELDS}, not_compared=not_compared)
     return None
 
 

@@ -5,11 +5,13 @@ Prints what was found as JSON. Started by `test_late_values.py`; argument: a fol
 
 import gc
 import json
+import os
 import sys
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import torch
 from torch import nn
@@ -137,11 +139,12 @@ def _are_same(mine: torch.Tensor, theirs: torch.Tensor) -> bool:
 
 
 def peaks() -> dict[str, int]:
-    """What a process takes at most that makes one block of twelve, with a model made whole and without weights."""
+    """What a process of a run takes at most for one block of twelve, with a model made whole and without weights."""
     found = {}
     for is_late in (True, False, True):  # the first time torch loads what it needs for a run without data
         meter = MemoryMeter(torch.device("cpu"))
-        training = train(made(Bulky, is_late=is_late)[0])
+        with mock.patch.dict(os.environ, {"RANK": "0"}):
+            training = train(made(Bulky, is_late=is_late)[0])
         names = list(training.layers)
         StageTracer(training, make_wirings([names], names, inputs=training.inputs)).trace(vectors(0)[:1])
         layer = make_layer(training, names[3], device=torch.device("cpu"))

@@ -110,8 +110,7 @@ def _meetings(module: nn.Module, arguments: Any) -> dict[nn.Module, list[Any]]:
 
     handles = [part.register_forward_hook(told, with_kwargs=True) for part in module.modules()]
     try:
-        with torch.no_grad():
-            module(*arguments[0], **arguments[1])
+        module(*arguments[0], **arguments[1])
     finally:
         for handle in handles:
             handle.remove()

@@ -9,7 +9,8 @@ import torch
 from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from planner.execute.cut.recording import RecordedCall
+from planner.execute.cut.hooks import carry_weight_hooks, find_derived, find_strangers
+from planner.execute.cut.recording import RecordedCall, with_gradient_hook
 from planner.execute.cut.trees import OwnDevice, OwnMode, Ref, ScaledLength, Sizes, change_leaves, tensors_of
 
 FEWEST_TOKENS = 2
@@ -38,6 +39,8 @@ class CutLayer(nn.Module):
         self._told = tuple(told)
         self.changed: tuple[int, ...] = ()
         """Places of arriving tensors that it changes in place: it gets copies of them."""
+        self.was_training = True
+        """Whether the model was being trained when it was cut: then its buffers change in training only."""
         self._num_constant, self._kept = num_constant, dict[str, Any]()
         self._steps, self._arrives, self._leaves = tuple(steps), tuple(arrives), tuple(leaves)
         self._attributes, self._tellers = dict(attributes), dict(sizes)
@@ -67,8 +70,13 @@ class CutLayer(nn.Module):
             return self._run(arrived)
         try:
             return self._run(arrived)
-        except RuntimeError:
+        except (RuntimeError, TypeError, ValueError):
             return self._as_told(arrived)
+
+    @property
+    def tensor_hooks(self) -> list[Any]:
+        """Hooks on gradients of tensors that its steps make or take."""
+        return [step.arguments[0][1] for step in self._steps if step.call is with_gradient_hook]
 
     def _sizes(self, arrived: Sequence[torch.Tensor]) -> Sizes:
         """Those that nothing here depends on are 0."""
@@ -154,6 +162,9 @@ class CutLayer(nn.Module):
         function = self.get_submodule(step.call) if isinstance(step.call, str) else step.call
         if step.is_guard and device.type == "meta":
             return
+        if step.writes and self.was_training and not self.training:
+            values.update(zip(step.gives, args[:1], strict=True))
+            return
         with nullcontext() if step.has_grad else torch.no_grad():
             result = function(*args, **named)
         if step.is_guard:
@@ -204,12 +215,15 @@ def copy_part(part: nn.Module, *, values: Mapping[int, torch.Tensor] | None) -> 
     """A copy with weights and buffers of its own; `values`: of those that have others, by identity. None: without any
     values, on the meta device.
     """
-    if values is not None:
-        return copy.deepcopy(part, dict(values))
-    memo: dict[int, Any] = {}
-    for parameter in part.parameters():
+    memo: dict[int, Any] = {id(owner): owner for owner in find_strangers(part)}
+    for derived in find_derived(part):
+        memo[id(derived)] = torch.empty_like(derived, device="meta" if values is None else None, requires_grad=False)
+    memo |= {} if values is None else values
+    for parameter in part.parameters() if values is None else ():
         empty = torch.empty_like(parameter, device="meta")
         memo[id(parameter)] = nn.Parameter(empty, requires_grad=parameter.requires_grad)
-    for buffer in part.buffers():
+    for buffer in part.buffers() if values is None else ():
         memo[id(buffer)] = torch.empty_like(buffer, device="meta")
-    return copy.deepcopy(part, memo)
+    made = copy.deepcopy(part, memo)
+    carry_weight_hooks(part, made)
+    return made

@@ -11,11 +11,14 @@ from torch import nn
 
 from planner.execute.cut.blocks import Blocks, find_blocks
 from planner.execute.cut.cut_layer import CutLayer
+from planner.execute.cut.hooks import describe_causes, require_dense_gradients
 from planner.execute.cut.late_values import put_back, stand_ins_for_values
+from planner.execute.cut.module_state import ModuleState
 from planner.execute.cut.recording import ForwardRecording, merge, record
 from planner.execute.cut.segments import BATCH, Liveness, Passing, find_decisions, find_segments, find_tellers
 from planner.execute.cut.trees import Sizes, refs_of, tensors_of
 from planner.execute.deferred import is_compiled
+from planner.execute.named_tensors import kept_tensors
 
 FEWEST = 2
 """Samples of the first recording; others have one more, and the trial of the layers two."""
@@ -46,11 +49,20 @@ class CutModel:
     """What the model gives, with `Ref` in the place of tensors."""
     given: tuple[int, ...]
     """Numbers of the tensors that the last layer gives."""
+    acting: tuple[str, ...]
+    """What acts otherwise backward than forward around the blocks, for messages."""
+    blocks: tuple[str, ...]
+    """Paths of the modules that it is cut at."""
 
 
 def first_sizes(lengths: Sequence[int]) -> Sizes:
     """Of the first recording, where these lengths differ from microbatch to microbatch."""
     return FEWEST, *(length - 1 for length in lengths)
+
+
+def trial_sizes(lengths: Sequence[int]) -> Sizes:
+    """Likewise, that no recording has."""
+    return FEWEST + 2, *(length - 2 for length in lengths)
 
 
 def cut_model(
@@ -63,47 +75,75 @@ def cut_model(
     """
     if is_compiled(module):
         raise ValueError(f"{type(module).__name__} is compiled as a whole; give it as it is, layers may be compiled")
-    with _left_as_it_is(module), stand_ins_for_values(module) as originals:
-        try:
+    with torch.enable_grad(), stand_ins_for_values(module) as originals, kept_state(module) as state:
+        with refusing(module):
+            require_dense_gradients(module)
             base = first_sizes(lengths)
             blocks = find_blocks(module, arguments(base))
-            recording, places = _record(module, arguments, base=base, blocks=blocks, uses=uses)
+            state.restore()
+            recording, places = _record(module, arguments, base=base, blocks=blocks, uses=uses, state=state)
             cut = _assemble(module, recording, blocks=blocks, places=places)
-            _try_out(module, cut, arguments=arguments((FEWEST + 2, *(n - 2 for n in lengths))), places=places)
-        except Exception as error:
-            lines = str(error).splitlines() or [type(error).__name__]
-            raise ValueError(f"{type(module).__name__} cannot be cut into layers: {lines[0]}; {REMEDY}") from error
+            _try_out(module, cut, arguments=arguments(trial_sizes(lengths)), places=places, state=state)
         for layer in cut.layers.values():
             put_back(layer, originals)
     return cut
 
 
+@contextmanager
+def refusing(module: nn.Module) -> Iterator[None]:
+    """What fails meanwhile becomes a ValueError that names the model, the reason and what to write instead."""
+    try:
+        yield
+    except Exception as error:
+        lines = str(error).splitlines() or [type(error).__name__]
+        raise ValueError(f"{type(module).__name__} cannot be cut into layers: {lines[0]}; {REMEDY}") from error
+
+
 def _record(
-    module: nn.Module, arguments: Callable[[Sizes], Arguments], *, base: Sizes, blocks: Blocks, uses: Uses
+    module: nn.Module,
+    arguments: Callable[[Sizes], Arguments],
+    *,
+    base: Sizes,
+    blocks: Blocks,
+    uses: Uses,
+    state: ModuleState,
 ) -> tuple[ForwardRecording, list[int]]:
     """Where the model decides by values, it is asked once more as if it were traced: masks are then always made."""
+    failed = None
     try:
-        found = _record_all(module, arguments, base=base, blocks=blocks, uses=uses)
+        found = _record_all(module, arguments, base=base, blocks=blocks, uses=uses, state=state)
         if not find_decisions(found[0]):
             return found
-    except ValueError:
-        found = None
-    with mock.patch("torch.jit.is_tracing", return_value=True):
-        traced = _record_all(module, arguments, base=base, blocks=blocks, uses=uses)
+    except ValueError as error:
+        failed = error
+    try:
+        with mock.patch("torch.jit.is_tracing", return_value=True):
+            traced = _record_all(module, arguments, base=base, blocks=blocks, uses=uses, state=state)
+    except Exception as error:
+        raise failed or error from error
     if decisions := find_decisions(traced[0]):
         raise ValueError(f"it decides by the values of its samples ({decisions[0].name})")
     return traced
 
 
 def _record_all(
-    module: nn.Module, arguments: Callable[[Sizes], Arguments], *, base: Sizes, blocks: Blocks, uses: Uses
+    module: nn.Module,
+    arguments: Callable[[Sizes], Arguments],
+    *,
+    base: Sizes,
+    blocks: Blocks,
+    uses: Uses,
+    state: ModuleState,
 ) -> tuple[ForwardRecording, list[int]]:
-    """With every size as it is or larger by one."""
+    """With every size as it is or larger by one, each time from the same state."""
     recordings, output = [], None
     for number in range(1 << len(base)):
         torch.manual_seed(0)
         sizes = tuple(size + (number >> bit & 1) for bit, size in enumerate(base))
-        found, given = record(module, arguments(sizes), opened=blocks.opened)
+        try:
+            found, given = record(module, arguments(sizes), opened=blocks.opened)
+        finally:
+            state.restore()
         recordings.append(found)
         output = given if number == 0 else output
     used = {id(tensor) for tensor in uses(output)}
@@ -125,7 +165,17 @@ def _assemble(module: nn.Module, recording: ForwardRecording, *, blocks: Blocks,
         arrives = [number for source in sources for number in source]
         layers[segment.name] = _make_layer(module, recording, passing=passing, arrives=arrives)
         inputs[segment.name] = tuple("" if k == BATCH else segments[k].name for k in passing.takes)
-    return CutModel(layers=layers, inputs=inputs, tied=_find_tied(layers), output=recording.output, given=tuple(wanted))
+    _require_one_holder(layers, recording=recording, passings=passings)
+    _take_other_buffers(layers, module=module)
+    return CutModel(
+        layers=layers,
+        inputs=inputs,
+        tied=_find_tied(layers),
+        output=recording.output,
+        given=tuple(wanted),
+        acting=recording.acting,
+        blocks=tuple(blocks.lists),
+    )
 
 
 def _make_layer(
@@ -151,8 +201,40 @@ def _make_layer(
         _put_module(layer, path, module=module)
     for path in attributes.values():
         _put_tensor(layer, path, module=module)
-    layer.training, layer.batch = module.training, tuple(recording.shapes[number] for number in recording.inputs)
+    layer.training = layer.was_training = module.training
+    layer.batch = tuple(recording.shapes[number] for number in recording.inputs)
     return layer
+
+
+def _require_one_holder(
+    layers: Mapping[str, CutLayer], *, recording: ForwardRecording, passings: Sequence[Passing]
+) -> None:
+    """A buffer that the forward changes has to be in one layer."""
+    for path in sorted(recording.written):
+        holders = [
+            name
+            for (name, layer), passing in zip(layers.items(), passings, strict=True)
+            if path in kept_paths(layer) or any(path in recording.steps[place].writes for place in passing.steps)
+        ]
+        if len(holders) > 1:
+            raise ValueError(
+                f"buffer {path!r} changes in every forward, and layers {holders[0]!r} and {holders[1]!r} use it; let "
+                "one block have it, or each one of its own"
+            )
+
+
+def kept_paths(layer: nn.Module) -> set[str]:
+    """The paths of all buffers of a layer."""
+    return {path for path, _ in layer.named_buffers(remove_duplicate=False)}
+
+
+def _take_other_buffers(layers: Mapping[str, CutLayer], *, module: nn.Module) -> None:
+    """What a state dictionary has and no layer uses goes with the last layer, to be saved and loaded."""
+    *_, last = layers.values()
+    held = {path for layer in layers.values() for path in kept_paths(layer)}
+    for path, tensor in kept_tensors(module).items():
+        if path not in held and not isinstance(tensor, nn.Parameter):
+            _put_tensor(last, path, module=module)
 
 
 def _owner(layer: nn.Module, path: str, *, module: nn.Module) -> nn.Module:
@@ -205,19 +287,29 @@ def run_layers(cut: CutModel, batch: Sequence[torch.Tensor]) -> tuple[torch.Tens
     return values[name]
 
 
-@torch.no_grad()
-def _try_out(module: nn.Module, cut: CutModel, *, arguments: Arguments, places: list[int]) -> None:
+def _try_out(module: nn.Module, cut: CutModel, *, arguments: Arguments, places: list[int], state: ModuleState) -> None:
     """Raises ValueError where the layers together do not give what the model gives."""
     torch.manual_seed(1)
     given = tensors_of(module(*arguments[0], **arguments[1]))
-    run_layers(cut, tensors_of(arguments))
-    torch.manual_seed(1)
-    found = dict(zip(cut.given, run_layers(cut, tensors_of(arguments)), strict=True))
+    leaving: tuple[torch.Tensor, ...] = ()
+    before: list[tuple[int, ...]] = []
+    while not leaving or _copies_more(cut, before):
+        before = [layer.changed for layer in cut.layers.values()]
+        state.restore()
+        torch.manual_seed(1)
+        leaving = run_layers(cut, tensors_of(arguments))
+    found = dict(zip(cut.given, leaving, strict=True))
     numbers = refs_of(cut.output)
     for place in places:
         one, other = given[place], found[numbers[place]]
         if one.shape != other.shape or not torch.allclose(one, other, rtol=_NEAR, atol=_NEAR, equal_nan=True):
-            raise ValueError("its layers one after the other do not give what it gives")
+            causes = describe_causes(module, cut.acting)
+            raise ValueError(f"its layers one after the other do not give what it gives{causes}")
+
+
+def _copies_more(cut: CutModel, before: Sequence[tuple[int, ...]]) -> bool:
+    """Whether a run changed what arrives, and had no copies of it yet."""
+    return [layer.changed for layer in cut.layers.values()] != before
 
 
 _NEAR = 1e-5
@@ -225,13 +317,12 @@ _NEAR = 1e-5
 
 
 @contextmanager
-def _left_as_it_is(module: nn.Module) -> Iterator[None]:
-    """Buffers and random numbers are afterwards what they were."""
-    kept = {name: buffer.detach().clone() for name, buffer in module.named_buffers()}
+def kept_state(module: nn.Module, *, has_weights: bool = False) -> Iterator[ModuleState]:
+    """The model, and random numbers, are afterwards what they were."""
+    state = ModuleState(module, has_weights=has_weights)
+    devices = {each.device.index for each in module.parameters() if each.device.type == "cuda"}
     try:
-        with torch.random.fork_rng(devices=[]):
-            yield
+        with torch.random.fork_rng(devices=sorted(devices)):
+            yield state
     finally:
-        with torch.no_grad():
-            for name, buffer in module.named_buffers():
-                buffer.copy_(kept[name])
+        state.restore()

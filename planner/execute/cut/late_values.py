@@ -60,15 +60,21 @@ class _StandIns:
         return nn.Parameter(values, requires_grad=parameter.requires_grad)
 
 
+def make_stand_in(parameter: nn.Parameter, *, seed: int) -> nn.Parameter:
+    """One alone, with memory of its own."""
+    values = _fill(parameter.numel(), parameter.dtype, is_vector=parameter.dim() < 2, seed=seed)
+    return nn.Parameter(values.view(parameter.shape), requires_grad=parameter.requires_grad)
+
+
 def _kind(parameter: nn.Parameter) -> tuple[torch.dtype, bool]:
     return parameter.dtype, parameter.dim() < 2
 
 
-def _fill(count: int, dtype: torch.dtype, *, is_vector: bool) -> torch.Tensor:
+def _fill(count: int, dtype: torch.dtype, *, is_vector: bool, seed: int = 0) -> torch.Tensor:
     """Vectors (norms, biases) have numbers near 1, others of some hundredths."""
     if not dtype.is_floating_point:
         return torch.zeros(count, dtype=dtype)
-    noise = torch.Generator().manual_seed(count)
+    noise = torch.Generator().manual_seed(count + seed)
     low, high = (0.5, 1.5) if is_vector else (-0.04, 0.04)
     empty = map_memory(count * dtype.itemsize).view(dtype) if count else torch.empty(0, dtype=dtype)
     return empty.uniform_(low, high, generator=noise)

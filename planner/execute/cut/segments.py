@@ -125,23 +125,24 @@ class Liveness:
 
     def _find_still(self) -> set[int]:
         """Numbers that are the same for every batch of one size: a guard on them is needless."""
-        attributes = self.recording.attributes.items()
-        return self._follow(
-            {*self.recording.constants} | {number for number, path in attributes if path in self.buffers}
-        )
+        attributes, still = self.recording.attributes.items(), self.buffers - self.recording.written
+        return self._follow({*self.recording.constants} | {number for number, path in attributes if path in still})
 
     def _find_free(self) -> set[int]:
         """Numbers that follow from the batch, buffers and constants alone."""
         return self._follow({*self.still, *self.recording.inputs})
 
     def _find_needed(self) -> set[int]:
-        """Places of steps that something hangs on: modules, chance and guards on the way there always count."""
+        """Places of steps that something hangs on: modules, chance, buffers that change, and guards on the
+        way there always count.
+        """
         wanted, needed = set(self.wanted), set[int]()
         for place in reversed(range(len(self.recording.steps))):
             step = self.recording.steps[place]
             counts = (
                 isinstance(step.call, str)
                 or step.is_random
+                or step.writes
                 or (step.is_guard and not self.still.issuperset(step.takes))
             )
             if counts or wanted & set(step.gives):

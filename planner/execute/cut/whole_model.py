@@ -1,6 +1,7 @@
 """A model that people have, with their batch and their loss, as the parts of a training."""
 
 import inspect
+import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -12,10 +13,12 @@ from torch import nn
 from torch.overrides import TorchFunctionMode
 
 from planner.execute.cut.cut_layer import copy_part
-from planner.execute.cut.cut_model import SHORTEST, Arguments, CutModel, cut_model, first_sizes
+from planner.execute.cut.cut_model import FEWEST, SHORTEST, Arguments, CutModel, cut_model, first_sizes, trial_sizes
 from planner.execute.cut.late_values import LateValues, find_late_values
 from planner.execute.cut.recording import unpack
+from planner.execute.cut.reduced_depth import reduce_model
 from planner.execute.cut.trees import Ref, Sizes, change_leaves, leaves_of, tensors_of
+from planner.execute.cut.trial_training import Sample, require_same_training
 from planner.execute.named_tensors import kept_tensors
 from planner.execute.weight_conversion import WeightConversion
 
@@ -46,6 +49,8 @@ class ModelParts:
     """The tensors of an iteration."""
     loss: Loss
     """Of what the last layer gives."""
+    not_compared: tuple[str, ...]
+    """Modules that were not trained beside the model as it is."""
 
 
 class BatchReader:
@@ -178,14 +183,70 @@ def make_parts(
         return _used_by(loss, output, target=reader.target_of(first_sizes(lengths)))
 
     cut = cut_model(module, arguments, uses=uses, lengths=lengths)
+    not_compared: tuple[str, ...] = ()
+    if is_compared_here():
+        first, others = first_sizes(lengths), trial_sizes(lengths)
+        samples = [
+            Sample(arguments=arguments(first), target=reader.target_of(first)),
+            Sample(arguments=_behind_first(arguments(others)), target=_behind_first(reader.target_of(others))),
+        ]
+
+        def cut_again(reduced: nn.Module) -> CutModel:
+            return cut_model(reduced, arguments, uses=uses, lengths=lengths)
+
+        not_compared = _compare(module, cut, cut_again=cut_again, samples=samples, loss=loss)
     return ModelParts(
         layers={name: partial(_make_copy, layer, name=name, values=values) for name, layer in cut.layers.items()},
         inputs=cut.inputs,
         tied=cut.tied,
         aliases=_find_aliases(module, cut),
         batch=reader,
-        loss=_given_loss if loss is None else OutputLoss(loss, cut),
+        loss=_loss_of_last(loss, cut),
+        not_compared=not_compared,
     )
+
+
+def _loss_of_last(loss: Loss | None, cut: CutModel) -> Loss:
+    return _given_loss if loss is None else OutputLoss(loss, cut)
+
+
+def _compare(
+    module: nn.Module,
+    cut: CutModel,
+    *,
+    cut_again: Callable[[nn.Module], CutModel],
+    samples: Sequence[Sample],
+    loss: Loss | None,
+) -> tuple[str, ...]:
+    """Hold the training of layers against that of the model, or of one with fewer blocks; gives what is left out."""
+    everything = tuple(path for path, _ in module.named_children())
+    if "RANK" in os.environ and any(each.is_meta for each in module.parameters()):
+        return everything  # a process of a run takes the memory of its own layers only: `--check` compares
+    reduced = reduce_model(module, blocks=cut.blocks)
+    tried = reduced.module
+    if tried is None:
+        return reduced.left_out
+    if tried is not module:
+        try:
+            cut = cut_again(tried)
+        except ValueError:
+            if not reduced.left_out:
+                raise
+            return everything  # its forward wants all of its blocks
+    whole_loss = (lambda output, _: _own_loss(output)) if loss is None else loss
+    is_done = require_same_training(tried, cut, samples=samples, loss=whole_loss, cut_loss=_loss_of_last(loss, cut))
+    return reduced.left_out if is_done else everything
+
+
+def _behind_first(tree: Any) -> Any:
+    """The same without the first samples."""
+    return change_leaves(tree, lambda leaf: leaf[FEWEST:] if isinstance(leaf, torch.Tensor) else leaf)
+
+
+def is_compared_here() -> bool:
+    """Whether this process compares: of several that make the same model, the first one of a run alone."""
+    rank = os.environ.get("RANK")
+    return "LOCAL_RANK" not in os.environ if rank is None else rank == "0"
 
 
 def _find_aliases(module: nn.Module, cut: CutModel) -> dict[str, str]:

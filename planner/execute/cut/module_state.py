@@ -1,0 +1,87 @@
+"""What a model holds that running it changes: buffers, plain attributes, random numbers; and, trained, all the rest."""
+
+import random
+import sys
+from typing import Any
+
+import torch
+from torch import nn
+
+
+class ModuleState:
+    """The state of a model at one moment, which comes back as often as it is asked for."""
+
+    def __init__(self, module: nn.Module, *, has_weights: bool = False) -> None:
+        """`has_weights`: keep the values of trained parameters, and their gradients, too."""
+        self._attributes = [(vars(part), _Contents(vars(part))) for part in module.modules()]
+        self._containers = [
+            (value, _Contents(value))
+            for part in module.modules()
+            for value in vars(part).values()
+            if isinstance(value, dict | list | set)
+        ]
+        self._buffers = [(buffer, buffer.detach().clone()) for buffer in module.buffers()]
+        weights = module.parameters() if has_weights else ()
+        self._weights = [(each, each.detach().clone(), each.grad) for each in weights]
+        self._numbers, self._numpy = random.getstate(), sys.modules.get("numpy")
+        self._numpy_numbers = None if self._numpy is None else self._numpy.random.get_state()
+
+    @torch.no_grad()
+    def restore(self) -> None:
+        """Tensors get the values that they had; attributes the objects; lists, sets and dictionaries their items."""
+        for holder, contents in (*self._attributes, *self._containers):
+            contents.put_back(holder)
+        for buffer, value in self._buffers:
+            (buffer if buffer.grad_fn is None else buffer.detach_()).copy_(value)
+        for parameter, value, grad in self._weights:
+            parameter.copy_(value)
+            parameter.grad = grad
+        random.setstate(self._numbers)
+        if self._numpy is not None:
+            self._numpy.random.set_state(self._numpy_numbers)
+
+    def find_changed(self) -> list[str]:
+        """Plain attributes that are not what they were, for messages."""
+        return [
+            f"attribute {name!r}, which changes from call to call"
+            for holder, contents in self._attributes
+            for name, value in holder.items()
+            if not name.startswith("_")
+            and isinstance(value, int | float | str)
+            and not (name in contents.items and contents.items[name] == value)
+        ]
+
+
+def apart_numbers() -> tuple[Any, ...]:
+    """The state of random generators that are not torch's."""
+    numpy = sys.modules.get("numpy")
+    state = () if numpy is None else numpy.random.get_state()[1:3]
+    return random.getstate(), *(str(each) if isinstance(each, int) else each.tobytes() for each in state)
+
+
+def seed_apart(number: int) -> None:
+    """Likewise, to begin with a number."""
+    random.seed(number)
+    if (numpy := sys.modules.get("numpy")) is not None:
+        numpy.random.seed(number)
+
+
+class _Contents:
+    """The items of a container, in their order."""
+
+    def __init__(self, holder: Any) -> None:
+        self.items: Any = dict(holder) if isinstance(holder, dict) else list(holder)
+
+    def put_back(self, holder: Any) -> None:
+        """Make the container hold them again, if it does not."""
+        if self._is_same(holder):
+            return
+        holder.clear()
+        (holder.extend if isinstance(holder, list) else holder.update)(self.items)
+
+    def _is_same(self, holder: Any) -> bool:
+        if len(holder) != len(self.items):
+            return False
+        if isinstance(holder, dict):
+            return all(key in holder and holder[key] is value for key, value in self.items.items())
+        return all(one is other for one, other in zip(holder, self.items, strict=True))
