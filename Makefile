@@ -59,7 +59,7 @@ $(TESTED): pyproject.toml constraints.txt
 	@$(PIP_INSTALL) --no-build-isolation --editable '.[solve,test,torch]'
 	@touch $(PLANNER) $@
 
-$(KERNELS): $(wildcard solver_models/*.py solver_models/joint/*.py solver_models/partition/*.py)
+$(KERNELS): $(wildcard solver_models/*.py solver_models/*/*.py)
 	@$(BIN)/python -m solver_models.precompile
 	@touch $@
 
@@ -89,7 +89,7 @@ BY_FILE := --numprocesses 4 --dist loadfile --no-loadscope-reorder
 # brute force that the quick tests hold us against: beneath a watch for branches the compiler takes three times as long.
 $(COLLECTED): $(STAMP)
 	@$(BIN)/python -m pytest --collect-only --quick never tests >/dev/null 2>&1 || true
-	@$(BIN)/python -c 'from tests.planner.test_refutation import brute_force, hard; brute_force(hard())' >/dev/null 2>&1 || true
+	@$(BIN)/python -c 'from tests.planner.bounds.cases.test_refutation import brute_force, hard; brute_force(hard())' >/dev/null 2>&1 || true
 	@touch $@
 
 # Debian's packages come while the environment is set up, the checks run while kernels compile. The quick tests come first and are
@@ -111,9 +111,9 @@ branches: setup ## the branches that all tests of planner, solver_models and pro
 # Every test whole: `make test` tries fewer random examples, steps, rounds and samples of what takes long (tests/long_runs.py).
 test-long: setup ## every test whole, then the exact search against brute force on thousands of random problems (hours)
 	PIPEPLAN_LONG=1 PIPEPLAN_EXACT_CASES=60 PIPEPLAN_SCHEMA_EXAMPLES=8 $(BIN)/python -m pytest $(BY_FILE)
-	PIPEPLAN_EXACT_CASES=400 $(BIN)/python -m pytest tests/planner/test_branch_and_check.py -k exact_search
+	PIPEPLAN_EXACT_CASES=400 $(BIN)/python -m pytest tests/planner/planning/improvers/test_branch_and_check.py -k exact_search
 	PIPEPLAN_SAMPLE_CASES=5000 $(BIN)/python -m pytest tests/planner/test_whole_samples.py
-	PIPEPLAN_CAPPED_PROBLEMS=10000 $(BIN)/python -m pytest tests/planner/baselines/test_capped.py -k never_above
+	PIPEPLAN_CAPPED_PROBLEMS=10000 $(BIN)/python -m pytest tests/planner/baselines/greedy/test_capped_orders.py -k never_above
 
 test-crash: setup database ## kill solvers, workers, services and databases, a hundred times on each engine (about 20 minutes)
 	PIPEPLAN_KILLS=100 PIPEPLAN_STARTS=20 PIPEPLAN_HELD_S=60 $(BIN)/python -m pytest --numprocesses 2 --dist worksteal --durations 0 \

@@ -10,7 +10,7 @@ from planner.batch_problem import Question, workload_of_question
 from planner.document import plan_to_plain
 from planner.plan import Plan
 from planner.progress import Limits
-from profiles.canonical_json import to_plain
+from profiles.documents.canonical_json import to_plain
 from profiles.workload import workload_to_plain
 
 BUNDLE_FORMAT = "pipeplan-bundle/1"

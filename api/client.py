@@ -24,7 +24,7 @@ from planner.document import parse_plan, plan_to_plain
 from planner.plan import Plan
 from planner.problem import Problem
 from planner.progress import Limits
-from profiles.canonical_json import to_plain
+from profiles.documents.canonical_json import to_plain
 from profiles.workload import workload_to_plain
 
 What = Literal["simulation", "explanation", "report", "view", "trace", "torch", "picture"]

@@ -5,8 +5,8 @@ from typing import Any
 
 from api.failures import InputError
 from profiles.cluster import Cluster
-from profiles.composed_profile import CompositionQuestion, Figure, compose, interpolation_error, shares
-from profiles.operations import Dtype
+from profiles.estimates.composed_profile import CompositionQuestion, Figure, compose, interpolation_error, shares
+from profiles.estimates.operations import Dtype
 from profiles.workload import Workload
 
 
@@ -64,7 +64,7 @@ def compose_workload(wanted: Composition) -> tuple[Workload, tuple[Figure, ...]]
 
 
 def _what_there_is(gpus: tuple[str, ...]) -> str:
-    from profiles.model_shapes import ALIASES
+    from profiles.estimates.model_shapes import ALIASES
 
     return (
         f"import aiconfigurator: give --model and --gpu; models: {', '.join(ALIASES)}, or a config.json; "

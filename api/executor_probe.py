@@ -29,7 +29,7 @@ def probe(workload: Workload, *, model: str, by_wall: bool, host: "HostProcesses
     from planner.document import render_plan
     from planner.fidelity.overhead import find_overheads, make_probe, make_probe_plan, make_replicated_plan
     from planner.progress import usable_cores
-    from planner.simulate import simulate
+    from planner.simulation.simulate import simulate
 
     profile, device_type = workload.profile, workload.profile.layers[0].costs[0].device_type
     if len(profile.layers) < 2 or workload.num_microbatches is None:

@@ -14,7 +14,7 @@ from planner.option_conflicts import require_consistent
 from planner.plan import Plan
 from planner.problem import Options, Problem
 from planner.progress import MAX_THREADS, Method
-from planner.simulate import Timeline
+from planner.simulation.simulate import Timeline
 from profiles.field_rules import MAX_NANOSECONDS
 from profiles.workload import Workload
 
@@ -60,7 +60,7 @@ def make_question(workload: Workload, *, changes: Mapping[str, Any] | None = Non
 
     `opens_all`: options that neither states are those under which all is decided that the profile states costs for.
     """
-    from profiles.validation import validate
+    from profiles.documents.validation import validate
 
     name = workload.profile.name
     if workload.cluster is None:
@@ -80,7 +80,7 @@ def make_question(workload: Workload, *, changes: Mapping[str, Any] | None = Non
 
 
 def _opened(workload: Workload) -> dict[str, Any]:
-    from planner.open_decisions import open_decisions
+    from planner.decide_all import open_decisions
 
     return open_decisions(workload.profile)
 
@@ -142,7 +142,7 @@ def read_plan(source: str) -> Plan:
 
 def question_of(plan: Plan, workload: Workload) -> Problem:
     """The question that `plan` says it answers: `workload` with the plan's microbatches and options."""
-    from profiles.validation import validate
+    from profiles.documents.validation import validate
 
     if workload.cluster is None:
         return make_problem(workload, num_microbatches=plan.problem.num_microbatches)
@@ -164,7 +164,7 @@ def read_plan_and_problem(source: str, workload: str | None, *, cluster: str | N
 
 
 def _brought_along(plan: Plan, *, source: str) -> Problem:
-    from planner.embedded_problem import enclosed_problem
+    from planner.documents.embedded_problem import enclosed_problem
 
     with reading():
         problem = enclosed_problem(plan, source=source)
@@ -192,7 +192,7 @@ def rename_device_type(workload: Workload, name: str) -> Workload:
 def play(problem: Problem, plan: Plan, *, source: str) -> Timeline:
     """The plan's timeline; a plan that cannot be played on the problem is bad input."""
     from planner.errors import PlanError
-    from planner.simulate import simulate
+    from planner.simulation.simulate import simulate
 
     try:
         return simulate(problem, plan)

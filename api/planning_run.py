@@ -18,7 +18,7 @@ from planner.progress import Limits
 
 if TYPE_CHECKING:
     from planner.planning import ParetoFront, SearchParams
-    from planner.planning.driver import PlanningOptions
+    from planner.planning.runs.run import PlanningOptions
     from planner.replanning.transition import Transition
 
 

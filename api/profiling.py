@@ -16,9 +16,9 @@ from api.failures import InputError
 from api.formatting import render_ms
 from api.inputs import reading
 from api.progress import MIN_PAUSE_S, ReportStyle
-from planner.execute.not_compared import tell_not_compared
-from profiles.canonical_json import to_plain
+from planner.execute.model.not_compared import tell_not_compared
 from profiles.cluster import Cluster
+from profiles.documents.canonical_json import to_plain
 from profiles.field_rules import MAX_NAME_LENGTH
 from profiles.model_profile import Layer, ProbeRun
 from profiles.workload import Workload
@@ -37,10 +37,10 @@ WIDE = 0.1
 """Figures that are farther from a short run of their own are taken again. Measured: of 16 profiles on a virtual machine
 that nothing else used, the farthest was 6.4 % off (docs/benchmarks/probes.md); beside other programs 47 and 62 %."""
 
-EXECUTOR = ("planner.execute.preparation", "planner.execute.execution")
+EXECUTOR = ("planner.execute.run.preparation", "planner.execute.run.execution")
 """What processes of the executor import."""
 
-SETTLING = "planner.execute.host_process:settle_on_host"
+SETTLING = "planner.execute.run.host_process:settle_on_host"
 """What they do first on a host."""
 
 DTYPES = {"fp32": "float32", "bf16": "bfloat16", "fp16": "float16"}
@@ -108,7 +108,7 @@ def require_torch() -> None:
 def run_profile(wanted: Wanted, *, console: Console, style: ReportStyle) -> ProfilingResult:
     """Measure what is wanted; raises InputError where it cannot be measured."""
     require_torch()
-    from planner.execute.kept_memory import keep_freed_memory
+    from planner.execute.run.kept_memory import keep_freed_memory
     from profiles.measure.host_processes import HostProcesses
     from profiles.measure.record import open_journal, spreads_that_count
 
@@ -340,7 +340,7 @@ def _survey(
     name: str, intake: "Intake", *, survey: "Survey", journal: "Journal", telling: "Telling", host: "HostProcesses"
 ) -> "Findings":
     """I and W are split by the executor's own hand: that is what will run."""
-    from planner.execute.deferred import make_deferring
+    from planner.execute.model.deferred import make_deferring
     from planner.execute.training import training_of
     from profiles.measure.background_load import BusyWork, time_busy
     from profiles.measure.measure_layers import survey_model
@@ -402,10 +402,10 @@ def _measured_cluster(
 def _tables(
     wanted: Wanted, survey: "Survey", *, journal: "Journal", telling: "Telling", host: "HostProcesses"
 ) -> "LinkTables":
+    from profiles.documents.validation import validate
     from profiles.measure.devices import count_devices
     from profiles.measure.link_run import DeviceKind, measure_links
     from profiles.measure.links import LinkTables
-    from profiles.validation import validate
 
     count = wanted.devices or count_devices(survey.device)
     key = f"links {count} {survey.device} {survey.device_type} {survey.memory_bytes}"
@@ -458,7 +458,7 @@ def _assemble(
 
 def _bucket_bytes() -> int:
     """What the executor holds twice while it reduces gradients of stages that shard the optimizer's state."""
-    from planner.execute.reduction import BUCKET_BYTES
+    from planner.execute.parallel.reduction import BUCKET_BYTES
 
     return BUCKET_BYTES
 

@@ -10,18 +10,18 @@ from pathlib import Path
 from typing import Any
 
 from api.failures import InputError
-from api.jobs.container import Shares, available_bytes, share_out
-from api.jobs.database import FILE, await_server, open_database
 from api.jobs.job import DamagedError
 from api.jobs.logs import VARIABLE, LogFormat, configure
 from api.jobs.moments import moment
-from api.jobs.process import ProcessLimits
 from api.jobs.request import Ceilings
-from api.jobs.sql_store import Database, SqlStore
-from api.jobs.sqlite import FolderLock
+from api.jobs.stores.database import FILE, await_server, open_database
+from api.jobs.stores.sql_store import Database, SqlStore
+from api.jobs.stores.sqlite import FolderLock
+from api.jobs.workers.container import Shares, available_bytes, share_out
+from api.jobs.workers.solver_handle import ProcessLimits
 from api.service.audit import AuditLog, operator
 from api.service.keys import SCOPES, ApiKey, KeyRing
-from api.service.settings import ClientLimits, Oidc, Settings, is_loopback
+from api.settings import ClientLimits, Oidc, Settings, is_loopback
 from planner.progress import usable_cores
 
 PREFIX = "PIPEPLAN_LIMIT_"
@@ -166,7 +166,7 @@ def run_worker(settings: Settings, *, wait_s: float, metrics: tuple[str, int] | 
     """Work until a signal ends it; `wait_s`: for a database that is not there yet; `metrics`: host and port."""
     if settings.database_url is None:
         raise InputError("--database-url is missing; with SQLite the service itself works")
-    from api.jobs.postgres_worker import work
+    from api.jobs.workers.postgres_worker import work
 
     _await(settings.database_url, wait_s)
     try:
@@ -235,7 +235,7 @@ def rotate_key(keys: KeyRing, key_id: str, *, overlap_hours: float) -> tuple[Api
 
 def back_up_store(file: Path, *, data: Path, database_url: str | None) -> dict[str, int]:
     """Rows by table of the backup that was written."""
-    from api.jobs.backup import back_up
+    from api.jobs.stores.backup import back_up
 
     if database_url is None and not (data / FILE).exists():
         raise InputError(f"{data / FILE}: there is no store; give its folder with --data")
@@ -250,7 +250,7 @@ def back_up_store(file: Path, *, data: Path, database_url: str | None) -> dict[s
 
 def restore_store(file: Path, *, data: Path, database_url: str | None) -> dict[str, int]:
     """Rows by table of the backup that was put into an empty store; no service may work on it meanwhile."""
-    from api.jobs.backup import restore
+    from api.jobs.stores.backup import restore
 
     if not file.is_file():
         raise InputError(f"{file}: there is no such file")

@@ -6,7 +6,7 @@ from typing import Any
 from rich.console import RenderableType
 from rich.table import Table
 
-from planner.schema import definitions
+from planner.documents.schema import definitions
 from profiles.field_rules import JsonSchema
 from profiles.workload import Workload, workload_to_plain
 

@@ -18,13 +18,13 @@ import numpy
 from numpy.typing import NDArray
 
 from benchmarks.report import Table, make_parser
-from profiles.achieved_rates import FILE, AchievedRates, RateLine, features, known_rates
-from profiles.composed_profile import CompositionQuestion, compose
+from profiles.estimates.achieved_rates import FILE, AchievedRates, RateLine, features, known_rates
+from profiles.estimates.composed_profile import CompositionQuestion, compose
+from profiles.estimates.operations import Dtype, Rates
 from profiles.importers.aiconfigurator.rates import MeasuredRates
 from profiles.importers.aiconfigurator.tables import TablePackage, find_package
 from profiles.importers.aiconfigurator.workloads import find_shape
 from profiles.model_profile import ModelProfile
-from profiles.operations import Dtype, Rates
 
 MULTIPROCESSORS = {"a100_sxm": 108, "h100_sxm": 132, "h200_sxm": 132, "b200_sxm": 148, "gb200": 152}
 """By the makers' data sheets."""

@@ -32,7 +32,7 @@ from benchmarks.co_running.regions import (
     predicted_ns,
 )
 from benchmarks.one_device import NETWORKS, Momentum, make_images, make_network
-from planner.execute.deferred import WeightGrads, WeightGradStore, defer_weight_grads
+from planner.execute.model.deferred import WeightGrads, WeightGradStore, defer_weight_grads
 
 BLOCKS, BATCH = 6, 32
 Call = Callable[[], None]

@@ -8,20 +8,20 @@ from pathlib import Path
 from benchmarks.report import describe_commit
 from planner.actions import Action
 from planner.batch_problem import question_of_workload
-from planner.check_evidence import rederive
 from planner.dealing import Dealing, Durations, deal_durations, pipeline_actions
+from planner.evidence.check_evidence import rederive
 from planner.fidelity.advice import microbatches_of
-from planner.fidelity.redealt import transfer_of
+from planner.fidelity.balance_advice import transfer_of
 from planner.plan import Plan, Stage
 from planner.planning import Limits, make_plan
 from planner.problem import Options, Problem
-from planner.simulate import simulate
+from planner.simulation.simulate import simulate
 from planner.verify import verify
 from profiles.cluster import Cluster, Device, Link
+from profiles.documents.validation import validate
 from profiles.field_rules import MAX_BYTES
 from profiles.importers.straggler import RunStep, read_straggler_trace
 from profiles.model_profile import Edge, Layer, LayerCost, ModelProfile
-from profiles.validation import validate
 from profiles.workload import Workload
 
 HERE = Path(__file__).parent / "traces"

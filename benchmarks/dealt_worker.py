@@ -19,8 +19,8 @@ from torch import distributed, nn
 from torch.nn import functional
 
 from planner.dealing import StageTimes, deal
-from planner.execute.execution import Execution
-from planner.execute.preparation import prepare
+from planner.execute.run.execution import Execution
+from planner.execute.run.preparation import prepare
 from planner.execute.training import Batch, Training
 from tests.planner.execute.orders import make_random_plan
 

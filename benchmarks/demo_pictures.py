@@ -8,7 +8,7 @@ from api.viewer.content import machine_order
 from planner.actions import KINDS
 from planner.planning import make_plan
 from planner.progress import Limits
-from planner.simulate import Timeline, simulate
+from planner.simulation.simulate import Timeline, simulate
 
 PAGE = Path("api", "service", "page")
 DEMOS = ("llama3-8b-h200", "bert24-six-accelerators", "vgg16-ethernet")

@@ -19,7 +19,7 @@ from planner.document import render_plan
 from planner.errors import PipeplanError
 from planner.plan import Plan, Stage
 from planner.problem import Problem
-from planner.simulate import simulate
+from planner.simulation.simulate import simulate
 
 NUM_PROCESSES, NUM_MICROBATCHES, RESAMPLES, LEAST_ROUNDS = 2, 8, 4_000, 5
 

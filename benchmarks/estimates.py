@@ -5,8 +5,8 @@ from collections.abc import Iterable, Sequence
 from itertools import pairwise
 from pathlib import Path
 
-from profiles.analytic import BlockShape, DeviceSheet, embedding, language_head, projection, transformer_block
 from profiles.cluster import Cluster, Device, Link
+from profiles.estimates.analytic import BlockShape, DeviceSheet, embedding, language_head, projection, transformer_block
 from profiles.model_profile import Edge, Layer, ModelProfile
 from profiles.workload import Workload, dump_workload
 
@@ -17,7 +17,8 @@ MEMORY_BYTES = 22 * 2**30
 """Of the 24 GB, what is left beside the framework."""
 
 PROVENANCE = (
-    "Source: an estimate, nothing was measured: benchmarks/estimates.py made it with profiles/analytic.py from the "
+    "Source: an estimate, nothing was measured: benchmarks/estimates.py made it with "
+    "profiles/estimates/analytic.py from the "
     "shapes named here and the A10's data sheet (125 TFLOP/s dense bf16, of which 45 % are assumed to be achieved, "
     "600 GB/s). bf16, Adam with 16 bytes per trained weight. {shapes} Cluster assumed: {cluster}."
 )

@@ -27,10 +27,10 @@ from benchmarks import corpus_models
 from benchmarks.model_corpus import NUM_MICROBATCHES, STEPS, train_alone
 from benchmarks.processes import fork
 from benchmarks.report import describe_commit, describe_machine, line
-from planner.execute.cut.whole_model import BatchReader
-from planner.execute.execution import Execution
-from planner.execute.preparation import prepare
-from planner.execute.state_dict import share_weights
+from planner.execute.model.cut.whole_model import BatchReader
+from planner.execute.run.execution import Execution
+from planner.execute.run.preparation import prepare
+from planner.execute.state.state_dict import share_weights
 from planner.execute.training import Training
 from planner.plan import Plan
 from tests.planner.execute.orders import make_random_plan
@@ -43,7 +43,7 @@ TITAN = ("titan_llama",)
 where another last place of float64 may become another number; its DeepSeek counts tokens in buffers, per replica."""
 
 WIDE = ("gpt2", "llama", "mistral", "qwen", "mixtral", "bert", "t5", "vit", "whisper")
-"""Those that are known how to be cut (planner/execute/parallel_table.py)."""
+"""Those that are known how to be cut (planner/execute/parallel/parallel_table.py)."""
 
 WEIGHT_TARGET, LOSS_TARGET = 1e-12, 1e-6
 """Largest differences; transformers takes losses of words in float32, whatever the model is in: two of its last places

@@ -37,7 +37,7 @@ from planner.errors import PipeplanError
 from planner.plan import Plan
 from planner.planning import Limits, make_plan
 from planner.problem import Problem
-from planner.simulate import simulate
+from planner.simulation.simulate import simulate
 from profiles.model_profile import ProbeRun
 from profiles.workload import Workload
 

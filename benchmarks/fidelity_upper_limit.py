@@ -31,7 +31,7 @@ from planner.fidelity.attribution import Attribution, Comparison
 from planner.fidelity.executed_run import make_iteration, typical
 from planner.plan import Plan
 from planner.problem import Problem
-from planner.simulate import simulate
+from planner.simulation.simulate import simulate
 
 NUM_MICROBATCHES, BLOCKS, REPETITIONS, ITERATIONS, WARM_UP = 6, 6, 2, 3, 1
 """Per iteration; and per plan: blocks, times its layers are timed before each, iterations in each, and before those."""

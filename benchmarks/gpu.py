@@ -31,7 +31,7 @@ from benchmarks.gpu_runs import DTYPES, MICROBATCHES, Case, execute, fit, make_c
 from benchmarks.one_device import NETWORKS
 from benchmarks.statistics_of import paired
 from planner.document import parse_plan
-from planner.execute.deferred import make_deferring
+from planner.execute.model.deferred import make_deferring
 from planner.judge.reading import Reading
 from planner.problem import Options, Problem
 from profiles.load import load_workload

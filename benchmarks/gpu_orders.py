@@ -9,8 +9,8 @@ from torch import nn
 
 from benchmarks.gpu_runs import Case, fit, make_execution, make_training, num_samples
 from benchmarks.statistics_of import paired
+from planner.execute.stage.weight_stream import WeightStream
 from planner.execute.training import Training
-from planner.execute.weight_stream import WeightStream
 from planner.judge.reading import Reading
 from profiles.measure.materialise import make_layer
 from profiles.measure.model import BATCH, Tensors, as_model, as_tuple, sources_of

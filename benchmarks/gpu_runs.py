@@ -11,10 +11,10 @@ from typing import Any
 import torch
 
 from planner.actions import Action
-from planner.execute.execution import Execution, Iteration
-from planner.execute.preparation import prepare
+from planner.execute.run.execution import Execution, Iteration
+from planner.execute.run.preparation import prepare
+from planner.execute.stage.weight_stream import WeightStream
 from planner.execute.training import Training
-from planner.execute.weight_stream import WeightStream
 from planner.judge.reading import Reading
 from planner.plan import Plan, Stage
 from planner.problem import Options, Problem

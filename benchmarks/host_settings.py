@@ -31,7 +31,7 @@ from benchmarks.user_flow import (
 from planner.document import parse_plan
 from planner.fidelity.executed_run import read_run
 from planner.plan import Plan
-from planner.simulate import simulate
+from planner.simulation.simulate import simulate
 from profiles.load import load_workload
 
 MODELS = (

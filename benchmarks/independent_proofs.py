@@ -23,9 +23,9 @@ from benchmarks.proof_log import CheckedLog, ProofError, check_log
 from benchmarks.proof_statement import Clause, Constraint, Statement, SwitchLiteral
 from benchmarks.report import Planned, Table, make_parser, ms, plan_and_check
 from benchmarks.stage_rules import StageRules
-from planner.costs import CostModel
+from planner.layout.costs import CostModel
 from planner.planning import Limits
-from planner.planning.complete_question import make_complete_instance
+from planner.planning.complete.complete_question import make_complete_instance
 from planner.problem import Problem
 from solver_models.complete.coarse import coarsened
 

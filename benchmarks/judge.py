@@ -13,7 +13,7 @@ from planner.actions import Action
 from planner.judge.case import Case
 from planner.plan import Plan, Stage
 from planner.problem import Problem
-from planner.simulate import simulate
+from planner.simulation.simulate import simulate
 from planner.verify import GROUPS
 
 HEADER = ("stages", "microbatches", "actions", "violations", "core s", "judge s")

@@ -13,8 +13,8 @@ from pathlib import Path
 from benchmarks.generate import make_workload, parse_family
 from benchmarks.report import Table, make_parser, ms, percent
 from planner.batch_problem import problem_for, question_of_workload
-from planner.certificate import check_certificate
 from planner.document import parse_plan
+from planner.evidence.certificate import check_certificate
 from planner.plan import Evidence
 from planner.problem import Options
 from planner.verify import verify

@@ -17,9 +17,9 @@ from torch import distributed
 from benchmarks.layer_pipe_problem import BATCH, MICROBATCHES, WIDTHS, make_problem
 from planner.actions import Action
 from planner.baselines.layer_pipe.plans import make_layer_pipe_plan
-from planner.costs import CostModel
+from planner.layout.costs import CostModel
+from planner.layout.split_placement import SplitPart
 from planner.plan import Plan
-from planner.split_placement import SplitPart
 
 KINDS = ("activation", "gradient", "stash", "weight stash", "weights", "finished")
 

@@ -7,14 +7,14 @@ from statistics import median
 from typing import Any, cast
 
 from benchmarks.report import Table, make_parser, ms, percent
-from planner.certificate import check_certificate
+from planner.evidence.certificate import check_certificate
 from planner.export.looped_pipelines import as_looped
 from planner.export.megatron import import_partition, make_megatron_job
 from planner.export.targets import TARGETS, restrict, with_chunks
 from planner.plan import Evidence, Plan, Stage
 from planner.planning import Limits, make_plan
 from planner.problem import Options, Problem
-from planner.simulate import simulate
+from planner.simulation.simulate import simulate
 from planner.verify import verify
 from profiles.cluster import Cluster
 from profiles.load import load_workload

@@ -24,7 +24,7 @@ import torch
 
 from benchmarks.processes import fork
 from benchmarks.report import describe_commit, describe_machine
-from planner.execute.cut.whole_model import BatchReader
+from planner.execute.model.cut.whole_model import BatchReader
 from planner.execute.training import Training
 
 MODELS = {
@@ -142,7 +142,7 @@ def _run(what: str, calls: Sequence[Callable[[], Any]], folder: Path) -> None:
 
 def compare(name: str, losses: Path, weights: Path) -> dict[str, Any]:
     """Train the uncut model in this process, as people do, and compare."""
-    from planner.execute.weight_files import WeightFiles
+    from planner.execute.model.weight_files import WeightFiles
 
     torch.set_num_threads(1)
     module, told = train_uncut(name)

@@ -16,7 +16,7 @@ import torch
 from torch import nn
 
 from benchmarks.report import describe_commit, describe_machine, line
-from planner.execute.deferred import make_deferring
+from planner.execute.model.deferred import make_deferring
 
 TOKENS, SAMPLES, REPETITIONS = 512, 2, 8
 """Tokens of a sample; samples; and how often each is timed: the first is not counted, of the others the median."""

@@ -17,7 +17,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from planner.execute.deferred import WeightGrad, WeightGradStore, defer_weight_grads
+from planner.execute.model.deferred import WeightGrad, WeightGradStore, defer_weight_grads
 
 RATE, MOMENTUM, BATCH, SIZE, CLASSES = 0.01, 0.9, 4, 32, 10
 LARGE_BATCH, LARGE_SIZE = 32, 224

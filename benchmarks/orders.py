@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from benchmarks.report import Table, ms, percent
-from planner.certificate import check_certificate
+from planner.evidence.certificate import check_certificate
 from planner.plan import Evidence, Plan
 from planner.planning import Limits, Progress, make_plan
 from planner.problem import Objective, Options, Problem

@@ -21,16 +21,16 @@ from itertools import pairwise
 import numpy
 
 from benchmarks.report import Table, make_parser, plan_and_check
-from planner.costs import CostModel
+from planner.layout.costs import CostModel
 from planner.lowering import make_instance, make_stages
 from planner.plan import Stage
 from planner.problem import Options, Problem
 from planner.progress import Limits
 from profiles.cluster import Cluster, Device, Link
 from profiles.model_profile import Edge, Layer, LayerCost, ModelProfile, RecomputeBytes, RecomputeTime
-from solver_models.columns import RECOMPUTING
-from solver_models.layer_recomputation import LayerRecomputation
-from solver_models.recomputing_cuts import RecomputingCuts
+from solver_models.recomputation.layer_recomputation import LayerRecomputation
+from solver_models.simulation.columns import RECOMPUTING
+from solver_models.starts.recomputing_cuts import RecomputingCuts
 
 STAGES, BLOCKS, MICROBATCHES = 16, 96, 16
 

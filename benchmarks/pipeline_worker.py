@@ -18,7 +18,7 @@ from planner.actions import Action
 from planner.baselines.layer_pipe.plans import make_layer_pipe_plan
 from planner.baselines.out_of_order.pipelined import make_modulo_plan, order_fast_forward
 from planner.baselines.pipeline import Pipeline, Words, make_pipeline, make_plan
-from planner.costs import CostModel
+from planner.layout.costs import CostModel
 from planner.plan import Plan, Stage
 
 STEPS, RATE = 80, 0.002

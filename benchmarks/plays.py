@@ -21,14 +21,14 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.report import Table
-from planner.costs import CostModel
+from planner.layout.costs import CostModel
 from planner.lowering import make_instance, make_plan_from_words, make_stages
 from planner.problem import Problem
-from planner.simulate import simulate
+from planner.simulation.simulate import simulate
 from profiles.load import load_workload
-from solver_models.annealing import longest_word
-from solver_models.critical_path_search import TabuSearch, improve, polish
-from solver_models.search import Candidate, Searcher, encode
+from solver_models.local_search.critical_path_search import TabuSearch, improve, polish
+from solver_models.local_search.search import Candidate, Searcher, encode
+from solver_models.moves.annealing import longest_word
 from solver_models.search_params import PolishParams
 
 WORKLOADS = ("chain-24x4-m16-tight-homogeneous-equal", "chain-96x16-m32-loose-random-different",

@@ -6,17 +6,17 @@ from typing import Any
 
 from benchmarks.real_pool import Pool
 from planner.baselines.registry import make_baselines
-from planner.costs import CostModel
+from planner.layout.costs import CostModel
 from planner.plan import Plan
 from planner.planning import Limits, make_plan
 from planner.problem import Options, Problem
 from profiles.cluster import Cluster, Device, Link
+from profiles.documents.validation import validate
 from profiles.measure.assemble import Origin
 from profiles.measure.assemble import make_profile as assemble
 from profiles.measure.measure_layers import Survey
 from profiles.measure.record import LayerRecord, summarise
 from profiles.model_profile import ModelProfile
-from profiles.validation import validate
 
 PLENTY_BYTES = 2**36
 

@@ -12,11 +12,11 @@ from torch.nn.parallel import DistributedDataParallel
 from benchmarks.real_models import make_model
 from planner.actions import parse_action
 from planner.document import parse_plan
-from planner.execute.execution import Execution
-from planner.execute.preparation import prepare
-from planner.execute.stage_module import StageModule, StageTracer, make_layer
+from planner.execute.run.execution import Execution
+from planner.execute.run.preparation import prepare
+from planner.execute.stage.stage_module import StageModule, StageTracer, make_layer
+from planner.execute.table.wiring import make_wirings
 from planner.execute.training import Training, as_tuple
-from planner.execute.wiring import make_wirings
 
 
 class Contender(Protocol):

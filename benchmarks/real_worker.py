@@ -17,10 +17,10 @@ from benchmarks.real_memory import MemoryMeter, all_tensors
 from benchmarks.real_models import make_model
 from benchmarks.real_torch import Contender, TorchSchedule, make_contender
 from planner.document import parse_plan
-from planner.execute.deferred import WeightGradStore, defer_weight_grads
-from planner.execute.execution import Execution
-from planner.execute.host_process import settle_on_host
-from planner.execute.preparation import prepare
+from planner.execute.model.deferred import WeightGradStore, defer_weight_grads
+from planner.execute.run.execution import Execution
+from planner.execute.run.host_process import settle_on_host
+from planner.execute.run.preparation import prepare
 from profiles.measure.measure_layers import Survey, survey_model
 from profiles.measure.model import Model, as_model, num_samples
 from profiles.measure.record import to_tree

@@ -24,7 +24,7 @@ from typing import Any
 
 from benchmarks.report import describe_commit, describe_machine, line
 from planner.document import parse_plan, render_plan
-from planner.execute.rank_record import RankRecord, read_records
+from planner.execute.record.rank_record import RankRecord, read_records
 from planner.planning import make_plan
 from planner.problem import Options, Problem
 from planner.progress import Limits

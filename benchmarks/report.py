@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from planner.certificate import check_certificate
+from planner.evidence.certificate import check_certificate
 from planner.plan import Evidence, Plan
 from planner.planning import Limits, Progress, SearchParams, make_plan
 from planner.problem import Problem

@@ -18,19 +18,19 @@ import numpy as np
 
 from benchmarks.report import Table, make_parser, percent
 from planner.batch_problem import BatchProblem, problem_for
-from planner.costs import CostModel
+from planner.layout.costs import CostModel
 from planner.lowering import make_instance
 from planner.plan import Plan, Stage
 from planner.planning import Limits, Progress, make_plan
-from planner.planning.conversions import plan_of, rate
+from planner.planning.starts.conversions import plan_of, rate
 from planner.problem import Options, Problem
-from planner.simulate import simulate
+from planner.simulation.simulate import simulate
 from planner.verify import verify
 from profiles.cluster import Cluster, Device, Link
 from profiles.importers.sailor import FLOAT_BYTES, STATE_FLOATS, read_sailor
 from profiles.microbatch_sizes import profile_at
 from profiles.model_profile import ModelProfile
-from solver_models.search import Searcher
+from solver_models.local_search.search import Searcher
 
 FOLDER = Path(__file__).parent / "sailor"
 MODEL, BATCH, HOST_SIZE, ZONE = "OPT-350", 1024, 4, "us-central1-a"

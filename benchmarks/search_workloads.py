@@ -12,20 +12,20 @@ from benchmarks.orders import uneven_times
 from benchmarks.tessel_shapes import SHAPES
 from benchmarks.tessel_shapes import make_problem as make_shape
 from planner.batch_problem import question_of_workload
-from planner.costs import CostModel
+from planner.layout.costs import CostModel
 from planner.lowering import make_instance
 from planner.plan import Plan
 from planner.planning import Limits, SearchParams, make_plan, make_plans
-from planner.planning.pareto import make_pareto
+from planner.planning.runs.pareto import make_pareto
 from planner.problem import Options, Problem
 from planner.replanning.transition import Transition, going_over
-from planner.simulate import simulate
+from planner.simulation.simulate import simulate
 from planner.what_if.device_loss import adapt_plan, without_devices
-from solver_models.construction import make_seeds
 from solver_models.instance import Instance
-from solver_models.multistart import JointSearch
-from solver_models.search import Candidate, Searcher
-from solver_models.task_window import TaskWindow
+from solver_models.local_search.multistart import JointSearch
+from solver_models.local_search.search import Candidate, Searcher
+from solver_models.local_search.task_window import TaskWindow
+from solver_models.starts.first_candidates import make_seeds
 
 JOINT_GROUPS = ("task_window", "multistart", "anneal", "polish")
 """What the joint search reads."""

@@ -26,15 +26,15 @@ from planner.baselines.out_of_order.first_k import make_first_k_plan
 from planner.baselines.out_of_order.pipelined import make_fast_forward_plan
 from planner.baselines.registry import METHODS, make_method_plan
 from planner.baselines.spp.plans import make_spp_plan
-from planner.costs import CostModel
 from planner.document import render_plan
 from planner.errors import PipeplanError
-from planner.execute.core_groups import as_processes
+from planner.execute.run.core_groups import as_processes
 from planner.execute.training import Training
+from planner.layout.costs import CostModel
 from planner.plan import Plan
 from planner.planning import Limits, make_plan
 from planner.problem import Options, Problem
-from planner.simulate import simulate
+from planner.simulation.simulate import simulate
 from profiles.load import load_workload
 
 NUM_PROCESSES, NUM_MICROBATCHES, MAX_STAGES = 2, 8, 4

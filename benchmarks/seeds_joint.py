@@ -16,7 +16,7 @@ from benchmarks.topologies import TOPOLOGIES, connect
 from planner.baselines.applicability import DoesNotApplyError
 from planner.baselines.layer_pipe.plans import make_layer_pipe_plan
 from planner.baselines.spp.plans import make_attempts
-from planner.costs import CostModel
+from planner.layout.costs import CostModel
 from planner.plan import BaselineResult
 from planner.planning import Limits
 from planner.problem import Options, Problem

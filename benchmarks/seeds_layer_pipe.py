@@ -15,7 +15,7 @@ from planner.baselines.layer_pipe.loads import as_work, load_ratio
 from planner.baselines.layer_pipe.plans import bytes_moved, make_layer_pipe_plan
 from planner.baselines.layouts import ONE_EACH, SMALLEST_LARGEST
 from planner.baselines.registry import METHODS, make_method_plan
-from planner.costs import CostModel
+from planner.layout.costs import CostModel
 from planner.plan import Plan, Stage
 from planner.planning import Limits
 from planner.planning import make_plan as plan_jointly

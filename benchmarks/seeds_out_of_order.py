@@ -22,7 +22,7 @@ from planner.baselines.gpipe import order_gpipe
 from planner.baselines.out_of_order.first_k import LayerTimes, buckets_of, choose_first_k, curve
 from planner.baselines.out_of_order.pipelined import make_modulo_plan, make_modulo_stages
 from planner.baselines.pipeline import make_pipeline, make_plan
-from planner.costs import CostModel
+from planner.layout.costs import CostModel
 from planner.planning import Limits
 from planner.planning import make_plan as plan_jointly
 from planner.problem import Options, Problem

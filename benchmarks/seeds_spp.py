@@ -21,10 +21,10 @@ from planner.baselines.pipeline import Pipeline, Words, make_pipeline, make_plan
 from planner.baselines.recomputing import breaks_memory
 from planner.baselines.spp.division import CumulativeLoads, divide, make_divided_stages
 from planner.baselines.spp.plans import make_attempts
-from planner.costs import CostModel
+from planner.layout.costs import CostModel
 from planner.plan import Plan, Stage
 from planner.problem import Problem
-from planner.simulate import simulate
+from planner.simulation.simulate import simulate
 
 HEADER = ("workload", "D", "M", "SPP ms", "data parallel", "GPipe", "PipeDream-style", "HetPipe-style", "best / SPP")
 

@@ -11,8 +11,8 @@ from planner.baselines.applicability import DoesNotApplyError
 from planner.baselines.one_f_one_b import order_one_f_one_b
 from planner.baselines.pipeline import make_pipeline, make_plan
 from planner.baselines.sequential import sequential_seating
-from planner.costs import CostModel
 from planner.errors import InfeasibleProblemError, NoPlanFoundError
+from planner.layout.costs import CostModel
 from planner.plan import Stage
 from planner.planning import Limits
 from planner.problem import Options, Problem

@@ -21,8 +21,8 @@ from typing import Any
 
 from api.client import Client, ServerError
 from api.doctor import make_toy_problem
-from api.jobs.database import open_database
-from api.jobs.sql_store import SqlStore
+from api.jobs.stores.database import open_database
+from api.jobs.stores.sql_store import SqlStore
 from api.service.keys import KeyRing
 from api.service.serving import free_port
 from benchmarks.report import Table, make_parser

@@ -19,7 +19,7 @@ from pathlib import Path
 
 from api.client import Client
 from api.doctor import make_toy_problem
-from api.service.listener import raise_file_limit
+from api.service.http.listener import raise_file_limit
 from api.service.openapi import example_submission
 from benchmarks.report import Table, make_parser
 from benchmarks.service import at_once, demo_problem, view_times

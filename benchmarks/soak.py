@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from itertools import cycle
 from pathlib import Path
 
-from api.jobs.database import open_database
+from api.jobs.stores.database import open_database
 from benchmarks.report import Table, make_parser
 from benchmarks.soak_load import NUM_CLIENTS, Ledger, Sent, SoakClient
 from benchmarks.soak_site import HELPER, SERVICE, SOLVER, Footprint, SoakSite

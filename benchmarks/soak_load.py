@@ -16,7 +16,7 @@ from api.doctor import make_toy_problem
 from planner.document import parse_plan
 from planner.progress import Limits
 from planner.verify import verify
-from profiles.canonical_json import to_plain
+from profiles.documents.canonical_json import to_plain
 
 NUM_CLIENTS = 6
 PAUSE_S = 0.4

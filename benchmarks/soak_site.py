@@ -117,7 +117,7 @@ class SoakSite:
         for entry in Path("/proc").iterdir():
             if entry.name.isdigit() and _parent(entry) in own:
                 arguments = _read(entry / "cmdline").split("\0")
-                if "api.jobs.child" in arguments:
+                if "api.jobs.workers.solver_process" in arguments:
                     is_solver = str(int(SOLVER_GIB * 2**30)) in arguments
                     found.setdefault(SOLVER if is_solver else HELPER, []).append(int(entry.name))
         return found

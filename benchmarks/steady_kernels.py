@@ -7,9 +7,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from solver_models.columns import SOURCE, TARGET
 from solver_models.compiled import kernel
 from solver_models.instance import Flags, Floats, Integers, ShortIntegers
+from solver_models.simulation.columns import SOURCE, TARGET
 
 PLAIN, RECOMPUTED = 0, 1
 """Variants of a layer: without and with recomputation."""

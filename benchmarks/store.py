@@ -19,9 +19,9 @@ from pathlib import Path
 import psycopg
 
 from api.jobs.job import NewJob, Outcome, Quota
-from api.jobs.postgres import PostgresDatabase
-from api.jobs.sql_store import Cursor, Database, SqlStore
-from api.jobs.sqlite import SqliteDatabase
+from api.jobs.stores.postgres import PostgresDatabase
+from api.jobs.stores.sql_store import Cursor, Database, SqlStore
+from api.jobs.stores.sqlite import SqliteDatabase
 from benchmarks.report import Table, make_parser
 from tests.api.postgres import PostgresServer
 

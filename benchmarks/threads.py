@@ -2,7 +2,8 @@
 
 The rounds, and so the plans, are the same on any number of threads; the wall time is what differs. For numbers of
 threads that this machine does not have, the tasks, with the processor seconds that they took, are laid out on so many
-threads by the rule of `solver_models.task_window`: a round begins when the tasks that it must know have ended.
+threads by the rule of `solver_models.local_search.task_window`: a round begins when the tasks that it must know have
+ended.
 """
 
 import argparse
@@ -15,14 +16,14 @@ from typing import TypeVar
 
 from api.inputs import make_problem, read_workload
 from benchmarks.report import Table
-from planner.costs import CostModel
+from planner.layout.costs import CostModel
 from planner.lowering import make_instance
 from planner.problem import Problem
-from solver_models.construction import make_seeds
-from solver_models.multistart import JointSearch
-from solver_models.search import Candidate
+from solver_models.local_search.multistart import JointSearch
+from solver_models.local_search.search import Candidate
+from solver_models.local_search.task_window import TaskWindow
 from solver_models.search_params import MultistartParams, TaskWindowParams
-from solver_models.task_window import TaskWindow
+from solver_models.starts.first_candidates import make_seeds
 
 HEADER = ("workload", "width", "threads", "seconds", "speed-up", "processor s", "objective ms")
 

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from xml.sax.saxutils import escape
 
-from planner.timeline import TimedAction
+from planner.simulation.timeline import TimedAction
 
 Rows = Mapping[str, Sequence[TimedAction]]
 """By device what runs on it."""

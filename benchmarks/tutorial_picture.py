@@ -6,12 +6,12 @@ python -m benchmarks.tutorial_picture -o docs/images/tutorial-schedules.svg
 from pathlib import Path
 
 from api.inputs import read_plan_and_problem
-from api.what_if_range import make_named_baseline
+from api.reporting.what_if_range import make_named_baseline
 from benchmarks.report import make_parser
 from benchmarks.timeline_picture import Group, draw_groups
 from planner.plan import Plan
 from planner.problem import Problem
-from planner.simulate import simulate
+from planner.simulation.simulate import simulate
 
 FOLDER = Path(__file__).resolve().parents[1] / "examples" / "tutorial"
 BASELINES = {"GPipe": "GPipe (largest stage minimised)", "1F1B": "1F1B (largest stage minimised)"}

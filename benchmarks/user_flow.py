@@ -12,8 +12,8 @@ from typing import Any
 
 from api.tuning.short_run import WARM_UP, ShortRun, ShortRunError, choose_num_steps, run_command, run_plan_shortly
 from planner.baselines.registry import make_baselines
-from planner.costs import CostModel
 from planner.document import parse_plan, render_plan
+from planner.layout.costs import CostModel
 from planner.plan import Plan
 from planner.problem import Options, Problem
 from profiles.load import load_workload

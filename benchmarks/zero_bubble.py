@@ -6,9 +6,9 @@ from itertools import pairwise
 
 from planner.baselines.layouts import EVEN
 from planner.baselines.registry import METHODS, make_method_plan
-from planner.costs import CostModel
+from planner.layout.costs import CostModel
 from planner.problem import Objective, Options, Problem
-from planner.simulate import Timeline, simulate
+from planner.simulation.simulate import Timeline, simulate
 from profiles.cluster import Cluster, Device, Link
 from profiles.model_profile import Edge, Layer, LayerCost, ModelProfile
 

@@ -7,7 +7,7 @@ from benchmarks.report import Table, make_parser, percent
 from benchmarks.zero_bubble import METHOD_OF, SPAN_ROWS, Setting, make_problem, play, span_bubble
 from planner.baselines.layouts import EVEN
 from planner.baselines.registry import make_method_plan
-from planner.costs import CostModel
+from planner.layout.costs import CostModel
 from planner.planning import Limits
 from planner.problem import Problem
 

@@ -6,8 +6,8 @@ from functools import cached_property
 
 from planner.plan import Plan, ProblemReference
 from planner.problem import GlobalBatch, Options, Problem
-from profiles.canonical_json import content_sha256, to_plain
 from profiles.cluster import Cluster
+from profiles.documents.canonical_json import content_sha256, to_plain
 from profiles.field_rules import MAX_SAMPLES, require_distinct, require_integer
 from profiles.microbatch_sizes import measured_sizes, profile_at, why_no_cost
 from profiles.model_profile import ModelProfile

@@ -12,8 +12,8 @@ from itertools import pairwise, zip_longest
 from math import ceil, floor
 from typing import Protocol
 
-from planner.bounds.dealt_microbatches import bound_1f1b, bound_any_order
-from planner.bounds.paced_last_stage import bound_last_stage
+from planner.bounds.listed.dealt_microbatches import bound_1f1b, bound_any_order
+from planner.bounds.listed.paced_last_stage import bound_last_stage
 
 MAX_TRIALS = 2_400
 """Pipelines played at most; a count and not a clock, so that every process that deals finds the same."""
@@ -78,7 +78,7 @@ class Durations:
 
 
 class Annealing(Protocol):
-    """Who takes seconds for a better dealing: `planner.planning.annealed_hands`."""
+    """Who takes seconds for a better dealing: `planner.planning.starts.annealed_deals`."""
 
     def __call__(
         self, hands: Sequence[Sequence[int]], *, microbatches: Sequence[Durations], transfer_ns: int

@@ -2,9 +2,9 @@
 
 from dataclasses import replace
 
-from planner.costs import CostModel
 from planner.dealing import StageTimes
-from planner.embedded_problem import enclosed_problem
+from planner.documents.embedded_problem import enclosed_problem
+from planner.layout.costs import CostModel
 from planner.plan import Plan
 from planner.problem import Problem
 from profiles.cluster import Cluster

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any
 
-from planner.document_reader import DocumentReader
-from planner.evidence_document import read_evidence
+from planner.documents.document_reader import DocumentReader
+from planner.documents.evidence_document import read_evidence
 from planner.plan import (
     PLAN_FORMAT,
     SHARDS,

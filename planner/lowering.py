@@ -8,11 +8,10 @@ from typing import NamedTuple
 import numpy
 
 from planner.actions import KINDS, Action
-from planner.costs import CostModel, LayerWork, checkpoint_bytes, replica_overlaps
-from planner.device_groups import list_groups, overlap_anywhere
+from planner.layout.costs import CostModel, LayerWork, checkpoint_bytes, replica_overlaps
+from planner.layout.device_groups import list_groups, overlap_anywhere
 from planner.plan import FULL_RECOMPUTATION, DeviceGroup, Plan, RecomputeMap, Share, Stage
 from planner.problem import Options, Problem
-from solver_models.columns import RECOMPUTING, SHARDING
 from solver_models.instance import (
     NO_TABLE,
     Instance,
@@ -25,7 +24,8 @@ from solver_models.instance import (
     WideGroups,
     Word,
 )
-from solver_models.split_placement_search import ApartOrders
+from solver_models.local_search.split_placement_search import ApartOrders
+from solver_models.simulation.columns import RECOMPUTING, SHARDING
 
 MAX_EXACT_ROUTES = 64
 """Up to so many devices routes are exactly the simulator's; among more, equally short paths may be others."""

@@ -302,7 +302,7 @@ class Evidence:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """A complete plan; it has no times in it: those come from playing it (`planner.simulate`)."""
+    """A complete plan; it has no times in it: those come from playing it (`planner.simulation.simulate`)."""
 
     __pydantic_config__ = _STRICT
 

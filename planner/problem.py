@@ -9,8 +9,8 @@ from math import gcd
 from typing import Annotated, Literal
 
 from planner.plan import ProblemReference, Stage
-from profiles.canonical_json import content_sha256, to_plain
 from profiles.cluster import Cluster
+from profiles.documents.canonical_json import content_sha256, to_plain
 from profiles.field_rules import (
     MAX_SAMPLES,
     MAX_WIDTH,
@@ -162,7 +162,7 @@ class Options:
 
 
 MOST_STAGES, MOST_MICROBATCHES = 2**11 - 1, 2**21 - 2
-"""What the keys of the evaluator's events have room for (`solver_models.event_heap`)."""
+"""What the keys of the evaluator's events have room for (`solver_models.simulation.event_heap`)."""
 
 MOST_NS = 2**60
 """Times add up to less, so that 64 bits hold them: 36 years."""

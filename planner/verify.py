@@ -10,7 +10,8 @@ from itertools import islice
 from typing import Any
 
 from planner.errors import PlanError
-from planner.judge import (
+from planner.judge.case import Case, Findings, Played, shown
+from planner.judge.rules import (
     agreement,
     deadlock_rules,
     dealt,
@@ -25,12 +26,11 @@ from planner.judge import (
     shape,
     split_placement,
 )
-from planner.judge.case import Case, Findings, Played, shown
 from planner.judge.times import Judgement
 from planner.plan import Plan
 from planner.problem import Problem
-from planner.simulate import Timeline, simulate
-from profiles.canonical_json import to_plain
+from planner.simulation.simulate import Timeline, simulate
+from profiles.documents.canonical_json import to_plain
 
 MAX_VIOLATIONS_PER_RULE = 20
 """A rule that is broken more often reports no more than this."""

@@ -30,7 +30,8 @@ PRICE_DECIMALS = 6
 """Decimals of a price, so that it is a whole number of millionths."""
 
 UNIT = "x-unit"
-"""Keyword under which a rule hands its unit to `profiles.class_schema`, which puts it into the description."""
+"""Keyword under which a rule hands its unit to `profiles.documents.class_schema`, which puts it into the
+description."""
 
 JsonSchema = dict[str, Any]
 

@@ -8,13 +8,13 @@ from importlib import resources
 from pathlib import Path
 
 from profiles.cluster import Cluster
+from profiles.documents.refusal import refusal, render_value
+from profiles.documents.strict_json import MAX_DOCUMENT_BYTES, decode_text, parse_json
+from profiles.documents.validation import validate
 from profiles.importers.neutral import import_neutral
 from profiles.importers.pipedream import import_pipedream, is_pipedream
 from profiles.importers.piper import import_piper, is_piper
 from profiles.model_profile import ModelProfile
-from profiles.refusal import refusal, render_value
-from profiles.strict_json import MAX_DOCUMENT_BYTES, decode_text, parse_json
-from profiles.validation import validate
 from profiles.workload import CLUSTER_FORMAT, PROFILE_FORMAT, WORKLOAD_FORMAT, Workload, dump_workload
 
 __all__ = [

@@ -4,8 +4,8 @@ import json
 from dataclasses import dataclass, field, replace
 from typing import Annotated, Any
 
-from profiles.canonical_json import to_plain
 from profiles.cluster import Cluster
+from profiles.documents.canonical_json import to_plain
 from profiles.field_rules import MAX_SAMPLES, NotEmpty, Samples, Whole, require_fields, require_integer
 from profiles.model_profile import ModelProfile
 

@@ -118,7 +118,7 @@ class WideGroups:
     """G groups of several devices that may share the layers of a stage, over V - 1 widths above 1 and T types.
 
     Group g is called number D + g wherever devices are numbered. Candidates of the joint search use groups that are
-    equal or disjoint (`planner.planning.overlap_improver` looks for others).
+    equal or disjoint (`planner.planning.improvers.overlap_improver` looks for others).
     """
 
     groups: tuple[tuple[int, ...], ...]

@@ -17,19 +17,19 @@ from pathlib import Path
 
 import numpy as np
 
-from solver_models.annealing import Cooling, longest_word
-from solver_models.capped_play import DEEPEST, CapRule, play_capped
-from solver_models.critical_path_search import TabuSearch, follows_words, improve, polish
-from solver_models.dealt_annealing import DealtTimes, Hands, anneal_dealt
-from solver_models.evaluator import Net
 from solver_models.instance import Instance, Integers, ShortIntegers
 from solver_models.jit import cache_folder, is_compiled, module_folder
-from solver_models.list_policies import Tuning, play_filled, tune
-from solver_models.neighbourhood import neighbour
-from solver_models.placed_stages import PlacedStages
-from solver_models.recorded_play import Game, play_game
-from solver_models.search import Candidate, Searcher, encode, solution_of
-from solver_models.weight_filling import FillHabit, fill_orders
+from solver_models.local_search.critical_path_search import TabuSearch, follows_words, improve, polish
+from solver_models.local_search.list_policies import Tuning, play_filled, tune
+from solver_models.local_search.search import Candidate, Searcher, encode, solution_of
+from solver_models.moves.annealing import Cooling, longest_word
+from solver_models.moves.dealt_annealing import DealtTimes, Hands, anneal_dealt
+from solver_models.moves.neighbourhood import neighbour
+from solver_models.simulation.capped_play import DEEPEST, CapRule, play_capped
+from solver_models.simulation.evaluator import Net
+from solver_models.simulation.placed_stages import PlacedStages
+from solver_models.simulation.recorded_play import Game, play_game
+from solver_models.simulation.weight_filling import FillHabit, fill_orders
 
 SHARE = "--share"
 """The switch of a process that compiles with others."""
@@ -189,8 +189,8 @@ def _cuts(searcher: Searcher, candidate: Candidate) -> None:
 
 
 def _large(searcher: Searcher, candidate: Candidate) -> None:
-    from solver_models.large_construction import large_seeds
-    from solver_models.link_spread import spread_groups
+    from solver_models.starts.large_construction import large_seeds
+    from solver_models.starts.link_spread import spread_groups
 
     spread_groups(searcher.instance, candidate.stage_of, groups=candidate.groups, steps=2)
     list(large_seeds(searcher, most_plays=1, until=time.monotonic()))
@@ -198,7 +198,7 @@ def _large(searcher: Searcher, candidate: Candidate) -> None:
 
 def _looped(searcher: Searcher, candidate: Candidate) -> None:
     """Anneal the cuts of four layers in a loop of two ranks."""
-    from solver_models.looped_construction import Loop, anneal_cut
+    from solver_models.starts.looped_construction import Loop, anneal_cut
 
     del searcher, candidate
     sums = np.arange(5, dtype=np.int64)
@@ -218,7 +218,7 @@ def _looped(searcher: Searcher, candidate: Candidate) -> None:
 
 
 def _split_placement(searcher: Searcher, candidate: Candidate) -> None:
-    from solver_models.split_placement_search import ApartSearcher
+    from solver_models.local_search.split_placement_search import ApartSearcher
 
     apart = ApartSearcher(searcher)
     found = apart.anneal(apart.begin(candidate), iterations=20, heat=(0.1, 0.01), seed=0)
@@ -226,7 +226,7 @@ def _split_placement(searcher: Searcher, candidate: Candidate) -> None:
 
 
 def _branch_and_bound(searcher: Searcher, candidate: Candidate) -> None:
-    from solver_models.joint.case_trees import refute_case
+    from solver_models.branch_and_check.case_trees import refute_case
 
     searcher.exact_floor(candidate)
     searcher.enumerate_orders(candidate, threshold=10**9, most_words=100, most_plays=10_000)
@@ -235,8 +235,8 @@ def _branch_and_bound(searcher: Searcher, candidate: Candidate) -> None:
 
 
 def _enumeration(searcher: Searcher, candidate: Candidate) -> None:
+    from solver_models.branch_and_check.subproblems import open_cases
     from solver_models.joint.search_space import make_space
-    from solver_models.joint.subproblems import open_cases
 
     del candidate
     space = make_space(searcher.instance)

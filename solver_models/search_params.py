@@ -6,13 +6,13 @@ or later found: plans are verified, and bounds proved, whatever is set here.
 
 Some parameters are compiled into the kernels that read them, and so are no fields:
 
-* `solver_models.critical_path_search`: REACH, how far an action moves at most;
+* `solver_models.local_search.critical_path_search`: REACH, how far an action moves at most;
 * `solver_models.joint.branch_and_bound`: MAX_DEPTH, RUN_GROWTH, SHAVED_RUN, PLAYED, the course of its runs;
 * `solver_models.joint.lower_bounds`: MAX_PASSES, after which heads and tails are left as they are;
 * `solver_models.joint.propagation`: MAX_NARROWINGS, after which windows are left as they are;
 * `solver_models.joint.shaving`: SHARE, the part of an action's room that is tried;
-* `solver_models.link_spread`: POWER, TRIP_PART, by which busy links and long ways are priced;
-* `solver_models.split_placement`: WISH_SHARE, how often a step changes a wish.
+* `solver_models.starts.link_spread`: POWER, TRIP_PART, by which busy links and long ways are priced;
+* `solver_models.moves.split_placement`: WISH_SHARE, how often a step changes a wish.
 """
 
 from collections.abc import Iterator
@@ -88,7 +88,7 @@ def _padded(kinds: tuple[Any, ...], value: tuple[object, ...]) -> tuple[Any, ...
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskWindowParams(ParamGroup):
     """How many tasks are under way at once where rounds are counted, whatever the number of threads; under a time limit
-    it is one more than there are threads (`solver_models.task_window`).
+    it is one more than there are threads (`solver_models.local_search.task_window`).
     """
 
     first: Annotated[int, (1, 1024)] = 2
@@ -105,7 +105,7 @@ class TaskWindowParams(ParamGroup):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MultistartParams(ParamGroup):
-    """Rounds of the joint search and the pool that they start from (`solver_models.multistart`)."""
+    """Rounds of the joint search and the pool that they start from (`solver_models.local_search.multistart`)."""
 
     tasks_per_round: Annotated[int, (1, 1024)] = 2
     """Anneals and polishes of a round; the number of threads is another matter. Measured: 1 and 4 give plans 2.0 and
@@ -149,7 +149,7 @@ class MultistartParams(ParamGroup):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AnnealParams(ParamGroup):
-    """Temperatures of the joint search and of split placement (`solver_models.multistart`)."""
+    """Temperatures of the joint search and of split placement (`solver_models.local_search.multistart`)."""
 
     heats: tuple[tuple[FallingHeat, FallingHeat], ...] = (
         (0.03, 0.0005),
@@ -204,7 +204,7 @@ class AnnealParams(ParamGroup):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PolishParams(ParamGroup):
-    """Tabu search on the orders of one candidate of the joint search (`solver_models.search`)."""
+    """Tabu search on the orders of one candidate of the joint search (`solver_models.local_search.search`)."""
 
     samples: Count = 60
     """Moves judged per step. Measured: 30 and 120 change neither plans nor bounds, for 1.05 and 1.17 of the processor
@@ -222,7 +222,9 @@ class PolishParams(ParamGroup):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BranchParams(ParamGroup):
-    """Branch and bound over the orders of a case (`solver_models.search`, `solver_models.joint.branch_and_bound`)."""
+    """Branch and bound over the orders of a case (`solver_models.local_search.search`,
+    `solver_models.joint.branch_and_bound`).
+    """
 
     whole_nodes: Amount = 100
     """With so few nodes, orders are searched as a whole; with more, parts that share nothing one by one. Measured: 50
@@ -272,7 +274,7 @@ class TreeParams(ParamGroup):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OrderSearchParams(ParamGroup):
-    """Rounds of search for the order of one partition and mapping (`solver_models.order_search`)."""
+    """Rounds of search for the order of one partition and mapping (`solver_models.local_search.order_search`)."""
 
     tasks_per_round: Annotated[int, (1, 1024)] = 2
     """Tasks of a round; the number of threads is another matter. Measured: 1 and 4 change neither plans nor bounds, for
@@ -317,7 +319,7 @@ class OrderSearchParams(ParamGroup):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CpWindowParams(ParamGroup):
-    """Windows of an order that CP-SAT solves anew (`solver_models.order_search`)."""
+    """Windows of an order that CP-SAT solves anew (`solver_models.local_search.order_search`)."""
 
     every_turns: Count = 6
     """Turns of an order search between two with windows. Measured: 3 and 12 change neither plans nor bounds, for 0.85
@@ -366,7 +368,7 @@ class RepetendParams(ParamGroup):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BlockParams(ParamGroup):
-    """Building blocks of two-chunk V to begin with (`solver_models.building_blocks`)."""
+    """Building blocks of two-chunk V to begin with (`solver_models.local_search.building_blocks`)."""
 
     steps: tuple[Annotated[int, (1, 6)], ...] = (1, 2, 3, 4)
     """Slots tried from device to device. Measured: [1, 1, 2, 2] changes no plan (24 layers on 4 unlike devices in 6 s,
@@ -378,7 +380,7 @@ class BlockParams(ParamGroup):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BalancedSeedParams(ParamGroup):
-    """First candidates with balanced cuts (`solver_models.construction`)."""
+    """First candidates with balanced cuts (`solver_models.starts.first_candidates`)."""
 
     fewest_rated: Count = 6
     """Candidates that are rated whatever the time: a search needs some to begin with. Measured: 3 and 12 change no plan
@@ -394,7 +396,7 @@ class BalancedSeedParams(ParamGroup):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BestFitParams(ParamGroup):
-    """Intervals of layers for unlike devices, device by device (`solver_models.best_fit`)."""
+    """Intervals of layers for unlike devices, device by device (`solver_models.starts.best_fit`)."""
 
     most_tries: Count = 192
     """Choices that are followed at once; the first always takes the best fit. Measured: 96 and 384 change neither plan
@@ -423,7 +425,7 @@ class BestFitParams(ParamGroup):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LargeSeedParams(ParamGroup):
-    """First candidates of problems whose plans take long to play (`solver_models.large_construction`)."""
+    """First candidates of problems whose plans take long to play (`solver_models.starts.large_construction`)."""
 
     replicas: tuple[Count, ...] = (
         1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024,
@@ -452,7 +454,7 @@ class LargeSeedParams(ParamGroup):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KindCutParams(ParamGroup):
-    """First candidates on classes of many like devices (`solver_models.kind_cuts`)."""
+    """First candidates on classes of many like devices (`solver_models.starts.device_class_cuts`)."""
 
     least_devices: Count = 32
     """Clusters with fewer devices have none. Measured: 16 and 64 change neither plans nor bounds, for 0.98 and 0.96 of
@@ -494,7 +496,7 @@ class KindCutParams(ParamGroup):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KindFitParams(ParamGroup):
-    """The same where classes are too many for tables (`solver_models.kind_fits`)."""
+    """The same where classes are too many for tables (`solver_models.starts.device_class_fits`)."""
 
     least_devices: Count = 16
     """Types of like speed form a class until it has as many. Measured: 8 and 32 change neither plans nor bounds, for
@@ -520,7 +522,7 @@ class KindFitParams(ParamGroup):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClassPipelineParams(ParamGroup):
-    """What becomes of the pipelines of both kinds (`planner.planning.class_pipelines`)."""
+    """What becomes of the pipelines of both kinds (`planner.planning.starts.class_pipelines`)."""
 
     most_kept: Count = 64
     """Candidates that devices are given to, of those with the least estimates. Measured: 32 and 128 change neither

@@ -13,7 +13,7 @@ from random import Random
 from hypothesis import strategies as st
 
 from planner.actions import Action
-from planner.costs import CostModel
+from planner.layout.costs import CostModel
 from planner.plan import DeviceGroup, Plan, Share, Stage
 from planner.problem import Options, Problem
 from profiles.cluster import Cluster, Device, Link, MessageTime

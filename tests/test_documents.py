@@ -86,8 +86,8 @@ def test_the_patterns_find_what_is_named():
     assert FILE.findall(line) == ["shaving.py"]
     assert LINK.findall(line) == ["usage.md"]
     assert not is_module("planner.no_such")
-    assert not is_module("planner.simulate.no_such")
-    assert is_module("planner.simulate.simulate")
+    assert not is_module("planner.simulation.simulate.no_such")
+    assert is_module("planner.simulation.simulate.simulate")
 
 
 def test_the_table_of_contributing_names_rooms():

@@ -27,12 +27,12 @@ MAX_PARAMETERS = 7
 # Compiled kernels that are longer than a function may be, with their present length. A length here only ever goes
 # down: the test fails when a kernel grows past its entry, and also when it shrinks and the entry stays behind. It went
 # up once, from 82: what a recorded play does most often stands in the loop itself, which is nine times as fast.
-LONG_KERNELS = {"solver_models/evaluator.py:play": 82}
+LONG_KERNELS = {"solver_models/simulation/evaluator.py:play": 82}
 
 # Functions with more parameters than a function may have; the numbers only ever go down. Those of the two models are
 # what a user writes (`llama:layers=80,width=8192`), those of the stage what torch's own wants and ours do.
 MANY_PARAMETERS = {
-    "planner/execute/runtime.py:__init__": 8,
+    "planner/execute/stage/runtime.py:__init__": 8,
     "profiles/measure/families/transformers.py:make_llama": 8,
     "profiles/measure/families/transformers.py:make_mixture": 9,
 }
@@ -42,10 +42,16 @@ ADVOCATES = {"lowering", "planning"}
 
 # What of the solvers' floor the simulator and the rules of published schedules play with.
 PLAYED = {
-    "planner/simulate.py": {"solver_models.instance", "solver_models.recorded_play"},
-    "planner/baselines/capped.py": {"solver_models.capped_play", "solver_models.placed_stages"},
-    "planner/baselines/encoded_words.py": {"solver_models.instance", "solver_models.placed_stages"},
-    "planner/baselines/weight_grads.py": {"solver_models.placed_stages", "solver_models.weight_filling"},
+    "planner/simulation/simulate.py": {"solver_models.instance", "solver_models.simulation.recorded_play"},
+    "planner/baselines/greedy/capped_orders.py": {
+        "solver_models.simulation.capped_play",
+        "solver_models.simulation.placed_stages",
+    },
+    "planner/baselines/encoded_orders.py": {"solver_models.instance", "solver_models.simulation.placed_stages"},
+    "planner/baselines/zero_bubble/weight_grads.py": {
+        "solver_models.simulation.placed_stages",
+        "solver_models.simulation.weight_filling",
+    },
 }
 
 # In two halves, so that this file does not offend against its own rule.
@@ -353,7 +359,7 @@ def test_columns_have_names():
                 numbers = [element.value for element in node.slice.elts if is_number(element)]
                 most = 0 if node in kernels else 1
                 offenders += [f"{path}:{node.lineno} {ast.unparse(node)}" for number in numbers if number > most]
-    assert_none(offenders, "Name the column, in the module or in solver_models/columns.py:")
+    assert_none(offenders, "Name the column, in the module or in solver_models/simulation/columns.py:")
 
 
 def is_number(node: ast.expr) -> bool:
@@ -472,27 +478,27 @@ def test_class_names_are_unique():
 
 # Numbers that are no parameters of the search, and why not; columns, sentinels (shifts) and 0 and 1 need no reason.
 CHOSEN_NUMBERS = {
-    "planner/planning/class_pipelines.py": {"MOST_CELLS": "size of tables"},
-    "planner/planning/complete_question.py": {
+    "planner/planning/starts/class_pipelines.py": {"MOST_CELLS": "size of tables"},
+    "planner/planning/complete/complete_question.py": {
         "MOST_SETS": "size of a model",
         "MOST_SEATS": "size of a model",
         "MOST_ROWS": "size of a model",
     },
-    "planner/planning/complete_search.py": {
+    "planner/planning/complete/complete_search.py": {
         "MOST_ILP_TICKS": "of floating point",
         "MOST_ILP_UNITS": "of floating point",
     },
     "planner/planning/search_state.py": {"REPORT_EVERY_S": "what the caller hears, not what is searched"},
-    "solver_models/building_blocks.py": {"PERIOD": "a block has six actions"},
-    "solver_models/columns.py": {"RECOMPUTATION": "a row of a table", "STEP": "a column of a table"},
+    "solver_models/local_search/building_blocks.py": {"PERIOD": "a block has six actions"},
+    "solver_models/simulation/columns.py": {"RECOMPUTATION": "a row of a table", "STEP": "a column of a table"},
     "solver_models/covering.py": {"DEAR": "above every price of a covering programme"},
-    "solver_models/critical_path_search.py": {"REACH": "compiled in"},
-    "solver_models/device_arrangement.py": {
+    "solver_models/local_search/critical_path_search.py": {"REACH": "compiled in"},
+    "solver_models/starts/device_arrangement.py": {
         "MOST_EXACT": "bits of a table of cuts",
         "LEAST_SIDE": "depth of a recursion",
         "RATE_SCALE": "rounding",
     },
-    "solver_models/evaluator.py": {"FUSE, FORWARD_FIRST, DEPTH_FIRST, WAIT": "bits"},
+    "solver_models/simulation/evaluator.py": {"FUSE, FORWARD_FIRST, DEPTH_FIRST, WAIT": "bits"},
     "solver_models/instance.py": {"NO_TABLE": "a sentinel"},
     "solver_models/interruptible.py": {
         "POLL_S": "how soon a wish is heard",
@@ -505,15 +511,15 @@ CHOSEN_NUMBERS = {
         "PLAYED": "compiled in",
     },
     "solver_models/joint/lower_bounds.py": {"MAX_PASSES": "compiled in", "MAX_LANES, MAX_RANKS": "bits of a word"},
-    "solver_models/joint/master.py": {"TOLERANCE": "what HiGHS may get wrong"},
+    "solver_models/branch_and_check/master.py": {"TOLERANCE": "what HiGHS may get wrong"},
     "solver_models/joint/propagation.py": {"MAX_JOBS": "bits of a word", "MAX_NARROWINGS": "compiled in"},
     "solver_models/joint/search_space.py": {"MAX_LAYERS": "bits of a word"},
     "solver_models/complete/with_cp_sat.py": {"GRACE_S": "how exactly CP-SAT keeps time"},
     "solver_models/complete/with_pulp.py": {"GRACE_S": "how exactly solvers keep time"},
     "solver_models/pulp_solvers.py": {"TOLERANCE": "how exactly solvers keep rows"},
     "solver_models/joint/shaving.py": {"SHARE": "compiled in"},
-    "solver_models/link_spread.py": {"POWER": "compiled in", "TRIP_PART": "compiled in"},
-    "solver_models/lower_bounds.py": {"MAX_BITS": "bits of a word"},
+    "solver_models/starts/link_spread.py": {"POWER": "compiled in", "TRIP_PART": "compiled in"},
+    "solver_models/moves/lower_bounds.py": {"MAX_BITS": "bits of a word"},
     "solver_models/partition/ilp.py": {"MAX_COLUMNS": "size of a programme", "GRACE_S": "how exactly HiGHS keeps time"},
     "solver_models/precompile.py": {
         "SEAT_EVERY_S": "compiling, not searching",
@@ -521,7 +527,7 @@ CHOSEN_NUMBERS = {
     },
     "solver_models/schedule/cp_neighbourhood.py": {"MAKESPAN_WEIGHT": "the objective: makespan first, then all ends"},
     "solver_models/schedule/solve.py": {"MAX_SIZE": "size of a model", "GRACE_S": "how exactly CP-SAT keeps time"},
-    "solver_models/split_placement.py": {"WISH_SHARE": "compiled in"},
+    "solver_models/moves/split_placement.py": {"WISH_SHARE": "compiled in"},
 }
 
 

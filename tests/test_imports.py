@@ -122,7 +122,7 @@ def test_plans_are_played_without_a_compiler(repository_root: Path):
 
 def test_verifying_needs_no_solver(repository_root: Path):
     """Tests that the simulator and the verifier come with the evaluator, and without a solver, torch or the web."""
-    loaded = loaded_packages("import planner.simulate, planner.verify", root=repository_root)
+    loaded = loaded_packages("import planner.simulation.simulate, planner.verify", root=repository_root)
     assert loaded & (HEAVY - {"numba", "solver_models"}) == set()
 
 
@@ -150,7 +150,7 @@ def test_inner_floors_import_without_the_doors(repository_root: Path):
     assert loaded & {"api", "fastapi", "rich", "starlette", "torch", "typer", "uvicorn"} == set()
 
 
-@pytest.mark.parametrize("module", ["__main__", "watch"])
+@pytest.mark.parametrize("module", ["__main__", "table.watch"])
 def test_the_executor_comes_alone(module: str, repository_root: Path):
     """Tests that the executor brings torch and of this project planner only: no solver, no web framework, no profiles.
 
@@ -158,7 +158,7 @@ def test_the_executor_comes_alone(module: str, repository_root: Path):
     """
     loaded = loaded_packages(f"import planner.execute.{module}", root=repository_root)
     assert loaded & (HEAVY - {"torch"} | {"api", "profiles", "pydantic"}) == set()
-    assert {"planner", "torch"} & loaded == ({"planner"} if module == "watch" else {"planner", "torch"})
+    assert {"planner", "torch"} & loaded == ({"planner"} if module == "table.watch" else {"planner", "torch"})
 
 
 def test_what_a_measurement_becomes_needs_no_torch(repository_root: Path):
@@ -174,17 +174,17 @@ def test_the_measurement_imports_no_planner(repository_root: Path):
 
 
 WITHOUT_TORCH = (
-    "process_agreement",
+    "run.process_agreement",
     "enter",
-    "executed_timeline",
-    "layout",
-    "placement",
-    "route_check",
-    "routes",
-    "table_check",
-    "watch",
-    "wiring",
-    "host_check",
+    "record.executed_timeline",
+    "table.layout",
+    "table.placement",
+    "table.route_check",
+    "table.routes",
+    "table.table_check",
+    "table.watch",
+    "table.wiring",
+    "run.host_check",
 )
 
 

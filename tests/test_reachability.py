@@ -69,5 +69,5 @@ def test_a_module_for_nobody_is_found(monkeypatch):
     """Tests that a module that only another unused one imports is not reached."""
     monkeypatch.setitem(modules(), "planner.unused", "planner/judge/__init__.py")
     assert "planner.unused" not in reach(*ENTRY_POINTS)
-    assert Path(ROOT / modules()["planner.simulate"]).exists()
-    assert "planner.costs" in reach("planner.simulate")
+    assert Path(ROOT / modules()["planner.simulation.simulate"]).exists()
+    assert "planner.layout.costs" in reach("planner.simulation.simulate")

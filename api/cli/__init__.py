@@ -14,7 +14,6 @@ import typer
 
 from api.cli import (
     advise_command,
-    arguments,
     cluster_commands,
     compare_command,
     document_commands,
@@ -32,6 +31,7 @@ from api.cli import (
     watch_command,
     what_if_command,
 )
+from api.cli.options import arguments
 from api.failures import Exit, InputError, describe_failure
 
 DEBUG = "PIPEPLAN_DEBUG"

@@ -4,7 +4,7 @@ import sys
 
 import typer
 
-from api.cli import arguments as arg
+from api.cli.options import arguments as arg
 from api.cli.output import as_input_errors, make_console, report_json, write_document
 from api.failures import InputError
 
@@ -27,8 +27,8 @@ def advise_command(
 
     Where all microbatches are alike, a plan that Megatron runs is made, for layers that are assumed equal blocks.
     """
-    from api.advising import advise_on, describe_advice, summarise_advice
     from api.inputs import require_limits, require_writable
+    from api.running.advising import advise_on, describe_advice, summarise_advice
     from planner.document import render_plan
 
     require_writable(output)

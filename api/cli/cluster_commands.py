@@ -5,8 +5,8 @@ from typing import NamedTuple
 
 import typer
 
-from api.cli import arguments as arg
-from api.cli.option_groups import takes_groups
+from api.cli.options import arguments as arg
+from api.cli.options.option_groups import takes_groups
 from api.cli.output import write_document
 
 commands = typer.Typer(no_args_is_help=True, help="Describe the machine.")
@@ -66,7 +66,7 @@ def cluster_discover_command(
     --links those that the link benchmark measured. The last line on standard error says what was told, left out and
     assumed.
     """
-    from api.cluster_discovery import Answers, discover
+    from api.discovery.cluster_discovery import Answers, discover
     from api.failures import InputError
     from api.inputs import require_writable
     from profiles.discovery.hosts import DeviceDefaults, NominalSpeeds
@@ -104,6 +104,6 @@ def cluster_discover_command(
 @commands.command("links", epilog="Example: pipeplan cluster links links.json")
 def cluster_links_command(file: arg.LinkFile) -> None:
     """Show what the link benchmark measured by message size: latency, knee, plateau, and shared ports."""
-    from api.link_report import describe_links
+    from api.reporting.link_report import describe_links
 
     print(describe_links(file))

@@ -5,8 +5,8 @@ from typing import NamedTuple
 
 import typer
 
-from api.cli import arguments as arg
-from api.cli.option_groups import takes_groups
+from api.cli.options import arguments as arg
+from api.cli.options.option_groups import takes_groups
 from api.cli.output import report, report_json, report_summary, write_document
 from api.failures import InputError
 
@@ -43,7 +43,7 @@ def compare_command(
     A run is the folder that the executor's --trace wrote. The difference between predicted and measured iteration is
     told in parts that add up; --calibrate writes the profile with what the run took.
     """
-    from api.run_comparison import split_files
+    from api.reporting.run_comparison import split_files
 
     run = split_files(files)
     if run is not None:
@@ -54,8 +54,8 @@ def compare_command(
     if options != RunOptions():
         raise InputError("--html, --calibrate, -o and --warm-up need the folder of a run: compare PLAN FOLDER")
     if server is not None:
-        from api.comparison import read_contenders
         from api.remote import compare_remotely
+        from api.reporting.comparison import read_contenders
 
         contenders = read_contenders(files, workload=workload, cluster=cluster)
         report_summary(compare_remotely(server, contenders), is_json=json)
@@ -66,13 +66,13 @@ def compare_command(
 def _compare_plans(
     files: list[str], *, workload: str | None, cluster: str | None, has_baselines: bool, is_json: bool
 ) -> None:
-    from api.comparison import compare
+    from api.reporting.comparison import compare
 
     problem, contenders = compare(files, workload=workload, cluster=cluster, has_baselines=has_baselines)
     if is_json:
         report_json([asdict(contender) for contender in contenders])
     else:
-        from api.reports import render_comparison
+        from api.reporting.command_reports import render_comparison
 
         report(render_comparison(problem, contenders))
 
@@ -80,7 +80,7 @@ def _compare_plans(
 def _compare_run(run: tuple[str, str, str | None], *, cluster: str | None, options: RunOptions, is_json: bool) -> None:
     """A plan against its run: the report, and the picture and the calibrated profile where they are asked for."""
     from api.inputs import require_writable
-    from api.run_comparison import calibrate, compare_run, render_run_picture, summarise_run
+    from api.reporting.run_comparison import calibrate, compare_run, render_run_picture, summarise_run
 
     plan, folder, workload = run
     if (options.calibrate is None) != (options.output is None):
@@ -97,6 +97,6 @@ def _compare_run(run: tuple[str, str, str | None], *, cluster: str | None, optio
     if is_json:
         report_json(summarise_run(made))
     else:
-        from api.run_report import render_run
+        from api.reporting.run_report import render_run
 
         report(render_run(made))

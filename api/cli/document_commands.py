@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from api.cli import arguments as arg
+from api.cli.options import arguments as arg
 from api.cli.output import make_console, write_document
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ def schema_command(*, kind: arg.SchemaKind, output: arg.Output = None) -> None:
     Editors that know it check a document while it is written: it may name the schema's file in a field "$schema".
     """
     from api.inputs import require_writable
-    from planner.schema import render_schema
+    from planner.documents.schema import render_schema
 
     require_writable(output)
     write_document(render_schema(kind), output)
@@ -51,7 +51,7 @@ def new_command(
     """
     from api.inputs import reading, require_writable
     from api.template_guide import render_guide
-    from planner.schema import render_schema
+    from planner.documents.schema import render_schema
     from profiles.template import make_template
 
     require_writable(output, schema)

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from api.cli import arguments as arg
-from api.cli.option_groups import PlanSource, takes_groups
+from api.cli.options import arguments as arg
+from api.cli.options.option_groups import PlanSource, takes_groups
 from api.cli.output import play_on_server, report, report_event, report_json, report_summary
 from api.failures import InputError
 
 if TYPE_CHECKING:
-    from planner.explain import Explanation
     from planner.problem import Problem
+    from planner.simulation.explain import Explanation
     from planner.what_if.sensitivity import ShadowPrice
 
 commands = typer.Typer()
@@ -41,7 +41,7 @@ def explain_command(
     present one on, for --time-limit seconds in all.
     """
     from api.inputs import play, reading, require_limits
-    from planner.explain import explain
+    from planner.simulation.explain import explain
 
     require_limits(time_limit_s=time_limit, gap=None, seed=0)
     plan, problem = source.read()
@@ -55,7 +55,7 @@ def explain_command(
         explanation = explain(problem, plan, timeline=timeline)
     prices = None
     if shadow_prices:
-        from api.what_if import find_prices
+        from api.reporting.what_if import find_prices
 
         hear = _hear_price(is_json=json)
         prices = find_prices(problem, plan, timeline=timeline, time_limit_s=time_limit, per_kind=per_kind, hear=hear)
@@ -77,11 +77,11 @@ def _hear_price(*, is_json: bool) -> Callable[[str], None]:
 def _tell(problem: "Problem", explanation: "Explanation", *, prices: "list[ShadowPrice] | None", is_json: bool) -> None:
     """The explanation, and the prices if they were asked for."""
     if is_json:
-        from api.summaries import summarise_explanation, summarise_prices
+        from api.reporting.summaries import summarise_explanation, summarise_prices
 
         report_json(summarise_explanation(explanation) | ({} if prices is None else summarise_prices(prices)))
         return
-    from api.reports import render_explanation, render_prices
+    from api.reporting.command_reports import render_explanation, render_prices
 
     report(render_explanation(problem, explanation))
     if prices is not None:

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from api.cli import arguments as arg
-from api.cli.option_groups import PlanSource, takes_groups
+from api.cli.options import arguments as arg
+from api.cli.options.option_groups import PlanSource, takes_groups
 from api.cli.output import as_input_errors, play_on_server, report_json, write_document
 from api.failures import InputError
 
@@ -97,7 +97,7 @@ def export_model_command(*, source: PlanSource, form: arg.ModelFormName, output:
     `pipeplan import solution ANSWER PLAN` turns what the solver answers into a plan.
     """
     from api.inputs import play, require_writable
-    from planner.planning.complete_files import write_model
+    from planner.planning.complete.complete_files import write_model
 
     require_writable(output)
     plan, problem = source.read()

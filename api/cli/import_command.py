@@ -7,8 +7,8 @@ from typing import NamedTuple
 
 import typer
 
-from api.cli import arguments as arg
-from api.cli.option_groups import takes_groups
+from api.cli.options import arguments as arg
+from api.cli.options.option_groups import takes_groups
 from api.cli.output import report_json, write_document
 from api.failures import InputError
 
@@ -139,7 +139,7 @@ def _import_solution(files: list[str], *, cluster: str | None, output: str | Non
     from api.formatting import render_ms
     from api.inputs import play, read_plan_and_problem, reading
     from planner.document import render_plan
-    from planner.planning.complete_files import read_solution
+    from planner.planning.complete.complete_files import read_solution
     from planner.verify import verify
 
     if not 2 <= len(files) <= 3:
@@ -178,7 +178,7 @@ def _import_sailor(files: list[str], *, cluster: str | None, output: str | None)
 def _import_traces(what: str, traces: list[str], *, cluster: str | None, output: str | None, is_json: bool) -> None:
     """A summary of traces, and the workload that they give where it is wanted."""
     from api.inputs import reading
-    from api.traces import describe_trace, summarise_trace
+    from api.reporting.traces import describe_trace, summarise_trace
     from profiles.importers.trace_summary import make_traced_workload, summarise_traces
     from profiles.workload import dump_workload
 

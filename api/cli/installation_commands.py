@@ -2,7 +2,7 @@
 
 import typer
 
-from api.cli import arguments as arg
+from api.cli.options import arguments as arg
 from api.cli.output import report, report_json, report_summary
 from api.failures import Exit
 
@@ -23,7 +23,7 @@ def demos_command(server: arg.Server = None, json: arg.Json = False) -> None:
     if json:
         report_json(demos)
     else:
-        from api.reports import render_demos
+        from api.reporting.command_reports import render_demos
 
         report(render_demos(demos))
 
@@ -42,7 +42,7 @@ def doctor_command(server: arg.Server = None, json: arg.Json = False) -> None:
     if json:
         report_json({what: {"is_well": is_well, "detail": detail} for what, is_well, detail in checks})
     else:
-        from api.reports import render_checks
+        from api.reporting.command_reports import render_checks
 
         report(render_checks(checks))
     if any(is_well is False for _, is_well, _ in checks):

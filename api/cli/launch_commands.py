@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 import typer
 
-from api.cli import arguments as arg
-from api.cli.option_groups import takes_groups
+from api.cli.options import arguments as arg
+from api.cli.options.option_groups import takes_groups
 from api.cli.output import as_input_errors, make_console, report_json
 from api.failures import InputError
 
 if TYPE_CHECKING:
-    from api.healing import JobAttempt
-    from api.launching import Launch
+    from api.running.healing import JobAttempt
+    from api.running.launching import Launch
     from planner.launch.job_commands import LaunchRequest, Submitted
     from planner.launch.launch_job import LaunchSubmission
 
@@ -37,7 +37,7 @@ class JobOptions(NamedTuple):
 
     def make(self, plan: str, program: list[str], *, default_python: str | None = None) -> "Launch":
         """The launch of the program under the plan."""
-        from api.launching import Whereabouts, make_launch
+        from api.running.launching import Whereabouts, make_launch
 
         where = Whereabouts(cluster=self.cluster, folder=self.folder, hosts=self.host or (), plan_url=self.plan_url)
         python = self.python or default_python
@@ -73,8 +73,8 @@ class HealOptions(NamedTuple):
         is_remote: bool = False,
     ) -> NoReturn:
         """Stay with the job until it ends for good; exits with its code."""
-        from api.healing import HealParams, attend
         from api.inputs import require_limits, require_storage_rate
+        from api.running.healing import HealParams, attend
 
         require_limits(time_limit_s=self.heal_time_limit, gap=None, seed=0)
         require_storage_rate(self.storage_rate)
@@ -169,8 +169,15 @@ def launch_torchrun_command(
     healing: HealOptions,
 ) -> None:
     """One torchrun agent per host; on other hosts through ssh. Exits with the first bad exit code of an agent."""
-    from api.attempts import start_torchrun
-    from api.launching import describe_start, detach_agents, own_python, remember_request, run_agents, start_locally
+    from api.running.attempts import start_torchrun
+    from api.running.launching import (
+        describe_start,
+        detach_agents,
+        own_python,
+        remember_request,
+        run_agents,
+        start_locally,
+    )
     from planner.launch.job_commands import LaunchRequest, Submitted
     from planner.launch.torchrun import render_torchrun
 
@@ -220,7 +227,7 @@ def launch_slurm_command(
     healing: HealOptions,
 ) -> None:
     """One Slurm task per device, each on the node where the plan has it; prints the job's folder."""
-    from api.attempts import start_slurm
+    from api.running.attempts import start_slurm
     from planner.launch.job_commands import LaunchRequest, Submitted
     from planner.launch.slurm import render_slurm
 
@@ -267,7 +274,7 @@ def launch_kubernetes_command(
     healing: HealOptions,
 ) -> None:
     """One pod per host, pinned to its node, with the plan in a ConfigMap; prints the job's folder."""
-    from api.launching import render_pods
+    from api.running.launching import render_pods
     from planner.launch.job_commands import LaunchRequest, Submitted
     from planner.launch.kubernetes import PodNeeds
 
@@ -305,8 +312,8 @@ def _heal_pods(
     dry_run: bool,
 ) -> None:
     """Stay with a job on Kubernetes, or show how it would begin."""
-    from api.healing import with_whole_cluster
-    from api.pod_attempts import PodStarter, render_pods_again, require_attendable
+    from api.running.healing import with_whole_cluster
+    from api.running.pod_attempts import PodStarter, render_pods_again, require_attendable
 
     require_attendable(launch, controller=request.controller, is_fetched=job.plan_url is not None)
     if dry_run:
@@ -330,7 +337,7 @@ def launch_sky_command(
     job: JobOptions,
 ) -> None:
     """A managed job of SkyPilot whose n-th node is the plan's n-th host; prints the job's folder."""
-    from api.launching import render_sky_task
+    from api.running.launching import render_sky_task
     from planner.launch.job_commands import Submitted
     from planner.launch.skypilot import SkyNeeds
 
@@ -357,7 +364,7 @@ def launch_ray_command(
     job: JobOptions,
 ) -> None:
     """A Ray job that runs one Ray Train worker per host, pinned to its node; prints the job's folder."""
-    from api.launching import render_ray_job
+    from api.running.launching import render_ray_job
     from planner.launch.job_commands import Submitted
     from planner.launch.ray_train import RayNeeds
 
@@ -385,7 +392,7 @@ def _hand_over(
     request: "LaunchRequest | None" = None,
 ) -> None:
     """To the scheduler, or to the screen; without a request `job heal` cannot launch it again."""
-    from api.launching import describe_start, remember_request, submit, write_files
+    from api.running.launching import describe_start, remember_request, submit, write_files
 
     if dry_run:
         _show_submission(launch, submission)
@@ -404,7 +411,7 @@ def _show_submission(launch: "Launch", submission: "LaunchSubmission") -> None:
 @jobs.command("status", epilog="Example: pipeplan job status pipeplan-jobs/plan-1a2b3c4d")
 def job_status_command(folder: arg.JobPlace) -> None:
     """Say how a job is: what its launcher says, or `ended with N`, or `gone`."""
-    from api.launching import describe_status, read_submitted
+    from api.running.launching import describe_status, read_submitted
 
     print(describe_status(read_submitted(Path(folder)), Path(folder)))
 
@@ -412,7 +419,7 @@ def job_status_command(folder: arg.JobPlace) -> None:
 @jobs.command("logs", epilog="Example: pipeplan job logs -f pipeplan-jobs/plan-1a2b3c4d")
 def job_logs_command(folder: arg.JobPlace, follow: arg.Follow = False) -> None:
     """Show what the processes of a job have said."""
-    from api.launching import read_submitted, show_logs
+    from api.running.launching import read_submitted, show_logs
 
     raise typer.Exit(show_logs(read_submitted(Path(folder)), Path(folder), follow=follow, to=sys.stdout))
 
@@ -420,7 +427,7 @@ def job_logs_command(folder: arg.JobPlace, follow: arg.Follow = False) -> None:
 @jobs.command("cancel", epilog="Example: pipeplan job cancel pipeplan-jobs/plan-1a2b3c4d")
 def job_cancel_command(folder: arg.JobPlace) -> None:
     """End a job."""
-    from api.launching import cancel, read_submitted
+    from api.running.launching import cancel, read_submitted
 
     cancel(read_submitted(Path(folder)), Path(folder))
 
@@ -442,9 +449,9 @@ def job_heal_command(
 
     Without --lost, Slurm or Kubernetes says which nodes are down.
     """
-    from api.healing import HealParams
     from api.inputs import require_storage_rate
-    from api.job_healing import describe_healed, heal_job
+    from api.running.healing import HealParams
+    from api.running.job_healing import describe_healed, heal_job
 
     require_storage_rate(storage_rate)
     params = HealParams(most_heals=1, search_s=heal_time_limit, bytes_per_s=storage_rate * 1e9)

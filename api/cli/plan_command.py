@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import typer
 
-from api.cli import arguments as arg
-from api.cli.option_groups import Reporting, takes_groups
+from api.cli.options import arguments as arg
+from api.cli.options.option_groups import Reporting, takes_groups
 from api.cli.output import as_input_errors, make_console, report_event, write_document
 from api.failures import BrokenOffError, Exit, InputError
 
@@ -129,7 +129,7 @@ def plan_command(
     console = make_console(is_report=False)
     effort = replace(_effort(limits, style=reporting.style(console)), top=files.top)
     if effort.needs_complete_model and server is None:
-        from planner.planning.complete_search import require_answerable
+        from planner.planning.complete.complete_search import require_answerable
 
         with as_input_errors():
             require_answerable(question, effort.limits)
@@ -197,9 +197,9 @@ def _require_front(files: PlanFiles, *, server: str | None) -> None:
 
 def _plan_front(question: Any, effort: "Effort", *, files: PlanFiles, target: "Target | None") -> None:
     """Plan the front, write its plans and its picture, then say what was made."""
-    from api.front_report import render_front, render_picture, summarise_front
-    from api.other_kinds import file_names
     from api.planning_run import run_pareto
+    from api.reporting.alternative_plans import file_names
+    from api.reporting.front_report import render_front, render_picture, summarise_front
     from planner.document import render_plan
 
     front = run_pareto(question, effort, console=make_console(is_report=False), target=target)
@@ -257,7 +257,7 @@ def _search_params(assignments: list[str]) -> "SearchParams":
 @commands.command("search-params", hidden=True)
 def search_params_command() -> None:
     """List what steers the search and can be set by --search-param NAME=VALUE, with what was measured."""
-    from api.params_table import render_params_table
+    from api.reporting.params_table import render_params_table
 
     write_document(render_params_table(), None)
 
@@ -279,7 +279,7 @@ def _restricted(question: "Question", target: str | None, *, decides_chunks: boo
 
 def _deliver(problem: "Problem", plan: "Plan", *, run: "RunSummary", files: PlanFiles, style: "ReportStyle") -> None:
     """Write the plan and its pictures, then say what was made."""
-    from api.other_kinds import file_names
+    from api.reporting.alternative_plans import file_names
     from planner.document import render_plan
 
     if files.output is not None or not sys.stdout.isatty():
@@ -297,7 +297,7 @@ def _deliver(problem: "Problem", plan: "Plan", *, run: "RunSummary", files: Plan
 
 
 def _draw(problem: "Problem", plan: "Plan", *, what: str) -> str:
-    from planner.simulate import simulate
+    from planner.simulation.simulate import simulate
 
     if what == "trace":
         from planner.export.trace import render_trace
@@ -311,16 +311,16 @@ def _draw(problem: "Problem", plan: "Plan", *, what: str) -> str:
 def _tell(problem: "Problem", plan: "Plan", *, run: "RunSummary", style: "ReportStyle") -> None:
     """The closing words of a planning run, on standard error."""
     if style == "json":
-        from api.summaries import summarise_plan
+        from api.reporting.summaries import summarise_plan
 
         report_event(summarise_plan(plan, run) | _summarise_others(problem, plan, run=run))
     elif style != "quiet":
-        from api.screen import render_screen
+        from api.reporting.screen import render_screen
 
         console = make_console(is_report=False)
         console.print(render_screen(problem, plan, run=run))
         if run.top > 1:
-            from api.other_kinds import make_rows, render_kinds
+            from api.reporting.alternative_plans import make_rows, render_kinds
 
             console.print("\nOther kinds of plan")
             console.print(render_kinds(make_rows(problem, [plan, *run.others]), wanted=run.top))
@@ -328,7 +328,7 @@ def _tell(problem: "Problem", plan: "Plan", *, run: "RunSummary", style: "Report
 
 def _summarise_others(problem: "Problem", plan: "Plan", *, run: "RunSummary") -> dict[str, Any]:
     """The plans of several kinds, where they were asked for."""
-    from api.other_kinds import file_names, make_rows, summarise_kinds
+    from api.reporting.alternative_plans import file_names, make_rows, summarise_kinds
 
     if run.top == 1:
         return {}

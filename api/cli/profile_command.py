@@ -5,8 +5,8 @@ from typing import NamedTuple
 
 import typer
 
-from api.cli import arguments as arg
-from api.cli.option_groups import Reporting, takes_groups
+from api.cli.options import arguments as arg
+from api.cli.options.option_groups import Reporting, takes_groups
 from api.cli.output import make_console, report_event, write_document
 
 commands = typer.Typer()

@@ -5,9 +5,9 @@ from typing import NamedTuple
 
 import typer
 
-from api.cli import arguments as arg
-from api.cli import serving_arguments as serving
-from api.cli.option_groups import takes_groups
+from api.cli.options import arguments as arg
+from api.cli.options import serving_arguments as serving
+from api.cli.options.option_groups import takes_groups
 from api.cli.output import report_summary
 from api.failures import InputError
 

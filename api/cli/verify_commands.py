@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from api.cli import arguments as arg
-from api.cli.option_groups import PlanSource, takes_groups
+from api.cli.options import arguments as arg
+from api.cli.options.option_groups import PlanSource, takes_groups
 from api.cli.output import play_on_server, report, report_json, report_summary
 from api.failures import Exit
 
@@ -58,7 +58,7 @@ def _verify(problem: "Problem", plan: "Plan", *, is_json: bool) -> bool:
     if is_json:
         report_json(verdict.summary())
     else:
-        from api.reports import render_verdict
+        from api.reporting.command_reports import render_verdict
 
         report(render_verdict(problem, verdict))
     return verdict.passed
@@ -66,15 +66,15 @@ def _verify(problem: "Problem", plan: "Plan", *, is_json: bool) -> bool:
 
 def _verify_evidence(problem: "Problem", plan: "Plan", *, with_baselines: bool | None, is_json: bool) -> bool:
     """Report the verdict on the plan and on every figure of its evidence; whether all passed."""
-    from planner.check_evidence import rederive
+    from planner.evidence.check_evidence import rederive
 
     outcome = rederive(problem, plan, with_baselines=with_baselines)
     if is_json:
-        from api.summaries import summarise_rederivation
+        from api.reporting.summaries import summarise_rederivation
 
         report_json(summarise_rederivation(outcome))
     else:
-        from api.reports import render_rederivation
+        from api.reporting.command_reports import render_rederivation
 
         report(render_rederivation(problem, outcome))
     return outcome.passed
@@ -92,10 +92,10 @@ def simulate_command(*, source: PlanSource, server: arg.Server = None, json: arg
         return
     timeline = play(problem, plan, source=source.plan)
     if json:
-        from api.summaries import summarise_timeline
+        from api.reporting.summaries import summarise_timeline
 
         report_json(summarise_timeline(problem, timeline))
     else:
-        from api.reports import render_simulation
+        from api.reporting.command_reports import render_simulation
 
         report(render_simulation(problem, timeline))

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import typer
 
-from api.cli import arguments as arg
-from api.cli.option_groups import PlanSource, takes_groups
+from api.cli.options import arguments as arg
+from api.cli.options.option_groups import PlanSource, takes_groups
 from api.cli.output import make_console, play_on_server, write_document
 from api.failures import InputError
 
@@ -26,7 +26,7 @@ def view_command(
 ) -> None:
     """Draw the timeline of a plan: one HTML file that works offline, or text."""
     from api.inputs import play, read_plan, require_writable
-    from api.plan_difference import why_not_on_one_scale
+    from api.reporting.plan_difference import why_not_on_one_scale
     from api.viewer import render_picture
 
     if text:
@@ -55,7 +55,7 @@ def view_command(
 
 def _draw_text(source: PlanSource, *, output: str | None) -> None:
     from api.inputs import play, require_writable
-    from planner.drawing import draw_schedule, fit_tick_ns
+    from planner.simulation.drawing import draw_schedule, fit_tick_ns
 
     require_writable(output)
     plan, problem = source.read()

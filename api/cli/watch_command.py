@@ -5,14 +5,14 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import typer
 
-from api.cli import arguments as arg
-from api.cli.option_groups import takes_groups
+from api.cli.options import arguments as arg
+from api.cli.options.option_groups import takes_groups
 from api.cli.output import as_input_errors, make_console, report_json, write_document
 from api.failures import InputError
 
 if TYPE_CHECKING:
-    from api.replanning import Again
-    from api.run_watch import Outlook
+    from api.running.replanning import Again
+    from api.running.run_watch import Outlook
     from planner.plan import Plan
     from planner.problem import Problem
 
@@ -56,7 +56,7 @@ def watch_command(*, source: RunningPlan, options: AgainOptions, json: arg.Json 
     what is --lost: that says what the best plan would take, and -o keeps it.
     """
     from api.inputs import read_plan_and_problem, require_limits, require_storage_rate, require_writable
-    from api.run_watch import describe_outlook, look_at, read_timings, summarise_outlook
+    from api.running.run_watch import describe_outlook, look_at, read_timings, summarise_outlook
 
     require_writable(options.output, options.recipe)
     require_limits(time_limit_s=options.time_limit, gap=None, seed=options.seed)
@@ -81,8 +81,8 @@ def watch_command(*, source: RunningPlan, options: AgainOptions, json: arg.Json 
 
 def _tell_service(outlook: "Outlook", *, options: AgainOptions) -> None:
     """What is new about the plan goes to the service that made it, and from there to webhooks."""
-    from api.notices import notify_service
-    from api.run_watch import summarise_outlook
+    from api.running.notices import notify_service
+    from api.running.run_watch import summarise_outlook
 
     if options.lost:
         notify_service("device_lost", {"lost": options.lost}, url=options.notify)
@@ -95,7 +95,7 @@ def _tell_service(outlook: "Outlook", *, options: AgainOptions) -> None:
 def _plan_again(problem: "Problem", present: "Plan", *, options: AgainOptions) -> "Again":
     """A new plan from the present one on, and what has to move for it."""
     from api.planning_run import Effort
-    from api.replanning import Rest, plan_again
+    from api.running.replanning import Rest, plan_again
 
     rest = Rest(steps_left=options.steps_left, bytes_per_s=options.storage_rate * 1e9)
     console = make_console(is_report=False)

@@ -4,8 +4,8 @@ from typing import NamedTuple
 
 import typer
 
-from api.cli import arguments as arg
-from api.cli.option_groups import Reporting, takes_groups
+from api.cli.options import arguments as arg
+from api.cli.options.option_groups import Reporting, takes_groups
 from api.cli.output import make_console, report_json, write_document
 
 commands = typer.Typer()
@@ -49,7 +49,7 @@ def what_if_command(
     """
     from api.inputs import require_limits, require_writable
     from api.planning_run import Effort
-    from api.what_if import ask_what_if, parse_change, read_base
+    from api.reporting.what_if import ask_what_if, parse_change, read_base
     from planner.document import render_plan
 
     wanted = parse_change(change or [])
@@ -69,6 +69,6 @@ def what_if_command(
     if reporting.json:
         report_json(answer.summarise())
     else:
-        from api.reports import render_what_if
+        from api.reporting.command_reports import render_what_if
 
         make_console(is_report=output != "-").print(render_what_if(answer))

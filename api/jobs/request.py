@@ -15,14 +15,14 @@ from planner.plan import Plan
 from planner.problem import Options, Problem
 from planner.progress import Limits
 from planner.release import release
-from profiles.canonical_json import canonical_json, to_plain
 from profiles.cluster import Cluster
+from profiles.documents.canonical_json import canonical_json, to_plain
+from profiles.documents.refusal import refusal
+from profiles.documents.strict_json import Ceiling, decode_text, parse_json
+from profiles.documents.validation import validate
 from profiles.field_rules import require_integer
 from profiles.load import workload_of
 from profiles.microbatch_sizes import measured_sizes
-from profiles.refusal import refusal
-from profiles.strict_json import Ceiling, decode_text, parse_json
-from profiles.validation import validate
 from profiles.workload import Workload
 
 SOURCE = "body"

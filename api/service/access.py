@@ -9,7 +9,7 @@ from fastapi import Depends, Request
 from api.jobs.job import Job, LeaseLostError
 from api.service.auth import Caller
 from api.service.core import Service
-from api.service.problem_json import ServiceError, not_found
+from api.service.http.problem_json import ServiceError, not_found
 
 _ID = re.compile(r"[0-9a-f]{32}", re.ASCII)
 

@@ -16,8 +16,9 @@ from starlette.exceptions import HTTPException
 from api.jobs.job import DamagedError
 from api.jobs.logs import is_request_id, request_id
 from api.jobs.logs import tell as log
-from api.jobs.store import STORE_FAILURES, StoreFullError
-from api.service import (
+from api.jobs.stores.store import STORE_FAILURES, StoreFullError
+from api.service.core import Service
+from api.service.handlers import (
     artefact_handlers,
     health,
     notice_handlers,
@@ -26,14 +27,13 @@ from api.service import (
     playback,
     webhook_handlers,
 )
-from api.service.core import Service
+from api.service.handlers.responses import render_json
+from api.service.http.problem_json import ServiceError
+from api.service.http.request_admission import AsgiApp, Message, Receive, Send, in_turn
+from api.service.http.request_body import busy
 from api.service.openapi import allowed_methods, make_document
-from api.service.problem_json import ServiceError
-from api.service.request_body import busy
-from api.service.responses import render_json
-from api.service.settings import Settings
-from api.service.turns import AsgiApp, Message, Receive, Send, in_turn
 from api.service.warmup import build_everything
+from api.settings import Settings
 
 logger = logging.getLogger(__name__)
 
@@ -72,7 +72,7 @@ def make_app(settings: Settings) -> FastAPI:
     app.add_exception_handler(Exception, _on_failure)
     app.add_middleware(watch, service=service)
     if settings.traces:
-        from api.service.tracing import traced
+        from api.service.http.tracing import traced
 
         app.add_middleware(traced)
     app.add_middleware(in_turn)

@@ -9,9 +9,9 @@ from urllib.parse import urlsplit
 
 from fastapi import Request
 
+from api.service.http.problem_json import ServiceError
 from api.service.keys import SCOPES, KeyRing
-from api.service.problem_json import ServiceError
-from api.service.settings import Oidc, Settings, is_loopback
+from api.settings import Oidc, Settings, is_loopback
 
 LOCAL_TENANT = "local"
 """Whose everything is where no keys are asked for."""

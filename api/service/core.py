@@ -6,27 +6,27 @@ import logging
 from collections.abc import AsyncIterator, Iterator
 
 from api.doctor import make_toy_problem
-from api.jobs.database import open_database
 from api.jobs.job import DamagedError
-from api.jobs.pool import Engine, Pool, make_worker_name
 from api.jobs.request import PlanRequest
-from api.jobs.roster import Heartbeat, Roster, Strength
-from api.jobs.sql_store import SqlStore, freeing
-from api.jobs.sqlite import FolderLock
-from api.jobs.store import OPENING_S, STORE_FAILURES, persistently
+from api.jobs.stores.database import open_database
+from api.jobs.stores.sql_store import SqlStore, freeing
+from api.jobs.stores.sqlite import FolderLock
+from api.jobs.stores.store import OPENING_S, STORE_FAILURES, persistently
+from api.jobs.workers.pool import Engine, Pool, make_worker_name
+from api.jobs.workers.worker_registry import Heartbeat, Roster, Strength
+from api.service.artifact_cache import Gallery
 from api.service.audit import AuditLog
 from api.service.auth import Gate
 from api.service.fair_queue import FairQueue
-from api.service.gallery import Gallery
+from api.service.http.problem_json import ServiceError
+from api.service.http.request_body import UnderWay
 from api.service.inspector import Inspector
 from api.service.keys import KeyRing
 from api.service.metrics import Metrics
 from api.service.notifier import Executor, Hub
-from api.service.problem_json import ServiceError
-from api.service.request_body import UnderWay
-from api.service.settings import Settings
 from api.service.streams import OpenStreams
 from api.service.webhooks import Courier, Webhooks
+from api.settings import Settings
 from planner.progress import Limits
 
 logger = logging.getLogger(__name__)
@@ -85,7 +85,7 @@ class Service:
     def _make_engine(self) -> Engine:
         settings = self.settings
         if settings.database_url is not None:
-            from api.jobs.postgres import PostgresEngine
+            from api.jobs.stores.postgres import PostgresEngine
 
             return PostgresEngine(settings.database_url)
         return Pool(self.store, num_workers=settings.num_workers, limits=settings.process, patience=settings.patience)

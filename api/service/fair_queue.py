@@ -6,7 +6,7 @@ from collections import Counter, deque
 from collections.abc import AsyncIterator
 from itertools import count
 
-from api.service.problem_json import ServiceError
+from api.service.http.problem_json import ServiceError
 
 FIRST_ONES = 2
 """Times as many as may wait: so many may be there when one comes whose tenant has none yet."""

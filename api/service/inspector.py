@@ -11,9 +11,9 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from api.jobs.process import Child, ChildDiedError, ProcessLimits
+from api.jobs.workers.solver_handle import Child, ChildDiedError, ProcessLimits
 from api.service.fair_queue import FairQueue
-from api.service.problem_json import ServiceError, complaints_of
+from api.service.http.problem_json import ServiceError, complaints_of
 
 MakeOrder = Callable[[], dict[str, Any]]
 

@@ -10,9 +10,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from api.jobs.job import DamagedError
-from api.jobs.job_rows import is_sha256
-from api.jobs.sql_store import Cursor, Database, freeing
-from api.jobs.store import STORE_FAILURES
+from api.jobs.stores.job_rows import is_sha256
+from api.jobs.stores.sql_store import Cursor, Database, freeing
+from api.jobs.stores.store import STORE_FAILURES
 from api.service.audit import AuditEntry, operator, record
 
 SCOPES = ("plans:read", "plans:write", "metrics")

@@ -8,10 +8,10 @@ from typing import Any, get_args
 from api.jobs.job import LABEL, MAX_TAGS
 from api.service.webhooks import MOST_LETTERS, URL
 from planner.batch_problem import MAX_BATCH
+from planner.documents.schema import definitions
 from planner.plan import PLAN_FORMAT
 from planner.progress import MAX_THREADS, Method
 from planner.release import release
-from planner.schema import definitions
 from profiles.field_rules import MAX_NAME_LENGTH, MAX_SAMPLES
 from profiles.workload import WORKLOAD_FORMAT
 

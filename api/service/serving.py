@@ -7,12 +7,12 @@ from types import FrameType
 import uvicorn
 from fastapi import FastAPI
 
-from api.jobs.database import open_database
+from api.jobs.stores.database import open_database
 from api.service.app import make_app
 from api.service.core import Service
+from api.service.http.listener import make_protocol
 from api.service.keys import KeyRing
-from api.service.listener import make_protocol
-from api.service.settings import Settings, is_loopback
+from api.settings import Settings, is_loopback
 
 GRACE_S = 20
 """Seconds from SIGTERM to the end."""
@@ -43,7 +43,7 @@ def require_safe(settings: Settings, host: str) -> None:
         return
     database = open_database(settings.data, settings.database_url)
     try:
-        from api.jobs.sql_store import SqlStore
+        from api.jobs.stores.sql_store import SqlStore
 
         SqlStore(database)
         ring = KeyRing(database)

@@ -6,12 +6,12 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from api.jobs.store import STORE_FAILURES
+from api.jobs.stores.store import STORE_FAILURES
 from api.service.auth import Caller
+from api.service.http.problem_json import ServiceError
 from api.service.keys import KeyRing
 from api.service.notifier import Executor, Hub
-from api.service.problem_json import ServiceError
-from api.service.settings import ClientLimits
+from api.settings import ClientLimits
 
 LOOK_S = 1.0
 """How often the keys of those who stay are looked at."""

@@ -8,19 +8,19 @@ import json
 from typing import Any
 
 from api.jobs.request import SOURCE, PlanRequest, parse_tree, question_of, read_request, read_submission
-from api.service.notice_handlers import Notice
+from api.service.handlers.notice_handlers import Notice
+from api.service.handlers.picture_handlers import RangeOrder
+from api.service.handlers.plan_handlers import Filing
+from api.service.handlers.playback import Playback, Verification, WhatIf
+from api.service.handlers.webhook_handlers import NewWebhook
+from api.service.http.problem_json import complaints_of
 from api.service.openapi import allowed_methods, example_submission, make_document
-from api.service.picture_handlers import RangeOrder
-from api.service.plan_handlers import Filing
-from api.service.playback import Playback, Verification, WhatIf
-from api.service.problem_json import complaints_of
-from api.service.settings import Settings
-from api.service.webhook_handlers import NewWebhook
+from api.settings import Settings
 from planner.document import parse_plan
 from planner.problem import Problem
 from planner.what_if.change import Change, apply_change
+from profiles.documents.validation import validate
 from profiles.load import workload_of
-from profiles.validation import validate
 
 
 def build_everything(settings: Settings) -> None:

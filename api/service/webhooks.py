@@ -22,10 +22,10 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from api.jobs.job import DamagedError, Job
-from api.jobs.job_rows import is_object
 from api.jobs.logs import tell
-from api.jobs.sql_store import Database, freeing
-from api.jobs.store import STORE_FAILURES
+from api.jobs.stores.job_rows import is_object
+from api.jobs.stores.sql_store import Database, freeing
+from api.jobs.stores.store import STORE_FAILURES
 from api.signatures import HEADER, sign
 
 logger = logging.getLogger(__name__)

@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from api.failures import InputError
-from api.run_comparison import calibrate, compare_run
+from api.reporting.run_comparison import calibrate, compare_run
 from api.tuning.short_run import WARM_UP, ShortRun
 from planner.document import render_plan
 from planner.plan import Plan

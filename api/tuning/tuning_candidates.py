@@ -11,7 +11,7 @@ from planner.export.targets import TARGETS, restrict_problem
 from planner.plan import Plan
 from planner.problem import Problem
 from planner.progress import Limits
-from planner.simulate import simulate
+from planner.simulation.simulate import simulate
 from profiles.workload import Workload
 
 UNRESTRICTED = "unrestricted"

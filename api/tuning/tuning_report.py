@@ -7,7 +7,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 
 from api.formatting import ABSENT, render_ms, render_percent, render_seconds
-from api.screen import make_table
+from api.reporting.screen import make_table
 from api.tuning.tuning_loop import Trial, TuningLimits, TuningResult
 from planner.plan import Plan
 

@@ -11,7 +11,7 @@ from typing import Any
 from api.viewer.content import plan_content, problem_content, used_devices
 from planner.plan import Plan
 from planner.problem import Problem
-from planner.simulate import Timeline
+from planner.simulation.simulate import Timeline
 
 SHARED = (
     "dom.js",

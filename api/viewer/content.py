@@ -10,11 +10,11 @@ from typing import Any
 
 from api.formatting import render_recomputation
 from planner.actions import KINDS
-from planner.costs import CostModel
+from planner.layout.costs import CostModel
+from planner.layout.stage_replicas import make_lanes
 from planner.plan import BaselineResult, Evidence, Plan, Stage
 from planner.problem import Problem
-from planner.simulate import Direction, MemoryPoint, TimedAction, TimedTransfer, Timeline
-from planner.stage_lanes import make_lanes
+from planner.simulation.simulate import Direction, MemoryPoint, TimedAction, TimedTransfer, Timeline
 from planner.what_if.change import other_cuts
 from profiles.cluster import Cluster, Device
 

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from fractions import Fraction
 
 from planner.clock import HasTime
-from planner.costs import CostModel
+from planner.layout.costs import CostModel
 from planner.plan import Stage
 from planner.problem import Problem
 

@@ -4,7 +4,7 @@ from planner.actions import Action
 from planner.baselines.alternation import fused_backward
 from planner.baselines.applicability import DoesNotApplyError, replicated_devices
 from planner.baselines.pipeline import Pipeline, Words
-from planner.costs import CostModel
+from planner.layout.costs import CostModel
 from planner.plan import Stage
 
 

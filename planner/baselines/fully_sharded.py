@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from planner.baselines.applicability import require_choices
 from planner.baselines.data_parallel import make_replicated_stage
-from planner.costs import CostModel
+from planner.layout.costs import CostModel
 from planner.plan import BaselineResult, Stage
 from profiles.model_profile import Layer
 

@@ -6,7 +6,7 @@ from functools import cache, partial
 
 from planner.baselines.applicability import DoesNotApplyError, require_chunks
 from planner.baselines.partitions import Partition, even_layers, smallest_largest_stage
-from planner.costs import CostModel
+from planner.layout.costs import CostModel
 from planner.plan import DeviceGroup, Stage
 
 

@@ -9,8 +9,8 @@ from planner.baselines.applicability import DoesNotApplyError
 from planner.baselines.partitions import smallest_largest_stage
 from planner.baselines.registry import Baseline, make_baselines
 from planner.clock import HasTime, always
-from planner.costs import CostModel
 from planner.dealing import pipeline_actions
+from planner.layout.costs import CostModel
 from planner.plan import NO_TIME, Plan, Stage
 from planner.problem import Problem
 

@@ -7,7 +7,7 @@ import numpy
 from numpy.typing import NDArray
 
 from planner.baselines.applicability import DoesNotApplyError
-from planner.costs import CostModel
+from planner.layout.costs import CostModel
 from planner.problem import Problem
 from profiles.model_profile import ModelProfile
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 from planner.actions import Action
 from planner.clock import HasTime, always
-from planner.costs import CostModel, StageCost
+from planner.layout.costs import CostModel, StageCost
 from planner.plan import DeviceGroup, Plan, Stage
 
 Words = list[list[Action]]

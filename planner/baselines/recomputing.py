@@ -4,9 +4,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from planner.actions import Action
-from planner.costs import CostModel, StageCost
+from planner.layout.costs import CostModel, StageCost
+from planner.layout.stage_replicas import memory_steps
 from planner.plan import Plan, Stage
-from planner.stage_lanes import memory_steps
 
 
 def with_recomputation(stages: tuple[Stage, ...]) -> tuple[Stage, ...]:

@@ -15,10 +15,10 @@ from planner.baselines.applicability import (
     require_time,
 )
 from planner.baselines.breadth_first import order_breadth_first
-from planner.baselines.capped_chunks import order_capped_chunks, order_capped_whole_chunks
-from planner.baselines.capped_greedy import order_capped_greedy, order_capped_whole
 from planner.baselines.data_parallel import make_replicated_stage, order_data_parallel
 from planner.baselines.gpipe import order_gpipe
+from planner.baselines.greedy.capped_chunks import order_capped_chunks, order_capped_whole_chunks
+from planner.baselines.greedy.capped_greedy import order_capped_greedy, order_capped_whole
 from planner.baselines.interleaved import order_interleaved
 from planner.baselines.layer_pipe.plans import make_layer_pipe_plan
 from planner.baselines.layouts import (
@@ -42,20 +42,20 @@ from planner.baselines.pipeline import Pipeline, Words, make_pipeline, make_plan
 from planner.baselines.recomputing import breaks_memory, with_recomputation
 from planner.baselines.spp.plans import make_spp_plan
 from planner.baselines.uneven_cores import make_even_cores_plan, make_uneven_cores_plan
-from planner.baselines.v_half import order_v_half
-from planner.baselines.v_min import order_v_min
-from planner.baselines.zb_automatic import order_zb_automatic
-from planner.baselines.zb_h1 import order_zb_h1
-from planner.baselines.zb_h2 import order_zb_h2
-from planner.baselines.zb_interleaved import order_zb_interleaved
-from planner.baselines.zb_v import order_zb_v
+from planner.baselines.zero_bubble.v_half import order_v_half
+from planner.baselines.zero_bubble.v_min import order_v_min
+from planner.baselines.zero_bubble.zb_automatic import order_zb_automatic
+from planner.baselines.zero_bubble.zb_h1 import order_zb_h1
+from planner.baselines.zero_bubble.zb_h2 import order_zb_h2
+from planner.baselines.zero_bubble.zb_interleaved import order_zb_interleaved
+from planner.baselines.zero_bubble.zb_v import order_zb_v
 from planner.clock import HasTime, always
-from planner.costs import CostModel
-from planner.device_groups import open_widths
 from planner.errors import OutOfRangeError
+from planner.layout.costs import CostModel
+from planner.layout.device_groups import open_widths
 from planner.plan import NO_TIME, BaselineResult, Plan, Stage
 from planner.problem import Problem
-from planner.simulate import Timeline, simulate
+from planner.simulation.simulate import Timeline, simulate
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

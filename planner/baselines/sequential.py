@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from planner.baselines.applicability import DoesNotApplyError
 from planner.baselines.partitions import crossing_bytes, cut_at, stage_times
-from planner.costs import CostModel
+from planner.layout.costs import CostModel
 from planner.plan import Stage
 from profiles.cluster import Device
 

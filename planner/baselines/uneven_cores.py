@@ -22,10 +22,10 @@ from planner.baselines.out_of_order.pipelined import order_fast_forward
 from planner.baselines.pipeline import make_pipeline, make_plan
 from planner.baselines.recomputing import breaks_memory, with_recomputation
 from planner.clock import HasTime, always
-from planner.costs import CostModel
-from planner.device_groups import open_widths
+from planner.layout.costs import CostModel
+from planner.layout.device_groups import open_widths
 from planner.plan import Plan, Stage
-from planner.simulate import simulate
+from planner.simulation.simulate import simulate
 
 Floats = NDArray[numpy.float64]
 

@@ -10,7 +10,7 @@ from typing import Annotated, get_args, get_type_hints
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BoundParams:
-    """Effort of `planner.certificate.make_bound`, which is counted rather than timed."""
+    """Effort of `planner.evidence.certificate.make_bound`, which is counted rather than timed."""
 
     min_s: Annotated[float, (0.0, 10.0**6)] = 1.0
     """Seconds that the bound over all plans may take, roughly and at least. Measured: 0.5 and 2.0 change neither plans

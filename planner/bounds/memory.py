@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from fractions import Fraction
 from itertools import groupby
 
+from planner.bounds.first_backward import Turn
 from planner.bounds.heaviest_path import Trunk
 from planner.bounds.minimum_costs import Least
-from planner.bounds.schedule import overfull
-from planner.bounds.stage_replicas import make_lanes
-from planner.bounds.turn import Turn
+from planner.bounds.order.schedule_bound import overfull
+from planner.bounds.order.stage_replicas import make_lanes
 from planner.plan import Stage
 
 

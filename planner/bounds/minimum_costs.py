@@ -8,7 +8,7 @@ from functools import cached_property
 import numpy
 from numpy.typing import NDArray
 
-from planner.costs import CostModel, LayerWork
+from planner.layout.costs import CostModel, LayerWork
 from planner.problem import Problem
 from profiles.cluster import Cluster, Link
 from profiles.model_profile import Layer, WidthBytes

@@ -4,10 +4,10 @@ from collections.abc import Iterable, Iterator
 from fractions import Fraction
 from itertools import pairwise
 
+from planner.bounds.first_backward import Turn
 from planner.bounds.minimum_costs import Least
-from planner.bounds.turn import Turn
 from planner.bounds.work import require_weights
-from planner.costs import checkpoint_bytes
+from planner.layout.costs import checkpoint_bytes
 from planner.plan import FULL_RECOMPUTATION
 
 Choice = tuple[int, int]

@@ -5,7 +5,7 @@ from dataclasses import replace
 from planner.bounds.minimum_costs import Least
 from planner.problem import Options, Problem
 from profiles.model_profile import Layer, ModelProfile, WidthBytes
-from profiles.without_layers import without_layers
+from profiles.strip_layers import without_layers
 
 
 def shared_layers(problem: Problem) -> tuple[str, ...]:

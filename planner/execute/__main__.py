@@ -12,21 +12,21 @@ from typing import Any
 from torch import distributed
 
 from planner.document import parse_plan
-from planner.execute.checkpoint import save_checkpoint, write_numbered
-from planner.execute.cut.whole_model import BatchReader
 from planner.execute.enter import CHECKPOINTS_VARIABLE, COPIES_VARIABLE, PLAN_VARIABLE, RECIPE_VARIABLE
-from planner.execute.executed_timeline import MemoryUsed, render_executed_trace, render_rank
-from planner.execute.execution import CHECK_EVERY, Execution, Iteration
-from planner.execute.live_copies import clear_copies, keep_copy
-from planner.execute.not_compared import tell_not_compared
-from planner.execute.preparation import prepare
-from planner.execute.recipe import RecipeOrder, read_recipe
-from planner.execute.resume import resume
-from planner.execute.resumption_record import Resumption, record_resumption
+from planner.execute.model.cut.whole_model import BatchReader
+from planner.execute.model.not_compared import tell_not_compared
+from planner.execute.model.user_code import OwnCodeError
+from planner.execute.record.executed_timeline import MemoryUsed, render_executed_trace, render_rank
+from planner.execute.record.recipe import RecipeOrder, read_recipe
+from planner.execute.record.resumption_record import Resumption, record_resumption
+from planner.execute.run.execution import CHECK_EVERY, Execution, Iteration
+from planner.execute.run.preparation import prepare
 from planner.execute.session import Choices, join, refuse
-from planner.execute.state_dict import load_weights, require_savable, save_weights
+from planner.execute.state.checkpoint import save_checkpoint, write_numbered
+from planner.execute.state.live_copies import clear_copies, keep_copy
+from planner.execute.state.resume import resume
+from planner.execute.state.state_dict import load_weights, require_savable, save_weights
 from planner.execute.training import Training, load_training
-from planner.execute.user_code import OwnCodeError
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

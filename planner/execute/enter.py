@@ -18,12 +18,12 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from planner.document import parse_plan, plan_sha256
-from planner.embedded_document import enclosed_tree
-from planner.execute.host_check import expect_world, find_world_differences, look_around
-from planner.execute.layout import make_layout
-from planner.execute.placement import DevicePosition, find_seat, hosts_of, load_cluster_tree
-from planner.execute.rank_record import keep_record
-from planner.execute.resumption_record import RECORD_VARIABLE
+from planner.documents.embedded_document import enclosed_tree
+from planner.execute.record.rank_record import keep_record
+from planner.execute.record.resumption_record import RECORD_VARIABLE
+from planner.execute.run.host_check import expect_world, find_world_differences, look_around
+from planner.execute.table.layout import make_layout
+from planner.execute.table.placement import DevicePosition, find_seat, hosts_of, load_cluster_tree
 from planner.plan import Plan
 
 PLAN_VARIABLE = "PIPEPLAN_PLAN"

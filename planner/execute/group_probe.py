@@ -14,9 +14,9 @@ import torch
 from torch import distributed
 
 from planner.document import parse_plan
-from planner.execute.execution import Execution
-from planner.execute.preparation import prepare
 from planner.execute.probe import meet_in
+from planner.execute.run.execution import Execution
+from planner.execute.run.preparation import prepare
 from planner.execute.training import load_training
 
 WARM_UP = 2

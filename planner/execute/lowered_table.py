@@ -8,7 +8,7 @@ import sys
 import torch
 from torch.distributed.pipelining.schedules import _Action, _add_reduce_grad, _add_send_recv, _add_unshard_reshard
 
-from planner.execute.table_check import check_lowered_table
+from planner.execute.table.table_check import check_lowered_table
 from planner.execute.torch_versions.supported import TORCH_SENDS, sends_itself, show
 
 

@@ -17,10 +17,10 @@ import torch
 from torch import distributed
 
 from planner.document import parse_plan
-from planner.execute.action_log import ActionLog, HostClock
-from planner.execute.execution import Execution, Iteration
-from planner.execute.memory_use import MemoryMeter
-from planner.execute.preparation import prepare
+from planner.execute.record.action_log import ActionLog, HostClock
+from planner.execute.record.memory_use import MemoryMeter
+from planner.execute.run.execution import Execution, Iteration
+from planner.execute.run.preparation import prepare
 from planner.execute.training import Training, load_training
 
 

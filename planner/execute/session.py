@@ -22,19 +22,19 @@ from torch import distributed
 
 from planner.document import parse_plan
 from planner.errors import ExecutionError
-from planner.execute.action_log import ActionLog
-from planner.execute.core_groups import as_processes, cores_of, pick_cores, pin_threads
-from planner.execute.execution import CHECK_EVERY, Execution, make_log
-from planner.execute.host_process import settle_on_host
-from planner.execute.layout import Layout, make_layout
-from planner.execute.placement import DevicePosition, find_seat, hosts_of, load_cluster_tree
-from planner.execute.preparation import Messages, Preparation, Skip, Split, prepare
-from planner.execute.process_agreement import Facts, find_disagreements
+from planner.execute.model.user_code import OwnCodeError
+from planner.execute.record.action_log import ActionLog
+from planner.execute.run.core_groups import as_processes, cores_of, pick_cores, pin_threads
+from planner.execute.run.execution import CHECK_EVERY, Execution, make_log
+from planner.execute.run.host_process import settle_on_host
+from planner.execute.run.preparation import Messages, Preparation, Skip, Split, prepare
+from planner.execute.run.process_agreement import Facts, find_disagreements
+from planner.execute.stage.weight_stream import WeightStream, require_second_stream
+from planner.execute.table.layout import Layout, make_layout
+from planner.execute.table.placement import DevicePosition, find_seat, hosts_of, load_cluster_tree
+from planner.execute.table.watch import Watch, connect, make_timeout_s
 from planner.execute.torch_versions.supported import require_supported
 from planner.execute.training import Training
-from planner.execute.user_code import OwnCodeError
-from planner.execute.watch import Watch, connect, make_timeout_s
-from planner.execute.weight_stream import WeightStream, require_second_stream
 from planner.plan import DeviceGroup, Plan
 
 BAD_INPUT = 2

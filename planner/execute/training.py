@@ -10,10 +10,10 @@ from typing import Any, Literal
 import torch
 from torch import nn
 
-from planner.execute.cut.trees import leaves_of
-from planner.execute.cut.whole_model import GivenBatch, make_parts
-from planner.execute.user_code import calling
-from planner.execute.weight_conversion import WeightConversion, conversion_of
+from planner.execute.model.cut.trees import leaves_of
+from planner.execute.model.cut.whole_model import GivenBatch, make_parts
+from planner.execute.model.user_code import calling
+from planner.execute.model.weight_conversion import WeightConversion, conversion_of
 
 Tensors = tuple[torch.Tensor, ...]
 """What a layer takes or gives; a single tensor counts as a tuple of one."""

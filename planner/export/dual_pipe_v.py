@@ -8,8 +8,8 @@ from dataclasses import replace
 from typing import Literal
 
 from planner.actions import Action
-from planner.costs import CostModel
 from planner.export.samples import require_equal_shares
+from planner.layout.costs import CostModel
 from planner.plan import Plan, Stage
 from planner.problem import Problem
 

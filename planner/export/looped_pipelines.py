@@ -7,8 +7,8 @@ this or cannot be run; `as_looped` gives the plan of this kind with the same sta
 from dataclasses import replace
 
 from planner.actions import Action
-from planner.costs import CostModel
 from planner.export.samples import require_equal_shares
+from planner.layout.costs import CostModel
 from planner.plan import Plan, Stage
 from planner.problem import Problem
 

@@ -7,7 +7,7 @@ from typing import Any
 from planner.actions import Action
 from planner.batch_problem import BatchProblem, Question, candidates_of
 from planner.errors import InfeasibleProblemError
-from planner.execute.layout import make_layout
+from planner.execute.table.layout import make_layout
 from planner.export import deepspeed, megatron, torchtitan
 from planner.export.dual_pipe_v import as_dual_pipe_v
 from planner.export.looped_pipelines import as_looped, require_some_loop

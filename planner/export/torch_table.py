@@ -7,7 +7,7 @@ talk to its neighbours.
 from collections.abc import Sequence
 
 from planner.actions import Action, parse_action
-from planner.costs import CostModel
+from planner.layout.costs import CostModel
 from planner.plan import Plan, Schedule
 from planner.problem import Problem
 

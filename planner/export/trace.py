@@ -9,11 +9,11 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from planner.actions import Action, Kind
-from planner.costs import CostModel
+from planner.layout.costs import CostModel
+from planner.layout.split_placement import BEFORE_FIRST
 from planner.plan import Plan
 from planner.problem import Problem
-from planner.simulate import TimedAction, TimedTransfer, Timeline
-from planner.split_placement import BEFORE_FIRST
+from planner.simulation.simulate import TimedAction, TimedTransfer, Timeline
 
 Event = dict[str, Any]
 _Key = tuple[str, Action]

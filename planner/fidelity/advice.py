@@ -7,10 +7,10 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from planner.dealing import Annealing, Durations, bound_dealings, deal_durations
-from planner.fidelity.chunk_remedies import advise_chunks
-from planner.fidelity.placed_anew import NOTABLE, device_factors, place_anew
-from planner.fidelity.recut import recut
-from planner.fidelity.redealt import as_step, deal_anew, order_1f1b, transfer_of
+from planner.fidelity.balance_advice import as_step, deal_anew, order_1f1b, transfer_of
+from planner.fidelity.chunk_advice import advise_chunks
+from planner.fidelity.partition_advice import recut
+from planner.fidelity.placement_advice import NOTABLE, device_factors, place_anew
 from planner.fidelity.remedy import Remedy, describe_placing
 from planner.fidelity.run_pipelines import find_shape
 from planner.fidelity.run_replay import replay_ns

@@ -8,7 +8,7 @@ backward of its first stage, behind which the backwards of the stages before sti
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
 
-from planner.bounds.dealt_microbatches import StageView, stage_bound
+from planner.bounds.listed.dealt_microbatches import StageView, stage_bound
 from planner.fidelity.run_pipelines import Row, StepShape
 from profiles.importers.straggler import Seat
 

@@ -11,12 +11,12 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from planner.actions import Action, Kind
-from planner.costs import CostModel
 from planner.fidelity.executed_run import ExecutedIteration, ExecutedRow
+from planner.layout.costs import CostModel
+from planner.layout.stage_replicas import make_lanes
 from planner.plan import Plan
 from planner.problem import Problem
-from planner.stage_lanes import make_lanes
-from planner.timeline import MemoryPoint, TimedAction, TimedTransfer, Timeline
+from planner.simulation.timeline import MemoryPoint, TimedAction, TimedTransfer, Timeline
 
 KIND_WORDS = {"F": "forward", "B": "backward", "I": "input gradient", "W": "weight gradient"}
 

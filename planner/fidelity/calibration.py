@@ -8,9 +8,9 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from planner.costs import CostModel
 from planner.fidelity.attribution import Comparison, TransferPart
 from planner.fidelity.expected import expected
+from planner.layout.costs import CostModel
 from planner.plan import Stage
 from profiles.cluster import Cluster, Link
 from profiles.field_rules import MAX_NANOSECONDS

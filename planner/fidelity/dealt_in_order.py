@@ -7,7 +7,7 @@ exchanges that end the slowest pipeline sooner. Behind it orders are made anew, 
 from collections.abc import Sequence
 from itertools import chain
 
-from planner.fidelity.reordered import reorder
+from planner.fidelity.order_advice import reorder
 from planner.fidelity.run_pipelines import (
     PipelinePlayer,
     Row,

@@ -8,7 +8,7 @@ from typing import Any
 
 from planner.actions import Action, parse_action
 from planner.plan import Plan
-from planner.timeline import TimedAction
+from planner.simulation.timeline import TimedAction
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

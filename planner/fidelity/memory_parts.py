@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from planner.costs import CostModel
+from planner.layout.costs import CostModel
 from planner.plan import Plan
 from planner.problem import Problem
-from planner.timeline import Timeline
+from planner.simulation.timeline import Timeline
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

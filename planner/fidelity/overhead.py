@@ -9,14 +9,14 @@ from fractions import Fraction
 from typing import Any, Literal
 
 from planner.actions import Action, parse_action
-from planner.costs import CostModel
 from planner.fidelity.attribution import Comparison
 from planner.fidelity.calibration import scaled_layer
 from planner.fidelity.executed_run import ExecutedIteration, make_iteration
 from planner.fidelity.expected import expected
+from planner.layout.costs import CostModel
 from planner.plan import Plan, Stage
 from planner.problem import Problem
-from planner.simulate import simulate
+from planner.simulation.simulate import simulate
 from profiles.cluster import Cluster, Device, Link
 from profiles.model_profile import MAX_EXCHANGE_NS, ActionOverhead, Layer, ModelProfile
 

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from planner.fidelity.placed_anew import Placement
+from planner.fidelity.placement_advice import Placement
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

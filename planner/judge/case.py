@@ -9,7 +9,7 @@ from planner.judge.stage_replicas import StageReplica, is_split
 from planner.judge.times import Judgement, check_times
 from planner.plan import DeviceGroup, Plan, Stage
 from planner.problem import Problem
-from planner.timeline import Timeline
+from planner.simulation.timeline import Timeline
 
 
 class Finding(NamedTuple):

@@ -21,7 +21,7 @@ import numpy
 from planner.judge.device_orders import Booleans, Integers
 from planner.judge.reading import Reading
 from planner.judge.transfer_queue import TransferQueue, Transfers
-from planner.timeline import PlayedActions, PlayedTransfers, Timeline
+from planner.simulation.timeline import PlayedActions, PlayedTransfers, Timeline
 
 MAX_INCONSISTENCIES = 20
 """No more than this many are listed."""

@@ -14,7 +14,7 @@ from planner.judge.device_orders import Integers
 from planner.judge.reading import Reading
 from planner.judge.synchronisation import Ring
 from planner.judge.traffic import BEFORE_FIRST, EVERY, Flow
-from planner.timeline import PlayedTransfers, Timeline
+from planner.simulation.timeline import PlayedTransfers, Timeline
 
 _Ends = tuple[str, str, int, int, str]
 """Devices, stages and direction, as a timeline states them."""

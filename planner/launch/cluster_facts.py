@@ -16,7 +16,7 @@ class ClusterFacts:
 
 
 def read_cluster_facts(cluster: Any, hosts: Mapping[str, tuple[str, int]]) -> ClusterFacts:
-    """Facts of a cluster as parsed; `hosts` as `planner.execute.placement.hosts_of` gives it for the same.
+    """Facts of a cluster as parsed; `hosts` as `planner.execute.table.placement.hosts_of` gives it for the same.
 
     A domain is a switch to which devices of several hosts have links of their own.
     """

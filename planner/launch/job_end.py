@@ -4,7 +4,7 @@ import signal
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
-from planner.execute.rank_record import RankRecord
+from planner.execute.record.rank_record import RankRecord
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

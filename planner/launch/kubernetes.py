@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Literal
 
-from planner.execute.placement import HOST_VARIABLES
+from planner.execute.table.placement import HOST_VARIABLES
 from planner.launch.launch_job import TORCHRUN, Command, LaunchJob, LaunchSubmission, rank_arguments, require_host_names
 from planner.launch.manifest_patch import ManifestPatch, patch_manifest
 

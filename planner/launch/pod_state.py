@@ -6,8 +6,8 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from planner.execute.rank_record import RankRecord
-from planner.execute.resumption_record import Resumption
+from planner.execute.record.rank_record import RankRecord
+from planner.execute.record.resumption_record import Resumption
 
 KILLED = 137
 """Exit code of a container that SIGKILL ended."""

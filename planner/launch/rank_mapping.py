@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from planner.execute.layout import make_layout
+from planner.execute.table.layout import make_layout
 from planner.plan import Plan
 
 
@@ -49,10 +49,10 @@ class RankMapping:
 def place_ranks(plan: Plan, hosts: Mapping[str, tuple[str, int]]) -> RankMapping:
     """Seat every process.
 
-    `hosts`: host, and index there, of every device of the cluster. Ranks follow `planner.execute.layout`; slots follow
-    the indices of the devices that are used, so that a process knows its device from its host and slot alone
-    (`planner.execute.placement.find_seat`). Raises ValueError for a plan that cannot be executed, or whose devices are
-    not in the cluster.
+    `hosts`: host, and index there, of every device of the cluster. Ranks follow `planner.execute.table.layout`; slots
+    follow the indices of the devices that are used, so that a process knows its device from its host and slot alone
+    (`planner.execute.table.placement.find_seat`). Raises ValueError for a plan that cannot be executed, or whose
+    devices are not in the cluster.
     """
     devices = make_layout(plan).devices
     if missing := [device for device in devices if device not in hosts]:

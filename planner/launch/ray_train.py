@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from planner.execute.placement import HOST_VARIABLES
+from planner.execute.table.placement import HOST_VARIABLES
 from planner.launch import ray_driver
 from planner.launch.kubernetes import render_json
 from planner.launch.launch_job import (

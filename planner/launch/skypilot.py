@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from planner.execute.placement import HOST_VARIABLES
+from planner.execute.table.placement import HOST_VARIABLES
 from planner.launch.kubernetes import PORT, render_json
 from planner.launch.launch_job import TORCHRUN, Command, LaunchJob, LaunchSubmission, rank_arguments
 from planner.launch.manifest_fields import require_task_fields

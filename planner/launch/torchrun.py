@@ -2,7 +2,7 @@
 
 import shlex
 
-from planner.execute.placement import HOST_VARIABLES
+from planner.execute.table.placement import HOST_VARIABLES
 from planner.launch.launch_job import TORCHRUN, Command, LaunchJob, LaunchSubmission, rank_arguments, require_host_names
 
 

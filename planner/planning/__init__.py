@@ -1,8 +1,8 @@
 """The recipe that turns a problem into a verified plan; `make_plan`, `make_plans` and `make_pareto` are its doors."""
 
-from planner.planning.any_question import make_plan, make_plans
-from planner.planning.pareto import ParetoFront, ParetoPoint, make_pareto
 from planner.planning.planning_params import SearchParams
+from planner.planning.runs.dispatch import make_plan, make_plans
+from planner.planning.runs.pareto import ParetoFront, ParetoPoint, make_pareto
 from planner.progress import Limits, Progress
 
 __all__ = [

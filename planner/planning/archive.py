@@ -11,14 +11,14 @@ from planner.clock import HasTime, always, while_time
 from planner.errors import PlanError
 from planner.plan import Plan
 from planner.plan_kind import PlanKind, kind_of
-from planner.planning.conversions import plan_of
 from planner.planning.evidence import Conclusion, make_evidence
 from planner.planning.planning_params import ArchiveParams
 from planner.planning.search_state import SearchState
+from planner.planning.starts.conversions import plan_of
 from planner.problem import Problem
-from planner.timeline import Timeline
+from planner.simulation.timeline import Timeline
 from planner.verify import Verdict, verify
-from solver_models.search import Candidate, Searcher
+from solver_models.local_search.search import Candidate, Searcher
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,10 +4,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from planner.certificate import Bound, rules_out_every_deadline, schedule_bound
-from planner.costs import CostModel
-from planner.embedded_problem import enclose
+from planner.documents.embedded_problem import enclose
 from planner.errors import InfeasibleProblemError, NoPlanFoundError, PlanError
+from planner.evidence.certificate import Bound, rules_out_every_deadline, schedule_bound
+from planner.layout.costs import CostModel
 from planner.plan import BaselineResult, Evidence, Plan, ProvedBy, SizeResult
 from planner.planning.named_params import changed_params
 from planner.planning.planning_params import SearchParams
@@ -15,7 +15,7 @@ from planner.planning.search_state import COMPLETE, SearchState
 from planner.problem import Problem
 from planner.progress import Limits
 from planner.release import release
-from planner.timeline import Timeline
+from planner.simulation.timeline import Timeline
 from planner.verify import verify
 
 

@@ -26,7 +26,7 @@ from solver_models.search_params import (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FirstPlansParams(ParamGroup):
-    """First candidates of large problems, baselines and looped layouts (`planner.planning.driver`)."""
+    """First candidates of large problems, baselines and looped layouts (`planner.planning.runs.run`)."""
 
     large_actions: Work = 40_000
     """Problems with more actions than this are large: their plans take so long to play that not everything can be
@@ -112,7 +112,7 @@ class PaceParams(ParamGroup):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NearBoundParams(ParamGroup):
-    """Stages that the classes bound leaves possible (`planner.planning.class_layouts`, `successive_halving`)."""
+    """Stages that the classes bound leaves possible (`planner.planning.starts.class_layouts`, `successive_halving`)."""
 
     min_left_s: Seconds = 3.0
     """Seconds that must be left for them to be looked for. Measured: 0.25 and 1 change no plan (two classes, one stage
@@ -153,7 +153,7 @@ class NearBoundParams(ParamGroup):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IntervalParams(ParamGroup):
-    """Cuts of the layers in one topological order (`planner.planning.intervals`)."""
+    """Cuts of the layers in one topological order (`planner.planning.improvers.intervals`)."""
 
     max_candidates: Count = 8
     """Cuts taken from the dynamic programme. Measured: 4 and 16 change neither plans nor bounds, for 1.19 and 1.24 of
@@ -180,7 +180,7 @@ class IntervalParams(ParamGroup):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionParams(ParamGroup):
-    """Order search between rounds of the joint search (`planner.planning.sessions`)."""
+    """Order search between rounds of the joint search (`planner.planning.improvers.order_sessions`)."""
 
     every_rounds: Count = 4
     """Joint rounds between two sessions. Measured: 2 and 8 change neither plans nor bounds, for 1.17 and 1.16 of the
@@ -207,7 +207,7 @@ class SessionParams(ParamGroup):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SequentialParams(ParamGroup):
-    """Orders of the sequential planner's stages (`planner.planning.sequential_improver`)."""
+    """Orders of the sequential planner's stages (`planner.planning.improvers.sequential_improver`)."""
 
     max_cells: Work = 500_000
     """Most devices x layers x layers for which the sequential planner is asked. Measured: 250000 and 1000000 change
@@ -228,7 +228,7 @@ class SequentialParams(ParamGroup):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SplitPlacementParams(ParamGroup):
-    """Where I and W are, as a decision of the search (`planner.planning.split_placement_improver`)."""
+    """Where I and W are, as a decision of the search (`planner.planning.improvers.split_placement_improver`)."""
 
     every_rounds: Annotated[int, (2, 10**6)] = 2
     """Joint rounds between two turns. Measured: 4 changes neither plans nor bounds, for 0.99 of the processor time
@@ -252,7 +252,7 @@ class SplitPlacementParams(ParamGroup):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecomputeParams(ParamGroup):
-    """Which layers of a stage recompute, and by which kind (`planner.planning.recompute_improver`)."""
+    """Which layers of a stage recompute, and by which kind (`planner.planning.improvers.recompute_improver`)."""
 
     every_rounds: Count = 1
     """Joint rounds between two turns. Measured: 2 changes neither plan nor bound of "recomputation"."""
@@ -280,7 +280,9 @@ class RecomputeParams(ParamGroup):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BoundTurnParams(ParamGroup):
-    """The bound over all plans between rounds, and plans that it lets pass (`planner.planning.bound_improver`)."""
+    """The bound over all plans between rounds, and plans that it lets pass
+    (`planner.planning.improvers.bound_improver`).
+    """
 
     after_rounds: Count = 2
     """Rounds of the joint search before it goes on. Measured: 1 and 4 change neither plans nor bounds, for 1.13 and
@@ -307,7 +309,7 @@ class BoundTurnParams(ParamGroup):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SharesParams(ParamGroup):
-    """Unequal shares of the samples (`planner.planning.share_improver`)."""
+    """Unequal shares of the samples (`planner.planning.improvers.share_improver`)."""
 
     every_rounds: Count = 1
     """Joint rounds between two turns. Measured: 2 changes neither plan nor bound of "unequal shares"."""
@@ -335,7 +337,7 @@ class SharesParams(ParamGroup):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CpOrderParams(ParamGroup):
-    """Small orders given to CP-SAT between rounds (`planner.planning.cp_sat_orders`)."""
+    """Small orders given to CP-SAT between rounds (`planner.planning.improvers.cp_sat_orders`)."""
 
     every_rounds: Count = 12
     """Rounds between two orders. Measured: 6 and 24 change no plan (24 layers on 4 unlike devices in 6 s, where seeds
@@ -352,7 +354,7 @@ class CpOrderParams(ParamGroup):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OverlapParams(ParamGroup):
-    """Plans whose groups of devices overlap (`planner.planning.overlap_improver`)."""
+    """Plans whose groups of devices overlap (`planner.planning.improvers.overlap_improver`)."""
 
     base_rounds: Amount = 3
     """Rounds of the joint search on the layers that single devices can run. Measured: 2 and 6 change neither plans nor
@@ -395,7 +397,7 @@ class OverlapParams(ParamGroup):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoopedParams(ParamGroup):
-    """Layouts of programs that run stages in a loop (`planner.planning.looped_layouts`)."""
+    """Layouts of programs that run stages in a loop (`planner.planning.starts.looped_layouts`)."""
 
     heats: tuple[FallingHeat, ...] = (0.0003, 0.001, 0.003, 0.0001)
     """First temperatures of anneals, as parts of the objective; they take turns and fall to a twentieth. Measured:
@@ -433,7 +435,7 @@ class LoopedParams(ParamGroup):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExactParams(ParamGroup):
-    """Turns of the exact search, and the list of its open cases (`planner.planning.exact_improver`)."""
+    """Turns of the exact search, and the list of its open cases (`planner.planning.improvers.exact_improver`)."""
 
     after_rounds: Count = 3
     """Rounds of the search before a small problem is searched exactly. Measured: 2 and 6 change bounds by +0.00 and
@@ -471,7 +473,7 @@ class ExactParams(ParamGroup):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CaseParams(ParamGroup):
-    """How the exact search closes one case of partition and mapping (`planner.planning.branch_and_check`)."""
+    """How the exact search closes one case of partition and mapping (`planner.planning.improvers.branch_and_check`)."""
 
     max_words: Work = 20_000
     """Words per device that are enumerated. Measured: 10000 and 40000 change plans by -1.1 and 0.0 % and bounds by +1.8
@@ -546,7 +548,7 @@ class ArchiveParams(ParamGroup):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TransitionParams(ParamGroup):
-    """The plan that takes over from a running one at the least cost (`planner.planning.transition_search`)."""
+    """The plan that takes over from a running one at the least cost (`planner.planning.runs.transition_search`)."""
 
     share: Share = 0.25
     """Last part of the time limit for layouts by the sum of iterations and moving. Measured: 0.125 and 0.5 change no
@@ -570,7 +572,7 @@ class TransitionParams(ParamGroup):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SubsetsParams(ParamGroup):
-    """Subsets of the devices, where money is minimised (`planner.planning.cost_driver`)."""
+    """Subsets of the devices, where money is minimised (`planner.planning.runs.cost_run`)."""
 
     runs_per_wave: Count = 4
     """Subsets that are planned for at once. Measured: 2 and 8 change neither plans nor bounds, for 0.86 and 1.53 of the
@@ -592,7 +594,7 @@ class SubsetsParams(ParamGroup):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListedParams(ParamGroup):
-    """Microbatches that differ (`planner.planning.listed_run`)."""
+    """Microbatches that differ (`planner.planning.runs.variable_microbatches`)."""
 
     depths: tuple[Ratio, ...] = (1.0, 1.5, 2.0, 1000.0)
     """How many times as many microbatches as in 1F1B may be between F and I. Measured: plans of [1.0, 1.5, 2.0, 250.0]

@@ -5,26 +5,26 @@ import time
 from collections.abc import Generator, Iterator, Sequence
 
 from planner.clock import while_time
-from planner.planning.bound_improver import BoundTurns
-from planner.planning.class_layouts import NEAR_BOUND
-from planner.planning.conversions import candidate_of, plan_of, played_candidates, rate
-from planner.planning.cp_sat_orders import SingleOrders
-from planner.planning.exact_improver import ExactTurns, FinalExactTurn
-from planner.planning.improver import Improver, Leader
-from planner.planning.intervals import add_intervals
-from planner.planning.overlap_improver import OverlapTurns
-from planner.planning.recompute_improver import RecomputeTurns
+from planner.planning.improvers.bound_improver import BoundTurns
+from planner.planning.improvers.cp_sat_orders import SingleOrders
+from planner.planning.improvers.exact_improver import ExactTurns, FinalExactTurn
+from planner.planning.improvers.improver import Improver, Leader
+from planner.planning.improvers.intervals import add_intervals
+from planner.planning.improvers.near_bound_trials import try_orders
+from planner.planning.improvers.order_sessions import Sessions
+from planner.planning.improvers.overlap_improver import OverlapTurns
+from planner.planning.improvers.recompute_improver import RecomputeTurns
+from planner.planning.improvers.sequential_improver import SequentialTurns
+from planner.planning.improvers.share_improver import ShareTurns
+from planner.planning.improvers.split_placement_improver import ApartTurns
 from planner.planning.search_state import SearchState
-from planner.planning.sequential_improver import SequentialTurns
-from planner.planning.sessions import Sessions
-from planner.planning.share_improver import ShareTurns
-from planner.planning.split_placement_improver import ApartTurns
-from planner.planning.successive_halving import try_orders
-from solver_models.construction import make_seeds
-from solver_models.multistart import JointSearch
-from solver_models.order_search import OrderSearch
+from planner.planning.starts.class_layouts import NEAR_BOUND
+from planner.planning.starts.conversions import candidate_of, plan_of, played_candidates, rate
+from solver_models.local_search.multistart import JointSearch
+from solver_models.local_search.order_search import OrderSearch
+from solver_models.local_search.search import Candidate
 from solver_models.precompile import FIRST
-from solver_models.search import Candidate
+from solver_models.starts.first_candidates import make_seeds
 
 
 class JointTurns:

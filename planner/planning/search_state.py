@@ -11,24 +11,24 @@ from itertools import pairwise
 from threading import RLock
 from typing import Protocol
 
-from planner.certificate import Bound
 from planner.clock import HasTime
-from planner.costs import CostModel
 from planner.errors import OutOfRangeError, PlanError
+from planner.evidence.certificate import Bound
+from planner.layout.costs import CostModel
 from planner.lowering import make_instance
 from planner.plan import BaselineResult, ImproverTally, Plan, Stage
 from planner.planning.dropped_plans import DroppedPlans
 from planner.planning.planning_params import SearchParams
 from planner.problem import Problem
 from planner.progress import COMPILING, Limits, Progress
-from planner.simulate import Timeline, simulate
+from planner.simulation.simulate import Timeline, simulate
 from planner.verify import Verdict, verify
 from solver_models.compile_events import CompileWatch
 from solver_models.instance import Instance
+from solver_models.local_search.search import Candidate, Searcher
+from solver_models.local_search.task_window import TaskWindow
 from solver_models.precompile import compile_groups, is_warm
-from solver_models.search import Candidate, Searcher
 from solver_models.search_params import TaskWindowParams
-from solver_models.task_window import TaskWindow
 
 FAILED = "solver_failed"
 """Why a run ends whose solver gave no answer that holds."""

@@ -7,17 +7,17 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from planner.actions import Kind
-from planner.certificate import make_bound
-from planner.costs import CostModel
+from planner.evidence.certificate import make_bound
 from planner.fidelity.attribution import Comparison
 from planner.fidelity.executed_run import typical
+from planner.layout.costs import CostModel
 from planner.plan import Plan
 from planner.problem import Problem
 from planner.replanning.as_measured import Scales, at_best, exactly, under
 from planner.replanning.link_times import SlowLinks, find_slow_links, time_transfers
 from planner.replanning.observations import Observations
 from planner.replanning.slowdown_factors import Box, Component, FactorExplanation, Factors, Pair, Ratio, find_factors
-from planner.simulate import simulate
+from planner.simulation.simulate import simulate
 
 MAX_BOUND_S = 4.0
 """Seconds, roughly, that all bounds together may take."""

@@ -12,12 +12,12 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from planner.actions import Action
-from planner.costs import CostModel
 from planner.fidelity.executed_run import ExecutedIteration
+from planner.layout.costs import CostModel
 from planner.plan import Plan
 from planner.problem import Problem
 from planner.replanning.slowdown_factors import LEAST_DRIFT
-from planner.timeline import TimedTransfer, Timeline
+from planner.simulation.timeline import TimedTransfer, Timeline
 from profiles.cluster import Cluster
 
 AGREE = 0.05

@@ -15,7 +15,7 @@ from planner.actions import Action
 from planner.errors import PipeplanError
 from planner.plan import Plan
 from planner.problem import Problem
-from planner.simulate import Timeline
+from planner.simulation.simulate import Timeline
 from planner.verify import verify
 from planner.what_if.cluster_changes import with_link_speed, with_memory, with_twins
 from planner.what_if.profile_changes import with_faster_device, with_halved_microbatches

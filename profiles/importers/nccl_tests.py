@@ -12,9 +12,9 @@ from itertools import combinations
 from pathlib import Path
 from typing import Literal
 
+from profiles.documents.refusal import refusal
+from profiles.documents.strict_json import decode_text
 from profiles.measure.links import Contention, LinkTables, PairTable, Place, load_links
-from profiles.refusal import refusal
-from profiles.strict_json import decode_text
 
 MARKS = ("algbw", "busbw")
 """Columns by which such a text is known."""

@@ -10,10 +10,10 @@ from typing import Annotated
 from pydantic import Field
 
 from profiles.cluster import Cluster, Device, Link
+from profiles.documents.refusal import blaming
+from profiles.documents.validation import validate
 from profiles.field_rules import MAX_BYTES, MAX_SAMPLES
 from profiles.model_profile import Edge, Layer, LayerCost, ModelProfile
-from profiles.refusal import blaming
-from profiles.validation import validate
 from profiles.workload import Workload
 
 Milliseconds = Annotated[float, Field(ge=0, le=10**7)]

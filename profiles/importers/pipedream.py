@@ -7,8 +7,8 @@ from math import isfinite
 from pathlib import PurePath
 
 from profiles.assumptions import Assumptions
+from profiles.documents.refusal import blaming, refusal, render_value
 from profiles.importers.neutral import REFERENCE, NeutralLayer, NeutralMeta, NeutralWorkload, convert
-from profiles.refusal import blaming, refusal, render_value
 from profiles.workload import Workload
 
 MAX_DESCRIPTION_LENGTH = 60

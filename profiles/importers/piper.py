@@ -10,11 +10,11 @@ from typing import Annotated
 from pydantic import Field
 
 from profiles.cluster import Cluster, Device, Link
+from profiles.documents.refusal import blaming, refusal, render_value
+from profiles.documents.validation import validate
 from profiles.field_rules import MAX_BYTES
 from profiles.importers.neutral import REFERENCE
 from profiles.model_profile import Edge, Layer, LayerCost, ModelProfile, WidthBytes
-from profiles.refusal import blaming, refusal, render_value
-from profiles.validation import validate
 from profiles.workload import Workload
 
 Seconds = Annotated[float, Field(ge=0, le=10**4)]

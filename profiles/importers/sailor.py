@@ -13,11 +13,11 @@ from typing import Annotated, TypeVar
 from pydantic import Field
 
 from profiles.assumptions import Assumptions
+from profiles.documents.refusal import blaming, refusal, render_value
+from profiles.documents.strict_json import decode_text, parse_json
+from profiles.documents.validation import validate
 from profiles.field_rules import MAX_BYTES
 from profiles.model_profile import Edge, Layer, LayerCost, ModelProfile, WidthBytes
-from profiles.refusal import blaming, refusal, render_value
-from profiles.strict_json import decode_text, parse_json
-from profiles.validation import validate
 from profiles.workload import Workload
 
 T = TypeVar("T")

@@ -11,7 +11,8 @@ from torch import nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils.flop_counter import FlopCounterMode
 
-from profiles.analytic import DeviceSheet
+from profiles.estimates.analytic import DeviceSheet
+from profiles.importers.aiconfigurator.default_rates import rates_at_hand
 from profiles.measure.card_kernels import card_kernels
 from profiles.measure.materialise import cast, make_layer
 from profiles.measure.memory import Anatomy, count_bytes, optimizer_bytes
@@ -19,7 +20,6 @@ from profiles.measure.model import Defer, Model, Tensors
 from profiles.measure.operation_log import BACKWARD, FORWARD, KNOWN, LoggedWork, OperationLog, time_of
 from profiles.measure.record import LayerRecord, TensorSpec, Timing
 from profiles.measure.segment import Segment
-from profiles.rates_at_hand import rates_at_hand
 
 SHEETS = {
     name: DeviceSheet(

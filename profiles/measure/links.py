@@ -12,11 +12,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from profiles.canonical_json import to_plain
 from profiles.cluster import Cluster, Device, Link, MessageTime
-from profiles.refusal import refusal, render_value
-from profiles.strict_json import decode_text, parse_json
-from profiles.validation import validate
+from profiles.documents.canonical_json import to_plain
+from profiles.documents.refusal import refusal, render_value
+from profiles.documents.strict_json import decode_text, parse_json
+from profiles.documents.validation import validate
 
 LINKS_FORMAT = "pipeline-links/1"
 """The `format` of the documents that `dump_links` writes."""

@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 import torch
 
-from profiles.analytic import DeviceSheet
+from profiles.estimates.analytic import DeviceSheet
 from profiles.measure.background_load import add_samples
 from profiles.measure.clocks import Samples, make_clock
 from profiles.measure.devices import free_bytes

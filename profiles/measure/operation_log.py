@@ -10,8 +10,8 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_iter
 
-from profiles.block_operations import ATTENTION_BACKWARD
-from profiles.operations import CausalAttention, Movement, Operation, Product, Rates
+from profiles.estimates.block_operations import ATTENTION_BACKWARD
+from profiles.estimates.operations import CausalAttention, Movement, Operation, Product, Rates
 
 aten = torch.ops.aten
 

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from profiles.canonical_json import to_plain
-from profiles.validation import validate
+from profiles.documents.canonical_json import to_plain
+from profiles.documents.validation import validate
 
 _STRICT = {"extra": "forbid", "use_attribute_docstrings": True}
 

@@ -94,7 +94,7 @@ class Segment:
 
 
 def _dense(tensor: torch.Tensor) -> torch.Tensor:
-    """What the executor makes of a layer's result, which says why: `planner.execute.stage_module.dense`."""
+    """What the executor makes of a layer's result, which says why: `planner.execute.stage.stage_module.dense`."""
     formats = {4: torch.channels_last, 5: torch.channels_last_3d}
     form = formats.get(tensor.dim(), torch.contiguous_format)
     is_kept = tensor.is_contiguous() or 0 in tensor.stride() or tensor.is_contiguous(memory_format=form)

@@ -8,9 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from solver_models.annealing import overflow
 from solver_models.compiled import int64, kernel
-from solver_models.evaluator import FAR, MICROBATCHES, SPLIT, TAIL, Net, Policy, peak_excess, play
 from solver_models.instance import INPUT_GRAD, WEIGHT_GRAD, Integers, ShortIntegers
 from solver_models.joint.lower_bounds import find_colocated, most_in_flight, settle_times, split_backward
 from solver_models.joint.propagation import (
@@ -35,6 +33,8 @@ from solver_models.joint.propagation import (
     split_pass,
 )
 from solver_models.joint.shaving import shave
+from solver_models.moves.annealing import overflow
+from solver_models.simulation.evaluator import FAR, MICROBATCHES, SPLIT, TAIL, Net, Policy, peak_excess, play
 
 MAX_DEPTH = 600
 """Most decisions on a path; a device of 48 actions has 1,128 pairs, but few are open for long."""

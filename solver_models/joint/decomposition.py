@@ -8,8 +8,8 @@ from collections.abc import Hashable
 
 import numpy as np
 
-from solver_models.evaluator import SPLIT, Net
 from solver_models.instance import BACKWARD, INPUT_GRAD, WEIGHT_GRAD, Integers
+from solver_models.simulation.evaluator import SPLIT, Net
 
 _OF_LANES = ("lane_stage", "duration", "has_weight", "held", "stash", "weight_stash", "workspace", "weight_workspace")
 

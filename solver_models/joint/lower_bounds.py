@@ -18,10 +18,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from solver_models.columns import GRADIENTS, HEAD, REST, RETURNING, TAIL_AFTER, WORK
 from solver_models.compiled import int64, kernel
-from solver_models.evaluator import LINKS, MICROBATCHES, SPLIT, TAIL, Net
 from solver_models.instance import BACKWARD, FORWARD, INPUT_GRAD, WEIGHT_GRAD, Integers
+from solver_models.simulation.columns import GRADIENTS, HEAD, REST, RETURNING, TAIL_AFTER, WORK
+from solver_models.simulation.evaluator import LINKS, MICROBATCHES, SPLIT, TAIL, Net
 
 NEVER = -(1 << 60)
 """Before every time that matters."""

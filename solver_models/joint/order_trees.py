@@ -11,7 +11,6 @@ from typing import NamedTuple
 import numpy as np
 
 from solver_models.compiled import kernel
-from solver_models.evaluator import MICROBATCHES, Net
 from solver_models.instance import Integers
 from solver_models.joint.branch_and_bound import (
     MAX_DEPTH,
@@ -36,6 +35,7 @@ from solver_models.joint.propagation import (
     narrow,
 )
 from solver_models.joint.shaving import COMES_FIRST, shave
+from solver_models.simulation.evaluator import MICROBATCHES, Net
 
 SHAVE, PASS, LEAF = -3, -2, -1
 """First figures of a node: it decides where in its room an action starts, or a backward pass, or is closed."""

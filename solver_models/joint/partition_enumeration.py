@@ -9,8 +9,26 @@ from typing import NamedTuple
 
 import numpy as np
 
-from solver_models.annealing import overflow
-from solver_models.columns import (
+from solver_models.compiled import int64, kernel
+from solver_models.instance import BACKWARD, FORWARD, INPUT_GRAD, WEIGHT_GRAD, Integers
+from solver_models.joint.lower_bounds import MAX_LANES, MAX_RANKS, schedule_floor
+from solver_models.moves.annealing import overflow
+from solver_models.moves.lower_bounds import net_floor
+from solver_models.moves.neighbourhood import (
+    ALWAYS,
+    GAPS,
+    MAX_STAGES,
+    NEVER,
+    RECOMPUTE,
+    SHARDS,
+    SKIP,
+    TOGETHER,
+    UNEVEN,
+    WIDTHS,
+    is_allowed,
+    is_member,
+)
+from solver_models.simulation.columns import (
     CUT,
     FORWARD_PART,
     FORWARD_SIZE,
@@ -25,8 +43,7 @@ from solver_models.columns import (
     STATED,
     TARGET,
 )
-from solver_models.compiled import int64, kernel
-from solver_models.evaluator import (
+from solver_models.simulation.evaluator import (
     LEAST_STEP,
     MICROBATCHES,
     SPLIT,
@@ -36,23 +53,6 @@ from solver_models.evaluator import (
     ceil_div,
     ticks_for,
     transfer_ticks,
-)
-from solver_models.instance import BACKWARD, FORWARD, INPUT_GRAD, WEIGHT_GRAD, Integers
-from solver_models.joint.lower_bounds import MAX_LANES, MAX_RANKS, schedule_floor
-from solver_models.lower_bounds import net_floor
-from solver_models.neighbourhood import (
-    ALWAYS,
-    GAPS,
-    MAX_STAGES,
-    NEVER,
-    RECOMPUTE,
-    SHARDS,
-    SKIP,
-    TOGETHER,
-    UNEVEN,
-    WIDTHS,
-    is_allowed,
-    is_member,
 )
 
 

@@ -22,9 +22,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from solver_models.columns import REST, RETURNING
 from solver_models.compiled import int64, kernel
-from solver_models.evaluator import MICROBATCHES, SPLIT, TAIL, Net
 from solver_models.instance import BACKWARD, FORWARD, INPUT_GRAD, WEIGHT_GRAD, Integers
 from solver_models.joint.lower_bounds import (
     FORWARD_END,
@@ -36,6 +34,8 @@ from solver_models.joint.lower_bounds import (
     find_colocated,
     split_backward,
 )
+from solver_models.simulation.columns import REST, RETURNING
+from solver_models.simulation.evaluator import MICROBATCHES, SPLIT, TAIL, Net
 
 MAX_JOBS = 62
 """Most actions of a device: sets of them are bits."""

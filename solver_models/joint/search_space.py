@@ -6,10 +6,10 @@ from itertools import groupby, pairwise, permutations
 
 import numpy as np
 
-from solver_models.columns import HAS_GRADIENT
 from solver_models.instance import Instance, Integers
 from solver_models.joint.partition_enumeration import NO_PLAN, Space
 from solver_models.search_params import TreeParams
+from solver_models.simulation.columns import HAS_GRADIENT
 
 MAX_LAYERS = 62
 """Most layers of a space: sets of them are bits."""

@@ -5,9 +5,9 @@ search below: worth its price at the root of a long one.
 """
 
 from solver_models.compiled import kernel
-from solver_models.evaluator import MICROBATCHES, Net
 from solver_models.instance import Integers
 from solver_models.joint.propagation import OPEN_PASS, NetActions, TimeWindows, is_branched_on, narrow, put_before
+from solver_models.simulation.evaluator import MICROBATCHES, Net
 
 STARTS_EARLY, ENDS_LATE, COMES_FIRST = 0, 1, 2
 """What is supposed of an action: it starts in the first part of its room, ends in the last, or comes before another."""

@@ -4,10 +4,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from solver_models.columns import ACTIVATIONS, GRADIENTS
 from solver_models.compiled import int64, kernel
-from solver_models.evaluator import ceil_div, ticks_for
 from solver_models.instance import Integers
+from solver_models.simulation.columns import ACTIVATIONS, GRADIENTS
+from solver_models.simulation.evaluator import ceil_div, ticks_for
 
 RING_LATENCY, RING_BANDWIDTH = 0, 1
 """Columns of `ring`."""

@@ -5,8 +5,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from solver_models.device_arrangement import cut_order
 from solver_models.instance import NO_TABLE, Instance, Integers
+from solver_models.starts.device_arrangement import cut_order
 
 
 class Interval(NamedTuple):

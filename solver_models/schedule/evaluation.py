@@ -14,7 +14,7 @@ from solver_models.instance import (
     StageReplica,
     Word,
 )
-from solver_models.recorded_play import Game, play_game
+from solver_models.simulation.recorded_play import Game, play_game
 
 
 def duration_of(lane: StageReplica, kind: int) -> int:

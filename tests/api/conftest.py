@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from api.jobs.process import Child
+from api.jobs.workers.solver_handle import Child
 from tests.api.forked_solvers import fork_solver, load_solver
 from tests.api.worlds import Shell
 

@@ -10,7 +10,7 @@ import time
 from functools import cache
 from typing import TYPE_CHECKING
 
-from api.jobs.process import Child, logs_json
+from api.jobs.workers.solver_handle import Child, logs_json
 from tests.forking import SHARED, SOLVERS, ForkedProcess, Forker, Program, find_forker
 
 if TYPE_CHECKING:
@@ -18,12 +18,12 @@ if TYPE_CHECKING:
 
 LOADED = (
     "api.cli",
-    "api.jobs.inspection",
-    "api.jobs.postgres_worker",
+    "api.jobs.workers.inspection",
+    "api.jobs.workers.postgres_worker",
     "api.jobs.request",
     "api.service.serving",
     "api.service_commands",
-    "api.summaries",
+    "api.reporting.summaries",
     "api.viewer",
 )
 """What services, workers, solvers and checks import sooner or later."""

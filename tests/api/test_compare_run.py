@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from planner.document import render_plan
-from planner.execute.executed_timeline import IterationTimes, MemoryUsed, render_rank
+from planner.execute.record.executed_timeline import IterationTimes, MemoryUsed, render_rank
 from planner.plan import Plan
 from planner.problem import Problem
-from planner.simulate import simulate
+from planner.simulation.simulate import simulate
 from profiles.load import load_workload
 from profiles.workload import Workload, dump_workload
 from tests.api.worlds import Shell

@@ -8,9 +8,9 @@ import pytest
 
 from api.cli import main
 from planner.document import parse_plan, render_plan
-from planner.simulate import simulate
+from planner.simulation.simulate import simulate
 from profiles.workload import Workload, dump_workload
-from tests.planner.test_complete_model import baseline_of, open_problem, solve_file
+from tests.solver_models.complete.test_complete_model import baseline_of, open_problem, solve_file
 
 
 @pytest.fixture

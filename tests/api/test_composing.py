@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from profiles.importers.aiconfigurator.default_rates import rates_at_hand
 from profiles.importers.aiconfigurator.tables import find_package
 from profiles.load import load_workload
-from profiles.rates_at_hand import rates_at_hand
 from tests.api.worlds import Shell
 from tests.profiles.table_package import install, make_package
 

@@ -6,10 +6,10 @@ import pytest
 from rich.console import Console
 
 from api.planning_run import Effort
-from api.replanning import Again, Rest, describe_cost, plan_again
+from api.running.replanning import Again, Rest, describe_cost, plan_again
 from planner.problem import Options, Problem
 from planner.replanning.migration import restore_ns
-from planner.simulate import simulate
+from planner.simulation.simulate import simulate
 from planner.what_if.device_loss import without_devices
 from tests.planner.export.chains import make_chain, make_plan
 

@@ -14,9 +14,9 @@ from api.tuning.tuning_candidates import make_candidates
 from api.tuning.tuning_loop import TuningLimits, TuningLoop, TuningResult
 from api.tuning.tuning_report import describe_stages, summarise_result
 from planner.document import parse_plan
-from planner.execute.executed_timeline import IterationTimes, render_rank
+from planner.execute.record.executed_timeline import IterationTimes, render_rank
 from planner.problem import Problem
-from planner.simulate import simulate
+from planner.simulation.simulate import simulate
 from profiles.load import load_workload
 from profiles.workload import Workload, dump_workload
 from tests.api.tuning_records import RecordedBench

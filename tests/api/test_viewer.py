@@ -26,7 +26,7 @@ from planner.actions import KINDS, Action
 from planner.document import plan_from_plain, plan_to_plain
 from planner.plan import Plan, Stage
 from planner.problem import Problem
-from planner.simulate import TimedAction, TimedTransfer, Timeline, simulate
+from planner.simulation.simulate import TimedAction, TimedTransfer, Timeline, simulate
 from profiles.cluster import Cluster, Device, Link
 from profiles.load import parse_workload
 from profiles.workload import dump_workload

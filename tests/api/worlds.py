@@ -15,7 +15,7 @@ from planner.actions import parse_action
 from planner.document import render_plan
 from planner.plan import BaselineResult, Evidence, Plan, Stage
 from planner.problem import Problem
-from planner.simulate import simulate
+from planner.simulation.simulate import simulate
 from planner.verify import verify
 from profiles.cluster import Cluster, Device, Link
 from profiles.model_profile import Edge, Layer, LayerCost, ModelProfile

@@ -29,7 +29,7 @@ from benchmarks.host_pace import host_pace
 from benchmarks.report import Table
 from benchmarks.user_flow import Flow, balanced_cut, make_layout, read_peaks, spread_of
 from planner.document import parse_plan
-from planner.execute.wiring import make_wirings
+from planner.execute.table.wiring import make_wirings
 from profiles.cluster import Cluster, Device, Link
 from profiles.model_profile import ProbeRun
 from profiles.workload import Workload, dump_workload
@@ -222,7 +222,7 @@ def test_transformers_models_can_be_cut_anywhere(name: str):
     """Tests that every cut of a model in two has shapes at its border, and that a microbatch has a loss."""
     import torch
 
-    from planner.execute.stage_module import StageTracer
+    from planner.execute.stage.stage_module import StageTracer
     from planner.execute.training import as_tuple, load_training
 
     training = load_training(f"benchmarks.transformers_models:{name}")

@@ -15,7 +15,7 @@ from benchmarks.proof_statement import Clause, Statement
 from planner.problem import Problem
 from tests.long_runs import shortened
 from tests.planner.brute_force import brute_force
-from tests.planner.test_branch_and_check import chain_of, exact_tiny_problem
+from tests.planner.planning.improvers.test_branch_and_check import chain_of, exact_tiny_problem
 
 KINDS = ("one stage", "replicas", "graphs")
 

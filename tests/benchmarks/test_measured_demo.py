@@ -6,7 +6,7 @@ from api.tuning.short_run import ShortRun
 from benchmarks.measured_demo import choose_run, describe_sample, draw_pair, draw_row
 from benchmarks.timeline_picture import COLOURS, draw_timelines, tick_ms
 from planner.actions import Action
-from planner.timeline import TimedAction
+from planner.simulation.timeline import TimedAction
 from tests.api.worlds import make_workload
 
 

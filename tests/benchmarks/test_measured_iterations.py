@@ -14,10 +14,10 @@ from benchmarks.measured_iterations import (
     read_bridge,
     read_vtrain,
 )
-from profiles.achieved_rates import known_rates
-from profiles.composed_profile import CompositionQuestion, compose
+from profiles.estimates.achieved_rates import known_rates
+from profiles.estimates.composed_profile import CompositionQuestion, compose
+from profiles.estimates.model_shapes import ModelShape
 from profiles.model_profile import ModelProfile
-from profiles.model_shapes import ModelShape
 
 
 def profile_of(blocks: int) -> ModelProfile:

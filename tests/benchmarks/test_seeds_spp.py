@@ -3,8 +3,8 @@
 import pytest
 
 from benchmarks.seeds_spp import RIVALS, shortest, spp
-from planner.costs import CostModel
-from planner.execute.layout import make_layout
+from planner.execute.table.layout import make_layout
+from planner.layout.costs import CostModel
 from planner.problem import Options
 from planner.verify import verify
 from tests.planner.export.chains import make_chain

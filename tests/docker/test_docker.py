@@ -19,10 +19,10 @@ import yaml
 from typer.testing import CliRunner
 
 from api.cli import app
-from api.jobs.container import GIB, share_out
 from api.jobs.job_metrics import JobMetrics
-from api.jobs.sql_store import SqlStore
-from api.jobs.sqlite import SqliteDatabase
+from api.jobs.stores.sql_store import SqlStore
+from api.jobs.stores.sqlite import SqliteDatabase
+from api.jobs.workers.container import GIB, share_out
 from api.service.keys import KeyRing
 from api.service.metrics import Metrics
 from tests.api.service.servers import serving

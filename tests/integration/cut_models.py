@@ -7,7 +7,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from planner.execute.deferred_init import deferred_init
+from planner.execute.model.deferred_init import deferred_init
 from planner.execute.training import Training
 
 WIDTH, LENGTH, WORDS, SAMPLES = 8, 6, 11, 12

@@ -21,8 +21,8 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 import cut_models
 
-from planner.execute.deferred_init import deferred_init, make_value
-from planner.execute.stage_module import make_layer
+from planner.execute.model.deferred_init import deferred_init, make_value
+from planner.execute.stage.stage_module import make_layer
 from planner.execute.training import Training
 
 

@@ -14,7 +14,7 @@ import torch
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
-from planner.execute.deferred import WeightGradStore, defer_weight_grads
+from planner.execute.model.deferred import WeightGradStore, defer_weight_grads
 
 Make = Callable[[], tuple[nn.Module, torch.Tensor]]
 

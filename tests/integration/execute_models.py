@@ -773,7 +773,7 @@ def in_heads(name: str, layer: nn.Module, width: int) -> Any:
     """Every member takes its heads and its hidden units."""
     from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel
 
-    from planner.execute.parallel_styles import FusedColwiseParallel
+    from planner.execute.parallel.parallel_styles import FusedColwiseParallel
 
     if not isinstance(layer, HeadAttention):
         return {}

@@ -20,12 +20,12 @@ from torch.distributed.checkpoint.state_dict_saver import save
 
 from planner.document import parse_plan
 from planner.errors import ExecutionError
-from planner.execute.checkpoint import find_newest, load_checkpoint, write_numbered
-from planner.execute.execution import Execution
-from planner.execute.listed_microbatches import list_microbatches
-from planner.execute.preparation import prepare
+from planner.execute.model.listed_microbatches import list_microbatches
+from planner.execute.model.user_code import OwnCodeError
+from planner.execute.run.execution import Execution
+from planner.execute.run.preparation import prepare
+from planner.execute.state.checkpoint import find_newest, load_checkpoint, write_numbered
 from planner.execute.training import Training
-from planner.execute.user_code import OwnCodeError
 
 CPU = torch.device("cpu")
 COUNT = 3
@@ -202,7 +202,7 @@ def writing_breaks_off(folder: Path, *, rank: int) -> Any:
 
     said = []
     for name in (1, 2):
-        with mock.patch("planner.execute.checkpoint.save", break_off):
+        with mock.patch("planner.execute.state.checkpoint.save", break_off):
             try:
                 write_numbered(execution, kept, iteration=name, num_kept=1)
             except OSError as error:

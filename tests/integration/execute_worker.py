@@ -20,10 +20,10 @@ from torch import distributed, nn
 
 from planner.document import parse_plan
 from planner.errors import ExecutionError
-from planner.execute.checkpoint import load_checkpoint, save_checkpoint
-from planner.execute.execution import Execution
-from planner.execute.preparation import Preparation, prepare
-from planner.execute.stage_module import make_layer
+from planner.execute.run.execution import Execution
+from planner.execute.run.preparation import Preparation, prepare
+from planner.execute.stage.stage_module import make_layer
+from planner.execute.state.checkpoint import load_checkpoint, save_checkpoint
 from planner.execute.torch_versions.kept_outputs import kept_microbatches, kept_outputs
 from planner.execute.training import Training, as_tuple
 from planner.plan import Plan

@@ -22,14 +22,14 @@ from torch import distributed, nn
 
 from planner.document import parse_plan
 from planner.errors import ExecutionError
-from planner.execute.checkpoint import load_checkpoint, save_checkpoint
-from planner.execute.execution import Execution
-from planner.execute.live_copies import keep_copy, restore_copies
-from planner.execute.preparation import prepare
-from planner.execute.recipe import CopiesOrder
-from planner.execute.state_dict import load_weights, save_weights
+from planner.execute.model.weight_files import WeightFiles
+from planner.execute.record.recipe import CopiesOrder
+from planner.execute.run.execution import Execution
+from planner.execute.run.preparation import prepare
+from planner.execute.state.checkpoint import load_checkpoint, save_checkpoint
+from planner.execute.state.live_copies import keep_copy, restore_copies
+from planner.execute.state.state_dict import load_weights, save_weights
 from planner.execute.training import Training
-from planner.execute.weight_files import WeightFiles
 
 
 def start(folder: Path, training: Training, name: str) -> Execution:

@@ -20,11 +20,11 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 import cut_models
 
-from planner.execute.deferred_init import deferred_init
-from planner.execute.memory_use import MemoryMeter
-from planner.execute.stage_module import StageTracer, make_layer
+from planner.execute.model.deferred_init import deferred_init
+from planner.execute.record.memory_use import MemoryMeter
+from planner.execute.stage.stage_module import StageTracer, make_layer
+from planner.execute.table.wiring import make_wirings
 from planner.execute.training import Training
-from planner.execute.wiring import make_wirings
 
 WIDTH, BLOCKS, SAMPLES = 2048, 12, 2
 
@@ -126,7 +126,7 @@ def compare(make: Callable[[], nn.Module], folder: Path, **more: Any) -> dict[st
 
 def replayed() -> list[str]:
     """Parameters that do not get the values that they would have had."""
-    from planner.execute.deferred_init import make_value
+    from planner.execute.model.deferred_init import make_value
 
     (whole, after), (late, after_late) = (made(Inits, is_late=is_late) for is_late in (False, True))
     assert torch.equal(after, after_late)

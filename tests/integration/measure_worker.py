@@ -21,7 +21,7 @@ from torch import nn
 sys.path.insert(0, str(Path(__file__).parent))
 
 from api.cli import main
-from planner.execute.deferred import WeightGradStore, defer_weight_grads
+from planner.execute.model.deferred import WeightGradStore, defer_weight_grads
 from planner.execute.training import training_of
 from profiles.measure.assemble import Origin, make_profile
 from profiles.measure.clocks import HostClock

@@ -14,9 +14,9 @@ import pytest
 from planner.actions import Action, parse_action
 from planner.baselines.layouts import EVEN
 from planner.baselines.registry import METHODS, make_method_plan
-from planner.costs import CostModel
 from planner.document import render_plan
-from planner.execute.layout import Pipelines, make_layout
+from planner.execute.table.layout import Pipelines, make_layout
+from planner.layout.costs import CostModel
 from planner.plan import Plan
 from planner.planning import make_plan
 from planner.problem import Options

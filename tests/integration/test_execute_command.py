@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from planner.document import render_plan
-from planner.execute.layout import make_layout
+from planner.execute.table.layout import make_layout
 from planner.fidelity.advice import advise
 from planner.fidelity.attribution import Comparison
 from planner.fidelity.executed_run import read_run
@@ -25,7 +25,7 @@ from planner.plan import Plan
 from planner.planning import make_plan as planner_plan
 from planner.problem import Options, Problem
 from planner.progress import Limits
-from planner.simulate import simulate
+from planner.simulation.simulate import simulate
 from profiles.importers.rank_steps import read_run_steps
 from tests.api.worlds import make_evidence, make_plan, make_problem, make_workload
 from tests.integration.clean_end import require_clean_end

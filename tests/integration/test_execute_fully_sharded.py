@@ -160,7 +160,7 @@ CASES = {2: {name: case for name, case in TWO.items() if IS_LONG or name not in 
 
 
 def require_torch() -> None:
-    """Older ones are refused (`planner/execute/full_shard_check.py`)."""
+    """Older ones are refused (`planner/execute/run/full_shard_check.py`)."""
     if tuple(map(int, version("torch").split(".")[:2])) < (2, 13):
         pytest.skip("fully_shard wants torch 2.13")
 

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from api import launching
 from api.cli import main
+from api.running import launching
 from planner.document import parse_plan
-from planner.execute.table_check import parse_cell
+from planner.execute.table.table_check import parse_cell
 from planner.export.deepspeed import render_deepspeed
 from planner.export.torch_table import render_torch_table, torch_ranks
 from planner.export.torchtitan import find_map
@@ -21,7 +21,7 @@ from planner.launch.launch_job import TORCHRUN, Command
 from planner.plan import Plan
 from planner.problem import Problem
 from planner.replanning.observations import read_observations
-from planner.simulate import simulate
+from planner.simulation.simulate import simulate
 from planner.verify import verify
 from tests.integration.forked_ranks import run_script
 from tests.integration.test_execute_command import environment, losses, start_ranks

@@ -17,12 +17,12 @@ import pytest
 from rich.console import Console
 
 from api.cli import main
-from api.healing import HealedRun, HealParams, attend, read_end
-from api.launching import Launch, Whereabouts, make_launch
+from api.running.healing import HealedRun, HealParams, attend, read_end
+from api.running.launching import Launch, Whereabouts, make_launch
 from planner.document import parse_plan, plan_sha256, render_plan
-from planner.execute import rank_record
-from planner.execute.layout import make_layout
-from planner.execute.rank_record import RankRecord, read_records, write_record
+from planner.execute.record import rank_record
+from planner.execute.record.rank_record import RankRecord, read_records, write_record
+from planner.execute.table.layout import make_layout
 from planner.launch.job_end import JobEnd
 from planner.launch.launch_job import rank_arguments
 from planner.problem import Options

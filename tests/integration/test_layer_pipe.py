@@ -4,8 +4,8 @@ import json
 
 from benchmarks.layer_pipe_problem import make_problem
 from planner.baselines.layer_pipe.plans import bytes_moved, make_layer_pipe_plan
-from planner.costs import CostModel
-from planner.simulate import simulate
+from planner.layout.costs import CostModel
+from planner.simulation.simulate import simulate
 from tests.integration.forked_ranks import run_module
 
 

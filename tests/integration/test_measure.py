@@ -10,15 +10,15 @@ import pytest
 
 from api.inputs import make_problem
 from api.profiling import shares
-from planner.costs import CostModel
+from planner.layout.costs import CostModel
 from planner.plan import Stage
 from profiles.cluster import Cluster, Device
+from profiles.estimates.operations import CausalAttention, Product
+from profiles.importers.aiconfigurator.default_rates import rates_at_hand
 from profiles.load import load_workload
 from profiles.measure.host_processes import HostProcesses
 from profiles.measure.link_run import DeviceKind, measure_links
 from profiles.measure.links import dump_links, infer_cluster, load_links
-from profiles.operations import CausalAttention, Product
-from profiles.rates_at_hand import rates_at_hand
 from tests.integration.forked_ranks import Rank, one_thread, run_alone, run_forked
 from tests.long_runs import IS_LONG, shortened
 

@@ -11,13 +11,13 @@ from typing import Any
 
 import pytest
 
-import api.healing
-import api.pod_attempts
+import api.running.healing
+import api.running.pod_attempts
 from api.cli import main
-from api.pod_attempts import PodPace
+from api.running.pod_attempts import PodPace
 from planner.document import parse_plan, render_plan
-from planner.execute.rank_record import RankRecord
-from planner.execute.resumption_record import Resumption
+from planner.execute.record.rank_record import RankRecord
+from planner.execute.record.resumption_record import Resumption
 from planner.planning import make_plan
 from planner.problem import Options
 from planner.progress import Limits
@@ -73,7 +73,7 @@ def cluster(tmp_path: Path, plan_text: str, monkeypatch: pytest.MonkeyPatch) -> 
     kubectl.chmod(0o755)
     monkeypatch.setenv("PATH", f"{kubectl.parent}{os.pathsep}{os.environ['PATH']}")
     monkeypatch.setenv("KUBE_STATE", str(tmp_path / "state"))
-    monkeypatch.setattr(api.pod_attempts, "PodPace", lambda: PodPace(poll_s=0.0, settle_s=0.5, gone_s=60.0))
+    monkeypatch.setattr(api.running.pod_attempts, "PodPace", lambda: PodPace(poll_s=0.0, settle_s=0.5, gone_s=60.0))
     (tmp_path / "state").mkdir()
     made = Cluster(state=tmp_path / "state")
     made.write("nodes.json", dict.fromkeys(("n0", "n1", "n2", "another"), "True"))
@@ -164,7 +164,7 @@ def test_a_job_goes_on_without_a_killed_process(
 
     Tests that no node is avoided then, since its other devices may be in use, and that pods say how they went on.
     """
-    monkeypatch.setattr(api.healing, "SILENCE_S", 0.1)
+    monkeypatch.setattr(api.running.healing, "SILENCE_S", 0.1)
     message, last = report(plan_text, "d1", code=code), report(plan_text, "d2", code=0)
     script = [{"after": 2, "what": "ended", "host": "n1", "code": 1, "message": message}]
     cluster.write("script.json", [*script, {"after": 2, "what": "succeeded", "message": last}])

@@ -11,8 +11,8 @@ import pytest
 
 from planner.baselines.layouts import EVEN
 from planner.baselines.registry import METHODS, make_method_plan
-from planner.costs import CostModel
 from planner.export.torch_table import render_torch_table, torch_ranks
+from planner.layout.costs import CostModel
 from planner.plan import Plan
 from planner.planning import make_plan
 from planner.problem import Options, Problem

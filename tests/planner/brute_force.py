@@ -11,10 +11,10 @@ from itertools import chain, combinations, pairwise, permutations, product
 import numpy
 
 from planner.actions import Action
-from planner.judge import groups, options, partition
 from planner.judge.case import Case, Finding
 from planner.judge.memory import usable_bytes
 from planner.judge.reading import Reading
+from planner.judge.rules import groups, options, partition
 from planner.plan import SHARDS, Plan, Shard, Stage
 from planner.problem import Problem
 from tests.planner.exhaustive import explore

@@ -7,7 +7,7 @@ from typing import Literal
 from planner.actions import parse_action
 from planner.plan import Evidence, Plan, Share, Stage
 from planner.problem import Options, Problem
-from planner.simulate import Timeline, simulate
+from planner.simulation.simulate import Timeline, simulate
 from profiles.cluster import Cluster, Device, Link
 from profiles.model_profile import Edge, Layer, LayerCost, ModelProfile
 

@@ -6,10 +6,10 @@ from dataclasses import replace
 from random import Random
 
 from planner.actions import Action
-from planner.costs import CostModel, overlaps
+from planner.layout.costs import CostModel, overlaps
 from planner.plan import Plan, Stage
 from planner.problem import Problem
-from planner.simulate import simulate
+from planner.simulation.simulate import simulate
 from profiles.cluster import Cluster, Device, Link
 from profiles.model_profile import Edge
 from tests.strategies import AMPLE, BANDWIDTHS, random_kinds, random_links, random_problem, random_topological_order

@@ -1,14 +1,14 @@
 """The exact search alone: no joint search before it, no certified bound beside it."""
 
-from planner.costs import CostModel
 from planner.errors import InfeasibleProblemError
+from planner.layout.costs import CostModel
 from planner.lowering import make_instance
 from planner.plan import Plan
-from planner.planning.branch_and_check import ExactSearch
+from planner.planning.improvers.branch_and_check import ExactSearch
 from planner.planning.planning_params import SearchParams
 from planner.problem import Problem
 from planner.verify import verify
-from solver_models.search import Searcher
+from solver_models.local_search.search import Searcher
 
 STANDARD = SearchParams()
 

@@ -6,7 +6,7 @@ from planner.judge.reading import Reading
 from planner.judge.times import Judgement, check_times
 from planner.plan import Plan
 from planner.problem import Problem
-from planner.simulate import Timeline, simulate
+from planner.simulation.simulate import Timeline, simulate
 
 
 def judged(problem: Problem, plan: Plan, *, timeline: Timeline | None = None) -> Judgement:

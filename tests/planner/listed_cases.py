@@ -5,7 +5,7 @@ from itertools import pairwise
 from random import Random
 
 from planner.actions import Action
-from planner.costs import CostModel
+from planner.layout.costs import CostModel
 from planner.plan import DeviceGroup, Plan, Stage
 from planner.problem import Problem
 from profiles.microbatch_sizes import why_no_cost

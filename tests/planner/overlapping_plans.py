@@ -9,7 +9,7 @@ from dataclasses import replace
 from itertools import combinations, product
 from random import Random
 
-from planner.costs import CostModel
+from planner.layout.costs import CostModel
 from planner.lowering import make_schedule_instance
 from planner.plan import DeviceGroup, Stage
 from planner.problem import Options, Problem

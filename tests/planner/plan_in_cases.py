@@ -10,17 +10,17 @@ from itertools import permutations
 import numpy
 
 from planner.actions import Action
-from planner.bounds.backward_passes import ONE, SPLIT, settle_passes
-from planner.bounds.case_enumeration import CaseEnumeration
-from planner.bounds.case_tables import CaseTables, WorkCount
-from planner.bounds.open_cases import CaseMaker
-from planner.bounds.order_windows import CHANGING, MAX_PASSES, Cases, OrderNodes, begin, narrow, screen
-from planner.bounds.tree_codes import ROOM_PARTS, STARTS_EARLY, TreeCodes, are_sound, choose, decide
-from planner.costs import CostModel
+from planner.bounds.cases.backward_passes import ONE, SPLIT, settle_passes
+from planner.bounds.cases.case_enumeration import CaseEnumeration
+from planner.bounds.cases.case_tables import CaseTables, WorkCount
+from planner.bounds.cases.open_cases import CaseMaker
+from planner.bounds.cases.order_windows import CHANGING, MAX_PASSES, Cases, OrderNodes, begin, narrow, screen
+from planner.bounds.cases.tree_codes import ROOM_PARTS, STARTS_EARLY, TreeCodes, are_sound, choose, decide
+from planner.layout.costs import CostModel
 from planner.plan import Plan
 from planner.problem import Problem
-from planner.simulate import simulate
-from planner.timeline import Timeline
+from planner.simulation.simulate import simulate
+from planner.simulation.timeline import Timeline
 
 FORWARD, RETURN, LAST = range(3)
 

@@ -4,12 +4,12 @@ A plan is followed, with its own makespan as the deadline, through rounds of pri
 leaves out one of its stages, or of its devices' loads, is named.
 """
 
-from planner.bounds.boundaries import Boundaries
+from planner.bounds.device_packing.boundaries import Boundaries
+from planner.bounds.device_packing.packing_bound import Packing, Split
+from planner.bounds.device_packing.price_search import Refutation
+from planner.bounds.device_packing.stage_assignments import Seatings
 from planner.bounds.minimum_costs import Least
-from planner.bounds.packing import Packing, Split
-from planner.bounds.packing_search import Refutation
-from planner.bounds.seated_stages import Seatings
-from planner.costs import CostModel
+from planner.layout.costs import CostModel
 from planner.plan import Plan
 from planner.problem import Problem
 from solver_models.covering import Covering

@@ -9,15 +9,15 @@ from typing import Any
 import pytest
 
 from planner.batch_problem import BatchProblem, problem_for, question_of_workload, workload_of_question
-from planner.certificate import check_certificate
-from planner.check_evidence import rederive
-from planner.costs import CostModel
 from planner.document import parse_plan, render_plan
-from planner.embedded_problem import enclosed_problem
+from planner.documents.embedded_problem import enclosed_problem
 from planner.errors import InfeasibleProblemError
+from planner.evidence.certificate import check_certificate
+from planner.evidence.check_evidence import rederive
 from planner.export.megatron import make_megatron_job, render_megatron
 from planner.export.targets import TARGETS, restrict_question
 from planner.judge.batch import profile_run
+from planner.layout.costs import CostModel
 from planner.plan import Plan, SizeResult
 from planner.plan_kind import describe_kind, differences, kind_of
 from planner.planning import Limits, make_plans

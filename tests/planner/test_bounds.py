@@ -10,18 +10,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from planner.bounds import windows
 from planner.bounds.minimum_costs import Least
+from planner.bounds.order import windows_bound as windows
 from planner.bounds.paths import find_layer, layer_bound, path_bound
-from planner.certificate import check_certificate, make_bound, schedule_bound
-from planner.costs import CostModel
+from planner.evidence.certificate import check_certificate, make_bound, schedule_bound
+from planner.layout.costs import CostModel
 from planner.planning import make_plan
 from planner.problem import Options, Problem
 from planner.progress import Limits
 from profiles.cluster import Link
 from tests.long_runs import examples, shortened
 from tests.planner.brute_force import brute_force, brute_force_plan
-from tests.planner.test_certificate import (
+from tests.planner.evidence.test_certificate import (
     bound_of,
     make_chain,
     one_each,

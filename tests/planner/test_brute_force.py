@@ -9,12 +9,12 @@ from random import Random
 from hypothesis import given, settings
 
 from planner.actions import Action
-from planner.costs import CostModel
 from planner.errors import PlanError
 from planner.judge.memory import usable_bytes
+from planner.layout.costs import CostModel
 from planner.plan import Plan, Stage
 from planner.problem import PinnedLayer, Problem
-from planner.simulate import simulate
+from planner.simulation.simulate import simulate
 from planner.verify import verify
 from profiles.model_profile import WidthBytes
 from tests.long_runs import examples

@@ -7,14 +7,14 @@ from typing import Any
 import pytest
 
 from planner.batch_problem import BatchProblem, problem_for
-from planner.check_evidence import rederive
+from planner.device_subsets import PER_UNIT, problem_on
 from planner.document import parse_plan, render_plan
-from planner.embedded_problem import enclosed_problem
+from planner.documents.embedded_problem import enclosed_problem
 from planner.errors import InfeasibleProblemError
+from planner.evidence.check_evidence import rederive
 from planner.plan import Plan, RentalResult
 from planner.planning import Limits, make_pareto, make_plan, make_plans
 from planner.problem import Options, Problem
-from planner.rented import PER_UNIT, problem_on
 from planner.verify import verify
 from tests.planner.builders import make_layer, make_link, make_problem
 from tests.planner.test_batch_problem import make_batch

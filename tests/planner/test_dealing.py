@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 
 from examples.dealing import DealtBatches
 from planner.dealing import Dealing, Durations, StageTimes, bound_dealings, deal, deal_durations, pipeline_actions
-from planner.fidelity.redealt import deal_anew
+from planner.fidelity.balance_advice import deal_anew
 from planner.fidelity.run_replay import replay_ns
-from planner.planning.annealed_hands import CompiledAnnealing
+from planner.planning.starts.annealed_deals import CompiledAnnealing
 from profiles.importers.straggler import RunAction, RunStep
 from tests.long_runs import examples
 

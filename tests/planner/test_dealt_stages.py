@@ -7,7 +7,7 @@ import pytest
 
 from planner.dealing import StageTimes, deal
 from planner.dealt_stages import stages_of_plan
-from planner.execute.dealt_rows import make_1f1b
+from planner.execute.data.dealt_rows import make_1f1b
 from planner.plan import Plan, Stage
 from planner.problem import Options, Problem
 from planner.verify import verify

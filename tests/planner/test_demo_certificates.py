@@ -3,11 +3,11 @@
 import pytest
 
 from planner.batch_problem import BatchProblem, problem_for, question_of_workload
-from planner.check_evidence import rederive
+from planner.evidence.check_evidence import rederive
 from planner.planning import Limits, make_plan
 from planner.problem import Options
+from profiles.documents.validation import validate
 from profiles.load import demo_names, load_workload
-from profiles.validation import validate
 from tests.long_runs import long_only
 
 

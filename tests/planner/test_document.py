@@ -10,9 +10,9 @@ from hypothesis import given
 from jsonschema import Draft202012Validator, ValidationError
 
 from planner.document import parse_plan, plan_from_plain, plan_to_plain, render_plan
+from planner.documents.schema import document_schema
 from planner.plan import BaselineResult, Plan
 from planner.problem import Problem
-from planner.schema import document_schema
 from tests.planner.builders import make_layer, make_link, make_plan, make_problem, with_evidence
 from tests.strategies import cases
 

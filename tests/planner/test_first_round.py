@@ -9,8 +9,8 @@ from benchmarks.generate import parse_family
 from planner.planning.search_loop import SearchLoop
 from planner.planning.search_state import SearchState
 from planner.progress import Limits
-from solver_models.construction import make_seeds
-from solver_models.search import Candidate, Searcher
+from solver_models.local_search.search import Candidate, Searcher
+from solver_models.starts.first_candidates import make_seeds
 
 SLOW_S = 0.01
 

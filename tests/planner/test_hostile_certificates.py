@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from planner.bounds import windows
-from planner.certificate import _KINDS, check_certificate
+from planner.bounds.order import windows_bound as windows
+from planner.evidence.certificate import _KINDS, check_certificate
 from planner.problem import Options, Problem
 from tests.long_runs import shortened
-from tests.planner.test_certificate import make_chain
+from tests.planner.evidence.test_certificate import make_chain
 
 MOST_S, MOST_MB = 2.0, 200
 """Processor time, and memory beyond what was held before."""

@@ -7,14 +7,14 @@ from random import Random
 
 import pytest
 
-from planner.certificate import make_bound
-from planner.check_evidence import rederive
-from planner.costs import CostModel
 from planner.errors import PlanError
+from planner.evidence.certificate import make_bound
+from planner.evidence.check_evidence import rederive
+from planner.layout.costs import CostModel
 from planner.plan import Evidence, Plan
 from planner.planning import make_plans
-from planner.planning.driver import ISLAND
-from planner.planning.joined_plans import join_plans
+from planner.planning.runs.joined_plans import join_plans
+from planner.planning.runs.run import ISLAND
 from planner.problem import Problem
 from planner.progress import Limits
 from planner.verify import verify

@@ -7,16 +7,16 @@ from random import Random
 import pytest
 
 from api.formatting import render_recomputation, render_recomputed
-from planner.bounds.case_tables import CaseTables, TooManyCasesError
-from planner.certificate import check_certificate, make_bound, prove_infeasible, schedule_bound
-from planner.costs import CostModel
+from planner.bounds.cases.case_tables import CaseTables, TooManyCasesError
 from planner.document import parse_plan, render_plan
+from planner.evidence.certificate import check_certificate, make_bound, prove_infeasible, schedule_bound
 from planner.judge.batch import _at
+from planner.layout.costs import CostModel
 from planner.planning import Limits, make_plan
-from planner.planning.complete_question import require_covered
+from planner.planning.complete.complete_question import require_covered
 from planner.problem import Options, Problem
 from planner.verify import verify
-from profiles.canonical_json import to_plain
+from profiles.documents.canonical_json import to_plain
 from profiles.microbatch_sizes import profile_at
 from profiles.model_profile import Layer, LayerCost, RecomputeBytes, RecomputeTime
 from tests.long_runs import shortened

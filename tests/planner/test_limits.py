@@ -10,21 +10,21 @@ import pytest
 
 from benchmarks.generate import Family, make_workload
 from planner.baselines.registry import make_baselines
-from planner.certificate import make_bound
-from planner.check_evidence import rederive
 from planner.clock import while_time
-from planner.costs import CostModel
+from planner.evidence.certificate import make_bound
+from planner.evidence.check_evidence import rederive
+from planner.layout.costs import CostModel
 from planner.plan import NO_TIME
 from planner.planning import make_plan
 from planner.planning.search_state import REPORT_EVERY_S, SearchState
 from planner.problem import Problem
 from planner.progress import COMPILING, DEFAULT_PATIENCE, Limits, Progress
 from solver_models.compile_events import CompileWatch
-from solver_models.construction import make_seeds
+from solver_models.local_search.search import Searcher
 from solver_models.partition.dynamic import Partitioner
 from solver_models.partition.ilp import IntervalProgram
 from solver_models.partition.interval_kernels import columns
-from solver_models.search import Searcher
+from solver_models.starts.first_candidates import make_seeds
 from tests.planner.builders import make_layer, make_link, make_problem
 from tests.solver_models.partitions import make_instance
 

@@ -7,17 +7,18 @@ from random import Random
 
 import pytest
 
-from planner.bounds import listed_bound
+from planner.bounds.listed import listed_bound
 from planner.bounds.work import find_weights
-from planner.certificate import check_certificate, make_bound
-from planner.check_evidence import rederive
-from planner.costs import CostModel
 from planner.errors import NoPlanFoundError
-from planner.planning import Limits, listed_run, make_plan
-from planner.planning.any_question import make_plans
+from planner.evidence.certificate import check_certificate, make_bound
+from planner.evidence.check_evidence import rederive
+from planner.layout.costs import CostModel
+from planner.planning import Limits, make_plan
 from planner.planning.planning_params import ListedParams, SearchParams
+from planner.planning.runs import variable_microbatches as listed_run
+from planner.planning.runs.dispatch import make_plans
 from planner.problem import Options, Problem
-from planner.simulate import simulate
+from planner.simulation.simulate import simulate
 from planner.verify import verify
 from profiles.cluster import Cluster, Device, Link
 from profiles.model_profile import Edge, Layer, LayerCost, ModelProfile

@@ -9,7 +9,6 @@ import pytest
 from api.failures import InputError
 from api.inputs import make_problem as make_problem_of_workload
 from planner.batch_problem import workload_of_question
-from planner.explain import explain
 from planner.export.deepspeed import render_deepspeed
 from planner.export.megatron import make_megatron_job
 from planner.export.torch_table import render_torch_table
@@ -20,7 +19,8 @@ from planner.plan import Plan
 from planner.problem import Problem
 from planner.replanning.diagnosis import diagnose
 from planner.replanning.observations import Observations
-from planner.simulate import simulate
+from planner.simulation.explain import explain
+from planner.simulation.simulate import simulate
 from planner.what_if.change import Change, apply_change
 from tests.planner.builders import make_plan
 from tests.planner.test_microbatches import listed

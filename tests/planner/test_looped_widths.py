@@ -9,23 +9,23 @@ import numpy
 import pytest
 
 from planner.actions import Action
-from planner.certificate import check_certificate, make_bound
-from planner.costs import CostModel
+from planner.evidence.certificate import check_certificate, make_bound
 from planner.export.looped_pipelines import as_looped
 from planner.export.megatron import make_megatron_job
 from planner.export.model_parts import is_block
 from planner.export.targets import TARGETS, restrict
+from planner.layout.costs import CostModel
 from planner.plan import DeviceGroup, Plan, RecomputeMap, Stage
 from planner.planning import Limits, make_plan
-from planner.planning.looped_layouts import LoopedSearch
 from planner.planning.search_state import SearchState
+from planner.planning.starts.looped_layouts import LoopedSearch
 from planner.problem import Options, Problem
-from planner.simulate import simulate
+from planner.simulation.simulate import simulate
 from planner.verify import verify
 from profiles.cluster import Cluster, Device, Link
 from profiles.model_profile import Edge, Layer, LayerCost, ModelProfile, RecomputeBytes, RecomputeTime, WidthBytes
-from solver_models.evaluator import FAR
-from solver_models.looped_construction import rate_cut
+from solver_models.simulation.evaluator import FAR
+from solver_models.starts.looped_construction import rate_cut
 from tests.long_runs import shortened
 
 MEGATRON = TARGETS["megatron"]

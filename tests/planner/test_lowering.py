@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from planner.actions import KINDS
-from planner.costs import CostModel
-from planner.device_groups import overlap_anywhere
+from planner.layout.costs import CostModel
+from planner.layout.device_groups import overlap_anywhere
 from planner.lowering import (
     make_candidate_arrays,
     make_instance,
@@ -21,7 +21,7 @@ from planner.lowering import (
 )
 from planner.plan import Plan, Stage
 from planner.problem import PinnedLayer
-from planner.simulate import simulate
+from planner.simulation.simulate import simulate
 from planner.verify import verify
 from tests.planner.builders import make_edge, make_layer, make_link, make_problem, make_stage
 from tests.strategies import random_problem, random_schedule, random_stages

@@ -10,17 +10,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from planner.baselines.registry import make_baselines, play_baseline
-from planner.check_evidence import rederive
-from planner.costs import CostModel
 from planner.document import parse_plan, render_plan
 from planner.errors import InfeasibleProblemError, NoPlanFoundError
+from planner.evidence.check_evidence import rederive
 from planner.export.targets import TARGETS, restrict_problem
+from planner.layout.costs import CostModel
 from planner.plan import Plan
 from planner.plan_kind import PlanKind, kind_of
 from planner.planning import make_plan, make_plans
 from planner.problem import Problem
 from planner.progress import Limits
-from planner.simulate import simulate
+from planner.simulation.simulate import simulate
 from planner.verify import verify
 from tests.long_runs import examples, shortened
 from tests.planner.test_planning import make_row

@@ -6,12 +6,12 @@ from random import Random
 import pytest
 from hypothesis import given, settings
 
-from planner.bounds.case_tables import CaseTables, TooManyCasesError
-from planner.costs import CostModel
+from planner.bounds.cases.case_tables import CaseTables, TooManyCasesError
 from planner.errors import InfeasibleProblemError, NoPlanFoundError
+from planner.layout.costs import CostModel
 from planner.plan import Plan
 from planner.planning import make_plan as plan_for
-from planner.planning.complete_question import require_covered
+from planner.planning.complete.complete_question import require_covered
 from planner.problem import Options, Problem
 from planner.progress import Limits
 from planner.verify import verify

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 import planner.judge.routes
 import planner.judge.synchronisation
-from planner.certificate import check_certificate, make_bound
-from planner.costs import CostModel
+from planner.evidence.certificate import check_certificate, make_bound
+from planner.layout.costs import CostModel
 from planner.plan import Plan
 from planner.problem import Problem
 from planner.verify import verify

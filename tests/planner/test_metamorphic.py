@@ -9,8 +9,8 @@ from itertools import pairwise
 import pytest
 
 from planner.actions import Action
-from planner.certificate import make_bound
-from planner.costs import CostModel
+from planner.evidence.certificate import make_bound
+from planner.layout.costs import CostModel
 from planner.plan import Evidence, Plan
 from planner.problem import Problem
 from planner.progress import Limits

@@ -11,7 +11,7 @@ from planner.document import parse_plan, render_plan
 from planner.errors import PlanError
 from planner.plan import Plan
 from planner.problem import Options, Problem
-from planner.simulate import simulate
+from planner.simulation.simulate import simulate
 from planner.verify import verify
 from profiles.load import parse_workload
 from profiles.workload import Workload, dump_workload

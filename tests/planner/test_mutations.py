@@ -16,7 +16,7 @@ from planner.errors import PlanError
 from planner.judge.times import Judgement
 from planner.plan import Evidence, Plan, Stage
 from planner.problem import Problem
-from planner.simulate import simulate
+from planner.simulation.simulate import simulate
 from planner.verify import verify
 from tests.planner.builders import with_evidence
 from tests.planner.judged import judged

@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 
 from api.cli import main
-from api.jobs.inspection import inspect
-from planner.bounds import refutation
-from planner.certificate import _FIELDS, proves_anew
-from planner.check_evidence import Rederivation, rederive
+from api.jobs.workers.inspection import inspect
+from planner.bounds.cases import refutation
 from planner.document import parse_plan
-from planner.embedded_problem import enclosed_problem
+from planner.documents.embedded_problem import enclosed_problem
+from planner.evidence.certificate import _FIELDS, proves_anew
+from planner.evidence.check_evidence import Rederivation, rederive
 from planner.plan import Plan
 
 FOLDER = Path(__file__).parent / "old_plans"
@@ -71,7 +71,7 @@ def test_a_bound_of_an_older_kind_is_derived_anew_or_stays_open(
     _, outcome = rederived(text)
     assert (outcome.passed, outcome.bound) == (True, "derived")
     assert any("derived anew" in note.message for note in outcome.notes)
-    monkeypatch.setattr("planner.check_evidence.proves_anew", lambda *_, **__: False)
+    monkeypatch.setattr("planner.evidence.check_evidence.proves_anew", lambda *_, **__: False)
     (path := tmp_path / "plan.json").write_text(text, encoding="utf-8")
     assert main(["verify", "--certificate", str(path)]) == 0
     said = " ".join(capsys.readouterr().out.split())

@@ -6,15 +6,15 @@ from random import Random
 import pytest
 
 from planner.bounds.minimum_costs import Least
-from planner.certificate import check_certificate, make_bound, schedule_bound
-from planner.costs import CostModel
-from planner.explain import explain
+from planner.evidence.certificate import check_certificate, make_bound, schedule_bound
 from planner.fidelity.calibration import calibrate_profile
+from planner.layout.costs import CostModel
 from planner.plan import Plan
 from planner.planning import make_plan as find_plan
 from planner.problem import Problem
 from planner.progress import Limits
-from planner.simulate import simulate
+from planner.simulation.explain import explain
+from planner.simulation.simulate import simulate
 from planner.verify import verify
 from planner.what_if.profile_changes import with_faster_device
 from profiles.model_profile import Layer, WidthBytes

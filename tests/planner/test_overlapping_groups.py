@@ -7,16 +7,16 @@ import pytest
 
 from benchmarks.tessel_shapes import SHAPES, make_problem
 from planner.baselines.registry import make_baselines
-from planner.certificate import check_certificate, make_bound, prove_infeasible
-from planner.costs import CostModel
+from planner.evidence.certificate import check_certificate, make_bound, prove_infeasible
 from planner.judge.reading import Reading
 from planner.judge.times import check_times
+from planner.layout.costs import CostModel
 from planner.lowering import make_plan_from_words, make_schedule_instance, make_words
 from planner.plan import Plan, Stage
 from planner.planning import Limits, make_plan
-from planner.planning.overlapping_layouts import OverlappingLayouts, narrow_problem, needs_overlaps
+from planner.planning.starts.overlapping_layouts import OverlappingLayouts, narrow_problem, needs_overlaps
 from planner.problem import Problem
-from planner.simulate import simulate
+from planner.simulation.simulate import simulate
 from planner.verify import verify
 from profiles.model_profile import WidthBytes
 from solver_models.covering import Covering

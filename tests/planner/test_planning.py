@@ -13,14 +13,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from planner.baselines.registry import make_baselines, play_baseline
-from planner.costs import CostModel
 from planner.document import parse_plan, render_plan
 from planner.errors import InfeasibleProblemError, NoPlanFoundError
+from planner.layout.costs import CostModel
 from planner.plan import Evidence, Plan
 from planner.planning.planning_params import FirstPlansParams, SearchParams
 from planner.problem import PinnedLayer, Problem
 from planner.progress import Limits, Progress
-from planner.simulate import simulate
+from planner.simulation.simulate import simulate
 from planner.verify import verify
 from tests.long_runs import long_only, shortened
 from tests.planner.builders import make_layer, make_link, make_problem

@@ -4,10 +4,10 @@ from importlib.metadata import PackageNotFoundError
 from unittest.mock import patch
 
 from planner import release
-from planner.check_evidence import rederive
+from planner.evidence.check_evidence import rederive
 from planner.planning import Limits, make_plan
 from planner.problem import Options
-from tests.planner.test_certificate import make_chain
+from tests.planner.evidence.test_certificate import make_chain
 
 
 def test_a_source_tree_plans():

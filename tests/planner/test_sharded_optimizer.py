@@ -8,27 +8,27 @@ from typing import get_args
 
 import pytest
 
-from planner.bounds.case_tables import CaseTables, TooManyCasesError
+from planner.bounds.cases.case_tables import CaseTables, TooManyCasesError
 from planner.bounds.minimum_costs import Least
-from planner.certificate import check_certificate, make_bound, prove_infeasible, schedule_bound
-from planner.costs import CostModel
-from planner.explain import explain
+from planner.evidence.certificate import check_certificate, make_bound, prove_infeasible, schedule_bound
 from planner.export.shards import is_sharded
 from planner.export.targets import TARGETS, restrict, restrict_problem
+from planner.layout.costs import CostModel
 from planner.lowering import make_instance, make_schedule_instance, make_stages, modes_of
 from planner.plan import Plan, Stage
 from planner.plan_kind import describe_kind, differences, kind_of
 from planner.planning import make_plan as find_plan
-from planner.planning.branch_and_check import is_small
-from planner.planning.complete_question import require_covered
+from planner.planning.complete.complete_question import require_covered
+from planner.planning.improvers.branch_and_check import is_small
 from planner.problem import Options, Problem, ShardChoice
 from planner.progress import Limits
-from planner.simulate import simulate
+from planner.simulation.explain import explain
+from planner.simulation.simulate import simulate
 from planner.verify import verify
 from profiles.model_profile import Layer, WidthBytes
-from solver_models.evaluator import TAIL
 from solver_models.schedule.evaluation import play
 from solver_models.shared_state import as_if_sharding
+from solver_models.simulation.evaluator import TAIL
 from tests.long_runs import shortened
 from tests.planner.brute_force import brute_force
 from tests.planner.builders import make_layer, make_link, make_plan, make_problem, make_stage

@@ -7,16 +7,16 @@ from hypothesis import given
 
 from api.viewer.content import plan_content
 from planner.document import parse_plan, plan_to_plain, render_plan
-from planner.drawing import draw_schedule
 from planner.errors import PlanError
-from planner.explain import explain
 from planner.export.torch_table import render_torch_table
 from planner.export.trace import render_trace
 from planner.judge.reading import Reading
 from planner.judge.times import check_times
 from planner.plan import Plan
 from planner.problem import Problem
-from planner.simulate import Timeline, simulate
+from planner.simulation.drawing import draw_schedule
+from planner.simulation.explain import explain
+from planner.simulation.simulate import Timeline, simulate
 from planner.verify import verify
 from tests.planner.builders import (
     draw,

@@ -5,11 +5,11 @@ from random import Random
 
 import pytest
 
-from planner.certificate import make_bound, schedule_bound
-from planner.costs import CostModel
+from planner.evidence.certificate import make_bound, schedule_bound
+from planner.layout.costs import CostModel
 from planner.lowering import make_instance
 from planner.problem import Problem
-from planner.simulate import simulate
+from planner.simulation.simulate import simulate
 from planner.verify import verify
 from profiles.model_profile import Layer, WidthBytes
 from tests.long_runs import shortened

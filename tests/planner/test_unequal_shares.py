@@ -8,18 +8,18 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 
-from planner.certificate import check_certificate, make_bound, prove_infeasible, raise_bound, schedule_bound
-from planner.costs import CostModel
 from planner.document import parse_plan, plan_to_plain, render_plan
 from planner.errors import PipeplanError
+from planner.evidence.certificate import check_certificate, make_bound, prove_infeasible, raise_bound, schedule_bound
 from planner.export.targets import TARGETS, restrict
 from planner.fidelity.calibration import calibrate_profile
 from planner.judge.reading import Reading
+from planner.layout.costs import CostModel
 from planner.plan import Evidence, Plan, Stage
 from planner.planning import make_plan as make_planned
 from planner.problem import Options, Problem
 from planner.progress import Limits
-from planner.simulate import Timeline, simulate
+from planner.simulation.simulate import Timeline, simulate
 from planner.verify import verify
 from profiles.cluster import Cluster, Device
 from profiles.model_profile import ActionOverhead, LayerCost, ModelProfile

@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 
 import planner.verify
 from planner.actions import Action, parse_action
+from planner.device_subsets import PER_UNIT
 from planner.errors import PlanError
 from planner.plan import Evidence, Plan, RentalResult, Stage
 from planner.problem import GlobalBatch, PinnedLayer, Problem
-from planner.rented import PER_UNIT
-from planner.simulate import Timeline, simulate
+from planner.simulation.simulate import Timeline, simulate
 from planner.verify import MAX_VIOLATIONS_PER_RULE, RULES, Violation, verify
 from profiles.cluster import Device
 from profiles.model_profile import Layer, LayerCost, WidthBytes

@@ -7,10 +7,10 @@ from random import Random
 
 import pytest
 
-from planner.costs import CostModel
 from planner.errors import PipeplanError
-from planner.execute.layout import make_layout
+from planner.execute.table.layout import make_layout
 from planner.export.targets import TARGETS, restrict_problem
+from planner.layout.costs import CostModel
 from planner.plan import Plan
 from planner.planning import make_plan
 from planner.problem import Problem

@@ -4,11 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from profiles.composed_profile import CompositionQuestion, compose
+from profiles.estimates.composed_profile import CompositionQuestion, compose
+from profiles.estimates.operations import CausalAttention, Exchange, ExpertProducts, Movement, Product
 from profiles.importers.aiconfigurator.rates import MeasuredRates
 from profiles.importers.aiconfigurator.tables import NoTablesError, TablePackage, read_columns
 from profiles.importers.aiconfigurator.workloads import find_shape, make_cluster
-from profiles.operations import CausalAttention, Exchange, ExpertProducts, Movement, Product
 
 pytest.importorskip("pyarrow")
 

@@ -7,14 +7,14 @@ from typing import Any
 import pytest
 
 from profiles.assumptions import Assumptions
-from profiles.composed_profile import CompositionQuestion, compose
+from profiles.estimates.composed_profile import CompositionQuestion, compose
 from profiles.importers.megatron_arguments import assumptions_of, read_assumptions
 from profiles.load import parse_workload
 from profiles.measure.assemble import _assumptions
 from profiles.measure.record import LayerBytes, LayerRecord, TensorSpec
 from profiles.template import make_template
 from profiles.workload import dump_workload
-from tests.profiles.test_composed_profile import DENSE, MIXED, ask, make_rates
+from tests.profiles.estimates.test_composed_profile import DENSE, MIXED, ask, make_rates
 
 ALL = Assumptions(
     precision="bf16",

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from api.traces import describe_trace
+from api.reporting.traces import describe_trace
 from profiles.importers.rank_steps import read_run_steps
 from profiles.importers.trace_summary import make_traced_workload, summarise_traces
-from tests.profiles.test_chakra_nodes import link
-from tests.profiles.test_unmarked_actions import require_figures
+from tests.profiles.importers.test_chakra_nodes import link
+from tests.profiles.importers.test_unmarked_actions import require_figures
 
 
 def varint(value: int) -> bytes:

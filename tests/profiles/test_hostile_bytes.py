@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from profiles.documents.strict_json import UnreadableError
 from profiles.load import dump_workload, load_workload, parse_workload
-from profiles.strict_json import UnreadableError
 
 VALID = dump_workload(load_workload("demo:alexnet-two-gpus")).encode()
 

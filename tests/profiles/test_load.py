@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from profiles.cluster import Cluster, Device, Link
+from profiles.documents.strict_json import MAX_DOCUMENT_BYTES
 from profiles.load import (
     Workload,
     demo_names,
@@ -25,7 +26,6 @@ from profiles.load import (
     parse_workload,
 )
 from profiles.model_profile import Edge, Layer, LayerCost, ModelProfile
-from profiles.strict_json import MAX_DOCUMENT_BYTES
 
 PROFILE: dict[str, Any] = {
     "name": "net",

@@ -4,13 +4,13 @@ import importlib.util
 
 import pytest
 
-from profiles.achieved_rates import known_rates
-from profiles.composed_profile import CompositionQuestion, compose
+from profiles.estimates.achieved_rates import known_rates
+from profiles.estimates.composed_profile import CompositionQuestion, compose
+from profiles.estimates.model_shapes import ModelShape
+from profiles.importers.aiconfigurator.default_rates import rates_at_hand
 from profiles.importers.aiconfigurator.rates import MeasuredRates
 from profiles.importers.aiconfigurator.tables import find_package
 from profiles.importers.aiconfigurator.workloads import find_shape
-from profiles.model_shapes import ModelShape
-from profiles.rates_at_hand import rates_at_hand
 
 pytestmark = [
     pytest.mark.slow,

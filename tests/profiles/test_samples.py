@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from planner.problem import Options, Problem
+from profiles.documents.validation import validate
 from profiles.load import Workload, demo_names, dump_workload, load_workload
-from profiles.validation import validate
 
 # layers, edges, devices, microbatches, forward, backward (ns), of which weight gradient, parameters, stash (bytes)
 FIGURES = {

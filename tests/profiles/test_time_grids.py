@@ -5,10 +5,10 @@ import math
 import numpy
 import pytest
 
-from profiles.block_operations import OperationStep, Run
-from profiles.composed_profile import Figure, _measurement, interpolation_error
+from profiles.estimates.block_operations import OperationStep, Run
+from profiles.estimates.composed_profile import Figure, _measurement, interpolation_error
+from profiles.estimates.operations import Movement, PricedOperation
 from profiles.importers.aiconfigurator.grids import TimeGrid
-from profiles.operations import Movement, PricedOperation
 
 NAN = math.nan
 

@@ -2,12 +2,12 @@
 
 import numpy as np
 
-from solver_models.critical_path_search import heads, make_book, tails
 from solver_models.jit import kernel
 from solver_models.joint.lower_bounds import find_colocated, most_in_flight, settle_times, split_backward
 from solver_models.joint.propagation import make_jobs, make_windows, narrow
 from solver_models.joint.shaving import shave
-from solver_models.neighbourhood import (
+from solver_models.local_search.critical_path_search import heads, make_book, tails
+from solver_models.moves.neighbourhood import (
     merge_stages,
     move_layer,
     move_replica,

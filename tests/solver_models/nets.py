@@ -10,16 +10,16 @@ from random import Random
 import numpy as np
 
 from planner.actions import KINDS, Action
-from planner.costs import CostModel
+from planner.layout.costs import CostModel
 from planner.lowering import make_candidate_arrays, make_instance, make_plan_from_words, modes_of
 from planner.plan import Plan, Stage
 from planner.problem import Options, PinnedLayer, Problem
-from planner.simulate import Timeline, simulate
+from planner.simulation.simulate import Timeline, simulate
 from profiles.cluster import Cluster, Device, Link
 from profiles.model_profile import ModelProfile
-from solver_models.evaluator import Net, assemble
 from solver_models.instance import Instance, Integers, Word
-from solver_models.search import STANDARD_POLICY_PARAMS, Candidate, Searcher
+from solver_models.local_search.search import STANDARD_POLICY_PARAMS, Candidate, Searcher
+from solver_models.simulation.evaluator import Net, assemble
 from tests.strategies import (
     AMPLE,
     BANDWIDTHS,

@@ -8,14 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from planner.costs import CostModel
+from planner.layout.costs import CostModel
 from planner.lowering import make_instance
-from solver_models.construction import make_seeds
-from solver_models.multistart import JointSearch, _deal
-from solver_models.search import Candidate
+from solver_models.local_search.multistart import JointSearch, _deal
+from solver_models.local_search.search import Candidate
+from solver_models.starts.first_candidates import make_seeds
 from tests.planner.builders import make_layer, make_link, make_problem
+from tests.solver_models.local_search.test_search import assert_sound
 from tests.solver_models.nets import Case, random_restrictions
-from tests.solver_models.test_search import assert_sound
 
 
 def chain_search(*, num_layers: int = 12, num_devices: int = 3, batch: int = 4) -> JointSearch:

@@ -46,7 +46,7 @@ def test_the_folder_is_found_by_every_clone(copied: Path):
     folder = folder_of(copied, "annealing")
     assert folder.is_relative_to(copied / "cache")
     assert folder_of(copied, "annealing") == folder
-    assert folder.name == jit.module_folder("solver_models.annealing").name
+    assert folder.name == jit.module_folder("solver_models.moves.annealing").name
 
 
 CHANGES = {

@@ -11,15 +11,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from planner.bounds.held_together import HeldTogether
-from planner.bounds.schedule import HeadsAndTails
-from planner.certificate import schedule_bound
+from planner.bounds.order.joint_memory_limit import HeldTogether
+from planner.bounds.order.schedule_bound import HeadsAndTails
+from planner.evidence.certificate import schedule_bound
 from planner.problem import Problem
+from solver_models.branch_and_check.master import MasterProgramme
+from solver_models.branch_and_check.subproblems import OpenCase, open_cases
 from solver_models.joint.lower_bounds import schedule_floor
-from solver_models.joint.master import MasterProgramme
 from solver_models.joint.search_space import automorphisms, make_space
-from solver_models.joint.subproblems import OpenCase, open_cases
-from solver_models.search import LATEST, Searcher
+from solver_models.local_search.search import LATEST, Searcher
 from tests.long_runs import examples
 from tests.planner.builders import make_layer, make_link, make_problem
 from tests.solver_models.nets import Case, is_ordered, keeps_options, random_case, random_restrictions

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from solver_models import jit, precompile
-from solver_models.search import Candidate, Searcher
+from solver_models.local_search.search import Candidate, Searcher
 from tests.long_runs import shortened
 
 WAIT_S = 20.0

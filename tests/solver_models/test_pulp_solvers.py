@@ -12,9 +12,9 @@ import pytest
 from planner.planning import make_plan
 from planner.progress import Limits
 from solver_models import pulp_solvers
+from solver_models.branch_and_check.master import MasterProgramme
 from solver_models.complete.programme import Programme
 from solver_models.complete.with_pulp import solve_with_pulp
-from solver_models.joint.master import MasterProgramme
 from solver_models.joint.search_space import make_space
 from solver_models.pulp_solvers import (
     CheckedAnswer,
@@ -25,7 +25,7 @@ from solver_models.pulp_solvers import (
     solve_checked,
 )
 from solver_models.result import SolverFailedError, Status
-from tests.planner.test_complete_model import open_problem
+from tests.solver_models.complete.test_complete_model import open_problem
 from tests.solver_models.nets import Case, random_restrictions
 
 pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning")  # PuLP leaves the log of a failed program open
@@ -262,6 +262,6 @@ def test_a_failure_keeps_the_plan(bin_folder: Path, end: str):
 def test_nothing_is_built_for_a_solver_that_is_not_there(monkeypatch: pytest.MonkeyPatch):
     """Tests that a solver is refused before baselines or rows are made."""
     monkeypatch.setattr(pulp_solvers, "available_solvers", lambda: ["HiGHS"])
-    monkeypatch.setattr("planner.planning.driver.begin_run", lambda *_, **__: pytest.fail("a run began"))
+    monkeypatch.setattr("planner.planning.runs.run.begin_run", lambda *_, **__: pytest.fail("a run began"))
     with pytest.raises(ValueError, match=r"'GLPK_CMD' .*; choose one of HiGHS"):
         make_plan(open_problem(), limits=Limits(method="ilp", solver="GLPK_CMD"))

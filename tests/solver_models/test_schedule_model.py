@@ -12,11 +12,11 @@ import pytest
 from ortools.sat.python import cp_model
 
 from planner.actions import KINDS, Action
-from planner.costs import CostModel
+from planner.layout.costs import CostModel
 from planner.lowering import make_schedule_instance
 from planner.plan import Plan, ProblemReference, Stage
 from planner.problem import Problem
-from planner.simulate import simulate
+from planner.simulation.simulate import simulate
 from profiles.cluster import Cluster, Device, Link
 from profiles.model_profile import Edge, Layer, LayerCost, ModelProfile
 from solver_models.instance import (

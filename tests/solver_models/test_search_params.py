@@ -11,11 +11,10 @@ from typing import Any
 import pytest
 
 from solver_models import search_params
-from solver_models.best_fit import best_fits
-from solver_models.construction import make_seeds
-from solver_models.multistart import JointSearch
-from solver_models.order_search import OrderSearch
-from solver_models.search import Searcher
+from solver_models.local_search.multistart import JointSearch
+from solver_models.local_search.order_search import OrderSearch
+from solver_models.local_search.search import Searcher
+from solver_models.local_search.task_window import TaskWindow
 from solver_models.search_params import (
     AnnealParams,
     BalancedSeedParams,
@@ -30,7 +29,8 @@ from solver_models.search_params import (
     TaskWindowParams,
     group_name,
 )
-from solver_models.task_window import TaskWindow
+from solver_models.starts.best_fit import best_fits
+from solver_models.starts.first_candidates import make_seeds
 from tests.solver_models.nets import Case, random_exact_problem
 
 FEW_GROUPS_FIELDS = 12

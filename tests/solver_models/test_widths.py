@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from planner.costs import CostModel
-from planner.device_groups import list_groups
 from planner.errors import InfeasibleProblemError, NoPlanFoundError
+from planner.layout.costs import CostModel
+from planner.layout.device_groups import list_groups
 from planner.lowering import make_instance, make_stages
 from planner.plan import Stage
 from planner.planning import make_plan
@@ -20,13 +20,13 @@ from planner.progress import Limits
 from planner.verify import verify
 from profiles.cluster import Device
 from profiles.model_profile import ModelProfile
-from solver_models.annealing import FITS
-from solver_models.construction import make_seeds
+from solver_models.branch_and_check.subproblems import open_cases
 from solver_models.joint.search_space import automorphisms, make_space
-from solver_models.joint.subproblems import open_cases
-from solver_models.multistart import JointSearch
-from solver_models.neighbourhood import neighbour
-from solver_models.search import Searcher, candidate_of, solution_of
+from solver_models.local_search.multistart import JointSearch
+from solver_models.local_search.search import Searcher, candidate_of, solution_of
+from solver_models.moves.annealing import FITS
+from solver_models.moves.neighbourhood import neighbour
+from solver_models.starts.first_candidates import make_seeds
 from tests.long_runs import examples, long_only, shortened
 from tests.planner.brute_force import brute_force
 from tests.solver_models.nets import Case, random_exact_cluster, random_exact_problem, random_policy_params

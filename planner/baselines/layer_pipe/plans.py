@@ -14,9 +14,9 @@ from planner.baselines.applicability import (
 )
 from planner.baselines.layer_pipe.loads import Task, Work, place_freely
 from planner.clock import HasTime, always
-from planner.costs import CostModel
+from planner.layout.costs import CostModel
 from planner.plan import Plan, Share, Stage
-from planner.simulate import Timeline, simulate
+from planner.simulation.simulate import Timeline, simulate
 
 
 def make_layer_pipe_plan(costs: CostModel, *, halves: bool = True, has_time: HasTime = always) -> Plan:

@@ -22,9 +22,9 @@ from planner.baselines.partitions import smallest_largest_stage
 from planner.baselines.pipeline import Pipeline, make_pipeline, make_plan
 from planner.baselines.recomputing import with_recomputation
 from planner.clock import HasTime, always
-from planner.costs import CostModel
+from planner.layout.costs import CostModel
 from planner.plan import Plan, Stage
-from planner.simulate import simulate
+from planner.simulation.simulate import simulate
 
 Step = tuple[Literal["I", "W"], int]
 """Output gradient or weight gradient of a layer, layers numbered from the input."""

@@ -13,9 +13,9 @@ from planner.baselines.partitions import cut_at
 from planner.baselines.pipeline import Pipeline, Words, make_pipeline, make_plan
 from planner.baselines.recomputing import with_recomputation
 from planner.clock import HasTime, always
-from planner.costs import CostModel
+from planner.layout.costs import CostModel
 from planner.plan import Plan, Stage
-from planner.simulate import simulate
+from planner.simulation.simulate import simulate
 
 MOST_CHUNKS = 16
 """Most stages per device that are tried."""

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from planner.baselines.applicability import DoesNotApplyError, require_time
 from planner.baselines.partitions import crossing_bytes
 from planner.clock import HasTime, always
-from planner.costs import CostModel, overlaps
+from planner.layout.costs import CostModel, overlaps
 from planner.plan import Stage
 
 Floats = NDArray[numpy.float64]

@@ -19,9 +19,9 @@ from planner.baselines.spp.compared_orders import order_greedy, order_slotted
 from planner.baselines.spp.device_arrangement import order_devices
 from planner.baselines.spp.division import CumulativeLoads, divide, make_divided_stages, require_small
 from planner.clock import HasTime, always
-from planner.costs import CostModel
+from planner.layout.costs import CostModel
 from planner.plan import Plan, Stage
-from planner.simulate import simulate
+from planner.simulation.simulate import simulate
 
 ORDERS: dict[str, Callable[[Pipeline], Words]] = {
     "slotted": order_slotted,

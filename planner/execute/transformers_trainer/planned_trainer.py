@@ -14,10 +14,10 @@ import torch
 from torch import distributed, nn
 from transformers import Trainer
 
-from planner.execute.checkpoint import load_checkpoint, save_checkpoint
-from planner.execute.execution import Execution
+from planner.execute.run.execution import Execution
 from planner.execute.session import Choices, join
-from planner.execute.state_dict import share_weights
+from planner.execute.state.checkpoint import load_checkpoint, save_checkpoint
+from planner.execute.state.state_dict import share_weights
 from planner.execute.transformers_trainer.trainer_training import (
     count_tokens,
     first_batch,

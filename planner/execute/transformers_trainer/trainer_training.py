@@ -10,7 +10,7 @@ import torch
 from torch import nn
 from transformers import PreTrainedModel, Trainer, get_scheduler
 
-from planner.execute.data_agreement import IGNORED
+from planner.execute.data.data_agreement import IGNORED
 from planner.execute.training import Training
 
 _SHORT = (torch.bfloat16, torch.float16)

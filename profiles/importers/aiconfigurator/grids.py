@@ -9,7 +9,7 @@ from functools import cached_property
 import numpy
 from numpy.typing import NDArray
 
-from profiles.operations import PricedOperation
+from profiles.estimates.operations import PricedOperation
 
 COVERED = 0.95
 """The part of the rows that an error of interpolation covers."""

@@ -6,9 +6,7 @@ from functools import cached_property
 
 import numpy
 
-from profiles.importers.aiconfigurator.grids import TimeGrid, make_grid
-from profiles.importers.aiconfigurator.tables import Columns, NoTablesError, TablePackage, read_columns
-from profiles.operations import (
+from profiles.estimates.operations import (
     CausalAttention,
     Dtype,
     Exchange,
@@ -19,6 +17,8 @@ from profiles.operations import (
     Product,
     assumed,
 )
+from profiles.importers.aiconfigurator.grids import TimeGrid, make_grid
+from profiles.importers.aiconfigurator.tables import Columns, NoTablesError, TablePackage, read_columns
 
 PRODUCTS_FROM = ("trtllm", "vllm", "sglang")
 """Whose matrix products count, the first that has them: trtllm's were measured on every device type and for every type

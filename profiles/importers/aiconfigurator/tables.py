@@ -14,7 +14,7 @@ from typing import Any
 import yaml
 from numpy.typing import NDArray
 
-from profiles.refusal import render_value
+from profiles.documents.refusal import render_value
 
 PACKAGE = "aiconfigurator_core"
 

@@ -4,9 +4,9 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from profiles.cluster import Cluster, Device, Link, assumed_reserve_bytes
+from profiles.documents.refusal import render_value
+from profiles.estimates.model_shapes import ALIASES, ModelShape, read_shape
 from profiles.importers.aiconfigurator.tables import NoTablesError, TablePackage
-from profiles.model_shapes import ALIASES, ModelShape, read_shape
-from profiles.refusal import render_value
 
 MAX_CONFIG_BYTES = 2 * 10**7
 

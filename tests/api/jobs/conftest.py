@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from api.jobs.postgres import PostgresDatabase
-from api.jobs.sql_store import SqlStore
-from api.jobs.sqlite import SqliteDatabase
+from api.jobs.stores.postgres import PostgresDatabase
+from api.jobs.stores.sql_store import SqlStore
+from api.jobs.stores.sqlite import SqliteDatabase
 
 
 @pytest.fixture(params=["sqlite", "postgres"])

@@ -6,9 +6,9 @@ python -m tests.api.jobs.hasty_worker URL
 import sys
 from pathlib import Path
 
-from api.jobs import postgres_worker
-from api.jobs.runner import Patience
-from api.service.settings import Settings
+from api.jobs.workers import postgres_worker
+from api.jobs.workers.runner import Patience
+from api.settings import Settings
 from tests.api.forked_solvers import join_forks
 
 LEASE_S = 6.0

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from api.jobs.logs import VARIABLE, render_line
-from api.jobs.process import Child, ProcessLimits
+from api.jobs.workers.solver_handle import Child, ProcessLimits
 from tests.api.forked_solvers import load_solver
 
 SAYS_ALL = """

@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import Any
 
 from api.client import Client
-from api.jobs.runner import Patience
+from api.jobs.workers.runner import Patience
 from api.service import core
 from api.service.core import Service
 from api.service.keys import SCOPES
 from api.service.serving import Server, free_port, make_server
-from api.service.settings import ClientLimits, Settings
+from api.settings import ClientLimits, Settings
 from tests.long_runs import shortened
 
 core.TOY_LIMITS = replace(core.TOY_LIMITS, max_rounds=shortened(0, whole=1))

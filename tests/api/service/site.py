@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from api.client import Client
-from api.jobs.postgres import PostgresDatabase
-from api.jobs.sql_store import SqlStore
-from api.jobs.sqlite import SqliteDatabase
+from api.jobs.stores.postgres import PostgresDatabase
+from api.jobs.stores.sql_store import SqlStore
+from api.jobs.stores.sqlite import SqliteDatabase
 from api.service.serving import free_port
 from tests.api.forked_solvers import fork_command, fork_program, forker
 from tests.forking import ForkedProcess

@@ -176,7 +176,7 @@ def start(
 
 def large_question() -> Any:
     """A question whose search goes on for as long as it may."""
-    from tests.api.jobs.test_pool import large_problem
+    from tests.api.jobs.workers.test_pool import large_problem
 
     return large_problem()
 

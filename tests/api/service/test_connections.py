@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from api.service.listener import BURST, LEAST_S, WaitingConnections, raise_file_limit
+from api.service.http.listener import BURST, LEAST_S, WaitingConnections, raise_file_limit
 from api.service.openapi import example_submission
-from api.service.settings import ClientLimits
+from api.settings import ClientLimits
 from tests.api.service.servers import Running, serving
 from tests.api.service.test_hostile import post, send
 from tests.api.service.test_http import request

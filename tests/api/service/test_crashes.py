@@ -20,16 +20,16 @@ import pytest
 
 from api.client import Client, ServerError
 from api.doctor import make_toy_problem
-from api.jobs.runner import JobRunner, Patience
-from api.jobs.sql_store import SqlStore
-from api.jobs.sqlite import SqliteDatabase
-from api.jobs.store import STORE_FAILURES, persistently
+from api.jobs.stores.sql_store import SqlStore
+from api.jobs.stores.sqlite import SqliteDatabase
+from api.jobs.stores.store import STORE_FAILURES, persistently
+from api.jobs.workers.runner import JobRunner, Patience
 from planner.document import parse_plan
 from planner.problem import Problem
 from planner.progress import Limits
 from planner.verify import verify
 from profiles.workload import Workload, dump_workload
-from tests.api.jobs.test_pool import large_problem, submit
+from tests.api.jobs.workers.test_pool import large_problem, submit
 from tests.api.postgres import PostgresServer
 from tests.api.service.servers import fill
 from tests.api.service.site import Site
@@ -290,7 +290,7 @@ class Frozen(JobRunner):
 
 def test_a_frozen_worker_thaws(tmp_path: Path):
     """Tests that a worker that was frozen past its lease cannot finish the job a second time when it thaws."""
-    from api.jobs.process import Child, ProcessLimits
+    from api.jobs.workers.solver_handle import Child, ProcessLimits
 
     store = SqlStore(SqliteDatabase(tmp_path / "jobs.sqlite"))
     job = submit(store, TOY, Limits(time_limit_s=60, max_rounds=1))

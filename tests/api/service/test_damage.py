@@ -8,14 +8,14 @@ from typing import Any
 import pytest
 
 from api.jobs.job import DamagedError, News, Outcome
-from api.jobs.sql_store import SqlStore
-from api.jobs.sqlite import SqliteDatabase
-from api.jobs.store import persistently
+from api.jobs.stores.sql_store import SqlStore
+from api.jobs.stores.sqlite import SqliteDatabase
+from api.jobs.stores.store import persistently
 from api.service.audit import AuditLog
 from api.service.keys import KeyRing
 from api.service.webhooks import Courier, Webhooks
 from planner.release import release
-from tests.api.jobs.test_store import submit
+from tests.api.jobs.stores.test_store import submit
 from tests.api.listening import listening
 from tests.api.service.servers import Running, serving
 from tests.api.service.test_http import request
@@ -121,7 +121,7 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[SqlStore]:
     if request.param == "sqlite":
         made = SqlStore(SqliteDatabase(tmp_path / "jobs.sqlite"))
     else:
-        from api.jobs.postgres import PostgresDatabase
+        from api.jobs.stores.postgres import PostgresDatabase
 
         made = SqlStore(PostgresDatabase(request.getfixturevalue("postgres").fresh_database()))
     yield made

@@ -15,8 +15,8 @@ import pytest
 
 from api.client import ServerError
 from api.doctor import make_toy_problem
-from api.jobs.process import Child, ProcessLimits
-from api.service.settings import ClientLimits
+from api.jobs.workers.solver_handle import Child, ProcessLimits
+from api.settings import ClientLimits
 from planner.document import render_plan
 from planner.planning import make_plan
 from planner.progress import Limits

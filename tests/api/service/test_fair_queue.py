@@ -10,15 +10,15 @@ from typing import Any
 
 import pytest
 
-from api import trace_pictures
+from api.reporting import trace_pictures
+from api.reporting.trace_pictures import CEILING, read_trace_text
 from api.service.fair_queue import FairQueue
-from api.service.problem_json import ServiceError
-from api.service.settings import ClientLimits
-from api.trace_pictures import CEILING, read_trace_text
+from api.service.http.problem_json import ServiceError
+from api.settings import ClientLimits
 from profiles.importers.straggler import TraceCeiling, read_straggler_trace
 from tests.api.service.servers import Running, serving, wait_ready
 from tests.api.service.test_http import request
-from tests.profiles.test_straggler import TWO_STAGES, write
+from tests.profiles.importers.test_straggler import TWO_STAGES, write
 
 TRACES = Path("benchmarks/traces")
 

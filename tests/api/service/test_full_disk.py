@@ -13,15 +13,15 @@ import psycopg
 import pytest
 
 from api.doctor import make_toy_problem
-from api.jobs import reserve
 from api.jobs.job import Outcome
-from api.jobs.postgres import PostgresDatabase
-from api.jobs.reserve import MOST_BYTES, SHARE, Reserve
-from api.jobs.sql_store import SqlStore, freeing
-from api.jobs.store import StoreFullError
+from api.jobs.stores import reserve
+from api.jobs.stores.postgres import PostgresDatabase
+from api.jobs.stores.reserve import MOST_BYTES, SHARE, Reserve
+from api.jobs.stores.sql_store import SqlStore, freeing
+from api.jobs.stores.store import StoreFullError
 from api.service.audit import AuditLog
 from planner.progress import Limits
-from tests.api.jobs.test_store import claim, submit
+from tests.api.jobs.stores.test_store import claim, submit
 from tests.api.postgres import PostgresServer
 from tests.api.service.servers import Running, fill, serving, wait_ready
 from tests.api.service.test_http import request

@@ -13,7 +13,7 @@ import pytest
 
 from api.jobs.request import BODIES as CEILING
 from api.service.openapi import example_submission
-from api.service.settings import ClientLimits
+from api.settings import ClientLimits
 from tests.api.service.servers import Running, serving, wait_ready
 
 MAX_ANSWER = 64 * 1024

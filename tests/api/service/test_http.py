@@ -16,22 +16,22 @@ import pytest
 from api.client import Client, ServerError, workload_document
 from api.doctor import make_toy_problem
 from api.jobs.job import News, Outcome
-from api.service import plan_handlers
 from api.service.app import make_app
+from api.service.handlers import plan_handlers
 from api.service.openapi import example_submission, make_document
 from api.service.serving import require_safe
-from api.service.settings import ClientLimits, Settings
+from api.settings import ClientLimits, Settings
 from planner.batch_problem import BatchProblem, problem_for
 from planner.document import parse_plan, render_plan
+from planner.documents.schema import document_schema
 from planner.planning import make_plan
 from planner.problem import Options, Problem
 from planner.progress import Limits
-from planner.schema import document_schema
 from planner.verify import verify
-from tests.api.jobs.test_pool import large_problem
+from tests.api.jobs.workers.test_pool import large_problem
 from tests.api.service.servers import Running, serving, wait_ready
-from tests.planner.test_complete_model import open_problem
 from tests.planner.test_microbatches import listed
+from tests.solver_models.complete.test_complete_model import open_problem
 
 NEWS = News(phase="search", incumbent_ns=10**6, lower_bound_ns=1, gap=0.5, source="x", plan="{}")
 QUICK = Limits(time_limit_s=30.0, max_rounds=1)

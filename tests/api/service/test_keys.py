@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from api.jobs.moments import moment
-from api.jobs.sql_store import SqlStore
-from api.jobs.sqlite import SqliteDatabase
+from api.jobs.stores.sql_store import SqlStore
+from api.jobs.stores.sqlite import SqliteDatabase
 from api.service.audit import KEPT_S, AuditLog
 from api.service.keys import USE_NOTED_S, KeyRing
 from tests.api.service.servers import Running, serving

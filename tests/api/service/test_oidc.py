@@ -10,7 +10,7 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric import rsa
 
 from api.client import ServerError
-from api.service.settings import Oidc
+from api.settings import Oidc
 from tests.api.service.servers import Running, serving
 
 PRIVATE = rsa.generate_private_key(public_exponent=65537, key_size=2048)

@@ -14,19 +14,19 @@ import pytest
 
 from api.client import Client, workload_document
 from api.doctor import make_toy_problem
-from api.jobs.container import GIB, available_bytes, share_out
 from api.jobs.job import News, Outcome
 from api.jobs.job_metrics import Histogram, JobMetrics
-from api.jobs.postgres import PostgresDatabase
-from api.jobs.process import Child, ProcessLimits
-from api.jobs.roster import SILENT_S, Heartbeat, Roster
-from api.jobs.runner import JobRunner, Patience
-from api.jobs.sql_store import SqlStore
-from api.jobs.sqlite import SqliteDatabase
+from api.jobs.stores.postgres import PostgresDatabase
+from api.jobs.stores.sql_store import SqlStore
+from api.jobs.stores.sqlite import SqliteDatabase
+from api.jobs.workers.container import GIB, available_bytes, share_out
+from api.jobs.workers.runner import JobRunner, Patience
+from api.jobs.workers.solver_handle import Child, ProcessLimits
+from api.jobs.workers.worker_registry import SILENT_S, Heartbeat, Roster
 from api.service.serving import free_port
 from planner.progress import Limits
 from tests.api.forked_solvers import fork_command
-from tests.api.jobs.test_store import submit
+from tests.api.jobs.stores.test_store import submit
 from tests.api.postgres import PostgresServer
 from tests.api.service.servers import Running, serving, wait_ready
 from tests.api.service.test_http import request

@@ -18,9 +18,9 @@ from hypothesis.errors import FlakyStrategyDefinition
 from api.client import Client, ServerError, workload_document
 from api.doctor import make_toy_problem
 from api.service.openapi import example_submission, make_document
-from api.service.settings import ClientLimits
+from api.settings import ClientLimits
 from planner.progress import Limits
-from tests.api.jobs.test_pool import large_problem
+from tests.api.jobs.workers.test_pool import large_problem
 from tests.api.service.servers import Running, serving, wait_ready
 from tests.long_runs import IS_LONG, examples, shortened
 

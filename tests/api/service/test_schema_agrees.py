@@ -9,16 +9,16 @@ import jsonschema
 import pytest
 
 from api.jobs.request import SOURCE, Ceilings, parse_tree, read_submission
-from api.jobs.sqlite import SqliteDatabase
-from api.service.notice_handlers import Notice
+from api.jobs.stores.sqlite import SqliteDatabase
+from api.service.handlers.notice_handlers import Notice
+from api.service.handlers.picture_handlers import RangeOrder
+from api.service.handlers.plan_handlers import Filing
+from api.service.handlers.playback import Playback, Verification, WhatIf
+from api.service.handlers.webhook_handlers import NewWebhook
 from api.service.openapi import example_submission, make_document
-from api.service.picture_handlers import RangeOrder
-from api.service.plan_handlers import Filing
-from api.service.playback import Playback, Verification, WhatIf
-from api.service.webhook_handlers import NewWebhook
 from api.service.webhooks import Webhooks
 from planner.plan import PLAN_FORMAT
-from profiles.validation import validate
+from profiles.documents.validation import validate
 
 KINDS = {kind.__name__: kind for kind in (Notice, RangeOrder, Filing, Playback, Verification, WhatIf, NewWebhook)}
 PLAN = {"format": PLAN_FORMAT}

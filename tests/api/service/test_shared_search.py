@@ -13,7 +13,7 @@ from planner.document import parse_plan
 from planner.progress import Limits
 from planner.verify import verify
 from profiles.load import load_workload
-from tests.api.jobs.test_pool import large_problem
+from tests.api.jobs.workers.test_pool import large_problem
 from tests.api.service.servers import Running, serving
 from tests.api.service.test_http import check_job, request
 from tests.api.worlds import Shell, make_problem

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from api.jobs.sql_store import SqlStore
-from api.jobs.sqlite import SqliteDatabase
+from api.jobs.stores.sql_store import SqlStore
+from api.jobs.stores.sqlite import SqliteDatabase
 from api.service.keys import KeyRing
-from api.service.settings import Oidc
-from tests.api.jobs.test_store import submit
+from api.settings import Oidc
+from tests.api.jobs.stores.test_store import submit
 from tests.api.service.servers import Running, serving
 from tests.api.service.test_http import request
 from tests.api.service.test_oidc import GOOD, key_set, token

@@ -10,8 +10,8 @@ import pytest
 
 from api.client import workload_document
 from api.doctor import make_toy_problem
-from api.jobs.inspection import inspect
-from api.plan_difference import PlayedSide, compare_plans
+from api.jobs.workers.inspection import inspect
+from api.reporting.plan_difference import PlayedSide, compare_plans
 from planner.batch_problem import Question
 from planner.document import render_plan
 from planner.planning import make_plan

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from api.jobs.postgres import PostgresDatabase
-from api.jobs.sql_store import Database, SqlStore
-from api.jobs.sqlite import SqliteDatabase
-from api.notices import notify_service
+from api.jobs.stores.postgres import PostgresDatabase
+from api.jobs.stores.sql_store import Database, SqlStore
+from api.jobs.stores.sqlite import SqliteDatabase
+from api.running.notices import notify_service
 from api.service.webhooks import MOST_ATTEMPTS, MOST_PER_TENANT, Courier, Webhooks
 from api.signatures import AGE_S, is_signed, sign
-from tests.api.jobs.test_store import DONE, claim, submit
+from tests.api.jobs.stores.test_store import DONE, claim, submit
 from tests.api.listening import Listener, listening
 from tests.api.service.servers import Running, serving
 from tests.api.service.test_http import request

@@ -13,7 +13,7 @@ import pytest
 
 from benchmarks.zero_bubble import METHOD_OF, Setting, make_problem, play
 from planner.baselines.layouts import LOOPED
-from planner.drawing import draw_schedule
+from planner.simulation.drawing import draw_schedule
 
 GOLDEN = Path(__file__).resolve().parents[2] / "golden"
 NUM_DEVICES = 4

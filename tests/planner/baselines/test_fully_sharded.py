@@ -8,11 +8,11 @@ import pytest
 from rich.console import Console
 
 from api.progress import RunSummary
-from api.screen import render_screen
+from api.reporting.screen import render_screen
 from planner.baselines.fully_sharded import NAME, NOTE, ShardedLayer, play, reckon
 from planner.baselines.registry import make_baselines, play_baseline
-from planner.check_evidence import rederive
-from planner.costs import CostModel
+from planner.evidence.check_evidence import rederive
+from planner.layout.costs import CostModel
 from planner.plan import Plan
 from planner.planning import make_plan as find_plan
 from planner.problem import Problem

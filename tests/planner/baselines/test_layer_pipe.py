@@ -17,7 +17,7 @@ from planner.baselines.layer_pipe.loads import (
     placed_load,
 )
 from planner.baselines.layer_pipe.plans import bytes_moved, make_layer_pipe_plan
-from planner.costs import CostModel
+from planner.layout.costs import CostModel
 from planner.problem import Options, Problem
 from planner.verify import verify
 from tests.planner.builders import make_layer, make_link

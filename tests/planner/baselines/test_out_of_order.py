@@ -25,11 +25,11 @@ from planner.baselines.out_of_order.pipelined import (
     make_modulo_stages,
 )
 from planner.baselines.pipeline import make_pipeline, make_plan
-from planner.costs import CostModel
+from planner.layout.costs import CostModel
 from planner.planning import Limits
 from planner.planning import make_plan as plan_jointly
 from planner.problem import Problem
-from planner.simulate import simulate
+from planner.simulation.simulate import simulate
 from planner.verify import verify
 from tests.planner.builders import make_layer, make_link, make_problem
 from tests.strategies import AMPLE

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from planner.baselines.applicability import DoesNotApplyError
 from planner.baselines.partitions import Partition, even_layers, smallest_largest_stage
-from planner.costs import CostModel
+from planner.layout.costs import CostModel
 from planner.plan import Stage
 from planner.problem import Problem
 from tests.strategies import problems, random_chain

@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 
 from planner.baselines.recomputing import breaks_memory
 from planner.baselines.registry import make_baselines, play_baseline
-from planner.costs import CostModel
+from planner.layout.costs import CostModel
 from planner.plan import Plan
-from planner.simulate import simulate
+from planner.simulation.simulate import simulate
 from tests.planner.builders import make_layer, make_link, make_problem
 from tests.solver_models.nets import tighten
 from tests.strategies import random_problem, random_schedule, random_stages

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from planner.baselines.registry import Baseline, make_baselines, play_baseline
-from planner.costs import CostModel
+from planner.layout.costs import CostModel
 from planner.problem import Options, PinnedLayer, Problem
 from planner.verify import verify
 from profiles.cluster import Cluster, Device, Link

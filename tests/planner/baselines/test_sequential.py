@@ -11,7 +11,7 @@ from planner.baselines.applicability import DoesNotApplyError
 from planner.baselines.one_f_one_b import order_one_f_one_b
 from planner.baselines.pipeline import make_pipeline, make_plan
 from planner.baselines.sequential import FINENESS, sequential_seating
-from planner.costs import CostModel
+from planner.layout.costs import CostModel
 from planner.problem import Options, Problem
 from planner.verify import verify
 from tests.long_runs import examples

@@ -18,10 +18,10 @@ from planner.baselines.spp.compared_orders import order_greedy, order_slotted
 from planner.baselines.spp.device_arrangement import minimum_cut, order_devices
 from planner.baselines.spp.division import CumulativeLoads, Division, divide, make_divided_stages
 from planner.baselines.spp.plans import make_attempts, make_spp_plan
-from planner.costs import CostModel, overlaps
+from planner.layout.costs import CostModel, overlaps
 from planner.plan import Plan, Stage
 from planner.problem import Options, Problem
-from planner.simulate import Timeline, simulate
+from planner.simulation.simulate import Timeline, simulate
 from planner.verify import verify
 from profiles.cluster import Cluster, Device, Link
 from profiles.model_profile import Edge, Layer, LayerCost, ModelProfile

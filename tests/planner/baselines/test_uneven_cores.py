@@ -16,10 +16,10 @@ from planner.baselines.uneven_cores import (
     make_uneven_cores_plan,
     seat_blocks,
 )
-from planner.costs import CostModel
+from planner.layout.costs import CostModel
 from planner.planning import Limits, make_plan
 from planner.problem import Options, Problem
-from planner.simulate import simulate
+from planner.simulation.simulate import simulate
 from planner.verify import verify
 from profiles.cluster import Cluster, Device, Link
 from profiles.model_profile import Edge, Layer, LayerCost, ModelProfile, WidthBytes

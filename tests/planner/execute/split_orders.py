@@ -4,8 +4,8 @@ import random
 from collections.abc import Sequence
 
 from planner.actions import Action
+from planner.layout.split_placement import make_parts
 from planner.plan import Plan, Share, Stage
-from planner.split_placement import make_parts
 from tests.planner.execute.orders import make_reference, make_sources
 
 _Job = tuple[Action, str]

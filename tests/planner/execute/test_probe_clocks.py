@@ -5,8 +5,8 @@ import time
 
 def test_waiting_is_no_work():
     """Tests that an entry by the thread's clock has the same actions, in which sleeping takes no time."""
-    from planner.execute.action_log import ActionLog
     from planner.execute.probe import BothClocks
+    from planner.execute.record.action_log import ActionLog
 
     clock = BothClocks()
     log = ActionLog(clock)

@@ -7,8 +7,8 @@ import pytest
 
 from planner.baselines.layouts import EVEN
 from planner.baselines.registry import METHODS, make_method_plan
-from planner.costs import CostModel
 from planner.export.torch_table import render_torch_table, torch_ranks
+from planner.layout.costs import CostModel
 from planner.plan import Plan, Stage
 from planner.problem import Problem
 from profiles.model_profile import Edge

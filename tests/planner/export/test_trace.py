@@ -12,7 +12,7 @@ from hypothesis import given
 from planner.export.trace import CATEGORIES, microseconds, render_trace
 from planner.plan import Plan
 from planner.problem import Problem
-from planner.simulate import Timeline, simulate
+from planner.simulation.simulate import Timeline, simulate
 from tests.planner.export.chains import make_chain, make_plan
 from tests.strategies import cases
 

@@ -6,7 +6,7 @@ from planner.fidelity.attribution import Comparison, Quantities
 from planner.fidelity.executed_run import ExecutedIteration, make_iteration
 from planner.plan import Plan
 from planner.problem import Problem
-from planner.simulate import simulate
+from planner.simulation.simulate import simulate
 
 BEGIN_NS = 1_000_000
 """What the clock of the host shows when an iteration begins."""

@@ -7,10 +7,10 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from planner.drawing import draw_schedule
 from planner.fidelity.attribution import PARTS, Comparison
 from planner.plan import Plan
 from planner.problem import Problem
+from planner.simulation.drawing import draw_schedule
 from tests.planner.builders import make_layer, make_link, make_plan, make_problem, make_split
 from tests.planner.fidelity.runs import compare, disturbed, run
 from tests.strategies import cases

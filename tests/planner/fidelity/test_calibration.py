@@ -7,10 +7,10 @@ import pytest
 from planner.fidelity.calibration import calibrate_cluster, calibrate_profile, find_all
 from planner.plan import Plan
 from planner.problem import Problem
-from planner.simulate import simulate
-from profiles.canonical_json import to_plain
+from planner.simulation.simulate import simulate
+from profiles.documents.canonical_json import to_plain
+from profiles.documents.validation import validate
 from profiles.model_profile import ActionOverhead, ModelProfile, ProbeRun
-from profiles.validation import validate
 from tests.planner.builders import make_layer, make_link, make_plan, make_problem
 from tests.planner.fidelity.runs import compare, run
 

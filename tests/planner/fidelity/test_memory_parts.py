@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from planner.fidelity.memory_parts import compare_memory
-from planner.simulate import simulate
+from planner.simulation.simulate import simulate
 from tests.planner.builders import make_layer, make_link, make_plan, make_problem
 
 

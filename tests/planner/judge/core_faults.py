@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-import planner.costs
-import planner.simulate
-import planner.stage_lanes
-from planner.costs import CostModel, StageCost, StageTraffic
+import planner.layout.costs
+import planner.layout.stage_replicas
+import planner.simulation.simulate
+from planner.layout.costs import CostModel, StageCost, StageTraffic
 from planner.plan import Plan, Stage
 from planner.problem import Problem
-from planner.simulate import Timeline, _Playback
+from planner.simulation.simulate import Timeline, _Playback
 from profiles.cluster import Cluster, Route
 from profiles.model_profile import Layer, ModelProfile
 from profiles.routing import DirectedLink
@@ -59,7 +59,7 @@ def traffic(change: Callable[[StageTraffic], StageTraffic]) -> Fault:
 
 def layer_work(**fields: int) -> Fault:
     """A layer's work has other figures."""
-    return wrap(planner.costs, "_work", lambda work: replace(work, **fields))
+    return wrap(planner.layout.costs, "_work", lambda work: replace(work, **fields))
 
 
 def timeline(**changes: Callable[[Timeline], Any]) -> Fault:
@@ -211,7 +211,7 @@ def impatient(kind: str) -> Fault:
                 setattr(lane, field, 0)
             return made
 
-        wrap(planner.simulate, "make_lanes", lanes)(patch)
+        wrap(planner.simulation.simulate, "make_lanes", lanes)(patch)
 
     return seed
 
@@ -221,8 +221,8 @@ def down(original: Any, share: Fraction, total: int) -> int:
 
 
 def parts_down(patch: Patch) -> None:
-    put(planner.costs, "part_of", down)(patch)
-    put(planner.stage_lanes, "part_of", down)(patch)
+    put(planner.layout.costs, "part_of", down)(patch)
+    put(planner.layout.stage_replicas, "part_of", down)(patch)
 
 
 def no_memory_step(kind: str, step: int) -> Fault:
@@ -232,7 +232,7 @@ def no_memory_step(kind: str, step: int) -> Fault:
         during, after = original(cost, what)
         return (during, after) if what != kind else (0, after) if step == 0 else (during, 0)
 
-    return put(planner.simulate, "memory_steps", changed)
+    return put(planner.simulation.simulate, "memory_steps", changed)
 
 
 def whole_samples(patch: Patch) -> None:
@@ -266,14 +266,14 @@ def part_of_overhead(original: Any, model: CostModel, stage: Any, part: Any, *, 
     """A part of I has a part of the overhead."""
     overhead = model.problem.profile.overhead_ns(device_type, "I")
     time = int(original(model, stage, part, device_type=device_type))
-    return time - overhead + planner.costs.part_of(part.share, overhead) if time else 0
+    return time - overhead + planner.layout.costs.part_of(part.share, overhead) if time else 0
 
 
 def part_of_whole(original: Any, model: CostModel, stage: Any, part: Any, *, device_type: str) -> int:
     """A part of I takes that part of what all of it takes."""
     overhead = model.problem.profile.overhead_ns(device_type, "I")
     works = [model._require_work(name, device_type, width=1, replicas=1) for name in stage.layers]
-    time = planner.costs.part_of(part.share, sum(work.input_grad_ns for work in works))
+    time = planner.layout.costs.part_of(part.share, sum(work.input_grad_ns for work in works))
     return time + overhead if part.share else 0
 
 
@@ -354,13 +354,13 @@ CORE_FAULTS: dict[str, Fault] = {
     "the recomputation is forgotten": layer_work(recompute_ns=0),
     "a layer's W is forgotten": layer_work(weight_grad_ns=0),
     "replicas do not share the work": put(
-        planner.costs, "_ceil", lambda original, total, parts: total if parts < 5 else original(total, parts)
+        planner.layout.costs, "_ceil", lambda original, total, parts: total if parts < 5 else original(total, parts)
     ),
-    "shares are rounded down": put(planner.costs, "_ceil", lambda original, total, parts: total // parts),
+    "shares are rounded down": put(planner.layout.costs, "_ceil", lambda original, total, parts: total // parts),
     "a byte of activations is dropped": traffic(lambda t: replace(t, forward_bytes=max(0, t.forward_bytes - 1))),
     "gradients are as large as activations": traffic(lambda t: replace(t, backward_bytes=t.forward_bytes)),
     "gradients flow everywhere": traffic(lambda t: replace(t, has_gradient=True)),
-    "replicas send all they have": put(planner.stage_lanes, "replica_overlaps", narrower),
+    "replicas send all they have": put(planner.layout.stage_replicas, "replica_overlaps", narrower),
     "receive buffers: one too many": put(
         CostModel, "static_bytes", without_options(receive_buffers=lambda o: o.receive_buffers + 1)
     ),
@@ -403,7 +403,7 @@ CORE_FAULTS: dict[str, Fault] = {
     "B has the overhead of I and W": put(ModelProfile, "overhead_ns", fused_overhead),
     "a part of I has a part of the overhead": put(CostModel, "_shared_input_grad_ns", part_of_overhead),
     "a part of I is priced as a part of the whole": put(CostModel, "_shared_input_grad_ns", part_of_whole),
-    "costs between sizes are those of the nearest": put(planner.costs, "_work", nearest_size),
+    "costs between sizes are those of the nearest": put(planner.layout.costs, "_work", nearest_size),
     "the overhead of messages is forgotten": message(lambda beyond: 0),
     "every link adds its overhead to a message": message(sum),
     "the messages of a ring have their overhead once": put(CostModel, "synchronisation_ns", one_message),

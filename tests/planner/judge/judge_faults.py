@@ -12,7 +12,11 @@ import planner.judge.sizes
 import planner.judge.traffic
 import planner.judge.transfer_queue
 import planner.verify
-from planner.judge import (
+from planner.judge.device_orders import Positions
+from planner.judge.memory import MemoryUse, Step
+from planner.judge.recomputation import NONE
+from planner.judge.routes import Direction, Route
+from planner.judge.rules import (
     agreement,
     deadlock_rules,
     dealt,
@@ -25,10 +29,6 @@ from planner.judge import (
     reference,
     split_placement,
 )
-from planner.judge.device_orders import Positions
-from planner.judge.memory import MemoryUse, Step
-from planner.judge.recomputation import NONE
-from planner.judge.routes import Direction, Route
 from planner.judge.synchronisation import NO_RING, Ring
 from planner.judge.times import _Check
 from planner.judge.traffic import Flow, Reduction, Tensor

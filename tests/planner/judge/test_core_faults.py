@@ -2,7 +2,7 @@
 
 import pytest
 
-from planner.simulate import simulate
+from planner.simulation.simulate import simulate
 from planner.verify import verify
 from tests.planner.judge.core_faults import ACCEPTING_FAULTS, CORE_FAULTS
 from tests.planner.judge.corpus import corpus

@@ -10,7 +10,7 @@ from planner.judge.synchronisation import Ring
 from planner.judge.traffic import Tensor
 from planner.plan import Plan, Stage
 from planner.problem import Options, Problem
-from planner.timeline import PlayedFlow
+from planner.simulation.timeline import PlayedFlow
 from profiles.cluster import Cluster, Device, Link, Route
 from profiles.model_profile import ActionOverhead, Edge, Layer, LayerCost, ModelProfile, WidthBytes
 

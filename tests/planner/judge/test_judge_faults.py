@@ -8,7 +8,7 @@ import pytest
 
 from planner.judge.reading import Reading
 from planner.judge.times import check_times
-from planner.simulate import simulate
+from planner.simulation.simulate import simulate
 from planner.verify import verify
 from tests.planner.judge.core_faults import ACCEPTING_FAULTS, CORE_FAULTS
 from tests.planner.judge.corpus import corpus

@@ -19,8 +19,8 @@ from planner.errors import PlanError
 from planner.plan import Plan
 from planner.problem import Options, Problem
 from planner.verify import verify
+from profiles.documents.validation import validate
 from profiles.load import workload_of
-from profiles.validation import validate
 from tests.long_runs import shortened
 from tests.planner.judge.core_faults import CORE_FAULTS
 from tests.planner.judge.judge_faults import JUDGE_FAULTS

@@ -13,7 +13,7 @@ from planner.judge.reading import Reading
 from planner.judge.times import MAX_INCONSISTENCIES, Judgement, check_times
 from planner.plan import Plan
 from planner.problem import Problem
-from planner.simulate import TimedSynchronisation, Timeline, simulate
+from planner.simulation.simulate import TimedSynchronisation, Timeline, simulate
 from tests.planner.builders import make_layer, make_link, make_plan, make_problem
 from tests.strategies import cases, split_cases
 

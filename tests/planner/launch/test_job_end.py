@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from planner.execute.rank_record import RankRecord, is_running, start_ticks
+from planner.execute.record.rank_record import RankRecord, is_running, start_ticks
 from planner.launch.job_end import judge_end
 
 RUNNING = RankRecord(rank=0, device="d0", host="h0", machine="m0", process=1, started=1)

@@ -9,7 +9,7 @@ import pytest
 
 from api.failures import InputError
 from api.inputs import reading
-from api.patch_files import read_patches
+from api.running.patch_files import read_patches
 from planner.launch.kubernetes import Kind, plan_path, render_kubernetes
 from planner.launch.manifest_fields import FIELDS
 from planner.launch.manifest_patch import ManifestPatch

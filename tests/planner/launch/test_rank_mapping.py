@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from planner.execute.layout import make_layout
-from planner.execute.placement import HOST_VARIABLES, find_seat
+from planner.execute.table.layout import make_layout
+from planner.execute.table.placement import HOST_VARIABLES, find_seat
 from planner.launch.rank_mapping import place_ranks
 from planner.plan import Plan
 from tests.planner.execute.orders import make_random_plan

@@ -10,7 +10,7 @@ from planner.plan import Plan, Stage
 from planner.problem import Options, Problem
 from planner.replanning.link_times import slow_down
 from planner.replanning.observations import Observations, read_observations
-from planner.simulate import simulate
+from planner.simulation.simulate import simulate
 from profiles.cluster import Cluster, Device, Link
 from profiles.model_profile import Edge, Layer, LayerCost, ModelProfile
 from tests.strategies import random_schedule

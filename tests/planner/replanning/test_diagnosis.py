@@ -12,7 +12,7 @@ from planner.problem import Problem
 from planner.progress import Limits
 from planner.replanning.diagnosis import Culprit, Diagnosis, Suspect, diagnose, find_limit_ns
 from planner.replanning.observations import read_observations
-from planner.simulate import simulate
+from planner.simulation.simulate import simulate
 from tests.long_runs import shortened
 from tests.planner.brute_force import brute_force
 from tests.planner.export.chains import make_chain, make_plan

@@ -7,15 +7,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from planner.certificate import make_bound
-from planner.costs import CostModel
+from planner.evidence.certificate import make_bound
+from planner.layout.costs import CostModel
 from planner.plan import Plan
 from planner.problem import Options, PinnedLayer, Problem
 from planner.replanning.as_measured import exactly
 from planner.replanning.diagnosis import diagnose, find_limit_ns
 from planner.replanning.migration import make_recipe, summarise_recipe
 from planner.replanning.observations import Observations, read_observations
-from planner.simulate import simulate
+from planner.simulation.simulate import simulate
 from planner.verify import verify
 from planner.what_if.device_loss import adapt_plan, find_lost, without_devices
 from profiles.cluster import Link

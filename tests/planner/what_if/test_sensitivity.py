@@ -5,12 +5,12 @@ from itertools import pairwise
 
 import pytest
 
-from planner.explain import explain
 from planner.plan import Plan
 from planner.planning import make_plan
 from planner.problem import Options, Problem
 from planner.progress import Limits
-from planner.simulate import simulate
+from planner.simulation.explain import explain
+from planner.simulation.simulate import simulate
 from planner.verify import verify
 from planner.what_if.sensitivity import Question, count_questions, make_questions, shadow_prices
 from tests.long_runs import long_only

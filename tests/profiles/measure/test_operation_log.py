@@ -6,10 +6,10 @@ import pytest
 import torch
 from torch.nn.functional import scaled_dot_product_attention
 
-from profiles.achieved_rates import AchievedRates, RateLine
-from profiles.block_operations import ATTENTION_BACKWARD
+from profiles.estimates.achieved_rates import AchievedRates, RateLine
+from profiles.estimates.block_operations import ATTENTION_BACKWARD
+from profiles.estimates.operations import CausalAttention, Product
 from profiles.measure.operation_log import LoggedWork, OperationLog, time_of
-from profiles.operations import CausalAttention, Product
 
 
 def test_products_are_logged_by_shape():

@@ -1,0 +1,286 @@
+"""Jobs in PostgreSQL: the same rows as in SQLite, and procrastinate to bring them to workers on any machine.
+
+A ticket is a procrastinate task that means "one more job waits". It carries no job: whoever gets a ticket claims the
+job whose turn it is, which keeps tenants fair and priorities exact on either engine. Heartbeats, wake-ups, retries of
+tickets whose worker died and periodic tasks are procrastinate's; lease and fencing token of a job stand in its row.
+"""
+
+import contextlib
+import logging
+import os
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import procrastinate
+import psycopg
+from psycopg import sql
+
+from api.jobs.job import DamagedError
+from api.jobs.stores.connections import ThreadConnections
+from api.jobs.stores.sql_store import Cursor
+from api.jobs.stores.store import OPENING_S, GivenUpError, StoreFullError, persistently
+
+logger = logging.getLogger(__name__)
+
+QUEUE = "plans"
+TASK = "pipeplan.solve_next"
+
+FROZEN_S = 10.0
+"""A session that stands still for so long in the middle of a transaction loses it, and with it its locks."""
+
+
+_COMPRESS_FAST = """SELECT set_config(name, 'lz4', false) FROM pg_settings
+    WHERE name = 'default_toast_compression' AND 'lz4' = ANY (enumvals)"""
+"""Measured: a text of 2 MB costs the server 8 to 11 ms with lz4, 30 to 42 ms with its default; sizes are alike."""
+
+HOUSEKEEPING_S = 0.3
+"""What a statement of housekeeping may take at first. Some stood still for a second, while checkpoints kept the disk
+busy."""
+
+OTHERS_SHARE = 2.0
+"""How long housekeeping pauses for each second that it worked."""
+
+EVEN_S = 600.0
+"""How long two clocks run evenly; then they are held against each other again, for a service that runs for months."""
+
+
+DAMAGED = (
+    psycopg.errors.DataCorrupted,
+    psycopg.errors.IndexCorrupted,
+    psycopg.errors.CharacterNotInRepertoire,
+    psycopg.errors.UntranslatableCharacter,
+    UnicodeDecodeError,
+)
+"""What the server, or the driver, raises for rows that cannot be read."""
+
+RESERVE_BYTES = 4 * 2**20
+"""What is kept for deleting on a full disk: room for a few pages of notes about what was deleted."""
+
+FULL_S = 60.0
+"""So long after the server's disk was full it may be so still."""
+
+
+class PostgresDatabase:
+    """Every thread has its own connection; one that broke is made anew with the next transaction."""
+
+    row_lock = " FOR UPDATE"
+
+    def __init__(self, url: str, *, frozen_s: float = FROZEN_S) -> None:
+        self.url, self._frozen_s = url, frozen_s
+        self._connections = ThreadConnections(
+            self._connect, is_usable=lambda connection: not (connection.closed or connection.broken)
+        )
+        self._offset_s, self._offset_until = 0.0, float("-inf")
+        self._full_until = float("-inf")
+
+    def _connect(self) -> "psycopg.Connection[Any]":
+        connection = psycopg.connect(self.url, autocommit=False, connect_timeout=5)
+        limit = sql.Literal(round(1000 * self._frozen_s))
+        connection.execute(sql.SQL("SET idle_in_transaction_session_timeout = {}").format(limit))
+        connection.execute(_COMPRESS_FAST)
+        connection.commit()
+        return connection
+
+    @contextlib.contextmanager
+    def transaction(self, *, is_writing: bool = True) -> Iterator[Cursor]:
+        """Read committed; what must not happen twice is guarded by the statements themselves."""
+        del is_writing
+        connection = self._connections.get()
+        try:
+            with connection.transaction(), connection.cursor() as cursor:
+                yield _Cursor(cursor)
+        except psycopg.errors.QueryCanceled as error:
+            raise GivenUpError(str(error)) from error
+        except psycopg.errors.DiskFull as error:
+            self._full_until = time.monotonic() + FULL_S
+            raise StoreFullError(str(error)) from error
+        except DAMAGED as error:
+            raise DamagedError("a table of the database") from error
+        finally:
+            with contextlib.suppress(psycopg.Error):
+                connection.rollback()  # ends the read, so that no snapshot grows old
+
+    @contextlib.contextmanager
+    def picture(self) -> Iterator[Cursor]:
+        """Repeatable read, with rows that come as they are asked for."""
+        connection = self._connections.get()
+        try:
+            with connection.transaction():
+                connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
+                connection.execute("SET LOCAL idle_in_transaction_session_timeout = 0")
+                with contextlib.closing(_PictureCursor(connection)) as cursor:
+                    yield cursor
+        finally:
+            with contextlib.suppress(psycopg.Error):
+                connection.rollback()
+
+    def lock_schema(self, cursor: Cursor) -> None:
+        """`IF NOT EXISTS` alone does not keep two processes that start together apart."""
+        cursor.execute("SELECT pg_advisory_xact_lock(7216)")
+
+    def lock_tenant(self, cursor: Cursor, tenant: str) -> None:
+        """Two that store at once would both count before either has stored."""
+        cursor.execute("SELECT pg_advisory_xact_lock(7217, hashtext(?))", (tenant,))
+
+    def begin_housekeeping(self, cursor: Cursor, *, given_up: int = 0) -> None:
+        """Rows stay locked while a commit waits for the disk, or a statement for a checkpoint."""
+        cursor.execute("SET LOCAL synchronous_commit = off")
+        patience_s = HOUSEKEEPING_S * (1 + given_up / 2)  # one large job may need it: within 1 s after `GIVEN_UP` times
+        cursor.execute(f"SET LOCAL statement_timeout = {round(1000 * patience_s)}")
+
+    def columns(self, cursor: Cursor, table: str) -> set[str]:
+        """Names; none if there is no such table."""
+        cursor.execute(
+            "SELECT column_name FROM information_schema.columns WHERE table_name = ? AND table_schema = ANY "
+            "(current_schemas(false))",
+            (table,),
+        )
+        return {str(row[0]) for row in cursor.fetchall()}
+
+    def give_space_back(self, *, seconds: float = 0.0) -> None:
+        """PostgreSQL's own autovacuum lets the next rows have the room."""
+
+    def keep_reserve(self) -> None:
+        """A table of no use but its size: the disk is the server's, and all that we may do is done by statements."""
+        with self.transaction() as cursor:
+            self.lock_schema(cursor)
+            if not self.columns(cursor, "reserve"):
+                cursor.execute("CREATE TABLE reserve (bytes BYTEA NOT NULL)")
+                cursor.execute("INSERT INTO reserve (bytes) VALUES (?)", (os.urandom(RESERVE_BYTES),))
+
+    def give_up_reserve(self) -> bool:
+        """The table goes; to empty it would take a page of a new one."""
+        with self.transaction() as cursor:
+            self.lock_schema(cursor)
+            is_there = bool(self.columns(cursor, "reserve"))
+            if is_there:
+                cursor.execute("DROP TABLE reserve")
+            return is_there
+
+    def is_full(self) -> bool:
+        """Whether the server said so lately."""
+        return time.monotonic() < self._full_until
+
+    def let_others_in(self, worked_s: float) -> None:
+        """Nobody waits for rows, which are locked one by one, but all wait for the disk: most of its time is theirs."""
+        time.sleep(OTHERS_SHARE * worked_s)
+
+    def now(self) -> float:
+        """The database's clock, as far as ours runs evenly with it for `EVEN_S`."""
+        if time.monotonic() >= self._offset_until:
+            with self.transaction() as cursor:
+                cursor.execute("SELECT CAST(EXTRACT(EPOCH FROM clock_timestamp()) AS DOUBLE PRECISION)")
+                row = cursor.fetchone()
+            self._offset_s = float(row[0] if row else 0.0) - time.time()
+            self._offset_until = time.monotonic() + EVEN_S
+        return time.time() + self._offset_s
+
+    def close(self) -> None:
+        """Close the calling thread's connection."""
+        self._connections.close()
+
+    def close_all(self) -> None:
+        """Close every thread's connection."""
+        self._connections.close_all()
+
+
+class _Cursor:
+    """Question marks become psycopg's placeholders."""
+
+    def __init__(self, cursor: "psycopg.Cursor[Any]") -> None:
+        self._cursor = cursor
+
+    @property
+    def rowcount(self) -> int:
+        """Rows that the last statement touched."""
+        return self._cursor.rowcount
+
+    def execute(self, statement: str, parameters: Any = ()) -> Any:
+        """Run one statement."""
+        return self._cursor.execute(sql.SQL(statement.replace("?", "%s")), parameters)
+
+    def fetchone(self) -> Any:
+        """The next row."""
+        return self._cursor.fetchone()
+
+    def fetchall(self) -> list[Any]:
+        """The rows that are left."""
+        return self._cursor.fetchall()
+
+    def fetchmany(self, size: int) -> list[Any]:
+        """So many rows."""
+        return self._cursor.fetchmany(size)
+
+
+class _PictureCursor(_Cursor):
+    """Every statement has a cursor on the server, so that a large table does not come all at once."""
+
+    def __init__(self, connection: "psycopg.Connection[Any]") -> None:
+        self._connection = connection
+        self._cursor: Any = None
+
+    def close(self) -> None:
+        """The last statement's rows are not needed any more."""
+        if self._cursor is not None:
+            self._cursor.close()
+
+    def execute(self, statement: str, parameters: Any = ()) -> Any:
+        """Run one SELECT."""
+        self.close()
+        cursor: Any = self._connection.cursor(name="picture")
+        self._cursor = cursor
+        cursor.execute(sql.SQL(statement.replace("?", "%s")), parameters)
+        return cursor
+
+
+def prepare(url: str) -> None:
+    """Make procrastinate's tables if there are none yet; several processes may try at once."""
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute("SELECT pg_advisory_lock(7215)")
+        row = connection.execute("SELECT to_regclass('procrastinate_jobs') IS NULL").fetchone()
+        if row is not None and row[0]:
+            app = procrastinate.App(connector=procrastinate.SyncPsycopgConnector(conninfo=url))
+            with app.open():
+                app.schema_manager.apply_schema()
+        connection.execute("SELECT pg_advisory_unlock(7215)")
+
+
+class PostgresEngine:
+    """The service's side of the queue: it announces, and workers elsewhere do the rest."""
+
+    def __init__(self, url: str, *, num_tries: int = 3) -> None:
+        self._url, self._num_tries = url, num_tries
+        self._lock = threading.Lock()
+        self._app: procrastinate.App | None = None
+
+    def start(self) -> None:
+        """Open the queue; a server that goes away meanwhile is waited for."""
+        persistently(lambda: prepare(self._url), seconds=OPENING_S)
+        self._app = procrastinate.App(
+            connector=procrastinate.SyncPsycopgConnector(conninfo=self._url, min_size=1, max_size=2)
+        )
+        persistently(self._app.open, seconds=OPENING_S)
+
+    def announce(self) -> None:
+        """Put a ticket up; if that fails, the workers' look around once a minute finds the job."""
+        assert self._app is not None
+        for _ in range(self._num_tries):
+            try:
+                with self._lock:
+                    self._app.configure_task(TASK, queue=QUEUE).defer()
+            except (procrastinate.exceptions.ConnectorException, psycopg.Error):
+                logger.warning("the ticket could not be put up", exc_info=True)
+                time.sleep(0.2)
+            else:
+                return
+
+    def drain(self) -> None:
+        """Nothing to stop here."""
+
+    def close(self) -> None:
+        """Close the queue."""
+        if self._app is not None:
+            self._app.close()
+            self._app = None

@@ -1,0 +1,889 @@
+"""The store in SQL, the same statements for SQLite and PostgreSQL; `Database` is all in which the two differ."""
+
+import json
+import time
+import zlib
+from base64 import b64decode, b64encode
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, suppress
+from dataclasses import fields, replace
+from functools import partial
+from itertools import accumulate
+from typing import Any, Protocol, TypeVar
+
+from api.jobs.job import (
+    FINISHED,
+    DamagedError,
+    Event,
+    Island,
+    Job,
+    LeaseLostError,
+    NewJob,
+    News,
+    Outcome,
+    Quota,
+    Search,
+)
+from api.jobs.stores.batch_size import Portion
+from api.jobs.stores.islands import Islands, forget_islands, free_islands, insert_islands, reopen_islands, require_held
+from api.jobs.stores.job_rows import (
+    COLUMNS,
+    FLAGS,
+    event_of_row,
+    find_job,
+    job_of_row,
+    naming,
+    require_sound,
+    sha256_of,
+    tell_event,
+)
+from api.jobs.stores.store import STORE_FAILURES, GivenUpError, IdempotencyConflictError, QuotaError, StoreFullError
+from api.jobs.stores.store_schema import bring_up_to_date
+
+BATCH, BATCH_BYTES = 20, 32 * 2**20
+"""Jobs that expire in one transaction, and what they may hold together at first; a larger one goes alone."""
+
+EXPIRING_S, LEAST_BATCH_BYTES = 0.05, 2**20
+"""How long such a transaction should take: where it takes longer, the next one takes less, but not less than this."""
+
+KEYS = 1000
+"""Idempotency keys that expire in one transaction."""
+
+GIVEN_UP = 3
+"""So many of them behind one another that were given up end expiry; housekeeping comes again in a minute."""
+
+HOUR_S = 3600.0
+"""How long a submission counts."""
+
+KEPT = 30
+"""Incumbents of a job that are kept, the latest ones, to look back at."""
+
+GIVING_S = 0.3
+"""How long a deletion on a full disk gives pages back, so that the next one has room."""
+
+_IS_MINE = "id = ? AND attempt = ? AND state = 'running'"
+_MAX_TRIES = 20
+
+Row = Any
+T = TypeVar("T")
+
+
+class Cursor(Protocol):
+    """What both drivers offer inside a transaction."""
+
+    @property
+    def rowcount(self) -> int:
+        """Rows that the last statement touched."""
+
+    def execute(self, sql: str, parameters: Sequence[Any] = ()) -> Any:
+        """Run one statement; a question mark stands for a parameter."""
+
+    def fetchone(self) -> Row | None:
+        """The next row, if there is one."""
+
+    def fetchall(self) -> list[Row]:
+        """The rows that are left."""
+
+    def fetchmany(self, size: int) -> list[Row]:
+        """So many rows, or as many as are left."""
+
+
+class Database(Protocol):
+    """A connection per thread, transactions that see and write all or nothing, and a clock."""
+
+    row_lock: str
+    """What follows a SELECT whose row nobody else may change until the transaction ends."""
+
+    def transaction(self, *, is_writing: bool = True) -> AbstractContextManager[Cursor]:
+        """Commits at the end, rolls back on an exception."""
+
+    def picture(self) -> AbstractContextManager[Cursor]:
+        """All that is read is as it stood at one moment, however long it takes, and nobody waits for it."""
+
+    def lock_schema(self, cursor: Cursor) -> None:
+        """Until the transaction ends, nobody else makes tables."""
+
+    def begin_housekeeping(self, cursor: Cursor, *, given_up: int = 0) -> None:
+        """This transaction is done again if need be: its commit does not wait for the disk, and it raises GivenUpError
+        where the database stands still in the middle of it, for longer the more often it was `given_up` before.
+        """
+
+    def columns(self, cursor: Cursor, table: str) -> set[str]:
+        """The columns of a table; none if there is no such table."""
+
+    def give_space_back(self, *, seconds: float = ...) -> None:
+        """What was removed no longer takes room; what is left after so long waits for the next time."""
+
+    def keep_reserve(self) -> None:
+        """Keep room for deleting, where that takes some and the disk has it."""
+
+    def give_up_reserve(self) -> bool:
+        """Let others have that room; False if there is none."""
+
+    def is_full(self) -> bool:
+        """Whether there is no room for the next job."""
+
+    def let_others_in(self, worked_s: float) -> None:
+        """Between transactions of housekeeping, the last of which took so long: whoever waits comes first."""
+
+    def lock_tenant(self, cursor: Cursor, tenant: str) -> None:
+        """Until the transaction ends, nobody else stores a job of the tenant."""
+
+    def now(self) -> float:
+        """Seconds since 1970, the same for every process that shares the database."""
+
+    def close(self) -> None:
+        """Close the calling thread's connection."""
+
+    def close_all(self) -> None:
+        """Close all connections; nobody may use the database any more."""
+
+
+def freeing(database: Database, act: Callable[[], T]) -> T:
+    """Do what ends or removes something; on a full disk with the room that is kept for that."""
+    try:
+        return act()
+    except StoreFullError:
+        if not database.give_up_reserve():
+            raise
+    done = act()
+    with suppress(*STORE_FAILURES, OSError):
+        database.give_space_back(seconds=GIVING_S)
+        database.keep_reserve()
+    return done
+
+
+class SqlStore:
+    """`JobStore` on any `Database`."""
+
+    def __init__(self, database: Database) -> None:
+        self.database, self.islands = database, Islands(database)
+        with database.transaction() as cursor:
+            database.lock_schema(cursor)
+            bring_up_to_date(
+                cursor,
+                columns_of_jobs=database.columns(cursor, "jobs"),
+                has_version=bool(database.columns(cursor, "schema_version")),
+            )
+
+    # ------------------------------------------------------------ asking
+
+    def submit(
+        self, job: NewJob, *, idempotency_key: str | None = None, body_sha256: str = "", quota: Quota | None = None
+    ) -> tuple[Job, bool]:
+        """Store a job, unless its idempotency key is known or its tenant has too much."""
+        with self.database.transaction() as cursor:
+            self.database.lock_tenant(cursor, job.tenant)
+            now = self.database.now()
+            if idempotency_key is not None and not _reserve(
+                cursor, job.tenant, key=idempotency_key, body_sha256=body_sha256, job_id=job.id, now=now
+            ):
+                known = _recall(cursor, job.tenant, key=idempotency_key, body_sha256=body_sha256)
+                if known is not None:
+                    return known, False
+                cursor.execute(
+                    "UPDATE idempotency SET body_sha256 = ?, job_id = ? WHERE tenant = ? AND idempotency_key = ?",
+                    (body_sha256, job.id, job.tenant, idempotency_key),
+                )
+            if quota is not None:
+                _require_room(cursor, job, quota=quota, now=now)
+            _insert(cursor, job, now=now)
+            tell_event(cursor, job.id, kind="queued", now=now, data={"priority": job.priority})
+            stored = find_job(cursor, job.id)
+        assert stored is not None
+        return stored, True
+
+    def remember(self, tenant: str, *, idempotency_key: str, body_sha256: str, job_id: str) -> None:
+        """The key stands for a job that was there before it."""
+        with self.database.transaction() as cursor:
+            self.database.lock_tenant(cursor, tenant)
+            now = self.database.now()
+            if not _reserve(cursor, tenant, key=idempotency_key, body_sha256=body_sha256, job_id=job_id, now=now):
+                _recall(cursor, tenant, key=idempotency_key, body_sha256=body_sha256)
+
+    def recall(self, tenant: str, *, idempotency_key: str, body_sha256: str) -> Job | None:
+        """The job that the key stands for."""
+        with self.database.transaction(is_writing=False) as cursor:
+            return _recall(cursor, tenant, key=idempotency_key, body_sha256=body_sha256)
+
+    def find_answer(self, tenant: str, *, problem_key: str, request_key: str, gap: float, is_exact: bool) -> Job | None:
+        """A deterministic request is answered only by its twin; any other by a plan that is proved well enough."""
+        is_good = "request_key = ? AND is_deterministic = 1 AND stopped_by NOT IN ('time', 'user', 'memory')"
+        parameters: tuple[Any, ...] = (tenant, problem_key, request_key)
+        if not is_exact:
+            is_good, parameters = "gap <= ?", (tenant, problem_key, gap)
+        with self.database.transaction(is_writing=False) as cursor:
+            cursor.execute(
+                f"SELECT {COLUMNS} FROM jobs WHERE tenant = ? AND problem_key = ? AND state = 'succeeded' "
+                f"AND {is_good} ORDER BY gap, created_at, id LIMIT 1",
+                parameters,
+            )
+            return job_of_row(cursor.fetchone())
+
+    def find_plan_like(self, tenant: str, problem_key: str) -> str | None:
+        """The plan with the least objective among all answers to the question."""
+        with self.database.transaction(is_writing=False) as cursor:
+            cursor.execute(
+                "SELECT text, plan_sha256 FROM plans JOIN jobs ON jobs.id = plans.job_id "
+                "WHERE tenant = ? AND problem_key = ? ORDER BY incumbent_ns, jobs.id LIMIT 1",
+                (tenant, problem_key),
+            )
+            row = cursor.fetchone()
+        return None if row is None else require_sound(row[0], sha256=row[1], what="a plan for the same question")
+
+    # ------------------------------------------------------------ working
+
+    def claim(self, worker: str, *, lease_s: float) -> Job | None:
+        """The tenant that has least running and was served longest ago comes next, with its most urgent job."""
+        for _ in range(_MAX_TRIES):
+            with self.database.transaction() as cursor:
+                _put_back(cursor, now=self.database.now(), all_running=False)
+                job_id = _next_waiting(cursor)
+            if job_id is None:
+                return None
+            try:
+                job = self._claim(job_id, worker, lease_s=lease_s)
+            except DamagedError:
+                self._fail_damaged(job_id)  # or nobody would come after it
+            else:
+                if job is not None:
+                    return job
+        return None
+
+    def _claim(self, job_id: str, worker: str, *, lease_s: float) -> Job | None:
+        """None if another worker was faster."""
+        with self.database.transaction() as cursor:
+            now = self.database.now()
+            cursor.execute(
+                "UPDATE jobs SET state = 'running', attempt = attempt + 1, worker = ?, lease_until = ?, "
+                "started_at = COALESCE(started_at, ?), version = version + 1 WHERE id = ? AND state = 'queued'",
+                (worker, now + lease_s, now, job_id),
+            )
+            if cursor.rowcount != 1:
+                return None
+            job = find_job(cursor, job_id)
+            assert job is not None
+            _serve(cursor, job.tenant, now=now)
+            tell_event(cursor, job.id, kind="started", now=now, data={"attempt": job.attempt})
+            reopen_islands(cursor, job.id)
+            return job
+
+    def _fail_damaged(self, job_id: str) -> None:
+        """It ends without its row being read."""
+        error = json.dumps({"code": "damaged", "detail": "the row of the job cannot be read"})
+        with self.database.transaction() as cursor:
+            cursor.execute(
+                "UPDATE jobs SET state = 'failed', error = ?, finished_at = ?, worker = NULL, lease_until = NULL, "
+                "phase = NULL, version = version + 1 WHERE id = ? AND state = 'queued'",
+                (error, self.database.now(), job_id),
+            )
+
+    def extend(self, job: Job, *, lease_s: float) -> Job:
+        """Hold the job for `lease_s` more seconds."""
+        with self.database.transaction() as cursor:
+            cursor.execute(
+                f"UPDATE jobs SET lease_until = ? WHERE {_IS_MINE}",
+                (self.database.now() + lease_s, job.id, job.attempt),
+            )
+            _require_mine(cursor, job)
+            present = find_job(cursor, job.id)
+            assert present is not None
+            return present
+
+    def report(self, job: Job, news: News, *, island: Island | None = None) -> None:
+        """The row, the plan and the story move together."""
+        with self.database.transaction() as cursor:
+            before = find_job(cursor, job.id, lock=self.database.row_lock)
+            if island is not None:
+                require_held(cursor, island)
+            if before is None or not (_is_open(before) if island else _is_held(before, job)):
+                raise LeaseLostError(job.id)
+            news = _without_worse(news, before, is_island=island is not None)
+            cursor.execute(
+                "UPDATE jobs SET phase = ?, incumbent_ns = COALESCE(?, incumbent_ns), "
+                "lower_bound_ns = COALESCE(?, lower_bound_ns), gap = COALESCE(?, gap), source = ?, "
+                "version = version + 1 WHERE id = ?",
+                (news.phase, news.incumbent_ns, news.lower_bound_ns, news.gap, news.source, job.id),
+            )
+            if news.plan is not None:
+                _keep_plan(cursor, job.id, text=news.plan)
+            now = self.database.now()
+            for kind, data in _story(before, news):
+                whose = {} if island is None else {"island": island.number}
+                tell_event(cursor, job.id, kind=kind, now=now, data=data | whose)
+            if news.plan is not None:
+                _keep_incumbent(cursor, job.id, text=news.plan)
+
+    def finish(self, job: Job, outcome: Outcome) -> None:
+        """The last word about a job; it is said once."""
+        with self.database.transaction() as cursor:
+            mine = f"SELECT id FROM jobs WHERE {_IS_MINE}{self.database.row_lock}"
+            cursor.execute(mine, (job.id, job.attempt))
+            if cursor.fetchone() is None:
+                raise LeaseLostError(job.id)
+            _conclude(cursor, job.id, outcome=outcome, now=self.database.now())
+
+    def release(self, job: Job, *, spent_s: float, is_crash: bool) -> None:
+        """Back to the queue; what was found is kept."""
+        with self.database.transaction() as cursor:
+            cursor.execute(
+                "UPDATE jobs SET state = 'queued', worker = NULL, lease_until = NULL, crashes = crashes + ?, "
+                f"spent_s = spent_s + ?, version = version + 1 WHERE {_IS_MINE}",
+                (int(is_crash), spent_s, job.id, job.attempt),
+            )
+            _require_mine(cursor, job)
+            text = "the solver died; queued again" if is_crash else "the service stops; queued again"
+            tell_event(cursor, job.id, kind="log", now=self.database.now(), data={"message": text})
+
+    def put_back(self, *, all_running: bool = False) -> int:
+        """Jobs whose worker fell silent wait again."""
+        with self.database.transaction() as cursor:
+            return _put_back(cursor, now=self.database.now(), all_running=all_running)
+
+    # ------------------------------------------------------------ looking
+
+    def get(self, job_id: str, *, tenant: str | None = None) -> Job | None:
+        """One job, for those who may see it."""
+        with naming(f"the row of the plan {job_id}"), self.database.transaction(is_writing=False) as cursor:
+            job = find_job(cursor, job_id)
+        return job if job is not None and tenant in (None, job.tenant) else None
+
+    def recent(self, tenant: str, *, limit: int) -> Sequence[Job]:
+        """Latest first."""
+        return self.search(tenant, Search(), limit=limit)
+
+    def search(self, tenant: str, query: Search, *, limit: int) -> Sequence[Job]:
+        """Latest first."""
+        try:
+            return self._search(tenant, query, limit=limit)
+        except DamagedError:
+            self._name_the_damaged(tenant)
+            raise
+
+    def _name_the_damaged(self, tenant: str) -> None:
+        """Raise DamagedError for the latest of the tenant's plans whose row cannot be read, if there is one."""
+        with self.database.transaction(is_writing=False) as cursor:
+            cursor.execute("SELECT id FROM jobs WHERE tenant = ? ORDER BY created_at DESC, id", (tenant,))
+            ids = [str(row[0]) for row in cursor.fetchall()]
+        for job_id in ids:
+            self.get(job_id)
+
+    def _search(self, tenant: str, query: Search, *, limit: int) -> Sequence[Job]:
+        with self.database.transaction(is_writing=False) as cursor:
+            conditions, values = _conditions(query)
+            if query.after is not None:
+                cursor.execute("SELECT created_at FROM jobs WHERE id = ? AND tenant = ?", (query.after, tenant))
+                last = _first(cursor.fetchone()) or 0.0
+                conditions += " AND (created_at < ? OR (created_at = ? AND id > ?))"
+                values += [last, last, query.after]
+            cursor.execute(
+                f"SELECT {COLUMNS} FROM jobs WHERE tenant = ?{conditions} ORDER BY created_at DESC, id LIMIT ?",
+                (tenant, *values, limit),
+            )
+            return [job for job in map(job_of_row, cursor.fetchall()) if job is not None]
+
+    def projects(self, tenant: str) -> Sequence[tuple[str, int, float]]:
+        """Latest first."""
+        with self.database.transaction(is_writing=False) as cursor:
+            cursor.execute(
+                "SELECT project, COUNT(*), MAX(created_at) FROM jobs WHERE tenant = ? AND project <> '' "
+                "GROUP BY project ORDER BY MAX(created_at) DESC, project",
+                (tenant,),
+            )
+            return [(str(name), int(count), float(last)) for name, count, last in cursor.fetchall()]
+
+    def file(self, job_id: str, tenant: str, *, project: str, tags: str) -> Job | None:
+        """The row, and nothing else."""
+        with self.database.transaction() as cursor:
+            cursor.execute(
+                "UPDATE jobs SET project = ?, tags = ?, version = version + 1 WHERE id = ? AND tenant = ?",
+                (project, tags, job_id, tenant),
+            )
+            return find_job(cursor, job_id) if cursor.rowcount == 1 else None
+
+    def request_text(self, job_id: str) -> str:
+        """The request as it was stored; raises LeaseLostError if the job is gone."""
+        what = f"the request of the plan {job_id}"
+        with naming(what), self.database.transaction(is_writing=False) as cursor:
+            cursor.execute("SELECT text, sha256 FROM requests WHERE job_id = ?", (job_id,))
+            row = cursor.fetchone()
+        if row is None:
+            raise LeaseLostError(job_id)
+        return require_sound(row[0], sha256=row[1], what=what)
+
+    def plan_text(self, job_id: str) -> str | None:
+        """The best verified plan so far."""
+        what = f"the document of the plan {job_id}"
+        with naming(what), self.database.transaction(is_writing=False) as cursor:
+            cursor.execute(
+                "SELECT text, plan_sha256 FROM plans JOIN jobs ON jobs.id = plans.job_id WHERE job_id = ?", (job_id,)
+            )
+            row = cursor.fetchone()
+        return None if row is None else require_sound(row[0], sha256=row[1], what=what)
+
+    def incumbent_text(self, job_id: str, seq: int) -> str | None:
+        """The plan that the incumbent event told of."""
+        what = f"incumbent {seq} of the plan {job_id}"
+        with naming(what), self.database.transaction(is_writing=False) as cursor:
+            cursor.execute("SELECT text FROM incumbents WHERE job_id = ? AND seq = ?", (job_id, seq))
+            packed = _first(cursor.fetchone())
+        try:
+            return None if packed is None else zlib.decompress(b64decode(packed)).decode()
+        except (ValueError, TypeError, zlib.error):  # the packed text carries a checksum
+            raise DamagedError(what) from None
+
+    def incumbents(self, job_id: str) -> Sequence[int]:
+        """Numbers of the incumbent events whose plans are kept."""
+        with self.database.transaction(is_writing=False) as cursor:
+            cursor.execute("SELECT seq FROM incumbents WHERE job_id = ? ORDER BY seq", (job_id,))
+            return [row[0] for row in cursor.fetchall()]
+
+    def drawing(self, job_id: str, what: str) -> str | None:
+        """What was made of the job's plan before, under that name."""
+        what_of = f"a drawing of the plan {job_id}"
+        with naming(what_of), self.database.transaction(is_writing=False) as cursor:
+            cursor.execute("SELECT text, sha256 FROM drawings WHERE job_id = ? AND what = ?", (job_id, what))
+            row = cursor.fetchone()
+        if row is None or row[1] is None:  # an earlier release, whose pages do not ask for it any more, kept no hash
+            return None if row is None else str(row[0])
+        return require_sound(row[0], sha256=row[1], what=what_of)
+
+    def keep_drawing(self, job_id: str, what: str, *, text: str) -> None:
+        """Keep what was made of the job's plan for as long as the job is there."""
+        with self.database.transaction() as cursor:
+            cursor.execute(f"SELECT id FROM jobs WHERE id = ?{self.database.row_lock}", (job_id,))
+            if cursor.fetchone() is None:
+                return
+            cursor.execute(
+                "INSERT INTO drawings (job_id, what, text, sha256) VALUES (?, ?, ?, ?) "
+                "ON CONFLICT (job_id, what) DO NOTHING",
+                (job_id, what, text, sha256_of(text)),
+            )
+            if cursor.rowcount == 1:
+                size = len(text.encode())
+                cursor.execute("UPDATE jobs SET drawn_bytes = drawn_bytes + ? WHERE id = ?", (size, job_id))
+
+    def events(self, job_id: str, *, after: int) -> Sequence[Event]:
+        """In their order."""
+        with naming(f"the story of the plan {job_id}"), self.database.transaction(is_writing=False) as cursor:
+            cursor.execute(
+                "SELECT seq, kind, at, data FROM events WHERE job_id = ? AND seq > ? ORDER BY seq", (job_id, after)
+            )
+            return [event_of_row(job_id, row) for row in cursor.fetchall()]
+
+    def versions(self, job_ids: Sequence[str]) -> dict[str, int]:
+        """One look at many jobs."""
+        if not job_ids:
+            return {}
+        marks = ", ".join("?" * len(job_ids))
+        with self.database.transaction(is_writing=False) as cursor:
+            cursor.execute(f"SELECT id, version FROM jobs WHERE id IN ({marks})", list(job_ids))
+            return dict(cursor.fetchall())
+
+    # ------------------------------------------------------------ changing
+
+    def stop(self, job_id: str, tenant: str) -> Job | None:
+        """A running job hears of it; a waiting one ends here."""
+        return freeing(self.database, lambda: self._stop(job_id, tenant))
+
+    def _stop(self, job_id: str, tenant: str) -> Job | None:
+        with self.database.transaction() as cursor:
+            cursor.execute(
+                "UPDATE jobs SET is_stopped = 1, version = version + 1 "
+                "WHERE id = ? AND tenant = ? AND state IN ('queued', 'running') AND is_stopped = 0",
+                (job_id, tenant),
+            )
+            job = find_job(cursor, job_id, lock=self.database.row_lock)
+            if job is None or job.tenant != tenant:
+                return None
+            if job.state == "queued":
+                state, status = ("succeeded", "feasible") if job.plan_sha256 else ("cancelled", "unknown")
+                outcome = Outcome(state=state, stopped_by="user", solution_status=status)  # type: ignore[arg-type]
+                _conclude(cursor, job_id, outcome=outcome, now=self.database.now())
+            return find_job(cursor, job_id)
+
+    def pin(self, job_id: str, tenant: str, *, is_pinned: bool) -> Job | None:
+        """Keep it, or let retention have it."""
+        with self.database.transaction() as cursor:
+            cursor.execute(
+                "UPDATE jobs SET is_pinned = ?, version = version + 1 WHERE id = ? AND tenant = ?",
+                (int(is_pinned), job_id, tenant),
+            )
+            return find_job(cursor, job_id) if cursor.rowcount == 1 else None
+
+    def forget(self, job_id: str, tenant: str) -> bool:
+        """The row goes, and with it the lease of whoever works on it."""
+        return freeing(self.database, lambda: self._forget(job_id, tenant))
+
+    def _forget(self, job_id: str, tenant: str) -> bool:
+        with self.database.transaction() as cursor:
+            returned = "RETURNING id, tenant, key_id, created_at"
+            cursor.execute(f"DELETE FROM jobs WHERE id = ? AND tenant = ? {returned}", (job_id, tenant))
+            gone = cursor.fetchall()
+            _forget_rest(cursor, gone, now=self.database.now())
+            return bool(gone)
+
+    def expire(self, *, older_than_s: float, should_stop: Callable[[], bool] = lambda: False) -> int:
+        """Finished, old and not pinned, a few in a transaction and with pauses, so that nobody waits long for it."""
+        before, count, given_up = self.database.now() - older_than_s, 0, 0
+        batch = Portion(least=LEAST_BATCH_BYTES, most=BATCH_BYTES, goal_s=EXPIRING_S)
+        for state in FINISHED:
+            while True:
+                begin, gone = time.monotonic(), 0
+                some = partial(self._expire_some, state, before=before, most_bytes=batch.size, given_up=given_up)
+                try:
+                    gone = freeing(self.database, some)
+                    given_up = 0
+                except GivenUpError:
+                    given_up += 1
+                if not (gone or given_up):
+                    break
+                count += gone
+                took_s = time.monotonic() - begin
+                batch.learn(took_s)
+                if should_stop() or given_up == GIVEN_UP:
+                    return count
+                self.database.let_others_in(took_s)
+        while freeing(self.database, lambda: self._expire_keys(before=before)):
+            self.database.let_others_in(0.0)
+        self.database.give_space_back()
+        return count
+
+    def _expire_keys(self, *, before: float) -> int:
+        """Idempotency keys outlive jobs that were deleted, so that no other body takes them, but not for ever."""
+        with self.database.transaction() as cursor:
+            cursor.execute(
+                "DELETE FROM idempotency WHERE (tenant, idempotency_key) IN (SELECT tenant, idempotency_key "
+                "FROM idempotency WHERE created_at < ? "
+                "AND NOT EXISTS (SELECT 1 FROM jobs WHERE jobs.id = idempotency.job_id) LIMIT ?)",
+                (before, KEYS),
+            )
+            return cursor.rowcount
+
+    def _expire_some(self, state: str, *, before: float, most_bytes: int, given_up: int) -> int:
+        with self.database.transaction() as cursor:
+            self.database.begin_housekeeping(cursor, given_up=given_up)
+            cursor.execute(
+                "SELECT id, request_bytes + plan_bytes + drawn_bytes FROM jobs "
+                "WHERE state = ? AND is_pinned = 0 AND finished_at < ? LIMIT ?",
+                (state, before, BATCH),
+            )
+            chosen = _few(cursor.fetchall(), most_bytes=most_bytes)
+            if not chosen:
+                return 0
+            marks = ", ".join("?" * len(chosen))
+            returned = "RETURNING id, tenant, key_id, created_at"
+            cursor.execute(f"DELETE FROM jobs WHERE id IN ({marks}) AND is_pinned = 0 {returned}", chosen)
+            gone = cursor.fetchall()
+            _forget_rest(cursor, gone, now=self.database.now())
+            return len(gone)
+
+    # ------------------------------------------------------------ counting
+
+    def count_unfinished(self, tenant: str) -> int:
+        """Queued or running."""
+        return self._count("SELECT COUNT(*) FROM jobs WHERE tenant = ? AND state IN ('queued', 'running')", tenant)
+
+    def count_since(self, key_id: str | None, tenant: str, *, seconds: float) -> int:
+        """Submitted lately."""
+        since = self.database.now() - seconds
+        with self.database.transaction(is_writing=False) as cursor:
+            return _count_submitted(cursor, tenant, key_id=key_id, since=since)
+
+    def count_states(self) -> dict[str, int]:
+        """Only states that occur."""
+        with self.database.transaction(is_writing=False) as cursor:
+            cursor.execute("SELECT state, COUNT(*) FROM jobs GROUP BY state")
+            return dict(cursor.fetchall())
+
+    def queue_age_s(self) -> float:
+        """How long the job that waits longest has been in the store; 0 if none waits."""
+        with self.database.transaction(is_writing=False) as cursor:
+            cursor.execute("SELECT MIN(created_at) FROM jobs WHERE state = 'queued'")
+            first = _first(cursor.fetchone())
+        return 0.0 if first is None else max(0.0, self.database.now() - float(first))
+
+    def _count(self, sql: str, *parameters: Any) -> int:
+        with self.database.transaction(is_writing=False) as cursor:
+            cursor.execute(sql, parameters)
+            return int(_first(cursor.fetchone()) or 0)
+
+    def ping(self) -> None:
+        """One row read."""
+        self._count("SELECT COUNT(*) FROM tenants")
+
+    def close(self) -> None:
+        """Let go of the calling thread's connection."""
+        self.database.close()
+
+    def close_all(self) -> None:
+        """Let go of all connections."""
+        self.database.close_all()
+
+
+def _first(row: Row | None) -> Any:
+    return None if row is None else row[0]
+
+
+def _require_mine(cursor: Cursor, job: Job) -> None:
+    if cursor.rowcount != 1:
+        raise LeaseLostError(job.id)
+
+
+def _few(rows: Sequence[Row], *, most_bytes: int) -> list[str]:
+    """The first of (id, bytes), up to so many bytes together, at least one."""
+    ends = accumulate(size for _, size in rows)
+    fitting = sum(end <= most_bytes for end in ends)
+    return [job_id for job_id, _ in rows[: max(1, fitting)]]
+
+
+def _conditions(query: Search) -> tuple[str, list[Any]]:
+    """What follows the tenant in a WHERE, and its parameters."""
+    tag = None if query.tag is None else f"% {_plainly(query.tag)} %"
+    name = None if query.name is None else f"%{_plainly(query.name.lower())}%"
+    begin = None if query.sha256 is None else f"{query.sha256}%"
+    asked: tuple[tuple[str, list[Any]], ...] = (
+        ("project = ?", [query.project]),
+        ("state = ?", [query.state]),
+        ("created_at >= ?", [query.since]),
+        ("created_at < ?", [query.until]),
+        ("tags LIKE ? ESCAPE '!'", [tag]),
+        ("LOWER(name) LIKE ? ESCAPE '!'", [name]),
+        ("name = ?", [query.model]),
+        ("(plan_sha256 LIKE ? OR profile_sha256 LIKE ?)", [begin, begin]),
+    )
+    meant = [(condition, values) for condition, values in asked if values[0] is not None]
+    return "".join(f" AND {condition}" for condition, _ in meant), [value for _, values in meant for value in values]
+
+
+def _plainly(text: str) -> str:
+    """The text with nothing in it that LIKE would take for more than it is."""
+    return "".join(f"!{letter}" if letter in "!%_" else letter for letter in text)
+
+
+def _reserve(cursor: Cursor, tenant: str, *, key: str, body_sha256: str, job_id: str, now: float) -> bool:
+    """Take the idempotency key; False if it is taken, by a job that is gone or not."""
+    cursor.execute(
+        "INSERT INTO idempotency (tenant, idempotency_key, body_sha256, job_id, created_at) VALUES (?, ?, ?, ?, ?) "
+        "ON CONFLICT (tenant, idempotency_key) DO NOTHING",
+        (tenant, key, body_sha256, job_id, now),
+    )
+    return cursor.rowcount == 1
+
+
+def _recall(cursor: Cursor, tenant: str, *, key: str, body_sha256: str) -> Job | None:
+    cursor.execute(
+        "SELECT body_sha256, job_id FROM idempotency WHERE tenant = ? AND idempotency_key = ?", (tenant, key)
+    )
+    row = cursor.fetchone()
+    if row is None:
+        return None
+    if not isinstance(row[0], str) or len(row[0]) != len(body_sha256):
+        raise DamagedError("what an Idempotency-Key stands for")
+    if row[0] != body_sha256:
+        raise IdempotencyConflictError(key)
+    return find_job(cursor, row[1])
+
+
+def _insert(cursor: Cursor, job: NewJob, *, now: float) -> None:
+    values = {field.name: getattr(job, field.name) for field in fields(NewJob) if field.name != "request"}
+    values |= {"request_bytes": len(job.request.encode())}
+    values |= {name: int(values[name]) for name in FLAGS & set(values)}
+    values |= {"state": "queued", "created_at": now, "attempt": 0, "crashes": 0, "is_stopped": 0, "spent_s": 0.0}
+    values |= {"version": 1}
+    marks = ", ".join("?" * len(values))
+    cursor.execute(f"INSERT INTO jobs ({', '.join(values)}) VALUES ({marks})", list(values.values()))
+    cursor.execute(
+        "INSERT INTO requests (job_id, text, sha256) VALUES (?, ?, ?)", (job.id, job.request, sha256_of(job.request))
+    )
+    insert_islands(cursor, job.id, count=job.islands - 1)
+
+
+def _require_room(cursor: Cursor, job: NewJob, *, quota: Quota, now: float) -> None:
+    """Raise QuotaError for one job too many; what is rolled back with it leaves nothing behind."""
+    unfinished = "SELECT COUNT(*) FROM jobs WHERE tenant = ? AND state IN ('queued', 'running')"
+    held = "SELECT COALESCE(SUM(request_bytes + plan_bytes + drawn_bytes), 0) FROM jobs WHERE tenant = ?"
+    cursor.execute(unfinished, (job.tenant,))
+    if _first(cursor.fetchone()) >= quota.unfinished_jobs:
+        raise QuotaError("too_many_jobs", quota.unfinished_jobs)
+    if _count_submitted(cursor, job.tenant, key_id=job.key_id, since=now - HOUR_S) >= quota.hourly_jobs:
+        raise QuotaError("hourly_limit", quota.hourly_jobs)
+    cursor.execute(held, (job.tenant,))
+    if _first(cursor.fetchone()) + len(job.request.encode()) > quota.stored_bytes:
+        raise QuotaError("too_many_bytes", quota.stored_bytes)
+
+
+def _count_submitted(cursor: Cursor, tenant: str, *, key_id: str | None, since: float) -> int:
+    """Jobs that came with the key (of the tenant, without one) after that moment, deleted ones included."""
+    whose, value = ("tenant", tenant) if key_id is None else ("key_id", key_id)
+    count = 0
+    for table in ("jobs", "deleted_jobs"):
+        cursor.execute(f"SELECT COUNT(*) FROM {table} WHERE {whose} = ? AND created_at > ?", (value, since))
+        count += _first(cursor.fetchone())
+    return count
+
+
+def _story(before: Job, news: News) -> Iterator[tuple[str, dict[str, Any]]]:
+    """The events that a step amounts to."""
+    common = {"gap": news.gap, "phase": news.phase}
+    if news.incumbent_ns is not None and news.incumbent_ns != before.incumbent_ns:
+        yield "incumbent", {"incumbent_ns": news.incumbent_ns, "source": news.source} | common
+    if news.lower_bound_ns is not None and news.lower_bound_ns != before.lower_bound_ns:
+        yield "bound", {"lower_bound_ns": news.lower_bound_ns} | common
+
+
+def _is_open(job: Job) -> bool:
+    return not job.is_finished
+
+
+def _is_held(present: Job, job: Job) -> bool:
+    return present.attempt == job.attempt and present.state == "running"
+
+
+def _without_worse(news: News, before: Job, *, is_island: bool) -> News:
+    """A search that begins anew finds worse plans than there were before, and weaker bounds; the best ones stay.
+
+    A plan as good as the best is most often the same one: whoever told of it first found it.
+    """
+    best, bound, told_ns = before.incumbent_ns, before.lower_bound_ns, news.incumbent_ns
+    if best is not None and told_ns is not None and told_ns >= best:
+        news = replace(news, source=before.source or news.source)
+        if is_island or told_ns > best:
+            news = replace(news, incumbent_ns=None, gap=None, plan=None)
+    if bound is not None and news.lower_bound_ns is not None and news.lower_bound_ns < bound:
+        news = replace(news, lower_bound_ns=None, gap=None)
+    best, bound = news.incumbent_ns or best, news.lower_bound_ns or bound
+    if news.gap is None and best is not None and bound is not None:
+        news = replace(news, gap=(best - bound) / max(best, 1))
+    return news
+
+
+def _keep_plan(cursor: Cursor, job_id: str, *, text: str) -> None:
+    cursor.execute(
+        "INSERT INTO plans (job_id, text) VALUES (?, ?) ON CONFLICT (job_id) DO UPDATE SET text = excluded.text",
+        (job_id, text),
+    )
+    data = text.encode()
+    cursor.execute(
+        "UPDATE jobs SET plan_sha256 = ?, plan_bytes = ? WHERE id = ?",
+        (sha256_of(text), len(data), job_id),
+    )
+
+
+def _keep_incumbent(cursor: Cursor, job_id: str, *, text: str) -> None:
+    """Packed, under the number of the event that told of it."""
+    packed = b64encode(zlib.compress(text.encode(), 1)).decode()
+    cursor.execute(
+        "INSERT INTO incumbents (job_id, seq, text) SELECT ?, MAX(seq), ? FROM events "
+        "WHERE job_id = ? AND kind = 'incumbent' HAVING MAX(seq) IS NOT NULL "
+        "ON CONFLICT (job_id, seq) DO UPDATE SET text = excluded.text",
+        (job_id, packed, job_id),
+    )
+    cursor.execute(
+        "DELETE FROM incumbents WHERE job_id = ? AND seq NOT IN "
+        "(SELECT seq FROM incumbents WHERE job_id = ? ORDER BY seq DESC LIMIT ?)",
+        (job_id, job_id, KEPT),
+    )
+
+
+def _conclude(cursor: Cursor, job_id: str, *, outcome: Outcome, now: float) -> None:
+    before = find_job(cursor, job_id)
+    assert before is not None
+    last = News(
+        phase="end",
+        incumbent_ns=outcome.incumbent_ns,
+        lower_bound_ns=outcome.lower_bound_ns,
+        gap=outcome.gap,
+        source=outcome.source or "",
+    )
+    for kind, data in _story(before, last):
+        tell_event(cursor, job_id, kind=kind, now=now, data=data)
+    cursor.execute(
+        "UPDATE jobs SET state = ?, stopped_by = ?, solution_status = ?, error = ?, finished_at = ?, "
+        "incumbent_ns = COALESCE(?, incumbent_ns), lower_bound_ns = COALESCE(?, lower_bound_ns), "
+        "gap = COALESCE(?, gap), source = COALESCE(?, source), solver_bound_ns = ?, worker = NULL, "
+        "lease_until = NULL, phase = NULL, version = version + 1 WHERE id = ?",
+        (
+            outcome.state,
+            outcome.stopped_by,
+            outcome.solution_status,
+            None if outcome.error is None else json.dumps(outcome.error),
+            now,
+            outcome.incumbent_ns,
+            outcome.lower_bound_ns,
+            outcome.gap,
+            outcome.source,
+            outcome.solver_bound_ns,
+            job_id,
+        ),
+    )
+    if outcome.plan is not None:
+        _keep_plan(cursor, job_id, text=outcome.plan)
+    forget_islands(cursor, job_id)
+    job = find_job(cursor, job_id)
+    assert job is not None
+    data = {"state": job.state, "incumbent_ns": job.incumbent_ns, "lower_bound_ns": job.lower_bound_ns, "gap": job.gap}
+    data["stopped_by"] = job.stopped_by
+    tell_event(cursor, job_id, kind="done", now=now, data=data)
+    _announce_end(cursor, job, now=now, data=data)
+
+
+def _announce_end(cursor: Cursor, job: Job, *, now: float, data: dict[str, Any]) -> None:
+    """What the tenant's webhooks are to hear is written down with the end, so that no crash comes in between."""
+    told: dict[str, Any] = {"event": "plan.ended", "id": job.id, "href": f"/v1/plans/{job.id}"}
+    told |= {"name": job.name, "project": job.project, "tags": job.tags.split(), "request_id": job.request_id}
+    told |= {**data, "solution_status": job.solution_status, "plan_sha256": job.plan_sha256}
+    cursor.execute(
+        "INSERT INTO deliveries (webhook_id, job_id, body, attempts, due_at) "
+        "SELECT id, CAST(? AS TEXT), CAST(? AS TEXT), 0, CAST(? AS DOUBLE PRECISION) FROM webhooks WHERE tenant = ? "
+        "ON CONFLICT (webhook_id, job_id) DO NOTHING",
+        (job.id, json.dumps(told), now, job.tenant),
+    )
+
+
+def _put_back(cursor: Cursor, *, now: float, all_running: bool) -> int:
+    cursor.execute(
+        "UPDATE jobs SET state = 'queued', worker = NULL, lease_until = NULL, "
+        "version = version + 1 WHERE state = 'running' AND (lease_until < ? OR ? = 1)",
+        (now, int(all_running)),
+    )
+    count = cursor.rowcount
+    if all_running:
+        free_islands(cursor)
+    return count
+
+
+def _next_waiting(cursor: Cursor) -> str | None:
+    cursor.execute(
+        "SELECT waiting.tenant FROM (SELECT DISTINCT tenant FROM jobs WHERE state = 'queued') AS waiting "
+        "LEFT JOIN (SELECT tenant, COUNT(*) AS num FROM jobs WHERE state = 'running' GROUP BY tenant) AS busy "
+        "ON busy.tenant = waiting.tenant LEFT JOIN tenants ON tenants.name = waiting.tenant "
+        "ORDER BY COALESCE(busy.num, 0), COALESCE(tenants.served_at, 0), waiting.tenant LIMIT 1"
+    )
+    tenant = _first(cursor.fetchone())
+    cursor.execute(
+        "SELECT id FROM jobs WHERE state = 'queued' AND tenant = ? ORDER BY priority DESC, created_at, id LIMIT 1",
+        (tenant,),
+    )
+    job_id: str | None = _first(cursor.fetchone())
+    return job_id
+
+
+def _serve(cursor: Cursor, tenant: str, *, now: float) -> None:
+    cursor.execute(
+        "INSERT INTO tenants (name, served_at) VALUES (?, ?) "
+        "ON CONFLICT (name) DO UPDATE SET served_at = excluded.served_at",
+        (tenant, now),
+    )
+
+
+def _forget_rest(cursor: Cursor, gone: Sequence[Row], *, now: float) -> None:
+    """What belongs to jobs (id, tenant, key, submitted) whose rows are gone; their submissions count for an hour."""
+    cursor.execute("DELETE FROM deleted_jobs WHERE created_at <= ?", (now - HOUR_S,))
+    for job_id, tenant, key_id, created_at in gone:
+        if isinstance(created_at, float) and created_at > now - HOUR_S:  # a damaged row goes all the same
+            cursor.execute(
+                "INSERT INTO deleted_jobs (tenant, key_id, created_at) VALUES (?, ?, ?)", (tenant, key_id, created_at)
+            )
+        for table in ("requests", "plans", "incumbents", "drawings", "events", "islands"):
+            cursor.execute(f"DELETE FROM {table} WHERE job_id = ?", (job_id,))

@@ -1,0 +1,205 @@
+"""What a solver process does besides solving: check a plan, play it, draw it, and ask a question with a change."""
+
+import json
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from api.reporting.what_if_range import find_ranges, make_named_baseline
+from planner.plan import Plan
+from planner.problem import Problem
+from planner.simulation.simulate import Timeline
+from planner.what_if.change import Change
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlayedQuestion:
+    """A plan on its question, played."""
+
+    problem: Problem
+    plan: Plan
+    timeline: Timeline
+
+
+Drawing = Callable[[PlayedQuestion], str]
+
+
+def inspect(order: dict[str, Any]) -> dict[str, Any]:
+    """Carry out an order to look at a plan; raises ValueError for what cannot be done."""
+    from planner.document import parse_plan
+
+    if order["what"] == "job_trace":
+        from api.reporting.trace_pictures import summarise_trace
+
+        return {"trace": summarise_trace(order["data"])}
+    plan = parse_plan(order["plan"], source="body: plan")
+    problem = _question(plan, order.get("workload"))
+    if order["what"] == "ranges":
+        ranges = find_ranges(problem, plan, changes=[_change(tree) for tree in order["changes"]])
+        return {"ranges": [asdict(each) for each in ranges]}
+    if order["what"] == "verdict":
+        return {"verdict": _judge(problem, plan, with_certificate=bool(order.get("certificate")))}
+    played = PlayedQuestion(problem=problem, plan=plan, timeline=_play(problem, plan))
+    if order["what"] == "difference":
+        return {"text": _compare(played, order["other"], workload=order["other_workload"])}
+    if order["what"] == "view" and order.get("other") is not None:
+        return {"text": _draw_both(played, order["other"])}
+    if order["what"] == "picture":
+        return {"text": _draw_content(played, other=order.get("other"), baseline=order.get("baseline"))}
+    return {"text": DRAWINGS[order["what"]](played)}
+
+
+def _question(plan: Plan, workload: dict[str, Any] | None) -> Problem:
+    """The question of the workload given, else the one that the plan brings along."""
+    from api.jobs.request import SOURCE, Ceilings, problem_of_plan
+    from planner.documents.embedded_problem import enclosed_problem
+
+    if workload is not None:
+        return problem_of_plan(plan, workload, source=f"{SOURCE}: workload", ceilings=Ceilings(max_actions=4_000_000))
+    problem = enclosed_problem(plan, source=f"{SOURCE}: plan")
+    if problem is None:
+        raise ValueError(f"{SOURCE}: workload is missing; the plan brings none along, so add it")
+    return problem
+
+
+def _judge(problem: Problem, plan: Plan, *, with_certificate: bool) -> dict[str, Any]:
+    if with_certificate:
+        from api.reporting.summaries import summarise_rederivation
+        from planner.evidence.check_evidence import rederive
+
+        return summarise_rederivation(rederive(problem, plan))
+    from planner.verify import verify
+
+    verdict = verify(problem, plan)
+    timeline = verdict.timeline
+    figures = {} if timeline is None else {"makespan_ns": timeline.makespan_ns, "span_ns": timeline.span_ns}
+    return verdict.summary() | figures
+
+
+def _play(problem: Problem, plan: Plan) -> Timeline:
+    from planner.verify import verify
+
+    verdict = verify(problem, plan)
+    if verdict.timeline is None:
+        raise ValueError(f"body: plan cannot be played; {verdict.violations[0].message}")
+    return verdict.timeline
+
+
+def _draw_both(played: PlayedQuestion, other: str) -> str:
+    from api.reporting.plan_difference import why_not_on_one_scale
+    from api.viewer import render_picture
+    from planner.document import parse_plan
+
+    second = parse_plan(other, source="body: other")
+    reason = why_not_on_one_scale(played.plan.problem, second.problem)
+    if reason is not None:
+        raise ValueError(f"body: other: {reason}; give another plan of the same question")
+    return render_picture(
+        played.problem, played.plan, timeline=played.timeline, other=(second, _play(played.problem, second))
+    )
+
+
+def _draw_content(played: PlayedQuestion, *, other: str | None, baseline: str | None) -> str:
+    """What a picture shows, as JSON; a second plan is given as its document, or as the name of a baseline."""
+    from api.reporting.plan_difference import why_not_on_one_scale
+    from api.viewer import picture_content
+    from planner.document import parse_plan
+
+    problem, pair, reason, is_other = played.problem, None, None, False
+    if other is not None:
+        second = parse_plan(other, source="body: other")
+        reason = why_not_on_one_scale(played.plan.problem, second.problem)
+        is_other = second.problem.profile != played.plan.problem.profile
+        pair = None if reason else (second, _play(problem, second))
+    elif baseline is not None:
+        second = make_named_baseline(problem, baseline)
+        pair = second, _play(problem, second)
+    content = picture_content(problem, played.plan, timeline=played.timeline, other=pair)
+    content |= {"aloneBecause": reason, "isOfAnotherModel": is_other}
+    return json.dumps(content, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+
+
+def _change(tree: dict[str, Any]) -> Change:
+    from profiles.documents.validation import validate
+
+    return validate(Change, tree, source="body: change")
+
+
+def _compare(played: PlayedQuestion, other: str, *, workload: dict[str, Any]) -> str:
+    """Each plan on its own question: profiles may be of two versions."""
+    from api.reporting.plan_difference import PlayedSide, compare_plans
+    from planner.document import parse_plan
+
+    second = parse_plan(other, source="body: other")
+    question = _question(second, workload)
+    before = PlayedSide(problem=played.problem, plan=played.plan, timeline=played.timeline)
+    after = PlayedSide(problem=question, plan=second, timeline=_play(question, second))
+    return json.dumps(compare_plans(before, after), ensure_ascii=False)
+
+
+def _draw_view(played: PlayedQuestion) -> str:
+    from api.viewer import render_picture
+
+    return render_picture(played.problem, played.plan, timeline=played.timeline)
+
+
+def _draw_trace(played: PlayedQuestion) -> str:
+    from planner.export.trace import render_trace
+
+    return render_trace(played.problem, played.plan, timeline=played.timeline)
+
+
+def _draw_torch(played: PlayedQuestion) -> str:
+    from planner.export.torch_table import render_torch_table
+
+    return render_torch_table(played.problem, played.plan)
+
+
+def _draw_simulation(played: PlayedQuestion) -> str:
+    from api.reporting.summaries import summarise_timeline
+
+    return json.dumps(summarise_timeline(played.problem, played.timeline), ensure_ascii=False)
+
+
+def _draw_explanation(played: PlayedQuestion) -> str:
+    from api.reporting.summaries import summarise_explanation
+    from planner.simulation.explain import explain
+
+    return json.dumps(
+        summarise_explanation(explain(played.problem, played.plan, timeline=played.timeline)), ensure_ascii=False
+    )
+
+
+def _draw_report(played: PlayedQuestion) -> str:
+    """Everything a page shows of a plan: figures, stages, devices, baselines, where the time goes."""
+    from api.reporting.summaries import summarise_explanation, summarise_timeline
+    from planner.simulation.explain import explain
+
+    problem, plan = played.problem, played.plan
+    evidence = None if plan.evidence is None else asdict(plan.evidence)
+    if evidence is not None:
+        evidence.pop("certificate")
+    is_alike = problem.microbatches is None
+    explanation = summarise_explanation(explain(problem, plan, timeline=played.timeline)) if is_alike else None
+    report = {
+        "name": problem.profile.name,
+        "cluster": problem.cluster.name,
+        "hosts": {device.name: device.host for device in problem.cluster.devices},
+        "links": [[link.a, link.b] for link in problem.cluster.links],
+        "stages": [{"layers": list(stage.layers), "replicas": stage.replicas} for stage in plan.stages],
+        "simulation": summarise_timeline(played.problem, played.timeline),
+        "explanation": explanation,
+        "evidence": evidence,
+    }
+    return json.dumps(report, ensure_ascii=False, default=str)
+
+
+DRAWINGS: dict[str, Drawing] = {
+    "view": _draw_view,
+    "trace": _draw_trace,
+    "torch": _draw_torch,
+    "simulation": _draw_simulation,
+    "explanation": _draw_explanation,
+    "report": _draw_report,
+}
+"""What can be made of a plan, by name."""

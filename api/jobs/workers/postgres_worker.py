@@ -1,0 +1,193 @@
+"""`pipeplan worker`: takes procrastinate's tickets and solves the jobs whose turn it is, until a signal ends it."""
+
+import asyncio
+import contextlib
+import logging
+import signal
+import threading
+from collections.abc import Iterator
+from queue import SimpleQueue
+
+import procrastinate
+
+from api.jobs.job_metrics import JobMetrics
+from api.jobs.stores.postgres import QUEUE, TASK, PostgresDatabase, prepare
+from api.jobs.stores.sql_store import SqlStore
+from api.jobs.stores.store import OPENING_S, STORE_FAILURES, persistently
+from api.jobs.workers.island_runner import work_once
+from api.jobs.workers.metrics_port import MetricsPort
+from api.jobs.workers.pool import make_worker_name
+from api.jobs.workers.runner import JobRunner, Patience
+from api.jobs.workers.solver_handle import Child, ProcessLimits
+from api.jobs.workers.worker_registry import Heartbeat, Roster
+from api.settings import Settings
+
+logger = logging.getLogger(__name__)
+
+LOOK_AROUND = "* * * * * */20"
+"""When tickets that got lost are put up again: every twenty seconds."""
+
+AWAY: tuple[type[Exception], ...] = (
+    *STORE_FAILURES,
+    procrastinate.exceptions.ConnectorException,
+    TimeoutError,
+)
+"""What is raised while the database is away."""
+
+RECONNECT_S = 1.0
+"""How long to wait for a database that went away."""
+
+
+class TicketWorker:
+    """One worker process: so many solver processes, one queue."""
+
+    def __init__(self, url: str, *, num_workers: int, limits: ProcessLimits, patience: Patience) -> None:
+        self.store = SqlStore(PostgresDatabase(url))
+        self.patience, self.num_workers = patience, num_workers
+        self._stalled_s = patience.lease_s
+        """A ticket whose worker's heart has not beaten for so long is taken from it, as a job is."""
+        self.metrics = JobMetrics()
+        name = make_worker_name()
+        self._heartbeat = Heartbeat(Roster(self.store.database), name, num_slots=num_workers)
+        self._draining = threading.Event()
+        self._children: SimpleQueue[Child] = SimpleQueue()
+        self._all_children = [Child(limits) for _ in range(num_workers)]
+        for child in self._all_children:
+            self._children.put(child)
+        self._url = url
+        self.app = self._make_app()
+
+    def _make_app(self) -> procrastinate.App:
+        """The queue, with its tasks; a connection that broke for good needs a new one."""
+        app = procrastinate.App(
+            connector=procrastinate.PsycopgConnector(conninfo=self._url, min_size=1, max_size=self.num_workers + 3)
+        )
+
+        @app.task(name=TASK, queue=QUEUE)
+        async def solve_next() -> None:
+            await asyncio.to_thread(self.solve_next)
+
+        @app.periodic(cron=LOOK_AROUND)
+        @app.task(name="pipeplan.look_around", queue=QUEUE, queueing_lock="look_around", pass_context=False)
+        async def look_around(timestamp: int) -> None:
+            del timestamp
+            await self.look_around()
+
+        return app
+
+    def solve_next(self) -> None:
+        """Claim the job or the island whose turn it is and bring it to its end; a ticket without any is spent."""
+        if self._draining.is_set():
+            return
+        with self._child() as child:
+            runner = JobRunner(
+                self.store, child, patience=self.patience, is_draining=self._draining.is_set, metrics=self.metrics
+            )
+            work_once(runner, make_worker_name())
+        self.store.close()
+
+    @contextlib.contextmanager
+    def _child(self) -> Iterator[Child]:
+        child = self._children.get()
+        try:
+            yield child
+        except BaseException:
+            child.kill()
+            raise
+        finally:
+            self._children.put(child)
+
+    async def look_around(self) -> None:
+        """Take tickets from dead workers, put lost jobs back, and see that no waiting job is without a ticket."""
+        manager = self.app.job_manager
+        await manager.prune_stalled_workers(self._stalled_s)
+        for job in await manager.get_stalled_jobs(seconds_since_heartbeat=self._stalled_s):
+            await manager.retry_job(job)
+        num_waiting = await asyncio.to_thread(self._count_waiting)
+        tickets = await manager.list_jobs_async(queue=QUEUE, task=TASK, status="todo")
+        for _ in range(num_waiting - len(list(tickets))):
+            await self.app.configure_task(TASK, queue=QUEUE).defer_async()
+
+    def _count_waiting(self) -> int:
+        try:
+            self.store.put_back()
+            return self.store.count_states().get("queued", 0) + self.store.islands.count_wanted()
+        finally:
+            self.store.close()
+
+    async def run(self) -> None:
+        """Work until `drain`; a database that went away is waited for."""
+        self._heartbeat.start()
+        try:
+            while not self._draining.is_set():
+                try:
+                    await self._run_once()
+                except AWAY:
+                    logger.warning("the database went away; trying again", exc_info=True)
+                    await asyncio.sleep(RECONNECT_S)
+        finally:
+            await asyncio.to_thread(self._heartbeat.stop)
+
+    async def _run_once(self) -> None:
+        self.app = self._make_app()
+        async with self.app.open_async():
+            await self.look_around()
+            worker = asyncio.create_task(
+                self.app.run_worker_async(
+                    queues=[QUEUE],
+                    concurrency=self.num_workers + 1,
+                    install_signal_handlers=False,
+                    wait=True,
+                    delete_jobs="successful",
+                    update_heartbeat_interval=self._stalled_s / 6,
+                    stalled_worker_timeout=self._stalled_s,
+                    shutdown_graceful_timeout=self.patience.drain_s + 5.0,
+                )
+            )
+            while not self._draining.is_set() and not worker.done():
+                await asyncio.sleep(0.1)
+            if not worker.done():
+                worker.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await worker
+            await self._return_tickets()
+
+    async def _return_tickets(self) -> None:
+        """What this worker gave back needs a ticket again."""
+        with contextlib.suppress(Exception):
+            await self.look_around()
+
+    def drain(self) -> None:
+        """Claim nothing more, ask the solvers to stop, and end."""
+        self._draining.set()
+
+    def close(self) -> None:
+        """End the solver processes."""
+        for child in self._all_children:
+            child.kill()
+        self.store.close_all()
+
+
+def _make_worker(settings: Settings) -> TicketWorker:
+    assert settings.database_url is not None
+    prepare(settings.database_url)
+    return TicketWorker(
+        settings.database_url,
+        num_workers=settings.num_workers,
+        limits=settings.process,
+        patience=settings.patience,
+    )
+
+
+def work(settings: Settings, *, metrics_address: tuple[str, int] | None = None) -> None:
+    """Work until SIGTERM or SIGINT; at `metrics_address`, host and port, `/metrics` and `/livez` are answered."""
+    worker = persistently(lambda: _make_worker(settings), seconds=OPENING_S)
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: worker.drain())
+    port = None if metrics_address is None else MetricsPort(worker.metrics, metrics_address)
+    try:
+        asyncio.run(worker.run())
+    finally:
+        if port is not None:
+            port.close()
+        worker.close()

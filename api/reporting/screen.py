@@ -1,0 +1,443 @@
+"""The screen that `plan` ends with: stages, the baselines considered beside our plan, bound, verdict and files."""
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from api.formatting import (
+    ABSENT,
+    render_bar,
+    render_groups,
+    render_layers,
+    render_ms,
+    render_of_limit,
+    render_percent,
+    render_ratio,
+    render_recomputed,
+    render_samples,
+    render_seconds,
+)
+from api.progress import RunSummary
+from planner.execute.model.not_compared import NOT_COMPARED
+from planner.layout.costs import CostModel
+from planner.plan import BaselineResult, Evidence, Plan, RentalResult, SizeResult
+from planner.problem import Objective, Problem
+
+ITERATIONS = 1000
+"""Money is shown for so many."""
+
+MAX_STAGE_ROWS = 14
+"""Rows of the stage table; of more stages the middle ones are left out."""
+
+UNSTEADY = 0.05
+"""A profile that is farther than this from a run of its own is said to be."""
+
+MAX_NOTES = 3
+"""Lines of remarks about costs that were not measured."""
+
+NEARLY_FULL = 0.9
+"""Devices filled by more than this part need a word about their reserve."""
+
+MAX_BASELINE_ROWS = 8
+"""Rows of the table of baselines; slower cuts of the same schedule are left out first, then the slowest."""
+
+
+def render_screen(problem: Problem, plan: Plan, *, run: RunSummary) -> RenderableType:
+    """Everything a person wants to know about a plan that was just made."""
+    evidence = plan.evidence
+    assert evidence is not None, "a finished plan carries its evidence"
+    sizes: list[RenderableType] = [render_sizes(evidence.sizes), ""] if evidence.sizes else []
+    return Group(
+        render_header(problem),
+        "",
+        render_stages(problem, plan, peak_bytes=evidence.peak_bytes),
+        "",
+        *sizes,
+        render_baselines(problem, evidence),
+        "",
+        _render_outcome(problem, evidence, run=run),
+    )
+
+
+def render_header(problem: Problem) -> Text:
+    """One or two lines: the workload, the machine, and what is asked for beyond the defaults."""
+    profile, cluster = problem.profile, problem.cluster
+    types = ", ".join(
+        f"{sum(device.type == kind for device in cluster.devices)} × {kind}" for kind in cluster.device_types
+    )
+    shape = "chain" if profile.is_chain else "graph"
+    size = "" if profile.microbatch_size is None else f" of {profile.microbatch_size} samples"
+    if problem.microbatches is not None:
+        size = f" of {min(problem.microbatches)} to {max(problem.microbatches)} samples"
+    text = Text(no_wrap=True, overflow="ellipsis")
+    text.append(profile.name, style="bold")
+    text.append(f"  {shape} of {len(profile.layers)} layers · {cluster.name}: {types} · ")
+    text.append(f"{problem.num_microbatches} microbatch{'es' if problem.num_microbatches > 1 else ''}{size}")
+    if problem.batch is not None:
+        text.append(f" (global batch of {problem.batch.global_batch_size})")
+    asked = ", ".join(
+        f"{name} = {value if not isinstance(value, list) else f'{len(value)} given'}"
+        for name, value in problem.reference().options.items()
+    )
+    return text.append(f"\noptions: {asked}", style="dim") if asked else text
+
+
+def render_stages(problem: Problem, plan: Plan, *, peak_bytes: Mapping[str, int]) -> Table:
+    """One row per stage: layers, devices, what a microbatch costs, and the memory of the fullest device."""
+    table = make_table()
+    table.add_column("stage", justify="right", no_wrap=True)
+    table.add_column("layers")
+    table.add_column("devices")
+    for kind in "FIW":
+        table.add_column(f"{kind} ms", justify="right", no_wrap=True)
+    table.add_column("peak memory", justify="right", no_wrap=True)
+    table.add_column("of limit", no_wrap=True)
+    costs = CostModel(problem)
+    for number in _shortened(len(plan.stages), MAX_STAGE_ROWS):
+        if number is None:
+            table.add_row("…", f"{len(plan.stages) - MAX_STAGE_ROWS + 1} more", *[""] * 6, style="dim")
+        else:
+            table.add_row(*_stage_row(costs, plan, number=number, peak_bytes=peak_bytes))
+    return table
+
+
+def _stage_row(costs: CostModel, plan: Plan, *, number: int, peak_bytes: Mapping[str, int]) -> Iterator[RenderableType]:
+    stage = plan.stages[number]
+    cost = costs.usual_cost(plan, number)
+    devices = [costs.problem.cluster.by_name[name] for group in stage.replicas for name in group]
+    fullest = max(devices, key=lambda device: peak_bytes.get(device.name, 0) / max(1, device.usable_bytes))
+    peak = peak_bytes.get(fullest.name, 0)
+    yield str(number)
+    yield one_line(render_recomputed(stage) + render_layers(stage.layers))
+    yield one_line(render_groups(stage.replicas) + render_samples(stage) + (" ÷" if stage.is_sharded else ""))
+    yield render_ms(cost.forward_ns)
+    yield render_ms(cost.input_grad_ns)
+    yield render_ms(cost.weight_grad_ns) if cost.has_weight_grad else ABSENT
+    yield render_of_limit(peak, fullest.usable_bytes)
+    yield render_memory(peak / max(1, fullest.usable_bytes))
+
+
+def render_memory(fraction: float) -> Text:
+    """A bar and a percentage, red where the limit is broken."""
+    style = "red" if fraction > 1 else "yellow" if fraction > 0.95 else "green"
+    return Text.assemble((render_bar(fraction), style), f" {100 * fraction:3.0f} %")
+
+
+def render_sizes(rows: Sequence[SizeResult]) -> Table:
+    """The sizes of microbatches side by side: the best plan of each, its bound, and what is known of it."""
+    table = make_table()
+    table.add_column("", no_wrap=True)
+    for header in ("samples", "microbatches", "best plan ms", "bound ms", "best baseline ms"):
+        table.add_column(header, justify="right", no_wrap=True)
+    table.add_column("size is", no_wrap=True)
+    table.add_column("searched", justify="right", no_wrap=True)
+    for row in rows:
+        is_best = row.state == "best"
+        effort = f"{row.rounds} rounds" if row.seconds is None else render_seconds(row.seconds)
+        table.add_row(
+            "✓" if is_best else "",
+            str(row.microbatch_size),
+            str(row.num_microbatches),
+            render_ms(row.objective_ns),
+            render_ms(_bound_of(row)),
+            render_ms(row.baseline_ns),
+            one_line(_STATES[row.state] + (f": {row.note}" if row.note else "")),
+            effort,
+            style="bold green" if is_best else "" if row.state == "open" else "dim",
+        )
+    return table
+
+
+_STATES = {
+    "best": "chosen",
+    "better": "has a faster plan",
+    "open": "open",
+    "closed": "closed: none is better",
+    "infeasible": "out of question",
+}
+"""What is said of a size: closed ones have a bound that reaches the plan chosen."""
+
+
+def _bound_of(row: SizeResult) -> int | None:
+    """What no plan of a size is below, whatever shows it."""
+    known = [each for each in (row.lower_bound_ns, row.solver_bound_ns) if each is not None]
+    return None if row.objective_ns is None and row.note else max(known, default=None)
+
+
+def render_baselines(problem: Problem, evidence: Evidence) -> Table:
+    """What others would have done, fastest first, with our plan among them and the one to take ticked."""
+    has_span = problem.options.objective == "span"
+    table = make_table()
+    table.add_column("", no_wrap=True)
+    table.add_column("plan")
+    times = ("makespan ms", "span ms") if has_span else ("makespan ms",)
+    for header in (*times, "vs ours", "bubble", "memory"):
+        table.add_column(header, justify="right", no_wrap=True)
+    table.add_column("fits", no_wrap=True)
+    table.add_column("")
+    ours = _our_row(problem, evidence)
+    rows, num_hidden = _ranked(problem, [row for row in evidence.baselines if not row.had_no_time])
+    for row in [ours, *rows]:
+        tick = "✓" if row is ours else ""
+        style = "bold green" if row is ours else "" if row.fits_memory else "dim"
+        table.add_row(tick, *_baseline_cells(row, ours, has_span=has_span), style=style)
+    if num_hidden:
+        table.add_row("", one_line(f"… {num_hidden} more in the plan's evidence"), style="dim")
+    return table
+
+
+def _our_row(problem: Problem, evidence: Evidence) -> BaselineResult:
+    peak = max(
+        (
+            num_bytes / max(1, problem.cluster.by_name[name].usable_bytes)
+            for name, num_bytes in evidence.peak_bytes.items()
+        ),
+        default=None,
+    )
+    return BaselineResult(
+        name="this plan",
+        makespan_ns=evidence.makespan_ns,
+        span_ns=evidence.span_ns,
+        bubble=evidence.bubble,
+        peak_fraction=peak,
+        fits_memory=True,
+        note=evidence.source,
+    )
+
+
+def _ranked(problem: Problem, rows: Sequence[BaselineResult]) -> tuple[list[BaselineResult], int]:
+    """Those that fit, those that do not, those that do not apply, each fastest first; and how many are hidden."""
+    is_span = problem.options.objective == "span"
+
+    def rank(row: BaselineResult) -> tuple[bool, bool, int]:
+        time_ns = row.span_ns if is_span else row.makespan_ns
+        return time_ns is None, not row.fits_memory, time_ns or 0
+
+    ranked = sorted(rows, key=rank)
+    if len(ranked) <= MAX_BASELINE_ROWS:
+        return ranked, 0
+    best_of_schedule = {_schedule_of(row): row for row in reversed(ranked)}
+    kept = [row for row in ranked if best_of_schedule[_schedule_of(row)] is row][: MAX_BASELINE_ROWS - 1]
+    return kept, len(ranked) - len(kept)
+
+
+def _schedule_of(row: BaselineResult) -> str:
+    """What its name says before the cut, which stands in brackets."""
+    return row.name.partition(" (")[0]
+
+
+def _baseline_cells(row: BaselineResult, ours: BaselineResult, *, has_span: bool) -> Iterator[RenderableType]:
+    yield one_line(row.name)
+    yield render_ms(row.makespan_ns)
+    if has_span:
+        yield render_ms(row.span_ns)
+    yield render_ratio(row.span_ns, ours.span_ns) if has_span else render_ratio(row.makespan_ns, ours.makespan_ns)
+    yield render_percent(row.bubble)
+    yield Text(ABSENT if row.peak_fraction is None else f"{100 * row.peak_fraction:.0f} %", style=_memory_style(row))
+    yield Text("yes" if row.fits_memory else ABSENT if row.makespan_ns is None else "no", style=_memory_style(row))
+    is_said_by_memory = row.makespan_ns is not None and not row.fits_memory
+    yield one_line("" if is_said_by_memory else row.note, style="dim not bold")
+
+
+def _memory_style(row: BaselineResult) -> str:
+    return "red" if row.makespan_ns is not None and not row.fits_memory else ""
+
+
+def _render_outcome(problem: Problem, evidence: Evidence, *, run: RunSummary) -> Table:
+    table = Table.grid(padding=(0, 2))
+    table.add_column(style="bold", no_wrap=True)
+    table.add_column()
+    objective = problem.options.objective
+    if evidence.rental is not None:
+        table.add_row("cost", _render_cost(problem, plan_rental=evidence.rental))
+    table.add_row("makespan" if objective == "cost" else objective, _render_result(evidence, objective=objective))
+    table.add_row("verdict", _render_verdict(evidence))
+    first = "" if run.first_plan_s is None else f", first plan after {render_seconds(run.first_plan_s)}"
+    table.add_row(
+        "search",
+        f"{render_seconds(run.elapsed_s)}{first}; {_render_end(evidence)}",
+    )
+    if late := [row for row in evidence.baselines if row.had_no_time]:
+        methods = ", ".join(dict.fromkeys(map(_schedule_of, late)))
+        table.add_row("no time", f"for {len(late)} baselines: {methods}")
+    for what, where in (run.files or {}).items():
+        table.add_row(what, where)
+    doubts = [*_describe_comparison(problem), *_describe_probe(problem)]
+    for note in [*doubts, *_notes(problem, evidence), *_describe_reserve(problem, evidence)]:
+        table.add_row("note", one_line(note, style="yellow"))
+    return table
+
+
+def _describe_timings(problem: Problem, evidence: Evidence) -> list[str]:
+    """What may keep a measured profile from what will run; nothing where the profile is none of `pipeplan profile`.
+
+    A device on its own has no neighbours, and sends no messages.
+    """
+    if evidence.timings.get("conditions") not in ("busy", "alone"):
+        return []
+    has_others = len(problem.cluster.devices) > 1
+    notes = ["layers were timed alone: beside busy neighbours they take longer"]
+    notes = notes if has_others and evidence.timings["conditions"] == "alone" else []
+    for what in ("action_overhead", "message_overhead") if has_others else ("action_overhead",):
+        if evidence.timings.get(what) == "not measured":
+            notes.append(f"{what.replace('_', ' ')} not measured: what an action or message costs beyond this counts 0")
+    return notes
+
+
+def _describe_comparison(problem: Problem) -> list[str]:
+    """Parts of a model that nobody saw train as their layers do."""
+    parts = problem.profile.provenance.split("; ")
+    return [part.rstrip(".") for part in parts if part.startswith(NOT_COMPARED)]
+
+
+def _describe_probe(problem: Problem) -> list[str]:
+    """How far a profile was from a run of its own, where that is more than plans differ by."""
+    probe = problem.profile.probe
+    if probe is None or abs(probe.error) <= UNSTEADY:
+        return []
+    beyond = probe.measured_ns / probe.predicted_ns - 1
+    more = f"{render_percent(abs(beyond))} {'more' if beyond > 0 else 'less'}"
+    return [f"a run beside the profile took {more} than its figures say: smaller differences mean little"]
+
+
+def _describe_reserve(problem: Problem, evidence: Evidence) -> list[str]:
+    """Nobody can fill the whole of an accelerator."""
+    full = [
+        device.name
+        for device in problem.cluster.devices
+        if device.reserved_bytes is None
+        and evidence.peak_bytes.get(device.name, 0) > NEARLY_FULL * max(1, device.memory_bytes)
+    ]
+    words = "runtime and allocator need some of what is filled"
+    return [f"no reserved_bytes stated for {name}: {words}" for name in full[:1]]
+
+
+def _notes(problem: Problem, evidence: Evidence) -> list[str]:
+    """What of a plan was not measured: what is between two sizes, what rests on `scaling: linear`, what on a guess."""
+    scaled = [note for note in evidence.interpolated_costs if ": scaled to " in note]
+    notes = [note for note in evidence.interpolated_costs if note not in scaled] + _describe_timings(problem, evidence)
+    if scaled:
+        more = f"; and {len(scaled) - 1} more such" if len(scaled) > 1 else ""
+        notes.insert(0, f"rests on scaling: linear, not on measurements: {scaled[0]}{more}")
+    if evidence.assumed_divisible:
+        stages = ", ".join(map(str, evidence.assumed_divisible[:8]))
+        notes.insert(0, f"the profile says microbatch_size = null: nobody can run the replicas of stage {stages}")
+    hidden = len(notes) - MAX_NOTES + 1
+    return notes if hidden <= 1 else [*notes[: MAX_NOTES - 1], f"{hidden} more such"]
+
+
+def _render_result(evidence: Evidence, *, objective: Objective) -> str:
+    """The objective beside the best baseline and between its bounds, a line each."""
+    ours = evidence.span_ns if objective == "span" else evidence.makespan_ns
+    lines = [f"{render_ms(ours)} ms{_render_lead(evidence, ours, objective=objective)}"]
+    kind = "(at any size)" if evidence.sizes else f"({evidence.bound_kind.replace('_', ' ')})"
+    if ours <= evidence.lower_bound_ns:
+        return f"{lines[0]}\noptimal: no plan can be faster {kind}"
+    bound = f"no plan can be below {render_ms(evidence.lower_bound_ns)} ms {kind}"
+    if evidence.proved_by == "complete search":
+        lines.append("optimal: a complete search found nothing faster")
+        lines.append(
+            f"the certified bound is lower, {render_ms(evidence.lower_bound_ns)} ms {kind}: it leaves a gap of "
+            f"{render_percent(evidence.gap)}, which the complete search closed"
+        )
+        return "\n".join(lines)
+    lines.append(f"{bound}: gap {render_percent(evidence.gap)}")
+    if evidence.solver_bound_ns is not None and evidence.solver_bound_ns > evidence.lower_bound_ns:
+        lines.append(_render_claim(evidence, evidence.solver_bound_ns))
+    if evidence.schedule_bound_ns is not None:
+        is_tight = ours <= evidence.schedule_bound_ns
+        best = "faster" if is_tight else f"below {render_ms(evidence.schedule_bound_ns)} ms"
+        lines.append(f"with these stages no order can be {best}")
+    return "\n".join(lines)
+
+
+def _render_cost(problem: Problem, plan_rental: RentalResult) -> str:
+    """What an iteration costs, and what none costs less than."""
+    figures = [ITERATIONS * each for each in (plan_rental.cost, plan_rental.lower_bound)]
+    lines = [f"{figures[0]:,.4g} for {ITERATIONS:,} iterations, at {plan_rental.price_per_hour:g} per hour"]
+    deadline = problem.options.deadline_ns
+    by = "" if deadline is None else f" by the deadline of {render_ms(deadline)} ms"
+    if plan_rental.gap <= 0:
+        return f"{lines[0]}\noptimal: no plan on any of the devices costs less{by}"
+    bound = f"no plan on any of the devices{by} costs less than {figures[1]:,.4g}: gap"
+    return f"{lines[0]}\n{bound} {render_percent(plan_rental.gap)}"
+
+
+def _render_claim(evidence: Evidence, claimed_ns: int) -> str:
+    """What a solver says, and who says so."""
+    solver = evidence.solver_versions.get("complete model")
+    if solver is None and evidence.stopped_by == "complete_search":
+        return "the complete search found nothing faster, but some cases only a solver closed: that is its word"
+    if solver is None:
+        return f"the complete search, not at its end, rules out less than {render_ms(claimed_ns)} ms"
+    return f"{solver} claims that nothing is below {render_ms(claimed_ns)} ms, which is not proved here"
+
+
+def _render_lead(evidence: Evidence, ours: int, *, objective: Objective) -> str:
+    """How far ahead of the best baseline that fits."""
+    times = {
+        row.name: row.span_ns if objective == "span" else row.makespan_ns
+        for row in evidence.baselines
+        if row.fits_memory
+    }
+    times |= {
+        f"{row.baseline} with {row.microbatch_size} samples": row.baseline_ns
+        for row in evidence.sizes
+        if row.state != "best"
+    }
+    rivals = {name: time for name, time in times.items() if time}
+    if not rivals:
+        return ", where no baseline fits into the memory"
+    name = min(rivals, key=lambda name: rivals[name])
+    lead = 1 - ours / rivals[name]
+    if lead < -0.0005:
+        return f", {render_percent(ours / rivals[name] - 1)} more than {name}, which wins, but is none of our plans"
+    return f", as fast as {name}" if lead < 0.0005 else f", {render_percent(lead)} less than {name}, the best that fits"
+
+
+def _render_end(evidence: Evidence) -> str:
+    """Why the search ended."""
+    if evidence.proved_by == "complete search":
+        return "proved optimal (complete search)"
+    return f"stopped by {_STOPS.get(evidence.stopped_by, evidence.stopped_by)}"
+
+
+_STOPS = {
+    "proof": "proof: nothing can be faster",
+    "gap": "the gap asked for",
+    "time": "the time limit",
+    "rounds": "the number of rounds asked for",
+    "internal_error": "a failure inside the search; please report it",
+    "no_improvement": "lack of improvement",
+    "complete_search": "the end of the complete search of all plans that it covers",
+    "user": "you",
+    "solver_failed": "the failure of the solver that was asked for",
+    "solver": "the solver, which claims that it found the best",
+}
+
+
+def _render_verdict(evidence: Evidence) -> Text:
+    passed = bool(evidence.verdict.get("passed"))
+    if passed:
+        return Text.assemble(("✓ passed", "green"), " every rule of the independent verifier")
+    return Text(f"✗ {len(evidence.verdict.get('violations', []))} violations", style="red")
+
+
+def _shortened(count: int, limit: int) -> list[int | None]:
+    """The numbers below `count`, with None for the middle ones if there are more than `limit`."""
+    if count <= limit:
+        return list(range(count))
+    head = limit // 2
+    return [*range(head), None, *range(count - (limit - 1 - head), count)]
+
+
+def one_line(text: str, *, style: str = "") -> Text:
+    """A cell that is cut rather than wrapped where the screen is narrow."""
+    return Text(text, style=style, no_wrap=True, overflow="ellipsis")
+
+
+def make_table(*headers: str) -> Table:
+    """The look of every table here: no lines, faint headers."""
+    return Table(*headers, box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")

@@ -1,0 +1,157 @@
+"""A new plan from the present one on: for drifted costs, or for the devices that are left."""
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+from rich.console import Console
+
+from api.planning_run import Effort, run_plan
+from planner.export.targets import TARGETS, restrict_problem
+from planner.layout.costs import CostModel
+from planner.plan import Plan
+from planner.problem import Problem
+from planner.replanning.migration import Recipe
+from planner.replanning.transition import DEFAULT_STEPS_LEFT, GoingOver, Transition, going_over
+from planner.simulation.simulate import simulate
+from planner.verify import verify
+from planner.what_if.device_loss import adapt_plan, find_lost, without_devices
+
+DEFAULT_BYTES_PER_S = 1e9
+"""What the storage of checkpoints is taken to give to all devices together where nobody says."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rest:
+    """What is left of a job, and how its state is restored."""
+
+    steps_left: int = DEFAULT_STEPS_LEFT
+    """Iterations under the new plan."""
+    bytes_per_s: float = DEFAULT_BYTES_PER_S
+    """What the storage of checkpoints gives to all devices together."""
+    is_restart: bool = False
+    """Whether all processes end, so that state comes from the checkpoint on every device."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Again:
+    """What came out."""
+
+    plan: Plan
+    """The new plan."""
+    recipe: Recipe
+    """What has to move for it."""
+    cost: GoingOver
+    """What going over to it and the iterations that are left take."""
+    leanest: GoingOver | None
+    """The same of the plan for which least has to move, of those that were found; None where that was not looked at."""
+    rest: Rest
+    """What was counted."""
+    present_ns: int | None
+    """The makespan of the present plan on what is left, at the costs of the new one; None if it cannot go on there."""
+    elapsed_s: float
+    """How long planning took."""
+
+    def describe(self) -> list[str]:
+        """For people, a line each."""
+        evidence = self.plan.evidence
+        assert evidence is not None
+        at_its_costs = "" if self.present_ns is None else f" (the present one there: {self.present_ns / 1e6:,.3f})"
+        lines = [
+            f"new plan: {evidence.makespan_ns / 1e6:,.3f} ms{at_its_costs}; no plan can be below "
+            f"{evidence.lower_bound_ns / 1e6:,.3f} ms; planned in {self.elapsed_s:.1f} s"
+        ]
+        for move in self.recipe.moves:
+            layers = f"{len(move.layers)} layers ({move.layers[0]} … {move.layers[-1]})"
+            if move.source is None:
+                lines.append(f"from the checkpoint to {move.target}: {layers}, {move.num_bytes:,} bytes")
+            else:
+                took = (move.duration_ns or 0) / 1e6
+                lines.append(f"{move.source} to {move.target}: {layers}, {move.num_bytes:,} bytes, {took:,.3f} ms")
+        lines.append(
+            f"{self.recipe.moved_bytes:,} bytes move, in {self.recipe.duration_ns / 1e6:,.3f} ms at least; "
+            f"{self.recipe.restored_bytes:,} bytes only the checkpoint has"
+        )
+        return [*lines, describe_cost(self)]
+
+    def summarise_cost(self) -> Mapping[str, Any]:
+        """For programs: what was minimised, and what the plan would have cost for which least has to move."""
+        return {
+            "steps_left": self.rest.steps_left,
+            "storage_bytes_per_s": self.rest.bytes_per_s,
+            **asdict(self.cost),
+            "moving_least": None if self.leanest is None else asdict(self.leanest),
+        }
+
+
+def describe_cost(again: Again) -> str:
+    """For people, a line."""
+    cost, leanest = again.cost, again.leanest
+    line = f"{again.rest.steps_left:,} iterations and moving {cost.num_bytes:,} bytes: {_seconds(cost)}"
+    if leanest is None:
+        return line
+    if leanest.moving_ns >= cost.moving_ns:
+        return f"{line}; no plan found moves less"
+    return f"{line}; the plan that moves least, {leanest.num_bytes:,} bytes: {_seconds(leanest)}"
+
+
+def _seconds(cost: GoingOver) -> str:
+    return f"{cost.total_ns / 1e9:,.3f} s, {cost.moving_ns / 1e9:,.3f} s of it moving"
+
+
+def plan_again(
+    problem: Problem,
+    present: Plan,
+    *,
+    lost: Sequence[str],
+    effort: Effort,
+    target: str | None,
+    console: Console,
+    rest: Rest,
+) -> Again:
+    """Plan for what is left, from the present plan on; ValueError for names that are neither device nor host.
+
+    Of all plans found it is the one whose iterations that are left and whose moving together take least. Where money
+    is minimised it is the cheapest, whatever moves.
+    """
+    gone = find_lost(problem, lost)
+    program = None if target is None else TARGETS[target]
+    problem = problem.at_its_size()
+    left = without_devices(problem, gone) if gone else problem
+    if program is not None:
+        left = restrict_problem(left, program)
+    stays = _stays(left, present, gone=gone)
+    transition = Transition(
+        before=present.stages,
+        absent=frozenset(present.devices) if rest.is_restart else frozenset(gone),
+        steps_left=rest.steps_left,
+        bytes_per_s=rest.bytes_per_s,
+    )
+    counted = None if left.options.objective == "cost" else transition
+    plan, run = run_plan(left, effort, console=console, target=program, start=stays, transition=counted)
+    costs = [
+        going_over(left, each, iteration_ns=_objective_ns(left, each), transition=transition)
+        for each in (plan, *run.others)
+    ]
+    return Again(
+        plan=plan,
+        recipe=transition.recipe(left, plan.stages),
+        cost=costs[0],
+        leanest=None if counted is None or left.microbatches is not None else costs[-1],
+        rest=rest,
+        present_ns=None if stays is None else simulate(left, stays, costs=CostModel(left)).makespan_ns,
+        elapsed_s=run.elapsed_s,
+    )
+
+
+def _objective_ns(problem: Problem, plan: Plan) -> int:
+    return simulate(problem, plan).objective_ns(problem.options.objective)
+
+
+def _stays(left: Problem, present: Plan, *, gone: Collection[str]) -> Plan | None:
+    """The present plan on what is left, if it can go on there."""
+    start = adapt_plan(present, gone) if gone else present
+    if start is None:
+        return None
+    start = replace(start, problem=left.reference(), evidence=None)
+    return start if verify(left, start).passed else None

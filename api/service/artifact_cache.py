@@ -1,0 +1,43 @@
+"""What is made of finished plans: made once, by one process, however many ask, and kept with the job."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+from api.jobs.stores.sql_store import SqlStore
+from api.service.notifier import Executor
+from planner.release import release
+
+MOST_KEPT_BYTES = 32 * 2**20
+"""What is larger is made anew each time."""
+
+
+class Gallery:
+    """Views, traces, reports and exports."""
+
+    def __init__(self, store: SqlStore, executor: Executor) -> None:
+        self._store, self._executor = store, executor
+        self._under_way: dict[tuple[str, str], asyncio.Task[str]] = {}
+        self.num_made = 0
+
+    async def get(self, job_id: str, what: str, *, make: Callable[[], Awaitable[str]]) -> str:
+        """The drawing of that name: the one that is kept, the one that somebody is making, or what `make` makes.
+
+        A new release makes all of them anew. Whoever goes away before it is there does not take it from the others.
+        """
+        name = f"{what}@{release()}"
+        task = self._under_way.get((job_id, name))
+        if task is None:
+            task = asyncio.create_task(self._find_or_make(job_id, name, make=make))
+            self._under_way[job_id, name] = task
+            task.add_done_callback(lambda _: self._under_way.pop((job_id, name), None))
+        return await asyncio.shield(task)
+
+    async def _find_or_make(self, job_id: str, name: str, *, make: Callable[[], Awaitable[str]]) -> str:
+        kept = await self._executor.call(self._store.drawing, job_id, name)
+        if kept is not None:
+            return kept
+        text = await make()
+        self.num_made += 1
+        if len(text) <= MOST_KEPT_BYTES:
+            await self._executor.call(self._store.keep_drawing, job_id, name, text=text)
+        return text

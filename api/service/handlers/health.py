@@ -1,0 +1,245 @@
+"""What the service is, has and can do; whether it lives and is ready; its metrics; its page."""
+
+import hashlib
+from functools import cache
+from importlib.metadata import version
+from importlib.resources import files
+from typing import Any
+from urllib.parse import quote
+
+from fastapi import APIRouter, Depends, Request
+from fastapi.responses import Response
+
+from api.jobs.job_metrics import CONTENT_TYPE
+from api.jobs.moments import moment
+from api.jobs.request import BODIES
+from api.jobs.workers.pool import Pool
+from api.service.access import Reader, admitted, service_of
+from api.service.core import Service
+from api.service.handlers.responses import EXPORTS, answer, is_known, not_modified, render_json
+from api.service.http.problem_json import not_found
+from api.service.keys import SCOPES
+from api.service.openapi import make_document
+from api.viewer import SHARED
+from planner.release import release
+from profiles.load import demo_names, load_workload
+
+router = APIRouter()
+
+PAGE_POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
+    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+)
+
+MOST_DIGITS = 4
+"""Of a number of workers that is asked for."""
+
+_SCRIPTS = (
+    "page.js",
+    "service.js",
+    "demos.js",
+    "dropped.js",
+    "address.js",
+    "jobs.js",
+    "difference.js",
+    "progress_chart.js",
+    "ledger.js",
+    "ranges.js",
+    "what_if.js",
+    "pareto.js",
+    "trace.js",
+)
+
+_PICTURES = tuple(f"demo-{name}.svg" for name in ("llama3-8b-h200", "bert24-six-accelerators", "vgg16-ethernet"))
+"""Of the demos that the first screen recommends."""
+
+_ASSETS = {
+    **{f"page/{name}": "api.service.page" for name in (*_SCRIPTS, *_PICTURES, "page.css")},
+    **{f"viewer/{name}": "api.viewer" for name in (*SHARED, "viewer.css")},
+}
+"""The page's own files and those that it shares with the pictures, and their packages."""
+
+_MEDIA_TYPES = {"js": "text/javascript; charset=utf-8", "css": "text/css; charset=utf-8", "svg": "image/svg+xml"}
+
+
+@router.get("/livez")
+async def live() -> Response:
+    """The process answers."""
+    return answer({"status": "alive"})
+
+
+@router.get("/readyz")
+async def ready(request: Request) -> Response:
+    """A toy plan was solved and verified, the store answers, and no shutdown has begun; and who works.
+
+    With `?workers=N` it is also ready only if at least so many workers live.
+    """
+    text = request.query_params.get("workers", "0")
+    least = int(text) if text.isascii() and text.isdigit() and len(text) <= MOST_DIGITS else 0
+    strength = await service_of(request).check_ready(least_workers=least)
+    return answer({"status": "ready", "workers": strength.num_workers, "slots": strength.num_slots})
+
+
+async def metrics_reader(request: Request) -> None:
+    """A caller who may read the metrics."""
+    await admitted(request, "metrics")
+
+
+@router.get("/metrics", dependencies=[Depends(metrics_reader)])
+async def metrics(request: Request) -> Response:
+    """Prometheus' text form."""
+    service = service_of(request)
+    states = await service.executor.call(service.store.count_states)
+    gauges = [("pipeplan_jobs", f'{{state="{state}"}}', float(count)) for state, count in sorted(states.items())]
+    gauges += [("pipeplan_streams", "", float(len(service.streams))), ("pipeplan_ready", "", float(service.is_ready))]
+    strength = await service.executor.call(service.roster.strength)
+    gauges += [
+        ("pipeplan_queue_age_seconds", "", await service.executor.call(service.store.queue_age_s)),
+        ("pipeplan_islands", "", float(await service.executor.call(service.store.islands.count_running))),
+        ("pipeplan_workers_alive", "", float(strength.num_workers)),
+        ("pipeplan_worker_slots", "", float(strength.num_slots)),
+    ]
+    solved_here = service.engine.metrics.render() if isinstance(service.engine, Pool) else ()
+    return Response(service.metrics.render(gauges, more=solved_here), media_type=CONTENT_TYPE)
+
+
+@router.get("/v1/capabilities")
+async def capabilities(request: Request, caller: Reader) -> Response:
+    """Every limit, so that a client need not run into it."""
+    del caller
+    return answer(describe(service_of(request)))
+
+
+def describe(service: Service) -> dict[str, Any]:
+    """What this service does and how much of it."""
+    settings = service.settings
+    traffic, ceilings = settings.traffic, settings.ceilings
+    return {
+        "version": release(),
+        "solvers": {name: version(name) for name in ("ortools", "highspy", "pulp")},
+        "limits": {
+            "max_body_bytes": traffic.max_body_bytes,
+            "body_timeout_s": traffic.body_timeout_s,
+            "requests_per_s": traffic.requests_per_s,
+            "burst": traffic.burst,
+            "hourly_jobs": traffic.hourly_jobs,
+            "unfinished_jobs": traffic.unfinished_jobs,
+            "streams": traffic.streams,
+            "tenant_streams": traffic.tenant_streams,
+            "stored_bytes": traffic.stored_bytes,
+            "header_timeout_s": traffic.header_timeout_s,
+            "max_wait_s": traffic.max_wait_s,
+            "max_values": BODIES.values,
+            "max_containers": BODIES.containers,
+            "max_layers": ceilings.max_layers,
+            "max_devices": ceilings.max_devices,
+            "max_actions": ceilings.max_actions,
+            "max_time_limit_s": ceilings.max_time_limit_s,
+            "max_islands": ceilings.max_islands,
+            "max_memory_bytes": settings.process.memory_bytes,
+            "max_threads": settings.process.num_threads,
+            "inspection_s": settings.inspection_s,
+            "inspections": traffic.inspections,
+            "tenant_inspections": traffic.tenant_inspections,
+            "retention_s": settings.retention_s,
+        },
+        "exports": sorted(EXPORTS),
+        "scopes": list(SCOPES),
+        "num_workers": settings.num_workers if settings.database_url is None else None,
+        "engine": "sqlite" if settings.database_url is None else "postgres",
+    }
+
+
+@router.get("/v1/projects")
+async def list_projects(request: Request, caller: Reader) -> Response:
+    """The caller's projects, latest first."""
+    service = service_of(request)
+    rows = await service.executor.call(service.store.projects, caller.tenant)
+    found = [
+        {"name": name, "num_plans": count, "last_at": moment(last), "href": f"/v1/plans?project={quote(name, safe='')}"}
+        for name, count, last in rows
+    ]
+    return answer({"projects": found}, headers={"Cache-Control": "private, no-cache"})
+
+
+@router.get("/v1/demo-profiles")
+async def list_demos(request: Request, caller: Reader) -> Response:
+    """The workloads that come along: what they are, and where."""
+    del caller
+    return answer({"demo_profiles": await service_of(request).executor.call(_demos)})
+
+
+@router.get("/v1/demo-profiles/{name}")
+async def get_demo(request: Request, caller: Reader) -> Response:
+    """A body for `POST /v1/plans`."""
+    del caller
+    name = request.path_params["name"]
+    if name not in demo_names():
+        raise not_found()
+    return Response(await service_of(request).executor.call(_demo, name), media_type="application/json")
+
+
+@cache
+def _demos() -> list[dict[str, Any]]:
+    found = []
+    for name in demo_names():
+        workload = load_workload(f"demo:{name}")
+        profile, cluster = workload.profile, workload.cluster
+        assert cluster is not None
+        told = {"model": profile.name, "machine": cluster.name, "num_devices": len(cluster.devices)}
+        told["num_layers"] = len(profile.layers)
+        found.append({"name": name, "href": f"/v1/demo-profiles/{name}", **told})
+    return found
+
+
+@cache
+def _demo(name: str) -> bytes:
+    from profiles.workload import workload_to_plain
+
+    workload = load_workload(f"demo:{name}")
+    return render_json({"workload": workload_to_plain(workload), "limits": {"time_limit_s": 10.0}})
+
+
+@router.get("/v1/openapi.json")
+async def openapi_document() -> Response:
+    """This interface, as OpenAPI 3.1."""
+    return answer(make_document())
+
+
+@router.get("/")
+async def page() -> Response:
+    """The page."""
+    headers = {"Cache-Control": "no-cache", "Content-Security-Policy": PAGE_POLICY}
+    return Response(_page(), media_type="text/html; charset=utf-8", headers=headers)
+
+
+@router.get("/static/{folder}/{name}")
+async def static(request: Request) -> Response:
+    """The page's modules and styles."""
+    name = f"{request.path_params['folder']}/{request.path_params['name']}"
+    if name not in _ASSETS:
+        raise not_found()
+    content, tag = _asset(name)
+    if is_known(request, tag):
+        return not_modified(tag, cache_control="no-cache")
+    headers = {"Cache-Control": "no-cache", "ETag": tag}
+    return Response(content, media_type=_MEDIA_TYPES[name.rpartition(".")[2]], headers=headers)
+
+
+@cache
+def _page() -> bytes:
+    """Says at once which modules will be wanted, so that they are not found one by one."""
+    modules = [name for name in _ASSETS if name.endswith(".js")]
+    links = "\n".join(f'<link rel="modulepreload" href="static/{name}">' for name in modules)
+    return _read("api.service.page", "page.html").replace(b"{{modules}}", links.encode())
+
+
+@cache
+def _asset(name: str) -> tuple[bytes, str]:
+    """The file and its tag."""
+    content = _read(_ASSETS[name], name.partition("/")[2])
+    return content, f'"{hashlib.sha256(content).hexdigest()[:32]}"'
+
+
+def _read(package: str, name: str) -> bytes:
+    return files(package).joinpath(name).read_bytes()

@@ -1,0 +1,53 @@
+"""What becomes of a plan outside, told to the webhooks of its tenant: it drifted, or a device was lost."""
+
+import json
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from fastapi import APIRouter, Request
+from fastapi.responses import Response
+
+from api.jobs.request import SOURCE, parse_tree
+from api.service.access import Writer, find, service_of
+from api.service.handlers.plan_handlers import refusing
+from api.service.handlers.responses import answer
+from api.service.http.problem_json import ServiceError
+from api.service.http.request_body import read_body
+from profiles.documents.validation import validate
+
+router = APIRouter(prefix="/v1/plans")
+
+_STRICT = {"extra": "forbid", "use_attribute_docstrings": True}
+
+MOST_DETAIL = 16 * 2**10
+"""Letters of a notice's detail as JSON."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Notice:
+    """The body of `POST /v1/plans/{id}:notify`."""
+
+    __pydantic_config__ = _STRICT
+
+    event: Literal["drifted", "device_lost"]
+    """What happened to the job that runs by the plan."""
+    detail: dict[str, Any]
+    """What is known of it; webhooks get it as it is."""
+
+    def __post_init__(self) -> None:
+        if len(json.dumps(self.detail)) > MOST_DETAIL:
+            raise ValueError(f"notice: detail is more than {MOST_DETAIL} letters; leave some out")
+
+
+@router.post("/{plan_id}:notify")
+async def notify(request: Request, caller: Writer) -> Response:
+    """Tell the tenant's webhooks what became of the plan."""
+    job = await find(request, caller)
+    service = service_of(request)
+    body = await read_body(request, service.under_way)
+    with refusing():
+        notice: Notice = validate(Notice, parse_tree(body), source=SOURCE)
+    told = await service.executor.call(service.webhooks.notify, job, event=notice.event, detail=notice.detail)
+    if told is None:
+        raise ServiceError(429, "too_many_notices", detail="too many wait to be told", headers={"Retry-After": "60"})
+    return answer({"num_webhooks": told}, status=202, headers={"Cache-Control": "no-store"})

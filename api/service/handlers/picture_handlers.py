@@ -1,0 +1,151 @@
+"""What the page draws: the timeline of the best plan so far, the story of a job, and ranges of what-ifs."""
+
+import base64
+import hashlib
+import json
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from fastapi import APIRouter, Request
+from fastapi.responses import Response
+
+from api.jobs.job import Job
+from api.service.access import Reader, Writer, find, plan_text, read_other, service_of, workload_of
+from api.service.auth import Caller
+from api.service.core import Service
+from api.service.handlers.playback import read_order
+from api.service.handlers.responses import answer, is_known, not_modified
+from api.service.http.problem_json import Complaint, ServiceError, not_found
+from api.service.http.request_body import read_body
+from planner.release import release
+from planner.what_if.change import Change
+
+router = APIRouter(prefix="/v1")
+
+MOST_CHANGES = 32
+"""Changes in one request for ranges."""
+
+PRIVATE = "private, no-cache"
+
+_STRICT = {"extra": "forbid", "use_attribute_docstrings": True}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RangeOrder:
+    """The body of `POST /v1/what-if/ranges`."""
+
+    __pydantic_config__ = _STRICT
+
+    base: str
+    """A plan of this service that has one, final or not."""
+    changes: tuple[Change, ...]
+    """At most 32."""
+
+
+@router.get("/plans/{plan_id}/history")
+async def get_history(request: Request, caller: Reader) -> Response:
+    """All incumbents and bounds with their times, and which of the plans can still be looked at."""
+    service = service_of(request)
+    job = await find(request, caller)
+    events = await service.executor.call(service.store.events, job.id, after=0)
+    kept = set(await service.executor.call(service.store.incumbents, job.id))
+    begin = job.started_at or job.created_at
+    story = [
+        {
+            "seq": event.seq,
+            "kind": event.kind,
+            "at_s": round(max(0.0, event.at - begin), 3),
+            "has_plan": event.seq in kept,
+            **json.loads(event.data),
+        }
+        for event in events
+    ]
+    return answer({"events": story}, headers={"Cache-Control": PRIVATE})
+
+
+@router.get("/plans/{plan_id}/picture")
+async def get_picture(request: Request, caller: Reader) -> Response:
+    """What the page draws; with `?incumbent=SEQ` an earlier plan, with `?against=ID` or `?baseline=NAME` a second."""
+    service = service_of(request)
+    job = await find(request, caller)
+    text = await _plan_text(service, request, job=job)
+    beside = await read_other(request, caller, parameter="against")
+    other = None if beside is None else await plan_text(service, beside)
+    baseline = request.query_params.get("baseline")
+    name = f"picture-{_digest(text, other or '', baseline or '')}"
+    tag = f'"{name}-{release()}"'  # the page of another release wants another picture
+    if is_known(request, tag):
+        return not_modified(tag, cache_control=PRIVATE)
+
+    async def make() -> str:
+        made = await _inspect(service, job, what="picture", plan=text, other=other, baseline=baseline)
+        return str(made["text"])
+
+    is_final = job.is_finished and "incumbent" not in request.query_params
+    picture = await (service.gallery.get(job.id, name, make=make) if is_final else make())
+    headers = {"ETag": tag, "Cache-Control": PRIVATE}
+    return Response(picture.encode(), headers=headers, media_type="application/json")
+
+
+def _digest(*parts: str) -> str:
+    digest = hashlib.sha256()
+    for part in parts:
+        digest.update(part.encode() + b"\0")
+    return digest.hexdigest()[:32]
+
+
+async def _plan_text(service: Service, request: Request, *, job: Job) -> str:
+    """The best plan so far, or that of an earlier incumbent; raises ServiceError 404 or 409."""
+    asked = request.query_params.get("incumbent")
+    if asked is None:
+        text = await service.executor.call(service.store.plan_text, job.id)
+        if text is None:
+            raise ServiceError(409, "no_plan", detail="there is no plan yet", headers={"Retry-After": "1"})
+        return text
+    if not (asked.isascii() and asked.isdigit() and len(asked) <= 9):
+        complaint = Complaint(pointer="/incumbent", code="invalid", detail="give the number of an incumbent event")
+        raise ServiceError(422, "invalid", errors=(complaint,))
+    text = await service.executor.call(service.store.incumbent_text, job.id, int(asked))
+    if text is None:
+        raise not_found()
+    return text
+
+
+async def _inspect(service: Service, job: Job, **order: Any) -> dict[str, Any]:
+    workload = await workload_of(service, job)
+    return await service.inspector.ask(job.tenant, lambda: {"workload": workload, **order})
+
+
+@router.post("/traces")
+async def look_at_trace(request: Request, caller: Writer) -> Response:
+    """A production job by its trace: as it ran, replayed, dealt anew, and what is slow; nothing is stored."""
+    service = service_of(request)
+    body = await read_body(request, service.under_way, is_json=False)
+    made = await service.inspector.ask(
+        caller.tenant, lambda: {"what": "job_trace", "data": base64.b64encode(body).decode()}
+    )
+    return answer(made["trace"], headers={"Cache-Control": "no-store"})
+
+
+@router.post("/what-if/ranges")
+async def find_ranges(request: Request, caller: Writer) -> Response:
+    """Between what the best plan of each change lies, for certain and at once."""
+    service = service_of(request)
+    body = await read_body(request, service.under_way)
+    order: RangeOrder = await service.executor.call(read_order, RangeOrder, body)
+    if len(order.changes) > MOST_CHANGES:
+        complaint = Complaint(pointer="/changes", code="limit", detail=f"give at most {MOST_CHANGES} changes")
+        raise ServiceError(422, "invalid", errors=(complaint,))
+    return await _answer_ranges(service, caller, order=order)
+
+
+async def _answer_ranges(service: Service, caller: Caller, *, order: RangeOrder) -> Response:
+    job = await service.executor.call(service.store.get, order.base, tenant=caller.tenant)
+    text = None if job is None else await service.executor.call(service.store.plan_text, job.id)
+    if job is None:
+        raise not_found()
+    if text is None:
+        raise ServiceError(409, "no_plan", detail="there is no plan yet", headers={"Retry-After": "1"})
+    changes = [asdict(change) for change in order.changes]
+    made = await _inspect(service, job, what="ranges", plan=text, changes=changes)
+    return answer({"ranges": made["ranges"]}, headers={"Cache-Control": "no-store"})

@@ -1,0 +1,451 @@
+"""The plans: submit, wait, look, follow, stop, pin, delete."""
+
+import asyncio
+import hashlib
+import re
+import uuid
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+from urllib.parse import urlencode
+
+from fastapi import APIRouter, Request
+from fastapi.responses import Response, StreamingResponse
+
+from api.jobs.job import Event, Job, NewJob, Quota
+from api.jobs.logs import request_id, tell
+from api.jobs.request import (
+    SOURCE,
+    PlanRequest,
+    Submission,
+    TooLargeError,
+    parse_tree,
+    read_tree,
+    require_labels,
+)
+from api.jobs.stores.sql_store import freeing
+from api.jobs.stores.store import IdempotencyConflictError, QuotaError
+from api.service.access import Reader, Writer, find, is_plan_id, job_of, service_of, workload_of
+from api.service.auth import Caller, unauthenticated
+from api.service.core import Service
+from api.service.handlers.responses import answer, is_known, job_answer, job_document, not_modified, tag_of
+from api.service.handlers.searching import read_limit, read_search
+from api.service.http.problem_json import Complaint, ServiceError, complaints_of, not_found
+from api.service.http.request_body import read_body
+from api.service.streams import Stream
+from profiles.documents.strict_json import UnreadableError
+from profiles.documents.validation import validate
+
+router = APIRouter(prefix="/v1/plans")
+
+PING_S = 15.0
+"""An event stream says something at least so often."""
+
+PAUSE_S = 1.0
+"""And at most so often, but of the end at once."""
+
+TICKET_S = 600.0
+"""How long a ticket for a picture is good."""
+
+_STRICT = {"extra": "forbid", "use_attribute_docstrings": True}
+
+_KEY = re.compile(r"[\x21-\x7e]{1,200}", re.ASCII)
+_WAIT = re.compile(r"(?:^|[,;\s])wait=(\d{1,4})(?=$|[,;\s])", re.ASCII)
+
+
+def waiting_s(request: Request, most: int) -> int:
+    """Seconds of `Prefer: wait=N`, 0 without it."""
+    match = _WAIT.search(request.headers.get("prefer", ""))
+    return min(int(match[1]), most) if match else 0
+
+
+# ---------------------------------------------------------------- submit
+
+
+@router.post("")
+async def submit_plan(request: Request, caller: Writer) -> Response:
+    """Submit a question."""
+    service = service_of(request)
+    body = await read_body(request, service.under_way)
+    key = idempotency_key(request)
+    with service.only_one(caller.tenant, key):
+        return await _submit(service, request, caller=caller, body=body, key=key)
+
+
+def digest_of(what: str, body: bytes) -> str:
+    """The hash under which a body stands beside its idempotency key; the same body asked elsewhere is another."""
+    return hashlib.sha256((b"" if what == "plan" else what.encode() + b"\n") + body).hexdigest()
+
+
+def idempotency_key(request: Request) -> str | None:
+    """The key of the request, if it has one; raises ServiceError 400 for one that cannot be."""
+    key = request.headers.get("idempotency-key")
+    if key is not None and not _KEY.fullmatch(key):
+        raise ServiceError(400, "idempotency_key", detail="give 1 to 200 visible ASCII characters as Idempotency-Key")
+    return key
+
+
+async def _submit(service: Service, request: Request, *, caller: Caller, body: bytes, key: str | None) -> Response:
+    digest = digest_of("plan", body)
+    known = await recall(service, caller, key=key, digest=digest)
+    if known is not None:
+        return await accepted(service, request, caller=caller, job=known)
+    tree = await service.executor.call(_tree_of, body)
+    base = await _base_of(service, caller, tree=tree)
+    submission, plan = await service.executor.call(_read_tree, tree, service)
+    if "no-cache" not in request.headers.get("cache-control", ""):
+        hit = await find_answer(service, caller, plan=plan)
+        if hit is not None:
+            await _remember(service, caller, key=key, digest=digest, job=hit)
+            service.metrics.count("cache_hits")
+            return job_answer(hit, headers={"Location": f"/v1/plans/{hit.id}", "X-Cache": "HIT"})
+    new = replace(new_job(caller, submission=submission, plan=plan), base_id=None if base is None else base.id)
+    job = await enqueue(service, caller, new=new, key=key, digest=digest)
+    return await accepted(service, request, caller=caller, job=job)
+
+
+def _tree_of(body: bytes) -> dict[str, Any]:
+    with refusing():
+        return parse_tree(body)
+
+
+def _read_tree(tree: dict[str, Any], service: Service) -> tuple[Submission, PlanRequest]:
+    """What a body asks for; raises ServiceError 422."""
+    with refusing():
+        return read_tree(tree, service.settings.ceilings)
+
+
+async def _base_of(service: Service, caller: Caller, *, tree: dict[str, Any]) -> Job | None:
+    """The plan that the search is to begin with, whose workload stands for one that is left out.
+
+    Raises ServiceError 404 for a plan that the caller cannot see.
+    """
+    wanted = tree.get("start_from")
+    if wanted is None:
+        return None
+    base = await job_of(service, caller, job_id=wanted) if isinstance(wanted, str) else None
+    if base is None:
+        raise not_found()
+    if "workload" not in tree:
+        tree["workload"] = await workload_of(service, base)
+    return base
+
+
+class refusing:
+    """A context in which mistakes of the input end the request."""
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
+        if isinstance(error, TooLargeError):
+            raise ServiceError(422, "too_large", errors=(Complaint(pointer="", code="limit", detail=str(error)),))
+        if isinstance(error, ValueError):
+            status = 400 if isinstance(error, UnreadableError) else 422
+            raise ServiceError(status, "invalid", errors=complaints_of(error)) from None
+
+
+async def recall(service: Service, caller: Caller, *, key: str | None, digest: str) -> Job | None:
+    """The job that was made under the key; raises ServiceError 422 if it came with another body then."""
+    if key is None:
+        return None
+    try:
+        return await service.executor.call(service.store.recall, caller.tenant, idempotency_key=key, body_sha256=digest)
+    except IdempotencyConflictError:
+        raise _reused() from None
+
+
+async def _remember(service: Service, caller: Caller, *, key: str | None, digest: str, job: Job) -> None:
+    """What the cache answers uses its key up, too."""
+    if key is None:
+        return
+    try:
+        await service.executor.call(
+            service.store.remember, caller.tenant, idempotency_key=key, body_sha256=digest, job_id=job.id
+        )
+    except IdempotencyConflictError:
+        raise _reused() from None
+
+
+def _reused() -> ServiceError:
+    return ServiceError(422, "idempotency_key_reused", detail="this Idempotency-Key came with another body before")
+
+
+async def find_answer(service: Service, caller: Caller, *, plan: PlanRequest) -> Job | None:
+    """A finished job that answers the request already."""
+    return await service.executor.call(
+        service.store.find_answer,
+        caller.tenant,
+        problem_key=plan.problem_key,
+        request_key=plan.request_key,
+        gap=plan.limits.gap,
+        is_exact=plan.is_deterministic,
+    )
+
+
+def new_job(caller: Caller, *, submission: Submission, plan: PlanRequest) -> NewJob:
+    """The row of a request."""
+    return NewJob(
+        id=uuid.uuid4().hex,
+        tenant=caller.tenant,
+        key_id=caller.key_id,
+        request_id=request_id.get(),
+        profile_sha256=plan.problem.profile_sha256,
+        name=plan.problem.profile.name,
+        request=plan.render(),
+        problem_key=plan.problem_key,
+        request_key=plan.request_key,
+        is_deterministic=plan.is_deterministic,
+        priority=submission.priority,
+        is_pinned=submission.pinned,
+        project=submission.project,
+        tags=joined(submission.tags),
+        islands=submission.islands,
+    )
+
+
+def joined(tags: tuple[str, ...]) -> str:
+    """Tags as they are stored: each once, in order, between spaces."""
+    return f" {' '.join(sorted(set(tags)))} " if tags else ""
+
+
+async def enqueue(service: Service, caller: Caller, *, new: NewJob, key: str | None = None, digest: str = "") -> Job:
+    """Store the job and announce it; raises ServiceError 429 beyond the caller's limits, 503 while shutting down."""
+    if service.is_draining:
+        raise ServiceError(503, "shutting_down", detail="try another instance", headers={"Retry-After": "5"})
+    quota = Quota(
+        unfinished_jobs=caller.concurrent_jobs,
+        hourly_jobs=caller.hourly_jobs,
+        stored_bytes=service.settings.traffic.stored_bytes,
+    )
+    try:
+        job, is_new = await service.executor.call(
+            service.store.submit, new, idempotency_key=key, body_sha256=digest, quota=quota
+        )
+    except IdempotencyConflictError:
+        raise _reused() from None
+    except QuotaError as error:
+        raise _too_much(error) from None
+    if is_new:
+        service.metrics.count("jobs_submitted")
+        tell("job stored", job=job.id, tenant=job.tenant, bytes=len(new.request))
+        for _ in range(job.islands):
+            await service.executor.call(service.engine.announce)
+    return job
+
+
+_QUOTAS = {
+    "too_many_jobs": ("{most:,} jobs may be queued or running", "10"),
+    "hourly_limit": ("{most:,} jobs may be submitted in an hour", "600"),
+    "too_many_bytes": ("the requests of a tenant may hold {most:,} bytes; delete plans that are not needed", "600"),
+}
+
+
+def _too_much(error: QuotaError) -> ServiceError:
+    detail, wait_s = _QUOTAS[error.code]
+    return ServiceError(429, error.code, detail=detail.format(most=error.most), headers={"Retry-After": wait_s})
+
+
+async def accepted(service: Service, request: Request, *, caller: Caller, job: Job) -> Response:
+    """202 with the address, or 200 if it is done within the time that the client prefers to wait."""
+    seconds = waiting_s(request, service.settings.traffic.max_wait_s)
+    if seconds and not job.is_finished:
+        job = await _wait(service, caller, job=job, seconds=seconds)
+    headers = {"Location": f"/v1/plans/{job.id}", "X-Cache": "MISS"}
+    if job.is_finished:
+        return job_answer(job, headers=headers)
+    return job_answer(job, status=202, headers=headers | {"Retry-After": "1"})
+
+
+async def _wait(service: Service, caller: Caller, *, job: Job, seconds: float) -> Job:
+    """The job when it is finished, or as it is after so many seconds; raises ServiceError 401 if the key ends."""
+    loop = asyncio.get_running_loop()
+    until = loop.time() + seconds
+    if not service.streams.has_room(caller.tenant):
+        return job  # it is stored, so whoever cannot wait for it is told so, and asks later
+    with service.streams.place(caller, job.id) as stream:
+        while not job.is_finished and loop.time() < until and not service.is_draining:
+            await service.hub.wait(job.id, job.version, timeout_s=min(5.0, until - loop.time()))
+            if stream.is_over:
+                raise unauthenticated("the key is not valid any more")
+            present = await service.executor.call(service.store.get, job.id)
+            if present is None:
+                raise not_found()
+            job = present
+    return job
+
+
+# ---------------------------------------------------------------- look
+
+
+@router.get("")
+async def list_plans(request: Request, caller: Reader) -> Response:
+    """The caller's jobs, latest first: all of them, or those that are searched for."""
+    limit, query = read_limit(request.query_params), read_search(request.query_params)
+    service = service_of(request)
+    jobs = await service.executor.call(service.store.search, caller.tenant, query, limit=limit)
+    document: dict[str, Any] = {"plans": [job_document(job) for job in jobs]}
+    if len(jobs) == limit:
+        asked = {name: value for name, value in request.query_params.items() if name != "after"}
+        document["next"] = f"/v1/plans?{urlencode({**asked, 'after': jobs[-1].id})}"
+    return answer(document, headers={"Cache-Control": "private, no-cache"})
+
+
+@router.get("/{plan_id}")
+async def get_plan(request: Request, caller: Reader) -> Response:
+    """A job; `Prefer: wait=N` waits for its end."""
+    service = service_of(request)
+    job = await find(request, caller)
+    seconds = waiting_s(request, service.settings.traffic.max_wait_s)
+    if seconds and not job.is_finished:
+        job = await _wait(service, caller, job=job, seconds=seconds)
+    if is_known(request, tag_of(job)):
+        return not_modified(tag_of(job), cache_control="private, no-cache")
+    return job_answer(job)
+
+
+@router.get("/{plan_id}/events")
+async def follow_plan(request: Request, caller: Reader) -> Response:
+    """The story of a job as server-sent events."""
+    service = service_of(request)
+    job = await find(request, caller)
+    last = request.headers.get("last-event-id", "0")
+    after = int(last) if last.isascii() and last.isdigit() and len(last) <= 9 else 0
+    story = _story(service, caller, job=job, after=after)
+    await anext(story)  # takes the place, or refuses, while there is still a status to say so with
+    return StreamingResponse(story, media_type="text/event-stream", headers={"Cache-Control": "no-store"})
+
+
+async def _story(service: Service, caller: Caller, *, job: Job, after: int) -> AsyncIterator[str]:
+    clock = asyncio.get_running_loop().time
+    with service.streams.place(caller, job.id) as stream:
+        events = await service.executor.call(service.store.events, job.id, after=after)
+        yield ""
+        said = clock()
+        while True:
+            for event in latest(list(events)):
+                yield f"id: {event.seq}\nevent: {event.kind}\ndata: {event.data}\n\n"
+                after, said = event.seq, clock()
+            if job.is_finished or service.is_draining:
+                return
+            if events:
+                await _pause(service, stream, job=job)
+            if stream.is_over:
+                return
+            silent_until = said + PING_S - PAUSE_S
+            await service.hub.wait(job.id, job.version, timeout_s=max(0.0, silent_until - clock()))
+            present = await service.executor.call(service.store.get, job.id)
+            if present is None or stream.is_over:
+                return
+            if clock() >= silent_until:
+                yield ": ping\n\n"
+                said = clock()
+            job = present
+            events = await service.executor.call(service.store.events, job.id, after=after)
+
+
+async def _pause(service: Service, stream: Stream, *, job: Job) -> None:
+    """`PAUSE_S`, or less if the job ends: of its end everybody hears at once."""
+    clock = asyncio.get_running_loop().time
+    until = clock() + PAUSE_S
+    while (left := until - clock()) > 0 and not service.is_draining and not stream.is_over:
+        await service.hub.wait(job.id, job.version, timeout_s=left)
+        present = await service.executor.call(service.store.get, job.id)
+        if present is None or present.is_finished:
+            return
+        job = present
+
+
+def latest(events: list[Event]) -> list[Event]:
+    """Of what comes at once, only the last incumbent and the last bound."""
+    last = {event.kind: event.seq for event in events}
+    return [event for event in events if event.kind not in ("incumbent", "bound") or last[event.kind] == event.seq]
+
+
+# ---------------------------------------------------------------- change
+
+
+@router.post("/{plan_id}:stop")
+async def stop_plan(request: Request, caller: Writer) -> Response:
+    """Finish now with the best verified plan; asking twice changes nothing."""
+    job = await find(request, caller)
+    service = service_of(request)
+    stopped = await service.executor.call(service.store.stop, job.id, caller.tenant)
+    if stopped is None:
+        raise not_found()
+    return job_answer(stopped, status=200 if stopped.is_finished else 202)
+
+
+@router.post("/{plan_id}:pin")
+async def pin_plan(request: Request, caller: Writer) -> Response:
+    """Keep the plan for good."""
+    return await _pin(request, caller, is_pinned=True)
+
+
+@router.post("/{plan_id}:unpin")
+async def unpin_plan(request: Request, caller: Writer) -> Response:
+    """Let retention have it."""
+    return await _pin(request, caller, is_pinned=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Filing:
+    """The body of `POST /v1/plans/{id}:file`."""
+
+    __pydantic_config__ = _STRICT
+
+    project: str = ""
+    """What to file the plan under; empty: nothing."""
+    tags: tuple[str, ...] = ()
+    """Words to find it by, instead of those that it has."""
+
+    def __post_init__(self) -> None:
+        require_labels(self.project, self.tags)
+
+
+@router.post("/{plan_id}:file")
+async def file_plan(request: Request, caller: Writer) -> Response:
+    """File the plan under a project and tags."""
+    job = await find(request, caller)
+    service = service_of(request)
+    body = await read_body(request, service.under_way)
+    with refusing():
+        filing: Filing = validate(Filing, parse_tree(body), source=SOURCE)
+    filed = await service.executor.call(
+        service.store.file, job.id, caller.tenant, project=filing.project, tags=joined(filing.tags)
+    )
+    if filed is None:
+        raise not_found()
+    return job_answer(filed)
+
+
+@router.post("/{plan_id}:ticket")
+async def make_ticket(request: Request, caller: Reader) -> Response:
+    """A ticket with which a frame, which cannot send a key, may load the picture for a while."""
+    job = await find(request, caller)
+    if caller.key_id is None:
+        raise ServiceError(409, "no_key", detail="tickets are for those who came with an API key")
+    service = service_of(request)
+    ticket = await service.executor.call(service.keys.sign, caller.key_id, job.id, seconds=TICKET_S)
+    return answer({"ticket": ticket}, headers={"Cache-Control": "no-store"})
+
+
+async def _pin(request: Request, caller: Caller, *, is_pinned: bool) -> Response:
+    job = await find(request, caller)
+    service = service_of(request)
+    pinned = await service.executor.call(service.store.pin, job.id, caller.tenant, is_pinned=is_pinned)
+    if pinned is None:
+        raise not_found()
+    return job_answer(pinned)
+
+
+@router.delete("/{plan_id}")
+async def delete_plan(request: Request, caller: Writer) -> Response:
+    """Cancel if it runs, then forget; what cannot be read any more can be deleted all the same."""
+    service, plan_id = service_of(request), request.path_params["plan_id"]
+    if not is_plan_id(plan_id) or not await service.executor.call(service.store.forget, plan_id, caller.tenant):
+        raise not_found()
+    note = partial(service.audit.add, actor=caller.label, action="plan.deleted", subject=plan_id)
+    await service.executor.call(freeing, service.database, note)
+    return Response(status_code=204)

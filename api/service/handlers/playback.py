@@ -1,0 +1,174 @@
+"""Questions about plans that come along with the request: verify, play, and what if."""
+
+import json
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any, Literal
+
+from fastapi import APIRouter, Request
+from fastapi.responses import Response
+
+from api.jobs.job import Job
+from api.jobs.request import (
+    SOURCE,
+    PlanRequest,
+    Submission,
+    check_limits,
+    parse_tree,
+    read_request,
+    require_size,
+)
+from api.service.access import Writer, service_of
+from api.service.auth import Caller
+from api.service.core import Service
+from api.service.handlers.plan_handlers import accepted, digest_of, enqueue, idempotency_key, new_job, recall, refusing
+from api.service.handlers.responses import MEDIA, answer
+from api.service.http.problem_json import ServiceError, not_found
+from api.service.http.request_body import read_body
+from planner.batch_problem import problem_for, workload_of_question
+from planner.document import parse_plan
+from planner.problem import Problem
+from planner.progress import Limits
+from planner.what_if.change import Change, apply_change
+from profiles.documents.canonical_json import canonical_json
+from profiles.documents.validation import validate
+
+router = APIRouter(prefix="/v1")
+
+_STRICT = {"extra": "forbid", "use_attribute_docstrings": True}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verification:
+    """The body of `POST /v1/verifications`."""
+
+    __pydantic_config__ = _STRICT
+
+    plan: dict[str, object]
+    """A plan document."""
+    workload: dict[str, object] | None = None
+    """The workload that it answers; left out: the one that it brings along."""
+    certificate: bool = False
+    """Also derive bound, gap and everything else that the evidence states."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Playback:
+    """The body of `POST /v1/playbacks`."""
+
+    __pydantic_config__ = _STRICT
+
+    plan: dict[str, object]
+    """A plan document."""
+    what: Literal["simulation", "explanation", "report", "view", "trace", "torch", "picture"]
+    """What to make of it; a picture is what the page draws, as JSON."""
+    workload: dict[str, object] | None = None
+    """The workload that it answers; left out: the one that it brings along."""
+    other: dict[str, object] | None = None
+    """A second plan, for a view."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WhatIf:
+    """The body of `POST /v1/what-if`."""
+
+    __pydantic_config__ = _STRICT
+
+    base: str
+    """A plan of this service that has succeeded."""
+    change: Change
+    """What is different."""
+    limits: Limits = field(default_factory=lambda: Limits(time_limit_s=10.0))
+    """When to stop."""
+    priority: int = 0
+    """Larger first, among the tenant's own jobs."""
+
+
+@router.post("/verifications")
+async def verify_plan(request: Request, caller: Writer) -> Response:
+    """Check a plan against every rule."""
+    _, made = await _inspect(
+        request, caller, kind=Verification, more=lambda asked: {"what": "verdict", "certificate": asked.certificate}
+    )
+    return answer(made["verdict"])
+
+
+@router.post("/playbacks")
+async def play_plan(request: Request, caller: Writer) -> Response:
+    """Play a plan and make something of it."""
+
+    def more(asked: Playback) -> dict[str, Any]:
+        return {"what": asked.what, "other": None if asked.other is None else json.dumps(asked.other)}
+
+    asked, made = await _inspect(request, caller, kind=Playback, more=more)
+    headers = {"Content-Security-Policy": "sandbox allow-scripts"} if asked.what == "view" else {}
+    return Response(made["text"].encode(), media_type=MEDIA[asked.what], headers=headers)
+
+
+def read_order(kind: type, body: bytes) -> Any:
+    """What a body asks for; raises ServiceError 400 or 422."""
+    with refusing():
+        return validate(kind, parse_tree(body), source=SOURCE)
+
+
+async def _inspect(
+    request: Request, caller: Caller, *, kind: type, more: Callable[[Any], dict[str, Any]]
+) -> tuple[Any, dict[str, Any]]:
+    """The body, and the answer to the order that it and `more` of it amount to."""
+    service = service_of(request)
+    body = await read_body(request, service.under_way)
+    bodies: list[Any] = []
+
+    def make_order() -> dict[str, Any]:
+        asked = read_order(kind, body)
+        bodies.append(asked)
+        return {"plan": json.dumps(asked.plan), "workload": asked.workload, **more(asked)}
+
+    made = await service.inspector.ask(caller.tenant, make_order)
+    return bodies[0], made
+
+
+@router.post("/what-if")
+async def ask_what_if(request: Request, caller: Writer) -> Response:
+    """The same question with a change; the answer is a plan that says how far the objective moved."""
+    service = service_of(request)
+    body = await read_body(request, service.under_way)
+    key = idempotency_key(request)
+    with service.only_one(caller.tenant, key):
+        return await _ask_what_if(service, request, caller=caller, body=body, key=key)
+
+
+async def _ask_what_if(service: Service, request: Request, *, caller: Caller, body: bytes, key: str | None) -> Response:
+    digest = digest_of("what-if", body)
+    known = await recall(service, caller, key=key, digest=digest)
+    if known is not None:
+        return await accepted(service, request, caller=caller, job=known)
+    order: WhatIf = await service.executor.call(read_order, WhatIf, body)
+    base = await service.executor.call(service.store.get, order.base, tenant=caller.tenant)
+    if base is None:
+        raise not_found()
+    if base.state != "succeeded":
+        raise ServiceError(409, "not_finished", detail="the base has no final plan yet")
+    plan = await service.executor.call(_change, service, order, base=base)
+    with refusing():
+        submission = Submission(workload={}, priority=order.priority)
+    new = new_job(caller, submission=submission, plan=plan)
+    told = {"change": asdict(order.change), "base_objective_ns": base.incumbent_ns}
+    new = replace(new, base_id=base.id, change=canonical_json(told))
+    job = await enqueue(service, caller, new=new, key=key, digest=digest)
+    return await accepted(service, request, caller=caller, job=job)
+
+
+def _change(service: Service, order: WhatIf, *, base: Job) -> PlanRequest:
+    with refusing():
+        ceilings = service.settings.ceilings
+        problem = apply_change(_cut_problem(service, base), order.change)
+        require_size(workload_of_question(problem), ceilings, source=SOURCE, options=problem.options)
+        return PlanRequest(problem=problem, limits=check_limits(order.limits, ceilings))
+
+
+def _cut_problem(service: Service, base: Job) -> Problem:
+    """What was asked; of a global batch, with microbatches of the size that the plan decided on."""
+    question = read_request(service.store.request_text(base.id)).problem
+    text = None if isinstance(question, Problem) else service.store.plan_text(base.id)
+    return question if isinstance(question, Problem) else problem_for(question, parse_plan(text or "", source="base"))

@@ -1,0 +1,116 @@
+"""Jobs as clients see them, with their addresses and their tags."""
+
+import json
+from typing import Any
+
+from fastapi import Request
+from fastapi.responses import Response
+
+from api.jobs.job import Job
+from api.jobs.moments import moment
+from api.jobs.workers.runner import error_of
+
+ARTEFACTS = ("plan", "trace", "view", "report")
+MEDIA = {
+    "view": "text/html",
+    "trace": "application/json",
+    "report": "application/json",
+    "difference": "application/json",
+    "torch": "text/csv",
+    "simulation": "application/json",
+    "explanation": "application/json",
+    "picture": "application/json",
+}
+"""Media types of what can be made of a plan."""
+
+EXPORTS = {"torch": "text/csv", "trace": "application/json"}
+IMMUTABLE = "private, max-age=31536000, immutable"
+
+
+def job_document(job: Job) -> dict[str, Any]:
+    """What `GET /v1/plans/{id}` says."""
+    has_plan = job.plan_sha256 is not None
+    document = {
+        "id": job.id,
+        "name": job.name,
+        "state": job.state,
+        "solution_status": job.solution_status or ("feasible" if has_plan else "unknown"),
+        "proved_by": proof_of(job),
+        "solver_bound_ns": job.solver_bound_ns,
+        "stopped_by": job.stopped_by,
+        "phase": job.phase,
+        "priority": job.priority,
+        "pinned": job.is_pinned,
+        "project": job.project,
+        "tags": job.tags.split(),
+        "created_at": moment(job.created_at),
+        "started_at": moment(job.started_at),
+        "finished_at": moment(job.finished_at),
+        "attempt": job.attempt,
+        "islands": job.islands,
+        "incumbent_ns": job.incumbent_ns,
+        "lower_bound_ns": job.lower_bound_ns,
+        "gap": job.gap,
+        "source": job.source,
+        "verdict": {"passed": True} if has_plan else None,
+        "plan_sha256": job.plan_sha256 if job.is_finished else None,
+        "profile_sha256": job.profile_sha256,
+        "error": error_of(job),
+        "links": _links(job),
+    }
+    if job.base_id is not None and job.change is None:
+        document["start_from"] = job.base_id
+    if job.base_id is not None and job.change is not None:
+        told = json.loads(job.change)
+        before = told["base_objective_ns"]
+        moved = None if None in (job.incumbent_ns, before) else job.incumbent_ns - before
+        document["what_if"] = {"base": job.base_id, **told, "moved_ns": moved}
+    return document
+
+
+def proof_of(job: Job) -> str | None:
+    """How the plan of a job is known to be optimal, if it is."""
+    if job.solution_status != "optimal":
+        return None
+    return "complete search" if job.stopped_by == "complete_search" else "certificate"
+
+
+def _links(job: Job) -> dict[str, str]:
+    here = f"/v1/plans/{job.id}"
+    links = {"self": here, "events": f"{here}/events", "stop": f"{here}:stop"}
+    if job.state == "succeeded":
+        links |= {name: f"{here}/{name}" for name in ARTEFACTS}
+        links |= {f"export_{name}": f"{here}/export/{name}" for name in EXPORTS}
+    return links
+
+
+def render_json(document: Any) -> bytes:
+    """UTF-8, one line."""
+    return json.dumps(document, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode() + b"\n"
+
+
+def answer(document: Any, *, status: int = 200, headers: dict[str, str] | None = None) -> Response:
+    """A JSON answer."""
+    return Response(render_json(document), status_code=status, headers=headers, media_type="application/json")
+
+
+def job_answer(job: Job, *, status: int = 200, headers: dict[str, str] | None = None) -> Response:
+    """A job with its tag."""
+    tagged = {"ETag": tag_of(job), "Cache-Control": "private, no-cache"} | (headers or {})
+    return answer(job_document(job), status=status, headers=tagged)
+
+
+def tag_of(job: Job) -> str:
+    """Changes with every change of the job."""
+    return f'"{job.id[:8]}-{job.version}"'
+
+
+def is_known(request: Request, tag: str) -> bool:
+    """Whether the client has it already."""
+    known = request.headers.get("if-none-match", "")
+    return known.strip() == "*" or tag in [part.strip().removeprefix("W/") for part in known.split(",")]
+
+
+def not_modified(tag: str, *, cache_control: str) -> Response:
+    """304."""
+    return Response(status_code=304, headers={"ETag": tag, "Cache-Control": cache_control})

@@ -1,0 +1,78 @@
+"""What of a tenant's plans is listed: the query parameters of `GET /v1/plans`, checked."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import fields
+from datetime import UTC, datetime
+from typing import Any, get_args
+
+from api.jobs.job import LABEL, Search, State
+from api.service.http.problem_json import Complaint, ServiceError
+from profiles.field_rules import MAX_NAME_LENGTH
+
+_SHA256 = re.compile(r"[0-9a-f]{6,64}", re.ASCII)
+_ID = re.compile(r"[0-9a-f]{32}", re.ASCII)
+
+MOST_NAME = 100
+"""Letters of a part of a name."""
+
+MOST_LISTED = 100
+"""Plans of one page."""
+
+_FORMS = {
+    "project": "a project's name",
+    "tag": "a tag",
+    "name": "part of a name, at most 100 letters",
+    "model": "a model's whole name, at most 300 letters",
+    "sha256": "at least 6 hexadecimal digits that a plan's or a profile's SHA-256 begins with",
+    "state": f"one of {', '.join(get_args(State))}",
+    "since": "a date or moment, e.g. 2026-01-31 or 2026-01-31T12:00:00Z",
+    "until": "a date or moment, e.g. 2026-01-31 or 2026-01-31T12:00:00Z",
+    "after": "a plan's id: the last of the page before",
+}
+
+
+def read_search(query: Mapping[str, str]) -> Search:
+    """What is asked for; raises ServiceError 422 for what cannot be."""
+    values: dict[str, Any] = {}
+    for field in fields(Search):
+        text = query.get(field.name)
+        if text is not None:
+            values[field.name] = _read(field.name, text)
+            if values[field.name] is None:
+                raise _refusal(field.name, _FORMS[field.name])
+    return Search(**values)
+
+
+def read_limit(query: Mapping[str, str]) -> int:
+    """How many are asked for; raises ServiceError 422 for what cannot be."""
+    text = query.get("limit", "20")
+    if not (text.isascii() and text.isdigit() and len(text) <= len(str(MOST_LISTED)) and 1 <= int(text) <= MOST_LISTED):
+        raise _refusal("limit", f"a number from 1 to {MOST_LISTED}")
+    return int(text)
+
+
+def _read(name: str, text: str) -> Any:
+    if name in ("since", "until"):
+        return _moment(text)
+    patterns = {"project": LABEL, "tag": LABEL, "sha256": _SHA256, "after": _ID}
+    if name in patterns:
+        return text if patterns[name].fullmatch(text) else None
+    if name == "state":
+        return text if text in get_args(State) else None
+    most = MAX_NAME_LENGTH if name == "model" else MOST_NAME
+    return text if 0 < len(text) <= most and text.isprintable() else None
+
+
+def _moment(text: str) -> float | None:
+    """Seconds since 1970; without a zone it is UTC."""
+    try:
+        moment = datetime.fromisoformat(text)
+        return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
+    except (ValueError, OverflowError):
+        return None
+
+
+def _refusal(name: str, form: str) -> ServiceError:
+    complaint = Complaint(pointer=f"/{name}", code="invalid", detail=f"give {form}")
+    return ServiceError(422, "invalid", errors=(complaint,))

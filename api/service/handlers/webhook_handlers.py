@@ -1,0 +1,75 @@
+"""Webhooks over HTTP: name an address, list them, take one back."""
+
+import re
+from dataclasses import dataclass
+from functools import partial
+
+from fastapi import APIRouter, Request
+from fastapi.responses import Response
+
+from api.jobs.moments import moment
+from api.jobs.request import SOURCE, parse_tree
+from api.jobs.stores.sql_store import freeing
+from api.service.access import Reader, Writer, service_of
+from api.service.handlers.plan_handlers import refusing
+from api.service.handlers.responses import answer
+from api.service.http.problem_json import ServiceError, not_found
+from api.service.http.request_body import read_body
+from api.service.webhooks import MOST_LETTERS
+from profiles.documents.validation import validate
+
+router = APIRouter(prefix="/v1/webhooks")
+
+_STRICT = {"extra": "forbid", "use_attribute_docstrings": True}
+_ID = re.compile(r"[0-9a-f]{16}", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewWebhook:
+    """The body of `POST /v1/webhooks`."""
+
+    __pydantic_config__ = _STRICT
+
+    url: str
+    """Where to POST when a job of the tenant ends."""
+
+    def __post_init__(self) -> None:
+        if len(self.url) > MOST_LETTERS:
+            raise ValueError(f"webhook: url is more than {MOST_LETTERS} letters; give a shorter one")
+
+
+@router.post("")
+async def create_webhook(request: Request, caller: Writer) -> Response:
+    """Name an address; the secret that its messages are signed with is shown once."""
+    service = service_of(request)
+    body = await read_body(request, service.under_way)
+    with refusing():
+        wanted: NewWebhook = validate(NewWebhook, parse_tree(body), source=SOURCE)
+    if not service.webhooks.is_on:
+        raise ServiceError(409, "webhooks_off", detail="the operator allows no hosts (--webhook-host)")
+    with refusing():
+        made, secret = await service.executor.call(service.webhooks.create, caller.tenant, wanted.url)
+    await service.executor.call(service.audit.add, actor=caller.label, action="webhook.created", subject=made.id)
+    document = {"id": made.id, "url": made.url, "secret": secret}
+    return answer(document, status=201, headers={"Location": f"/v1/webhooks/{made.id}", "Cache-Control": "no-store"})
+
+
+@router.get("")
+async def list_webhooks(request: Request, caller: Reader) -> Response:
+    """The caller's webhooks, without their secrets."""
+    service = service_of(request)
+    rows = await service.executor.call(service.webhooks.listed, caller.tenant)
+    found = [{"id": row.id, "url": row.url, "created_at": moment(row.created_at)} for row in rows]
+    return answer({"webhooks": found}, headers={"Cache-Control": "no-store"})
+
+
+@router.delete("/{webhook_id}")
+async def delete_webhook(request: Request, caller: Writer) -> Response:
+    """Say nothing to it any more."""
+    service, webhook_id = service_of(request), request.path_params["webhook_id"]
+    is_id = _ID.fullmatch(webhook_id) is not None
+    if not is_id or not await service.executor.call(service.webhooks.remove, webhook_id, caller.tenant):
+        raise not_found()
+    note = partial(service.audit.add, actor=caller.label, action="webhook.deleted", subject=webhook_id)
+    await service.executor.call(freeing, service.database, note)
+    return Response(status_code=204)

@@ -1,0 +1,123 @@
+"""Greedy orders under memory: I if one is ready, else F while few enough are in flight and there is room, else W.
+
+The caps on microbatches in flight, and what is preferred among the chunks of a device, are tried in a small grid; the
+methods of this family differ in where their stages are (`capped_greedy`, `capped_interleaved`, `capped_v`).
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Literal
+
+from planner.baselines.applicability import NoRoomError, require_few_steps
+from planner.baselines.encoded_orders import name_actions, place
+from planner.baselines.pipeline import Pipeline, Words
+from solver_models.simulation.capped_play import DEEPEST, LENGTH, OLDEST, TURNS, CappedWords, CapRule, play_capped
+from solver_models.simulation.placed_stages import PlacedStages, column
+
+Chunks = Literal["deepest", "oldest", "turns"]
+"""Which chunk of a device comes first: the one nearest to the loss, the one whose microbatch is the oldest, or, of so
+many microbatches as there are devices, first all in one chunk, then all in the next (Megatron's order)."""
+
+CHUNKS: dict[Chunks, int] = {"deepest": DEEPEST, "oldest": OLDEST, "turns": TURNS}
+"""Their numbers in compiled code."""
+
+MAX_TRIED_ACTIONS = 30_000
+"""Actions of trials after which no other one begins."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rule:
+    """How every device chooses."""
+
+    caps: tuple[int, ...]
+    """Per stage, most microbatches between F and I."""
+    chunks: Chunks = "deepest"
+    """Which chunk comes first."""
+    splits: bool = True
+    """I and W apart; otherwise B."""
+    most_pending: int | None = None
+    """So many W may wait before one is run in place of an F; None: any number."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CappedSchedule:
+    """What a rule makes of a pipeline when every transfer has its links to itself."""
+
+    words: Words
+    """The order of every position."""
+    makespan_ns: int
+    """End of the last action."""
+    span_ns: int
+    """Longest time from first to last action of a position."""
+
+
+def best_capped(pipeline: Pipeline, rules: Iterable[Rule]) -> Words:
+    """The best order of several rules, as many of them as a limit on actions allows.
+
+    Raises NoRoomError if the memory of some device does not hold one microbatch of every stage.
+    """
+    require_few_steps(pipeline.num_stages, pipeline.num_microbatches)
+    actions, tried = 3 * pipeline.num_stages * pipeline.num_microbatches, 0
+    placed, best = place(pipeline), None
+    for rule in rules:
+        if best is not None and tried > MAX_TRIED_ACTIONS:
+            break
+        found = _play(placed, rule)
+        tried += actions
+        if not found.num_left and (best is None or _worth(pipeline, found) < _worth(pipeline, best)):
+            best = found
+    if best is None:
+        raise NoRoomError("has no room for one microbatch of every stage at a time")
+    return name_actions(best.words, best.positions[:, LENGTH], placed=placed)
+
+
+def _play(placed: PlacedStages, rule: Rule) -> CappedWords:
+    everything = len(rule.caps) * placed.num_microbatches
+    pending = everything if rule.most_pending is None else rule.most_pending
+    return play_capped(placed, CapRule(column(rule.caps), CHUNKS[rule.chunks], rule.splits, pending))
+
+
+def _worth(pipeline: Pipeline, played: CappedWords) -> tuple[int, int]:
+    both = played.makespan, played.span
+    return both[::-1] if pipeline.minimises_span else both
+
+
+def room_for(pipeline: Pipeline) -> tuple[int, ...]:
+    """Per stage, how many of its microbatches fit beside one of every other stage of its device."""
+    held = [cost.held_bytes for cost in pipeline.costs]
+    of_position = [0] * pipeline.num_positions
+    for stage, size in enumerate(held):
+        of_position[pipeline.position_of[stage]] += size
+    rooms = []
+    for stage, size in enumerate(held):
+        position = pipeline.position_of[stage]
+        free = pipeline.budgets[position] - of_position[position]
+        rooms.append(max(1, 1 + free // size) if size else pipeline.num_microbatches)
+    return tuple(rooms)
+
+
+def caps_within(pipeline: Pipeline, numerator: int, *, denominator: int) -> tuple[int, ...]:
+    """Caps that fall along the pipeline: (stages left) x numerator / denominator, and no more than there is room."""
+    rooms, stages = room_for(pipeline), pipeline.num_stages
+    return tuple(min(room, max(1, -(-(stages - s) * numerator // denominator))) for s, room in enumerate(rooms))
+
+
+def largest_slope(pipeline: Pipeline, *, steps: int = 24) -> int:
+    """The largest numerator over `steps` whose caps, all reached at once, fit into memory; 1 if none does."""
+    for numerator in range(2 * steps, 1, -1):
+        held = [0] * pipeline.num_positions
+        for stage, cap in enumerate(caps_within(pipeline, numerator, denominator=steps)):
+            held[pipeline.position_of[stage]] += cap * pipeline.costs[stage].held_bytes
+        if all(size <= budget for size, budget in zip(held, pipeline.budgets, strict=True)):
+            return numerator
+    return 1
+
+
+def play_rule(pipeline: Pipeline, rule: Rule) -> CappedSchedule | None:
+    """Play a rule; None if it ends with actions left over, none of which has room."""
+    placed = place(pipeline)
+    played = _play(placed, rule)
+    if played.num_left:
+        return None
+    words = name_actions(played.words, played.positions[:, LENGTH], placed=placed)
+    return CappedSchedule(words=words, makespan_ns=played.makespan, span_ns=played.span)

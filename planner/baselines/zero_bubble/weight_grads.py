@@ -1,0 +1,79 @@
+"""Puts every W into given orders of F and I: where a device would wait, where memory asks for it, or at the end.
+
+This is the heuristic of the zero-bubble paper (Qi et al., 2024, arXiv 2401.10241, section 3.1).
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from planner.baselines.applicability import require_time
+from planner.baselines.encoded_orders import encode_words, name_actions, place
+from planner.baselines.pipeline import Pipeline, Words
+from solver_models.simulation.placed_stages import PlacedStages, column
+from solver_models.simulation.weight_filling import LENGTH, NEXT, FilledWords, FillHabit, fill_orders
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Habit:
+    """When a W is run although an F or an I could come next."""
+
+    quarters: int
+    """It is run where the wait for the next F or I is at least this many quarters of it."""
+    evens_out: bool = False
+    """It is also run in shorter waits if the device would otherwise become the one that has waited longest."""
+    at_once: bool = False
+    """It is also run directly after its I as long as the device has forwards to run."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Filled:
+    """Complete orders, and how long they take when every transfer has its links to itself."""
+
+    words: Words
+    """F, I and W on every position."""
+    makespan_ns: int
+    """End of the last action."""
+    span_ns: int
+    """Longest time from first to last action of a position."""
+
+
+def best_filled(pipeline: Pipeline, trials: Iterable[tuple[Words, Habit]], *, limits: Sequence[int]) -> Words:
+    """The best outcome of several trials: orders of F and I, each with a habit; `limits` are bytes per position."""
+    filler, filled = _Filler(pipeline, limits=limits), []
+    for orders, habit in trials:
+        require_time(pipeline.has_time)
+        filled.append(filler.fill(orders, habit))
+    if pipeline.minimises_span:
+        return filler.name(min(filled, key=lambda outcome: (outcome.span, outcome.makespan)))
+    return filler.name(min(filled, key=lambda outcome: (outcome.makespan, outcome.span)))
+
+
+def fill(pipeline: Pipeline, orders: Words, *, habit: Habit, limits: Sequence[int]) -> Filled:
+    """Play `orders` (F and I only, free of deadlock) and put the W in on the way.
+
+    A W is run before an F that would not fit `limits` otherwise; if there is no W left to run, the F does not wait.
+    """
+    filler = _Filler(pipeline, limits=limits)
+    filled = filler.fill(orders, habit)
+    return Filled(words=filler.name(filled), makespan_ns=filled.makespan, span_ns=filled.span)
+
+
+class _Filler:
+    """One pipeline, and the orders that were filled last: several habits are tried with each."""
+
+    def __init__(self, pipeline: Pipeline, *, limits: Sequence[int]) -> None:
+        self.placed: PlacedStages = place(pipeline)
+        self.limits = column(limits)
+        self.orders: Words = []
+        self.encoded = encode_words(self.orders, self.placed)
+
+    def fill(self, orders: Words, habit: Habit) -> FilledWords:
+        if orders is not self.orders:
+            self.orders, self.encoded = orders, encode_words(orders, self.placed)
+        kept = FillHabit(habit.quarters, habit.evens_out, habit.at_once)
+        filled = fill_orders(self.placed, *self.encoded, kept, self.limits)
+        assert filled.positions[:, NEXT].sum() == len(self.encoded[0]), "the orders wait for each other"
+        return filled
+
+    def name(self, filled: FilledWords) -> Words:
+        return name_actions(filled.words, filled.positions[:, LENGTH], placed=self.placed)

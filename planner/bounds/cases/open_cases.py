@@ -1,0 +1,215 @@
+"""Whole partitions and mappings as cases whose orders are open: durations, transfers and memory per place."""
+
+from collections.abc import Iterator
+from itertools import combinations, permutations, product
+from math import prod
+
+import numpy
+
+from planner.bounds.cases.case_tables import (
+    FORWARD,
+    FUSED,
+    HELD,
+    INPUT,
+    KEPT,
+    REST,
+    RETURNING,
+    STATE,
+    STEP,
+    WEIGHT,
+    WORKSPACE,
+    CaseTables,
+    WorkCount,
+    for_each,
+)
+from planner.bounds.cases.order_windows import NEVER, Cases
+from planner.bounds.minimum_costs import Integers
+from planner.layout.costs import overlaps
+from planner.plan import Stage
+
+
+class CaseMaker:
+    """Cases of so many stages each, made from segments and seats."""
+
+    def __init__(self, tables: CaseTables, *, effort: WorkCount) -> None:
+        """`effort`: a unit is spent for every order of replicas."""
+        self.tables, self.effort = tables, effort
+        self.problem = tables.problem
+        self.places = min(self.problem.options.max_stages_per_device, len(tables.names))
+        orders: list[tuple[int, ...]] = []
+        self.orders_of: list[list[int]] = []
+        """Per seat, the numbers of its devices' orders."""
+        for members, _ in tables.seats:
+            found = list(permutations(members))
+            self.orders_of.append(list(range(len(orders), len(orders) + len(found))))
+            orders += found
+        self.orders = numpy.full((len(orders), len(tables.devices)), -1, dtype=numpy.int64)
+        for row, order in enumerate(orders):
+            self.orders[row, : len(order)] = order
+
+    def in_every_order(self, segments: Integers, seats: Integers) -> Iterator[tuple[Integers, Integers, Integers]]:
+        """The same, and [N, stages] an order of replicas for every stage: all combinations."""
+        for row in range(len(segments)):
+            choices = [self.orders_of[seat] for seat in seats[row].tolist()]
+            self.effort.spend(prod(map(len, choices)))
+            ways = numpy.array(list(product(*choices)))
+            yield (
+                numpy.broadcast_to(segments[row], ways.shape),
+                numpy.broadcast_to(seats[row], ways.shape),
+                ways,
+            )
+
+    def stages(self, case: int, *, part: tuple[Integers, Integers, Integers]) -> tuple[Stage, ...]:
+        """The stages of one of the cases with these segments, seats and orders of replicas."""
+        figures = zip(*(column[case].tolist() for column in part), strict=True)
+        return tuple(
+            self.tables.stage(segment, self._members(order), recompute=self.tables.seats[seat][1])
+            for segment, seat, order in figures
+        )
+
+    def make(self, segments: Integers, seats: Integers, *, orders: Integers) -> tuple[Cases, Integers]:
+        """The cases, and the numbers of those that may fit into memory."""
+        num, stages = segments.shape
+        devices, lanes = len(self.tables.devices), len(self.tables.devices) * self.places
+        lane, figures = self._seat_all(segments, seats, orders=orders)
+        stage_of = self._stage_of(segments)
+        forward = numpy.full((num, lanes, lanes), NEVER, dtype=numpy.int64)
+        backward = forward.copy()
+        static = figures[..., STATE].reshape(num, devices, self.places).sum(axis=2)
+        replicas = self.tables.replicas[seats]
+        for a, b in combinations(range(stages), 2):
+            sizes = self._traffic(stage_of, sender=a, receiver=b)
+            both, counts = (orders[:, a], orders[:, b]), (replicas[:, a], replicas[:, b])
+            lanes_of = lane[:, a], lane[:, b]
+            self._connect((forward, backward), sizes, orders=both, lanes=lanes_of, replicas=counts)
+            self._add_buffers(static, sizes, orders=both, replicas=counts)
+        tail, bucket = self._synchronise(segments, orders, lane=lane)
+        static += bucket
+        tail += self._late_steps(figures[..., STEP].reshape(num, devices, self.places))[:, None]
+        shape = (num, devices, self.places)
+        held, kept, workspace = (figures[..., name].reshape(shape) for name in (HELD, KEPT, WORKSPACE))
+        room = (self.tables.usable - static)[:, :, None] - workspace
+        times = figures[..., [FORWARD, RETURNING, REST]]
+        count = self.problem.num_microbatches
+        cases = Cases(
+            time=numpy.repeat(times[..., None], count, axis=3).reshape(num, devices, -1),
+            returning=figures[..., INPUT], rest=figures[..., WEIGHT], fused=figures[..., FUSED],
+            forward=forward, backward=backward, tail=tail, held=held, kept=kept, room=room, count=count,
+        )  # fmt: skip
+        return cases, numpy.flatnonzero((room >= held).all(axis=(1, 2)))
+
+    def _seat_all(self, segments: Integers, seats: Integers, *, orders: Integers) -> tuple[Integers, Integers]:
+        """[N, stages, devices] the lane of every replica (-1: none), and [N, lanes, 11] what it costs."""
+        num, stages = segments.shape
+        devices = len(self.tables.devices)
+        lane = numpy.full((num, stages, devices), -1, dtype=numpy.int64)
+        used = numpy.zeros((num, devices), dtype=numpy.int64)
+        figures = numpy.zeros((num, devices * self.places, self.tables.figures.shape[-1]), dtype=numpy.int64)
+        for stage, replica in product(range(stages), range(devices)):
+            device = self.orders[orders[:, stage], replica]
+            rows = numpy.flatnonzero(device >= 0)
+            where = device[rows]
+            lane[rows, stage, replica] = where * self.places + used[rows, where]
+            used[rows, where] += 1
+            own = self.tables.figures[segments[rows, stage], seats[rows, stage], where]
+            figures[rows, lane[rows, stage, replica]] = own
+        return lane, figures
+
+    def _stage_of(self, segments: Integers) -> Integers:
+        """[N, layers] the stage of every layer."""
+        inside = self.tables.layers[segments]
+        stages: Integers = inside.argmax(axis=1)
+        return stages
+
+    def _traffic(self, stage_of: Integers, *, sender: int, receiver: int) -> tuple[Integers, Integers, Integers]:
+        """[N] bytes of activations and gradients from stage to stage, and whether a gradient flows, and -1 if nothing.
+
+        Of every producer the most that any consumer of the stage takes.
+        """
+        num = len(stage_of)
+        total = numpy.zeros((2, num), dtype=numpy.int64)
+        has_edge, has_gradient = numpy.zeros(num, dtype=bool), numpy.zeros(num, dtype=bool)
+        for layer in range(len(self.tables.names)):
+            most = numpy.zeros((2, num), dtype=numpy.int64)
+            for producer, consumer, edge in self.tables.edges:
+                if producer != layer:
+                    continue
+                crosses = (stage_of[:, producer] == sender) & (stage_of[:, consumer] == receiver)
+                has_edge |= crosses
+                has_gradient |= crosses & edge.has_gradient
+                for way, size in enumerate((edge.bytes, edge.backward_bytes)):
+                    most[way] = numpy.where(crosses, numpy.maximum(most[way], size), most[way])
+            total += most
+        return numpy.where(has_edge, total[0], -1), total[1], has_gradient.astype(numpy.int64)
+
+    def _connect(
+        self,
+        flows: tuple[Integers, Integers],
+        sizes: tuple[Integers, Integers, Integers],
+        *,
+        orders: tuple[Integers, Integers],
+        lanes: tuple[Integers, Integers],
+        replicas: tuple[Integers, Integers],
+    ) -> None:
+        """Enter the times of transfers between the replicas of two stages that share samples."""
+        for senders, receivers in {tuple(pair) for pair in numpy.stack(replicas, axis=1).tolist()}:
+            rows = numpy.flatnonzero((replicas[0] == senders) & (replicas[1] == receivers) & (sizes[0] >= 0))
+            for i, j, share, whole in overlaps(senders, receivers) if len(rows) else ():
+                a, b = self.orders[orders[0][rows], i], self.orders[orders[1][rows], j]
+                source, target = lanes[0][rows, i], lanes[1][rows, j]
+                part = -(-sizes[0][rows] * share // whole)
+                flows[0][rows, source, target] = self.tables.duration(a, b, size=part)
+                part = -(-sizes[1][rows] * share // whole)
+                time = self.tables.duration(b, a, size=part)
+                flows[1][rows, target, source] = numpy.where(sizes[2][rows] > 0, time, NEVER)
+
+    def _add_buffers(
+        self,
+        static: Integers,
+        sizes: tuple[Integers, Integers, Integers],
+        *,
+        orders: tuple[Integers, Integers],
+        replicas: tuple[Integers, Integers],
+    ) -> None:
+        """Receive buffers on the devices of both stages, unless the other one is on that device alone."""
+        number = self.problem.options.receive_buffers
+        for at, other, size in ((1, 0, sizes[0]), (0, 1, sizes[1])):
+            each = -(-number * numpy.where(sizes[0] >= 0, size, 0) // replicas[at])
+            for replica in range(self.orders.shape[1]):
+                device = self.orders[orders[at], replica]
+                is_alone = (replicas[other] == 1) & (self.orders[orders[other], 0] == device)
+                rows = numpy.flatnonzero((device >= 0) & ~is_alone)
+                static[rows, device[rows]] += each[rows]
+
+    def _synchronise(self, segments: Integers, orders: Integers, *, lane: Integers) -> tuple[Integers, Integers]:
+        """[N, lanes] time after the last action, and [N, devices] bytes of buckets."""
+        costs = self.tables.costs
+        tail = numpy.zeros((len(segments), lane.shape[2] * self.places), dtype=numpy.int64)
+        bucket = numpy.zeros((len(segments), lane.shape[2]), dtype=numpy.int64)
+        ends_whole = self.problem.options.synchronisation == "after"
+
+        def measure(segment: int, order: int) -> int:
+            return costs.synchronisation_ns(self.tables.stage(segment, self._members(order)))
+
+        def hold(segment: int, order: int) -> int:
+            return costs.reduction_bytes(self.tables.stage(segment, self._members(order)))
+
+        for stage in range(segments.shape[1]):
+            time = for_each(measure, segments[:, stage], orders[:, stage])
+            size = for_each(hold, segments[:, stage], orders[:, stage])
+            for replica in range(lane.shape[2]):
+                rows = numpy.flatnonzero(lane[:, stage, replica] >= 0)
+                place = lane[rows, stage, replica]
+                tail[rows, place] = time[rows] if ends_whole else 0
+                device = place // self.places
+                bucket[rows, device] = numpy.maximum(bucket[rows, device], size[rows])
+        return tail, bucket
+
+    def _late_steps(self, steps: Integers) -> Integers:
+        """[N] by how much longer than at the least the optimizer takes, on the device that has most to do."""
+        least = self.tables.least.optimizer_ns - self.problem.profile.optimizer_ns
+        late: Integers = steps.sum(axis=2).max(axis=1) - least
+        return late
+
+    def _members(self, order: int) -> list[int]:
+        return [device for device in self.orders[order].tolist() if device >= 0]

@@ -1,0 +1,422 @@
+"""Time windows and orders of the actions of many cases at once: what a deadline leaves, in integers.
+
+A case has its stages on its devices. Every device has `C` places for stage replicas, and every place an F, an I (what
+precedes the gradient) and a W (the rest of the backward pass) of `M` microbatches: `Y = 3 C M` actions per device,
+numbered (place, kind, microbatch). A place without a stage has actions without duration, which change nothing.
+docs/bounds.md says why each rule is sound; links are taken as free, so that every order of the case obeys them.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields
+from typing import NamedTuple
+
+import numpy
+from numpy.typing import NDArray
+
+from planner.bounds.cases.case_memory_limit import FAR, are_too_idle, most_in_cases
+from planner.bounds.minimum_costs import Integers
+
+Bits = NDArray[numpy.bool_]
+
+NEVER = -(1 << 61)
+"""Less than any time, also with a time added to it."""
+
+FIRST, RETURN, LAST = range(3)
+"""Kinds of actions: F, I and W, as far as they are told apart here."""
+
+MAX_PASSES = 40
+"""Passes over the rules; each leaves valid windows."""
+
+
+CHANGING = ("start", "end", "time", "is_open", "before")
+"""What is learnt of a node."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cases:
+    """`K` cases of `D` devices with `C` places; place (d, c) is the lane d C + c of `L = D C`."""
+
+    time: Integers
+    """[K, D, Y] duration of every action, while it is open whether a backward pass is one piece."""
+    returning: Integers
+    """[K, L] duration of I where I and W run apart."""
+    rest: Integers
+    """[K, L] duration of W there."""
+    fused: Integers
+    """[K, L] duration of B if that is less than both; 0 where it is not, so that nothing is open."""
+    forward: Integers
+    """[K, L, L] time of a transfer from lane to lane, of one activation; `NEVER` where nothing flows."""
+    backward: Integers
+    """[K, L, L] the same for gradients."""
+    tail: Integers
+    """[K, L] synchronisation after the last action of a lane."""
+    held: Integers
+    """[K, D, C] bytes of a microbatch from F to I."""
+    kept: Integers
+    """[K, D, C] bytes of a microbatch from I to W."""
+    room: Integers
+    """[K, D, C] bytes left for them while F runs."""
+    count: int
+    """M"""
+
+    def by_lane(self, values: Integers) -> Integers:
+        """[N, L, 3, M] a view of figures per action, [N, D, Y]."""
+        return values.reshape(len(values), self.tail.shape[1], 3, self.count)
+
+    def take(self, rows: Integers) -> "Cases":
+        """The cases of these numbers."""
+        arrays = {each.name: getattr(self, each.name)[rows] for each in fields(self) if each.name != "count"}
+        return Cases(**arrays, count=self.count)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OrderNodes:
+    """What is known of the orders of `N` nodes, each of a case."""
+
+    case: Integers
+    """[N] number of its case."""
+    node: Integers
+    """[N] number of the node itself."""
+    start: Integers
+    """[N, D, Y] no action starts sooner."""
+    end: Integers
+    """[N, D, Y] none ends later."""
+    time: Integers
+    """[N, D, Y] its duration at the least."""
+    is_open: Bits
+    """[N, L, M] whether a backward pass may be one piece or two."""
+    before: Bits
+    """[N, D, Y, Y] whether the first action is known to precede the second."""
+    most: Integers
+    """[N, D, 6] what fits into a device at a time (`held_in_cases`); the same for all nodes of a case."""
+
+    def take(self, rows: Integers) -> "OrderNodes":
+        """These nodes."""
+        return OrderNodes(**{each.name: getattr(self, each.name)[rows] for each in fields(self)})
+
+
+def begin(cases: Cases, rows: Integers, *, deadline: int) -> OrderNodes:
+    """All orders of these cases that end by `deadline`: microbatches in order, F before I before W, what feeds what."""
+    shape = (len(rows), *cases.time.shape[1:])
+    places, count = cases.held.shape[2], cases.count
+    chain = numpy.zeros((places, 3, count, places, 3, count), dtype=bool)
+    rank = numpy.arange(count)
+    for place in range(places):
+        for kind in range(3):
+            for later in range(kind, 3):
+                chain[place, kind, :, place, later, :] = rank[:, None] < rank[None, :] + (later > kind)
+    size = shape[2]
+    tail = numpy.repeat(cases.tail[rows].reshape(*shape[:2], places), 3 * count, axis=2)
+    is_open = cases.fused[rows] > 0
+    before = numpy.broadcast_to(chain.reshape(size, size), (*shape, size)).copy()
+    rests = before.reshape(len(rows), shape[1], places, 3, count, places, 3, count)
+    for place in range(places):  # a B may overtake a W: where there is one, W are in no order
+        rests[:, :, place, LAST, :, place, LAST] &= ~is_open.reshape(*shape[:2], places)[:, :, place, None, None]
+    feeds = [_reach(flows[rows]) for flows in (cases.forward, cases.backward)]
+    _feed(before, feeds, cases=cases)
+    return OrderNodes(
+        case=rows,
+        node=rows.copy(),
+        start=numpy.zeros(shape, dtype=numpy.int64),
+        end=deadline - tail,
+        time=cases.time[rows].copy(),
+        is_open=numpy.repeat(is_open[..., None], count, axis=2),
+        before=before,
+        most=_count_together(cases.take(rows), feeds),
+    )
+
+
+def _reach(flows: Integers) -> Bits:
+    """[N, L, L] whether something flows from lane to lane, maybe by way of others."""
+    feeds: Bits = flows >= 0
+    for lane in range(feeds.shape[1]):
+        feeds |= feeds[:, :, lane, None] & feeds[:, lane, None, :]
+    return feeds
+
+
+def _feed(before: Bits, feeds: Sequence[Bits], *, cases: Cases) -> None:
+    """What a microbatch needs on the same device, maybe by way of others, comes first there."""
+    num, devices, places = len(before), *cases.held.shape[1:]
+    shape = num, devices, places, 3, cases.count, places, 3, cases.count
+    pairs, microbatch = before.reshape(shape), numpy.arange(cases.count)
+    for kind, reached in zip((FIRST, RETURN), feeds, strict=True):
+        for device in range(devices):
+            own = slice(device * places, (device + 1) * places)
+            inside = reached[:, own, own, None]
+            pairs[:, device, :, kind, microbatch, :, kind, microbatch] |= inside.transpose(3, 0, 1, 2)
+
+
+def _count_together(cases: Cases, feeds: Sequence[Bits]) -> Integers:
+    """[N, D, 6] what fits into the devices of these cases at a time."""
+    num, devices, places = cases.held.shape
+    outer = numpy.full((num, devices), -1, dtype=numpy.int64)
+    if places > 1:
+        for device in range(devices):
+            first = device * places
+            for own, other in ((0, 1), (1, 0)):  # what it feeds with activations feeds it with gradients
+                holds = feeds[0][:, first + own, first + other] & feeds[1][:, first + other, first + own]
+                outer[holds, device] = own
+    times = cases.time.reshape(num, devices, places, 3, cases.count)[..., 0]
+    return most_in_cases(times, (cases.held, cases.kept), room=cases.room, outer=outer, count=cases.count)
+
+
+def screen(cases: Cases, rows: Integers, *, deadline: int) -> Integers:
+    """Those of these cases that the quick rules leave: arcs, microbatches in order, and how much a device can run."""
+    own = cases.take(rows)
+    start = numpy.zeros(own.time.shape, dtype=numpy.int64)
+    tail = numpy.repeat(own.tail.reshape(*own.held.shape), 3 * own.count, axis=2)
+    end = deadline - tail
+    for _ in range(2):
+        _follow(start, own.time, cases=own)
+        _follow_back(end, own.time, cases=own)
+        _keep_sequence(start, end, cases=own)
+    dead = (start + own.time > end).any(axis=(1, 2))
+    rows, start, end, time = (values[~dead] for values in (rows, start, end, own.time))
+    return rows[~_is_too_much(start, end, time=time)]
+
+
+def _keep_sequence(start: Integers, end: Integers, *, cases: Cases) -> None:
+    """Actions of a kind run one after the other, microbatch by microbatch."""
+    begin, due, time = cases.by_lane(start), cases.by_lane(end), cases.by_lane(cases.time)
+    before = numpy.cumsum(time, axis=3) - time
+    begin[...] = numpy.maximum.accumulate(begin - before, axis=3) + before
+    after = before + time
+    due[...] = numpy.minimum.accumulate((due - after)[..., ::-1], axis=3)[..., ::-1] + after
+
+
+Settle = Callable[[OrderNodes, Cases], None]
+"""Decides what is left of open backward passes."""
+
+
+def narrow(orders: OrderNodes, cases: Cases, *, settle: Settle, passes: int = MAX_PASSES) -> OrderNodes:
+    """The nodes that the rules leave, with all that they entail; the arrays given may be overwritten."""
+    alive = numpy.ones(len(orders.case), dtype=bool)
+    active = numpy.arange(len(orders.case))
+    for _ in range(passes):
+        if not len(active):
+            break
+        part = orders.take(active)
+        own = cases.take(part.case)
+        before = [getattr(part, name).copy() for name in CHANGING]
+        is_dead = _pass(part, own)
+        settle(part, own)
+        is_new = numpy.zeros(len(active), dtype=bool)
+        for name, old in zip(CHANGING, before, strict=True):
+            new = getattr(part, name)
+            getattr(orders, name)[active] = new
+            is_new |= (old != new).reshape(len(active), -1).any(axis=1)
+        alive[active[is_dead]] = False
+        active = active[is_new & ~is_dead]
+    return orders.take(numpy.flatnonzero(alive))
+
+
+def _pass(orders: OrderNodes, cases: Cases) -> Bits:
+    """Every rule once; [N] whether a node has no order left."""
+    _follow(orders.start, orders.time, cases=cases)
+    _follow_back(orders.end, orders.time, cases=cases)
+    dead = _is_crossed(orders)
+    dead |= _is_left_idle(orders, cases)
+    dead |= _order_pairs(orders)
+    dead |= _make_room(orders, cases)
+    _close(orders.before)
+    _wait(orders.start, orders.before, time=orders.time)
+    _precede(orders.end, orders.before, time=orders.time)
+    dead |= _find_edges(orders) | _is_crossed(orders)
+    both = orders.before & orders.before.swapaxes(2, 3)
+    return numpy.asarray(dead | both.any(axis=(1, 2, 3)))
+
+
+def _is_crossed(orders: OrderNodes) -> Bits:
+    """Whether an action has no room between its start and its end."""
+    return numpy.asarray((orders.start + orders.time > orders.end).any(axis=(1, 2)))
+
+
+def _follow(start: Integers, duration: Integers, *, cases: Cases) -> None:
+    """Arcs: an action starts once what it waits for has ended and has come over."""
+    begin, time = cases.by_lane(start), cases.by_lane(duration)
+    forward, backward = cases.forward[..., None], cases.backward[..., None]
+    for _ in range(begin.shape[1] + 1):
+        old = begin.copy()
+        arrival = ((begin[:, :, 0] + time[:, :, 0])[:, :, None] + forward).max(axis=1)
+        numpy.maximum(begin[:, :, 0], arrival, out=begin[:, :, 0])
+        arrival = ((begin[:, :, 1] + time[:, :, 1])[:, :, None] + backward).max(axis=1)
+        numpy.maximum(begin[:, :, 1], arrival, out=begin[:, :, 1])
+        for kind in (1, 2):
+            ready = begin[:, :, kind - 1] + time[:, :, kind - 1]
+            numpy.maximum(begin[:, :, kind], ready, out=begin[:, :, kind])
+        if (old == begin).all():
+            return
+
+
+def _follow_back(end: Integers, duration: Integers, *, cases: Cases) -> None:
+    """Arcs: an action ends before the latest start of what waits for it."""
+    due, time = cases.by_lane(end), cases.by_lane(duration)
+    forward, backward = cases.forward[..., None], cases.backward[..., None]
+    for _ in range(due.shape[1] + 1):
+        old = due.copy()
+        for kind in (1, 0):
+            numpy.minimum(due[:, :, kind], due[:, :, kind + 1] - time[:, :, kind + 1], out=due[:, :, kind])
+        for kind, lag in ((1, backward), (0, forward)):
+            latest = ((due[:, :, kind] - time[:, :, kind])[:, None] - lag).min(axis=2)
+            numpy.minimum(due[:, :, kind], latest, out=due[:, :, kind])
+        if (old == due).all():
+            return
+
+
+def due_gradients(orders: OrderNodes, cases: Cases) -> Integers:
+    """[N, L, M] when the gradient of a pass has to leave at the latest."""
+    due, time = cases.by_lane(orders.end), cases.by_lane(orders.time)
+    latest = (due[:, :, 1] - time[:, :, 1])[:, None] - cases.backward[..., None]
+    return numpy.asarray(latest.min(axis=2))
+
+
+def _is_left_idle(orders: OrderNodes, cases: Cases) -> Bits:
+    """Held together: [N] whether what fits into a device leaves it idle for too long before an I or after an F."""
+    num, devices, places = cases.held.shape
+    shape = num, devices, places, 3, cases.count
+    is_used = (cases.time.reshape(shape) > 0).any(axis=(3, 4), keepdims=True)
+    start = numpy.where(is_used, orders.start.reshape(shape), FAR)
+    end = numpy.where(is_used, orders.end.reshape(shape), -FAR)
+    lanes = num, devices, places * cases.count
+    span = start.min(axis=(2, 3, 4)), end.max(axis=(2, 3, 4))
+    starts, ends = start[:, :, :, RETURN].reshape(lanes), end[:, :, :, FIRST].reshape(lanes)
+    return are_too_idle(starts, ends, span=span, most=orders.most)
+
+
+def _order_pairs(orders: OrderNodes) -> Bits:
+    """Pairs: where an action cannot precede another one of its device, it follows it."""
+    soonest = orders.start + orders.time
+    is_late = soonest[..., :, None] + orders.time[..., None, :] > orders.end[..., None, :]
+    size = is_late.shape[-1]
+    is_late &= ~numpy.eye(size, dtype=bool)
+    orders.before[...] |= is_late.swapaxes(2, 3)
+    return numpy.asarray((is_late & is_late.swapaxes(2, 3)).any(axis=(1, 2, 3)))
+
+
+def _close(before: Bits) -> None:
+    """What precedes an action precedes what follows it."""
+    shape = before.shape
+    flat = before.reshape(-1, *shape[2:]).astype(numpy.float32)
+    before |= (flat @ flat > 0).reshape(shape)
+
+
+def _wait(start: Integers, before: Bits, *, time: Integers) -> None:
+    """Sums: an action starts after all that precedes it has run one by one, by release."""
+    order = numpy.argsort(-start, axis=2, kind="stable")
+    sorted_start, sorted_time = (numpy.take_along_axis(values, order, axis=2) for values in (start, time))
+    precedes = numpy.take_along_axis(before, order[..., None], axis=2)
+    work = numpy.cumsum(numpy.where(precedes, sorted_time[..., None], 0), axis=2)
+    ready = numpy.where(precedes, sorted_start[..., None] + work, 0).max(axis=2)
+    numpy.maximum(start, ready, out=start)
+
+
+def _precede(end: Integers, before: Bits, *, time: Integers) -> None:
+    """Sums: an action ends early enough for all that follows it to run one by one, by due time."""
+    order = numpy.argsort(end, axis=2, kind="stable")
+    sorted_end, sorted_time = (numpy.take_along_axis(values, order, axis=2) for values in (end, time))
+    follows = numpy.take_along_axis(before.swapaxes(2, 3), order[..., None], axis=2)
+    work = numpy.cumsum(numpy.where(follows, sorted_time[..., None], 0), axis=2)
+    latest = numpy.where(follows, sorted_end[..., None] - work, 1 << 61).min(axis=2)
+    numpy.minimum(end, latest, out=end)
+
+
+def _is_too_much(start: Integers, end: Integers, *, time: Integers) -> Bits:
+    """Whether actions that must run between two moments take longer than that."""
+    sets = _Sets.between(start, end, time=time)
+    return numpy.asarray((sets.done > sets.due).any(axis=(1, 2, 3)))
+
+
+class _Sets(NamedTuple):
+    """Per action (by start, [N, D, Y, 1]) and action ([N, D, 1, Y]), all that start no sooner than the one and end no
+    later than the other.
+    """
+
+    order: Integers
+    """[N, D, Y] actions by start."""
+    first: Integers
+    """[N, D, Y, 1] the least start."""
+    work: Integers
+    """[N, D, Y, 1] what each action takes."""
+    due: Integers
+    """[N, D, 1, Y] the last end."""
+    is_within: Bits
+    """Whether an action ends no later than another."""
+    total: Integers
+    """What the set takes."""
+    done: Integers
+    """When it has run, if it begins with the least start; NEVER where it is not one."""
+
+    @staticmethod
+    def between(start: Integers, end: Integers, *, time: Integers) -> "_Sets":
+        """All sets of some windows, [N, D, Y]."""
+        order = numpy.argsort(start, axis=2, kind="stable")
+        first, last, work = (numpy.take_along_axis(values, order, axis=2)[..., None] for values in (start, end, time))
+        due = last.swapaxes(2, 3)
+        is_within = last <= due
+        total = numpy.cumsum(numpy.where(is_within, work, 0)[:, :, ::-1], axis=2)[:, :, ::-1]
+        done = numpy.where(is_within, first + total, NEVER)
+        return _Sets(order, first, work, due, is_within, total, done)
+
+
+def _after_sets(start: Integers, end: Integers, *, time: Integers) -> tuple[Bits, Integers]:
+    """Edges: [N] whether a set of actions does not fit between two moments; [N, D, Y] starts behind sets.
+
+    A set is all actions that start no sooner than one of them and end no later than another. If it does not fit
+    together with one more, between the least start and the set's last end, that one comes after the whole set.
+    """
+    order, first, work, due, is_within, total, done = _Sets.between(start, end, time=time)
+    dead = numpy.asarray((done > due).any(axis=(1, 2, 3)))
+    behind = numpy.maximum.accumulate(done[:, :, ::-1], axis=2)[:, :, ::-1]
+    ahead = numpy.maximum.accumulate(done, axis=2)
+    own = ~is_within & (first + total + work > due)
+    whole = ~is_within & (ahead + work > due)
+    soonest = numpy.where(own, behind, NEVER)
+    numpy.maximum(soonest, numpy.where(whole, behind[:, :, :1], NEVER), out=soonest)
+    found = numpy.empty_like(start)
+    numpy.put_along_axis(found, order, numpy.maximum(first[..., 0], soonest.max(axis=3)), axis=2)
+    return dead, found
+
+
+def _find_edges(orders: OrderNodes) -> Bits:
+    """Sets of actions that come before one action, and in the mirror, behind one."""
+    dead, start = _after_sets(orders.start, orders.end, time=orders.time)
+    mirrored, end = _after_sets(-orders.end, -orders.start, time=orders.time)
+    orders.start[...], orders.end[...] = start, -end
+    return dead | mirrored
+
+
+def _make_room(orders: OrderNodes, cases: Cases) -> Bits:
+    """Room: stashes that are known to be held when an F starts fit; what has to end before, to that end, does."""
+    num, devices, places = cases.held.shape
+    count = cases.count
+    before = orders.before.reshape(num, devices, places, 3, count, places, 3, count)
+    dead = numpy.zeros(num, dtype=bool)
+    for place in range(places):
+        forwards = before[..., place, 0, :].sum(axis=4)[:, :, :, 0].copy()  # [N, D, C, M] F known to precede
+        forwards[:, :, place] += 1
+        later = before[:, :, place, 0].sum(axis=-1)  # [N, D, M, C, 3] known to follow
+        returns, rests = (count - later[..., kind].swapaxes(2, 3) for kind in (1, 2))
+        least = _least_held(cases, forwards, returns=returns, rests=rests)
+        total, room = least.sum(axis=2), cases.room[:, :, place, None]
+        dead |= (total > room).any(axis=(1, 2))
+        fewer = numpy.arange(count)  # as many I, or W, and no more
+        for kind in (RETURN, LAST):
+            ended = numpy.minimum(returns[..., None], fewer) if kind == RETURN else returns[..., None]
+            rested = numpy.minimum(rests[..., None], fewer) if kind == LAST else rests[..., None]
+            more = (total[:, :, None] - least)[..., None] + _least_held(
+                cases, forwards[..., None], returns=ended, rests=rested
+            )
+            is_forced = more > room[:, :, None, :, None]
+            if kind == LAST:  # which W comes last is known only where they are in order
+                is_forced &= ~(cases.fused > 0).reshape(num, devices, places, 1, 1)
+            before[..., kind, :, place, FIRST, :] |= is_forced.swapaxes(3, 4)
+    return dead
+
+
+def _least_held(cases: Cases, forwards: Integers, *, returns: Integers, rests: Integers) -> Integers:
+    """[N, D, C, M, ...] bytes that are held after so many F, and at most so many I and W."""
+    shape = *cases.held.shape, *[1] * (forwards.ndim - 3)
+    held, kept = cases.held.reshape(shape), cases.kept.reshape(shape)
+    ended = numpy.minimum(returns, forwards)
+    ended = numpy.where(kept > held, numpy.minimum(ended, rests), ended)
+    return numpy.asarray(held * (forwards - ended) + kept * (ended - numpy.minimum(rests, ended)))

@@ -1,0 +1,285 @@
+"""The loads that devices can have until a deadline: stages, alone or two on a device.
+
+A stage is an interval of keys on r replicas. Heads say when a replica of it can start: `head` if its device holds
+nothing of the stage before, `soonest` whatever its device holds. docs/bounds.md has the rules and their proofs.
+"""
+
+from collections.abc import Iterator, Sequence
+from copy import copy
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy
+from numpy.typing import NDArray
+
+from planner.bounds.device_packing.boundaries import Boundaries
+from planner.bounds.heaviest_path import NEVER
+from planner.bounds.minimum_costs import Integers
+
+Mask = NDArray[numpy.bool_]
+
+Numbers = NDArray[numpy.int32]
+"""Small ones; there may be millions."""
+
+PAIRS_AT_ONCE = 1 << 14
+"""About so many pairs of stages are looked at together."""
+
+FULL = 1 << 20
+"""Parts of the largest device's memory, and of the time until the deadline."""
+
+MOST_BITS = 40
+"""Of numbers that are counted in such parts, so that 64 bits hold the product."""
+
+LATE = NEVER // 2
+"""Times from here on are never."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeviceLoads:
+    """What devices may hold; one entry per load."""
+
+    first: Numbers
+    """The stage further up the trunk."""
+    second: Numbers
+    """The other stage, or -1."""
+    first_latest: Integers
+    """The largest `head` of the first stage with which the device is done in time."""
+    second_latest: Integers
+    """The same of the second stage."""
+    follows: Mask
+    """Whether the second stage begins where the first ends."""
+    kind: Numbers
+    """The kind of device, as a number."""
+    room: Numbers
+    """Bytes x time that microbatches between F and I can have there at most, in parts of `FULL` of the largest device's
+    memory until the deadline."""
+
+    def keep(self, which: Mask) -> "DeviceLoads":
+        """Those of them."""
+        return DeviceLoads(
+            first=self.first[which],
+            second=self.second[which],
+            first_latest=self.first_latest[which],
+            second_latest=self.second_latest[which],
+            follows=self.follows[which],
+            kind=self.kind[which],
+            room=self.room[which],
+        )
+
+
+def parts_up(numbers: Integers, whole: int) -> Integers:
+    """Numbers from 0 to `whole` in parts of `FULL` of it, rounded up."""
+    shift = max(0, whole.bit_length() - MOST_BITS)
+    below = (-numbers) >> shift
+    found: Integers = -(below * FULL // max(whole >> shift, 1))
+    return found
+
+
+def parts_down(numbers: Integers, whole: int, *, parts: int = FULL) -> Integers:
+    """The same rounded down, in `parts` of it, at most `FULL`."""
+    shift = max(0, whole.bit_length() - MOST_BITS)
+    found: Integers = (numbers >> shift) * parts // max((whole >> shift) + (shift > 0), 1)
+    return found
+
+
+def join_loads(parts: Sequence[DeviceLoads]) -> DeviceLoads:
+    """All of them, in order."""
+    return DeviceLoads(
+        first=numpy.concatenate([loads.first for loads in parts]),
+        second=numpy.concatenate([loads.second for loads in parts]),
+        first_latest=numpy.concatenate([loads.first_latest for loads in parts]),
+        second_latest=numpy.concatenate([loads.second_latest for loads in parts]),
+        follows=numpy.concatenate([loads.follows for loads in parts]),
+        kind=numpy.concatenate([loads.kind for loads in parts]),
+        room=numpy.concatenate([loads.room for loads in parts]),
+    )
+
+
+class OpenStages:
+    """Every stage that may be part of a plan done by the deadline; narrowed down step by step."""
+
+    def __init__(self, boundaries: Boundaries, deadline: int) -> None:
+        self.boundaries, self.deadline = boundaries, deadline
+        self.start, self.end, self.replicas = _intervals(boundaries, deadline)
+        r = self.replicas
+        self.rounded = (r > 1).astype(numpy.int64)
+        """1 where what a replica takes is rounded down."""
+        state, stash, held, kept, gradient = (
+            sums[self.end] - sums[self.start]
+            for sums in (boundaries.state, boundaries.stash, boundaries.held, boundaries.kept, boundaries.gradient)
+        )
+        self.memory = boundaries.memory
+        self._take(boundaries.forward, boundaries.returning, boundaries.rest, boundaries.backward)
+        self.state, self.stash, self.held, self.kept = state, stash // r, held // r, numpy.minimum(kept, stash) // r
+        self.entering, self.leaving = boundaries.buffers[0][self.start] // r, boundaries.buffers[1][self.end] // r
+        self.static = state + self.entering + self.leaving
+        self.least_static = self.static
+        if boundaries.chunks > 1:
+            self.least_static = self.static - numpy.maximum(self.entering, self.leaving)
+        sizes = zip(gradient.tolist(), r.tolist(), strict=True)
+        self.synchronisation = numpy.array(
+            [boundaries.least.synchronisation_ns(size, number) for size, number in sizes], dtype=numpy.int64
+        )
+        self.head, self.soonest, self.trip, self.trip_anywhere = (
+            numpy.zeros(len(r), dtype=numpy.int64) for _ in range(4)
+        )
+        self.tail = self.rest + self.synchronisation
+        self.tail_anywhere = self.tail.copy()
+        self.is_open: Mask = self._is_balanced()
+
+    def _take(self, *sums: Integers) -> None:
+        """The times of a replica, from prefix sums of F, I, rests and backward passes over the keys."""
+        forward, returning, rest, backward = (column[self.end] - column[self.start] for column in sums)
+        count, r = self.boundaries.count, self.replicas
+        self.forward, self.returning = forward // r, returning // r
+        self.all_forward, self.all_returning = count * forward // r, count * returning // r
+        self.all_backward, self.work = count * backward // r, count * (forward + backward) // r
+        self.rest = rest // r
+
+    def on(self, number: int) -> "OpenStages":
+        """The same stages on a kind of device: only its own times and memory differ."""
+        kind, stages = self.boundaries.kinds[number], copy(self)
+        stages.memory = kind.memory
+        stages._take(kind.forward, kind.returning, kind.rest, kind.returning + kind.rest)
+        stages.tail = numpy.maximum(self.tail, stages.rest + self.synchronisation)
+        return stages
+
+    def copy(self) -> "OpenStages":
+        """Stages that can be narrowed down further on their own."""
+        stages = copy(self)
+        for name in ("is_open", "head", "soonest", "trip", "trip_anywhere", "tail", "tail_anywhere"):
+            setattr(stages, name, getattr(self, name).copy())
+        return stages
+
+    def _is_balanced(self) -> Mask:
+        """Before the last I of a stage lie all F and the I from it on; then it synchronises."""
+        b = self.boundaries
+        before = b.count * (b.forward[-1] + b.returning[-1] - b.returning[self.start]) // b.num_devices
+        balanced: Mask = before + self.synchronisation <= self.deadline
+        fits: Mask = self.least_static + self.stash <= b.memory
+        return balanced & fits
+
+    @cached_property
+    def _by_start(self) -> list[Integers]:
+        return [numpy.flatnonzero(self.start == boundary) for boundary in range(self.boundaries.size)]
+
+    def _open_from(self, boundary: int) -> Integers:
+        chosen = self._by_start[boundary]
+        return chosen[self.is_open[chosen]]
+
+    def tighten(self) -> None:
+        """Raise the heads to what the open stages allow, and close the stages that are late."""
+        self._raise_heads()
+        self._raise_tails()
+        self._set_trips()
+        b = self.boundaries
+        ahead = b.forward[-1] + b.returning[-1] - b.forward[self.start] - b.returning[self.start]
+        turned = numpy.maximum(self.all_forward + self.all_returning, b.count * ahead // b.num_devices)
+        last = numpy.maximum(self.work + self.synchronisation, turned + self.tail_anywhere)
+        trip = numpy.minimum(self.trip, self.trip_anywhere)
+        self.is_open &= (self.soonest < LATE) & (trip < LATE)
+        self.is_open &= self.soonest + last <= self.deadline
+        self.is_open &= self.soonest + self.forward + trip + self.all_backward <= self.deadline
+
+    def _raise_heads(self) -> None:
+        """Earliest ends of F per boundary and replicas, by whether the last stage came over a hop or shares a device.
+
+        Only two stages fit on a device: what goes along with a sample never stays on its device twice in a row.
+        """
+        b = self.boundaries
+        shape = (b.size + 1, b.replicas + 1)
+        hopped, stayed = numpy.full(shape, NEVER), numpy.full(shape, NEVER)
+        for boundary in range(b.size):
+            chosen = self._open_from(boundary)
+            r = self.replicas[chosen]
+            head, stay = numpy.zeros(len(r), dtype=numpy.int64), numpy.full(len(r), NEVER)
+            if boundary:
+                ended = numpy.minimum(hopped[boundary], stayed[boundary])[1:, None]
+                head = (ended + b.forward_hops[boundary, 1:][:, r]).min(axis=0)
+                stay = numpy.full(len(r), hopped[boundary].min() if b.chunks > 1 else NEVER)
+            self.head[chosen] = numpy.maximum(self.head[chosen], head)
+            self.soonest[chosen] = numpy.maximum(self.soonest[chosen], numpy.minimum(head, stay))
+            for table, start in ((hopped, self.head[chosen]), (stayed, numpy.maximum(stay, self.soonest[chosen]))):
+                ends = numpy.where(start < LATE, start + self.forward[chosen], NEVER)
+                numpy.minimum.at(table, (self.end[chosen], r), ends)
+
+    def _raise_tails(self) -> None:
+        """What follows the last I of a stage: its rest and synchronisation, or the same gradient's way up the trunk.
+
+        As with heads, it never stays on its device twice in a row.
+        """
+        b = self.boundaries
+        shape = (b.size + 1, b.replicas + 1)
+        hopped, stayed = numpy.full(shape, NEVER), numpy.full(shape, NEVER)
+        for boundary in range(b.size):
+            chosen = self._open_from(boundary)
+            r, end = self.replicas[chosen], self.end[chosen]
+            over, stay = numpy.zeros(len(r), dtype=numpy.int64), numpy.full(len(r), NEVER)
+            if boundary:
+                left = numpy.minimum(hopped[boundary], stayed[boundary])[1:, None]
+                over = (left + b.gradient_hops[boundary, 1:][:, r]).min(axis=0)
+                stay = numpy.full(len(r), hopped[boundary].min() if b.chunks > 1 else NEVER)
+            self.tail[chosen] = numpy.maximum(self.tail[chosen], over)
+            anywhere = numpy.maximum(self.tail_anywhere[chosen], numpy.minimum(over, stay))
+            self.tail_anywhere[chosen] = anywhere
+            for table, tail in ((hopped, self.tail[chosen]), (stayed, numpy.maximum(stay, anywhere))):
+                numpy.minimum.at(table, (end, r), numpy.where(tail < LATE, tail + self.returning[chosen], NEVER))
+
+    def _set_trips(self) -> None:
+        """Least time from the end of an F to its gradient, if the next stage is on other devices, or anywhere."""
+        b = self.boundaries
+        shape = (b.size + 1, b.replicas + 1)
+        over, along = numpy.full(shape, NEVER), numpy.full(shape, NEVER)
+        over[b.size] = along[b.size] = 0
+        for boundary in range(b.size - 1, 0, -1):
+            chosen = self._open_from(boundary)
+            if not len(chosen):
+                continue
+            end, r = self.end[chosen], self.replicas[chosen]
+            inside = self.forward[chosen] + self.returning[chosen]
+            beyond = numpy.maximum(numpy.minimum(over, along)[end, r], self.trip_anywhere[chosen]) + inside
+            over[boundary, 1:] = (beyond + b.returning_hops[boundary, 1:][:, r]).min(axis=1)
+            if b.chunks > 1:
+                along[boundary, 1:] = (numpy.maximum(over[end, r], self.trip[chosen]) + inside).min()
+        anywhere = numpy.minimum(over, along)[self.end, self.replicas]
+        self.trip = numpy.maximum(self.trip, numpy.minimum(over[self.end, self.replicas], NEVER))
+        self.trip_anywhere = numpy.maximum(self.trip_anywhere, numpy.minimum(anywhere, NEVER))
+
+    def count_pairs(self) -> int:
+        """Pairs of open stages of which one begins where the other ends, or later: each is looked at."""
+        _, places = self._in_order()
+        return int((len(places) - places).sum()) if self.boundaries.chunks > 1 else 0
+
+    def count_loads(self) -> int:
+        """Loads that are looked at where all are listed: open stages, alone and in pairs, on every kind of device."""
+        return (int(self.is_open.sum()) + self.count_pairs()) * len(self.boundaries.kinds)
+
+    def _in_order(self) -> tuple[Integers, Integers]:
+        """Open stages by their start, and the place among them of the first that begins where each ends, or later."""
+        chosen = numpy.flatnonzero(self.is_open)
+        chosen = chosen[numpy.argsort(self.start[chosen], kind="stable")]
+        return chosen, numpy.searchsorted(self.start[chosen], self.end[chosen])
+
+    def pairs(self) -> Iterator[tuple[Integers, Integers]]:
+        """All pairs of open stages of which the second begins where the first ends or later, some thousands at once."""
+        chosen, places = self._in_order()
+        counts = len(chosen) - places
+        groups = numpy.cumsum(counts) // PAIRS_AT_ONCE
+        for group in range(int(groups[-1]) + 1 if len(chosen) else 0):
+            which = numpy.flatnonzero((groups == group) & (counts > 0))
+            if len(which):
+                j = numpy.concatenate([chosen[places[number] :] for number in which])
+                yield numpy.repeat(chosen[which], counts[which]), j
+
+
+def _intervals(boundaries: Boundaries, deadline: int) -> tuple[Integers, Integers, Integers]:
+    """Start, end and replicas of all stages that are no longer than the deadline."""
+    b, found = boundaries, []
+    for replicas in b.allowed:
+        for start in range(b.size):
+            ends = numpy.arange(start + 1, b.size + 1)
+            work = b.forward[ends] + b.backward[ends] - b.forward[start] - b.backward[start]
+            ends = ends[b.count * work // replicas <= deadline]
+            found.append((numpy.full(len(ends), start), ends, numpy.full(len(ends), replicas)))
+    columns = [numpy.concatenate(parts).astype(numpy.int64) for parts in zip(*found, strict=True)]
+    return columns[0], columns[1], columns[2]

@@ -1,0 +1,302 @@
+"""The packing bound: prices on layers show that the devices cannot hold all stages and be done in time.
+
+It asks whether a plan can reach an objective T, like the pipeline bound, but looks at what a device can hold as a
+whole: one stage, or two, with the times before, between and after them. Cases are told apart in a tree;
+docs/bounds.md proves it.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import lcm
+from typing import Any
+
+import numpy
+
+from planner.bounds.device_packing.boundaries import Boundaries
+from planner.bounds.device_packing.device_loads import FULL, DeviceLoads, Mask, OpenStages, parts_down
+from planner.bounds.device_packing.feasible_device_loads import list_loads, narrow_loads
+from planner.bounds.device_packing.packing_effort import (
+    MICROBATCHES,
+    PER_CASE,
+    PER_SEATING,
+    PER_STAGE,
+    PER_STATE,
+    PER_STEP,
+    CheckEffort,
+)
+from planner.bounds.device_packing.reduced_cost_paths import NO_COST, Priced, Ways, slack_mask
+from planner.bounds.device_packing.stage_assignments import MAX_STEPS, Seating, Seatings
+from planner.bounds.device_packing.transfers_on_paths import Trips
+from planner.bounds.minimum_costs import Integers, Least, prefix_sums
+from planner.clock import HasTime, always, require_time
+from planner.plan import Stage
+
+PRICE = 1 << 14
+"""Largest price in a certificate."""
+
+MAX_KEYS, MAX_REPLICAS, MAX_CASES, MAX_ROUNDS = 64, 8, 255, 4
+"""Layers with time on the trunk, replicas, cases of a certificate and rounds of prices per case."""
+
+MAX_SEATINGS = 400
+"""Whole plans that the cases of a certificate may leave to the schedule bound."""
+
+MOST_WAITING = 1 << 30
+"""Parts of a device's memory that wait, at most, so that 64 bits hold all sums."""
+
+Prices = list[int]
+"""One per key, that of idle time, and that of memory x time, which is 0 where it is left out."""
+
+
+@dataclass(frozen=True, slots=True)
+class Split:
+    """Two cases: a stage ends at boundary `place` or none (`replicas` 0); key `place` on so many replicas, or more."""
+
+    place: int
+    replicas: int
+
+    def allows(self, stages: OpenStages, *, first: bool) -> Mask:
+        """The stages that the first or the second case allows."""
+        if not self.replicas:
+            inside = (stages.start < self.place) & (self.place < stages.end)
+            touches = (stages.start == self.place) | (stages.end == self.place)
+            return ~inside if first else ~touches
+        apart = (stages.end <= self.place) | (stages.start > self.place)
+        few = stages.replicas <= self.replicas
+        return apart | (few if first else ~few)
+
+
+@dataclass(frozen=True, slots=True)
+class PackingCertificate:
+    """What shows that nothing is in time: prices, round after round, and then perhaps two cases."""
+
+    prices: tuple[Prices, ...]
+    split: Split | None
+
+
+def applies_to(least: Least) -> bool:
+    """Whether the bound holds here, and is not too much work."""
+    problem = least.problem
+    options = problem.options
+    is_cut_otherwise = options.split_placement or options.unequal_shares
+    if options.objective != "makespan" or is_cut_otherwise or options.max_stages_per_device > 2:
+        return False
+    if problem.max_replicas > MAX_REPLICAS or least.widths != (1,):
+        return False
+    boundaries = Boundaries(least)
+    return 0 < boundaries.size <= MAX_KEYS and all(boundaries.trunk.returns)
+
+
+class Packing:
+    """One case: stages that are possible until a deadline, narrowed down by prices.
+
+    `loads`: what the devices could hold before a split. Its methods raise InterruptedStepError once `has_time` denies,
+    and MuchToCheckError, which is one, before they look at more than is left of `effort`.
+    """
+
+    def __init__(
+        self,
+        boundaries: Boundaries,
+        deadline: int,
+        *,
+        stages: OpenStages | None = None,
+        loads: DeviceLoads | None = None,
+        has_time: HasTime = always,
+        effort: CheckEffort | None = None,
+    ) -> None:
+        self.boundaries, self.deadline, self.has_time = boundaries, deadline, has_time
+        self.effort = CheckEffort(boundaries) if effort is None else effort
+        self.stages = OpenStages(boundaries, deadline) if stages is None else stages
+        self.unit = 1024 * lcm(*range(1, boundaries.replicas + 1))
+        kinds = range(len(boundaries.kinds))
+        work = numpy.minimum([self.stages.on(kind).work for kind in kinds], deadline)
+        self.busy = parts_down(work, deadline, parts=self.unit)
+        self.charged = self._charge()
+        self.needed = boundaries.beside * self.unit // max(deadline, 1)
+        self.loads = self._narrow(loads)
+
+    def part(self, split: Split, *, first: bool) -> "Packing":
+        """The first or the second case of a split: what was shown for both holds for either."""
+        stages = self.stages.copy()
+        stages.is_open &= split.allows(stages, first=first)
+        return Packing(
+            self.boundaries, self.deadline, stages=stages, loads=self.loads, has_time=self.has_time, effort=self.effort
+        )
+
+    def _narrow(self, loads: DeviceLoads | None) -> DeviceLoads:
+        """What is left of the loads, or of all that there are."""
+        self.effort.take(PER_CASE + PER_STAGE * len(self.stages.start))
+        self.stages.tighten()
+        self.stages.tighten()
+        self.effort.take(self.stages.count_loads() if loads is None else len(loads.first))
+        if loads is None:
+            return list_loads(self.stages, has_time=self.has_time)
+        return narrow_loads(self.stages, loads, has_time=self.has_time)
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing is left that a device could hold."""
+        return not len(self.loads.first)
+
+    def close(self) -> None:
+        """Nothing is possible."""
+        self.loads = self.loads.keep(numpy.zeros(len(self.loads.first), dtype=numpy.bool_))
+
+    def _charge(self) -> Integers:
+        """[kind, stage]: memory x time of all keys up to the end of a stage during a replica's share of its F and I."""
+        b, memory = self.boundaries, max(self.boundaries.memory, 1)
+        shares = [min(held * FULL // memory, MOST_WAITING) for held in b.held.tolist()]
+        waiting = numpy.array(shares, dtype=numpy.int64)[self.stages.end]
+        found = []
+        for kind in range(len(b.kinds)):
+            own = self.stages.on(kind)
+            time = b.count * (own.forward + own.returning) // own.replicas
+            parts = parts_down(numpy.minimum(time, self.deadline), self.deadline)
+            found.append(parts * waiting // FULL * self.unit // FULL)
+        charged: Integers = numpy.array(found)
+        return charged
+
+    def _rates(self, prices: Prices) -> tuple[int, int]:
+        """The prices of idle time, and of memory x time."""
+        size = self.boundaries.size
+        return prices[size], prices[size + 1] if len(prices) > size + 1 else 0
+
+    def values(self, prices: Prices) -> Integers:
+        """Per load: the worth of its layers, shared by the replicas, of the time that it leaves for others, and of the
+        memory x time that it offers beyond what it makes microbatches further up wait.
+        """
+        sums, (idle, memory) = prefix_sums(prices[: self.boundaries.size]), self._rates(prices)
+        stages, loads = self.stages, self.loads
+        worth = (sums[stages.end] - sums[stages.start]) * (self.unit // stages.replicas) - idle * self.busy
+        worth -= memory * self.charged
+        second = numpy.where(loads.second >= 0, worth[loads.kind, loads.second], 0)
+        room = -(-loads.room.astype(numpy.int64) * self.unit // FULL)
+        found: Integers = worth[loads.kind, loads.first] + second + idle * self.unit + memory * room
+        return found
+
+    def is_refuted(self, prices: Prices) -> bool:
+        """Whether these prices show that the devices are worth too little; if not, what wastes too much is closed."""
+        self.effort.take(len(self.loads.first))
+        values, kinds, (idle, _) = self.values(prices), self.boundaries.kinds, self._rates(prices)
+        most = numpy.full(len(kinds), idle * self.unit)
+        numpy.maximum.at(most, self.loads.kind, values)
+        worth = sum(prices[: self.boundaries.size]) * self.unit + idle * self.needed
+        slack = sum(kind.count * value for kind, value in zip(kinds, most.tolist(), strict=True)) - worth
+        if slack < 0:
+            return True
+        missing = most[self.loads.kind] - values
+        kept = missing <= slack
+        loads, waste = self.loads.keep(kept), missing[kept]
+        priced = Priced(loads=loads, waste=waste, slack=slack)
+        self.stages.is_open &= slack_mask(self.stages, priced)
+        if slack >= NO_COST:
+            return False
+        ways = Ways(self.stages, priced)
+        self.effort.take(PER_CASE + PER_STATE * ways.count_states())
+        if not ways.narrow(has_time=self.has_time):
+            return True
+        Trips(self.stages, ways).raise_trips(has_time=self.has_time)
+        self.loads = self._narrow(loads)
+        return self.is_empty
+
+    def seatings(self, *, most: int, steps: int = MAX_STEPS) -> list[Seating] | None:
+        """All plans that what is left can be part of; None if there are more than so many."""
+        self.effort.take(len(self.loads.first))
+        seatings = Seatings(self.stages, self.loads)
+        found = seatings.find(most=most, steps=min(steps, self.effort.left // PER_STEP))
+        self.effort.take(PER_STEP * seatings.steps)
+        return found
+
+    def is_late(self, seating: Seating) -> bool:
+        """Whether the schedule bound shows that such a plan is not done in time."""
+        require_time(self.has_time)
+        self.effort.take(PER_SEATING * (1 + self.boundaries.count // MICROBATCHES))
+        return Seatings(self.stages, self.loads).is_late(seating)
+
+    def write(self, seating: Seating) -> tuple[Stage, ...]:
+        """Its stages, by name."""
+        return Seatings(self.stages, self.loads).write(seating)
+
+
+class _Counter:
+    """Seatings that may still be looked at."""
+
+    def __init__(self) -> None:
+        self.left = MAX_SEATINGS
+
+    def all_late(self, packing: Packing) -> bool:
+        """Whether there are few seatings, and none is in time."""
+        seatings = packing.seatings(most=self.left)
+        if seatings is None:
+            return False
+        self.left -= len(seatings)
+        return all(packing.is_late(seating) for seating in seatings)
+
+
+def is_out_of_reach(boundaries: Boundaries, deadline: int, *, cases: Sequence[PackingCertificate]) -> bool:
+    """Whether the cases, in preorder, show that no plan has a makespan of at most `deadline`, optimizer left out.
+
+    MuchToCheckError where they would take more than a check may.
+    """
+    left, counter = iter(cases), _Counter()
+
+    def has_parts(case: PackingCertificate | None) -> bool:
+        """Whether all parts follow of a case that needs none: it may have been split when rules were weaker."""
+        if case is None or case.split is None:
+            return case is not None
+        answers = [has_parts(next(left, None)) for _ in range(2)]
+        return all(answers)
+
+    def is_refuted(packing: Packing) -> bool:
+        case = next(left, None)
+        if case is None:
+            return False
+        if packing.is_empty or any(packing.is_refuted(prices) for prices in case.prices):
+            return has_parts(case)
+        if case.split is None:
+            return counter.all_late(packing)
+        answers = [is_refuted(packing.part(case.split, first=first)) for first in (True, False)]
+        return all(answers)
+
+    return is_refuted(Packing(boundaries, deadline)) and next(left, None) is None
+
+
+def write_cases(cases: Sequence[PackingCertificate]) -> list[list[Any]]:
+    """Cases in preorder, as a certificate holds them: the rounds of prices, and place and replicas of the split."""
+    return [
+        [
+            [list(prices) for prices in case.prices],
+            [] if case.split is None else [case.split.place, case.split.replicas],
+        ]
+        for case in cases
+    ]
+
+
+def read_cases(plain: object, boundaries: Boundaries) -> list[PackingCertificate]:
+    """The cases that a certificate holds; ValueError if they are none, or do not fit the problem."""
+    if not isinstance(plain, list) or not 0 < len(plain) <= MAX_CASES:
+        raise ValueError(
+            f"certificate: cases = {str(plain)[:60]!r} is no list of 1 to {MAX_CASES}; make the bound again"
+        )
+    return [_read_case(entry, boundaries) for entry in plain]
+
+
+def _read_case(plain: object, boundaries: Boundaries) -> PackingCertificate:
+    if not isinstance(plain, list) or len(plain) != 2 or not all(isinstance(part, list) for part in plain):
+        raise ValueError(f"certificate: the case {str(plain)[:60]!r} is no pair of lists; make the bound again")
+    rounds, split = plain
+    lengths = (boundaries.size + 1, boundaries.size + 2)
+    if len(rounds) > MAX_ROUNDS or not all(any(_is_numbers(r, [PRICE] * n) for n in lengths) for r in rounds):
+        raise ValueError(
+            f"certificate: the prices {str(rounds)[:60]!r} are no lists of {lengths[0]} or {lengths[1]} integers from "
+            f"0 to {PRICE}; make the bound again"
+        )
+    if split and not _is_numbers(split, [boundaries.size - 1, boundaries.replicas]):
+        raise ValueError(f"certificate: the split {str(split)[:60]!r} is none of this problem; make the bound again")
+    return PackingCertificate(tuple(rounds), Split(*split) if split else None)
+
+
+def _is_numbers(plain: object, most: list[int]) -> bool:
+    """Whether it is a list of integers from 0 up to these."""
+    if not isinstance(plain, list) or len(plain) != len(most):
+        return False
+    return all(type(number) is int and 0 <= number <= limit for number, limit in zip(plain, most, strict=True))

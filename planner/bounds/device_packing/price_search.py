@@ -1,0 +1,451 @@
+"""Looks for prices and cases that make the packing bound large; whatever it finds is checked by `packing` alone."""
+
+from collections.abc import Callable, Generator, Iterable, Iterator
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import Protocol
+
+import numpy
+from numpy.typing import NDArray
+
+from planner.bounds.bisection import REFUTED_NS, next_above
+from planner.bounds.bound_params import BoundParams
+from planner.bounds.device_packing.boundaries import Boundaries
+from planner.bounds.device_packing.device_loads import FULL, OpenStages
+from planner.bounds.device_packing.packing_bound import (
+    MAX_CASES,
+    MAX_ROUNDS,
+    MAX_SEATINGS,
+    PRICE,
+    Packing,
+    PackingCertificate,
+    Prices,
+    Split,
+)
+from planner.bounds.device_packing.packing_effort import (
+    MICROBATCHES,
+    PER_SEATING,
+    CheckEffort,
+    MuchToCheckError,
+    most_effort,
+)
+from planner.bounds.device_packing.stage_assignments import MAX_STEPS
+from planner.bounds.minimum_costs import Integers
+from planner.clock import HasTime, InterruptedStepError, always
+from planner.plan import Stage
+
+WIDE_PART, WIDE_EFFORT = 10, 3
+"""Where a known plan lies above the other bounds by more than one part in so many, there is so much more effort."""
+
+Floats = NDArray[numpy.float64]
+
+EFFORT_PER_STAGE = 200
+"""Loads of devices that a stage counts for."""
+
+DEADLINE_PARTS = 3, 4
+"""The part of the effort left that a deadline may take."""
+
+SLOW_AFTER, SLOW_PART = 0.5, 0.25
+"""A deadline is given up once more than the first part of its effort is spent, if the part of the cases that is closed
+(every split counts half) is less than so much of the part that is spent."""
+
+FEW_SEATINGS, FEW_STEPS = 12, 400
+"""Whole plans that are looked at, and steps until they are known, where a case could as well be split."""
+
+PAIRS_PER_LOAD = 2
+"""Of so many pairs of stages about one is a load."""
+
+FAR_FROM_START = 64
+"""Deadlines so many times that of the start are not tried where no plan is known."""
+
+PAIRS_OF_ROOT = 8
+"""Where the effort is less than so many times the pairs of stages, a first case takes most of it: short strides."""
+
+
+class Covering(Protocol):
+    """A linear programme that covers rows by columns; solver_models has one."""
+
+    def add(self, rows: list[int], parts: list[float], *, cost: float = 1.0) -> None:
+        """A column that covers so much of these rows."""
+
+    def solve(self) -> tuple[Floats, Floats]:
+        """Prices of the rows, and how much of every column is taken."""
+
+
+MakeCovering = Callable[[Iterable[float]], Covering]
+
+
+@dataclass
+class Relaxation:
+    """The fractional packing of one case: how many devices the layers need, and where it is undecided."""
+
+    packing: Packing
+    covering: Covering
+    params: BoundParams
+    has_time: HasTime = always
+    columns: list[int] = field(default_factory=list)
+    """Number of the load that is a column; before them is one that offers all devices."""
+    known: set[int] = field(default_factory=set)
+    """The same, in no order."""
+
+    def solve(self) -> tuple[Prices, Floats]:
+        """Prices in whole numbers, and how much of every load is taken, if as few devices of each kind as can be do."""
+        first, kinds = self.packing.boundaries.size + 2, self.packing.boundaries.kinds
+        self.covering.add(
+            [first + number for number in range(len(kinds))],
+            [float(kind.count) for kind in kinds],
+            cost=float(self.packing.boundaries.num_devices),
+        )
+        self._add(numpy.flatnonzero(self.packing.loads.second < 0)[: self.params.packing_columns])
+        for _ in range(self.params.packing_rounds):
+            duals, taken = self.covering.solve()
+            of_keys, of_kinds = duals[:first], duals[first:]
+            prices = _whole(of_keys)
+            values = self.packing.values(prices) / (self.packing.unit * _scale(of_keys))
+            values -= of_kinds[self.packing.loads.kind]
+            worthy = numpy.flatnonzero(values > 1e-4)
+            best = self._varied(_largest(values, worthy, most=8 * self.params.packing_columns))
+            if not len(best) or not self.has_time():
+                break
+            self._add(best)
+        return prices, taken[1:]
+
+    def _varied(self, best: Integers) -> Integers:
+        """Some of them that are no columns yet, no stage more often than thrice."""
+        loads = self.packing.loads
+        used: dict[int, int] = {}
+        chosen = []
+        for load in best.tolist():
+            stages = (int(loads.first[load]), -1 - int(loads.second[load]))
+            if load not in self.known and all(used.get(stage, 0) < 3 for stage in stages if stage):
+                chosen.append(load)
+                used.update({stage: used.get(stage, 0) + 1 for stage in stages})
+        return numpy.array(chosen[: self.params.packing_columns], dtype=numpy.int64)
+
+    def _add(self, chosen: Integers) -> None:
+        packing = self.packing
+        stages, size = packing.stages, packing.boundaries.size
+        for load in chosen.tolist():
+            kind = int(packing.loads.kind[load])
+            room = int(packing.loads.room[load]) / FULL
+            parts: dict[int, float] = {size: 1.0, size + 1: room, size + 2 + kind: -1.0}
+            for stage in (int(packing.loads.first[load]), int(packing.loads.second[load])):
+                if stage >= 0:
+                    for key in range(int(stages.start[stage]), int(stages.end[stage])):
+                        parts[key] = 1 / int(stages.replicas[stage])
+                    parts[size] -= int(packing.busy[kind, stage]) / packing.unit
+                    parts[size + 1] -= int(packing.charged[kind, stage]) / packing.unit
+            self.covering.add(list(parts), list(parts.values()), cost=0.0)
+            self.columns.append(load)
+            self.known.add(load)
+
+    def split(self, taken: Floats) -> Split | None:
+        """The question that the fractional packing leaves most open."""
+        stages, loads = self.packing.stages, self.packing.loads
+        size, most = self.packing.boundaries.size, self.packing.boundaries.replicas
+        cut, held = numpy.zeros(size + 1), numpy.zeros((size, most + 1))
+        for load, part in zip(self.columns[: len(taken)], taken.tolist(), strict=True):
+            for stage in (int(loads.first[load]), int(loads.second[load])):
+                if part > 0 and stage >= 0:
+                    start, end, r = (int(column[stage]) for column in (stages.start, stages.end, stages.replicas))
+                    cut[start] += part / r
+                    held[start:end, r] += part / r
+        open_cuts = [(min(cut[place], 1 - cut[place]) * 0.9, Split(place, 0)) for place in range(1, size)]
+        few = numpy.cumsum(held, axis=1)
+        open_keys = [
+            (min(few[key, r], few[key, most] - few[key, r]), Split(key, r))
+            for key in range(size)
+            for r in range(1, most)
+        ]
+        best = max([*open_cuts, *open_keys], key=lambda pair: float(pair[0]), default=(0.0, None))
+        return best[1] if best[0] > 1e-6 else self._undecided(cut)
+
+    def _undecided(self, cut: Floats) -> Split | None:
+        """What a packing of whole devices has and not all open stages have: a boundary, or a key's replicas."""
+        stages = self.packing.stages
+        size = self.packing.boundaries.size
+        chosen = stages.is_open
+        for place in sorted(range(1, size), key=lambda place: abs(2 * place - size)):
+            if (chosen & (stages.start < place) & (place < stages.end)).any() and cut[place] > 0.5:
+                return Split(place, 0)
+        for place in range(1, size):
+            touches = chosen & (stages.start == place)
+            if touches.any() and (chosen & (stages.start < place) & (place < stages.end)).any():
+                return Split(place, 0)
+        for key in range(size):
+            r = stages.replicas[chosen & (stages.start <= key) & (key < stages.end)]
+            if len(r) and r.min() < r.max():
+                return Split(key, int(r.min()))
+        return None
+
+
+def _largest(values: Floats, chosen: Integers, *, most: int) -> Integers:
+    """At most so many of the chosen with the largest values, the largest first."""
+    if len(chosen) > most:
+        chosen = chosen[numpy.argpartition(-values[chosen], most)[:most]]
+    largest: Integers = chosen[numpy.argsort(-values[chosen], kind="stable")]
+    return largest
+
+
+def _scale(duals: Floats) -> float:
+    return PRICE / max(float(duals.max(initial=0.0)), 1e-9)
+
+
+def _whole(duals: Floats) -> Prices:
+    prices: list[int] = numpy.clip(numpy.rint(duals * _scale(duals)), 0, PRICE).astype(int).tolist()
+    return prices
+
+
+class Refutation:
+    """Tries to show that a deadline cannot be met, in so many cases and with about so much effort at most.
+
+    It ends as soon as the schedule bound lets `wanted` whole plans pass: no further case helps against them.
+    """
+
+    def __init__(
+        self,
+        boundaries: Boundaries,
+        make: MakeCovering,
+        *,
+        most: int,
+        effort: int,
+        wanted: int = 1,
+        has_time: HasTime = always,
+        params: BoundParams = BoundParams(),
+    ) -> None:
+        self.boundaries, self.make, self.most, self.effort = boundaries, make, most, effort
+        self.wanted, self.has_time, self.params = wanted, has_time, params
+        self.budget, self.closed = max(effort, 1), 0.0
+        """All effort, and the part of the cases that is closed, every split counting half."""
+        self.largest = 2 * effort
+        """Effort that no single round of prices may take."""
+        self.cases: list[PackingCertificate] = []
+        """Those that were looked at."""
+        self.found: list[PackingCertificate] | None = None
+        """The same, if all are closed."""
+        self.seatings = MAX_SEATINGS
+        """Whole plans that may still be left to the schedule bound."""
+        self.num_passed = 0
+        """How many of them the schedule bound lets pass."""
+        self.timely: list[tuple[Stage, ...]] = []
+        """The stages of those, if they are all layers."""
+        self.is_too_large = False
+        """Whether a check of the cases would take more than it may."""
+
+    @property
+    def is_hopeless(self) -> bool:
+        """Whether so many plans were let pass that it ends."""
+        return self.num_passed >= self.wanted
+
+    def find(self, deadline: int) -> list[PackingCertificate] | None:
+        """The cases in preorder, or None, also if time was over in between."""
+        for _ in self.steps(deadline):
+            pass
+        return self.found
+
+    def steps(self, deadline: int) -> Iterator[None]:
+        """The same, case by case; at the end they are in `found`."""
+        self.cases, self.seatings, self.num_passed, self.closed = [], MAX_SEATINGS, 0, 0.0
+        self.found, self.timely = None, []
+        try:
+            root = Packing(self.boundaries, deadline, has_time=self.has_time, effort=CheckEffort(self.boundaries))
+            self.found = self.cases if (yield from self._refute(root)) else None
+        except MuchToCheckError:
+            self.is_too_large = True
+        except InterruptedStepError:
+            return
+
+    def _is_slow(self) -> bool:
+        """Whether the effort will not do, by what it has closed so far."""
+        spent = 1 - self.effort / self.budget
+        return spent >= 1 or (spent > SLOW_AFTER and self.closed < SLOW_PART * spent)
+
+    def _refute(self, packing: Packing, *, weight: float = 1.0) -> Generator[None, None, bool]:
+        if self.is_hopeless or len(self.cases) >= self.most or self._is_slow() or not self.has_time():
+            return False
+        place = len(self.cases)
+        self.cases.append(PackingCertificate((), None))
+        rounds, split = self._price(packing)
+        is_closed = packing.is_empty or self._is_late(packing, is_last=split is None)
+        self.cases[place] = PackingCertificate(tuple(rounds), None if is_closed else split)
+        if is_closed or split is None:
+            self.closed += weight if is_closed else 0.0
+            return is_closed
+        yield
+        answers = list[bool]()
+        for first in (True, False):
+            answers.append((yield from self._refute(packing.part(split, first=first), weight=weight / 2)))
+            if not answers[-1] and (not self.num_passed or self.is_hopeless):
+                break
+        return all(answers)
+
+    def _is_late(self, packing: Packing, *, is_last: bool) -> bool:
+        """Whether few whole plans are left (many, where no split is left), and all are late by the schedule bound."""
+        most, steps = (self.seatings, MAX_STEPS) if is_last else (min(self.seatings, FEW_SEATINGS), FEW_STEPS)
+        seatings = packing.seatings(most=most, steps=steps)
+        if seatings is None:
+            return False
+        self.seatings -= len(seatings)
+        self.effort -= PER_SEATING * len(seatings) * (1 + self.boundaries.count // MICROBATCHES)
+        passed = islice((each for each in seatings if not packing.is_late(each)), self.wanted - self.num_passed)
+        timely = list(passed)
+        self.num_passed += len(timely)
+        if self.boundaries.trunk.is_everything:
+            self.timely += [packing.write(each) for each in timely]
+        return not timely
+
+    def _price(self, packing: Packing) -> tuple[list[Prices], Split | None]:
+        """Rounds of prices, and what to split by if they do not do."""
+        rounds: list[Prices] = []
+        split = None
+        while not packing.is_empty and len(rounds) < MAX_ROUNDS and (not rounds or self.has_time()):
+            before = int(packing.stages.is_open.sum())
+            needed = len(packing.loads.first) + EFFORT_PER_STAGE * before
+            self.effort -= needed
+            if needed > self.largest:
+                break
+            needs = [1.0] * self.boundaries.size + [packing.needed / packing.unit, 0.0]
+            needs += [0.0] * len(self.boundaries.kinds)
+            relaxation = Relaxation(packing, self.make(needs), self.params, self.has_time)
+            prices, taken = relaxation.solve()
+            split = relaxation.split(taken)
+            rounds.append(prices)
+            if packing.is_refuted(prices):
+                packing.close()
+                break
+            if packing.stages.is_open.sum() > self.params.packing_enough * before:
+                break
+        return rounds, None if packing.is_empty else split
+
+
+class Climb:
+    """Looks for the largest T out of reach. The work is counted, not timed."""
+
+    def __init__(
+        self,
+        boundaries: Boundaries,
+        start: int,
+        *,
+        make: MakeCovering,
+        effort: int,
+        has_time: HasTime = always,
+        params: BoundParams = BoundParams(),
+    ) -> None:
+        self.boundaries, self.make, self.has_time, self.params = boundaries, make, has_time, params
+        self.precise = max(start // 200, 1)
+        self.low, self.effort = start - 1, effort
+        self.cases: list[PackingCertificate] = []
+        self.timely: list[tuple[Stage, ...]] = []
+        """Stages that the bound lets pass, those for the shortest deadlines first."""
+
+    def go_on(self, reached: int | None) -> None:
+        """A quarter of the way that is left to what a plan has reached, or doubled strides, then halves."""
+        stride, high = max(self.low // 64, 1), reached
+        for _ in range(self.params.packing_steps):
+            if reached is not None:
+                stride = max(self.low // 64, (reached - self.low) // 4, 1)
+            middle = next_above(self.low, stride)
+            if high is not None:
+                middle = min(middle, (self.low + high) // 2)
+            is_done = middle == self.low or (high is not None and high - self.low <= self.precise)
+            if self.effort <= 0 or not self.has_time() or is_done:
+                break
+            most = self.effort * DEADLINE_PARTS[0] // DEADLINE_PARTS[1]
+            refutation = Refutation(
+                self.boundaries, self.make, most=MAX_CASES, effort=most, has_time=self.has_time, params=self.params
+            )
+            cases = refutation.find(middle)
+            self.effort -= most - refutation.effort
+            if cases is None:
+                high = middle
+                self.timely[:0] = refutation.timely
+            else:
+                self.low, self.cases, stride = middle, cases, 2 * stride
+
+
+@dataclass(frozen=True, slots=True)
+class Packed:
+    """What a climb has found."""
+
+    value: int
+    """No plan is below it, optimizer left out."""
+    cases: list[PackingCertificate]
+    """Which show that; none if there is nothing new."""
+    timely: list[tuple[Stage, ...]]
+    """Stages that a plan not far above could have."""
+
+
+def climb(
+    boundaries: Boundaries,
+    start: int,
+    *,
+    make: MakeCovering,
+    effort: int,
+    has_time: HasTime = always,
+    reached: int | None = None,
+    params: BoundParams = BoundParams(),
+) -> Packed:
+    """The largest T + 1 found out of reach, above `start`, with its cases; else `start` and none.
+
+    `reached`: what a plan takes, optimizer left out.
+    Nothing is begun that would take much more than the effort to list, nor without time.
+    """
+    pairs = OpenStages(boundaries, start).count_pairs() * len(boundaries.kinds)
+    if pairs > min(PAIRS_PER_LOAD * effort, most_effort(boundaries)):
+        return Packed(start, [], [])
+    is_small = PAIRS_OF_ROOT * pairs <= effort
+    if is_small and reached is not None and WIDE_PART * (reached - start) > reached:
+        effort *= WIDE_EFFORT
+    search = Climb(boundaries, start, make=make, effort=effort, has_time=has_time, params=params)
+    search.go_on(reached if is_small else None)
+    return Packed(search.low + 1, search.cases, search.timely)
+
+
+def climb_on(
+    boundaries: Boundaries,
+    start: int,
+    *,
+    make: MakeCovering,
+    reached: Callable[[], int | None],
+    wanted: int = 1,
+    has_time: HasTime = always,
+    params: BoundParams = BoundParams(),
+) -> Iterator[Packed]:
+    """What is found with the effort of `max_s` for every deadline, then with twice as much, and so on.
+
+    An item after every case. Each deadline is a quarter of the way to what a plan has `reached` (as for `climb`, asked
+    before each), or to one that is given up. What whole plans pass for, of which it looks for as many as `wanted`, is
+    given up for good, since no effort refutes it, and so is that whose first case takes too much of the first effort,
+    or whose cases nobody would check.
+    It ends where no two deadlines left are far enough apart, and, as long as no plan is known, `FAR_FROM_START` times
+    above where it began: there may be none.
+    """
+    first = effort = int(params.max_s * params.packing_per_s)
+    low, precise, passed = start - 1, max(start // 200, 1), list[int]()
+    while has_time():
+        failed = list[int]()
+        while has_time():
+            known = reached()
+            ahead = min(2 * low + 2, FAR_FROM_START * start, max(REFUTED_NS, start)) if known is None else known
+            high = min([*passed, *failed, ahead])
+            if high - low <= precise:
+                break
+            middle = low + max((high - low) // 4, precise)
+            pairs = OpenStages(boundaries, middle).count_pairs() * len(boundaries.kinds)
+            if PAIRS_OF_ROOT * pairs > first:
+                passed.append(middle)
+                continue
+            refutation = Refutation(
+                boundaries, make, most=MAX_CASES, effort=effort, wanted=wanted, has_time=has_time,
+                params=params,
+            )  # fmt: skip
+            for _ in refutation.steps(middle):
+                yield Packed(low + 1, [], [])
+            if refutation.found is not None:
+                low = middle
+            else:
+                (passed if refutation.num_passed or refutation.is_too_large else failed).append(middle)
+            yield Packed(low + 1, refutation.found or [], refutation.timely)
+        if not failed:
+            return
+        effort *= 2

@@ -1,0 +1,343 @@
+"""The loop bound: filling, whole layers in time and memory, and draining where stages stand in a loop."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from functools import cache
+from itertools import islice, pairwise, product
+from typing import Any
+
+import numpy
+
+from planner.bounds.counting import best_of, holds_all, lost_at_ends, proposals, read_counted
+from planner.bounds.loop.loop_cases import ActionsLeft, is_refuted
+from planner.bounds.loop.loop_fillings import RankRooms, StageFillings
+from planner.bounds.loop.loop_layers import SHARES, LoopKind, LoopLayers, UnitsHeld, layers_of_kinds, num_groups
+from planner.bounds.minimum_costs import Integers, Least
+from planner.clock import HasTime, always
+
+MAX_CELLS = 400_000
+"""Ways to put special layers on ranks, times the ranks, over all loops that there are."""
+
+MANY_KINDS, MANY_RANKS = 8, 5_000
+"""Of more kinds, and of more ranks of all loops, so many times fewer ways to count are tried for each kind."""
+
+MAX_RANKS = 10_000
+"""Ranks of all loops that there are; with more the bound is left out, which would take minutes."""
+
+MAX_EFFORT = 10**8
+"""Actions that may be played to refute cases, of one width and number of replicas."""
+
+FINEST = 400
+"""Values that differ by less than such a part of them are not told apart by cases."""
+
+MOST_NS = 1 << 53
+"""No plan takes as long; a bound that reaches it says that none fits into memory."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoopShape:
+    """What a plan in a loop has of devices."""
+
+    kind: LoopKind
+    """Width and replicas."""
+    ranks: int
+    """P, each with a stage at least."""
+    is_interleaved: bool
+    """Whether a rank has more stages than one."""
+
+    def flying(self, count: int) -> Integers:
+        """Per rank: microbatches of each of its stages that it has run forwards of when its first backward begins."""
+        after = self.ranks - numpy.arange(self.ranks)
+        return numpy.minimum(2 * after - 1, self.ranks) if self.is_interleaved else numpy.minimum(after, count)
+
+    def numbers_of_chunks(self, least: Least) -> range:
+        """How many stages its ranks may have."""
+        most = min(least.problem.options.max_stages_per_device, len(least.layers) // self.ranks)
+        return range(2, most + 1) if self.is_interleaved else range(1, 2)
+
+
+class LoopCounting:
+    """What the ranks of a loop hold in whole layers, of one width and number of replicas.
+
+    Proof. A plan has P ranks of r groups of w devices; stage s is on rank s mod P, and the layers of a chain, numbered
+    from 0, are cut into stages in their order, none empty. So layer i is in stage i at the latest, and rank p waits for
+    the F of the layers before layer p at least, and after its last B follow theirs, as far as gradients flow; between
+    stages lie p transfers, between different devices, of an r-th of some edge's bytes at least, and p of gradients if
+    all edges have some. A device of it runs M times its layers, for the r-th part of a microbatch: r T >= those F +
+    those B + r x those transfers + M x (their work, with what recomputation adds + r x the overhead of an F and a B),
+    since times on a replica are sums divided by r and rounded up. That gives every rank a time per microbatch.
+
+    By 1F1B rank p runs n forwards at least of each of its stages before its first backward: with one stage n = P - p,
+    or all M if these are fewer; with v more than one, where M is a multiple of P, P of each of the first v - 1, and the
+    next 2 (P - p) - 1 are of the last one, up to P of them. So an r-th of their stashes, or of what recomputation
+    leaves, is there at once, beside the state.
+
+    With one stage per rank, the first backward of rank p begins after the F of all layers and the B of those behind its
+    own, f + b, and after its last one follow the B of those before. Besides n forwards it runs everything in between:
+    r T >= all F + all B - b + M (f + b) - n f. With f <= q (f + b) for all layers, (M - 1 - (n - 1) q)(f + b) <= r T -
+    all F - all B, also where these are the least over types: then f + b are no less than what is taken off. What
+    recomputation adds, and overheads of actions, come on the left, transfers on the right. Where some edge has no
+    gradient this is left out.
+
+    Whole layers are counted as in `counting`, by what a rank holds in that time and memory (`UnitsHeld`), except that
+    not all ranks are open to a special layer: layer i < P is in one of the first i + 1 stages, so on rank i or before;
+    a layer with k < P behind it is in one of the last k + 1 stages, and as the last one is on rank P - 1, on rank P - 1
+    - k or after. If that is impossible for all P, no plan of this width with so many replicas ends by T.
+
+    Where whole layers fit, and there is effort left, the cases of how many of them every stage holds are refuted by the
+    order itself (`StageFillings`, `is_refuted`), for every number of chunks.
+    """
+
+    def __init__(self, layers: LoopLayers, *, unit: int, special: Sequence[int], effort: int = 0) -> None:
+        self.layers, self.least, self.special, self.effort = layers, layers.least, list(special), effort
+        work = layers.time.total
+        self.counted = [number for number in range(len(work)) if number not in set(special)]
+        self.unit, self.work, self.most = unit, int(work.sum()), layers.longest_ns
+        edges = self.least.problem.profile.edges
+        self.all_return = all(edge.has_gradient for edge in edges)
+        self.lost = lost_at_ends(self.least, layers.time)
+        self.overhead = sum(self.least.overhead)
+        self.shapes, self._looked_at = shapes_of(self.least, layers.kind), cache(self._look_at)
+        self.fillings = StageFillings(layers, unit=unit, special=special)
+
+    def _look_at(self, shape: LoopShape) -> tuple[UnitsHeld, Integers, Integers]:
+        """What a rank holds; what special layers take of time and memory on every rank; the ways to put them there."""
+        layers, count = self.layers, self.least.problem.num_microbatches
+        flying = shape.flying(count)
+        held = UnitsHeld(layers, unit=self.unit, counted=self.counted, flying=flying)
+        state, stash = shape.kind.replicas * layers.state[self.special], layers.held[self.special]
+        memory = (state[:, None] + stash[:, None] * flying) * layers.counts_memory
+        time = layers.time.total[self.special][:, None] + numpy.zeros_like(flying)
+        ways = list(product(*open_ranks(len(self.least.layers), self.special, ranks=shape.ranks)))
+        seats = numpy.array(ways, dtype=numpy.int64).reshape(len(ways), len(self.special))
+        return held, numpy.stack([time, memory], axis=1), seats
+
+    def is_out_of_reach(self, deadline: int) -> bool:
+        """Whether no plan of the kind ends within `deadline` (without the optimizer)."""
+        effort = ActionsLeft(self.effort)
+        return deadline < 0 or all(self._is_shape_out(shape, deadline, effort=effort) for shape in self.shapes)
+
+    def _is_shape_out(self, shape: LoopShape, deadline: int, *, effort: ActionsLeft) -> bool:
+        count, replicas = self.least.problem.num_microbatches, shape.kind.replicas
+        travel = replicas * sum(_hops_ns(self.least, replicas)) * numpy.arange(shape.ranks)
+        lost = self.lost[: shape.ranks] + travel
+        time = (replicas * deadline - lost) // count - replicas * self.overhead
+        if not shape.is_interleaved and self.all_return:
+            time = numpy.minimum(time, self._time_between(shape, deadline))
+        if time.min() < 0 or time.sum() < self.work:
+            return True
+        held, special, seats = self._looked_at(shape)
+        time = numpy.minimum(time, self.most)
+        room = numpy.stack([time, numpy.full_like(time, replicas * self.layers.usable)])
+        if not holds_all(room, seats, special=special, units=held.units, count=held.count):
+            return True
+        rooms = RankRooms(room=room, special=special, held=held)
+        return self.all_return and shape.ranks > 1 and self._is_played_out(shape, deadline, rooms=rooms, effort=effort)
+
+    def _is_played_out(self, shape: LoopShape, deadline: int, *, rooms: RankRooms, effort: ActionsLeft) -> bool:
+        """Whether the order ends too late however many units the stages hold, for every number of chunks."""
+        count, replicas = self.least.problem.num_microbatches, shape.kind.replicas
+        there, back = _hops_ns(self.least, replicas)
+        for chunks in shape.numbers_of_chunks(self.least):
+            if 2 * count * chunks * shape.ranks > effort.left:
+                return False
+            hops = replicas * there, replicas * back
+            questions = self.fillings.questions(ranks=shape.ranks, chunks=chunks, rooms=rooms, hops=hops)
+            if questions is None:
+                return False
+            if not all(is_refuted(question, replicas * deadline, effort=effort) for question in questions):
+                return False
+        return True
+
+    def _time_between(self, shape: LoopShape, deadline: int) -> Integers:
+        """Per rank, with one stage on each: time per microbatch for its layers, by what lies around its backwards."""
+        count, replicas = self.least.problem.num_microbatches, shape.kind.replicas
+        path = self.work + replicas * (shape.ranks - 1) * sum(_hops_ns(self.least, replicas))
+        left = replicas * deadline - path
+        room = list[int]()
+        for ahead in shape.flying(count).tolist():
+            rest = left - replicas * (count - ahead) * sum(self.least.overhead)
+            parts = SHARES * (count - 1) - (ahead - 1) * self.layers.forward_share
+            room.append(-1 if rest < 0 else min(SHARES * rest // parts, MOST_NS) if parts > 0 else MOST_NS)
+        return numpy.array(room, dtype=numpy.int64)
+
+
+class AllKinds:
+    """Of every width and number of replicas a way to count."""
+
+    def __init__(self, ways: Sequence[LoopCounting]) -> None:
+        self.ways = ways
+
+    def is_out_of_reach(self, deadline: int) -> bool:
+        """Whether no plan at all ends within `deadline` (without the optimizer)."""
+        return all(way.is_out_of_reach(deadline) for way in self.ways)
+
+
+def applies_to(least: Least) -> bool:
+    """Stages stand in a loop, the layers are a chain, and the makespan is minimised."""
+    options = least.problem.options
+    edges = {(edge.producer, edge.consumer) for edge in least.problem.profile.edges}
+    return (
+        options.order == "looped"
+        and options.objective == "makespan"
+        and not options.split_placement
+        and all((a.name, b.name) in edges for a, b in pairwise(least.layers))
+    )
+
+
+def shapes_of(least: Least, kind: LoopKind) -> list[LoopShape]:
+    """Every loop of a kind that the devices and the layers allow, those on most devices first."""
+    problem = least.problem
+    most = min(num_groups(least, kind.width) // kind.replicas, len(least.layers))
+    return [
+        LoopShape(kind=kind, ranks=ranks, is_interleaved=is_interleaved)
+        for ranks in range(most, 0, -1)
+        for is_interleaved in (False, True)
+        if (problem.options.idle_devices or ranks * kind.replicas * kind.width == least.num_devices)
+        and not (is_interleaved and (problem.num_microbatches % ranks or 2 * ranks > len(least.layers)))
+        and not (is_interleaved and problem.options.max_stages_per_device == 1)
+    ]
+
+
+def _hops_ns(least: Least, replicas: int) -> tuple[int, int]:
+    """What an activation takes to the next stage, and a gradient back if there always is one, at the least."""
+    edges = least.problem.profile.edges
+    there = min((edge.bytes for edge in edges), default=0)
+    back = min((edge.backward_bytes for edge in edges), default=0)
+    has_gradients = all(edge.has_gradient for edge in edges)
+    returning = least.transfer_ns(back // replicas) if has_gradients else 0
+    return least.transfer_ns(there // replicas), returning
+
+
+def open_ranks(num_layers: int, special: Sequence[int], *, ranks: int) -> list[range]:
+    """Per special layer: the ranks that may hold it."""
+    found = []
+    for number in special:
+        behind = num_layers - 1 - number
+        first = ranks - 1 - behind if behind < ranks else 0
+        last = number if number < ranks else ranks - 1
+        found.append(range(first, last + 1))
+    return found
+
+
+def _cells(least: Least, kind: LoopKind, *, special: Sequence[int]) -> int:
+    """What it takes to look at all ways to put these layers on ranks."""
+    size = len(least.layers)
+    return sum(
+        shape.ranks * int(numpy.prod([len(each) for each in open_ranks(size, special, ranks=shape.ranks)], initial=1.0))
+        for shape in shapes_of(least, kind)
+    )
+
+
+def climb(least: Least, start: int, *, reached: int | None = None) -> tuple[int, dict[str, Any]] | None:
+    """The largest value found to be no plan's, and what shows it; None if none is above `start`. Optimizer not counted.
+
+    `reached`: what a plan takes. It is the least over the kinds, so of each only what is below that is looked at.
+    """
+    value, kinds, ways = reached, _open_kinds(least), dict[LoopKind, dict[str, Any]]()
+    if _num_ranks(least, kinds) > MAX_RANKS:
+        return None
+    stride = _stride(least, kinds)
+    for layers in sorted(kinds, key=lambda each: each.kind.width * int(each.time.total.sum())):
+        found = _climb_kind(layers, start, reached=value, most_cells=MAX_CELLS // len(kinds), stride=stride)
+        if found is None:
+            return None
+        value, ways[layers.kind] = found
+    rows = [{**asdict(layers.kind), **ways[layers.kind]} for layers in kinds]
+    return None if value is None or not rows else (value, {"ways": rows})
+
+
+def climb_by_cases(
+    least: Least, start: int, *, reached: int | None = None, effort: int, has_time: HasTime = always
+) -> tuple[int, dict[str, Any]] | None:
+    """A value above `start`, which is no plan's, by cases that take up to so much effort for each deadline; or None.
+
+    Units are those that show most without cases, with as many special layers as there may be.
+    """
+    kinds, rows = _open_kinds(least), list[dict[str, Any]]()
+    low, high = start, 2 * start if reached is None else reached
+    most = max((shape.ranks for layers in kinds for shape in shapes_of(least, layers.kind)), default=0)
+    is_short = effort < 2 * most * least.problem.num_microbatches  # for one play of the longest loop
+    if is_short or not kinds or high <= low or _num_ranks(least, kinds) > MAX_RANKS:
+        return None
+    for layers in kinds:
+        most_cells = MAX_CELLS // len(kinds)
+        found = _climb_kind(layers, 0, reached=high, most_cells=most_cells, stride=_stride(least, kinds))
+        if found is None or not has_time():
+            return None
+        few = _few_proposals(layers, most_cells=most_cells)
+        special = max((chosen for unit, chosen in few if unit == found[1]["unit"]), key=len)
+        named = {"special": [least.layers[number].name for number in special], "effort": effort}
+        rows.append({**asdict(layers.kind), **found[1], **named})
+    refutes = read(least, {"ways": rows})
+    while high - low > max(1, low // FINEST) and has_time():
+        middle = (low + high) // 2
+        low, high = (middle, high) if refutes.is_out_of_reach(middle) else (low, middle)
+    return (low + 1, {"ways": rows}) if low > start else None
+
+
+def _few_proposals(layers: LoopLayers, *, most_cells: int, stride: int = 1) -> list[tuple[int, tuple[int, ...]]]:
+    """Units and special layers to count by; of so many evenly chosen ones that do not take too many cells."""
+    chosen = islice(proposals(layers.time.total), 0, None, stride)
+    return [pair for pair in chosen if _cells(layers.least, layers.kind, special=pair[1]) <= most_cells]
+
+
+def _stride(least: Least, kinds: Sequence[LoopLayers]) -> int:
+    """Of so many ways to count of a kind one is tried."""
+    return -(-len(kinds) // MANY_KINDS) * -(-_num_ranks(least, kinds) // MANY_RANKS)
+
+
+def _num_ranks(least: Least, kinds: Sequence[LoopLayers]) -> int:
+    """Of all loops that there are."""
+    return sum(shape.ranks for layers in kinds for shape in shapes_of(least, layers.kind))
+
+
+def _open_kinds(least: Least) -> list[LoopLayers]:
+    """Kinds of which there are loops."""
+    return [layers for layers in layers_of_kinds(least) if shapes_of(least, layers.kind)]
+
+
+def _climb_kind(
+    layers: LoopLayers, start: int, *, reached: int | None, most_cells: int, stride: int
+) -> tuple[int, dict[str, Any]] | None:
+    """The same for one kind, at most `reached`, or what is beyond any time if memory rules every plan out.
+
+    `stride`: of so many ways to count, evenly chosen, one is tried.
+    """
+    least, reached = layers.least, min(MOST_NS, reached or MOST_NS)
+    few = _few_proposals(layers, most_cells=most_cells, stride=stride)
+    for unit, special in few:
+        if LoopCounting(layers, unit=unit, special=special).is_out_of_reach(reached - 1):
+            return reached, {"unit": unit, "special": [least.layers[number].name for number in special]}
+    made = ((unit, special, LoopCounting(layers, unit=unit, special=special)) for unit, special in few)
+    return best_of(least, made, start=start, reached=reached)
+
+
+def read(least: Least, certificate: Mapping[str, Any]) -> AllKinds:
+    """The ways to count that a certificate names, one of every kind; raises ValueError if it does not."""
+    kinds, rows = _open_kinds(least), certificate["ways"]
+    is_table = isinstance(rows, list) and all(isinstance(row, Mapping) and _has_fields(row) for row in rows)
+    wanted = [(layers.kind.width, layers.kind.replicas) for layers in kinds]
+    if not is_table or not wanted or [(row["width"], row["replicas"]) for row in rows] != wanted:
+        raise ValueError(
+            f"certificate: ways = {str(rows)[:60]!r} is no list of a way for every width and number of replicas; make "
+            "the bound again"
+        )
+    most = MAX_CELLS // len(kinds)
+    return AllKinds([_read_way(layers, row, most_cells=most) for layers, row in zip(kinds, rows, strict=True)])
+
+
+def _has_fields(row: Mapping[str, Any]) -> bool:
+    """Those of a way to count; without cases it needs no effort."""
+    return set(row) - {"effort"} == {"width", "replicas", "unit", "special"}
+
+
+def _read_way(layers: LoopLayers, row: Mapping[str, Any], *, most_cells: int) -> LoopCounting:
+    unit, special = read_counted(layers.least, row)
+    if _cells(layers.least, layers.kind, special=special) > most_cells:
+        raise ValueError(f"certificate: {len(special)} special layers are too many for the ranks; make the bound again")
+    effort = row.get("effort", 0)
+    if type(effort) is not int or not 0 <= effort <= MAX_EFFORT:
+        shown = f"certificate: effort = {str(effort)[:60]!r}"
+        raise ValueError(f"{shown} is no integer from 0 to {MAX_EFFORT}; make the bound again")
+    return LoopCounting(layers, unit=unit, special=special, effort=effort)

@@ -1,0 +1,205 @@
+"""How many units of layers the stages of a loop hold: all cases refuted by playing the fixed order."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
+
+import numpy
+
+from planner.bounds.loop.loop_order import LoopOrder
+from planner.bounds.minimum_costs import Integers
+
+MOST_WAYS = 20_000
+"""Ways to fill the stages of ranks, over all ranks, of one question."""
+
+CASES_AT_ONCE = 4_096
+"""Cases that are played together."""
+
+CASES_PER_STEP = 256
+"""Cases that take about as long as what every action of a play takes once."""
+
+NONE_LEFT, ALL_LEFT = -(1 << 40), 1 << 40
+"""Less, and more, units than any rank holds."""
+
+
+class ActionsLeft:
+    """Actions that may be played yet; a play of many cases counts for several."""
+
+    def __init__(self, left: int) -> None:
+        self.left = left
+
+    def take(self, actions: int, *, cases: int) -> bool:
+        """Whether a play of so many cases is still paid for."""
+        self.left -= actions * (1 + cases // CASES_PER_STEP)
+        return self.left >= 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoopFilling:
+    """A question: whether the stages of a loop can hold so many units of layers and end in time.
+
+    Stage s with n units takes at least `base[:, s] + n x unit` for an F and for a backward pass.
+    """
+
+    order: LoopOrder
+    """What ranks run."""
+    base: Integers
+    """[2, stages] what special layers and overheads take in every stage."""
+    unit: Integers
+    """[2] what a unit takes."""
+    lower: Integers
+    """[stages] units that a stage has at least."""
+    upper: Integers
+    """[stages] units that a stage has at most."""
+    rooms: Integers
+    """[ranks] units that all stages of a rank have at most."""
+    units: int
+    """Units of all layers."""
+    hops: tuple[int, int]
+    """What an activation takes to the next stage, and a gradient to the one before."""
+
+
+def is_refuted(filling: LoopFilling, deadline: int, *, effort: ActionsLeft) -> bool:
+    """Whether no stages of so many units end within the deadline; False also where the effort does not suffice.
+
+    Proof. The order is fixed, so that when all has ended is a longest path, which no stage shortens by taking longer. A
+    case says for every rank which ways to fill its stages are left. Every stage has at least the least units of those.
+    A way is crossed out where its units, with the most that is left to the other ranks, are fewer than all units, or
+    with the least are more; and where the order ends too late with the rank's stages filled that way and all others at
+    their least. What is crossed out is in no plan of the case, so this goes on until nothing changes. A case with a
+    rank to which nothing is left is refuted; another is split by the ways to fill one rank; one that has a single way
+    for every rank, and ends in time, is not refuted.
+    """
+    ways = _all_ways(filling)
+    if ways is None or not effort.take(sum(map(len, ways)), cases=0):
+        return False
+    if not all(ways):
+        return True
+    search = _OpenCases(filling, ways, deadline=deadline, effort=effort)
+    cases = [numpy.ones(search.num_ways, dtype=bool)]
+    at_once = max(1, CASES_AT_ONCE // search.num_ways)
+    while cases:
+        batch, cases = numpy.array(cases[-at_once:]), cases[:-at_once]
+        left = search.cross_out(batch)
+        if left is None:
+            return False
+        for case in left:
+            parts = search.split(case)
+            if not parts:
+                return False
+            cases += parts
+    return True
+
+
+def _all_ways(filling: LoopFilling) -> list[list[tuple[int, ...]]] | None:
+    """Per rank: the units of its stages, for every way to fill them; None where these are too many."""
+    ranks, found = len(filling.rooms), list[list[tuple[int, ...]]]()
+    slack = int(filling.rooms.sum()) - filling.units
+    for rank, most in enumerate(filling.rooms.tolist()):
+        limits = [(int(filling.lower[s]), int(filling.upper[s])) for s in range(rank, len(filling.lower), ranks)]
+        left = MOST_WAYS - sum(map(len, found))
+        found.append(list(islice(_fillings(limits, least=most - slack, most=most), left + 1)))
+        if len(found[-1]) > left:
+            return None
+    return found
+
+
+def _fillings(limits: Sequence[tuple[int, int]], *, least: int, most: int) -> Iterator[tuple[int, ...]]:
+    """Numbers within these limits whose sum is from `least` to `most`."""
+    if not limits:
+        if least <= 0 <= most:
+            yield ()
+        return
+    (low, high), rest = limits[0], limits[1:]
+    fewest, greatest = sum(pair[0] for pair in rest), sum(pair[1] for pair in rest)
+    for number in range(max(low, least - greatest), min(high, most - fewest) + 1):
+        yield from ((number, *row) for row in _fillings(rest, least=least - number, most=most - number))
+
+
+class _OpenCases:
+    """Cases of a question, each a row that says which ways to fill ranks are left; those of a rank stand together."""
+
+    def __init__(
+        self, filling: LoopFilling, ways: Sequence[Sequence[tuple[int, ...]]], *, deadline: int, effort: ActionsLeft
+    ) -> None:
+        self.filling, self.deadline, self.effort = filling, deadline, effort
+        self.ranks, self.num_ways = len(ways), sum(map(len, ways))
+        self.sizes = numpy.array([row for rows in ways for row in rows], dtype=numpy.int64)
+        """[ways, chunks] units of the rank's stages."""
+        self.totals = self.sizes.sum(axis=1)
+        self.rank = numpy.repeat(numpy.arange(self.ranks), [len(rows) for rows in ways])
+        self.first = numpy.cumsum([0, *(len(rows) for rows in ways[:-1])])
+        chunks = numpy.arange(self.sizes.shape[1])
+        self.stages = self.rank[:, None] + chunks * self.ranks
+        """[ways, chunks] which stages these are."""
+
+    def cross_out(self, cases: Integers) -> Integers | None:
+        """The cases that are not refuted, without the ways that are in no plan; None where the effort is used up."""
+        done, changed = list[Integers](), cases
+        least = numpy.full((len(cases), len(self.filling.lower)), -1, dtype=numpy.int64)
+        while len(changed):
+            changed, kept = self._count(changed)
+            sizes = self._least_sizes(changed)
+            is_new = (sizes > least[kept]).any(axis=1)
+            done.append(changed[~is_new])
+            changed, least = changed[is_new], sizes[is_new]
+            if not self._play(changed, least):
+                return None
+        return numpy.concatenate(done)
+
+    def _count(self, cases: Integers) -> tuple[Integers, Integers]:
+        """Cases without the ways that leave too few or too many units; only those in which no rank has none left."""
+        kept, before = numpy.arange(len(cases)), -1
+        while len(cases) and cases.sum() != before:
+            before = cases.sum()
+            most, least = (
+                edge.reduceat(numpy.where(cases, self.totals, none), self.first, axis=1)
+                for edge, none in ((numpy.maximum, NONE_LEFT), (numpy.minimum, ALL_LEFT))
+            )
+            is_open = (most >= 0).all(axis=1)
+            cases, kept, most, least = cases[is_open], kept[is_open], most[is_open], least[is_open]
+            others = most.sum(axis=1, keepdims=True) - most, least.sum(axis=1, keepdims=True) - least
+            high, low = (self.totals + each[:, self.rank] for each in others)
+            cases = cases & (high >= self.filling.units) & (low <= self.filling.units)
+        return cases, kept
+
+    def _least_sizes(self, cases: Integers) -> Integers:
+        """[cases, stages] the least units of every stage."""
+        found = numpy.empty((len(cases), self.sizes.shape[1], self.ranks), dtype=numpy.int64)
+        for chunk, sizes in enumerate(self.sizes.T):
+            found[:, chunk] = numpy.minimum.reduceat(numpy.where(cases, sizes, ALL_LEFT), self.first, axis=1)
+        return found.reshape(len(cases), self.sizes.shape[1] * self.ranks)
+
+    def _play(self, cases: Integers, least: Integers) -> bool:
+        """Take out of the cases the ways that end too late; whether the effort sufficed."""
+        has_choice = self._num_left(cases) > 1
+        chosen = cases & (has_choice | (numpy.arange(self.ranks) == 0))[:, self.rank]
+        owners, ways = numpy.nonzero(chosen)
+        for begin in range(0, len(owners), CASES_AT_ONCE):
+            owner, way = owners[begin : begin + CASES_AT_ONCE], ways[begin : begin + CASES_AT_ONCE]
+            if not self.effort.take(len(self.filling.order.steps), cases=len(way)):
+                return False
+            sizes = least[owner]
+            numpy.put_along_axis(sizes, self.stages[way], self.sizes[way], axis=1)
+            times = self.filling.base[:, :, None] + self.filling.unit[:, None, None] * sizes.T
+            is_late = self.filling.order.play(times, hops=self.filling.hops) > self.deadline
+            cases[owner[is_late], way[is_late]] = False
+        return True
+
+    def _num_left(self, cases: Integers) -> Integers:
+        """[cases, ranks] ways that are left."""
+        found: Integers = numpy.add.reduceat(cases, self.first, axis=1, dtype=numpy.int64)
+        return found
+
+    def split(self, case: Integers) -> list[Integers]:
+        """The case once for every way to fill the rank that has fewest of them; nothing where all have one."""
+        counts = self._num_left(case[None])[0]
+        if (counts <= 1).all():
+            return []
+        rank = int(numpy.where(counts > 1, counts, ALL_LEFT).argmin())
+        parts = []
+        for way in numpy.nonzero(case & (self.rank == rank))[0]:
+            part = case & (self.rank != rank)
+            part[way] = True
+            parts.append(part)
+        return parts

@@ -1,0 +1,815 @@
+"""Bounds over all plans, each with a certificate that derives it anew in exact arithmetic, without a solver."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+from planner.batch_problem import BatchProblem, Question, batch_problem_of
+from planner.bounds import counting, memory, paths, pipeline_bound, recompute_bound, shared_layers, work
+from planner.bounds.bisection import REFUTED_NS
+from planner.bounds.bound_params import BoundParams
+from planner.bounds.cases import refutation
+from planner.bounds.classes import classes_bound
+from planner.bounds.classes.device_classes import Classes, fits, propose
+from planner.bounds.device_packing import packing_bound as packing
+from planner.bounds.device_packing import packing_effort
+from planner.bounds.device_packing import price_search as packing_search
+from planner.bounds.device_packing.boundaries import Boundaries
+from planner.bounds.device_packing.packing_effort import MuchToCheckError
+from planner.bounds.heaviest_path import Trunk
+from planner.bounds.listed import listed_bound
+from planner.bounds.loop import loop_bound
+from planner.bounds.minimum_costs import Least
+from planner.bounds.order import schedule_bound as schedule
+from planner.bounds.order import windows_bound as windows
+from planner.clock import HasTime, always
+from planner.layout.costs import CostModel
+from planner.plan import Stage
+from planner.problem import Problem
+
+MAX_VALUE_NS = 1 << 60
+"""No bound is as large; what is stated beyond is refused before it is looked at."""
+
+ENCLOSED = "enclosed"
+"""Where a plan's certificate has the question that it is about (`planner.documents.embedded_problem`); no bound
+looks at it."""
+
+SIZES = "sizes"
+"""Kind of a certificate that has one for every size of microbatches."""
+
+ANEW_S, ANEW_EFFORT = 0.5, 100_000
+"""What may be spent on deriving anew what another release proved: seconds of work, and units of a refutation."""
+
+MAX_STEPS, FEW_STEPS, MANY_ACTIONS = 16, 4, 5_000
+"""Steps of the search for the largest schedule bound, of a plan with many actions few (they reach a thousandth of it,
+where they find anything), which whoever checks the evidence takes as well."""
+
+__all__ = [
+    "REFUTED_NS",
+    "Bound",
+    "OtherRulesError",
+    "bounds_of_sizes",
+    "check_certificate",
+    "least_over_sizes",
+    "make_bound",
+    "prove_infeasible",
+    "raise_bound",
+    "refute",
+    "rules_out_every_deadline",
+    "schedule_bound",
+]
+
+
+class OtherRulesError(ValueError):
+    """A certificate of another release, by rules that are not those of this one.
+
+    `is_known`: some release wrote such certificates; else only the release that a plan names speaks for that.
+    """
+
+    def __init__(self, message: str, *, is_known: bool) -> None:
+        super().__init__(message)
+        self.is_known = is_known
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bound:
+    """A value that the objective of no allowed plan is below."""
+
+    kind: str
+    """Which bound it is; docs/bounds.md has the proofs."""
+    value_ns: int
+    """In nanoseconds of the objective."""
+    certificate: dict[str, Any]
+    """What `check_certificate` needs to derive the value again."""
+    timely: tuple[tuple[Stage, ...], ...] = ()
+    """Stages that a plan not far above it could have, for all that the search for the bound has seen."""
+
+    @property
+    def num_cases(self) -> int:
+        """Cases that its certificate closes; 0 where it tells none apart."""
+        return len(self.certificate.get("trees", self.certificate.get("cases", ())))
+
+
+def make_bound(
+    problem: Problem,
+    costs: CostModel,
+    *,
+    time_limit_s: float = 2.0,
+    make_covering: packing_search.MakeCovering | None = None,
+    has_time: HasTime = always,
+    reached: int | None = None,
+    params: BoundParams = BoundParams(),
+) -> Bound:
+    """The largest bound found on the objective of every plan that the options allow.
+
+    The work is counted, about as much as takes `time_limit_s`, so that it leads to the same bound everywhere; where it
+    takes longer, `has_time` ends it between two steps.
+    `make_covering`: makes the linear programmes that propose prices for the packing bound; without it there is none.
+    `reached`: the objective of a plan; a bound that is as large ends the search for larger ones.
+    """
+    if problem.microbatches is not None:
+        return _make_listed(costs)
+    least = Least(problem, costs)
+    weights = work.find_weights(least)
+    certificates: list[dict[str, Any]] = [{"kind": "work", "weights": weights}]
+    if problem.options.split_placement:
+        return _make(least, certificates[0])
+    if problem.options.objective == "makespan":
+        number, _ = paths.find_layer(least)
+        certificates += [{"kind": "layer", "layer": least.layers[number].name}, {"kind": "path"}]
+    if recompute_bound.applies_to(least):
+        price = recompute_bound.PricedRecomputation(least, weights).find_price()
+        certificates.append({"kind": "recomputation", "weights": weights, "memory_price": price})
+    if problem.options.unequal_shares:
+        return max((_make(least, certificate) for certificate in certificates), key=lambda bound: bound.value_ns)
+    if _is_placed(problem):
+        certificates.append({"kind": "schedule"})
+    bounds = [_make(least, certificate) for certificate in certificates]
+    best = max(bounds, key=lambda bound: bound.value_ns)
+    for kind in _COUNTED:
+        best = _count(least, best, kind=kind, reached=reached)
+    if shared_layers.shared_layers(problem):
+        best = _share(least, best, seconds=time_limit_s, make=make_covering, has_time=has_time, params=params)
+    best = _count_cases(least, best, seconds=time_limit_s, has_time=has_time, reached=reached, params=params)
+    if reached is not None and best.value_ns >= reached:
+        return best
+    for prices in (weights, None):
+        best = _climb(least, best, weights=prices, seconds=time_limit_s, has_time=has_time, params=params)
+    if not has_time():
+        return best
+    if _is_placed(problem):
+        return _narrow(least, best, seconds=2 * time_limit_s, params=params)
+    best = _tell_apart(least, best, seconds=time_limit_s, has_time=has_time, params=params)
+    if make_covering is None or not has_time():
+        return best
+    effort = int(time_limit_s * params.packing_per_s)
+    return _pack(least, best, make=make_covering, effort=effort, has_time=has_time, reached=reached, params=params)
+
+
+def _make_listed(costs: CostModel) -> Bound:
+    """The largest bound for microbatches that differ."""
+    least = listed_bound.ListedLeast(costs)
+    certificates: list[dict[str, Any]] = [{"kind": "listed work", "weights": work.find_weights(least.any)}]
+    if costs.problem.options.objective == "makespan":
+        layers = range(len(least.any.layers))
+        heaviest = max(layers, key=lambda number: listed_bound.layer_bound(least, number))
+        certificates += [{"kind": "listed layer", "layer": least.any.layers[heaviest].name}, {"kind": "listed path"}]
+    if listed_bound.applies_to(least):
+        certificates.append({"kind": "dealt"})
+    bounds = [(_derive_listed(least, certificate), certificate) for certificate in certificates]
+    value, certificate = max(bounds, key=lambda pair: pair[0])
+    return Bound(kind=certificate["kind"], value_ns=value, certificate={**certificate, "value_ns": value})
+
+
+def _derive_listed(least: listed_bound.ListedLeast, certificate: Mapping[str, Any]) -> int:
+    """What a certificate proves where microbatches differ."""
+    kind = _kind(certificate)
+    if kind not in _LISTED:
+        raise ValueError(f"certificate: a bound of kind {kind!r} does not hold where microbatches differ")
+    if kind == "listed work":
+        return listed_bound.work_bound(least, _weights(certificate))
+    if least.problem.options.objective != "makespan":
+        raise ValueError(f"certificate: a bound of kind {kind!r} holds for the makespan only")
+    if kind == "listed layer":
+        return listed_bound.layer_bound(least, _layer_number(least.any, certificate))
+    if kind == "listed path":
+        return listed_bound.path_bound(least)
+    if not listed_bound.applies_to(least):
+        raise ValueError("certificate: a bound of kind 'dealt' needs a chain with one stage per device of one type")
+    return listed_bound.cut_bound(least)
+
+
+def refute(
+    problem: Problem,
+    costs: CostModel,
+    *,
+    value: int,
+    effort: int,
+    has_time: HasTime = always,
+    propose: refutation.Propose = refutation.propose_nothing,
+) -> Bound | None:
+    """A bound of `value`, an objective that some plan has, by going through all cases; None if one stays open.
+
+    `effort`: units of work that it may take, of some 20 microseconds each; where they take longer, `has_time` ends it.
+    `propose`: says how the orders of a case may be closed; what it says is looked at node by node.
+    """
+    found = refutation.refute(
+        problem,
+        costs,
+        value=value,
+        effort=effort,
+        has_time=has_time,
+        propose=propose,
+    )
+    if found is None:
+        return None
+    trees = [list(tree) for tree in found.trees]
+    rules, effort = refutation.RULES, found.effort
+    certificate = {"kind": "refutation", "value_ns": value, "rules": rules, "effort": effort, "trees": trees}
+    return Bound(kind="refutation", value_ns=value, certificate=certificate)
+
+
+def _share(
+    least: Least,
+    best: Bound,
+    *,
+    seconds: float,
+    make: packing_search.MakeCovering | None,
+    has_time: HasTime,
+    params: BoundParams,
+) -> Bound:
+    """The time of the layers that all devices share, and the bound of the rest, if that is above the best so far."""
+    rest = shared_layers.remaining_problem(least.problem)
+    found = make_bound(
+        rest, CostModel(rest), time_limit_s=seconds, make_covering=make, has_time=has_time, params=params
+    )
+    value = shared_layers.busy_ns(least) + found.value_ns
+    if value <= best.value_ns:
+        return best
+    return Bound(
+        kind="shared", value_ns=value, certificate={"kind": "shared", "value_ns": value, "rest": found.certificate}
+    )
+
+
+_COUNTED: dict[str, Any] = {"counting": counting, "loop": loop_bound}
+"""By their kinds the modules whose bounds count whole layers."""
+
+
+def _count(least: Least, best: Bound, *, kind: str, reached: int | None) -> Bound:
+    """The counting bound, or that of a loop, if it is above the best so far."""
+    optimizer, way = least.optimizer_ns, _COUNTED[kind]
+    if not way.applies_to(least):
+        return best
+    limit = None if reached is None else reached - optimizer
+    found = way.climb(least, max(best.value_ns - optimizer, 0), reached=limit)
+    if found is None:
+        return best
+    value = found[0] + optimizer
+    return Bound(kind=kind, value_ns=value, certificate={"kind": kind, "value_ns": value, **found[1]})
+
+
+def _count_cases(
+    least: Least, best: Bound, *, seconds: float, has_time: HasTime, reached: int | None, params: BoundParams
+) -> Bound:
+    """The bound of a loop with cases of how its stages are filled, if it is above the best so far."""
+    optimizer, effort = least.optimizer_ns, int(seconds * params.loop_actions_per_s)
+    if not effort or not loop_bound.applies_to(least):
+        return best
+    limit, start = None if reached is None else reached - optimizer, max(best.value_ns - optimizer, 0)
+    found = loop_bound.climb_by_cases(least, start, reached=limit, effort=effort, has_time=has_time)
+    if found is None:
+        return best
+    value = found[0] + optimizer
+    return Bound(kind="loop", value_ns=value, certificate={"kind": "loop", "value_ns": value, **found[1]})
+
+
+def _pack(
+    least: Least,
+    best: Bound,
+    *,
+    make: packing_search.MakeCovering,
+    effort: int,
+    has_time: HasTime,
+    reached: int | None,
+    params: BoundParams,
+) -> Bound:
+    """The packing bound, if it is above the best so far."""
+    if not packing.applies_to(least):
+        return best
+    optimizer = least.optimizer_ns
+    found = packing_search.climb(
+        Boundaries(least),
+        best.value_ns - optimizer,
+        make=make,
+        effort=effort,
+        has_time=has_time,
+        reached=None if reached is None else reached - optimizer,
+        params=params,
+    )
+    return _packed(best, found, optimizer_ns=optimizer)
+
+
+def _packed(best: Bound, found: packing_search.Packed, *, optimizer_ns: int) -> Bound:
+    """What was found, or the best so far if that is nothing new."""
+    if not found.cases:
+        return replace(best, timely=tuple(found.timely))
+    value = found.value + optimizer_ns
+    certificate = {"kind": "packing", "value_ns": value, "cases": packing.write_cases(found.cases)}
+    return Bound(kind="packing", value_ns=value, certificate=certificate, timely=tuple(found.timely))
+
+
+def raise_bound(
+    costs: CostModel,
+    best: Bound,
+    *,
+    make_covering: packing_search.MakeCovering,
+    reached: Callable[[], int | None],
+    wanted: int = 1,
+    has_time: HasTime = always,
+    params: BoundParams = BoundParams(),
+) -> Iterator[Bound]:
+    """Packing bounds above `best` with ever more effort, in small steps: each yields the best so far.
+
+    Its `timely` are what the step has found, for a deadline about as many as `wanted`. `reached`: the objective of a
+    plan, asked now and then.
+    """
+    least = Least(costs.problem, costs)
+    if not packing.applies_to(least):
+        return
+    optimizer = least.optimizer_ns
+
+    def limit() -> int | None:
+        objective = reached()
+        return None if objective is None else objective - optimizer
+
+    for found in packing_search.climb_on(
+        Boundaries(least),
+        max(best.value_ns - optimizer, 1),
+        make=make_covering,
+        reached=limit,
+        wanted=wanted,
+        has_time=has_time,
+        params=params,
+    ):
+        best = _packed(best, found, optimizer_ns=optimizer)
+        yield best
+
+
+def _narrow(least: Least, best: Bound, *, seconds: float, params: BoundParams) -> Bound:
+    """The windows bound of the given stages, if it is above the best so far."""
+    times = windows.make_times(least.problem, _given_stages(least.problem), costs=least.costs)
+    if times is None:
+        return best
+    for probes in (0, windows.count_probes(times, seconds=seconds, params=params)):
+        steps = params.probe_steps if probes else params.steps
+        value = windows.climb(times, best.value_ns, steps=steps, probes=probes)
+        if value > best.value_ns:
+            certificate = {"kind": "windows", "value_ns": value, "probes": probes}
+            best = Bound(kind="windows", value_ns=value, certificate=certificate)
+    return best
+
+
+def _make(least: Least, certificate: dict[str, Any]) -> Bound:
+    value = _derive(least, certificate)
+    return Bound(kind=certificate["kind"], value_ns=value, certificate={**certificate, "value_ns": value})
+
+
+def _climb(
+    least: Least,
+    best: Bound,
+    *,
+    weights: dict[str, int] | None,
+    seconds: float,
+    has_time: HasTime,
+    params: BoundParams,
+) -> Bound:
+    """The pipeline bound at one of two prices, if it is above the best so far; the steps are counted, not timed."""
+    trunk = Trunk(least)
+    price = pipeline_bound.make_price(least, best.value_ns, weights=weights)
+    effort = pipeline_bound.DivisionProgramme(trunk, best.value_ns, price=price).effort
+    steps = min(params.steps, int(min(seconds, params.climb_s) / 2 * params.entries_per_s / effort))
+    value = pipeline_bound.climb(trunk, best.value_ns, price=price, steps=steps, has_time=has_time)
+    if value <= best.value_ns:
+        return best
+    certificate = {"kind": "pipeline", "value_ns": value, "price": asdict(price)}
+    return Bound(kind="pipeline", value_ns=value, certificate=certificate)
+
+
+def _tell_apart(least: Least, best: Bound, *, seconds: float, has_time: HasTime, params: BoundParams) -> Bound:
+    """The classes bound, first with few classes, then with more, if it is above the best so far."""
+    if not classes_bound.applies_to(least):
+        return best
+    trunk, optimizer = Trunk(least), least.optimizer_ns
+    for members in propose(trunk):
+        classes, start = Classes(trunk, members), max(best.value_ns - optimizer, 1)
+        figures = seconds * params.entries_per_s
+        value = classes_bound.climb(classes, start, figures=figures, has_time=has_time, params=params) + optimizer
+        if value > start + optimizer:
+            best = Bound(
+                kind="classes", value_ns=value, certificate={"kind": "classes", "value_ns": value, "classes": members}
+            )
+    return best
+
+
+def check_certificate(problem: Question, certificate: Mapping[str, Any]) -> int:
+    """The bound that the certificate proves, derived from the problem alone.
+
+    Where the size of microbatches was open, the least over all sizes, each with an entry of its own. Raises ValueError
+    if it proves less than it states, or is none.
+    """
+    question = problem if isinstance(problem, BatchProblem) else batch_problem_of(problem)
+    if question is not None:
+        return _check_sizes(question, certificate)
+    assert isinstance(problem, Problem)
+    stated = _stated(certificate)
+    if problem.microbatches is not None:
+        derived = _derive_listed(listed_bound.ListedLeast(CostModel(problem)), certificate)
+    else:
+        derived = _derive(Least(problem, CostModel(problem)), certificate)
+    if derived != stated:
+        raise ValueError(f"certificate: it states {stated} ns but proves {derived} ns; make the bound again")
+    return derived
+
+
+def proves_anew(problem: Problem, value: int, *, has_time: HasTime = always) -> bool:
+    """Whether this release shows by itself, with little work, that no plan has an objective below `value`.
+
+    For certificates of other releases; where the size of microbatches was open, nothing is tried.
+    """
+    if problem.batch is not None:
+        return False
+    costs = CostModel(problem)
+    if make_bound(problem, costs, time_limit_s=ANEW_S, has_time=has_time).value_ns >= value:
+        return True
+    is_small = 0 < value < MAX_VALUE_NS and problem.microbatches is None
+    return is_small and refute(problem, costs, value=value, effort=ANEW_EFFORT, has_time=has_time) is not None
+
+
+def rules_out_every_deadline(problem: Problem, value_ns: int) -> bool:
+    """Whether a bound is beyond the end of every plan: all that it computes and sends, one thing after the other."""
+    if value_ns < REFUTED_NS:
+        return False
+    links, count = problem.cluster.links, len(problem.cluster.devices) ** 2
+    slowest = min((link.bandwidth_bytes_per_s for link in links), default=1)
+    alone = sum(link.latency_ns + (link.message_overhead_ns or 0) for link in links)
+    alone += sum(max((each.time_ns for each in link.message_times), default=0) for link in links)
+    moved = [2 * problem.num_microbatches * edge.bytes for edge in problem.profile.edges]
+    moved += [4 * max(layer.state_bytes, layer.parameter_bytes or 0) for layer in problem.profile.layers]
+    messages = 2 * problem.num_microbatches * len(problem.profile.edges) + 4 * len(problem.profile.layers)
+    sent_ns = count * (messages * (alone + 1) + sum(moved) * 10**9 // slowest)
+    return problem.longest_work_ns + sent_ns < value_ns
+
+
+def least_over_sizes(entries: Mapping[int, "Bound | str"]) -> Bound:
+    """What no plan is below at any size of microbatches: per size its bound, or why no plan of it fits into memory.
+
+    Raises ValueError if there is no bound among them.
+    """
+    bounds = [entry for entry in entries.values() if isinstance(entry, Bound)]
+    if not bounds:
+        raise ValueError("certificate: no plan fits at any size; there is nothing to bound")
+    value, rows = min(bound.value_ns for bound in bounds), list[dict[str, Any]]()
+    for size, entry in sorted(entries.items()):
+        said = {"infeasible": entry} if isinstance(entry, str) else {"certificate": entry.certificate}
+        rows.append({"microbatch_size": size, **said})
+    return Bound(kind=SIZES, value_ns=value, certificate={"kind": SIZES, "value_ns": value, "sizes": rows})
+
+
+def bounds_of_sizes(certificate: Mapping[str, Any]) -> dict[int, int | None]:
+    """Per size the bound that its entry states; None where it says that no plan fits."""
+    return {
+        row["microbatch_size"]: None if "infeasible" in row else row["certificate"]["value_ns"]
+        for row in certificate["sizes"]
+    }
+
+
+def _check_sizes(question: BatchProblem, certificate: Mapping[str, Any]) -> int:
+    """The least of what the entries prove, if there is one for every size."""
+    stated, rows = _stated(certificate), certificate.get("sizes")
+    if certificate.get("kind") != SIZES or set(certificate) - {ENCLOSED} != {"kind", "value_ns", "sizes"}:
+        raise ValueError(f"certificate: a global batch needs one of kind {SIZES!r}; make the bound again")
+    sizes = [row.get("microbatch_size") if isinstance(row, Mapping) else None for row in rows or ()]
+    if sizes != list(question.sizes):
+        raise ValueError(
+            f"certificate: it has entries for {str(sizes)[:60]}, not for {list(question.sizes)}; make the bound again"
+        )
+    proved = [_check_size(problem, row) for problem, row in zip(question.candidates, rows or (), strict=True)]
+    derived = min((value for value in proved if value is not None), default=None)
+    if derived != stated:
+        raise ValueError(f"certificate: it states {stated} ns but proves {derived} ns; make the bound again")
+    return stated
+
+
+def _check_size(problem: Problem, row: Mapping[str, Any]) -> int | None:
+    """What the entry of one size proves; None if no plan fits at that size, as it says."""
+    if set(row) == {"microbatch_size", "certificate"}:
+        return check_certificate(problem.at_its_size(), row["certificate"])
+    if set(row) != {"microbatch_size", "infeasible"} or prove_infeasible(problem, CostModel(problem)) is None:
+        raise ValueError(
+            f"certificate: its entry for microbatches of {row['microbatch_size']} neither bounds plans nor is there "
+            "proof that none fits; make the bound again"
+        )
+    return None
+
+
+def schedule_bound(problem: Problem, stages: Sequence[Stage], *, costs: CostModel, reached: int | None = None) -> int:
+    """No order of actions makes the objective smaller with this partition and mapping.
+
+    `reached`: an objective that some order has; if given, values up to it are tried, which costs up to a second.
+    """
+    value = schedule.schedule_bound(problem, tuple(stages), costs=costs)
+    if reached is None or value >= reached:
+        return value
+    times = windows.make_times(problem, tuple(stages), costs=costs)
+    if times is None:
+        return value
+    num_actions = 3 * problem.num_microbatches * sum(len(stage.replicas) for stage in stages)
+    steps = MAX_STEPS if num_actions < MANY_ACTIONS else FEW_STEPS
+    return windows.climb(times, value, steps=steps, reached=reached)
+
+
+def prove_infeasible(problem: Problem, costs: CostModel) -> str | None:
+    """A sentence that names the limit that binds if no plan can fit into memory; None if that was not proved."""
+    if problem.options.split_placement or problem.options.unequal_shares or problem.microbatches is not None:
+        return None
+    least = Least(problem, costs)
+    reason = memory.prove_infeasible(least)
+    if reason is None and _is_placed(problem):
+        reason = memory.prove_overfull(least, _given_stages(problem))
+    return reason
+
+
+def _is_placed(problem: Problem) -> bool:
+    """Whether stages and devices are decided, so that only the order is open."""
+    options = problem.options
+    is_given = options.partition is not None and options.placement is not None
+    return is_given and not options.recompute and not problem.may_shard
+
+
+def _derive(least: Least, certificate: Mapping[str, Any]) -> int:
+    """The value that a certificate proves."""
+    kind = _kind(certificate)
+    if kind in _LISTED:
+        raise ValueError(f"certificate: a bound of kind {kind!r} is for listed microbatches")
+    if kind != "work" and least.problem.options.split_placement:
+        raise ValueError(
+            f"certificate: a bound of kind {kind!r} does not hold where I and W may be placed apart from F"
+        )
+    if kind not in ("work", "layer", "path") and least.problem.options.unequal_shares:
+        raise ValueError(
+            f"certificate: a bound of kind {kind!r} does not hold where replicas may take unequal shares of the samples"
+        )
+    needs_makespan = kind in ("layer", "path")
+    if needs_makespan and least.problem.options.objective != "makespan":
+        raise ValueError(f"certificate: a bound of kind {kind!r} holds for the makespan only")
+    return _KINDS[kind](least, certificate)
+
+
+def _stated(certificate: object) -> int:
+    """The value that a certificate states."""
+    if not isinstance(certificate, Mapping):
+        raise ValueError(f"certificate: {str(certificate)[:60]!r} is no table; make the bound again")
+    stated = certificate.get("value_ns")
+    if type(stated) is not int or not 0 <= stated < MAX_VALUE_NS:
+        shown = repr(stated)[:60] if not isinstance(stated, int) else "out of range"
+        raise ValueError(f"certificate: value_ns is {shown}, not an integer from 0; make the bound again")
+    return stated
+
+
+def _kind(certificate: Mapping[str, Any]) -> str:
+    """The kind of a certificate that has the fields of its kind, and no other."""
+    kind = certificate.get("kind")
+    if not isinstance(kind, str) or kind not in _FIELDS:
+        reason = f"certificate: kind = {str(kind)[:60]!r} is unknown; one of {', '.join(_FIELDS)}"
+        raise OtherRulesError(reason, is_known=False)
+    fields = set(certificate) - {"kind", "value_ns", ENCLOSED, *_NEW_FIELDS.get(kind, ())}
+    if fields not in map(set, (_FIELDS[kind], _OLDER_FIELDS.get(kind, _FIELDS[kind]))):
+        names = ", ".join(sorted(str(name)[:30] for name in fields ^ set(_FIELDS[kind])))[:120]
+        reason = f"certificate: fields missing or too many for kind {kind!r}: {names}; make the bound again"
+        raise OtherRulesError(reason, is_known=False)
+    if fields != set(_FIELDS[kind]):
+        raise OtherRulesError(f"certificate: kind {kind!r} had the fields {', '.join(sorted(fields))}", is_known=True)
+    return kind
+
+
+def _work(least: Least, certificate: Mapping[str, Any]) -> int:
+    has_barrier = least.problem.options.objective == "makespan"
+    value = work.work_bound(least, _weights(certificate))
+    return value + (least.problem.profile.optimizer_ns if has_barrier else 0)
+
+
+def _weights(certificate: Mapping[str, Any]) -> dict[str, int]:
+    """Per device type its weight."""
+    weights = certificate["weights"]
+    if not isinstance(weights, Mapping) or not all(
+        type(weight) is int and 0 <= weight < MAX_VALUE_NS for weight in weights.values()
+    ):
+        raise ValueError(
+            f"certificate: weights = {str(weights)[:60]!r} is no table of integers from 0; make the bound again"
+        )
+    return dict(weights)
+
+
+def _recomputation(least: Least, certificate: Mapping[str, Any]) -> int:
+    if not recompute_bound.applies_to(least):
+        raise ValueError(
+            "certificate: a bound of kind 'recomputation' does not hold for this problem; make the bound again"
+        )
+    weights, price = _weights(certificate), certificate["memory_price"]
+    if type(price) is not int or not 0 <= price < MAX_VALUE_NS:
+        raise ValueError(f"certificate: memory_price = {str(price)[:60]!r} is no integer from 0; make the bound again")
+    return recompute_bound.recompute_bound(least, weights, price=price) + least.problem.profile.optimizer_ns
+
+
+def _layer(least: Least, certificate: Mapping[str, Any]) -> int:
+    return paths.layer_bound(least, _layer_number(least, certificate))
+
+
+def _layer_number(least: Least, certificate: Mapping[str, Any]) -> int:
+    """The layer that a certificate names."""
+    name = certificate["layer"]
+    if not isinstance(name, str) or name not in least.index:
+        raise ValueError(f"certificate: layer = {str(name)[:60]!r} is not in the profile; make the bound again")
+    return least.index[name]
+
+
+def _pipeline(least: Least, certificate: Mapping[str, Any]) -> int:
+    """The stated value, if no plan can have an objective below it."""
+    stated, price = _positive(certificate), _read_price(least, certificate["price"])
+    division = pipeline_bound.DivisionProgramme(Trunk(least), stated - 1, price=price)
+    if not division.is_exact:
+        raise ValueError("certificate: its price leaves 64 bits; make the bound again")
+    _require_ruled_out(stated, is_out=division.is_out_of_reach())
+    return stated
+
+
+def _classes(least: Least, certificate: Mapping[str, Any]) -> int:
+    """The stated value, if no plan on devices of these classes can have a makespan below it."""
+    stated = _positive(certificate)
+    if not classes_bound.applies_to(least):
+        raise ValueError("certificate: a bound of kind 'classes' does not hold for this problem; make the bound again")
+    trunk, deadline = Trunk(least), stated - 1 - least.optimizer_ns
+    members = _read_members(least, certificate["classes"])
+    if not fits(trunk, members):
+        raise ValueError("certificate: its classes are too many; make the bound again")
+    classes = Classes(trunk, members)
+    if deadline >= 0 and not classes_bound.is_exact(classes, deadline):
+        raise ValueError("certificate: its value leaves 64 bits, or is too much work; make the bound again")
+    _require_ruled_out(stated, is_out=deadline < 0 or classes_bound.Sequence(classes, deadline).is_out_of_reach())
+    return stated
+
+
+def _read_members(least: Least, plain: object) -> list[list[str]]:
+    """Lists of the names of all devices, each in one of them."""
+    known = sorted(device.name for device in least.problem.cluster.devices)
+    lists = plain if isinstance(plain, list) and all(isinstance(names, list) and names for names in plain) else []
+    names = [name for members in lists for name in members]
+    if not all(isinstance(name, str) for name in names) or sorted(names) != known:
+        raise ValueError(
+            f"certificate: classes = {str(plain)[:60]!r} are no lists of the devices, each in one; make the bound again"
+        )
+    return [list(members) for members in lists]
+
+
+def _windows(least: Least, certificate: Mapping[str, Any]) -> int:
+    """The stated value, if no order of the given stages can have a makespan below it."""
+    stated = _positive(certificate)
+    times = windows.make_times(least.problem, _given_stages(least.problem), costs=least.costs)
+    if times is None:
+        raise ValueError("certificate: a bound of kind 'windows' does not hold for this problem; make the bound again")
+    probes = certificate["probes"]
+    most = windows.most_probes(times)
+    if type(probes) is not int or not 0 <= probes <= most:
+        raise ValueError(f"certificate: probes is not an integer from 0 to {most} here; make the bound again")
+    _require_ruled_out(stated, is_out=windows.is_out_of_reach(times, stated - 1, probes=probes))
+    return stated
+
+
+def _packing(least: Least, certificate: Mapping[str, Any]) -> int:
+    """The stated value, if the cases show that no plan has a makespan below it."""
+    stated = _positive(certificate)
+    if not packing.applies_to(least):
+        raise ValueError("certificate: a bound of kind 'packing' does not hold for this problem; make the bound again")
+    boundaries = Boundaries(least)
+    cases = packing.read_cases(certificate["cases"], boundaries)
+    deadline = stated - 1 - least.optimizer_ns
+    try:
+        is_out = deadline < 0 or packing.is_out_of_reach(boundaries, deadline, cases=cases)
+    except MuchToCheckError:
+        most = packing_effort.most_effort(boundaries)
+        raise ValueError(
+            f"certificate: cases has {len(cases)}, and a check of them takes more than {most:,} looks at loads; "
+            "make the bound again"
+        ) from None
+    _require_ruled_out(stated, is_out=is_out)
+    return stated
+
+
+def _counting(least: Least, certificate: Mapping[str, Any]) -> int:
+    """The stated value, if devices, or the ranks of a loop, cannot hold all layers and end before it."""
+    stated, kind = _positive(certificate), str(certificate["kind"])
+    way = _COUNTED[kind]
+    if not way.applies_to(least):
+        raise ValueError(f"certificate: a bound of kind {kind!r} does not hold for this problem; make the bound again")
+    deadline = stated - 1 - least.optimizer_ns
+    is_out = deadline < 0 or way.read(least, certificate).is_out_of_reach(deadline)
+    _require_ruled_out(stated, is_out=is_out)
+    return stated
+
+
+def _refutation(least: Least, certificate: Mapping[str, Any]) -> int:
+    """The stated value, if every case of partition, mapping and order is closed below it."""
+    stated, rules = _positive(certificate), certificate.get("rules")
+    effort, trees = refutation.read(certificate)
+    try:
+        is_out = refutation.check(least.problem, least.costs, value=stated, effort=effort, trees=trees)
+        _require_ruled_out(stated, is_out=is_out)
+    except ValueError as reason:
+        if rules == refutation.RULES:
+            raise
+        states = "states no rules" if rules is None else f"states rules = {str(rules)[:20]}"
+        raise OtherRulesError(f"{reason}; it {states}, and {refutation.RULES} are in force", is_known=True) from reason
+    return stated
+
+
+def _positive(certificate: Mapping[str, Any]) -> int:
+    stated = _stated(certificate)
+    if not stated:
+        raise ValueError("certificate: value_ns = 0 rules nothing out; make the bound again")
+    return stated
+
+
+def _require_ruled_out(stated: int, *, is_out: bool) -> None:
+    if not is_out:
+        raise ValueError(
+            f"certificate: it states {stated} ns, but does not rule out {stated - 1} ns; make the bound again"
+        )
+
+
+def _read_price(least: Least, plain: object) -> pipeline_bound.Price:
+    if not isinstance(plain, Mapping) or set(plain) != {"weights", "memory", "shift"}:
+        raise ValueError(f"certificate: price = {str(plain)[:60]!r} is no price; make the bound again")
+    weights = plain["weights"]
+    numbers = [plain["memory"], plain["shift"], *(weights.values() if isinstance(weights, Mapping) else [None])]
+    if not all(type(number) is int and 0 <= number < MAX_VALUE_NS for number in numbers) or (
+        set(weights) != set(least.types) or plain["shift"] > 62
+    ):
+        raise ValueError(
+            f"certificate: price = {str(plain)[:60]!r} needs integers from 0, and a weight for every device type"
+        )
+    return pipeline_bound.Price(weights=dict(weights), memory=plain["memory"], shift=plain["shift"])
+
+
+def _shared(least: Least, certificate: Mapping[str, Any]) -> int:
+    """The time of the layers that all devices share, and what the certificate of the rest proves."""
+    if not shared_layers.shared_layers(least.problem):
+        raise ValueError("certificate: a bound of kind 'shared' does not hold for this problem; make the bound again")
+    rest = shared_layers.remaining_problem(least.problem)
+    return shared_layers.busy_ns(least) + check_certificate(rest, certificate["rest"])
+
+
+def _path(least: Least, certificate: Mapping[str, Any]) -> int:
+    del certificate
+    return paths.path_bound(least)
+
+
+def _schedule(least: Least, certificate: Mapping[str, Any]) -> int:
+    del certificate
+    return schedule.schedule_bound(least.problem, _given_stages(least.problem), costs=least.costs)
+
+
+def _given_stages(problem: Problem) -> tuple[Stage, ...]:
+    """The stages of a problem whose partition and placement are given."""
+    if not _is_placed(problem):
+        raise ValueError(
+            "certificate: a bound of kind 'schedule' or 'windows' needs that partition and placement are given"
+        )
+    pairs = zip(problem.options.partition or (), problem.options.placement or (), strict=True)
+    return tuple(Stage(layers=layers, replicas=groups) for layers, groups in pairs)
+
+
+_KINDS: dict[str, Callable[[Least, Mapping[str, Any]], int]] = {
+    "work": _work,
+    "recomputation": _recomputation,
+    "layer": _layer,
+    "path": _path,
+    "pipeline": _pipeline,
+    "schedule": _schedule,
+    "windows": _windows,
+    "classes": _classes,
+    "packing": _packing,
+    "counting": _counting,
+    "loop": _counting,
+    "refutation": _refutation,
+    "shared": _shared,
+}
+
+_LISTED = ("listed work", "listed layer", "listed path", "dealt")
+"""Kinds that hold where the question lists its microbatches."""
+
+_FIELDS: dict[str, tuple[str, ...]] = {
+    "work": ("weights",),
+    "recomputation": ("weights", "memory_price"),
+    "layer": ("layer",),
+    "path": (),
+    "pipeline": ("price",),
+    "schedule": (),
+    "windows": ("probes",),
+    "classes": ("classes",),
+    "packing": ("cases",),
+    "counting": ("unit", "special"),
+    "loop": ("ways",),
+    "refutation": refutation.FIELDS,
+    "shared": ("rest",),
+    "listed work": ("weights",),
+    "listed layer": ("layer",),
+    "listed path": (),
+    "dealt": (),
+}
+"""What a certificate of every kind has besides its kind and its value."""
+
+_OLDER_FIELDS: dict[str, tuple[str, ...]] = {"loop": ("unit", "special")}
+"""What those of earlier releases had, where that was something else: their rules are no longer in force."""
+
+_NEW_FIELDS: dict[str, tuple[str, ...]] = {"refutation": ("rules",)}
+"""What those of earlier releases have not."""

@@ -1,0 +1,451 @@
+"""Derives what a plan's evidence states anew: its bound, its gap and all else that follows from question and plan.
+
+No solver takes part. `planner.verify` says whether the plan obeys the rules and its own figures are true; this says
+whether the proof is one. What cannot be derived again is history (`HISTORY`), and a solver's word is only held against
+the plan. What a plan states less than this release would is a note and no fault: a baseline that has no row, a bound on
+orders that got closer, a certificate by rules of another release.
+"""
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, fields
+from functools import partial
+from typing import Any, Literal
+
+from planner.baselines.listed import listed_baselines
+from planner.baselines.registry import Baseline, make_baselines, play_baseline
+from planner.device_subsets import PER_UNIT, problem_on
+from planner.documents.embedded_document import KEY
+from planner.documents.embedded_problem import enclosed_problem
+from planner.evidence.certificate import (
+    OtherRulesError,
+    bounds_of_sizes,
+    check_certificate,
+    proves_anew,
+    schedule_bound,
+)
+from planner.evidence.cost_bound import check_subsets
+from planner.judge.rules.evidence import TOLERANCE
+from planner.layout.costs import CostModel
+from planner.plan import BaselineResult, Evidence, Plan, SizeResult
+from planner.problem import Problem
+from planner.release import release
+from planner.simulation.simulate import Timeline
+from planner.verify import Verdict, verify
+
+HISTORY = ("source", "planner_version", "solver_versions", "seed", "solver_bound_ns", "search_params", "improvers")
+"""Evidence that says how the plan was found, or what a solver claims: nothing to derive."""
+
+CHEAP_ACTIONS = 200_000
+"""Actions of a schedule up to which the baselines are played again without being asked for."""
+
+ANEW_LIMIT_S = 5.0
+"""Seconds that may pass while a bound of an older kind is derived anew."""
+
+MOST_NAMES = 6
+"""Baselines that a note names."""
+
+_UNREADABLE = (ValueError, TypeError, KeyError, IndexError, AttributeError, ArithmeticError)
+"""What a certificate that was tampered with may cause."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Difference:
+    """A figure that the evidence states otherwise than it follows."""
+
+    field: str
+    """Which one, e.g. `lower_bound_ns`, `baselines.GPipe (even layers).makespan_ns`."""
+    stated: Any
+    """What the evidence says."""
+    derived: Any
+    """What follows."""
+    message: str
+    """The matter in a sentence."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Note:
+    """What is worth knowing about the evidence, and no fault of it."""
+
+    field: str
+    """What it is about, e.g. `baselines`, `certificate`."""
+    names: tuple[str, ...] = ()
+    """The baselines that it is about, if it is about some."""
+    message: str
+    """The matter in a sentence."""
+
+
+EvidenceFinding = Difference | Note
+
+BoundState = Literal["derived", "rejected", "not rechecked"]
+"""What is known of the stated bound: it was derived again, its certificate does not prove it, or the certificate is by
+rules of another release."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rederivation:
+    """A plan's evidence derived again."""
+
+    verdict: Verdict
+    """Of the independent verifier: the rules, and the figures of the plan as played."""
+    bound: BoundState
+    """What is known of the stated bound."""
+    bound_kind: str | None
+    """Kind of the bound that the certificate proves; None if nothing was derived."""
+    lower_bound_ns: int | None
+    """The value that it proves, None if nothing was derived."""
+    gap: float | None
+    """(objective - that value) / objective."""
+    least_cost: float | None = None
+    """Money per iteration that no plan on any devices costs less than, as the certificate of the cost proves it; None
+    if it proves none, or the question is not about money."""
+    has_baselines: bool
+    """Whether the baselines were made and played again."""
+    findings: tuple[EvidenceFinding, ...]
+    """Everything that is stated otherwise, and what else is worth knowing."""
+
+    @property
+    def differences(self) -> tuple[Difference, ...]:
+        """Everything that is stated otherwise."""
+        return tuple(each for each in self.findings if isinstance(each, Difference))
+
+    @property
+    def notes(self) -> tuple[Note, ...]:
+        """What is worth knowing and no fault."""
+        return tuple(each for each in self.findings if isinstance(each, Note))
+
+    @property
+    def passed(self) -> bool:
+        """Whether the plan obeys every rule and nothing is stated otherwise than it was derived."""
+        return self.verdict.passed and not self.differences
+
+
+def rederive(problem: Problem, plan: Plan, *, with_baselines: bool | None = None) -> Rederivation:
+    """Verify `plan` and derive its evidence again; `with_baselines` None: where that is cheap."""
+    verdict = verify(problem, plan)
+    evidence = plan.evidence
+    if evidence is None:
+        missing = Difference(field="evidence", stated=None, derived=None, message="The plan states no evidence.")
+        return _blank(verdict, missing)
+    try:
+        asked = _planned_for(problem, plan, evidence=evidence)
+    except _UNREADABLE as error:
+        stated = _shown(evidence.rental.devices) if evidence.rental is not None else None
+        message = f"No question can be asked of the devices said to be rented: {error}."
+        return _blank(verdict, Difference(field="rental.devices", stated=stated, derived=None, message=message))
+    proof = _prove(asked, evidence)
+    rental = _check_rental(problem, evidence)
+    if verdict.timeline is None:
+        return _blank(verdict, *proof.findings, *rental.findings)
+    if with_baselines is None:
+        with_baselines = sum(map(len, plan.schedule.values())) <= CHEAP_ACTIONS
+    check = _EvidenceCheck(asked, plan, evidence=evidence, timeline=verdict.timeline, bound_ns=proof.value)
+    found: list[EvidenceFinding] = [
+        *proof.findings,
+        *rental.findings,
+        *check.check_bound(),
+        *check.check_outcome(),
+        *check.check_sizes(),
+        *check.check_plan(verdict),
+    ]
+    if with_baselines:
+        found += check.check_baselines()
+    return Rederivation(
+        verdict=verdict,
+        bound=proof.state,
+        bound_kind=None if proof.value is None else str(evidence.certificate["kind"]),
+        lower_bound_ns=proof.value,
+        gap=check.gap,
+        least_cost=None if rental.value is None else rental.value / PER_UNIT,
+        has_baselines=with_baselines,
+        findings=tuple(found),
+    )
+
+
+def _blank(verdict: Verdict, *findings: EvidenceFinding) -> Rederivation:
+    """Nothing could be derived."""
+    return Rederivation(
+        verdict=verdict,
+        bound="rejected",
+        bound_kind=None,
+        lower_bound_ns=None,
+        gap=None,
+        has_baselines=False,
+        findings=findings,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _CheckedBound:
+    """What a certificate proves."""
+
+    value: int | None = None
+    """None if nothing is known."""
+    findings: tuple[EvidenceFinding, ...] = ()
+    """Why nothing is known."""
+
+    @property
+    def state(self) -> BoundState:
+        """What is known of the bound."""
+        if self.value is not None:
+            return "derived"
+        return "rejected" if any(isinstance(each, Difference) for each in self.findings) else "not rechecked"
+
+
+def _prove(problem: Problem, evidence: Evidence) -> _CheckedBound:
+    """The value that the certificate proves for `problem`, or why it proves none."""
+    stated = evidence.certificate.get("value_ns") if isinstance(evidence.certificate, Mapping) else None
+
+    def derive() -> int:
+        return check_certificate(problem, {key: value for key, value in evidence.certificate.items() if key != KEY})
+
+    found = _derive(derive, evidence, place=("certificate", "lower bound"), stated=stated)
+    until = time.monotonic() + ANEW_LIMIT_S
+
+    def has_time() -> bool:
+        return time.monotonic() < until
+
+    if found.state == "not rechecked" and type(stated) is int and proves_anew(problem, stated, has_time=has_time):
+        message = "The certificate is of an older kind; what it states was derived anew."
+        return _CheckedBound(value=stated, findings=(Note(field="certificate", message=message),))
+    return found
+
+
+def _derive(derive: Callable[[], int], evidence: Evidence, *, place: tuple[str, str], stated: object) -> _CheckedBound:
+    """What a certificate proves; `place`: its field, and what it is about."""
+    field, what = place
+    try:
+        return _CheckedBound(value=derive())
+    except OtherRulesError as reason:
+        error: Exception = reason
+        if reason.is_known or evidence.planner_version != release():
+            message = f"The {what} is of an older kind, not rechecked: {reason}."
+            return _CheckedBound(findings=(Note(field=field, message=message),))
+    except _UNREADABLE as reason:
+        error = reason
+    text = str(error) or type(error).__name__
+    message, derived = f"The certificate of the {what} is rejected: {text}.", text.rpartition(": ")[2]
+    return _CheckedBound(findings=(Difference(field=field, stated=stated, derived=derived, message=message),))
+
+
+def _planned_for(problem: Problem, plan: Plan, *, evidence: Evidence) -> Problem:
+    """The question that bound, gap and baselines are about: where money is minimised, that of the devices rented."""
+    if evidence.rental is None:
+        return problem
+    if others := set(plan.devices) - set(evidence.rental.devices):
+        raise ValueError(f"the plan uses {min(others)} as well")
+    return problem_on(problem, evidence.rental.devices)
+
+
+def _check_rental(problem: Problem, evidence: Evidence) -> _CheckedBound:
+    """The bound on money that its certificate proves for all subsets of the devices, or why it proves none."""
+    if evidence.rental is None or problem.options.objective != "cost":
+        return _CheckedBound()
+    rental = evidence.rental
+    derive = partial(check_subsets, problem, rental.certificate)
+    return _derive(derive, evidence, place=("rental.certificate", "cost"), stated=rental.lower_bound)
+
+
+def _compare(field: str, *, stated: object, derived: object) -> Iterator[Difference]:
+    if isinstance(derived, float) and isinstance(stated, int | float) and not isinstance(stated, bool):
+        is_same = abs(stated - derived) <= TOLERANCE
+    else:
+        is_same = type(stated) is type(derived) and stated == derived
+    if not is_same:
+        message = f"The evidence states {field} = {_shown(stated)}, derived is {_shown(derived)}."
+        yield Difference(field=field, stated=stated, derived=derived, message=message)
+
+
+def _shown(value: object) -> str:
+    return repr(value)[:120]
+
+
+class _EvidenceCheck:
+    """One plan's evidence with what several checks need."""
+
+    def __init__(
+        self, problem: Problem, plan: Plan, *, evidence: Evidence, timeline: Timeline, bound_ns: int | None
+    ) -> None:
+        self.problem, self.plan, self.evidence, self.bound_ns = problem, plan, evidence, bound_ns
+        self.costs = CostModel(problem)
+        self.timeline = timeline
+        self.objective_ns = timeline.objective_ns(problem.options.objective)
+
+    @property
+    def is_foreign(self) -> bool:
+        """Whether another release made the plan."""
+        return self.evidence.planner_version != release()
+
+    @property
+    def gap(self) -> float | None:
+        """What the proved bound leaves open."""
+        if self.bound_ns is None:
+            return None
+        return (self.objective_ns - self.bound_ns) / max(self.objective_ns, 1)
+
+    def check_bound(self) -> Iterator[EvidenceFinding]:
+        """The stated bound, its kind and its gap are those of the certificate."""
+        evidence = self.evidence
+        if self.bound_ns is not None:
+            yield from _compare("lower_bound_ns", stated=evidence.lower_bound_ns, derived=self.bound_ns)
+            yield from _compare("bound_kind", stated=evidence.bound_kind, derived=evidence.certificate["kind"])
+            yield from _compare("gap", stated=evidence.gap, derived=self.gap)
+        if evidence.schedule_bound_ns is not None and self.problem.microbatches is not None:
+            message = "There is no bound on the orders of given stages where microbatches differ."
+            yield Difference(
+                field="schedule_bound_ns", stated=evidence.schedule_bound_ns, derived=None, message=message
+            )
+        elif evidence.schedule_bound_ns is not None:
+            fixed = schedule_bound(self.problem, self.plan.stages, costs=self.costs, reached=self.objective_ns)
+            # what an older release stated is true as long as it is no more than what is derived
+            derived = max(fixed, evidence.lower_bound_ns if self.bound_ns is None else self.bound_ns)
+            if derived > evidence.schedule_bound_ns:
+                message = f"No order of these stages is below {derived} ns; stated are {evidence.schedule_bound_ns}."
+                yield Note(field="schedule_bound_ns", message=message)
+            else:
+                yield from _compare("schedule_bound_ns", stated=evidence.schedule_bound_ns, derived=derived)
+        claimed = evidence.solver_bound_ns
+        if claimed is not None and (type(claimed) is not int or not 0 <= claimed <= self.objective_ns):
+            message = f"A solver is said to claim {_shown(claimed)} ns, but the plan achieves {self.objective_ns} ns."
+            yield Difference(field="solver_bound_ns", stated=claimed, derived=self.objective_ns, message=message)
+
+    def check_outcome(self) -> Iterator[Difference]:
+        """`optimal`, and stopped by `proof`, only where certificate or the word of a complete search closes the gap."""
+        if self.bound_ns is None:
+            return
+        is_closed = self.objective_ns <= self.bound_ns
+        stated = self.evidence.proved_by
+        is_claimed = stated == "complete search" and self.evidence.solver_bound_ns == self.objective_ns
+        status = "optimal" if is_closed or is_claimed else "feasible"
+        yield from _compare("solution_status", stated=self.evidence.solution_status, derived=status)
+        if stated is not None and not is_claimed:
+            yield from _compare("proved_by", stated=stated, derived="certificate" if is_closed else None)
+        if self.evidence.stopped_by == "proof" and not is_closed:
+            message = f"The search is said to have ended with a proof, but a gap of {self.gap:.3%} is open."
+            yield Difference(field="stopped_by", stated="proof", derived="an open gap", message=message)
+
+    def check_sizes(self) -> Iterator[Difference]:
+        """Every size of the question has a row, with the bound of its certificate; those closed are out of reach."""
+        if self.problem.batch is None or self.bound_ns is None:
+            stated = tuple(row.microbatch_size for row in self.evidence.sizes)
+            if self.problem.batch is None:
+                yield from _compare("sizes", stated=stated, derived=())
+            return
+        derived = bounds_of_sizes(self.evidence.certificate)
+        stated_bounds = {row.microbatch_size: row.lower_bound_ns for row in self.evidence.sizes}
+        yield from _compare("sizes.lower_bound_ns", stated=stated_bounds, derived=derived)
+        for row in self.evidence.sizes:
+            place = f"sizes.{row.microbatch_size}"
+            count = self.problem.batch.global_batch_size // row.microbatch_size
+            yield from _compare(f"{place}.num_microbatches", stated=row.num_microbatches, derived=count)
+            yield from self._check_state(row, place=place)
+
+    def _check_state(self, row: SizeResult, *, place: str) -> Iterator[Difference]:
+        """The size of the plan has its objective, and a size of which there is a better plan says so."""
+        if row.microbatch_size == self.plan.problem.microbatch_size:
+            yield from _compare(f"{place}.state", stated=row.state, derived="best")
+            yield from _compare(f"{place}.objective_ns", stated=row.objective_ns, derived=self.objective_ns)
+            return
+        if row.objective_ns is not None and row.objective_ns < (row.lower_bound_ns or 0):
+            message = f"A plan with microbatches of {row.microbatch_size} samples is said to be below their bound."
+            yield Difference(
+                field=f"{place}.objective_ns", stated=row.objective_ns, derived=row.lower_bound_ns, message=message
+            )
+        if row.objective_ns is not None and row.objective_ns < self.objective_ns:
+            yield from _compare(f"{place}.state", stated=row.state, derived="better")
+            return
+        known = max(row.lower_bound_ns or 0, row.solver_bound_ns or 0)
+        is_closed = known >= self.objective_ns or (row.objective_ns is None and bool(row.note))
+        is_right = {"infeasible": row.lower_bound_ns is None, "closed": is_closed, "open": True}
+        if not is_right.get(row.state, False):
+            message = f"Microbatches of {row.microbatch_size} samples are said to be {_shown(row.state)}."
+            yield Difference(field=f"{place}.state", stated=row.state, derived="open", message=message)
+
+    def check_plan(self, verdict: Verdict) -> Iterator[Difference]:
+        """What is stated about the plan itself, its verdict and its question."""
+        evidence = self.evidence
+        derived = self.costs.unmeasured_costs_of(self.plan)
+        yield from _compare("interpolated_costs", stated=evidence.interpolated_costs, derived=derived)
+        if evidence.timings:  # documents of earlier versions do not say
+            yield from _compare("timings", stated=evidence.timings, derived=self.costs.describe_timings())
+        known = self.problem.profile.bucket_bytes
+        yield from _compare("bucket_bytes", stated=evidence.bucket_bytes, derived=known)
+        if evidence.assumed_divisible is not None:
+            parts = self.costs.assumed_divisible(self.plan.stages)
+            yield from _compare("assumed_divisible", stated=evidence.assumed_divisible, derived=parts)
+        if verdict.passed:
+            yield from _compare("verdict", stated=evidence.verdict, derived=verdict.summary())
+        try:
+            enclosed = enclosed_problem(self.plan)
+        except ValueError as error:
+            yield Difference(field="certificate", stated=KEY, derived=None, message=f"It cannot be read: {error}.")
+            return
+        if enclosed is not None:
+            for name in ("profile_sha256", "cluster_sha256"):
+                stated, found = getattr(self.plan.problem, name), getattr(enclosed, name)
+                yield from _compare(f"certificate.{KEY} {name}", stated=stated, derived=found)
+
+    def check_baselines(self) -> Iterator[EvidenceFinding]:
+        """Every row of a known baseline does as it is said to; what has no row, or is unknown, is noted."""
+        stated = {row.name: row for row in self.evidence.baselines}
+        left_out = tuple(name for name, row in stated.items() if row.had_no_time)
+        missing, faster = list[str](), list[str]()
+        for name in left_out:
+            del stated[name]
+        make = make_baselines if self.problem.microbatches is None else listed_baselines
+        for baseline in make(self.problem, self.costs):
+            row = stated.pop(baseline.name, None)
+            if row is None and baseline.name.startswith(left_out):
+                continue
+            derived, _ = play_baseline(self.problem, baseline, costs=self.costs)
+            if row is not None:
+                yield from self._check_row(row, derived)
+            else:
+                missing.append(baseline.name)
+            if not self._is_beaten(baseline, derived):
+                continue
+            if row is None and self.has_all_baselines:
+                message = f"The evidence leaves out the baseline {baseline.name!r}, which is faster than the plan."
+                field = f"baselines.{baseline.name}"
+                yield Difference(field=field, stated=None, derived=derived.makespan_ns, message=message)
+            else:
+                faster.append(baseline.name)
+        yield from _noted(left_out, "There was no time for {}, as the plan says")
+        yield from _noted(missing, "The plan has no row for {}")
+        yield from _noted(stated, "The plan has rows of {}, which this release does not know")
+        yield from _noted(faster, "The plan is slower than {}")
+
+    @property
+    def has_all_baselines(self) -> bool:
+        """Whether every baseline was an incumbent before the search began: no clock decided, nor a price."""
+        return self.evidence.threads is None and not self.is_foreign and self.evidence.rental is None
+
+    def _check_row(self, row: BaselineResult, derived: BaselineResult) -> Iterator[EvidenceFinding]:
+        """A row says what the baseline does here; that of another release what it did there."""
+        differences = list(_compare_rows(row, derived))
+        if not self.is_foreign:
+            yield from differences
+        elif differences:
+            yield from _noted([row.name], "The plan has another row than this release would for {}")
+
+    def _is_beaten(self, baseline: Baseline, row: BaselineResult) -> bool:
+        """Whether a baseline answers the question, too, with a smaller objective."""
+        objective = row.span_ns if self.problem.options.objective == "span" else row.makespan_ns
+        if baseline.plan is None or not row.fits_memory or objective is None or objective >= self.objective_ns:
+            return False
+        return verify(self.problem, baseline.plan).passed
+
+
+def _noted(names: Iterable[str], sentence: str) -> Iterator[Note]:
+    """A note about baselines, if there are any: the sentence with their names, of many the first ones."""
+    if known := tuple(names):
+        shown = ", ".join(name[:80] for name in known[:MOST_NAMES])
+        more = f" and {len(known) - MOST_NAMES} more" if len(known) > MOST_NAMES else ""
+        count = f"{len(known)} baseline{'s' if len(known) > 1 else ''}"
+        yield Note(field="baselines", names=known, message=f"{sentence.format(f'{count}: {shown}{more}')}.")
+
+
+def _compare_rows(stated: BaselineResult, derived: BaselineResult) -> Iterator[Difference]:
+    for field in fields(BaselineResult):
+        pair = getattr(stated, field.name), getattr(derived, field.name)
+        yield from _compare(f"baselines.{derived.name}.{field.name}", stated=pair[0], derived=pair[1])

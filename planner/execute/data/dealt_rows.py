@@ -1,0 +1,111 @@
+"""The rows of an iteration whose microbatches are dealt anew: every pipeline runs 1F1B over those that it is dealt."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+from planner.actions import Action
+from planner.execute.table.layout import Layout
+from planner.execute.table.route_check import check_routed_rows
+from planner.execute.table.routes import Cell, lower
+from planner.execute.table.watch import describe_needs
+from planner.execute.table.wiring import StageEdge
+
+_REMEDY = "plan with max_stages_per_device = 1 and uneven_replication = false, or leave `Training.deal` out"
+
+
+def deal_anew(layout: Layout) -> Layout:
+    """The layout of a plan with a microbatch for each pipeline, in the place of those that every iteration deals.
+
+    The plan's own orders are those of its own microbatches. Raises ValueError unless it is one of equal pipelines with
+    a stage on every device.
+    """
+    counts = {layout.num_replicas_of(stage) for stage in range(layout.num_stages)}
+    if len(counts) > 1 or layout.samples or layout.parts:
+        what = "has samples" if layout.samples else "places I or W elsewhere"
+        what = f"has stages of {' and '.join(map(str, sorted(counts)))} replicas" if len(counts) > 1 else what
+        raise ValueError(f"`Training.deal` deals whole microbatches to equal pipelines, but the plan {what}; {_REMEDY}")
+    for rank in range(layout.world_size):
+        stages = layout.stages_of(rank)
+        if len(stages) > 1:
+            raise ValueError(
+                f"`Training.deal` lets every pipeline run 1F1B, for which a device holds one stage, but "
+                f"{layout.devices[rank]} holds {', '.join(map(str, stages))}; {_REMEDY}"
+            )
+    hands = tuple((number,) for number in range(counts.pop()))
+    dealt = replace(layout, num_microbatches=len(hands), dealing=hands)
+    return replace(dealt, rows=_rows_of(dealt))
+
+
+def _rows_of(layout: Layout) -> tuple[tuple[Action, ...], ...]:
+    """1F1B of every rank over its hand; each holds one stage."""
+    return tuple(
+        make_1f1b(layout.hand_of(stage, rank), stage=stage, num_stages=layout.num_stages)
+        for rank in range(layout.world_size)
+        for stage in layout.stages_of(rank)
+    )
+
+
+def make_1f1b(hand: Sequence[int], *, stage: int, num_stages: int) -> tuple[Action, ...]:
+    """F of as many microbatches as there are later stages, then F and B in turns, then what B are left."""
+    warm = min(num_stages - 1 - stage, len(hand))
+    row = [Action("F", stage, microbatch) for microbatch in hand[:warm]]
+    for ahead, behind in zip(hand[warm:], hand, strict=False):
+        row += [Action("F", stage, ahead), Action("B", stage, behind)]
+    return (*row, *(Action("B", stage, microbatch) for microbatch in hand[len(hand) - warm :]))
+
+
+class DealtRow(NamedTuple):
+    """What one process does in an iteration."""
+
+    cells: tuple[Cell, ...]
+    needs: dict[str, str]
+    """What F and B wait for, for the watch."""
+
+
+class DealtRows:
+    """Makes the rows of one process, and keeps them by how many microbatches its pipeline has."""
+
+    def __init__(self, layout: Layout, edges: Sequence[StageEdge], *, rank: int) -> None:
+        """`layout`: as `deal_anew` gives it."""
+        self.edges, self.rank = edges, rank
+        (stage,) = layout.stages_of(rank)
+        replica = layout.replica_at(stage, rank)
+        owners = tuple(layout.groups_of(number)[replica] for number in range(layout.num_stages))
+        self._pipeline = Layout(
+            devices=layout.devices, owners=owners, rows=(), num_microbatches=0, widths=layout.widths
+        )
+        self._kept = dict[int, tuple[Cell, ...]]()
+
+    def make(self, hand: Sequence[int]) -> DealtRow:
+        """For these microbatches in this order."""
+        places = self._kept.get(len(hand)) or self._lower(len(hand))
+        self._kept[len(hand)] = places
+        cells = tuple(
+            cell if cell.microbatch < 0 else cell._replace(microbatch=hand[cell.microbatch]) for cell in places
+        )
+        named = replace(self._pipeline, num_microbatches=len(hand), rows=self._rows(hand))
+        return DealtRow(cells, describe_needs(named, self.edges, rank=self.rank))
+
+    def _rows(self, hand: Sequence[int]) -> tuple[tuple[Action, ...], ...]:
+        """Of the pipeline's ranks; others have nothing to do in it."""
+        num_stages = self._pipeline.num_stages
+        return tuple(
+            next((make_1f1b(hand, stage=stage, num_stages=num_stages) for stage in self._pipeline.stages_of(rank)), ())
+            for rank in range(self._pipeline.world_size)
+        )
+
+    def _lower(self, count: int) -> tuple[Cell, ...]:
+        """With messages and the reduction; checked as the rows of a plan are."""
+        layout = replace(self._pipeline, num_microbatches=count, rows=self._rows(range(count)))
+        rows = lower(layout, self.edges)
+        faults = check_routed_rows(
+            rows,
+            owners=layout.owners,
+            edges=[(edge.producer, edge.consumer) for edge in self.edges],
+            microbatches=count,
+            widths=layout.widths,
+        )
+        if faults:
+            raise ValueError(f"1F1B over {count} microbatches cannot run: {'; '.join(faults[:3])}")
+        return tuple(rows[self.rank])

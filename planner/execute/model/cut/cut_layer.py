@@ -1,0 +1,229 @@
+"""A layer out of a model: the modules that it holds, under the paths that they had, and the calls around them."""
+
+import copy
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import nullcontext
+from typing import Any
+
+import torch
+from torch import nn
+from torch.nn.modules.batchnorm import _BatchNorm
+
+from planner.execute.model.cut.hooks import carry_weight_hooks, find_derived, find_strangers
+from planner.execute.model.cut.recording import RecordedCall, with_gradient_hook
+from planner.execute.model.cut.trees import OwnDevice, OwnMode, Ref, ScaledLength, Sizes, change_leaves, tensors_of
+
+FEWEST_TOKENS = 2
+"""The least of a length that differs: of 1, dimensions are expanded and masks left out."""
+
+
+class CutLayer(nn.Module):
+    """Takes tensors as they arrive, goes through its steps, gives what later layers take."""
+
+    def __init__(
+        self,
+        steps: Sequence[RecordedCall],
+        *,
+        arrives: Sequence[int],
+        leaves: Sequence[int],
+        attributes: Mapping[int, str],
+        sizes: Mapping[int, tuple[int, int, ScaledLength]],
+        num_constant: int,
+        told: Sequence[tuple[Any, torch.dtype, bool]],
+    ) -> None:
+        """`attributes`: of tensors that the steps take, the paths; `sizes`: which arriving tensor tells a size, and by
+        which length; `num_constant`: steps at the beginning whose results are kept; `told`: of each tensor that leaves
+        its shape, its type, and whether it has a gradient.
+        """
+        super().__init__()
+        self._told = tuple(told)
+        self.changed: tuple[int, ...] = ()
+        """Places of arriving tensors that it changes in place: it gets copies of them."""
+        self.was_training = True
+        """Whether the model was being trained when it was cut: then its buffers change in training only."""
+        self._num_constant, self._kept = num_constant, dict[str, Any]()
+        self._steps, self._arrives, self._leaves = tuple(steps), tuple(arrives), tuple(leaves)
+        self._attributes, self._tellers = dict(attributes), dict(sizes)
+        self.batch: tuple[Any, ...] = ()
+        """Shapes of the model's inputs."""
+        self._last_use = self._find_last_uses()
+        self.cut_text = "\n".join(self._render())
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> "CutLayer":
+        """Without what was made for one device."""
+        kept, self._kept = self._kept, {}
+        try:
+            made = CutLayer.__new__(CutLayer)
+            memo[id(self)] = made
+            made.__dict__.update(copy.deepcopy(self.__dict__, memo))
+        finally:
+            self._kept = kept
+        return made
+
+    def forward(self, *arrived: torch.Tensor) -> torch.Tensor | tuple[torch.Tensor, ...]:
+        """The tensors that leave, alone if it is only one; those that only pass through as views of themselves.
+
+        Without data they are what they were when the model was cut, where a module cannot do without (experts that look
+        up who is sent to them, kernels with no such form): unless there are batch norms, which have to be found.
+        """
+        if not arrived[0].is_meta or any(isinstance(part, _BatchNorm) for part in self.modules()):
+            return self._run(arrived)
+        try:
+            return self._run(arrived)
+        except (RuntimeError, TypeError, ValueError):
+            return self._as_told(arrived)
+
+    @property
+    def tensor_hooks(self) -> list[Any]:
+        """Hooks on gradients of tensors that its steps make or take."""
+        return [step.arguments[0][1] for step in self._steps if step.call is with_gradient_hook]
+
+    def _sizes(self, arrived: Sequence[torch.Tensor]) -> Sizes:
+        """Those that nothing here depends on are 0."""
+        sizes = [0] * (1 + max(self._tellers, default=0))
+        for size, (place, dimension, length) in self._tellers.items():
+            sizes[size] = length.solve(arrived[place].shape[dimension])
+        return tuple(sizes)
+
+    def find_misfit(self, shapes: Sequence[Sequence[int]]) -> str:
+        """Why the model cannot take inputs of these shapes, as it was cut; or nothing."""
+        sizes: dict[int, int] = {}
+        for lengths, known in zip(shapes, self.batch, strict=True):
+            for number, length in zip(lengths, known, strict=True):
+                if not isinstance(length, ScaledLength):
+                    if number != length:
+                        return f"a length of {number} was {length} in all microbatches of iteration 0"
+                    continue
+                (size,) = length.needs
+                if sizes.setdefault(size, length.solve(number)) != length.solve(number):
+                    return f"lengths of {number} and {sizes[size]} were the same in all microbatches of iteration 0"
+                if size and number < FEWEST_TOKENS:
+                    return f"a length of {number} is below {FEWEST_TOKENS}, which models may treat otherwise"
+        return ""
+
+    def _as_told(self, arrived: Sequence[torch.Tensor]) -> torch.Tensor | tuple[torch.Tensor, ...]:
+        sizes = self._sizes(arrived)
+        leaving = []
+        for shape, dtype, has_grad in self._told:
+            lengths = [n.at(sizes) if isinstance(n, ScaledLength) else n for n in shape]
+            leaving.append(torch.empty(lengths, dtype=dtype, device="meta").requires_grad_(has_grad))
+        return leaving[0] if len(leaving) == 1 else tuple(leaving)
+
+    def _run(self, arrived: Sequence[torch.Tensor]) -> torch.Tensor | tuple[torch.Tensor, ...]:
+        own = (tensor.clone() if place in self.changed else tensor for place, tensor in enumerate(arrived))
+        values: dict[int, torch.Tensor] = dict(zip(self._arrives, own, strict=True))
+        sizes, device = self._sizes(arrived), arrived[0].device
+        for number, path in self._attributes.items():
+            values[number] = self.get_parameter_or_buffer(path)
+        passing = {number: values[number] for number in self._leaves if number in values}
+        self._add_constants(values, sizes=sizes, device=device)
+        for number, step in enumerate(self._steps[self._num_constant :]):
+            self._take(step, values, sizes=sizes, device=device)
+            for dead in self._last_use.get(number, ()):
+                values.pop(dead, None)
+        leaving = tuple(
+            tensor.view_as(tensor) if number in passing and tensor is passing[number] else tensor
+            for number, tensor in ((number, values[number]) for number in self._leaves)
+        )
+        return leaving[0] if len(leaving) == 1 else leaving
+
+    def _add_constants(self, values: dict[int, torch.Tensor], *, sizes: Sizes, device: torch.device) -> None:
+        """What is the same for every batch of the same sizes is made once, and again where it was changed in place."""
+        if not self._num_constant:
+            return
+        buffers = {number: values[number] for number in self._attributes}
+        key = sizes, device, _versions(buffers)
+        if self._kept.get("key") != key or self._kept["versions"] != _versions(self._kept["made"]):
+            made = dict(buffers)
+            for step in self._steps[: self._num_constant]:
+                self._take(step, made, sizes=sizes, device=device)
+            later = {number for step in self._steps[self._num_constant :] for number in step.takes} | {*self._leaves}
+            made = {number: tensor for number, tensor in made.items() if number in later - {*buffers}}
+            self._kept = {"key": key, "made": made, "versions": _versions(made)}
+        values.update(self._kept["made"])
+
+    def get_parameter_or_buffer(self, path: str) -> torch.Tensor:
+        """By its path in the model."""
+        owner, _, name = path.rpartition(".")
+        found: torch.Tensor = getattr(self.get_submodule(owner), name)
+        return found
+
+    def _take(self, step: RecordedCall, values: dict[int, torch.Tensor], *, sizes: Sizes, device: torch.device) -> None:
+        def actual(leaf: Any) -> Any:
+            if isinstance(leaf, Ref):
+                return values[leaf.number]
+            if isinstance(leaf, ScaledLength):
+                return leaf.at(sizes)
+            if isinstance(leaf, OwnDevice):
+                return device
+            return self.training if isinstance(leaf, OwnMode) else leaf
+
+        args, named = change_leaves(step.arguments, actual)
+        function = self.get_submodule(step.call) if isinstance(step.call, str) else step.call
+        if step.is_guard and device.type == "meta":
+            return
+        if step.writes and self.was_training and not self.training:
+            values.update(zip(step.gives, args[:1], strict=True))
+            return
+        with nullcontext() if step.has_grad else torch.no_grad():
+            result = function(*args, **named)
+        if step.is_guard:
+            if result != step.expects:
+                raise ValueError(
+                    f"the model decides by the values of its samples: {step.name} gave {step.expects} when it was "
+                    f"cut, and gives {result} now; give it a mask of full size, or samples of one kind"
+                )
+            return
+        made = [args[0]] if step.changes_first else tensors_of(result)
+        values.update(zip(step.gives, made, strict=True))
+
+    def _find_last_uses(self) -> dict[int, list[int]]:
+        last: dict[int, int] = {}
+        for number, step in enumerate(self._steps[self._num_constant :]):
+            last |= dict.fromkeys((*step.takes, *step.gives), number)
+        uses: dict[int, list[int]] = {}
+        for tensor, number in last.items():
+            if tensor not in self._leaves:
+                uses.setdefault(number, []).append(tensor)
+        return uses
+
+    def _render(self) -> Iterator[str]:
+        """The steps as text that is the same for layers which are alike."""
+        names: dict[Any, int] = {}
+        for number in (*self._arrives, *self._attributes):
+            names.setdefault(number, len(names))
+        for step in self._steps:
+            for number in step.gives:
+                names.setdefault(number, len(names))
+            call = "module" if isinstance(step.call, str) else step.name
+            given = change_leaves(
+                step.arguments, lambda leaf: names.get(leaf.number) if isinstance(leaf, Ref) else _plain(leaf)
+            )
+            yield f"{call}{given} {[names[n] for n in step.gives]} {step.has_grad}"
+        yield f"takes {len(self._arrives)}, gives {[names[number] for number in self._leaves]}"
+
+
+def _versions(tensors: Mapping[int, torch.Tensor]) -> tuple[int, ...]:
+    return tuple(tensor._version for tensor in tensors.values())
+
+
+def _plain(leaf: Any) -> str:
+    return repr(leaf) if isinstance(leaf, bool | int | float | str | ScaledLength | None) else type(leaf).__name__
+
+
+def copy_part(part: nn.Module, *, values: Mapping[int, torch.Tensor] | None) -> nn.Module:
+    """A copy with weights and buffers of its own; `values`: of those that have others, by identity. None: without any
+    values, on the meta device.
+    """
+    memo: dict[int, Any] = {id(owner): owner for owner in find_strangers(part)}
+    for derived in find_derived(part):
+        memo[id(derived)] = torch.empty_like(derived, device="meta" if values is None else None, requires_grad=False)
+    memo |= {} if values is None else values
+    for parameter in part.parameters() if values is None else ():
+        empty = torch.empty_like(parameter, device="meta")
+        memo[id(parameter)] = nn.Parameter(empty, requires_grad=parameter.requires_grad)
+    for buffer in part.buffers() if values is None else ():
+        memo[id(buffer)] = torch.empty_like(buffer, device="meta")
+    made = copy.deepcopy(part, memo)
+    carry_weight_hooks(part, made)
+    return made

@@ -1,0 +1,328 @@
+"""An unchanged model as layers: recorded with two numbers of samples, cut at its blocks, and tried with a third."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+from unittest import mock
+
+import torch
+from torch import nn
+
+from planner.execute.model.cut.blocks import Blocks, find_blocks
+from planner.execute.model.cut.cut_layer import CutLayer
+from planner.execute.model.cut.hooks import describe_causes, require_dense_gradients
+from planner.execute.model.cut.late_values import put_back, stand_ins_for_values
+from planner.execute.model.cut.module_state import ModuleState
+from planner.execute.model.cut.recording import ForwardRecording, merge, record
+from planner.execute.model.cut.segments import BATCH, Liveness, Passing, find_decisions, find_segments, find_tellers
+from planner.execute.model.cut.trees import Sizes, refs_of, tensors_of
+from planner.execute.model.deferred import is_compiled
+from planner.execute.model.named_tensors import kept_tensors
+
+FEWEST = 2
+"""Samples of the first recording; others have one more, and the trial of the layers two."""
+
+SHORTEST = 4
+"""Of lengths that differ, with which a model is cut; recordings have one less or none, and the trial two."""
+
+REMEDY = "give a planner.execute.training.Training whose `layers` name the model's parts (docs/execute.md)"
+
+Arguments = tuple[tuple[Any, ...], dict[str, Any]]
+"""Positional ones and those by name."""
+
+Uses = Callable[[Any], list[torch.Tensor]]
+"""What the model gives to the tensors of it that are wanted."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CutModel:
+    """The layers of a model; they share its weights."""
+
+    layers: Mapping[str, CutLayer]
+    """By name, in the order in which they run."""
+    inputs: Mapping[str, tuple[str, ...]]
+    """What each takes: names of layers, and `""` for the batch."""
+    tied: tuple[tuple[str, ...], ...]
+    """Weights that several layers have, as `layer:path`."""
+    output: Any
+    """What the model gives, with `Ref` in the place of tensors."""
+    given: tuple[int, ...]
+    """Numbers of the tensors that the last layer gives."""
+    acting: tuple[str, ...]
+    """What acts otherwise backward than forward around the blocks, for messages."""
+    blocks: tuple[str, ...]
+    """Paths of the modules that it is cut at."""
+
+
+def first_sizes(lengths: Sequence[int]) -> Sizes:
+    """Of the first recording, where these lengths differ from microbatch to microbatch."""
+    return FEWEST, *(length - 1 for length in lengths)
+
+
+def trial_sizes(lengths: Sequence[int]) -> Sizes:
+    """Likewise, that no recording has."""
+    return FEWEST + 2, *(length - 2 for length in lengths)
+
+
+def cut_model(
+    module: nn.Module, arguments: Callable[[Sizes], Arguments], *, uses: Uses, lengths: Sequence[int] = ()
+) -> CutModel:
+    """`arguments`: of a call with these sizes; `uses`: which tensors of the first call's output are wanted; `lengths`:
+    one of each that differs from microbatch to microbatch.
+
+    Raises ValueError that says why the model cannot be cut. The module is left as it is.
+    """
+    if is_compiled(module):
+        raise ValueError(f"{type(module).__name__} is compiled as a whole; give it as it is, layers may be compiled")
+    with torch.enable_grad(), stand_ins_for_values(module) as originals, kept_state(module) as state:
+        with refusing(module):
+            require_dense_gradients(module)
+            base = first_sizes(lengths)
+            blocks = find_blocks(module, arguments(base))
+            state.restore()
+            recording, places = _record(module, arguments, base=base, blocks=blocks, uses=uses, state=state)
+            cut = _assemble(module, recording, blocks=blocks, places=places)
+            _try_out(module, cut, arguments=arguments(trial_sizes(lengths)), places=places, state=state)
+        for layer in cut.layers.values():
+            put_back(layer, originals)
+    return cut
+
+
+@contextmanager
+def refusing(module: nn.Module) -> Iterator[None]:
+    """What fails meanwhile becomes a ValueError that names the model, the reason and what to write instead."""
+    try:
+        yield
+    except Exception as error:
+        lines = str(error).splitlines() or [type(error).__name__]
+        raise ValueError(f"{type(module).__name__} cannot be cut into layers: {lines[0]}; {REMEDY}") from error
+
+
+def _record(
+    module: nn.Module,
+    arguments: Callable[[Sizes], Arguments],
+    *,
+    base: Sizes,
+    blocks: Blocks,
+    uses: Uses,
+    state: ModuleState,
+) -> tuple[ForwardRecording, list[int]]:
+    """Where the model decides by values, it is asked once more as if it were traced: masks are then always made."""
+    failed = None
+    try:
+        found = _record_all(module, arguments, base=base, blocks=blocks, uses=uses, state=state)
+        if not find_decisions(found[0]):
+            return found
+    except ValueError as error:
+        failed = error
+    try:
+        with mock.patch("torch.jit.is_tracing", return_value=True):
+            traced = _record_all(module, arguments, base=base, blocks=blocks, uses=uses, state=state)
+    except Exception as error:
+        raise failed or error from error
+    if decisions := find_decisions(traced[0]):
+        raise ValueError(f"it decides by the values of its samples ({decisions[0].name})")
+    return traced
+
+
+def _record_all(
+    module: nn.Module,
+    arguments: Callable[[Sizes], Arguments],
+    *,
+    base: Sizes,
+    blocks: Blocks,
+    uses: Uses,
+    state: ModuleState,
+) -> tuple[ForwardRecording, list[int]]:
+    """With every size as it is or larger by one, each time from the same state."""
+    recordings, output = [], None
+    for number in range(1 << len(base)):
+        torch.manual_seed(0)
+        sizes = tuple(size + (number >> bit & 1) for bit, size in enumerate(base))
+        try:
+            found, given = record(module, arguments(sizes), opened=blocks.opened)
+        finally:
+            state.restore()
+        recordings.append(found)
+        output = given if number == 0 else output
+    used = {id(tensor) for tensor in uses(output)}
+    places = [place for place, tensor in enumerate(tensors_of(output)) if id(tensor) in used]
+    if not places:
+        raise ValueError("the loss uses nothing of what the model gives")
+    return merge(recordings, base=base), places
+
+
+def _assemble(module: nn.Module, recording: ForwardRecording, *, blocks: Blocks, places: list[int]) -> CutModel:
+    outputs = refs_of(recording.output)
+    wanted = list(dict.fromkeys(outputs[place] for place in places))
+    segments = find_segments(recording, blocks, module=module)
+    buffers = {path for path, _ in module.named_buffers()}
+    passings = Liveness(recording, segments, wanted=wanted, buffers=buffers).find_passings()
+    layers, inputs = {}, {}
+    for segment, passing in zip(segments, passings, strict=True):
+        sources = [recording.inputs if k == BATCH else passings[k].leaves for k in passing.takes]
+        arrives = [number for source in sources for number in source]
+        layers[segment.name] = _make_layer(module, recording, passing=passing, arrives=arrives)
+        inputs[segment.name] = tuple("" if k == BATCH else segments[k].name for k in passing.takes)
+    _require_one_holder(layers, recording=recording, passings=passings)
+    _take_other_buffers(layers, module=module)
+    return CutModel(
+        layers=layers,
+        inputs=inputs,
+        tied=_find_tied(layers),
+        output=recording.output,
+        given=tuple(wanted),
+        acting=recording.acting,
+        blocks=tuple(blocks.lists),
+    )
+
+
+def _make_layer(
+    module: nn.Module, recording: ForwardRecording, *, passing: Passing, arrives: Sequence[int]
+) -> CutLayer:
+    order = sorted(passing.steps, key=lambda place: (place not in passing.constant, place))
+    steps = [recording.steps[place] for place in order]
+    taken = {number for step in steps for number in step.takes} | set(passing.leaves)
+    attributes = {number: recording.attributes[number] for number in sorted(taken & set(recording.attributes))}
+    constants = {number: recording.constants[number] for number in sorted(taken & set(recording.constants))}
+    layer = CutLayer(
+        steps,
+        arrives=arrives,
+        leaves=passing.leaves,
+        attributes=attributes | {number: f"constant_{number}" for number in constants},
+        sizes=find_tellers(recording, arrives),
+        num_constant=len(passing.constant),
+        told=[(recording.shapes[number], *recording.kinds[number]) for number in passing.leaves],
+    )
+    for number, constant in constants.items():
+        layer.register_buffer(f"constant_{number}", constant, persistent=False)
+    for path in dict.fromkeys(step.call for step in steps if isinstance(step.call, str)):
+        _put_module(layer, path, module=module)
+    for path in attributes.values():
+        _put_tensor(layer, path, module=module)
+    layer.training = layer.was_training = module.training
+    layer.batch = tuple(recording.shapes[number] for number in recording.inputs)
+    return layer
+
+
+def _require_one_holder(
+    layers: Mapping[str, CutLayer], *, recording: ForwardRecording, passings: Sequence[Passing]
+) -> None:
+    """A buffer that the forward changes has to be in one layer."""
+    for path in sorted(recording.written):
+        holders = [
+            name
+            for (name, layer), passing in zip(layers.items(), passings, strict=True)
+            if path in kept_paths(layer) or any(path in recording.steps[place].writes for place in passing.steps)
+        ]
+        if len(holders) > 1:
+            raise ValueError(
+                f"buffer {path!r} changes in every forward, and layers {holders[0]!r} and {holders[1]!r} use it; let "
+                "one block have it, or each one of its own"
+            )
+
+
+def kept_paths(layer: nn.Module) -> set[str]:
+    """The paths of all buffers of a layer."""
+    return {path for path, _ in layer.named_buffers(remove_duplicate=False)}
+
+
+def _take_other_buffers(layers: Mapping[str, CutLayer], *, module: nn.Module) -> None:
+    """What a state dictionary has and no layer uses goes with the last layer, to be saved and loaded."""
+    *_, last = layers.values()
+    held = {path for layer in layers.values() for path in kept_paths(layer)}
+    for path, tensor in kept_tensors(module).items():
+        if path not in held and not isinstance(tensor, nn.Parameter):
+            _put_tensor(last, path, module=module)
+
+
+def _owner(layer: nn.Module, path: str, *, module: nn.Module) -> nn.Module:
+    """The module of the layer at a path; empty ones are made on the way."""
+    owner = layer
+    for depth, name in enumerate(path.split(".") if path else ()):
+        if name not in owner._modules:
+            holder = nn.Module()
+            holder.training = module.get_submodule(".".join(path.split(".")[: depth + 1])).training
+            owner.add_module(name, holder)
+        owner = owner.get_submodule(name)
+    return owner
+
+
+def _put_module(layer: nn.Module, path: str, *, module: nn.Module) -> None:
+    owner, _, name = path.rpartition(".")
+    _owner(layer, owner, module=module)._modules[name] = module.get_submodule(path)
+
+
+def _put_tensor(layer: nn.Module, path: str, *, module: nn.Module) -> None:
+    place, _, name = path.rpartition(".")
+    owner, source = _owner(layer, place, module=module), module.get_submodule(place)
+    if name in source._parameters:
+        owner._parameters[name] = source._parameters[name]
+    elif name not in owner._buffers:
+        is_persistent = name not in source._non_persistent_buffers_set
+        owner.register_buffer(name, source._buffers[name], persistent=is_persistent)
+
+
+def _find_tied(layers: Mapping[str, CutLayer]) -> tuple[tuple[str, ...], ...]:
+    holders: dict[int, list[str]] = {}
+    for name, layer in layers.items():
+        for path, parameter in layer.named_parameters():
+            if parameter.requires_grad:
+                holders.setdefault(id(parameter), []).append(f"{name}:{path}")
+    return tuple(tuple(names) for names in holders.values() if len(names) > 1)
+
+
+def run_layers(cut: CutModel, batch: Sequence[torch.Tensor]) -> tuple[torch.Tensor, ...]:
+    """What the last layer gives when all run one after the other; notes which change what they are given."""
+    values: dict[str, tuple[torch.Tensor, ...]] = {"": tuple(batch)}
+    name = ""
+    for name, layer in cut.layers.items():
+        arriving = [tensor for source in cut.inputs[name] for tensor in values[source]]
+        before = [tensor._version for tensor in arriving]
+        found = layer(*arriving)
+        changed = [place for place, tensor in enumerate(arriving) if tensor._version != before[place]]
+        layer.changed = tuple(sorted({*layer.changed, *changed}))
+        values[name] = found if isinstance(found, tuple) else (found,)
+    return values[name]
+
+
+def _try_out(module: nn.Module, cut: CutModel, *, arguments: Arguments, places: list[int], state: ModuleState) -> None:
+    """Raises ValueError where the layers together do not give what the model gives."""
+    torch.manual_seed(1)
+    given = tensors_of(module(*arguments[0], **arguments[1]))
+    leaving: tuple[torch.Tensor, ...] = ()
+    before: list[tuple[int, ...]] = []
+    while not leaving or _copies_more(cut, before):
+        before = [layer.changed for layer in cut.layers.values()]
+        state.restore()
+        torch.manual_seed(1)
+        leaving = run_layers(cut, tensors_of(arguments))
+    found = dict(zip(cut.given, leaving, strict=True))
+    numbers = refs_of(cut.output)
+    for place in places:
+        one, other = given[place], found[numbers[place]]
+        if one.shape != other.shape or not torch.allclose(one, other, rtol=_NEAR, atol=_NEAR, equal_nan=True):
+            causes = describe_causes(module, cut.acting)
+            raise ValueError(f"its layers one after the other do not give what it gives{causes}")
+
+
+def _copies_more(cut: CutModel, before: Sequence[tuple[int, ...]]) -> bool:
+    """Whether a run changed what arrives, and had no copies of it yet."""
+    return [layer.changed for layer in cut.layers.values()] != before
+
+
+_NEAR = 1e-5
+"""Masks that are always made may send attention through another kernel, which rounds otherwise."""
+
+
+@contextmanager
+def kept_state(module: nn.Module, *, has_weights: bool = False) -> Iterator[ModuleState]:
+    """The model, and random numbers, are afterwards what they were."""
+    state = ModuleState(module, has_weights=has_weights)
+    devices = {each.device.index for each in module.parameters() if each.device.type == "cuda"}
+    try:
+        with torch.random.fork_rng(devices=sorted(devices)):
+            yield state
+    finally:
+        state.restore()

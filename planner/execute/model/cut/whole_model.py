@@ -1,0 +1,326 @@
+"""A model that people have, with their batch and their loss, as the parts of a training."""
+
+import inspect
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+from torch.overrides import TorchFunctionMode
+
+from planner.execute.model.cut.cut_layer import copy_part
+from planner.execute.model.cut.cut_model import (
+    FEWEST,
+    SHORTEST,
+    Arguments,
+    CutModel,
+    cut_model,
+    first_sizes,
+    trial_sizes,
+)
+from planner.execute.model.cut.late_values import LateValues, find_late_values
+from planner.execute.model.cut.recording import unpack
+from planner.execute.model.cut.reduced_depth import reduce_model
+from planner.execute.model.cut.trees import Ref, Sizes, change_leaves, leaves_of, tensors_of
+from planner.execute.model.cut.trial_training import Sample, require_same_training
+from planner.execute.model.named_tensors import kept_tensors
+from planner.execute.model.weight_conversion import WeightConversion
+
+LABELS = "labels"
+"""The name under which models that compute their own loss take the target."""
+
+GivenBatch = Callable[[int], Any]
+"""Number of an iteration to (inputs, target): inputs as one tensor, as a tuple for the places of the model's forward,
+or as a dictionary for its names; or, where the model computes its own loss, to such a dictionary with `labels`. Or to
+a list of these, a microbatch each, whose lengths may differ."""
+
+Loss = Callable[..., torch.Tensor]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelParts:
+    """What a training is made of, under the names that it has there."""
+
+    layers: Mapping[str, Callable[[], nn.Module]]
+    """How each is made."""
+    inputs: Mapping[str, tuple[str, ...]]
+    """What each takes."""
+    tied: tuple[tuple[str, ...], ...]
+    """Weights that several have."""
+    aliases: Mapping[str, str]
+    """Names in the model's state dictionary that no layer has, to the `layer:path` of the same weight."""
+    batch: "BatchReader"
+    """The tensors of an iteration."""
+    loss: Loss
+    """Of what the last layer gives."""
+    not_compared: tuple[str, ...]
+    """Modules that were not trained beside the model as it is."""
+
+
+class BatchReader:
+    """The user's batch as a tuple of tensors, and the target; or so every microbatch, where they are listed."""
+
+    def __init__(self, batch: GivenBatch, *, has_own_loss: bool) -> None:
+        self.given, self.has_own_loss, self.form = batch, has_own_loss, ""
+        given = batch(0)
+        microbatches = [self.read(each) for each in _listed(given).values()] if _is_listed(given) else []
+        self.example, self.target = microbatches[0] if microbatches else self.read(given)
+        self.lengths = DifferingLengths([[*tensors_of(inputs), target] for inputs, target in microbatches])
+        self.form = _form_of(self.example)
+
+    def __call__(self, number: int) -> Any:
+        """Of one iteration; raises ValueError if it has another form than the first one."""
+        given = self.given(number)
+        if not _is_listed(given):
+            return self._tensors(given, number=number)
+        return {place: self._tensors(each, number=number) for place, each in _listed(given).items()}
+
+    def _tensors(self, given: Any, *, number: int) -> tuple[tuple[torch.Tensor, ...], torch.Tensor]:
+        inputs, target = self.read(given)
+        if _form_of(inputs) != self.form:
+            raise ValueError(
+                f"the batch of iteration {number} has {_form_of(inputs)}, that of the first has {self.form}"
+            )
+        return tuple(tensors_of(inputs)), target
+
+    def inputs_of(self, sizes: Sizes) -> Any:
+        """The example's, with other sizes."""
+        places = iter(range(len(tensors_of(self.example))))
+        return change_leaves(
+            self.example,
+            lambda leaf: self.lengths.take(leaf, next(places), sizes=sizes) if isinstance(leaf, torch.Tensor) else leaf,
+        )
+
+    def target_of(self, sizes: Sizes) -> torch.Tensor:
+        """Likewise."""
+        return self.lengths.take(self.target, len(tensors_of(self.example)), sizes=sizes)
+
+    def read(self, given: Any) -> tuple[Any, torch.Tensor]:
+        """Inputs as the model's forward takes them (a tuple, or by name), and the target."""
+        if isinstance(given, Mapping):
+            inputs, target = dict(given), given.get(LABELS)
+        elif isinstance(given, tuple | list) and len(given) == 2:
+            inputs, target = given
+            inputs = dict(inputs) if isinstance(inputs, Mapping) else inputs
+        else:
+            raise ValueError(f"the batch is a {type(given).__name__}; give (inputs, target), or names and tensors")
+        if not isinstance(target, torch.Tensor):
+            raise ValueError(f"the batch has no target; give (inputs, target), or a dictionary with {LABELS!r}")
+        if self.has_own_loss and (not isinstance(inputs, dict) or LABELS not in inputs):
+            raise ValueError(f"without a loss the model has to compute it, of {LABELS!r} in the batch; give a loss")
+        return inputs if isinstance(inputs, dict | tuple | list) else (inputs,), target
+
+
+def _is_listed(given: Any) -> bool:
+    """Whether microbatches are given one by one: in a list, or by their numbers."""
+    if isinstance(given, Mapping):
+        return bool(given) and all(isinstance(key, int) for key in given)
+    return isinstance(given, tuple | list) and not (len(given) == 2 and isinstance(given[1], torch.Tensor))
+
+
+def _listed(given: Any) -> dict[int, Any]:
+    return dict(given) if isinstance(given, Mapping) else dict(enumerate(given))
+
+
+class DifferingLengths:
+    """Which lengths of inputs and target differ from microbatch to microbatch, and which of them always agree."""
+
+    def __init__(self, microbatches: Sequence[Sequence[torch.Tensor]]) -> None:
+        """The tensors of every microbatch."""
+        self.sizes: dict[tuple[int, int], int] = {}
+        """By tensor and dimension, which of the sizes it is; 0 is the number of samples."""
+        self.shortest: list[int] = []
+        """Of each length, but not below what a model is cut with."""
+        seen: dict[tuple[int, ...], int] = {}
+        for place, alike in enumerate(zip(*microbatches, strict=True)):
+            for dimension in range(1, alike[0].dim()):
+                lengths = tuple(tensor.shape[dimension] for tensor in alike)
+                if len(set(lengths)) > 1:
+                    self.sizes[place, dimension] = seen.setdefault(lengths, len(seen) + 1)
+        self.shortest = [max(SHORTEST, min(lengths)) for lengths in seen]
+
+    def take(self, tensor: torch.Tensor, place: int, *, sizes: Sizes) -> torch.Tensor:
+        """The first of a tensor in every dimension, again from the first where there are not so many."""
+        if tensor.dim() == 0 or not tensor.shape[0]:
+            raise ValueError("the batch has no samples along dimension 0; give at least one")
+        for dimension in range(tensor.dim()):
+            size = self.sizes.get((place, dimension), None if dimension else 0)
+            if size is not None:
+                enough = -(-sizes[size] // tensor.shape[dimension])
+                tensor = torch.cat([tensor] * enough, dimension).narrow(dimension, 0, sizes[size])
+        return tensor.clone()
+
+
+def _form_of(inputs: Any) -> str:
+    names = f"{', '.join(map(str, inputs))} " if isinstance(inputs, dict) else ""
+    kinds = [
+        f"{leaf.dim()}-dimensional" if isinstance(leaf, torch.Tensor) else repr(leaf) for leaf in leaves_of(inputs)
+    ]
+    return f"{names}({', '.join(kinds)})"
+
+
+def make_parts(
+    module: nn.Module,
+    *,
+    batch: GivenBatch,
+    loss: Loss | None,
+    weights: Path | None,
+    conversion: WeightConversion | None = None,
+) -> ModelParts:
+    """Cut the model on samples of the first batch; raises ValueError that says why it cannot be cut.
+
+    `weights`: files with the values that its layers start with; `conversion`: between its names and theirs.
+    """
+    values = find_late_values(module, weights=weights, conversion=conversion)
+    reader = BatchReader(batch, has_own_loss=loss is None)
+    further = _further_arguments(module)
+
+    def arguments(sizes: Sizes) -> Arguments:
+        given = reader.inputs_of(sizes)
+        return ((), given | further) if isinstance(given, dict) else (tuple(given), further)
+
+    lengths = reader.lengths.shortest
+
+    def uses(output: Any) -> list[torch.Tensor]:
+        if loss is None:
+            return [_own_loss(output)]
+        return _used_by(loss, output, target=reader.target_of(first_sizes(lengths)))
+
+    cut = cut_model(module, arguments, uses=uses, lengths=lengths)
+    not_compared: tuple[str, ...] = ()
+    if is_compared_here():
+        first, others = first_sizes(lengths), trial_sizes(lengths)
+        samples = [
+            Sample(arguments=arguments(first), target=reader.target_of(first)),
+            Sample(arguments=_behind_first(arguments(others)), target=_behind_first(reader.target_of(others))),
+        ]
+
+        def cut_again(reduced: nn.Module) -> CutModel:
+            return cut_model(reduced, arguments, uses=uses, lengths=lengths)
+
+        not_compared = _compare(module, cut, cut_again=cut_again, samples=samples, loss=loss)
+    return ModelParts(
+        layers={name: partial(_make_copy, layer, name=name, values=values) for name, layer in cut.layers.items()},
+        inputs=cut.inputs,
+        tied=cut.tied,
+        aliases=_find_aliases(module, cut),
+        batch=reader,
+        loss=_loss_of_last(loss, cut),
+        not_compared=not_compared,
+    )
+
+
+def _loss_of_last(loss: Loss | None, cut: CutModel) -> Loss:
+    return _given_loss if loss is None else OutputLoss(loss, cut)
+
+
+def _compare(
+    module: nn.Module,
+    cut: CutModel,
+    *,
+    cut_again: Callable[[nn.Module], CutModel],
+    samples: Sequence[Sample],
+    loss: Loss | None,
+) -> tuple[str, ...]:
+    """Hold the training of layers against that of the model, or of one with fewer blocks; gives what is left out."""
+    everything = tuple(path for path, _ in module.named_children())
+    if "RANK" in os.environ and any(each.is_meta for each in module.parameters()):
+        return everything  # a process of a run takes the memory of its own layers only: `--check` compares
+    reduced = reduce_model(module, blocks=cut.blocks)
+    tried = reduced.module
+    if tried is None:
+        return reduced.left_out
+    if tried is not module:
+        try:
+            cut = cut_again(tried)
+        except ValueError:
+            if not reduced.left_out:
+                raise
+            return everything  # its forward wants all of its blocks
+    whole_loss = (lambda output, _: _own_loss(output)) if loss is None else loss
+    is_done = require_same_training(tried, cut, samples=samples, loss=whole_loss, cut_loss=_loss_of_last(loss, cut))
+    return reduced.left_out if is_done else everything
+
+
+def _behind_first(tree: Any) -> Any:
+    """The same without the first samples."""
+    return change_leaves(tree, lambda leaf: leaf[FEWEST:] if isinstance(leaf, torch.Tensor) else leaf)
+
+
+def is_compared_here() -> bool:
+    """Whether this process compares: of several that make the same model, the first one of a run alone."""
+    rank = os.environ.get("RANK")
+    return "LOCAL_RANK" not in os.environ if rank is None else rank == "0"
+
+
+def _find_aliases(module: nn.Module, cut: CutModel) -> dict[str, str]:
+    homes: dict[int, str] = {}
+    known: set[str] = set()
+    for name, layer in cut.layers.items():
+        for path, tensor in kept_tensors(layer).items():
+            homes.setdefault(id(tensor), f"{name}:{path}")
+            known.add(path)
+    kept = kept_tensors(module)
+    return {key: homes[id(tensor)] for key, tensor in kept.items() if key not in known and id(tensor) in homes}
+
+
+def _further_arguments(module: nn.Module) -> dict[str, Any]:
+    """Models of transformers keep keys and values unless they are told not to."""
+    parameters = inspect.signature(module.forward).parameters
+    takes_any = any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in parameters.values())
+    has_caches = getattr(getattr(module, "config", None), "use_cache", None) is not None
+    return {"use_cache": False} if "use_cache" in parameters or (takes_any and has_caches) else {}
+
+
+def _make_copy(layer: nn.Module, *, name: str, values: LateValues) -> nn.Module:
+    is_empty = torch.get_default_device().type == "meta"
+    return copy_part(layer, values=None if is_empty else values.make(layer, name=name))
+
+
+def _own_loss(output: Any) -> torch.Tensor:
+    loss = output.get("loss") if isinstance(output, Mapping) else getattr(output, "loss", None)
+    if not isinstance(loss, torch.Tensor):
+        raise ValueError(f"what the model gives ({type(output).__name__}) has no loss; give `loss`")
+    return loss
+
+
+def _given_loss(output: torch.Tensor, target: torch.Tensor) -> torch.Tensor:  # noqa: ARG001
+    """The last layer computes it."""
+    return output
+
+
+class OutputLoss:
+    """The user's loss of what the model gives, of which the last layer gives the part that the loss uses."""
+
+    def __init__(self, loss: Loss, cut: CutModel) -> None:
+        self.loss, self.output, self.given = loss, cut.output, cut.given
+
+    def __call__(self, output: Any, target: torch.Tensor) -> torch.Tensor:
+        """Of one microbatch."""
+        values = dict(zip(self.given, output if isinstance(output, tuple | list) else (output,), strict=True))
+        given = change_leaves(self.output, lambda leaf: values.get(leaf.number) if isinstance(leaf, Ref) else leaf)
+        return self.loss(given, target)
+
+
+class _Touched(TorchFunctionMode):
+    """Notes which tensors functions are given."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: set[int] = set()
+
+    def __torch_function__(self, func: Any, types: Any, *given: Any) -> Any:
+        args, named = unpack(given)
+        self.seen.update(id(tensor) for tensor in tensors_of((args, named)))
+        return func(*args, **named)
+
+
+def _used_by(loss: Loss, output: Any, *, target: torch.Tensor) -> list[torch.Tensor]:
+    """The tensors of the output that the loss looks at."""
+    with _Touched() as touched:
+        loss(output, target)
+    return [tensor for tensor in tensors_of(output) if id(tensor) in touched.seen]

@@ -1,0 +1,156 @@
+"""Stages of which every replica holds a part of weights, gradients and optimizer state (torch's `fully_shard`, FSDP2).
+
+Each layer gathers its weights in F and again in B or I, and frees them after each. Gradients are added up over the
+replicas in every B or W, so that no replica holds those of more than a layer whole. What torch keeps here of a
+parameter, rows of it, stands beside a plain parameter in the same memory, as parts of groups do (`group_parts.py`):
+optimizers and files know that one. Tied parameters and single numbers stay whole.
+"""
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import nn
+from torch.distributed import fsdp
+from torch.distributed.device_mesh import DeviceMesh
+
+from planner.execute.parallel.group_parts import GroupPart
+from planner.execute.parallel.reduction import BUCKET_BYTES
+from planner.execute.parallel.sharding import ShardedReduction, is_single
+from planner.execute.torch_versions.collectives import all_gather_single
+from planner.execute.torch_versions.sharded_gradients import reduce_now
+
+
+class ReplicaPart(GroupPart):
+    """The rows of one parameter on this replica: as many on each, fewer or none on the last."""
+
+    is_over_replicas = True
+
+    @property
+    def _num_rows(self) -> int:
+        return -(-self.shape[0] // self.width)
+
+    def cut(self, tensor: torch.Tensor) -> torch.Tensor:
+        """What of a tensor of the whole shape belongs here."""
+        return tensor[self.member * self._num_rows :][: self._num_rows].contiguous()
+
+    @torch.no_grad()
+    def gather(self, tensor: torch.Tensor) -> torch.Tensor:
+        """The whole of a tensor of which every replica has its rows; a collective call of the replicas."""
+        mine = tensor.new_zeros((self._num_rows, *self.shape[1:]))
+        mine[: len(tensor)] = tensor
+        every = mine.new_empty((self.width * self._num_rows, *self.shape[1:]))
+        all_gather_single(every, mine, group=self.group)
+        return every[: self.shape[0]]
+
+
+class LayerSharder:
+    """Cuts the layers of one stage, one after the other."""
+
+    def __init__(self, *, group: Any, device: torch.device, tied: Collection[str]) -> None:
+        """`group`: the stage's replicas; `tied`: parameters that stay whole, as `layer:path`."""
+        self.group, self.tied = group, frozenset(tied)
+        self.mesh = DeviceMesh.from_group(group, device.type)
+        self._cut: dict[str, fsdp.FSDPModule] = {}
+        self._trained: list[str] = []
+        """The names of those of which anything is trained."""
+
+    def cut(self, name: str, layer: nn.Module) -> dict[str, ReplicaPart]:
+        """Leave this replica's rows of a layer; gives its parts by their paths."""
+        named = list(layer.named_parameters(remove_duplicate=False))
+        whole = {each for path, each in named if f"{name}:{path}" in self.tied or is_single(each)}
+        if all(each in whole for _, each in named):
+            return {}
+        cut = fsdp.fully_shard(layer, mesh=self.mesh, reshard_after_forward=True, ignored_params=whole)
+        cut.set_gradient_divide_factor(1.0)
+        cut.set_force_sum_reduction_for_comms(True)
+        cut.set_reduce_scatter_unused_params(True)
+        paths = [path for path, each in named if each not in whole]
+        held: dict[nn.Parameter, ReplicaPart] = {}
+        for path in paths:
+            parameter = layer.get_parameter(path)
+            held[parameter] = held.get(parameter) or ReplicaPart(parameter, group=self.group)
+        self._cut[name] = cut
+        if any(parameter.requires_grad for parameter in held):
+            self._trained.append(name)
+        return {path: held[layer.get_parameter(path)] for path in paths}
+
+    def join(self) -> "ShardedLayers":
+        """To be called when all layers are cut: one of them at a time reduces, and gathers ahead of its turn.
+
+        In a backward each gathers the one before it, if that has one, too. By itself torch would take for it what ran
+        before in the newest forward, which is the last layer where several microbatches are in flight.
+        """
+        fsdp.share_comm_ctx(list(self._cut.values()))
+        names = list(self._cut)
+        for place, name in enumerate(names):
+            before = [each for each in names[max(0, place - 1) : place] if each in self._trained]
+            ahead = [self._cut[each] for each in before or [name]]  # itself: it is there already
+            self._cut[name].set_modules_to_backward_prefetch(ahead)
+        return ShardedLayers({name: self._cut[name] for name in reversed(self._trained)})
+
+
+class ShardedLayers:
+    """Those of a stage's layers whose gradients are added up over the replicas, where that is apart from I."""
+
+    def __init__(self, layers: Mapping[str, fsdp.FSDPModule]) -> None:
+        """`layers`: by name, in one order on all replicas."""
+        self.layers = layers
+        self._reduced = set[str]()
+
+    @contextmanager
+    def putting_off(self) -> Iterator[None]:
+        """Within I gradients are not added up: most come with W."""
+        for layer in self.layers.values():
+            layer.set_requires_gradient_sync(False)
+        try:
+            yield
+        finally:
+            for layer in self.layers.values():
+                layer.set_requires_gradient_sync(True)
+
+    def reduce(self, name: str) -> None:
+        """To be called in W when all gradients of a layer are there, and in the end without a name: then the others."""
+        for each in [name] if name else [other for other in self.layers if other not in self._reduced]:
+            if each in self.layers:
+                reduce_now(self.layers[each])
+                self._reduced.add(each)
+        if not name:
+            self._reduced.clear()
+
+
+class FullyShardedReduction(ShardedReduction):
+    """Takes over the gradients that torch has added up over the replicas; reduces those of what stays whole."""
+
+    def __init__(
+        self,
+        parameters: Sequence[nn.Parameter],
+        *,
+        group: Any,
+        parts: Sequence[ReplicaPart],
+        tied: Sequence[nn.Parameter] = (),
+        bucket_bytes: int = BUCKET_BYTES,
+    ) -> None:
+        """`parameters`: those that stay whole."""
+        super().__init__(parameters, group=group, tied=tied, bucket_bytes=bucket_bytes)
+        self.held = [part for part in parts if part.parameter.requires_grad]
+
+    def start(self) -> None:
+        """What torch has added up is complete with the last B."""
+        super().start()
+        for part in self.held if self.is_due else ():
+            part.take_grad()
+
+    @torch.no_grad()
+    def finish(self, divisor: float) -> None:
+        """Also the gradients of the parts here are divided."""
+        super().finish(divisor)
+        for part in self.held if divisor != 1 else ():
+            if part.parameter.grad is not None:
+                part.parameter.grad.div_(divisor)
+
+
+def unique_parts(parts: Mapping[str, GroupPart]) -> list[ReplicaPart]:
+    """Of a layer, once each: a parameter may have several paths."""
+    return list({id(part): part for part in parts.values() if isinstance(part, ReplicaPart)}.values())

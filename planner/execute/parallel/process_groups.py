@@ -1,0 +1,51 @@
+"""The process groups of a layout, and what all its processes tell each other."""
+
+from collections.abc import Set
+from typing import Any
+
+from torch import distributed
+
+from planner.execute.table.layout import Layout, Pipelines
+
+
+class ProcessGroups:
+    """The process groups of a layout, seen from this process; making them is a collective call."""
+
+    def __init__(self, layout: Layout, *, is_routed: bool) -> None:
+        rank = distributed.get_rank()
+        self.pipeline: Any = None
+        """The processes that torch's stages know; None: all there are."""
+        self.stages: list[Any] = [None] * layout.num_stages
+        """Per stage the processes that hold what this one holds of it, one per replica, if there are several."""
+        self.teams: list[Any] = [None] * layout.num_stages
+        """Per stage the processes that run its actions together with this one, if there are several."""
+        if is_routed:  # torch's stages want a group no larger than the pipeline, and send nothing through it
+            self.pipeline = distributed.new_group([rank], use_local_synchronization=True)
+        elif isinstance(layout, Pipelines) and layout.num_replicas > 1:
+            for circle in map(layout.pipeline, range(layout.num_replicas)):
+                group = distributed.new_group(list(circle))
+                if rank in circle:
+                    self.pipeline = group
+        teams = dict[tuple[int, ...], Any]()
+        for number in range(layout.num_stages):
+            for ranks in layout.alike(number):
+                group = new_group(set(ranks))
+                if rank in ranks:
+                    self.stages[number] = group
+            for ranks in layout.groups_of(number):
+                if ranks not in teams:
+                    teams[ranks] = new_group(set(ranks))
+                if rank in ranks:
+                    self.teams[number] = teams[ranks]
+
+
+def new_group(ranks: Set[int]) -> Any:
+    """A group of these ranks, or None where it would have one member; a collective call of all processes."""
+    return distributed.new_group(sorted(ranks)) if len(ranks) > 1 else None
+
+
+def gather(mine: Any) -> list[Any]:
+    """What each process gives, by rank; a collective call of all processes."""
+    told: list[Any] = [None] * distributed.get_world_size()
+    distributed.all_gather_object(told, mine)
+    return told

@@ -1,0 +1,253 @@
+"""From gradients that are added up to weights: scaling, clipping, the optimizers and their schedules."""
+
+import warnings
+from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+import torch
+from torch import distributed, nn
+from torch.optim.lr_scheduler import ReduceLROnPlateau
+
+from planner.execute.model.user_code import calling
+from planner.execute.parallel.partial_steps import step_in_parts
+from planner.execute.parallel.reduction import StageReduction, Tie, clip_gradients
+from planner.execute.parallel.sharding import ShardPiece
+from planner.execute.training import Training
+
+
+class UpdateOutcome(NamedTuple):
+    """What became of an iteration's gradients."""
+
+    norm: float | None
+    """Before they were clipped."""
+    is_updated: bool
+    """Whether the optimizers took a step."""
+
+
+class Update:
+    """The optimizers of one process, and how far they are."""
+
+    def __init__(
+        self,
+        training: Training,
+        named: Sequence[tuple[str, nn.Parameter]],
+        *,
+        counted: Sequence[nn.Parameter],
+        device: torch.device,
+        pieces: Mapping[int, ShardPiece] = MappingProxyType({}),
+        wholes: Mapping[int, nn.Parameter] = MappingProxyType({}),
+    ) -> None:
+        """`named`: all parameters here, as `layer:path`; `counted`: those, or their pieces, that no other process
+        counts; `pieces`: by the identity of the parameter in whose place each is stepped; `wholes`: what a group
+        computes with, by the identity of the part of it that is named here.
+        """
+        self.training, self.device, self.counted, self.pieces = training, device, list(counted), pieces
+        self.wholes = wholes
+        self.parameters = [parameter for _, parameter in named]
+        self.stepped = [self.stepped_for(parameter) for parameter in self.parameters]
+        """Those that have the gradients when a step is taken."""
+        trained = [(name, parameter) for name, parameter in named if parameter.requires_grad]
+        self.trained = [(name, self.stepped_for(parameter)) for name, parameter in trained]
+        shown = [(name, wholes.get(id(parameter), parameter)) for name, parameter in trained]
+        self.optimizers = make_optimizers(training, shown, stepped=[parameter for _, parameter in self.trained])
+        self.schedules = [] if training.schedule is None else _make_schedules(training, self.optimizers)
+        self.num_updates = 0
+        """Steps that the optimizers have taken."""
+        self.scale = 1.0 if training.loss_scale is None else training.loss_scale.initial
+        self.num_good = 0
+        """Iterations since the loss scale was changed."""
+        self.is_spoiled = False
+        """Something was not finite since the last step."""
+        self.num_tokens = 0.0
+        """Since the last step."""
+        self.num_means = 0
+        """Means, of a microbatch and a replica's share of it, that were added up since the last step."""
+        self._use_long_types()
+
+    def stepped_for(self, parameter: nn.Parameter) -> nn.Parameter:
+        """The parameter itself, or its piece here."""
+        piece = self.pieces.get(id(parameter))
+        return parameter if piece is None else piece.parameter
+
+    def is_due(self, number: int) -> bool:
+        """Whether the optimizers take a step after this iteration."""
+        return (number + 1) % self.training.accumulate == 0
+
+    def add_up(self, reductions: Sequence[StageReduction], ties: Iterable[Tie]) -> None:
+        """Finish the gradients; a collective call."""
+        divisor = float(self.num_means)
+        if self.training.num_tokens is not None:
+            total = torch.tensor(self.num_tokens, dtype=torch.float64, device=self.device)
+            distributed.all_reduce(total, distributed.ReduceOp.MAX)
+            divisor = float(total)
+        self.num_tokens, self.num_means = 0.0, 0
+        for reduction in reductions:
+            reduction.finish(divisor * self.scale)
+        for tie in ties:
+            tie.share_grad()
+        for reduction in reductions:
+            reduction.hand_over()
+
+    def clip(self) -> float | None:
+        """Scale all gradients to the norm allowed; a collective call. Gives the norm before, if there is a limit."""
+        if self.training.max_norm is None:
+            return None
+        return clip_gradients(self.stepped, counted=self.counted, max_norm=self.training.max_norm, device=self.device)
+
+    def has_finite_gradients(self) -> bool:
+        """Whether all here are; asked once per step, so it costs no more than reading them once."""
+        grads = [each.grad for each in self.stepped if each.grad is not None and each.grad.numel()]
+        if not grads or bool(torch.stack(torch._foreach_norm(grads)).isfinite().all()):
+            return True
+        return all(bool(grad.isfinite().all()) for grad in grads)  # squares of large numbers are infinite, too
+
+    def nonfinite_gradients(self) -> list[str]:
+        """Names of the parameters here whose gradients are not finite."""
+        return [name for name, each in self.trained if each.grad is not None and not bool(each.grad.isfinite().all())]
+
+    def finish(self, *, is_good: bool) -> bool:
+        """Take a step, or leave it out; forget the gradients. Gives whether a step was taken."""
+        is_good, self.is_spoiled = is_good and not self.is_spoiled, False
+        if is_good:
+            self._use_own_types()
+            for optimizer in self.optimizers:
+                with calling(f"the optimizer's step ({type(optimizer).__name__})"):
+                    step_in_parts(optimizer, is_accelerated=self.device.type == "cuda")
+            for schedule in self.schedules:
+                with calling(f"the schedule's step ({type(schedule).__name__})"):
+                    schedule.step()
+            self.num_updates += 1
+        self._rescale(is_good=is_good)
+        for optimizer in self.optimizers:
+            optimizer.zero_grad(set_to_none=True)
+        for parameter in (*self.parameters, *self.stepped, *self.wholes.values()):  # those that no optimizer has
+            parameter.grad = None
+        self._use_long_types()
+        return is_good
+
+    def _use_long_types(self) -> None:
+        held = [*self.parameters, *self.stepped, *self.wholes.values()]
+        for parameter in _short(held) if self.training.float32_gradients else ():
+            parameter.grad_dtype = torch.float32
+
+    def _use_own_types(self) -> None:
+        """Optimizers expect gradients of the parameters' own types."""
+        for parameter in _short(self.stepped) if self.training.float32_gradients else ():
+            grad, parameter.grad = parameter.grad, None
+            parameter.grad_dtype = parameter.dtype
+            if grad is not None:
+                parameter.grad = grad.to(parameter.dtype)
+
+    def _rescale(self, *, is_good: bool) -> None:
+        rule = self.training.loss_scale
+        if rule is None:
+            return
+        self.num_good = self.num_good + 1 if is_good else 0
+        if not is_good:
+            self.scale *= rule.backoff
+        elif self.num_good >= rule.interval:
+            self.scale, self.num_good = self.scale * rule.growth, 0
+
+    def state(self) -> dict[str, float]:
+        """What is the same on every process, to go on from."""
+        return {"num_updates": float(self.num_updates), "scale": self.scale, "num_good": float(self.num_good)}
+
+    def go_on(self, state: Mapping[str, float]) -> None:
+        """Take up that state: schedules are brought to where they were by as many steps as they had taken."""
+        self.num_updates, self.num_good = int(state["num_updates"]), int(state["num_good"])
+        self.scale = state["scale"]
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message="Detected call of `lr_scheduler.step\\(\\)` before")
+            for schedule in self.schedules:
+                for _ in range(self.num_updates):
+                    schedule.step()
+
+    def settings(self) -> dict[str, dict[str, Any]]:
+        """What the optimizers' groups are told about each parameter (rates, decay), by name."""
+        names = {id(parameter): name for name, parameter in self.trained}
+        return {
+            names[id(parameter)]: {key: value for key, value in group.items() if key != "params"}
+            for optimizer in self.optimizers
+            for group in optimizer.param_groups
+            for parameter in group["params"]
+        }
+
+    def apply_settings(self, settings: Mapping[str, Mapping[str, Any]]) -> None:
+        """Tell the groups what they were told; of a group's parameters the first speaks."""
+        names = {id(parameter): name for name, parameter in self.trained}
+        for optimizer in self.optimizers:
+            for group in optimizer.param_groups:
+                for parameter in group["params"][:1]:
+                    group.update(settings.get(names[id(parameter)], {}))
+
+    def optimizer_of(self, parameter: nn.Parameter) -> torch.optim.Optimizer | None:
+        """The one that has it, or its piece."""
+        parameter = self.stepped_for(parameter)
+        for optimizer in self.optimizers:
+            if any(each is parameter for group in optimizer.param_groups for each in group["params"]):
+                return optimizer
+        return None
+
+
+def _short(parameters: Iterable[nn.Parameter]) -> list[nn.Parameter]:
+    return [each for each in parameters if each.requires_grad and each.dtype in (torch.bfloat16, torch.float16)]
+
+
+def make_optimizers(
+    training: Training, named: Sequence[tuple[str, nn.Parameter]], *, stepped: Sequence[nn.Parameter]
+) -> tuple[torch.optim.Optimizer, ...]:
+    """Those of the factory; `stepped`: for every parameter what is given in its place.
+
+    Raises ValueError if the factory gives something else, or a parameter twice.
+    """
+    if not named:
+        return ()
+    given: list[Any] = list(stepped)
+    if training.settings is not None:
+        given = _groups(training, named, stepped=stepped)
+    with calling("the optimizer's factory"):
+        made = training.optimizer(given)
+    optimizers = tuple(made) if isinstance(made, Sequence) else (made,)
+    for optimizer in optimizers:
+        if not isinstance(optimizer, torch.optim.Optimizer):
+            raise ValueError(
+                f"the optimizer's factory gives a {type(optimizer).__name__}; give a torch.optim.Optimizer, or several"
+            )
+    owners: set[int] = set()
+    for parameter in (each for o in optimizers for group in o.param_groups for each in group["params"]):
+        if id(parameter) in owners:
+            pairs = zip(named, stepped, strict=True)
+            name = next((name for (name, _), each in pairs if each is parameter), "a parameter")
+            raise ValueError(f"{name} is given to two optimizers; give each parameter to one")
+        owners.add(id(parameter))
+    return optimizers
+
+
+def _groups(
+    training: Training, named: Sequence[tuple[str, nn.Parameter]], *, stepped: Sequence[nn.Parameter]
+) -> list[Any]:
+    """Parameters that are told the same, in the order in which they come."""
+    groups: dict[str, dict[str, Any]] = {}
+    for (name, parameter), mine in zip(named, stepped, strict=True):
+        assert training.settings is not None
+        with calling(f"`settings` for {name}"):
+            settings = dict(training.settings(name, parameter))
+        key = repr(sorted(settings.items()))
+        groups.setdefault(key, {"params": [], **settings})["params"].append(mine)
+    return list(groups.values())
+
+
+def _make_schedules(training: Training, optimizers: Sequence[torch.optim.Optimizer]) -> list[Any]:
+    schedules: list[Any] = []
+    for optimizer in optimizers:
+        assert training.schedule is not None
+        with calling("the schedule's factory"):
+            schedule = training.schedule(optimizer)
+        if isinstance(schedule, ReduceLROnPlateau) or not callable(getattr(schedule, "step", None)):
+            raise ValueError(
+                f"the schedule is a {type(schedule).__name__}, which takes more than the number of steps; set the rate "
+                "in a loop of your own (docs/execute.md)"
+            )
+        schedules.append(schedule)
+    return schedules

@@ -1,0 +1,367 @@
+"""This process's part of a plan, ready to run in a process group that exists: one iteration after the other."""
+
+import math
+import time
+from dataclasses import dataclass
+from functools import partial
+from typing import cast
+
+import torch
+from torch import distributed, nn
+
+from planner.errors import ExecutionError
+from planner.execute.data.batch_share import BatchCutter, BatchShare
+from planner.execute.model.layer_run import Moment
+from planner.execute.model.listed_microbatches import are_listed
+from planner.execute.model.loss_totals import LossTotals
+from planner.execute.model.user_code import calling
+from planner.execute.parallel.group_parts import GroupParts
+from planner.execute.parallel.process_groups import ProcessGroups
+from planner.execute.parallel.sharding import ShardedReduction
+from planner.execute.parallel.update import Update, UpdateOutcome
+from planner.execute.record.action_log import ActionLog, CudaClock, HostClock
+from planner.execute.record.executed_timeline import IterationTimes
+from planner.execute.record.memory_use import MemoryMeter
+from planner.execute.run.content_check import require_fit_batch, require_same_replicas
+from planner.execute.run.local_model import LocalModel
+from planner.execute.run.microbatch_rounds import MicrobatchRounds
+from planner.execute.run.nonfinite import locate_nonfinite
+from planner.execute.run.preparation import Preparation
+from planner.execute.run.shard_check import require_sharding
+from planner.execute.stage.batch_copies import to_device
+from planner.execute.stage.forward_pass import ForwardPass, Held, evaluating
+from planner.execute.stage.routed_runtime import RoutedRuntime, RoutedStage, meet
+from planner.execute.stage.runtime import ChainStage, PlanRuntime, PlanStage, StepRuntime
+from planner.execute.stage.split_stage import SplitRuntime
+from planner.execute.stage.stage_module import StageModule
+from planner.execute.stage.weight_stream import WeightStream
+from planner.execute.table.layout import Layout, Pipelines
+from planner.execute.table.message_queues import make_queues
+from planner.execute.table.routes import make_inner_routes, make_routes
+from planner.execute.table.watch import describe_needs
+from planner.execute.training import Batch, Microbatches, Tensors
+
+CHECK_EVERY = 100
+"""Iterations between two comparisons of contents, unless another number is given."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Iteration:
+    """What one process knows about one iteration."""
+
+    losses: tuple[float, ...]
+    """Per microbatch, mean (or sum) over the replicas; empty where the last stage is not here."""
+    gradient_norm: float | None
+    """Of all gradients of the model before they were clipped; None if they are not."""
+    duration_ns: int
+    """From the first action to the end of the optimizer's step."""
+    actions: tuple[tuple[str, int, int], ...]
+    """Name, start and end of every action of this process, in nanoseconds of its host's wall clock."""
+    times: IterationTimes
+    """What lies around the actions, by the same clock."""
+    loss: float | None = None
+    """Of the whole iteration, as the gradient is of: the mean, the sum, or per token; None as for `losses`."""
+    is_updated: bool = True
+    """Whether the optimizers took a step: not while gradients accumulate, nor where one is not finite and left out."""
+
+
+class Execution:
+    """This process's part of a plan: its stages, its optimizer, and one iteration after the other."""
+
+    def __init__(
+        self,
+        preparation: Preparation,
+        *,
+        device: torch.device,
+        log: ActionLog | None = None,
+        check_every: int = CHECK_EVERY,
+        weight_stream: WeightStream | None = None,
+    ) -> None:
+        """The default process group has to exist and to be as large as the plan's layout; a collective call.
+
+        `check_every`: after how many iterations contents are compared between processes again; 0: never.
+        `weight_stream`: where W runs; None: where everything does.
+        """
+        self.memory = MemoryMeter(device)
+        self.check_every, self.number, self.has_trained = check_every, 0, False
+        self.preparation, self.device = preparation, device
+        self.plan, self.training, self.layout = preparation.plan, preparation.training, preparation.layout
+        self.rank = distributed.get_rank()
+        require_sharding(self.plan, self.training, device=device)
+        self.log = log or make_log(device)
+        self.log.needs = describe_needs(self.layout, preparation.edges, rank=self.rank)
+        groups = ProcessGroups(self.layout, is_routed=preparation.rows is not None)
+        is_relayed = preparation.skip != "direct"
+        self.cutter = BatchCutter(
+            self.layout, preparation.wirings, rank=self.rank, device=device, is_relayed=is_relayed
+        )
+        self.rounds = None
+        if preparation.example is not None:
+            self.rounds = MicrobatchRounds(preparation, self.cutter, rank=self.rank, device=device)
+        self.model = LocalModel(preparation, groups=groups, cutter=self.cutter, device=device, log=self.log)
+        self.weight_stream = weight_stream
+        for stage in self.stages:
+            stage.weight_stream = weight_stream
+        self.runtime = self._make_runtime()
+        pieces = {key: piece for each in self.sharded.values() for key, piece in each.pieces.items()}
+        self.update = Update(
+            self.training,
+            self.model.named(),
+            counted=self.model.counted(pieces),
+            device=self.device,
+            pieces=pieces,
+            wholes=self.parts.wholes,
+        )
+        self.totals = LossTotals(self.training, weight=self._loss_weight, group=groups.stages[-1], device=device)
+        self._forward_pass: ForwardPass | None = None
+        teams = [self.layout.team_of(number, self.rank) for number in self.layout.stages_of(self.rank)]
+        first = min((rank for team in teams for rank in team), default=self.rank)
+        torch.manual_seed(self.training.seed * 1_000_003 + 500_009 + first)  # for what draws outside of layers
+
+    def _make_runtime(self) -> StepRuntime:
+        count, loss = self.layout.num_microbatches, self.training.loss
+        if self.preparation.rows is not None:
+            routes = (*self.model.routes, *make_inner_routes(self.layout))
+            queues = make_queues(routes, rank=self.rank, device=self.device)
+            meet(routes, device=self.device, queues=queues)
+            held = sorted([*self.stages, *self.model.helped], key=lambda stage: stage.stage_index)
+            stages, row = cast(list[RoutedStage], held), self.preparation.rows[self.rank]
+            make_runtime = SplitRuntime if self.layout.parts else RoutedRuntime
+            return make_runtime(stages, row=row, num_microbatches=count, loss=loss, queues=queues)
+        assert isinstance(self.layout, Pipelines)
+        table = self.layout.table(self.layout.replica_of(self.rank))
+        return PlanRuntime(cast(list[ChainStage], self.stages), table=table, num_microbatches=count, loss=loss)
+
+    @property
+    def stages(self) -> list[PlanStage]:
+        """Those of this process."""
+        return self.model.stages
+
+    @property
+    def parts(self) -> GroupParts:
+        """What of layers that a group runs together is held here."""
+        return self.model.parts
+
+    @property
+    def sharded(self) -> dict[int, ShardedReduction]:
+        """Reductions of those stages here whose replicas shard the optimizer's state."""
+        return self.model.sharded
+
+    @property
+    def takes_batch(self) -> bool:
+        """Whether this process has a use for inputs or targets."""
+        return self.cutter.takes_batch
+
+    @property
+    def pipeline(self) -> int:
+        """Which of the pipelines this process belongs to, where microbatches are dealt to them."""
+        return self.layout.replica_at(self.layout.stages_of(self.rank)[0], self.rank)
+
+    @property
+    def is_last(self) -> bool:
+        """Whether the last stage is here."""
+        return self.cutter.is_last
+
+    def is_keeper(self, stage: int) -> bool:
+        """Whether this process, of all replicas of a stage, speaks for it."""
+        return self.model.is_keeper(stage)
+
+    def is_in_first(self, stage: int) -> bool:
+        """Whether this process belongs to the first replica of a stage, whose members together speak for it."""
+        return self.model.is_in_first(stage)
+
+    def speaks(self, stage: int) -> bool:
+        """Whether this process has a part of what speaks for a stage."""
+        return self.model.speaks(stage)
+
+    def held(self, name: str) -> list[tuple[str, nn.Parameter]]:
+        """The parameters of a layer that is here, by path; of those that a group holds together, the parts here."""
+        return self.model.held(name)
+
+    def layer(self, name: str) -> nn.Module:
+        """A layer that is here; raises KeyError for any other."""
+        return self.model.layer(name)
+
+    @property
+    def optimizer(self) -> torch.optim.Optimizer | None:
+        """The first optimizer of this process."""
+        return self.update.optimizers[0] if self.update.optimizers else None
+
+    @property
+    def is_speaker(self) -> bool:
+        """Whether this process, of all that know the losses, tells them."""
+        return self.rank == self.layout.owners[-1][0]
+
+    def parameters(self) -> list[nn.Parameter]:
+        """All parameters on this process; of those that a group holds together, its parts."""
+        return [parameter for _, parameter in self.model.named()]
+
+    def step(self, batch: int | Batch | Microbatches | None) -> Iteration:
+        """Run an iteration: all actions of this process, the reduction and the optimizer; a collective call.
+
+        `batch`: inputs and target of the whole iteration, or its microbatches, the same on every process (None will do
+        where neither the batch nor the target is taken, see `takes_batch`), or the number of an iteration for
+        `Training.batch`. Raises ExecutionError, on every process the same, if processes were given different batches,
+        if replicas have drifted apart or would take means over different numbers of targets, or if a loss or a gradient
+        is not finite.
+        """
+        self.number = batch if isinstance(batch, int) else self.number
+        is_checking = self._is_time_to_check()
+        share = self._take(self.cutter.given(batch, self.training.batch), is_checking=is_checking)
+        is_due = self.update.is_due(self.number)
+        start, begin = time.perf_counter_ns(), self.log.clock.mark()
+        losses = self._run(share, is_due=is_due)
+        self.log.note("the reduction of its gradients")
+        tokens = self.totals.count_tokens(share.targets)
+        self.update.num_tokens += self.totals.add_up_tokens(tokens)
+        self.update.num_means += self._num_means(share.layout)
+        if is_due:
+            self.update.add_up(self.model.reductions, self.model.ties)
+        reduced = self.log.clock.mark()
+        values, loss = self.totals.tell(losses, tokens, count=share.layout.num_microbatches)
+        outcome = self._finish(share, values, is_due=is_due)
+        duration, end, resolve = time.perf_counter_ns() - start, self.log.clock.mark(), self.log.clock.resolve
+        taken_up = tuple(self.log.taken_up())
+        actions = tuple(self.log.end_iteration())
+        times = IterationTimes(taken_up, begin_ns=resolve(begin), reduced_ns=resolve(reduced), end_ns=resolve(end))
+        if is_checking:
+            require_same_replicas(self.model, number=self.number)
+        self.number, self.has_trained = self.number + 1, True
+        return Iteration(
+            losses=values,
+            gradient_norm=outcome.norm,
+            duration_ns=duration,
+            actions=actions,
+            times=times,
+            loss=loss,
+            is_updated=outcome.is_updated,
+        )
+
+    def _take(self, given: Batch | Microbatches | None, *, is_checking: bool) -> BatchShare:
+        """This process's share of what it was given, which is compared with that of others where it is time to."""
+        if self.rounds is not None:
+            return self.rounds.take(given, number=self.number, is_checking=is_checking)
+        if given is not None and are_listed(given):
+            raise ValueError(
+                f"iteration {self.number} is given as microbatches, but that of `Training.batch(0)` is one batch, to "
+                "be cut into equal ones; give lists of microbatches from the first on"
+            )
+        batch = cast(Batch | None, given)
+        if is_checking:
+            require_fit_batch(batch, self.training, layout=self.layout, number=self.number)
+        return self.cutter.cut(batch)
+
+    def _is_time_to_check(self) -> bool:
+        return self.check_every > 0 and (not self.has_trained or self.number % self.check_every == 0)
+
+    def _run(self, share: BatchShare, *, is_due: bool) -> dict[int, torch.Tensor]:
+        """All actions; the generators are as they were afterwards: layers have their own numbers."""
+        for stage in self.stages:
+            number = stage.stage_index
+            part = self.layout.part_at(number, self.rank)
+            stage.moment = Moment(seed=self.training.seed, iteration=self.number, microbatch=0, replica=part)
+            if stage.reduction is not None:
+                stage.reduction.is_due = is_due
+                stage.reduction.prepare()
+            if isinstance(stage, RoutedStage):
+                stage.batch, stage.shapes = share.batches.get(number, {}), share.shapes.get(number, {})
+        if share.row is not None and isinstance(self.runtime, RoutedRuntime):
+            self.runtime.take_row(share.row.cells, num_microbatches=share.layout.num_microbatches)
+            self.log.needs = share.row.needs
+        self.runtime.loss_factor = self.update.scale
+        if self.layout.samples and self.is_last and not self.training.loss_is_sum:
+            self.runtime.loss_factor *= self._loss_weight
+        inputs: Tensors = ()
+        if self.preparation.rows is None and (rows := share.batches.get(0)):
+            columns = zip(*rows.values(), strict=True)
+            inputs = tuple(to_device(torch.cat(tensors), device=self.device) for tensors in columns)
+        with torch.random.fork_rng([self.device] if self.device.type == "cuda" else []):
+            losses = self.runtime.run(inputs, share.targets)
+        if self.weight_stream is not None:
+            self.weight_stream.settle()
+        return losses
+
+    def _finish(self, share: BatchShare, losses: tuple[float, ...], *, is_due: bool) -> UpdateOutcome:
+        """Clip, look whether all is finite, and let the optimizers take their step."""
+        norm = self.update.clip() if is_due else None
+        is_good = True
+        if self.training.on_nonfinite != "ignore" or self.training.loss_scale is not None:
+            are_losses_good = all(map(math.isfinite, losses))
+            are_grads_good = not is_due or self.update.has_finite_gradients()
+            flags = torch.tensor([not are_losses_good, not are_grads_good], dtype=torch.int32, device=self.device)
+            if self.layout.world_size > 1:
+                distributed.all_reduce(flags, distributed.ReduceOp.MAX)
+            has_bad_loss, has_bad_grad = map(bool, flags.tolist())
+            is_good = not (has_bad_loss or has_bad_grad)
+            is_expected = self.training.loss_scale is not None and not has_bad_loss
+            if not is_good and self.training.on_nonfinite == "stop" and not is_expected:
+                forward, gradients = self._make_forward_pass(share), self.update.nonfinite_gradients()
+                text = locate_nonfinite(self.model, forward, losses=losses, gradients=gradients, number=self.number)
+                raise ExecutionError(text)
+            self.update.is_spoiled |= not is_good
+        is_updated = is_due and self.update.finish(is_good=is_good)
+        for reduction in self.model.reductions if is_updated else ():
+            reduction.share()
+        return UpdateOutcome(norm, is_updated)
+
+    def _num_means(self, layout: Layout) -> int:
+        """Losses are means over a microbatch's samples: those of replicas that have equal shares count alike."""
+        replicas = 1 if layout.samples or layout.dealing else layout.num_replicas_of(-1)
+        return 1 if self.training.loss_is_sum else layout.num_microbatches * replicas
+
+    @property
+    def _loss_weight(self) -> float:
+        """How much the mean over the samples here counts in that over the samples of a microbatch."""
+        if self.layout.dealing:
+            return 1.0
+        samples = self.layout.samples_of(-1)
+        return samples[self.layout.replica_at(-1, self.rank)] / sum(samples) if self.is_last else 0.0
+
+    def evaluate(self, batch: int | Batch | Microbatches | None) -> tuple[float, ...]:
+        """The losses of every microbatch, in evaluation mode and without gradients; a collective call.
+
+        `batch`: as for `step`, but a number asks `Training.evaluation` (or `batch`). Empty where the last stage is not.
+        """
+        given = self.cutter.given(batch, self.training.evaluation or self.training.batch)
+        share = self._take(given, is_checking=False)
+        found, count = dict[int, torch.Tensor](), share.layout.num_microbatches
+        forward = self._make_forward_pass(share)
+
+        def visit(microbatch: int, number: int, outputs: Tensors) -> None:
+            if number == self.layout.num_stages - 1 and share.targets is not None:
+                with calling("the loss"):
+                    found[microbatch] = self.training.loss(outputs[0], share.targets[microbatch])
+
+        for stage in self.stages:
+            cast(StageModule, stage.submod).moment = None
+        with evaluating([stage.submod for stage in self.stages]):
+            for microbatch in range(count):
+                forward.run(microbatch, partial(visit, microbatch))
+        return self.totals.tell(found, self.totals.count_tokens(share.targets), count=count)[0]
+
+    def _make_forward_pass(self, share: BatchShare) -> ForwardPass:
+        routes = make_routes(self.layout, self.preparation.edges)
+        if self._forward_pass is None:
+            meet(routes, device=self.device)
+        held = [
+            Held(
+                stage.stage_index,
+                cast(StageModule, stage.submod),
+                self.preparation.shapes[stage.stage_index],
+                self._inputs_of(stage.stage_index, share),
+                share.batches.get(stage.stage_index, {}),
+            )
+            for stage in self.stages
+        ]
+        self._forward_pass = ForwardPass(held, routes=routes, edges=self.preparation.edges, device=self.device)
+        return self._forward_pass
+
+    def _inputs_of(self, stage: int, share: BatchShare) -> dict[int, Tensors]:
+        """Per microbatch that it takes, meta tensors of what a stage is given."""
+        planned, own = self.preparation.shape_at(stage, rank=self.rank), share.shapes.get(stage, {})
+        return {k: own.get(k, planned).inputs for k in share.layout.hand_of(stage, self.rank)}
+
+
+def make_log(device: torch.device) -> ActionLog:
+    """A log whose clock fits the device."""
+    return ActionLog(CudaClock() if device.type == "cuda" else HostClock())

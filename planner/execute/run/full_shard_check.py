@@ -1,0 +1,70 @@
+"""Which stages are held in parts by their replicas (`fully_shard`), where that is asked for, and what is against it."""
+
+from collections.abc import Iterator, Mapping, Sequence
+
+import torch
+from torch import nn
+
+from planner.execute.table.layout import Layout
+from planner.execute.torch_versions.supported import show, torch_version
+from planner.execute.training import Training
+from planner.plan import Plan
+
+OLDEST = (2, 13)
+"""Where one replica has no gradient it has to reduce zeros, for which the others wait; older ones were not tried."""
+
+_REMEDY = "or run without fully_shard"
+
+
+def find_fully_sharded(
+    plan: Plan, training: Training, *, layout: Layout, layers: Sequence[Mapping[str, nn.Module]], split: str
+) -> frozenset[int]:
+    """The stages with `shard` and replicas. `layers`: per stage its layers on the meta device, by name; `split`: how I
+    and W are split.
+
+    Raises ValueError if there are none, or if one of them cannot be run so: with the stage, the reason and the remedy.
+    """
+    if torch_version() < OLDEST:
+        raise ValueError(f"fully_shard wants torch {show(OLDEST)} or later, and {torch.__version__} is installed")
+    found = [n for n, stage in enumerate(plan.stages) if stage.shard != "none" and layout.num_replicas_of(n) > 1]
+    if not found:
+        raise ValueError(
+            "fully_shard is asked for, but no stage of the plan has replicas that shard: plan with pipeplan plan "
+            f"--shard-optimizer allow (or always), {_REMEDY}"
+        )
+    for number in found:
+        faults = [*_faults_of_plan(number, training, layout=layout, split=split)]
+        for text in (*faults, *_faults_of_layers(training, layers[number])):
+            raise ValueError(f"stage {number} would be fully sharded, but {text}, {_REMEDY}")
+    return frozenset(found)
+
+
+def _faults_of_plan(number: int, training: Training, *, layout: Layout, split: str) -> Iterator[str]:
+    kinds = {action.kind for row in layout.rows for action in row if action.stage == number}
+    if layout.dealing or training.deal is not None:
+        yield (
+            "its replicas are dealt microbatches of their own, so that they do not gather its weights together; plan "
+            "microbatches of one size, without a dealing"
+        )
+    if layout.width(number) > 1:
+        yield f"it is run by groups of {layout.width(number)} devices; plan with max_width = 1"
+    if layout.parts_of(number):
+        yield "its I or W is elsewhere than its F; plan with split_placement = false"
+    if kinds & {"I", "W"} and split == "native":
+        yield (
+            "after torch's native I its hooks leave gradients out in silence; use --split deferred, or plan with "
+            "split_backward = false (pipeplan plan --no-split-backward)"
+        )
+
+
+def _faults_of_layers(training: Training, layers: Mapping[str, nn.Module]) -> Iterator[str]:
+    for name, layer in layers.items():
+        trained = {each.dtype for each in layer.parameters() if each.requires_grad}
+        if len(trained) > 1:
+            kinds = " and ".join(sorted(str(kind).removeprefix("torch.") for kind in trained))
+            yield f"layer {name!r} trains parameters of {kinds}, which torch reduces together; give it one type"
+        if training.float32_gradients and trained & {torch.bfloat16, torch.float16}:
+            yield (
+                f"torch adds up the gradients of layer {name!r} in the type of its parameters; set float32_gradients = "
+                "False"
+            )

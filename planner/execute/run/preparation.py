@@ -1,0 +1,409 @@
+"""All that is known of a run before processes meet: whether plan and training fit, shapes, and who does what when."""
+
+import hashlib
+from collections.abc import Container, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from fractions import Fraction
+from typing import Literal, cast
+
+from torch import nn
+
+from planner.document import render_plan
+from planner.execute.data.batch_share import split_batch
+from planner.execute.data.dealt_rows import deal_anew
+from planner.execute.model.cut.hooks import describe_gradient_hook
+from planner.execute.model.listed_microbatches import are_listed, list_microbatches
+from planner.execute.model.user_code import calling
+from planner.execute.run.full_shard_check import find_fully_sharded
+from planner.execute.run.width_check import require_widths
+from planner.execute.stage.sample_parts import mark_whole
+from planner.execute.stage.stage_module import StageShape, StageTracer, fingerprint
+from planner.execute.table.layout import Layout, Pipelines, make_layout
+from planner.execute.table.route_check import check_routed_rows
+from planner.execute.table.routes import Cell, lower
+from planner.execute.table.table_check import check_compute_table, check_replicas
+from planner.execute.table.wiring import StageEdge, StageWiring, find_edges, is_chain, make_wirings
+from planner.execute.torch_versions.supported import sends_itself
+from planner.execute.training import Batch, Microbatches, Tensors, Training, as_tuple
+from planner.plan import Plan
+
+Split = Literal["deferred", "native"]
+"""How a backward is split into I and W: `deferred` puts weight gradients off, `native` walks the graph twice."""
+
+Skip = Literal["direct", "relay"]
+"""How a tensor gets over stages that do not use it: straight to those that do, or handed on by those between."""
+
+Messages = Literal["auto", "own"]
+"""Who sends: `auto` leaves it to torch where stages form chains; `own` never does, and needs fewer receive buffers."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Preparation:
+    """All that is known without talking to another process."""
+
+    plan: Plan
+    training: Training
+    layout: Layout
+    wirings: tuple[StageWiring, ...]
+    edges: tuple[StageEdge, ...]
+    """Which stage talks to which."""
+    shapes: tuple[StageShape, ...]
+    """Per stage, of its first replica."""
+    split: Split
+    skip: Skip
+    rows: tuple[tuple[Cell, ...], ...] | None
+    """Per rank what it does, messages included; None where torch finds that out by itself: pipelines of chains."""
+    synchronised: frozenset[int] = frozenset()
+    """Stages whose replicas take the statistics of batch norms together."""
+    fully_sharded: frozenset[int] = frozenset()
+    """Stages of whose weights and gradients every replica holds a part."""
+    unequal: Mapping[int, tuple[StageShape, ...]] = field(default_factory=dict)
+    """The shapes of every replica, of stages whose replicas take unequal shares of the samples."""
+    example: Tensors | None = None
+    """The inputs of a microbatch, where these are given one by one or dealt; None: they are equal parts of a batch."""
+    tracer: StageTracer | None = None
+    """What finds the shapes of further microbatches, where they are given one by one or dealt."""
+
+    def shape_at(self, stage: int, *, rank: int) -> StageShape:
+        """The shapes of a stage that a rank holds, or works for."""
+        own = self.unequal.get(stage)
+        return self.shapes[stage] if own is None else own[self.layout.replica_at(stage, rank)]
+
+    def list_microbatches(self, given: Batch | Microbatches) -> dict[int, Batch]:
+        """The microbatches of an iteration by their numbers, as they were given or cut out of a batch."""
+        problem = self.plan.problem
+        planned = problem.microbatches if self.training.deal is None else None
+        return list_microbatches(given, planned=planned, count=problem.num_microbatches)
+
+    @property
+    def plan_sha256(self) -> str:
+        """Content hash of the plan."""
+        return hashlib.sha256(render_plan(self.plan).encode()).hexdigest()
+
+    @property
+    def model_sha256(self) -> str:
+        """Content hash of all shapes of the model."""
+        return fingerprint(self.shapes)
+
+
+def prepare(
+    plan: Plan,
+    training: Training,
+    *,
+    split: Split = "deferred",
+    skip: Skip = "direct",
+    messages: Messages = "auto",
+    fully_shard: bool = False,
+) -> Preparation:
+    """Check that plan and training fit together, without weights and without other processes.
+
+    `fully_shard`: as in `Choices`. Raises ValueError that says what does not fit, the same on every process.
+    """
+    layout, batch = make_layout(plan), _first_batch(training)
+    if training.deal is not None:
+        layout = deal_anew(layout)
+    example = _find_example(batch, plan=plan, training=training, layout=layout)
+    stages, layers = [stage.layers for stage in plan.stages], list(training.layers)
+    wirings = make_wirings(stages, layers, inputs=training.inputs, is_relayed=False)
+    is_plain = example is None and messages == "auto" and _is_plain(layout, wirings, skip=skip)
+    if is_plain or skip == "relay":
+        wirings = make_wirings(stages, layers, inputs=training.inputs)
+    require_widths(training, stages, widths=layout.widths, split=split)
+    tracer = StageTracer(training, wirings)
+    traced = _trace(tracer, layout=layout, batch=batch, example=example)
+    shapes = tuple(replicas[0] for replicas in traced)
+    if split == "native":
+        _require_native_split(layout, plan, shapes=shapes)
+        layout = _with_whole_backward(layout, shapes)
+    edges = find_edges(wirings)
+    synchronised = _find_synchronised(layout, shapes, split=split)
+    fully = frozenset[int]()
+    if fully_shard:
+        fully = find_fully_sharded(plan, training, layout=layout, layers=tracer.layers, split=split)
+    _require_no_compiled(layout, shapes, split=split, synchronised=synchronised, fully=fully)
+    _require_no_gradient_hooks(layout, tracer.layers, split=split, fully=fully)
+    _require_joint_order(layout, edges, synchronised=synchronised, fully=fully, shapes=shapes)
+    if is_plain:
+        _require_chains(layout)
+    return Preparation(
+        plan=plan,
+        training=training,
+        layout=layout,
+        wirings=wirings,
+        edges=edges,
+        shapes=shapes,
+        split=split,
+        skip=skip,
+        rows=None if is_plain else _lower(layout, edges, joint=synchronised, alike=fully),
+        synchronised=synchronised,
+        fully_sharded=fully,
+        unequal={number: traced[number] for number, own in enumerate(layout.samples) if own},
+        example=example,
+        tracer=None if example is None else tracer,
+    )
+
+
+def _is_plain(layout: Layout, wirings: Sequence[StageWiring], *, skip: Skip) -> bool:
+    """Whether torch can send all messages by itself."""
+    return sends_itself() and has_like_replicas(layout) and (skip == "relay" or is_chain(wirings))
+
+
+def _first_batch(training: Training) -> Batch | Microbatches:
+    with calling("the batch of iteration 0"):
+        return training.batch(0)
+
+
+def _find_example(batch: Batch | Microbatches, *, plan: Plan, training: Training, layout: Layout) -> Tensors | None:
+    """The inputs of a microbatch, unless all are equal parts of one batch.
+
+    Raises ValueError where the plan cuts what is given whole.
+    """
+    sizes = set(plan.problem.microbatches or ())
+    if not (are_listed(batch) or layout.dealing or len(sizes) > 1):
+        return None
+    for number in range(layout.num_stages):
+        count = layout.num_replicas_of(number)
+        if layout.parts_of(number) or (count > 1 and not layout.dealing):
+            what = f"cuts every microbatch for {count} replicas" if count > 1 else "places its I or W elsewhere"
+            raise ValueError(
+                f"stage {number} {what}, but microbatches are given one by one, to be run whole: deal them to equal "
+                "pipelines (`Training.deal`, or a plan with a dealing), or plan with --no-replication and "
+                "split_placement = false"
+            )
+    planned = plan.problem.microbatches if training.deal is None else None
+    given = list_microbatches(batch, planned=planned, count=plan.problem.num_microbatches)
+    if not given:
+        raise ValueError("the batch of iteration 0 has no microbatches; give at least one")
+    return as_tuple(given[min(given)][0])
+
+
+def _require_native_split(layout: Layout, plan: Plan, *, shapes: Sequence[StageShape]) -> None:
+    if layout.parts:
+        raise ValueError(
+            "the native split cannot run I or W on another process than F; use --split deferred, or plan with "
+            "split_placement = false"
+        )
+    if any(stage.recompute for stage in plan.stages):
+        raise ValueError(
+            "the native split recomputes once per weight in W; use --split deferred, or plan with recompute = false"
+        )
+    _require_no_inner_gradients(shapes)
+
+
+def _require_no_inner_gradients(shapes: Sequence[StageShape]) -> None:
+    for number, shape in enumerate(shapes):
+        for name, traits in shape.traits.items():
+            if traits.differentiates:
+                raise ValueError(
+                    f"layer {name!r} of stage {number} calls torch.autograd itself, and the native split would walk "
+                    "its graph twice; use --split deferred"
+                )
+
+
+def _require_no_compiled(
+    layout: Layout, shapes: Sequence[StageShape], *, split: Split, synchronised: frozenset[int], fully: frozenset[int]
+) -> None:
+    """Where something has to look into a layer."""
+    for number, shape in enumerate(shapes):
+        reasons = {
+            "torch's native split walks the graph of its backward twice, which is one piece": split == "native",
+            "a group of devices would cut its parts": layout.width(number) > 1,
+            "its backward would run on another process than its forward": bool(layout.parts_of(number)),
+            "the statistics of its batch norms are those of all replicas": number in synchronised,
+            "its weights would be gathered and freed around it (fully_shard)": number in fully,
+        }
+        for reason in (text for text, is_so in reasons.items() if is_so and shape.compiled):
+            raise ValueError(
+                f"layer {shape.compiled[0]!r} of stage {number} is compiled, but {reason}; leave `compile()` out"
+            )
+
+
+def _require_no_gradient_hooks(
+    layout: Layout, layers: Sequence[Mapping[str, nn.Module]], *, split: Split, fully: frozenset[int]
+) -> None:
+    """A hook wants the gradient that a whole microbatch gives to a whole tensor, once."""
+    for number, own in enumerate(layers):
+        reasons = {
+            "torch's native split walks the graph of its backward twice": split == "native",
+            "a group of devices would cut its layer": layout.width(number) > 1,
+            "its backward would run on another process than its forward": bool(layout.parts_of(number)),
+            "each replica would hold a part of it (fully_shard)": number in fully,
+            f"each of {layout.num_replicas_of(number)} replicas has a part of a microbatch, and the hook would see the "
+            "gradient of that": layout.num_replicas_of(number) > 1 and not layout.dealing,
+        }
+        for reason in (text for text, is_so in reasons.items() if is_so):
+            for name, layer in own.items():
+                if found := describe_gradient_hook(layer):
+                    raise ValueError(
+                        f"layer {name!r} of stage {number}: {found}, but {reason}; plan with --no-replication and "
+                        "without groups, or take the hook off"
+                    )
+
+
+def _find_synchronised(layout: Layout, shapes: Sequence[StageShape], *, split: Split) -> frozenset[int]:
+    """Stages with replicas and batch norms; raises ValueError where their statistics cannot be taken together."""
+    found = set()
+    for number, shape in enumerate(shapes):
+        num_replicas = layout.num_replicas_of(number)
+        for name, traits in shape.traits.items():
+            if num_replicas > 1 and (traits.has_batch_norm or traits.has_unanswered_batch_norm):
+                what = f"layer {name!r} of stage {number} normalises over the microbatch, of which each of its "
+                what += f"{num_replicas} replicas has a part"
+                if layout.dealing:
+                    raise ValueError(
+                        f"layer {name!r} of stage {number} normalises over the microbatch and keeps averages of those "
+                        f"that it has seen, but each of its {num_replicas} replicas is dealt others; {_NORM_REMEDY}"
+                    )
+                if traits.has_unanswered_batch_norm:
+                    raise ValueError(
+                        f"{what}, by a function of torch's that cannot be synchronised; {_NORM_REMEDY}, or call "
+                        "torch.nn.functional.batch_norm"
+                    )
+                if len(set(layout.samples_of(number))) > 1:
+                    raise ValueError(
+                        f"{what}: their statistics are put together from equal parts only; plan with unequal_shares = "
+                        f"false, or {_NORM_REMEDY}"
+                    )
+                if split == "native":
+                    raise ValueError(
+                        f"{what}: the native split would ask the other replicas in I and again in W; {_NORM_REMEDY}, "
+                        "or use --split deferred"
+                    )
+                found.add(number)
+    return frozenset(found)
+
+
+_NORM_REMEDY = "plan with --no-replication, use GroupNorm, or set the layer's batch norms to eval()"
+
+
+def _require_joint_order(
+    layout: Layout,
+    edges: Sequence[StageEdge],
+    *,
+    synchronised: frozenset[int],
+    fully: frozenset[int],
+    shapes: Sequence[StageShape],
+) -> None:
+    """Replicas that ask each other in the middle of F, I and B must come to them together."""
+    if synchronised and (fault := _find_circle(layout, edges, joint=synchronised)):
+        number = min(synchronised)
+        name = next(name for name, traits in shapes[number].traits.items() if traits.has_batch_norm)
+        raise ValueError(
+            f"layer {name!r} of stage {number} normalises over the microbatch, of which each replica has a part, but "
+            f"the plan's replicas do not run their actions in one order: {fault}; {_NORM_REMEDY}"
+        )
+    if fully and (fault := _find_circle(layout, edges, joint=synchronised, alike=fully)):
+        raise ValueError(
+            "the replicas of stages that are fully sharded gather their weights together, but do not run their actions "
+            f"in one order: {fault}; plan the same order for them, or run without fully_shard"
+        )
+
+
+def _find_circle(
+    layout: Layout, edges: Sequence[StageEdge], *, joint: frozenset[int], alike: Container[int] = ()
+) -> str:
+    """A sentence if the ranks would wait for each other."""
+    try:
+        lower(layout, edges, joint=joint, alike=alike)
+    except ValueError as error:
+        return str(error)
+    return ""
+
+
+def has_like_replicas(layout: Layout) -> bool:
+    """Whether pipelines run side by side and reduce their stages in one order: torch does so as each stage ends."""
+    if not isinstance(layout, Pipelines):
+        return False
+    tables = [
+        _with_reductions(layout.table(replica), layout.num_microbatches) for replica in range(layout.num_replicas)
+    ]
+    return not check_replicas(tables)
+
+
+def _with_reductions(table: list[list[str]], num_microbatches: int) -> list[list[str]]:
+    """Each row with a reduction after the last W or B of a stage, as torch puts them."""
+    rows = []
+    for row in table:
+        count: dict[str, int] = {}
+        cells: list[str] = []
+        for cell in row:
+            cells.append(cell)
+            stage, kind = cell.rstrip("0123456789")[:-1], cell.rstrip("0123456789")[-1]
+            if kind in "WB":
+                count[stage] = count.get(stage, 0) + 1
+                if count[stage] == num_microbatches:
+                    cells.append(f"{stage}REDUCE_GRAD")
+        rows.append(cells)
+    return rows
+
+
+def _require_chains(layout: Layout) -> None:
+    assert isinstance(layout, Pipelines)
+    faults = [
+        fault
+        for replica in range(layout.num_replicas)
+        for fault in check_compute_table(
+            layout.table(replica), num_stages=layout.num_stages, num_microbatches=layout.num_microbatches
+        )
+    ]
+    if faults:
+        raise ValueError(f"the plan's schedule cannot run on a chain of stages: {'; '.join(faults[:3])}")
+
+
+def _lower(
+    layout: Layout, edges: Sequence[StageEdge], *, joint: frozenset[int], alike: frozenset[int]
+) -> tuple[tuple[Cell, ...], ...]:
+    try:
+        rows = lower(layout, edges, joint=joint, alike=alike)
+    except ValueError as error:
+        raise ValueError(f"the plan's schedule cannot run: {error}") from None
+    faults = check_routed_rows(
+        rows,
+        owners=layout.owners,
+        edges=[(edge.producer, edge.consumer) for edge in edges],
+        microbatches=layout.dealing or layout.num_microbatches,
+        widths=layout.widths,
+        parts=layout.parts,
+        samples=layout.samples,
+    )
+    if faults:
+        raise ValueError(f"the plan's schedule cannot run: {'; '.join(faults[:3])}")
+    return tuple(map(tuple, rows))
+
+
+def _trace(
+    tracer: StageTracer, *, layout: Layout, batch: Batch | Microbatches, example: Tensors | None
+) -> tuple[tuple[StageShape, ...], ...]:
+    """The shapes of every replica of every stage with its own share of the samples; of microbatches that are run whole
+    those of the first.
+    """
+    if example is not None:
+        return tuple((shape,) for shape in tracer.trace(example))
+    inputs, target = cast(Batch, batch)
+    traced = dict[Fraction, tuple[StageShape, ...]]()
+    taken = [layout.samples_of(number) for number in range(layout.num_stages)]
+    shares = [[Fraction(count, sum(samples)) for count in samples] for samples in taken]
+    for samples, own in sorted(zip(taken, shares, strict=True), key=lambda pair: len(pair[0])):
+        for replica, share in enumerate(own):
+            if share not in traced:
+                mine = [split_batch(each, layout, samples=samples, replica=replica)[0] for each in as_tuple(inputs)]
+                traced[share] = tracer.trace(tuple(mine))
+    split_batch(target, layout, samples=(1,), replica=0)
+    edges = [edge for edge in find_edges(tracer.wirings) if shares[edge.producer] != shares[edge.consumer]]
+    every = {number: {share: found[number] for share, found in traced.items()} for number in range(layout.num_stages)}
+    marked = mark_whole(every, edges)
+    return tuple(tuple(marked[number][share] for share in own) for number, own in enumerate(shares))
+
+
+def _with_whole_backward(layout: Layout, shapes: Sequence[StageShape]) -> Layout:
+    """Torch's native I does nothing where nothing before is trained, and its W then leaves every gradient out."""
+    whole = {number for number, shape in enumerate(shapes) if number and not any(t.requires_grad for t in shape.inputs)}
+    rows = tuple(
+        tuple(
+            action._replace(kind="B") if action.kind == "I" and action.stage in whole else action
+            for action in row
+            if not (action.kind == "W" and action.stage in whole)
+        )
+        for row in layout.rows
+    )
+    return replace(layout, rows=rows)

@@ -1,0 +1,123 @@
+"""Whether an optimizer moves every element of a parameter for itself, so that replicas may shard its state.
+
+Nothing that an optimizer says about itself tells, so it is tried: on small stand-ins for the parameters, once whole
+and once in pieces, with the same gradients.
+"""
+
+from collections.abc import Mapping, Sequence
+
+import torch
+from torch import nn
+
+from planner.errors import ExecutionError
+from planner.execute.model.user_code import calling
+from planner.execute.parallel.sharding import ShardPiece, is_cut
+from planner.execute.parallel.update import make_optimizers
+from planner.execute.stage.stage_module import make_layer
+from planner.execute.training import Training
+from planner.plan import Plan
+
+NUM_PIECES, NUM_STEPS, MOST_ALONG = 2, 2, 4
+"""Pieces that a stand-in is cut into, steps that are taken, elements of a stand-in along a dimension."""
+ALIKE = 1e-4
+"""Of the largest step of a parameter: what rounding in float32 may make of two ways to the same numbers."""
+_REMEDY = "use one that works element by element (SGD, Adam, AdamW, ...), or plan with "
+_WHOLE = "shard = 'none'"
+
+
+def require_sharding(plan: Plan, training: Training, *, device: torch.device) -> None:
+    """Raise ExecutionError, the same on every process, if a stage cannot shard its optimizer's state as planned, or if
+    the devices of a group cannot each step the part of its layers that it holds.
+    """
+    for number, stage in enumerate(plan.stages):
+        width = len(stage.replicas[0])
+        if stage.shard != "none" or width > 1:
+            named = {
+                f"{layer}:{path}": parameter
+                for layer in stage.layers
+                for path, parameter in make_layer(training, layer, device=torch.device("meta")).named_parameters()
+                if parameter.requires_grad
+            }
+            problem = _find_gaps(named) if stage.shard != "none" else ""
+            instead = _WHOLE if width == 1 else "max_width = 1"
+            if problem := problem or find_joint_step(training, named, device=device, instead=instead):
+                what = f"shard = {stage.shard!r}" if stage.shard != "none" else f"groups of {width} devices"
+                raise ExecutionError(f"stage {number} is planned with {what}, but {problem}")
+
+
+def _find_gaps(named: Mapping[str, nn.Parameter]) -> str:
+    for name, parameter in named.items():
+        if not parameter.is_contiguous():
+            return f"{name} does not lie in one row in memory; make it contiguous, or plan with shard = 'none'"
+    return ""
+
+
+def find_joint_step(
+    training: Training, named: Mapping[str, nn.Parameter], *, device: torch.device, instead: str = _WHOLE
+) -> str:
+    """A sentence if the training's optimizers treat a piece otherwise than a whole, or keep what cannot be cut.
+
+    `named`: the parameters, on any device; only their shapes count. `instead`: what to plan with, if so.
+    """
+    remedy = _REMEDY + instead
+    noise = torch.Generator().manual_seed(0)
+    shapes = [tuple(min(length, MOST_ALONG) for length in each.shape) for each in named.values()]
+    values, *grads = [
+        [torch.randn(shape, generator=noise).to(device) for shape in shapes] for _ in range(1 + NUM_STEPS)
+    ]
+    with torch.random.fork_rng([device] if device.type == "cuda" else []):
+        whole = [nn.Parameter(value.clone()) for value in values]
+        _train(training, named, stepped=whole, grads=grads)
+        for replica in range(NUM_PIECES):
+            pieces = [
+                ShardPiece(nn.Parameter(value.clone()), replica=replica, num_replicas=NUM_PIECES) for value in values
+            ]
+            mine = [each.parameter if is_cut(each.whole) else each.whole for each in pieces]
+            cut = [[_like(*pair) for pair in zip(pieces, row, strict=True)] for row in grads]
+            optimizers = _train(training, named, stepped=mine, grads=cut)
+            for name, before, after, piece, own in zip(named, values, whole, pieces, mine, strict=True):
+                if _is_apart(own.detach(), _like(piece, after.detach()), most=_largest(after.detach() - before)):
+                    kinds = ", ".join(type(each).__name__ for each in optimizers)
+                    return f"its optimizer ({kinds}) moves a part of {name} otherwise than the whole of it; {remedy}"
+                if state := _find_uncut(optimizers, own):
+                    return f"its optimizer keeps {state!r} of {name} in another shape than the parameter's; {remedy}"
+    return ""
+
+
+def _like(piece: ShardPiece, tensor: torch.Tensor) -> torch.Tensor:
+    return piece.cut(tensor) if is_cut(piece.whole) else tensor
+
+
+def _is_apart(mine: torch.Tensor, expected: torch.Tensor, *, most: float) -> bool:
+    return bool((~((mine - expected).abs() <= ALIKE * most)).any())
+
+
+def _largest(tensor: torch.Tensor) -> float:
+    return float(tensor.abs().max()) if tensor.numel() else 0.0
+
+
+def _train(
+    training: Training,
+    named: Mapping[str, nn.Parameter],
+    *,
+    stepped: Sequence[nn.Parameter],
+    grads: Sequence[Sequence[torch.Tensor]],
+) -> tuple[torch.optim.Optimizer, ...]:
+    """The optimizers after a step for every row of gradients."""
+    optimizers = make_optimizers(training, list(named.items()), stepped=stepped)
+    for row in grads:
+        for parameter, grad in zip(stepped, row, strict=True):
+            parameter.grad = grad.clone()
+        for optimizer in optimizers:
+            with calling(f"the optimizer's step ({type(optimizer).__name__})"):
+                optimizer.step()
+    return optimizers
+
+
+def _find_uncut(optimizers: Sequence[torch.optim.Optimizer], parameter: nn.Parameter) -> str:
+    """The name of a state that is neither a single number nor of the parameter's shape."""
+    for optimizer in optimizers:
+        for name, value in optimizer.state.get(parameter, {}).items():
+            if isinstance(value, torch.Tensor) and value.numel() > 1 and value.shape != parameter.shape:
+                return str(name)
+    return ""

@@ -1,0 +1,306 @@
+"""Torch's schedule runtime between any two stages and any two of their replicas; pinned to torch 2.13.
+
+Torch's own stages talk to the next one only, and each to a single rank. Here the loop, W and the reduction remain
+torch's; F, I and B fetch what they need from an inbox, and messages are cells of our own. Nothing of torch's receive
+infrastructure is used: a buffer lives from its receive to the action that takes it.
+"""
+
+import functools
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+import torch
+from torch import distributed
+from torch.distributed.pipelining.schedules import _Action, _ComputationType
+
+from planner.execute.stage.batch_copies import to_device
+from planner.execute.stage.runtime import PlanStage, StepRuntime
+from planner.execute.stage.sample_parts import join_shares, share_of
+from planner.execute.stage.stage_module import StageShape, unflatten
+from planner.execute.table.message_queues import Queues, find_directions
+from planner.execute.table.routes import Cell, SampleExchange
+from planner.execute.table.wiring import BATCH, StageEdge
+from planner.execute.torch_versions.kept_outputs import kept_outputs
+from planner.execute.torch_versions.stage_metadata import settle_metadata
+from planner.execute.training import Tensors
+
+
+class Mail(NamedTuple):
+    """Tensors that have arrived, or will have when the works are done."""
+
+    tensors: list[torch.Tensor]
+    works: list[Any]
+
+
+class RoutedStage(PlanStage):
+    """A stage that takes its inputs, and the gradients of its outputs, from wherever its routes lead."""
+
+    def __init__(
+        self,
+        *arguments: Any,
+        shape: StageShape,
+        edges: Sequence[StageEdge],
+        routes: Sequence[SampleExchange],
+        **more: Any,
+    ) -> None:
+        """`routes`: those of this replica, either end; `more`: as for `PlanStage`."""
+        super().__init__(*arguments, shape=shape, **more)
+        self.shape = shape
+        self.edges = {(edge.producer, edge.consumer): edge for edge in edges}
+        rank = distributed.get_rank()
+        self.incoming = [route for route in routes if (route.consumer, route.target) == (self.stage_index, rank)]
+        self.outgoing = [route for route in routes if (route.producer, route.source) == (self.stage_index, rank)]
+        self.arriving = {"F": _carrying("F", self.incoming), "B": _carrying("B", self.outgoing)}
+        """By letter the routes on which it is sent something."""
+        self.leaving = {"F": _carrying("F", self.outgoing), "B": _carrying("B", self.incoming)}
+        """By letter the routes on which it sends."""
+        self._taken = unflatten(range(len(shape.inputs)), shape.counts)
+        self._made = unflatten(range(len(shape.outputs)), shape.leaving_counts)
+        self.batch: Mapping[int, Tensors] = {}
+        """Per microbatch this replica's share, if the stage takes the batch."""
+        self.shapes: Mapping[int, StageShape] = {}
+        """Per microbatch of this iteration, where they differ."""
+        self.inbox: dict[tuple[SampleExchange, str, int], Mail] = {}
+        self.outbox: dict[tuple[SampleExchange, str, int], list[torch.Tensor]] = {}
+        self._runtime_validate = False  # torch's own check wants the metadata that it would have sent around
+
+    def prepare(self, num_microbatches: int) -> None:
+        """What torch's own preparation does, but for its buffers."""
+        settle_metadata(self, num_microbatches)
+
+    def shape_of(self, microbatch: int) -> StageShape:
+        """What enters and leaves the stage for a microbatch."""
+        return self.shapes.get(microbatch, self.shape)
+
+    def planned_outputs(self, microbatch: int) -> Tensors:
+        """Meta tensors of what F of a microbatch gives."""
+        return self.shape_of(microbatch).outputs
+
+    def indices(self, route: SampleExchange, letter: str) -> list[int]:
+        """Which inputs (on the consumer), or outputs (on the producer), travel on a route; as gradients (letter B),
+        only those that need one.
+        """
+        is_consumer = route.consumer == self.stage_index
+        places, tensors = (self._taken, self.shape.inputs) if is_consumer else (self._made, self.shape.outputs)
+        names = self.edges[route.producer, route.consumer].values
+        return [k for name in names for k in places[name] if letter == "F" or tensors[k].requires_grad]
+
+    def graded_inputs(self, microbatch: int) -> Tensors:
+        """Meta tensors of the inputs whose gradients are computed here."""
+        return self.shape_of(microbatch).inputs
+
+    def graded_outputs(self, microbatch: int) -> Tensors:
+        """Meta tensors of the outputs whose gradients are taken here."""
+        return self.shape_of(microbatch).outputs
+
+    def make_buffers(self, route: SampleExchange, letter: str, *, microbatch: int) -> list[torch.Tensor]:
+        """Where a message of a route is received: an activation by the consumer, a gradient by the producer."""
+        is_ahead = letter == "F"
+        tensors = self.shape_of(microbatch).inputs if is_ahead else self.graded_outputs(microbatch)
+        part, whole = (route.used, self.shape.whole_inputs) if is_ahead else (route.made, self.shape.whole_outputs)
+        likes = [share_of(tensors[k], part, is_whole=k in whole) for k in self.indices(route, letter)]
+        return [torch.empty(like.shape, dtype=like.dtype, device=self.device) for like in likes]
+
+    def hand_out(self, tensors: Sequence[torch.Tensor | None], letter: str, *, microbatch: int) -> None:
+        """Put what F made (all outputs), or I or B (the gradients of all inputs), where the messages find it."""
+        likes = self.planned_outputs(microbatch) if letter == "F" else self.graded_inputs(microbatch)
+        whole = self.shape.whole_outputs if letter == "F" else self.shape.whole_inputs
+        for route in self.leaving[letter]:
+            part = route.made if letter == "F" else route.used
+            mail = []
+            for k in self.indices(route, letter):
+                is_elsewhere = letter == "B" and k in whole and part.start > 0  # it goes with the first sample
+                tensor = _present(None if is_elsewhere else tensors[k], like=likes[k], device=self.device)
+                mail.append(share_of(tensor, part, is_whole=k in whole).contiguous())
+            self.outbox[route, letter, microbatch] = mail
+
+    def wait(self, letter: str, microbatch: int) -> None:
+        """Until all messages are there that F (letter F), or I or B (letter B), needs."""
+        for route in self.arriving[letter]:
+            for work in self.inbox[route, letter, microbatch].works:
+                work.wait()
+
+    def gather_inputs(self, microbatch: int) -> Tensors:
+        """The inputs of F as leaves of a new graph, put together from what has come."""
+        found: dict[int, list[torch.Tensor]] = {}
+        if self.batch:
+            samples = (to_device(tensor, device=self.device) for tensor in self.batch[microbatch])
+            found = {k: [tensor] for k, tensor in zip(self._taken[BATCH], samples, strict=True)}
+        for route in sorted(self.arriving["F"], key=lambda route: route.used):
+            mail = self.inbox.pop((route, "F", microbatch))
+            for k, tensor in zip(self.indices(route, "F"), mail.tensors, strict=True):
+                found.setdefault(k, []).append(tensor)
+        whole = self.shape.whole_inputs
+        return tuple(
+            join_shares(found[k], is_whole=k in whole).detach().requires_grad_(like.requires_grad)
+            for k, like in enumerate(self.shape.inputs)
+        )
+
+    def _retrieve_recv_activations(self, fwd_chunk_id: int) -> Tensors:
+        return self.gather_inputs(fwd_chunk_id)
+
+    def _retrieve_recv_grads(self, bwd_chunk_id: int) -> tuple[torch.Tensor | None, ...]:
+        """Per output the sum over the stages that took it; each may have been put together from several replicas."""
+        totals: list[torch.Tensor | None] = [None] * len(self.shape.outputs)
+        consumers = sorted({route.consumer for route in self.arriving["B"]})
+        for consumer in consumers:
+            routes = sorted((r for r in self.arriving["B"] if r.consumer == consumer), key=lambda route: route.made)
+            mails = [self.inbox.pop((route, "B", bwd_chunk_id)).tensors for route in routes]
+            for k, *parts in zip(self.indices(routes[0], "B"), *mails, strict=True):
+                is_whole, total = k in self.shape.whole_outputs, totals[k]
+                grad = functools.reduce(torch.add, parts) if is_whole else join_shares(parts, is_whole=False)
+                totals[k] = grad if total is None else total + grad
+        return tuple(totals)
+
+
+def _carrying(letter: str, routes: Sequence[SampleExchange]) -> list[SampleExchange]:
+    return [route for route in routes if letter in route.letters]
+
+
+def _present(tensor: torch.Tensor | None, *, like: torch.Tensor, device: torch.device) -> torch.Tensor:
+    """A gradient may be missing where nothing was done with an input: it is zero."""
+    return torch.zeros_like(like, device=device, requires_grad=False) if tensor is None else tensor.detach()
+
+
+class _MessageAction(_Action):
+    """One end of a message, as torch's loop wants it: with a stage, a kind and a microbatch."""
+
+    cell: Cell
+
+    def __repr__(self) -> str:
+        return str(self.cell)
+
+    def __str__(self) -> str:
+        return str(self.cell)
+
+
+class RoutedRuntime(StepRuntime):
+    """Runs one row of cells."""
+
+    def __init__(
+        self,
+        stages: Sequence[RoutedStage],
+        *,
+        row: Sequence[Cell],
+        num_microbatches: int,
+        loss: Any,
+        queues: Queues,
+    ) -> None:
+        super().__init__(stages, num_microbatches=num_microbatches, loss=loss)
+        self.queues = queues
+        self.by_number: Mapping[int, RoutedStage] = {stage.stage_index: stage for stage in stages}
+        self.routes = {
+            (route.producer, route.consumer, route.source, route.target, letter): route
+            for stage in stages
+            for route in (*stage.incoming, *stage.outgoing)
+            for letter in route.letters
+        }
+        self.pipeline_order_with_comms = {}
+        self.watch([_make_action(cell) for cell in row], stages[0].log)
+        types = _ComputationType
+        self._comp_type_to_function_map = {
+            types.FORWARD: self._forward,
+            types.FULL_BACKWARD: self._backward,
+            types.BACKWARD_INPUT: self._backward,
+            types.SEND_F: self._send,
+            types.RECV_F: self._receive,
+        }
+
+    def take_row(self, row: Sequence[Cell], *, num_microbatches: int) -> None:
+        """Run these cells from the next iteration on."""
+        self._n_microbatches = num_microbatches
+        self.watch([_make_action(cell) for cell in row], self._here[0].log)
+
+    def _initialize_stages(self, *arguments: Any, **more: Any) -> None:  # noqa: ARG002
+        for stage in self.by_number.values():
+            stage.prepare(self._n_microbatches)
+
+    def _forward(self, action: _Action, context: Any) -> None:
+        stage, microbatch = self._stage(action), _microbatch(action)
+        stage.wait("F", microbatch)
+        arguments = stage.gather_inputs(microbatch) if stage.is_first else ()
+        output = stage.forward_one_chunk(microbatch, arguments, {}, save_forward_output=False)
+        self._maybe_compute_loss(stage, output, context.target_mbs, microbatch)
+        stage.hand_out(kept_outputs(stage, microbatch), "F", microbatch=microbatch)
+        stage.release_outputs(microbatch)
+        self._deliver(stage.leaving["F"], "F", microbatch=microbatch)
+
+    def _backward(self, action: _Action, context: Any) -> None:  # noqa: ARG002
+        stage, microbatch = self._stage(action), _microbatch(action)
+        stage.wait("B", microbatch)
+        is_whole = action.computation_type == _ComputationType.FULL_BACKWARD
+        loss = self._maybe_get_loss(stage, microbatch)
+        stage.backward_one_chunk(microbatch, loss=loss, full_backward=is_whole, last_backward=False)
+        grads = stage.bwd_cache.pop(microbatch)
+        stage.hand_out(grads, "B", microbatch=microbatch)
+        self._deliver(stage.leaving["B"], "B", microbatch=microbatch)
+
+    def _deliver(self, routes: Sequence[SampleExchange], letter: str, *, microbatch: int) -> None:
+        """What stays on this rank needs no message."""
+        for route in routes:
+            if route.source == route.target:
+                sender, receiver = (route.producer, route.consumer)[:: 1 if letter == "F" else -1]
+                tensors = self.by_number[sender].outbox.pop((route, letter, microbatch))
+                self.by_number[receiver].inbox[route, letter, microbatch] = Mail(tensors, [])
+
+    def _send(self, action: _Action, context: Any) -> None:  # noqa: ARG002
+        cell, route, letter = self._message(action)
+        tensors = self.by_number[cell.stage].outbox.pop((route, letter, cell.microbatch))
+        self.send_to(cell.rank, tensors)
+
+    def _receive(self, action: _Action, context: Any) -> None:  # noqa: ARG002
+        cell, route, letter = self._message(action)
+        stage = self.by_number[cell.stage]
+        buffers = stage.make_buffers(route, letter, microbatch=cell.microbatch)
+        stage.inbox[route, letter, cell.microbatch] = self.receive_from(cell.rank, buffers)
+
+    def send_to(self, rank: int, tensors: Sequence[torch.Tensor]) -> None:
+        """Begin to send dense tensors."""
+        queue = self.queues.get((distributed.get_rank(), rank))
+        works = [distributed.isend(tensor, dst=rank, group=queue) for tensor in tensors]
+        self.sending.add(works, num_bytes=sum(tensor.nbytes for tensor in tensors))
+
+    def receive_from(self, rank: int, buffers: list[torch.Tensor]) -> Mail:
+        """Begin to receive into them."""
+        queue = self.queues.get((rank, distributed.get_rank()))
+        return Mail(buffers, [distributed.irecv(buffer, src=rank, group=queue) for buffer in buffers])
+
+    def _message(self, action: Any) -> tuple[Cell, SampleExchange, str]:
+        cell: Cell = action.cell
+        mine, other = (cell.stage, distributed.get_rank()), (cell.peer, cell.rank)
+        (producer, source), (consumer, target) = sorted([mine, other])
+        letter = cell.kind[-1]
+        return cell, self.routes[producer, consumer, source, target, letter], letter
+
+    def _stage(self, action: _Action) -> RoutedStage:
+        return self.by_number[action.stage_index]
+
+
+def meet(routes: Sequence[SampleExchange], *, device: torch.device, queues: Queues = MappingProxyType({})) -> None:
+    """Let every sender connect with every receiver of its messages; a collective call.
+
+    The first message may wait for both: directions take turns in one order, so nobody waits in a circle.
+    """
+    rank, token = distributed.get_rank(), torch.zeros(1, device=device)
+    for sender, receiver in find_directions(routes):
+        queue = queues.get((sender, receiver))
+        if rank == sender:
+            distributed.send(token, receiver, group=queue)
+        elif rank == receiver:
+            distributed.recv(token, sender, group=queue)
+
+
+def _microbatch(action: _Action) -> int:
+    assert action.microbatch_index is not None
+    return action.microbatch_index
+
+
+def _make_action(cell: Cell) -> _Action:
+    if cell.peer < 0:
+        kind = _ComputationType.from_str(cell.kind)
+        return _Action(cell.stage, kind, None if cell.microbatch < 0 else cell.microbatch)
+    kind = _ComputationType.SEND_F if cell.kind.startswith("SEND") else _ComputationType.RECV_F  # what it is: the cell
+    action = _MessageAction(cell.stage, kind, cell.microbatch)
+    action.cell = cell
+    return action

@@ -1,0 +1,280 @@
+"""A problem as the complete programme takes it: every stage that a plan could have, asked of the cost model."""
+
+from collections.abc import Sequence
+from itertools import permutations, product
+from math import perm
+
+from planner.layout.costs import CostModel, overlap, stage_traffic
+from planner.plan import Stage
+from planner.problem import Problem
+from profiles.model_profile import Edge
+from solver_models.complete.complete_instance import (
+    ActionTimes,
+    CompleteInstance,
+    Kind,
+    LayerSet,
+    Share,
+    Sizes,
+    Traffic,
+    TransferLeg,
+)
+
+MOST_SETS = 500
+"""Sets of layers that the model has room for."""
+
+MOST_SEATS = 70
+"""Ways to seat a stage that it has room for."""
+
+MOST_ROWS = 1_000_000
+"""Rows that it has room for."""
+
+
+def make_complete_instance(problem: Problem, costs: CostModel, *, horizon: int) -> CompleteInstance:
+    """The instance of a problem, without plans that take longer than `horizon` nanoseconds.
+
+    Raises ValueError, with what to change, where the programme does not cover an option or would be too large.
+    """
+    require_covered(problem)
+    return _Question(problem, costs).instance(horizon)
+
+
+def require_covered(problem: Problem) -> None:
+    """Raise ValueError where the complete model does not cover an option, or there would be too much to write down."""
+    options, cluster = problem.options, problem.cluster
+    refused = (
+        (options.max_width > 1, f"options: max_width = {options.max_width}", "set it to 1"),
+        (options.split_placement, "options: split_placement = true", "set it to false"),
+        (options.unequal_shares, "options: unequal_shares = true", "set it to false"),
+        (options.recompute_layers, "options: recompute_layers = true", "set it to false"),
+        (options.recompute_in_turn, "options: recompute_in_turn = true", "set it to false"),
+        (
+            options.synchronisation != "after",
+            f"options: synchronisation = {options.synchronisation}",
+            "set it to after",
+        ),
+        (options.objective != "makespan", f"options: objective = {options.objective}", "set it to makespan"),
+        (not cluster.overlap, "cluster: overlap = false", "set it to true"),
+        (problem.may_shard, f"options: shard_optimizer = {options.shard_optimizer}", "set it to never"),
+    )
+    for is_refused, what, remedy in refused:
+        if is_refused:
+            raise ValueError(f"{what} is not in the complete model; {remedy}, or use method auto")
+    _require_room("ways to seat a stage", _count_seats(problem), most=MOST_SEATS, remedy="lower max_replicas")
+    _require_room(
+        "rows or more", _count_rows(problem), most=MOST_ROWS, remedy="merge layers, or use fewer microbatches"
+    )
+
+
+def _require_room(what: str, count: int, *, most: int, remedy: str) -> None:
+    if count > most:
+        raise ValueError(
+            f"the complete model of this problem would have {count:,} {what}, and there is room for {most:,}; "
+            f"{remedy}, or use method auto"
+        )
+
+
+def _count_seats(problem: Problem) -> int:
+    return sum(perm(len(problem.cluster.devices), count) for count in problem.allowed_replicas)
+
+
+def _num_slots(problem: Problem) -> int:
+    options = problem.options
+    if options.partition is not None:
+        return len(options.partition)
+    return min(len(problem.profile.layers), len(problem.cluster.devices) * options.max_stages_per_device)
+
+
+def _count_rows(problem: Problem) -> int:
+    """About how many rows say in which order the devices take their actions, and what they hold meanwhile."""
+    slots, num_devices = _num_slots(problem), len(problem.cluster.devices)
+    own = 3 * problem.num_microbatches
+    pairs = (own * slots) ** 2 if problem.options.max_stages_per_device > 1 else slots * own**2
+    return num_devices * pairs
+
+
+class _Question:
+    """What stages, seats and transfers there are."""
+
+    def __init__(self, problem: Problem, costs: CostModel) -> None:
+        self.problem, self.costs, self.options = problem, costs, problem.options
+        self.names = problem.profile.topological_order
+        self.number = {name: n for n, name in enumerate(self.names)}
+        self.devices = [device.name for device in problem.cluster.devices]
+        self.seats = self._make_seats()
+        self.counts = sorted({len(seat) for seat in self.seats})
+        self.kinds = tuple(product(self.counts, (False, True) if self.options.recompute else (False,)))
+        given = self.options.partition
+        self.sets = _convex_sets(problem) if given is None else [self._numbers(names) for names in given]
+
+    def instance(self, horizon: int) -> CompleteInstance:
+        """Everything, by number."""
+        traffic, traffic_of = self._make_traffic()
+        shares = {
+            (i, a, j, b): share
+            for a, b in product(self.counts, repeat=2)
+            for i, j in product(range(a), range(b))
+            if (share := overlap(i, j, num_senders=a, num_receivers=b))[0]
+        }
+        cluster, options = self.problem.cluster, self.options
+        types = cluster.device_types
+        num_slots = _num_slots(self.problem)
+        return CompleteInstance(
+            num_microbatches=self.problem.num_microbatches,
+            num_layers=len(self.names),
+            device_type=tuple(types.index(device.type) for device in cluster.devices),
+            capacity=tuple(device.usable_bytes for device in cluster.devices),
+            num_slots=num_slots,
+            max_stages_per_device=options.max_stages_per_device,
+            edges=tuple((self.number[e.producer], self.number[e.consumer]) for e in self.problem.profile.edges),
+            sets=tuple(self._layer_set(layers) for layers in self.sets),
+            seats=self.seats,
+            slot_sets=tuple(self._sets_of(slot) for slot in range(num_slots)),
+            slot_seats=tuple(self._seats_of(slot) for slot in range(num_slots)),
+            set_seats=self._pinned_seats(),
+            kinds=self.kinds,
+            traffic=tuple(traffic),
+            traffic_of=traffic_of,
+            shares=shares,
+            legs=self._make_legs(traffic, sorted(set(shares.values()))),
+            buffers={
+                (n, way, count): -(-options.receive_buffers * (each.backward if way else each.forward) // count)
+                for n, each in enumerate(traffic)
+                for way, count in product((False, True), self.counts)
+            },
+            tail=self.problem.profile.optimizer_ns,
+            can_split=options.split_backward,
+            uneven_replication=options.uneven_replication,
+            skip_edges=options.skip_edges,
+            idle_devices=options.idle_devices,
+            horizon=horizon,
+        )
+
+    def _numbers(self, names: Sequence[str]) -> tuple[int, ...]:
+        return tuple(sorted(self.number[name] for name in names))
+
+    def _make_seats(self) -> tuple[tuple[int, ...], ...]:
+        """Devices in every order, for every number of replicas that is allowed."""
+        devices = range(len(self.devices))
+        return tuple(seat for count in self.problem.allowed_replicas for seat in permutations(devices, count))
+
+    def _sets_of(self, slot: int) -> tuple[int, ...]:
+        return (slot,) if self.options.partition is not None else tuple(range(len(self.sets)))
+
+    def _seats_of(self, slot: int) -> tuple[int, ...]:
+        if self.options.placement is None:
+            return tuple(range(len(self.seats)))
+        wanted = tuple(self.devices.index(group[0]) for group in self.options.placement[slot])
+        return (self.seats.index(wanted),)
+
+    def _pinned_seats(self) -> dict[int, frozenset[int]]:
+        """Sets with a pinned layer are on its device alone."""
+        allowed: dict[int, frozenset[int]] = {}
+        for pin in self.options.pinned:
+            own = frozenset(n for n, seat in enumerate(self.seats) if seat == (self.devices.index(pin.device),))
+            for k, layers in enumerate(self.sets):
+                if self.number[pin.layer] in layers:
+                    allowed[k] = allowed.get(k, own) & own
+        return allowed
+
+    def _stage(self, layers: tuple[int, ...], seat: tuple[int, ...], *, recompute: bool = False) -> Stage:
+        names = tuple(self.names[layer] for layer in layers)
+        return Stage(layers=names, replicas=tuple((self.devices[d],) for d in seat), recompute=recompute)
+
+    def _layer_set(self, layers: tuple[int, ...]) -> LayerSet:
+        types, cluster = self.problem.cluster.device_types, self.problem.cluster
+        times: dict[tuple[int, Kind], ActionTimes] = {}
+        sizes: dict[Kind, Sizes] = {}
+        for kind, (number, name) in product(self.kinds, enumerate(types)):
+            first = next(n for n, device in enumerate(cluster.devices) if device.type == name)
+            seat = (first, *(d for d in range(len(self.devices)) if d != first))[: kind[0]]
+            stage = self._stage(layers, seat, recompute=kind[1])
+            try:
+                cost = self.costs.stage_cost(stage, 0)
+            except ValueError:  # not measured there
+                continue
+            times[number, kind] = ActionTimes(
+                forward=cost.forward_ns,
+                input_grad=cost.input_grad_ns,
+                weight_grad=cost.weight_grad_ns,
+                backward=cost.backward_ns,
+            )
+            sizes[kind] = Sizes(
+                state=cost.state_bytes,
+                bucket=self.costs.reduction_bytes(stage),
+                held=cost.held_bytes,
+                stash=cost.stash_bytes,
+                weight_stash=cost.weight_stash_bytes,
+                workspace=cost.workspace_bytes,
+                weight_workspace=cost.weight_workspace_bytes,
+            )
+        rings = {n: self.costs.synchronisation_ns(self._stage(layers, seat)) for n, seat in enumerate(self.seats)}
+        return LayerSet(
+            layers=layers,
+            has_weight_grad=any(self.problem.profile.by_name[self.names[layer]].is_trainable for layer in layers),
+            times=times,
+            sizes=sizes,
+            synchronisation={n: ticks for n, ticks in rings.items() if ticks},
+            steps={number: ticks for number, name in enumerate(types) if (ticks := self._step_ns(layers, name))},
+        )
+
+    def _step_ns(self, layers: tuple[int, ...], device_type: str) -> int:
+        return sum(self.problem.profile.by_name[self.names[layer]].optimizer_ns(device_type) for layer in layers)
+
+    def _make_traffic(self) -> tuple[list[Traffic], dict[tuple[int, int], int]]:
+        """The different kinds of traffic, and which flows between which sets."""
+        found: dict[Traffic, int] = {}
+        between: dict[tuple[int, int], int] = {}
+        members = [frozenset(layers) for layers in self.sets]
+        edges = [(self.number[e.producer], self.number[e.consumer], e) for e in self.problem.profile.edges]
+        for a, first in enumerate(members):
+            leaving = [edge for edge in edges if edge[0] in first and edge[1] not in first]
+            for b, second in enumerate(members):
+                arriving = [edge for _, consumer, edge in leaving if consumer in second]
+                if arriving and not first & second:
+                    between[a, b] = found.setdefault(_traffic(arriving), len(found))
+        return list(found), between
+
+    def _make_legs(
+        self, traffic: Sequence[Traffic], shares: Sequence[Share]
+    ) -> dict[tuple[int, bool, Share, int, int], TransferLeg]:
+        legs: dict[tuple[int, bool, Share, int, int], TransferLeg] = {}
+        ends = list(product(range(len(self.devices)), repeat=2))
+        for (n, each), is_backward, share in product(enumerate(traffic), (False, True), shares):
+            size = -(-(each.backward if is_backward else each.forward) * share[0] // share[1])
+            for a, b in ends:
+                legs[n, is_backward, share, a, b] = self._leg(a, b, size=size)
+        return legs
+
+    def _leg(self, a: int, b: int, *, size: int) -> TransferLeg:
+        if a == b:
+            return TransferLeg(0, frozenset())
+        route = self.problem.cluster.route(self.devices[a], self.devices[b], num_bytes=size)
+        duration = route.duration_ns(size)
+        return TransferLeg(duration, frozenset(route.links) if duration else frozenset())
+
+
+def _traffic(edges: Sequence[Edge]) -> Traffic:
+    flow = stage_traffic(edges)
+    return Traffic(forward=flow.forward_bytes, backward=flow.backward_bytes, has_gradient=flow.has_gradient)
+
+
+def _convex_sets(problem: Problem) -> list[tuple[int, ...]]:
+    """Every set of layers between two sets that hold all that their layers need."""
+    names = problem.profile.topological_order
+    number = {name: n for n, name in enumerate(names)}
+    needs = [frozenset[int]()] * len(names)
+    for edge in problem.profile.edges:
+        needs[number[edge.consumer]] = needs[number[edge.consumer]] | {number[edge.producer]}
+    closed = {frozenset[int]()}
+    fresh = list(closed)
+    while fresh:
+        below = fresh.pop()
+        for layer in range(len(names)):
+            larger = below | {layer}
+            if layer not in below and needs[layer] <= below and larger not in closed:
+                closed.add(larger)
+                fresh.append(larger)
+        _require_room("sets of layers that could be a stage", len(closed), most=MOST_SETS, remedy="merge layers")
+    found = {tuple(sorted(b - a)) for a, b in product(closed, repeat=2) if a < b}
+    _require_room("sets of layers that could be a stage", len(found), most=MOST_SETS, remedy="merge layers")
+    return sorted(found)

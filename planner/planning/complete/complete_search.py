@@ -1,0 +1,239 @@
+"""`--method cp-sat` and `--method ilp`: a solver works on one model with everything open, from the incumbent on.
+
+What it claims is labelled as a claim, what it finds passes the verifier like everything else. Links take transfers in
+any order in the model, so a plan may play to more than the solver says; the bound it claims holds all the same.
+"""
+
+from collections.abc import Generator, Sequence
+from dataclasses import dataclass
+from itertools import permutations
+
+from planner.batch_problem import BatchProblem, Question
+from planner.errors import NoPlanFoundError
+from planner.layout.costs import CostModel
+from planner.lowering import make_plan_from_words, make_schedule_instance, make_words
+from planner.plan import Plan, Stage
+from planner.planning.complete.complete_question import make_complete_instance, require_covered
+from planner.planning.search_state import FAILED, SearchState
+from planner.problem import Problem
+from planner.progress import Limits
+from solver_models.complete.coarse import coarsened
+from solver_models.complete.complete_model import CompleteAnswer, CompleteModel
+from solver_models.complete.programme import Programme
+from solver_models.complete.solver_answer import DEFAULT_SOLVER, SolverAnswer
+from solver_models.result import SolverFailedError
+from solver_models.schedule.evaluation import play
+
+MODEL = "complete model"
+"""What the improver, and the entry in `solver_versions`, are called."""
+
+CLAIM = "solver"
+"""Why a run ends once a solver claims that nothing is better."""
+
+MOST_ILP_TICKS = 10_000
+"""Longer times lose their last digits in solvers that compute with floating point: they get coarser ticks."""
+
+MOST_ILP_UNITS = 100_000
+"""Larger sizes lose theirs: they get coarser units."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class CompleteQuestion:
+    """A problem written down whole."""
+
+    problem: Problem
+    """What is asked."""
+    model: CompleteModel
+    """What the solver gets."""
+    ticks: int
+    """Nanoseconds that the model counts as one."""
+    units: int
+    """Bytes that it counts as one."""
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether what fits in the model fits; with figures rounded down that is not said."""
+        return self.ticks == self.units == 1
+
+    def plan(self, values: Sequence[int]) -> Plan:
+        """The plan that values of the model's variables stand for; nothing has checked it."""
+        answer = self.model.read(values)
+        return make_plan_from_words(self.problem, self._stages(answer), words=answer.words)
+
+    def _stages(self, answer: CompleteAnswer) -> tuple[Stage, ...]:
+        instance, names = self.model.instance, self.problem.profile.topological_order
+        devices = [device.name for device in self.problem.cluster.devices]
+        return tuple(
+            Stage(
+                layers=tuple(names[layer] for layer in instance.sets[number].layers),
+                replicas=tuple((devices[device],) for device in instance.seats[seat]),
+                recompute=flag,
+            )
+            for number, seat, flag in zip(answer.sets, answer.seats, answer.recompute, strict=True)
+        )
+
+    def decisions(self, plan: Plan, costs: CostModel) -> dict[int, int]:
+        """Values of the variables that decide a plan: stages, seats, recomputation, B or I and W, starts of actions.
+
+        Raises ValueError where the plan's stages are not among those of the model.
+        """
+        instance, model = self.model.instance, self.model
+        number = {name: n for n, name in enumerate(self.problem.profile.topological_order)}
+        device = {each.name: n for n, each in enumerate(self.problem.cluster.devices)}
+        sets = {each.layers: n for n, each in enumerate(instance.sets)}
+        found = {
+            "sets": [sets.get(tuple(sorted(number[name] for name in stage.layers)), -1) for stage in plan.stages],
+            "seats": [instance.seats.index(tuple(device[group[0]] for group in s.replicas)) for s in plan.stages],
+            "recompute": [int(bool(stage.recompute)) for stage in plan.stages],
+        }
+        schedule = make_schedule_instance(self.problem, plan.stages, costs=costs)
+        played = play(schedule, make_words(self.problem, plan))
+        if played is None or -1 in found["sets"]:
+            raise ValueError("the plan is none of those that the complete model describes")
+        values = model.decide(**found)
+        for (kind, lane, microbatch), start in played.starts.items():
+            at = schedule.lanes[lane]
+            values |= model.time(at.device, at.stage, kind=kind, microbatch=microbatch, start=start // self.ticks)
+        return values
+
+
+def is_complete(method: str) -> bool:
+    """Whether a method is a solver on the complete model."""
+    return method in ("cp-sat", "ilp")
+
+
+def require_answerable(question: Question, limits: Limits) -> None:
+    """Raise ValueError, with the remedy, where a solver cannot be asked: it is not here, or the model is none."""
+    if not is_complete(limits.method):
+        return
+    if isinstance(question, BatchProblem):
+        raise ValueError(
+            f"limits: method = {limits.method} answers problems with a given number of microbatches; give "
+            "num_microbatches instead of global_batch_size, or use method auto"
+        )
+    require_covered(question)
+    if limits.method == "ilp":
+        # solvers take a second to import: not before somebody asks for one
+        from solver_models.pulp_solvers import require_solver
+
+        require_solver(limits.solver or DEFAULT_SOLVER)
+
+
+def ask(
+    problem: Problem, costs: CostModel, *, horizon: int | None = None, least: int = 0, is_coarse: bool = False
+) -> CompleteQuestion:
+    """The complete model of a problem, without plans that take longer than `horizon` or less than `least` nanoseconds.
+
+    `is_coarse`: for solvers that compute with floating point. Raises ValueError where the model does not cover the
+    problem, or would be too large.
+    """
+    horizon = longest(problem) if horizon is None else horizon
+    instance = make_complete_instance(problem, costs, horizon=horizon)
+    ticks = max(1, -(-horizon // MOST_ILP_TICKS)) if is_coarse else 1
+    units = max(1, -(-max(instance.capacity) // MOST_ILP_UNITS)) if is_coarse else 1
+    model = CompleteModel(coarsened(instance, ticks=ticks, units=units), least=least // ticks)
+    return CompleteQuestion(problem=problem, model=model, ticks=ticks, units=units)
+
+
+def longest(problem: Problem) -> int:
+    """Nanoseconds that no plan takes whose devices and links never idle at once: everything one after the other."""
+    profile, cluster = problem.profile, problem.cluster
+    names = [device.name for device in cluster.devices]
+    pairs = list(permutations(names, 2))
+
+    def slowest_ns(size: int) -> int:
+        return max((cluster.route(a, b, num_bytes=size).duration_ns(size) for a, b in pairs), default=0)
+
+    overhead = sum(max(profile.overhead_ns(each, kind) for each in cluster.device_types) for kind in "FIW")
+    exchange = max(profile.exchange_ns(each) for each in cluster.device_types)
+    times = [
+        max(c.forward_ns + c.input_grad_ns + c.weight_grad_ns + c.recompute_ns for c in layer.costs)
+        + (layer.forward_exchanges + layer.backward_exchanges) * exchange
+        for layer in profile.layers
+    ]
+    flows = sum(slowest_ns(edge.bytes) + slowest_ns(edge.backward_bytes) for edge in profile.edges)
+    rings = sum(2 * slowest_ns(layer.synchronised_bytes) for layer in profile.layers)
+    rounds = problem.num_microbatches * len(names)
+    closing = profile.optimizer_ns + sum(max(c.optimizer_ns for c in layer.costs) for layer in profile.layers)
+    return rounds * (sum(times) + overhead * len(times) + flows) + len(names) * rings + closing + 1
+
+
+def search_completely(run: SearchState) -> Generator[None, None, None]:
+    """Let the solver work until the time is up; it yields wherever the run may end."""
+    with run.turn_of(MODEL):
+        question = ask(
+            run.problem,
+            run.costs,
+            horizon=run.incumbent_ns,
+            least=run.lower_bound.value_ns if run.lower_bound else 0,
+            is_coarse=run.limits.method == "ilp",
+        )
+        yield
+        try:
+            outcome = _solve(run, question)
+        except SolverFailedError as error:
+            if run.plan is None:
+                raise NoPlanFoundError(str(error)) from error
+            run.solvers[MODEL], run.stopped_by = str(error), FAILED
+            return
+        run.solvers[MODEL] = outcome.solver
+        if outcome.values is not None:
+            rejected = run.rejected
+            run.propose(question.plan(outcome.values), source=MODEL)
+            run.rejected = run.rejected if question.is_exact else rejected
+        if outcome.status == "infeasible" and run.plan is None:
+            raise NoPlanFoundError(
+                f"{outcome.solver} claims that no plan fits into memory: give more memory, fewer receive buffers, "
+                "recomputation, or more stages per device, or change the stages or devices that are given"
+            )
+        _note_claim(run, outcome, ticks=question.ticks)
+    yield
+
+
+def _solve(run: SearchState, question: CompleteQuestion) -> SolverAnswer:
+    """The solver's answer, with the incumbent as its start."""
+    from solver_models.complete.with_cp_sat import solve_with_cp_sat
+    from solver_models.complete.with_pulp import linear, solve_with_pulp
+
+    programme = question.model.programme
+    if run.limits.method == "cp-sat":
+        return solve_with_cp_sat(
+            programme,
+            hint=_start(run, question, programme=programme),
+            time_limit_s=max(0.1, run.seconds_left),
+            seed=run.limits.seed,
+            threads=run.limits.num_threads,
+            should_stop=run.should_stop,
+            on_values=lambda values: run.propose(question.plan(values), source=MODEL),
+        )
+    rows = linear(programme)
+    return solve_with_pulp(
+        rows,
+        solver=run.limits.solver or DEFAULT_SOLVER,
+        hint=_start(run, question, programme=rows),
+        time_limit_s=max(0.1, run.seconds_left),
+        threads=run.limits.num_threads,
+        should_stop=run.should_stop,
+    )
+
+
+def _start(run: SearchState, question: CompleteQuestion, *, programme: Programme) -> list[int] | None:
+    """Values of all variables for the incumbent; None if there is none that the model describes."""
+    if run.plan is None:
+        return None
+    try:
+        decided = question.decisions(run.plan, run.costs)
+    except ValueError:
+        return None
+    from solver_models.complete.with_cp_sat import solve_with_cp_sat
+
+    limit_s = max(0.1, run.seconds_left)
+    return solve_with_cp_sat(programme.fixed(decided), time_limit_s=limit_s, seed=run.limits.seed, threads=1).values
+
+
+def _note_claim(run: SearchState, outcome: SolverAnswer, *, ticks: int) -> None:
+    if outcome.bound is None or run.incumbent_ns is None:
+        return
+    run.solver_bound_ns = min(outcome.bound * ticks, run.incumbent_ns)
+    if outcome.status == "optimal":
+        run.stopped_by = CLAIM

@@ -1,0 +1,121 @@
+"""The packing bound in turns with the joint search: the bound rises, and plans that it lets pass are tried as plans.
+
+Before the search little is known of how good a plan can be, so that bound gets little time. Once there is a good plan,
+the bound knows where to look; and where memory is tight, stages that the bound cannot rule out are often better than
+any that the moves of the search come by.
+"""
+
+import time
+from collections.abc import Iterator
+
+from planner.evidence.certificate import Bound, raise_bound
+from planner.plan import Stage
+from planner.planning.complete.complete_search import is_complete
+from planner.planning.improvers.improver import Leader
+from planner.planning.improvers.order_sessions import begin_order_search
+from planner.planning.search_state import SearchState
+from planner.planning.starts.conversions import rate
+from solver_models.covering import Covering
+from solver_models.local_search.multistart import JointSearch
+from solver_models.local_search.order_search import OrderSearch
+from solver_models.precompile import FIRST
+
+
+def raises_bound(run: SearchState) -> bool:
+    """Whether the bound goes on beside the search: not where rounds are counted, since somebody waits for every one."""
+    is_free = run.problem.options.partition is None and not run.fits_stages
+    return is_free and run.limits.max_rounds is None and not run.is_large and not is_complete(run.limits.method)
+
+
+class BoundTurns:
+    """Steps of the packing bound, and order search on what it lets pass."""
+
+    name = "packing bound"
+
+    def __init__(self, run: SearchState, search: JointSearch, *, leader: Leader) -> None:
+        self.run, self.search, self.leader, self.params = run, search, leader, run.params.bound_turn
+        self.seen = set(run.layouts)
+        """Stages that the search knows."""
+        self.found: list[tuple[Stage, ...]] = []
+        """Stages that were not tried yet, those for the shortest deadlines last."""
+        self.steps: Iterator[Bound] | None = None
+        self.is_done = run.lower_bound is None or not raises_bound(run)
+        self.used_s, self.begin_s = 0.0, run.elapsed_s
+
+    def is_due(self, rounds: int) -> bool:
+        """As soon as the others had their first rounds, as long as it has used no more than its share of the time."""
+        if rounds < self.params.after_rounds or (self.is_done and not self.found):
+            return False
+        gap = 1.0 if self.run.gap is None else self.run.gap
+        share = min(self.params.share, self.params.gap_shares * gap)
+        is_paid = self.used_s <= share * (self.run.elapsed_s - self.begin_s)
+        return is_paid and self.run.has_time_for_round(max(self.search.round_s, self.params.turn_s))
+
+    def take_turn(self) -> Iterator[None]:
+        """Some steps of the bound, or the order of one plan that it lets pass."""
+        if self.found:
+            yield from self._try(self.found.pop())
+            return
+        begin = time.monotonic()
+        self._climb(until=begin + self.params.turn_s)
+        self.used_s += time.monotonic() - begin
+        yield
+
+    def close(self) -> None:
+        """There is nothing to note."""
+
+    def _climb(self, *, until: float) -> None:
+        run = self.run
+        if self.steps is None:
+            assert run.lower_bound is not None
+            self.steps = raise_bound(
+                run.costs, run.lower_bound,
+                make_covering=Covering,
+                reached=lambda: run.threshold_ns,
+                wanted=self.params.wanted,
+                has_time=lambda: run.has_time_for_round(0.0) and not run.should_stop(),
+                params=run.params.bound,
+            )  # fmt: skip
+        while time.monotonic() < until:
+            bound = next(self.steps, None)
+            if bound is None:
+                self.is_done = True
+                break
+            self._take(bound)
+
+    def _take(self, bound: Bound) -> None:
+        """A higher bound, and stages that nobody has seen."""
+        run = self.run
+        if run.lower_bound is None or bound.value_ns > run.lower_bound.value_ns:
+            run.lower_bound = bound
+            run.report("bound")
+        timely = filter(run.problem.is_as_given, dict.fromkeys(bound.timely))
+        fresh = [stages for stages in timely if stages not in self.seen]
+        self.seen.update(fresh)
+        self.found += reversed(fresh)
+
+    def _try(self, stages: tuple[Stage, ...]) -> Iterator[None]:
+        """Some rounds of order search, unless no order of these stages is better than the incumbent."""
+        run, searcher = self.run, self.search.searcher
+        candidate = rate(run.problem, searcher, stages=stages)
+        if not searcher.is_allowed(candidate):
+            return
+        self.search.add([candidate])
+        run.make_ready(*FIRST)
+        floor = searcher.exact_floor(candidate)
+        if floor is not None and run.threshold_ns is not None and floor >= run.threshold_ns:
+            return
+        order = begin_order_search(run, searcher, candidate=candidate, plans=[], most_actions=self.params.most_actions)
+        order.add([searcher.words(candidate)[0]])
+        self._take_best(order)
+        for _ in range(self.params.order_rounds):
+            if not run.has_time_for_round(order.round_s):
+                break
+            order.run_round(lambda: self._take_best(order))
+            yield
+
+    def _take_best(self, order: OrderSearch) -> None:
+        """Let the joint search go on from the best order."""
+        if order.best is not None:
+            self.search.take([order.best])
+            self.leader.propose(self.name)

@@ -1,0 +1,110 @@
+"""Small open orders for CP-SAT, between the rounds of the search."""
+
+from collections.abc import Iterator, Sequence
+
+from planner.evidence.certificate import schedule_bound
+from planner.lowering import make_plan_from_words, make_schedule_instance, make_words
+from planner.plan import Plan, Stage
+from planner.planning.improvers.order_sessions import Key, key_of
+from planner.planning.search_state import SearchState
+from planner.planning.starts.conversions import stages_of
+from solver_models.instance import Word
+from solver_models.local_search.multistart import JointSearch
+from solver_models.local_search.search import Candidate
+from solver_models.result import ScheduleResult
+
+
+class SingleOrders:
+    """Gives each partition and mapping to CP-SAT once."""
+
+    name = "CP-SAT order"
+
+    def __init__(self, run: SearchState, search: JointSearch) -> None:
+        self.run, self.search, self.params = run, search, run.params.cp_order
+        self.ordered: set[Key] = set()
+
+    def is_due(self, rounds: int) -> bool:
+        """Once in a while."""
+        return rounds % self.params.every_rounds == 0 and self.search.best is not None
+
+    def take_turn(self) -> Iterator[None]:
+        """A better order of the best partition and mapping, if it is small enough for CP-SAT and open."""
+        self.run.window.make_room(1)
+        best = self.search.best
+        if best is not None and self._is_open(best):
+            self._solve(best)
+        yield
+
+    def close(self) -> None:
+        """There is nothing to note."""
+
+    def _is_open(self, candidate: Candidate) -> bool:
+        run, key = self.run, key_of(candidate)
+        if not _is_small(run, candidate.groups) or key in self.ordered or run.incumbent_ns is None or run.plan is None:
+            return False
+        self.ordered.add(key)
+        return schedule_bound(run.problem, run.plan.stages, costs=run.costs) < run.incumbent_ns
+
+    def _solve(self, candidate: Candidate) -> None:
+        """Have CP-SAT look for an order better than the incumbent."""
+        words = self.search.searcher.words(candidate)[0]
+        stages, params = stages_of(self.run.problem, candidate), self.params
+        _start(self.run, stages, hint=words, source=self.name, work=params.work, most_s=params.limit_s)
+
+
+def order_by_cp_sat(run: SearchState, plan: Plan, *, source: str, work: float) -> bool:
+    """Have CP-SAT look for an order of a plan's stages better than the incumbent, unless they are too large or closed.
+
+    `work`: CP-SAT's deterministic limit, and seconds at most. Returns whether it was asked.
+    """
+    if not _is_small(run, [stage.replicas for stage in plan.stages]) or run.incumbent_ns is None:
+        return False
+    if schedule_bound(run.problem, plan.stages, costs=run.costs) >= run.incumbent_ns:
+        return False
+    run.window.make_room(1)
+    _start(run, plan.stages, hint=make_words(run.problem, plan), source=source, work=work)
+    return True
+
+
+def _is_small(run: SearchState, groups: Sequence[Sequence[object]]) -> bool:
+    """Whether CP-SAT is given so many actions."""
+    num_actions = 3 * run.problem.num_microbatches * sum(len(group) for group in groups)
+    return num_actions <= run.params.cp_order.max_actions
+
+
+def _start(
+    run: SearchState,
+    stages: tuple[Stage, ...],
+    *,
+    hint: dict[int, Word],
+    source: str,
+    work: float,
+    most_s: float | None = None,
+) -> None:
+    """Give the orders of stages to CP-SAT; what it finds is proposed."""
+    below = run.incumbent_ns
+    assert below is not None
+    instance = make_schedule_instance(run.problem, stages, costs=run.costs)
+    limit_s = run.seconds_left
+    if run.limits.max_rounds is None:
+        limit_s = min(work if most_s is None else most_s, run.seconds_left / 4)
+
+    def solve() -> ScheduleResult:
+        # takes a second to import, and most problems never need it
+        from solver_models.schedule.effort import SolveEffort
+        from solver_models.schedule.solve import solve_order
+
+        effort = SolveEffort(
+            time_limit_s=max(0.1, limit_s),
+            deterministic_limit=work,
+            seed=run.limits.seed,
+            should_stop=run.should_stop,
+        )
+        return solve_order(instance, hint=hint, upper_bound=below - 1, effort=effort)
+
+    def propose(result: ScheduleResult) -> None:
+        run.solvers["ortools"] = result.solver
+        if result.words is not None:
+            run.propose(make_plan_from_words(run.problem, stages, words=result.words), source=source)
+
+    run.window.start([solve], lambda result, _: propose(result))

@@ -1,0 +1,115 @@
+"""The exact search in turns with the joint search: what it cannot list soon must not cost the others their time."""
+
+import time
+from collections.abc import Iterator
+
+from planner.plan import Plan
+from planner.planning.improvers.branch_and_check import ExactSearch
+from planner.planning.search_state import COMPLETE, SearchState
+from solver_models.local_search.search import Searcher
+
+
+class ExactTurns:
+    """An exact search that can be left and taken up again.
+
+    As long as the open cases can be listed it goes on to its end; where they are too many, a turn is over after a few
+    more attempts, or as soon as it has used its share of the time.
+    """
+
+    name = "exact search"
+
+    def __init__(self, run: SearchState, searcher: Searcher) -> None:
+        self.run, self.params = run, run.params.exact
+        self.exact = ExactSearch(
+            run.costs,
+            searcher=searcher,
+            incumbent_ns=lambda: run.threshold_ns,
+            seconds_left=lambda: 0.0 if run.should_stop() else run.seconds_left,
+            seed=run.limits.seed,
+            window=run.window,
+            params=run.params,
+        )
+        self.steps: Iterator[Plan | None] = self.exact.proposals(
+            least=run.lower_bound.value_ns if run.lower_bound else 0
+        )
+        self.used_s, self.expected_s, self.is_done = 0.0, 0.0, False
+        self.begin: float | None = None
+        """When its first turn began."""
+        self.num_turns = self.used_nodes = 0
+
+    def close(self) -> None:
+        """Note what it claims, and which solver it asked."""
+        if self.exact.covers_all_plans:
+            self.run.solver_bound_ns, self.run.searched_ns = self.exact.bound_ns, self.exact.proved_ns
+        self.run.tally(self.name).cases_closed = self.exact.num_closed
+        if self.exact.solver:
+            self.run.solvers["ortools"] = self.exact.solver
+
+    def is_due(self, rounds: int) -> bool:
+        """As soon as the other improvers had their first turns, until it is done."""
+        return rounds >= self.params.after_rounds and not self.is_done
+
+    def to_the_end(self) -> Iterator[None]:
+        """Close every partition and mapping of a small problem by its floor or by its best order."""
+        while not self.is_done:
+            self.run.propose(self._step(), source=self.name)
+            yield
+
+    def close_again(self) -> Iterator[None]:
+        """Close without CP-SAT what only it closed, as far as that is quick."""
+        for plan in self.exact.close_again() if self.exact.covers_all_plans else ():
+            self.run.propose(plan, source=self.name)
+            yield
+        self.close()
+
+    def take_turn(self) -> Iterator[None]:
+        """Some steps, or all that are left."""
+        failed, self.num_turns = 0, self.num_turns + 1
+        self.begin = time.monotonic() if self.begin is None else self.begin
+        while not self.is_done and failed < self.params.listing_steps:
+            if self.exact.is_listing and not self._has_time(self.begin):
+                break
+            self.run.propose(self._step(), source=self.name)
+            yield
+            failed += self.exact.is_listing
+
+    def _step(self) -> Plan | None:
+        begin, plan, nodes = time.monotonic(), None, self.exact.next_nodes
+        try:
+            plan = next(self.steps)
+        except StopIteration:
+            self.is_done = True
+            if self.exact.is_closed and not self.run.problem.options.unequal_shares:
+                self.run.stopped_by = COMPLETE
+        self.used_nodes += nodes * self.exact.is_listing
+        seconds = time.monotonic() - begin
+        self.used_s += seconds
+        self.expected_s = seconds * self.exact.next_nodes / nodes
+        return plan
+
+    def _has_time(self, begin: float) -> bool:
+        """Whether the next attempt fits into its share; with a deterministic limit, nodes decide instead of seconds."""
+        if self.run.limits.max_rounds is not None:
+            return self.used_nodes + self.exact.next_nodes <= self.params.listing_nodes * self.num_turns
+        return self.used_s + self.expected_s < self.params.listing_share * (time.monotonic() - begin)
+
+
+class FinalExactTurn:
+    """The exact search to its end, in one turn: where nothing else can find a plan, or where only the order is open."""
+
+    name = ExactTurns.name
+
+    def __init__(self, turns: ExactTurns) -> None:
+        self.turns = turns
+
+    def is_due(self, rounds: int) -> bool:
+        """Once."""
+        return rounds == self.turns.params.after_rounds
+
+    def take_turn(self) -> Iterator[None]:
+        """All that is left."""
+        yield from self.turns.to_the_end()
+
+    def close(self) -> None:
+        """Note what it claims, and which solver it asked."""
+        self.turns.close()

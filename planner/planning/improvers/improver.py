@@ -1,0 +1,47 @@
+"""What the parts of a search have in common: a name, turns, and plans that they propose.
+
+A turn takes in what has become known, and starts tasks on the threads of the run
+(`solver_models.local_search.task_window`). What these find is proposed when it is taken in. So every turn begins with
+the same knowledge on any number of threads.
+"""
+
+from collections.abc import Iterator
+from typing import Protocol
+
+from planner.planning.search_state import SearchState
+from planner.planning.starts.conversions import plan_of
+from solver_models.local_search.multistart import JointSearch
+from solver_models.local_search.search import Candidate
+
+
+class Improver(Protocol):
+    """A part of the search that has its turn now and then."""
+
+    @property
+    def name(self) -> str:
+        """Who is said to have found its plans."""
+
+    def is_due(self, rounds: int) -> bool:
+        """Whether it has a turn after so many rounds of the search were started."""
+
+    def take_turn(self) -> Iterator[None]:
+        """One turn; it yields wherever the run may end."""
+
+    def close(self) -> None:
+        """Note what it knows at the end."""
+
+
+class Leader:
+    """The best candidate of the joint search, and who found it."""
+
+    def __init__(self, run: SearchState, search: JointSearch) -> None:
+        self.run, self.search = run, search
+        self.proposed: Candidate | None = run.seeds[-1] if run.seeds else None
+        """The last candidate whose plan was proposed."""
+
+    def propose(self, source: str) -> None:
+        """Propose the best candidate if it has changed."""
+        best = self.search.best
+        if best is not None and best is not self.proposed:
+            self.proposed = best
+            self.run.propose(plan_of(self.run.problem, self.search.searcher, candidate=best), source=source)

@@ -1,0 +1,62 @@
+"""Cuts of the layers in one topological order: by dynamic programming, then by an integer programme."""
+
+from collections.abc import Iterator
+from functools import partial
+
+from planner.clock import while_time
+from planner.planning.improvers.improver import Leader
+from planner.planning.search_state import SearchState
+from solver_models.local_search.multistart import JointSearch
+from solver_models.shared_state import as_if_sharding
+from solver_models.starts.recomputing import as_if_recomputing, recompute_variants
+
+
+def add_intervals(run: SearchState, search: JointSearch, *, leader: Leader) -> Iterator[None]:
+    """Offer cuts to the search, and propose the best; yields after each step."""
+    instance, params = search.searcher.instance, run.params.interval
+    if instance.given_stages is not None or len(instance.capacity) > params.max_devices:
+        return
+    # solvers take long to import: not before the first plans are out
+    from solver_models.partition import Interval, candidates, make_partition_instance, seat, solve_partition
+
+    partition = make_partition_instance(instance)
+    with run.turn_of("dynamic programme"):
+        has_time, rate = run.time_until(params.dynamic_share), search.searcher.rate
+        look = partial(
+            candidates,
+            limit=params.max_candidates,
+            uneven=instance.uneven_replication,
+            has_time=has_time,
+            params=run.params.dynamic,
+        )
+        found = look(partition)
+        search.add(while_time((rate(*seat(partition, stages)) for stages in found), has_time=has_time))
+        if instance.recompute and has_time():
+            smaller = make_partition_instance(as_if_recomputing(instance))
+            cuts = look(smaller)
+            rated = list(while_time((rate(*seat(smaller, stages)) for stages in cuts), has_time=has_time))
+            search.add([*rated, *while_time(recompute_variants(search.searcher, rated), has_time=has_time)])
+        if instance.sharding is not None and has_time():
+            smaller = make_partition_instance(as_if_sharding(instance))
+            cuts = look(smaller)
+            search.add(while_time((rate(*seat(smaller, stages)) for stages in cuts), has_time=has_time))
+        leader.propose("dynamic programme")
+    yield
+    if not found or run.seconds_left < params.min_left_s:
+        return
+    is_timed = run.limits.max_rounds is None
+    with run.turn_of("interval programme"):
+        result = solve_partition(
+            partition,
+            incumbent=found[0],
+            time_limit_s=min(params.limit_s, params.share * run.seconds_left) if is_timed else run.seconds_left,
+            max_nodes=None if is_timed else params.max_nodes,
+            seed=run.limits.seed,
+            should_stop=run.should_stop,
+        )
+        run.solvers["highspy"] = result.solver
+        if result.stages is not None:
+            best = tuple(Interval(*stage) for stage in result.stages)
+            search.add([search.searcher.rate(*seat(partition, best))])
+            leader.propose("interval programme")
+    yield

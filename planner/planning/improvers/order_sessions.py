@@ -1,0 +1,133 @@
+"""Sessions of order search within a joint search: on its best candidate, and on contenders of their own."""
+
+from collections.abc import Iterator
+
+from planner.lowering import make_schedule_instance, make_words
+from planner.plan import Plan
+from planner.planning.improvers.improver import Leader
+from planner.planning.search_state import SearchState
+from planner.planning.starts.conversions import is_laid_out, stages_of
+from solver_models.local_search.multistart import JointSearch
+from solver_models.local_search.order_search import OrderSearch
+from solver_models.local_search.search import Candidate, Searcher
+from solver_models.schedule.serial_schedule import one_by_one
+from solver_models.simulation.evaluator import FAR
+
+Key = tuple[bytes, tuple[tuple[int, ...], ...]]
+"""A partition and a mapping: stage of every layer, and devices per stage."""
+
+
+class Sessions:
+    """Order searches that are under way, and whose turn it is."""
+
+    name = "order search"
+
+    def __init__(self, run: SearchState, search: JointSearch, *, leader: Leader) -> None:
+        self.run, self.search, self.leader, self.params = run, search, leader, run.params.session
+        self.orders: dict[Key, OrderSearch] = {}
+        self.contenders: dict[Key, Candidate] = {}
+        """Candidates that get sessions although they may not be the best ones."""
+
+    def is_due(self, rounds: int) -> bool:
+        """Once in a while, if there is time."""
+        return rounds % self.params.every_rounds == 0 and self.run.has_time_for_round(self.search.round_s)
+
+    def close(self) -> None:
+        """There is nothing to note."""
+
+    def note_vees(self, seeds: list[Candidate]) -> None:
+        """Remember the two-chunk V with the least floors: policies play them badly in little memory, words do not."""
+        searcher, rated = self.search.searcher, list[tuple[int, int, Candidate]]()
+        for seed in seeds:
+            half = len(seed.groups) // 2
+            is_vee = half and len(set(seed.groups)) == half and seed.groups[half:] == seed.groups[:half][::-1]
+            num_actions = 3 * self.run.problem.num_microbatches * len(seed.groups)
+            if is_vee and num_actions <= self.params.max_vee_actions and searcher.is_allowed(seed):
+                floor = searcher.floor(seed.stage_of, seed.groups, modes=seed.modes)
+                if floor is not None:
+                    rated.append((floor, len(rated), seed))
+        self.contenders = {key_of(seed): seed for *_, seed in sorted(rated)[: self.params.max_vees]}
+
+    def take_turn(self) -> Iterator[None]:
+        """In turn, the order of the best candidate, and that of every contender that is not hopeless yet."""
+        turn = self.search.round // self.params.every_rounds - 1
+        self.contenders = {key: each for key, each in self.contenders.items() if not self._is_hopeless(key)}
+        best = self.search.best
+        if best is not None and (not self.contenders or turn % 2):
+            if self.search.searcher.is_open(best):
+                yield from self._session(best)
+        elif self.contenders:
+            key = list(self.contenders)[turn // 2 % len(self.contenders)]
+            yield from self._session(self.contenders[key])
+
+    def _is_hopeless(self, key: Key) -> bool:
+        """Whether the order search of a contender has shown that there is nothing to hope for."""
+        order, incumbent = self.orders.get(key), self.run.incumbent_ns
+        if order is None or not order.num_ended or incumbent is None:
+            return False
+        reached = order.pool[0].objective if order.pool else FAR
+        return reached > self.params.hopeless * incumbent or order.floor >= incumbent
+
+    def _session(self, candidate: Candidate) -> Iterator[None]:
+        """A few rounds on the order of a good candidate; the next session of the same one goes on from there."""
+        order = self.order_search(candidate)
+        self._take_best(order)
+        for _ in range(self.params.rounds):
+            if not self.run.has_time_for_round(order.round_s):
+                break
+            if order.pool and order.pool[0].objective <= order.floor:
+                break
+            order.run_round(lambda: self._take_best(order))
+            yield
+
+    def _take_best(self, order: OrderSearch) -> None:
+        """Let the joint search go on from the best order."""
+        if order.best is not None:
+            self.search.take([order.best])
+            self.leader.propose(self.name)
+
+    def order_search(self, candidate: Candidate) -> OrderSearch:
+        """The order search of a candidate's partition and mapping, with everything known about their orders."""
+        key = key_of(candidate)
+        if key not in self.orders:
+            while len(self.orders) >= self.params.max_sessions:
+                self.orders.pop(next(old for old in self.orders if old not in self.contenders))
+            self.orders[key] = self._begin(candidate)
+        self.orders[key].add([self.search.searcher.words(candidate)[0]])
+        return self.orders[key]
+
+    def _begin(self, candidate: Candidate) -> OrderSearch:
+        is_given = self.run.problem.options.placement is not None
+        most_actions = self.run.params.order_search.most_actions if is_given else self.params.most_actions
+        return begin_order_search(
+            self.run, self.search.searcher, candidate=candidate, plans=self.run.played, most_actions=most_actions
+        )
+
+
+def begin_order_search(
+    run: SearchState, searcher: Searcher, *, candidate: Candidate, plans: list[Plan], most_actions: int
+) -> OrderSearch:
+    """The order search of a candidate's partition and mapping, with the orders of those of `plans` that share them."""
+    stages = stages_of(run.problem, candidate)
+    schedule = make_schedule_instance(run.problem, stages, costs=run.costs)
+    assert run.lower_bound is not None
+    floor = searcher.exact_floor(candidate) if searcher.is_floored(candidate) else None
+    order = OrderSearch(
+        searcher,
+        candidate,
+        seed=run.limits.seed,
+        window=run.window,
+        schedule=schedule,
+        floor=max(run.lower_bound.value_ns, floor or 0),
+        most_actions=most_actions,
+    )
+    same = (plan for plan in plans if is_laid_out(plan, stages))
+    order.add([one_by_one(schedule), *(make_words(run.problem, plan) for plan in same)])
+    order.add_blocks()
+    order.add_filled()
+    return order
+
+
+def key_of(candidate: Candidate) -> Key:
+    """What two candidates with the same partition and mapping share."""
+    return candidate.stage_of.tobytes(), candidate.groups

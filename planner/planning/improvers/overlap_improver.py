@@ -1,0 +1,195 @@
+"""Plans whose groups overlap: layouts first, then orders that repeat, and CP-SAT where there are few actions.
+
+The kernels of the joint search hold a group as one device, so these plans have a search of their own.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from itertools import islice
+
+from planner.evidence.certificate import schedule_bound
+from planner.layout.costs import CostModel
+from planner.lowering import make_instance, make_plan_from_words, make_schedule_instance
+from planner.plan import Stage
+from planner.planning.search_state import SearchState
+from planner.planning.starts.conversions import stages_of
+from planner.planning.starts.overlapping_layouts import (
+    OverlappingLayouts,
+    given_stages,
+    narrow_problem,
+    needs_overlaps,
+)
+from solver_models.instance import ScheduleInstance
+from solver_models.local_search.multistart import JointSearch
+from solver_models.result import ScheduleResult
+from solver_models.schedule.periodic_orders import PeriodicOrder, PeriodicSearch
+from solver_models.starts.first_candidates import make_seeds
+
+
+@dataclass(slots=True, kw_only=True)
+class _Layout:
+    """Stages on their devices, and what is known of their orders."""
+
+    stages: tuple[Stage, ...]
+    search: PeriodicSearch
+    order: PeriodicOrder
+    """The best that repeats."""
+    is_given_to_solver: bool = False
+
+    @property
+    def instance(self) -> ScheduleInstance:
+        """The ordering problem."""
+        return self.search.instance
+
+    @property
+    def num_actions(self) -> int:
+        """How many actions a plan has, those of a group counted once."""
+        return 3 * self.instance.num_microbatches * len(self.instance.lanes)
+
+
+class OverlapTurns:
+    """Rounds on the best layouts whose groups overlap, one layout after the other."""
+
+    name = "overlapping groups"
+
+    def __init__(self, run: SearchState) -> None:
+        self.run, self.params = run, run.params.overlap
+        self.is_open = needs_overlaps(run.problem) and not run.fits_stages
+        self.layouts: list[_Layout] = []
+        """The best first."""
+        self.rounds = 0
+        self.round_s = 0.0
+        """Seconds of the last task that was taken in."""
+
+    def is_due(self, rounds: int) -> bool:
+        """Once in a while, where another search sets the pace."""
+        return bool(self.layouts) and rounds % self.params.every_rounds == 0
+
+    def close(self) -> None:
+        """There is nothing to note."""
+
+    def begin(self) -> Iterator[None]:
+        """Find layouts, and a first order of each; the best are kept."""
+        run, has_time, found = self.run, self.run.time_until(self.params.layout_share), list[_Layout]()
+        for stages in self._all_stages():
+            layout = self._made(stages)
+            if layout is not None:
+                found.append(layout)
+                run.propose(make_plan_from_words(run.problem, stages, words=layout.order.words), source=self.name)
+            yield
+            if found and not has_time():
+                break
+        found.sort(key=lambda layout: layout.order.objective)
+        self.layouts = found[: self.params.kept]
+
+    def _all_stages(self) -> Iterator[tuple[Stage, ...]]:
+        run = self.run
+        if run.problem.options.placement is not None:
+            yield given_stages(run.problem)
+            return
+        known, bases = set[tuple[Stage, ...]](), set[tuple[Stage, ...]]()
+        layouts = OverlappingLayouts(run.problem)
+        for base in self._bases(layouts):
+            if base in bases:
+                continue
+            bases.add(base)
+            for stages in layouts.around(base, most=self.params.alignments, seed=run.limits.seed):
+                if stages not in known:
+                    known.add(stages)
+                    yield stages
+
+    def _bases(self, layouts: OverlappingLayouts) -> Iterator[tuple[Stage, ...]]:
+        """Stages of the other layers, as the joint search lays them out; none where there are no other layers."""
+        run = self.run
+        problem = narrow_problem(run.problem, layouts.units)
+        if problem is None:
+            yield ()
+            return
+        instance = make_instance(problem, CostModel(problem))
+        search = JointSearch(instance, seed=run.limits.seed, window=run.window, params=run.params)
+        search.add(make_seeds(search.searcher))
+        for rounds in range(1 + self.params.base_rounds if search.pool else 0):
+            if rounds and run.has_time_for_round(search.round_s):
+                search.run_round()
+            run.window.drain()
+            for candidate in islice(search.pool, self.params.bases):
+                yield stages_of(problem, candidate)
+
+    def _made(self, stages: tuple[Stage, ...]) -> _Layout | None:
+        """A layout with the first order that fits; with recomputation where none does without."""
+        run = self.run
+        for recompute in (False, True) if run.problem.options.recompute else (False,):
+            chosen = tuple(replace(stage, recompute=True) for stage in stages) if recompute else stages
+            search = PeriodicSearch(make_schedule_instance(run.problem, chosen, costs=run.costs))
+            order = search.begin(self.params.first_periods)
+            if order is not None:
+                return _Layout(stages=chosen, search=search, order=order)
+        return None
+
+    def take_turn(self) -> Iterator[None]:
+        """Start the next round: CP-SAT on a layout that it has not seen, if one is small enough, or moves."""
+        self.run.window.make_room(1)
+        self.rounds += 1
+        self.layouts.sort(key=lambda layout: layout.order.objective)
+        unseen = [each for each in self.layouts if not each.is_given_to_solver and self._is_small(each)]
+        if unseen and self.rounds % self.params.solver_every_rounds == 0:
+            self._solve(unseen[0])
+        elif self.layouts:
+            self._move(self.layouts[(self.rounds - 1) % len(self.layouts)])
+        yield
+
+    def _is_small(self, layout: _Layout) -> bool:
+        return layout.num_actions <= self.params.max_solver_actions
+
+    def _move(self, layout: _Layout) -> None:
+        tries = max(1, self.params.round_actions // layout.num_actions)
+        seed, order = self.run.limits.seed * 1_000_003 + self.rounds, layout.order
+
+        def improve() -> PeriodicOrder:
+            return layout.search.improve(order, tries=tries, seed=seed)
+
+        def take(found: PeriodicOrder, seconds: float) -> None:
+            self.round_s = seconds
+            if found.objective <= layout.order.objective:
+                layout.order = found
+                self._propose(layout, words=found.words)
+
+        self.run.window.start([improve], take, expected_s=self.round_s)
+
+    def _solve(self, layout: _Layout) -> None:
+        """Have CP-SAT look for an order better than the incumbent."""
+        run, below = self.run, self.run.incumbent_ns
+        layout.is_given_to_solver = True
+        if below is not None and schedule_bound(run.problem, layout.stages, costs=run.costs) >= below:
+            return
+        limit_s = run.seconds_left
+        if run.limits.max_rounds is None:
+            limit_s = min(self.params.solver_limit_s, run.seconds_left / 2)
+        hint = layout.order.words
+
+        def solve() -> ScheduleResult:
+            # takes a second to import, and most problems never need it
+            from solver_models.schedule.effort import SolveEffort
+            from solver_models.schedule.solve import solve_order
+
+            effort = SolveEffort(
+                time_limit_s=max(0.1, limit_s),
+                deterministic_limit=self.params.solver_work,
+                seed=run.limits.seed,
+                should_stop=run.should_stop,
+            )
+            return solve_order(
+                layout.instance, hint=hint, upper_bound=None if below is None else below - 1, effort=effort
+            )
+
+        def take(result: ScheduleResult, seconds: float) -> None:
+            del seconds
+            run.solvers["ortools"] = result.solver
+            if result.words is not None:
+                self._propose(layout, words=result.words)
+
+        run.window.start([solve], take)
+
+    def _propose(self, layout: _Layout, *, words: dict[int, list[tuple[int, int, int]]]) -> None:
+        plan = make_plan_from_words(self.run.problem, layout.stages, words=words)
+        self.run.propose(plan, source=self.name)

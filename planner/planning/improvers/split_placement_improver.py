@@ -1,0 +1,90 @@
+"""Split placement as a decision of the joint search: turns of annealing over partition, mapping, and where I and W are.
+
+Every turn begins from one of the good joint candidates and from one of the candidates with something elsewhere, in
+turn, so that neither the partition nor the placement of W is ever settled before the other.
+"""
+
+from collections.abc import Iterator
+from functools import partial
+
+from planner.lowering import make_apart_plan
+from planner.planning.search_state import SearchState
+from solver_models.local_search.multistart import JointSearch
+from solver_models.local_search.search import Candidate
+from solver_models.local_search.split_placement_search import ApartCandidate, ApartOrders, ApartSearcher
+
+
+class ApartTurns:
+    """Candidates with split placement, better with every turn."""
+
+    name = "split placement"
+
+    def __init__(self, run: SearchState, search: JointSearch) -> None:
+        self.run, self.search, self.params = run, search, run.params.split_placement
+        self.searcher = ApartSearcher(search.narrow)
+        self.pool: list[ApartCandidate] = []
+        self.given: Candidate | None = None
+        """What every fresh turn begins with, where partition and mapping are given."""
+        self.turn, self.turn_s = 0, 0.0
+        """Turns so far, and seconds of the last task that was taken in."""
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the options leave open where I and W are, and plans are small enough to be played event by event."""
+        run, options = self.run, self.run.problem.options
+        may_move = options.split_placement and options.split_backward and len(run.problem.cluster.devices) > 1
+        return may_move and not run.is_large
+
+    def is_due(self, rounds: int) -> bool:
+        """Once in a few rounds, where it is open."""
+        return rounds % self.params.every_rounds == 1 and self.is_open
+
+    def close(self) -> None:
+        """There is nothing to note."""
+
+    def take_turn(self) -> Iterator[None]:
+        """Anneal from a joint candidate, and from one of our own; what is found in better orders is proposed."""
+        self.run.window.make_room(2)
+        self.turn += 1
+        starts = [self.given] if self.given is not None else [*self.search.polished[:1], *self.search.pool]
+        fresh = [each for each in starts if each.is_feasible and self._is_narrow(each)][: self.params.fresh_starts]
+        chosen = []
+        if fresh:
+            chosen.append((self.searcher.begin(fresh[self.turn % len(fresh)]), 2 * self.turn))
+        if self.pool:
+            chosen.append((self.pool[self.turn % min(self.params.ranks, len(self.pool))], 2 * self.turn + 1))
+        steps = self.search.steps
+        tasks = [partial(self._anneal, start, number, steps=steps) for start, number in chosen]
+        self.run.window.start(tasks, self._take_in, expected_s=self.turn_s)
+        yield
+
+    def _is_narrow(self, candidate: Candidate) -> bool:
+        return all(max(group) < self.search.num_devices for group in candidate.groups)
+
+    def _anneal(
+        self, start: ApartCandidate, number: int, *, steps: int
+    ) -> tuple[ApartCandidate, tuple[ApartOrders | None, ...]]:
+        """A better candidate, and its orders as they are and improved."""
+        seed = (self.run.limits.seed * 1_000_003 + number) % 2**31
+        heats = self.run.params.anneal.heats
+        found = self.searcher.anneal(start, iterations=steps, heat=heats[number // 2 % len(heats)], seed=seed)
+        order = partial(self.searcher.order, found, heat=self.params.polish_heat, seed=seed)
+        return found, tuple(
+            order(iterations=iterations) if found.base.is_feasible else None
+            for iterations in (0, int(self.params.polish_share * steps))
+        )
+
+    def _take_in(self, result: tuple[ApartCandidate, tuple[ApartOrders | None, ...]], seconds: float) -> None:
+        self.turn_s = seconds
+        found, every = result
+        if found.base.is_feasible:
+            self.pool = _keep(self.pool, found, size=self.params.pool_size)
+        for orders in every:
+            if orders is not None and (self.run.incumbent_ns is None or orders.objective < self.run.incumbent_ns):
+                self.run.propose(make_apart_plan(self.run.problem, orders), source=self.name)
+
+
+def _keep(pool: list[ApartCandidate], found: ApartCandidate, *, size: int) -> list[ApartCandidate]:
+    """The best candidates, at most one per objective."""
+    others = [each for each in pool if each.base.worth != found.base.worth]
+    return sorted([*others, found], key=lambda each: each.base.worth)[:size]

@@ -1,0 +1,85 @@
+"""Trees for a refutation, found by the compiled search: which pairs and passes to decide, case by case.
+
+The refutation looks at every node by rules of its own; what is proposed here only spares it a search.
+"""
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from planner.bounds.cases.tree_codes import TreeCodes
+from planner.clock import HasTime, always
+from planner.lowering import make_candidate_arrays, modes_of
+from planner.plan import Stage
+from planner.problem import Problem
+from solver_models.branch_and_check.case_trees import CaseTree, refute_case
+from solver_models.interruptible import run_stoppable
+from solver_models.joint.order_trees import LEAF, PASS, SHAVE
+from solver_models.local_search.search import Searcher
+
+
+class TreeProposals:
+    """Proposes how to show that no order of a case ends before a value."""
+
+    def __init__(self, problem: Problem, searcher: Searcher, *, value: int, has_time: HasTime = always) -> None:
+        self.problem, self.searcher, self.value, self.has_time = problem, searcher, value, has_time
+
+    def propose(self, stages: tuple[Stage, ...], codes: TreeCodes) -> list[int] | None:
+        """The tree of these stages as a certificate has it; None if the search finds none."""
+        stage_of, groups = make_candidate_arrays(self.problem, stages)
+        candidate = self.searcher.make_candidate(stage_of, groups, modes=modes_of(stages))
+        stop, most_nodes = np.zeros(1, np.int64), self.searcher.params.branch.refuted_nodes
+        found = run_stoppable(
+            lambda: refute_case(self.searcher, candidate, threshold=self.value, most_nodes=most_nodes, stop=stop),
+            stop=lambda: stop.fill(1),
+            should_stop=lambda: not self.has_time(),
+        )
+        return None if found is None else list(_encode(found, codes))
+
+
+def _encode(found: CaseTree, codes: TreeCodes) -> Iterator[int]:
+    """The nodes in preorder: 0 for a leaf, 1 + what it decides for another; of a pass, one piece comes first."""
+    lanes = _places(found)
+    nodes, is_one_first = found.tree.nodes.tolist(), found.tree.is_one_first.tolist()
+    size = _sizes(nodes)
+    ahead = [0]
+    while ahead:
+        place = ahead.pop()
+        kind, a, b = nodes[place]
+        if kind == LEAF:
+            yield 0
+            continue
+        children = [place + 1, place + 1 + size[place + 1]]
+        if kind == PASS:
+            yield 1 + codes.one_piece(*lanes[a], microbatch=b)
+            children = children if is_one_first[place] else children[::-1]
+        elif kind == SHAVE:
+            device, action = _action(lanes, a, codes=codes)
+            yield 1 + codes.start(device, action, what=b)
+        else:
+            (device, first), (_, second) = (_action(lanes, job, codes=codes) for job in (a, b))
+            yield 1 + codes.pair(device, first, b=second)
+        ahead += reversed(children)
+
+
+def _places(found: CaseTree) -> list[tuple[int, int]]:
+    """Of every lane its device, and how many stages that device has before it."""
+    pairs = list(zip(found.device.tolist(), found.stage.tolist(), strict=True))
+    return [(device, sum(other == (device, s) for other in pairs for s in range(stage))) for device, stage in pairs]
+
+
+def _action(lanes: Sequence[tuple[int, int]], job: int, *, codes: TreeCodes) -> tuple[int, int]:
+    """The device of a job, and its number there."""
+    lane, kind, microbatch = job // codes.count // 3, job // codes.count % 3, job % codes.count
+    device, place = lanes[lane]
+    return device, codes.action(place, kind, microbatch=microbatch)
+
+
+def _sizes(nodes: Sequence[Sequence[int]]) -> list[int]:
+    """Nodes of the subtree that begins at every place."""
+    sizes, done = [1] * len(nodes), list[int]()
+    for place in range(len(nodes) - 1, -1, -1):
+        if nodes[place][0] != LEAF:
+            sizes[place] += done.pop() + done.pop()
+        done.append(sizes[place])
+    return sizes

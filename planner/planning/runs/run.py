@@ -1,0 +1,422 @@
+"""`make_plan`: the steps of a planning run, one after the other."""
+
+import math
+import warnings
+from collections.abc import Callable, Generator
+from contextlib import closing
+from dataclasses import replace
+from functools import partial
+from typing import TypedDict, Unpack
+
+from planner.baselines.registry import make_baselines, play_baseline
+from planner.bounds.bound_params import BoundParams
+from planner.errors import InfeasibleProblemError, PipeplanError
+from planner.evidence.certificate import make_bound, prove_infeasible, refute
+from planner.export.looped_pipelines import as_looped
+from planner.export.targets import Target
+from planner.layout.costs import CostModel
+from planner.layout.device_groups import has_listed_groups
+from planner.plan import Plan
+from planner.planning.archive import Archive
+from planner.planning.complete.complete_search import is_complete, require_answerable, search_completely
+from planner.planning.evidence import Conclusion, finish, require_not_refuted
+from planner.planning.improvers.bound_improver import raises_bound
+from planner.planning.improvers.tree_proposals import TreeProposals
+from planner.planning.planning_params import SearchParams
+from planner.planning.runs.transition_search import NAME, TransitionSearch
+from planner.planning.search_loop import SearchLoop
+from planner.planning.search_state import SearchState
+from planner.planning.starts.class_layouts import NEAR_BOUND, class_layouts
+from planner.planning.starts.class_pipelines import begin_with_classes
+from planner.planning.starts.conversions import candidate_of
+from planner.planning.starts.first_starts import begin_large, propose_best_seed
+from planner.planning.starts.looped_layouts import LoopedSearch
+from planner.problem import Problem
+from planner.progress import Limits, Progress
+from planner.replanning.transition import Transition
+from planner.verify import verify
+from solver_models.covering import Covering
+from solver_models.precompile import BASELINE_KERNELS, JOINT
+
+BASELINES, START, BOUND, REFUTATION = "baselines", "the plan to start from", "bound", "refutation"
+"""What all baselines together, the caller's plan, the first bound and the last proof are called among improvers."""
+
+ISLAND = "another island"
+"""What those are called there that search for the same question elsewhere."""
+
+
+class PlanningOptions(TypedDict, total=False):
+    """What `planner.planning.make_plan`, which says what they mean, takes beside the problem."""
+
+    limits: Limits | None
+    start: Plan | None
+    on_progress: Callable[[Progress], None] | None
+    should_stop: Callable[[], bool] | None
+    others: Callable[[], Plan | None] | None
+    target: Target | None
+    params: SearchParams
+    transition: Transition | None
+
+
+class RunSetup(TypedDict):
+    """What every planning run is begun with, be it the only one or one of several that share the time."""
+
+    on_progress: Callable[[Progress], None]
+    should_stop: Callable[[], bool]
+    target: Target | None
+    params: SearchParams
+
+
+def make_plans(problem: Problem, *, top: int, **how: Unpack[PlanningOptions]) -> tuple[Plan, ...]:
+    """The plan that `planner.planning.make_plan` returns, and behind it the best of other kinds (`planner.plan_kind`).
+
+    At most `top` in all, the fastest first, no two of one kind, each verified and with evidence of its own; fewer where
+    the run came by fewer kinds. `others` is asked as often as `should_stop` for a better plan that was found elsewhere
+    meanwhile, which is taken in if the verifier passes it. Raises as `make_plan` does.
+
+    With a `transition`, the plan with the least sum of iterations that are left and of moving, and behind it, if that
+    is another, the plan for which least moves (`planner.planning.runs.transition_search`); `top` is 1 then.
+    """
+    limits = how.get("limits") or Limits()
+    require_answerable(problem, limits)
+    if (transition := how.get("transition")) is not None:
+        return _take_over(problem, limits, top=top, transition=transition, how=how)
+    run = begin_run(
+        problem.at_its_size(),
+        limits,
+        on_progress=how.get("on_progress") or ignore,
+        should_stop=how.get("should_stop") or never,
+        target=how.get("target"),
+        params=how.get("params", SearchParams()),
+    )
+    archive = archive_kinds(run, top)
+    run.others = how.get("others")
+    with run.watch, run.collected_rarely(), closing(run.window):
+        _search_through(run, how.get("start"))
+        best = finish(run)
+        if archive is None:
+            return (best,)
+        share, known = run.params.archive.overtime_share, Conclusion.of(run)
+        return (best, *(plan for _, plan in archive.others(run, best, conclude=lambda _: known, share=share)))
+
+
+def _search_through(run: SearchState, start: Plan | None) -> None:
+    """First plans, bound and search, until a limit is reached; raises InfeasibleProblemError where no plan can be."""
+    layouts = make_first_plans(run, start)
+    bound_and_lay_out(run, layouts)
+    require_not_refuted(run)
+    for _ in search(run):
+        pass
+    require_not_refuted(run)
+
+
+def _take_over(
+    problem: Problem, limits: Limits, *, top: int, transition: Transition, how: PlanningOptions
+) -> tuple[Plan, ...]:
+    """The plan that takes over at the least cost; the last part of the time is left to the search for that alone."""
+    if top > 1:
+        raise ValueError(f"top = {top}: what takes over from a running plan is one plan; leave it out")
+    params = how.get("params", SearchParams())
+    share = 0.0 if limits.max_rounds is not None else params.transition.share
+    run = begin_run(
+        problem.at_its_size(),
+        replace(limits, time_limit_s=(1 - share) * limits.time_limit_s),
+        on_progress=how.get("on_progress") or ignore,
+        should_stop=how.get("should_stop") or never,
+        target=how.get("target"),
+        params=params,
+    )
+    run.witness = taking_over = TransitionSearch(run, transition)
+    run.others = how.get("others")
+    with run.watch, run.collected_rarely(), closing(run.window):
+        _search_through(run, how.get("start"))
+        run.limits = limits
+        with run.turn_of(NAME):
+            taking_over.search(run.time_until(1.0))
+        return taking_over.finish()
+
+
+def archive_kinds(run: SearchState, top: int) -> Archive | None:
+    """What keeps the best plans of other kinds that the run comes by, if more than one plan is asked for."""
+    if top == 1:
+        return None
+    run.witness = archive = Archive(run.problem, top=top, params=run.params.archive)
+    return archive
+
+
+def begin_run(problem: Problem, limits: Limits, **how: Unpack[RunSetup]) -> SearchState:
+    """A planning run whose clock begins now."""
+    target, is_looped = how["target"], problem.options.order == "looped"
+    return SearchState(
+        problem,
+        limits,
+        on_progress=how["on_progress"],
+        should_stop=how["should_stop"],
+        fit=partial(_fit, problem, target=target) if is_looped or target is not None else None,
+        fits_stages=is_looped or (target is not None and target.is_looped),
+        params=how["params"],
+    )
+
+
+def _fit(problem: Problem, plan: Plan, *, target: Target | None) -> Plan:
+    """The plan as the options and the target want it; raises ValueError with the reason why there is none."""
+    if problem.options.order == "looped" and (target is None or not target.is_looped):
+        plan = as_looped(problem, plan, has_widths=True)
+    return plan if target is None else target.fit(problem, plan)
+
+
+def make_first_plans(run: SearchState, start: Plan | None) -> LoopedSearch | None:
+    """Everything before the bound; returns the search of layouts for programs that run stages in a loop.
+
+    Raises InfeasibleProblemError if a limit alone rules out every plan.
+    """
+    prove_feasible(run)
+    begin_large(run)
+    begin_with_classes(run)
+    propose_best_seed(run)
+    if run.fits_stages:
+        run.make_ready("looped")
+    layouts = LoopedSearch(run) if run.fits_stages else None
+    if layouts is not None:
+        search_layouts(run, layouts, share=run.params.first_plans.first_layouts_share)
+    run.make_ready(*BASELINE_KERNELS)
+    play_baselines(run)
+    run.make_ready(*JOINT)
+    if start is not None:
+        play_start(run, start)
+    return layouts
+
+
+def bound_and_lay_out(run: SearchState, layouts: LoopedSearch | None) -> None:
+    """The bound, and with it the rest of the search of layouts."""
+    bound(run)
+    if layouts is not None:
+        search_layouts(run, layouts, share=run.params.first_plans.layouts_share)
+
+
+def ignore(progress: Progress) -> None:
+    """Nobody hears of it."""
+    del progress
+
+
+def never() -> bool:
+    """Nobody stops it."""
+    return False
+
+
+def prove_feasible(run: SearchState) -> None:
+    """Raise InfeasibleProblemError if a limit alone rules out every plan."""
+    reason = prove_infeasible(run.problem, run.costs)
+    if reason is not None:
+        raise InfeasibleProblemError(reason)
+
+
+def play_baselines(run: SearchState) -> None:
+    """Every baseline is played; those that fit become incumbents in turn."""
+    with run.turn_of(BASELINES):
+        _play_baselines(run)
+
+
+def _play_baselines(run: SearchState) -> None:
+    for baseline in make_baselines(run.problem, run.costs, has_time=lambda: has_time_for_baseline(run)):
+        run.report_if_due("baselines")
+        row, timeline = play_baseline(run.problem, baseline, costs=run.costs)
+        run.baselines.append(row)
+        if baseline.plan is None or timeline is None:
+            if baseline.plan is not None:
+                run.dropped.add(row.note)
+            continue
+        if has_listed_groups(run.problem, baseline.plan.stages):
+            run.layouts.append(baseline.plan.stages)
+        if row.fits_memory and run.witness is not None:
+            run.witness.see(baseline.plan, timeline, source=row.name)
+        if row.fits_memory and any(stage.is_split for stage in baseline.plan.stages):
+            run.offer(baseline.plan, timeline, source=row.name, improver=BASELINES)
+            run.report("baselines")
+        elif row.fits_memory:
+            run.played.append(baseline.plan)
+            run.offer(baseline.plan, timeline, source=row.name, improver=BASELINES)
+            run.report("baselines")
+
+
+def has_time_for_baseline(run: SearchState) -> bool:
+    """Whether the baselines may go on: they get a part of the time limit, or all where rounds are counted."""
+    limit_s, params = run.limits.time_limit_s, run.params.first_plans
+    if run.should_stop():
+        return run.elapsed_s < min(params.min_baseline_s, limit_s)
+    if run.limits.max_rounds is not None:
+        return run.elapsed_s < limit_s
+    share = params.no_plan_share if run.plan is None else params.baseline_share
+    share += params.first_layouts_share if run.fits_stages else 0
+    until = max(share * limit_s, min(params.min_baseline_s, limit_s / 2))
+    return run.elapsed_s + (2 * run.offer_s if run.is_large else 0.0) < until
+
+
+def play_start(run: SearchState, start: Plan) -> None:
+    """The plan to start from becomes the incumbent if it is one, and the search takes its stages and orders in."""
+    plan = replace(start, problem=run.problem.reference(), evidence=None)
+    if not verify(run.problem, plan).passed:
+        return
+    with run.turn_of(START):
+        run.offer(plan, None, source=START)
+    run.report("start")
+    if is_searchable(run, plan):
+        run.start = plan
+        run.layouts.append(plan.stages)
+
+
+def is_searchable(run: SearchState, plan: Plan) -> bool:
+    """Whether the search can go on from the plan's stages."""
+    is_plain = not any(stage.is_split or stage.samples for stage in plan.stages)
+    return is_plain and has_listed_groups(run.problem, plan.stages)
+
+
+def take_in(run: SearchState, loop: SearchLoop | None) -> None:
+    """A plan that another island found becomes the incumbent if it is better, and the search goes on from it too."""
+    found = None if run.others is None else run.others()
+    if found is None:
+        return
+    plan = replace(found, problem=run.problem.reference(), evidence=None)
+    with run.turn_of(ISLAND):
+        is_better = run.offer(plan, None, source=ISLAND)
+        if is_better and loop is not None and is_searchable(run, plan):
+            loop.search.keep(candidate_of(run.problem, loop.search.searcher, plan=plan))
+    if is_better:
+        run.report("search")
+
+
+def bound(run: SearchState) -> None:
+    """The certified bound over every plan that the options allow, or what of it is quick if nobody waits for more."""
+    params = run.params.bound
+    if run.should_stop():
+        run.lower_bound = make_bound(run.problem, run.costs, time_limit_s=0.0, params=params)
+    else:
+        limit_s = run.num_runs * run.limits.time_limit_s
+        seconds = min(params.max_s, max(params.min_s, limit_s / params.limit_parts)) / run.num_runs
+        if run.limits.max_rounds is not None:
+            part = run.params.pace.counted_part
+            params = replace(
+                params,
+                packing_per_s=max(1, params.packing_per_s // part),
+                loop_actions_per_s=params.loop_actions_per_s // part,
+            )
+        elif raises_bound(run):
+            params = replace(params, packing_per_s=max(1, int(params.packing_per_s * params.min_s / seconds)))
+        with run.turn_of(BOUND):
+            run.lower_bound = make_bound(
+                run.problem,
+                run.costs,
+                time_limit_s=seconds,
+                make_covering=Covering,
+                has_time=run.time_until(params.share),
+                reached=run.threshold_ns,
+                params=params,
+            )
+        add_layouts(run, seconds=seconds, params=params)
+    run.report("bound")
+
+
+def add_layouts(run: SearchState, *, seconds: float, params: BoundParams) -> None:
+    """Stages that a plan close to the bound could have; where shares may be unequal, to that of equal shares.
+
+    The search begins with equal shares, of which more is known: that bound is no bound here, but shows where to begin.
+    """
+    costs, bound = run.costs, run.lower_bound
+    if run.problem.options.unequal_shares:
+        equal = replace(run.problem, options=replace(run.problem.options, unequal_shares=False))
+        costs, has_time = CostModel(equal), run.time_until(params.share)
+        bound = make_bound(equal, costs, time_limit_s=seconds, make_covering=Covering, has_time=has_time, params=params)
+    if bound is not None:
+        run.layouts += filter(run.problem.is_as_given, bound.timely)
+        add_class_layouts(run, costs, value_ns=bound.value_ns)
+
+
+def add_class_layouts(run: SearchState, costs: CostModel, *, value_ns: int) -> None:
+    """Stages that the classes bound leaves possible a little above a bound, for the search to begin with."""
+    params = run.params.near_bound
+    is_counted = run.limits.max_rounds is not None
+    if run.is_large or not (is_counted or run.seconds_left > params.min_left_s):
+        return
+    figures = math.inf if is_counted else params.share * run.seconds_left * run.params.bound.entries_per_s
+    with run.turn_of(NEAR_BOUND):
+        run.near_bound = class_layouts(
+            costs.problem, costs, value_ns=value_ns, seed=run.limits.seed, figures=figures, params=params
+        )
+    run.near_bound = list(filter(run.problem.is_as_given, run.near_bound))
+    run.layouts += run.near_bound[: params.seed_layouts]
+
+
+def certify(run: SearchState, loop: SearchLoop | None) -> None:
+    """Where a gap is open after the search of a small problem: a certificate that there is nothing below the incumbent.
+
+    What the complete search closed, a reader has to believe; a refutation is derived again by whoever checks the plan.
+    It looks at the clock between many cases, so a part of the time is left to it. Where there is none, what only a
+    solver says is closed by the search itself, as far as that is quick.
+    """
+    below = run.threshold_ns
+    if below is None or run.lower_bound is None or run.lower_bound.value_ns >= below or run.should_stop():
+        return
+    is_claimed = run.solver_bound_ns is not None and run.solver_bound_ns >= below
+    if not is_claimed or loop is None:
+        return
+    with run.turn_of(REFUTATION):
+        effort, has_time = run.params.branch.refuted_effort, run.time_until(0.95)
+        trees = TreeProposals(run.problem, loop.search.searcher, value=below, has_time=has_time)
+        found = refute(run.problem, run.costs, value=below, effort=effort, has_time=has_time, propose=trees.propose)
+        run.lower_bound = found or run.lower_bound
+    if found is not None:
+        run.stopped_by = "proof"
+        run.report("bound")
+    elif run.searched_ns is None or run.searched_ns < below:
+        with run.turn_of(loop.exact.name):
+            for _ in loop.exact.close_again():
+                run.report_if_due("search")
+
+
+def search_layouts(run: SearchState, layouts: LoopedSearch, *, share: float) -> None:
+    """The best numbers of chunks and cuts for programs whose order is fixed, up to a part of the time limit."""
+    with run.turn_of("looped layouts"):
+        for plan in layouts.plans(share=share):
+            run.propose(plan, source="looped layouts")
+
+
+def search(run: SearchState) -> Generator[None, None, None]:
+    """Solvers propose, the verifier disposes, until a limit is reached; it yields wherever the run may be left."""
+    if run.is_over():
+        return
+    run.begin_search()
+    loop: SearchLoop | None = None
+    try:
+        loop = None if is_complete(run.limits.method) else SearchLoop(run)
+        with closing(search_completely(run) if loop is None else loop.steps()) as steps:
+            for _ in steps:
+                run.report_if_due("search")
+                take_in(run, loop)
+                if run.is_over():
+                    break
+                yield
+            if run.stopped_by == "time":
+                run.window.drain()
+        certify(run, loop)
+        _keep_candidates(run, loop)
+    except GeneratorExit:
+        _keep_candidates(run, loop)
+        raise
+    except PipeplanError:
+        raise
+    except Exception as error:
+        if run.plan is None:
+            raise
+        # a bug of ours must not cost the user a plan that is already verified
+        warnings.warn(
+            f"the search failed ({error!r}); the best verified plan is returned", RuntimeWarning, stacklevel=2
+        )
+        run.stopped_by = "internal_error"
+    finally:
+        run.window.close()
+
+
+def _keep_candidates(run: SearchState, loop: SearchLoop | None) -> None:
+    """Show what the joint search had at its end to whoever looks for more than the best plan."""
+    if run.witness is not None and loop is not None:
+        run.witness.take(loop.search.searcher, loop.candidates)

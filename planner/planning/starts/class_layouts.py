@@ -1,0 +1,94 @@
+"""Stages that the classes bound leaves possible close to its value, for the search to begin with."""
+
+import math
+from random import Random
+
+from planner.bounds.classes.classes_bound import Sequence, applies_to, is_exact
+from planner.bounds.classes.device_classes import Classes, propose
+from planner.bounds.heaviest_path import Trunk
+from planner.bounds.minimum_costs import Least
+from planner.bounds.order.schedule_bound import HeadsAndTails, bound_of_times
+from planner.layout.costs import CostModel
+from planner.plan import Stage
+from planner.planning.planning_params import NearBoundParams
+from planner.problem import Problem
+
+NEAR_BOUND = "stages near the bound"
+"""What they are called among improvers: looking for them, and a first try of their orders."""
+
+Way = tuple[tuple[int, int, int], ...]
+"""Start, end and class of every stage."""
+
+
+def class_layouts(
+    problem: Problem,
+    costs: CostModel,
+    *,
+    value_ns: int,
+    seed: int,
+    figures: float = math.inf,
+    params: NearBoundParams = NearBoundParams(),
+) -> list[tuple[Stage, ...]]:
+    """Stages on devices whose schedule bounds are least among those tried, the best first.
+
+    `value_ns`: a lower bound on all plans. `figures`: of the classes bound, to look at in all, roughly. There are none
+    where the classes bound does not hold, for graphs with layers beside the trunk, and where stages or devices of
+    layers are decided.
+    """
+    least, options = Least(problem, costs), problem.options
+    if options.pinned or options.partition is not None or not applies_to(least):
+        return []
+    trunk, rng = Trunk(least), Random(seed)
+    if not trunk.is_everything:
+        return []
+    classes = Classes(trunk, propose(trunk)[0])
+    rated: dict[tuple[Stage, ...], int] = {}
+    for slack in params.slacks:
+        deadline = int(value_ns * (1 + slack)) - least.optimizer_ns
+        if deadline <= 0 or not is_exact(classes, deadline):
+            continue
+        sequence = Sequence(classes, deadline, most_figures=figures)
+        is_out = sequence.is_out_of_reach()
+        figures -= sequence.cost
+        for way in () if is_out else sorted(_ways(sequence, rng=rng, params=params)):
+            stages = _stages(classes, way)
+            if stages not in rated:
+                rated[stages] = bound_of_times(HeadsAndTails.of(problem, stages, costs=costs))
+    return sorted(rated, key=lambda stages: rated[stages])[: params.layouts]
+
+
+def _ways(sequence: Sequence, *, rng: Random, params: NearBoundParams) -> set[Way]:
+    """Random ways through what is possible by a deadline."""
+    classes = sequence.classes
+    into: dict[tuple[int, int], list[tuple[int, int]]] = {}
+    for steps in sequence.steps:
+        for end, after in zip(steps.stages.ends.tolist(), steps.after.tolist(), strict=True):
+            into.setdefault((end, after), []).append((steps.start, steps.number))
+    last = [place for place in into if place[0] == sequence.size]
+    num_actions = 3 * classes.count * sum(len(devices) for devices in classes.members)
+    num_ways = max(params.min_ways, min(params.max_ways, params.way_actions // num_actions))
+    ways = (_way(classes, into, place=rng.choice(last), rng=rng) for _ in range(num_ways if last else 0))
+    return {way for way in ways if way}
+
+
+def _way(
+    classes: Classes, into: dict[tuple[int, int], list[tuple[int, int]]], *, place: tuple[int, int], rng: Random
+) -> Way:
+    """A random way back from a boundary and state to the beginning; empty where it ends before."""
+    way: list[tuple[int, int, int]] = []
+    while place[0]:
+        if place not in into:
+            return ()
+        start, number = rng.choice(into[place])
+        way.append((start, place[0], number))
+        place = start, place[1] - classes.unit[number]
+    return tuple(way[::-1]) if place[1] == 0 else ()
+
+
+def _stages(classes: Classes, way: Way) -> tuple[Stage, ...]:
+    """The stages of a way, on the devices of every class in their order."""
+    free = [[device.name for device in devices] for devices in classes.members]
+    names = [classes.least.layers[layer].name for layer in classes.trunk.path]
+    return tuple(
+        Stage(layers=tuple(names[start:end]), replicas=((free[number].pop(0),),)) for start, end, number in way
+    )

@@ -1,0 +1,229 @@
+"""Where the pipelines of a dealing stand, what a hand takes on one of them, and the plan that hands make."""
+
+import heapq
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy
+
+from planner.actions import Action
+from planner.baselines.applicability import DoesNotApplyError
+from planner.baselines.partitions import Partition, even_layers, smallest_largest_stage
+from planner.layout.costs import CostModel
+from planner.layout.stage_replicas import memory_steps
+from planner.plan import DeviceGroup, Plan, Stage
+from planner.problem import Problem
+from solver_models.instance import Integers
+from solver_models.simulation.dealt_play import STUCK, HandStages, play_hand
+
+KINDS = "FIWB"
+
+Hands = Sequence[Sequence[int]]
+"""By pipeline its microbatches, in order."""
+
+
+def device_blocks(problem: Problem, pipelines: int) -> list[tuple[str, ...]]:
+    """So many rows of devices, with equally many of every type each; none if a row would be empty."""
+    of_type: dict[str, list[str]] = {}
+    for device in problem.cluster.devices:
+        of_type.setdefault(device.type, []).append(device.name)
+    sizes = {name: len(members) // pipelines for name, members in of_type.items()}
+    if not any(sizes.values()):
+        return []
+    place = {device.name: number for number, device in enumerate(problem.cluster.devices)}
+    rows = []
+    for k in range(pipelines):
+        row = [name for kind, size in sizes.items() for name in of_type[kind][k * size : (k + 1) * size]]
+        rows.append(tuple(sorted(row, key=place.__getitem__)) if len(of_type) == 1 else tuple(row))
+    return rows
+
+
+def cuts_for(costs: CostModel, devices: Sequence[str]) -> Iterator[Partition]:
+    """Stages one after the other on these devices, or on the first of them where there are fewer layers."""
+    problem = costs.problem
+    if problem.options.partition is not None:
+        if len(problem.options.partition) <= len(devices):
+            yield problem.options.partition
+        return
+    count = min(len(devices), len(problem.profile.layers))
+    found = []
+    for make in (smallest_largest_stage, even_layers):
+        try:
+            cut = make(costs, devices[:count]) if make is smallest_largest_stage else even_layers(problem, count)
+        except DoesNotApplyError:
+            continue
+        if cut not in found:
+            found.append(cut)
+            yield cut
+
+
+def stages_on(cut: Partition, blocks: Sequence[Sequence[str]]) -> tuple[Stage, ...]:
+    """Stage s on device s of every block."""
+    return tuple(
+        Stage(layers=layers, replicas=tuple((block[number],) for block in blocks)) for number, layers in enumerate(cut)
+    )
+
+
+def carried_over(stages: Sequence[Stage], blocks: Sequence[Sequence[str]]) -> tuple[Stage, ...]:
+    """Stages of one replica on the first block, repeated on all of them."""
+    place = {device: number for number, device in enumerate(blocks[0])}
+    groups: list[tuple[DeviceGroup, ...]] = [
+        tuple(tuple(block[place[device]] for device in stage.replicas[0]) for block in blocks) for stage in stages
+    ]
+    return tuple(replace(stage, replicas=own) for stage, own in zip(stages, groups, strict=True))
+
+
+@dataclass(frozen=True, kw_only=True)
+class HandTable:
+    """What hands take on the stages of a layout: on those of its first pipeline, which the others are like."""
+
+    costs: CostModel
+    """Of the problem that lists microbatches."""
+    stages: tuple[Stage, ...]
+    """With a replica per pipeline."""
+    depth: float = 1.0
+    """How many times as many microbatches are between F and I as in 1F1B."""
+    fuses: bool = True
+    """Whether I and W run as B."""
+
+    @property
+    def problem(self) -> Problem:
+        """The question."""
+        return self.costs.problem
+
+    def run_otherwise(self, *, depth: float, fuses: bool) -> "HandTable":
+        """The same stages with another depth, or with I and W apart; what stages cost is not added up again."""
+        other = replace(self, depth=depth, fuses=fuses)
+        same: dict[str, object] = {
+            name: self.__dict__[name] for name in ("own", "sizes", "_costs") if name in self.__dict__
+        }
+        other.__dict__.update(same)
+        return other
+
+    @cached_property
+    def own(self) -> tuple[Stage, ...]:
+        """The stages of the first pipeline."""
+        return tuple(replace(stage, replicas=stage.replicas[:1], shard="none") for stage in self.stages)
+
+    @cached_property
+    def sizes(self) -> Integers:
+        """[M] the number of every microbatch's size."""
+        order = {size: number for number, size in enumerate(self.problem.sizes)}
+        return numpy.array([order[size] for size in self.problem.microbatches or ()], dtype=numpy.int64)
+
+    @cached_property
+    def tables(self) -> HandStages:
+        """For the kernel."""
+        groups = list(dict.fromkeys(stage.replicas[0] for stage in self.own))
+        position = [groups.index(stage.replicas[0]) for stage in self.own]
+        caps = [self._cap(number, position=position, num_positions=len(groups)) for number in range(len(self.own))]
+        return self._costs._replace(cap=_column(caps), fuses=_column([int(self.fuses)]))
+
+    @cached_property
+    def _costs(self) -> HandStages:
+        """Without what the depth decides."""
+        models = [self.costs.at(size) for size in self.problem.sizes]
+        costs = [[model.stage_cost(stage, 0) for stage in self.own] for model in models]
+        groups = list(dict.fromkeys(stage.replicas[0] for stage in self.own))
+        position = [groups.index(stage.replicas[0]) for stage in self.own]
+        pairs = models[-1].traffic(self.own)
+        return HandStages(
+            position=_column(position),
+            has_weight=_column([int(cost.has_weight_grad) for cost in costs[0]]),
+            ticks=_column([[[cost.duration_ns(kind) for kind in KINDS] for cost in row] for row in costs]),
+            steps=_column([[[memory_steps(cost, kind) for kind in KINDS] for cost in row] for row in costs]),
+            legs=_column([(a, b, int(traffic.has_gradient)) for (a, b), traffic in pairs.items()]).reshape(-1, 3),
+            delay=_column([self._delays(model) for model in models]).reshape(len(models), -1, 2),
+            budget=_column([self._room(group) for group in groups]),
+            cap=_column(position),
+            fuses=_column([0]),
+        )
+
+    def _cap(self, number: int, *, position: list[int], num_positions: int) -> int:
+        """Microbatches of a stage between F and I: in 1F1B with one stage per device those of the stages after it."""
+        chunks = len(position) // num_positions
+        ahead = num_positions - position[number] + (chunks - 1) * num_positions
+        return max(1, round(self.depth * (len(self.own) - number if chunks == 1 else ahead)))
+
+    def _delays(self, model: CostModel) -> list[tuple[int, int]]:
+        """Of every leg, there and back, as if it had its links to itself."""
+        found = []
+        for (a, b), traffic in model.traffic(self.own).items():
+            source, target = self.own[a].replicas[0][0], self.own[b].replicas[0][0]
+            sizes = traffic.forward_bytes, traffic.backward_bytes
+            ends = (source, target), (target, source)
+            found.append(
+                (0, 0)
+                if source == target
+                else tuple(
+                    model.problem.cluster.route(*pair, num_bytes=size).duration_ns(size)
+                    for pair, size in zip(ends, sizes, strict=True)
+                )
+            )
+        return found  # type: ignore[return-value]
+
+    def _room(self, group: DeviceGroup) -> int:
+        """What the tightest device of a group has beside what is resident, were the largest microbatch its own."""
+        devices = self.problem.cluster.by_name
+        return min(devices[name].usable_bytes - self._static[name] for name in group)
+
+    @cached_property
+    def _static(self) -> dict[str, int]:
+        everything = tuple(range(self.problem.num_microbatches))
+        plan = Plan(problem=self.problem.reference(), stages=self.stages, schedule={})
+        return self.costs.static_bytes_of(replace(plan, dealing=(everything,) * len(self.stages[0].replicas)))
+
+    @cached_property
+    def _order(self) -> Integers:
+        return numpy.empty(3 * len(self.own) * self.problem.num_microbatches + 1, dtype=numpy.int64)
+
+    def play(self, hand: Sequence[int]) -> int:
+        """When a pipeline with these microbatches, in this order, ends."""
+        return int(play_hand(self.tables, self.sizes[list(hand)], self._order)) if hand else 0
+
+    def fits(self, hands: Hands) -> bool:
+        """Whether every hand can be played to its end."""
+        return all(hand and self.play(hand) < STUCK for hand in hands)
+
+    def plan(self, hands: Hands) -> Plan:
+        """The plan in which every pipeline plays its hand."""
+        schedule: dict[str, tuple[Action, ...]] = {}
+        dealing = []
+        for number, hand in enumerate(hands):
+            words: list[list[Action]] = [[] for _ in self.own]
+            self.play(hand)
+            for code in self._order[: numpy.flatnonzero(self._order == -1)[0]].tolist():
+                place, stage = divmod(code >> 2, len(self.own))
+                words[self.tables.position[stage]].append(Action(KINDS[code & 3], stage, hand[place]))  # type: ignore[arg-type]
+            groups = dict.fromkeys(stage.replicas[number] for stage in self.stages)
+            for group, word in zip(groups, words, strict=False):
+                schedule |= dict.fromkeys(group, tuple(word))
+            dealing.append(tuple(hand))
+        return Plan(problem=self.problem.reference(), stages=self.stages, schedule=schedule, dealing=tuple(dealing))
+
+
+def longest_first(table: HandTable, pipelines: int) -> list[list[int]]:
+    """Longest first onto the least loaded pipeline, by the position that has most to do."""
+    load = loads(table)
+    hands: list[list[int]] = [[] for _ in range(pipelines)]
+    sums = [(0, number) for number in range(pipelines)]
+    for number in sorted(range(len(load)), key=lambda number: -load[number]):
+        total, least = sums[0]
+        hands[least].append(number)
+        heapq.heapreplace(sums, (total + load[number], least))
+    return hands
+
+
+def loads(table: HandTable) -> list[int]:
+    """[M] what every microbatch takes on the position that has most to do."""
+    ticks = table.tables.ticks[:, :, [0, 3]].sum(axis=2)
+    by_position = numpy.stack(
+        [ticks[:, table.tables.position == p].sum(axis=1) for p in range(len(table.tables.budget))], axis=1
+    )
+    whole = by_position[table.sizes].sum(axis=0)
+    return [int(value) for value in by_position[table.sizes, int(whole.argmax())]]
+
+
+def _column(values: Sequence[object]) -> Integers:
+    return numpy.array(values, dtype=numpy.int64)

@@ -1,0 +1,52 @@
+"""First candidates of a run: played before anything slow begins; the best of them becomes the first plan."""
+
+import math
+import time
+from collections.abc import Iterable
+
+from planner.planning.search_state import SearchState
+from planner.planning.starts.conversions import plan_of
+from solver_models.local_search.search import Candidate, Searcher
+from solver_models.precompile import FIRST
+from solver_models.starts.large_construction import large_seeds
+
+LARGE_SEEDS = "large seeds"
+"""What those of large problems are called among the improvers."""
+
+
+def add_seeds(run: SearchState, candidates: Iterable[Candidate], *, source: str) -> None:
+    """Keep what was played, the best last, and who found that."""
+    before = run.seeds[-1] if run.seeds else None
+    run.seeds = sorted([*run.seeds, *candidates], key=lambda candidate: candidate.worth, reverse=True)
+    if run.seeds and run.seeds[-1] is not before:
+        run.seed_source = source
+
+
+def propose_best_seed(run: SearchState) -> None:
+    """The best candidate becomes the incumbent, if it fits and is better."""
+    if run.seeds:
+        with run.turn_of(run.seed_source):
+            _propose_best(run)
+
+
+def _propose_best(run: SearchState) -> None:
+    best, known = run.seeds[-1], run.incumbent_ns
+    if best.is_feasible and (known is None or best.objective < known):
+        searcher = Searcher(run.instance, params=run.params)
+        run.propose(plan_of(run.problem, searcher, candidate=best), source=run.seed_source)
+
+
+def begin_large(run: SearchState) -> None:
+    """Candidates of a large problem, found among many cuts and mappings; a first plan at once if that is quick."""
+    if not run.is_large:
+        return
+    run.make_ready(*FIRST, "large")
+    searcher, params = Searcher(run.instance, params=run.params), run.params.first_plans
+    with run.turn_of(LARGE_SEEDS):
+        is_timed = run.limits.max_rounds is None
+        until = time.monotonic() + (params.seed_share * run.limits.time_limit_s if is_timed else math.inf)
+        most = max(params.min_seed_plays, params.max_seed_actions // run.num_actions)
+        for candidate in large_seeds(searcher, most_plays=most, until=until):
+            add_seeds(run, [candidate], source=LARGE_SEEDS)
+            if run.plan is None and run.num_actions <= params.quick_actions:
+                _propose_best(run)

@@ -1,0 +1,288 @@
+"""What one device does for the layers of a decoder in F, I and W: products, attention, movements, exchanges.
+
+Tensor parallelism of degree t is Megatron's, with sequence parallelism: heads and inner widths are cut into t parts,
+norms and residual additions work on a t-th of the tokens, and each half of a block gathers its tokens before and
+scatters them after. A mixture's experts are dealt to the t devices, and tokens travel to them by all-to-all.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from profiles.estimates.model_shapes import ExpertShape, ModelShape
+from profiles.estimates.operations import CausalAttention, Dtype, Exchange, ExpertProducts, Movement, Operation, Product
+
+BF16 = 2
+"""Bytes of a value in activations, messages and weights."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run:
+    """How a model is run: what is the same for all its layers."""
+
+    samples: int
+    """Sequences of a microbatch."""
+    sequence: int
+    """Tokens of one."""
+    degree: int = 1
+    """Devices that share every layer."""
+    context: int = 1
+    """Devices that share every sequence; their time for exchanging keys and values is taken to be hidden."""
+    dtype: Dtype = "bf16"
+    """Of matrix products in blocks; the head is bf16."""
+    hides_exchanges: bool = False
+    """Whether gathers and scatters go on chunk by chunk beside the products that need them."""
+
+    @property
+    def tokens(self) -> int:
+        """Of a microbatch, on the devices that share a layer."""
+        return self.samples * self.sequence // self.context
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OperationStep:
+    """One operation of a layer, and how often it occurs."""
+
+    what: str
+    """Its name, e.g. `query, key, value`."""
+    operation: Operation
+    """What it is."""
+    factor: float = 1.0
+    """Times as long as the operation, by an assumption that `because` states."""
+    because: str = ""
+    """Why it takes `factor` times as long."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LayerOperations:
+    """The steps of one layer by kind of action."""
+
+    forward: tuple[OperationStep, ...]
+    """F."""
+    input_grad: tuple[OperationStep, ...]
+    """I."""
+    weight_grad: tuple[OperationStep, ...]
+    """W."""
+
+
+ATTENTION_BACKWARD = 2.9
+"""Times its forward: 2.5 times the operations, at 0.86 of the rate."""
+
+WHY_ATTENTION = "backward of attention: 2.5 times the operations at 0.86 of the rate"
+WHY_HIDDEN = "beside the products but for the first chunk"
+WHY_EXPERTS = "as many operations as forward"
+
+
+def block_steps(shape: ModelShape, run: Run, *, block: int) -> LayerOperations:
+    """A transformer block."""
+    attention = _attention_products(shape, run)
+    dense = [] if shape.is_mixture(block) else _dense_products(shape.inner, shape=shape, run=run)
+    mixture = shape.mixture if shape.is_mixture(block) else None
+    if mixture is not None:
+        dense = _shared_products(mixture, shape=shape, run=run)
+    products = [*attention, *dense]
+    scores = _scores(shape, run, block=block)
+    experts = (
+        [] if mixture is None else [OperationStep(what="experts", operation=_experts(mixture, shape=shape, run=run))]
+    )
+    exchanges = list(_exchanges(shape, mixture, run=run))
+    return LayerOperations(
+        forward=(
+            *products,
+            OperationStep(what="attention", operation=scores),
+            *experts,
+            *_movements(shape, mixture, run=run, is_backward=False),
+            *exchanges,
+        ),
+        input_grad=(
+            *(_towards_input(step) for step in products),
+            OperationStep(what="attention", operation=scores, factor=ATTENTION_BACKWARD, because=WHY_ATTENTION),
+            *(replace(step, because=WHY_EXPERTS) for step in experts),
+            *_movements(shape, mixture, run=run, is_backward=True),
+            *exchanges,
+        ),
+        weight_grad=(
+            *(_towards_weights(step) for step in products),
+            *(replace(step, because=WHY_EXPERTS) for step in experts),
+        ),
+    )
+
+
+def embedding_steps(shape: ModelShape, run: Run) -> LayerOperations:
+    """A look-up, and adding gradients into the rows that were looked up; with its exchange where it is shared."""
+    moved = OperationStep(what="rows", operation=Movement(num_bytes=2 * BF16 * run.tokens * shape.hidden))
+    exchange = _exchange("reduce_scatter", run.tokens * shape.hidden, run=run)
+    gather = _exchange("all_gather", run.tokens * shape.hidden, run=run)
+    return LayerOperations(forward=(moved, *exchange), input_grad=(), weight_grad=(moved, *gather))
+
+
+def head_steps(shape: ModelShape, run: Run) -> LayerOperations:
+    """The last norm, the logits in bf16 and their loss in fp32."""
+    columns = shape.vocabulary // run.degree
+    logits = run.tokens * columns
+    product = OperationStep(what="logits", operation=Product(rows=run.tokens, columns=columns, inner=shape.hidden))
+    norm = run.tokens * shape.hidden // run.degree
+    gather = _exchange("all_gather", run.tokens * shape.hidden, run=run)
+    scatter = _exchange("reduce_scatter", run.tokens * shape.hidden, run=run)
+    return LayerOperations(
+        forward=(
+            product,
+            OperationStep(what="loss", operation=Movement(num_bytes=8 * logits)),
+            OperationStep(what="norm", operation=Movement(num_bytes=2 * BF16 * norm)),
+            *gather,
+        ),
+        input_grad=(
+            _towards_input(product),
+            OperationStep(what="loss", operation=Movement(num_bytes=6 * logits)),
+            OperationStep(what="norm", operation=Movement(num_bytes=3 * BF16 * norm)),
+            *scatter,
+        ),
+        weight_grad=(_towards_weights(product),),
+    )
+
+
+def _attention_products(shape: ModelShape, run: Run) -> list[OperationStep]:
+    heads, tokens, latent = shape.heads // run.degree, run.tokens, shape.latent
+    if latent is not None:
+        return [
+            _step("query down", tokens, latent.query_rank, shape.hidden, run=run),
+            _step("query up", tokens, heads * (latent.key + latent.rope), latent.query_rank, run=run),
+            _step("key, value down", tokens, latent.key_value_rank + latent.rope, shape.hidden, run=run),
+            _step("key, value up", tokens, heads * (latent.key + latent.value), latent.key_value_rank, run=run),
+            _step("output", tokens, shape.hidden, heads * latent.value, run=run),
+        ]
+    columns = (heads + 2 * _key_value_heads(shape, run)) * shape.head_width
+    return [
+        _step("query, key, value", tokens, columns, shape.hidden, run=run),
+        _step("output", tokens, shape.hidden, heads * shape.head_width, run=run),
+    ]
+
+
+def _key_value_heads(shape: ModelShape, run: Run) -> int:
+    return max(1, shape.key_value_heads // run.degree)
+
+
+def _dense_products(inner: int, *, shape: ModelShape, run: Run) -> list[OperationStep]:
+    own = inner // run.degree
+    return [
+        _step("up", run.tokens, (1 + shape.is_gated) * own, shape.hidden, run=run),
+        _step("down", run.tokens, shape.hidden, own, run=run),
+    ]
+
+
+def _shared_products(mixture: ExpertShape, *, shape: ModelShape, run: Run) -> list[OperationStep]:
+    """The router, on each device's own tokens, and the expert that all tokens pass."""
+    shared = _dense_products(mixture.shared_inner, shape=shape, run=run) if mixture.shared_inner else []
+    router = Product(rows=max(1, run.tokens // run.degree), columns=mixture.experts, inner=shape.hidden)
+    return [OperationStep(what="router", operation=router), *shared]
+
+
+def _step(what: str, *sizes: int, run: Run) -> OperationStep:
+    rows, columns, inner = sizes
+    return OperationStep(what=what, operation=Product(rows=rows, columns=columns, inner=inner, dtype=run.dtype))
+
+
+def _scores(shape: ModelShape, run: Run, *, block: int) -> CausalAttention:
+    """Of one device; with shared sequences it has a part of the scores, as many as with a part of the heads."""
+    latent = shape.latent
+    heads = max(1, shape.heads // run.degree // run.context)
+    width = shape.head_width if latent is None else (latent.key + latent.rope + latent.value) // 2
+    own = heads if latent is not None else min(heads, _key_value_heads(shape, run))
+    return CausalAttention(
+        samples=run.samples,
+        sequence=run.sequence,
+        heads=heads,
+        key_value_heads=own,
+        head_width=width,
+        window=shape.window(block) if shape.window(block) < run.sequence else 0,
+        is_latent=latent is not None,
+    )
+
+
+def _experts(mixture: ExpertShape, *, shape: ModelShape, run: Run) -> ExpertProducts:
+    return ExpertProducts(
+        tokens=run.tokens,
+        hidden=shape.hidden,
+        inner=mixture.inner,
+        chosen=mixture.chosen,
+        experts=mixture.experts,
+        groups=run.degree,
+        dtype=run.dtype,
+    )
+
+
+def _movements(
+    shape: ModelShape, mixture: ExpertShape | None, *, run: Run, is_backward: bool
+) -> Iterator[OperationStep]:
+    """Norms and additions on a device's own tokens, rotations, activations, and casts to narrow numbers."""
+    stream = run.tokens * shape.hidden // run.degree
+    rotated = run.tokens * (shape.heads // run.degree + _key_value_heads(shape, run)) * shape.head_width
+    inner = shape.inner if mixture is None else mixture.shared_inner
+    activated = run.tokens * inner // run.degree
+    passes = 3 if is_backward else 2
+    yield OperationStep(what="norms", operation=Movement(num_bytes=2 * passes * BF16 * stream))
+    yield OperationStep(what="additions", operation=Movement(num_bytes=2 * 3 * BF16 * stream))
+    if shape.is_gated:  # a model without has learned positions
+        yield OperationStep(what="rotation", operation=Movement(num_bytes=2 * BF16 * rotated))
+    if activated:
+        values = (5 if is_backward else 3) if shape.is_gated else (3 if is_backward else 2)
+        yield OperationStep(what="activation", operation=Movement(num_bytes=values * BF16 * activated))
+    if run.dtype != "bf16":
+        cast = _cast_values(shape, mixture, run=run, is_backward=is_backward)
+        yield OperationStep(what="casts", operation=Movement(num_bytes=4 * cast))
+
+
+def _cast_values(shape: ModelShape, mixture: ExpertShape | None, *, run: Run, is_backward: bool) -> int:
+    """Values that are cast, each read in bf16 and written twice, as it is and transposed.
+
+    They are inputs of products forward and gradients of their outputs backward.
+    """
+    products = [*_attention_products(shape, run)]
+    products += _dense_products(shape.inner, shape=shape, run=run) if mixture is None else []
+    sizes = [step.operation for step in products if isinstance(step.operation, Product)]
+    cast = sum(each.rows * (each.columns if is_backward else each.inner) for each in sizes)
+    if mixture is not None:
+        own = run.tokens * mixture.chosen // run.degree
+        cast += own * (shape.hidden + (2 * mixture.inner if is_backward else mixture.inner))
+    return cast
+
+
+def _exchanges(shape: ModelShape, mixture: ExpertShape | None, *, run: Run) -> Iterator[OperationStep]:
+    """Of a block forward, and as many backward.
+
+    A gather and a scatter are around attention, another pair or two all-to-alls around the rest.
+    """
+    values = run.tokens * shape.hidden
+    pair = (*_exchange("all_gather", values, run=run), *_exchange("reduce_scatter", values, run=run))
+    yield from pair
+    if mixture is None or mixture.shared_inner:
+        yield from pair
+    if mixture is not None and run.degree > 1:
+        sent = run.tokens // run.degree * mixture.chosen * shape.hidden
+        for what in ("tokens to experts", "tokens from experts"):
+            operation = Exchange(kind="alltoall", num_bytes=BF16 * sent, devices=run.degree)
+            yield OperationStep(what=what, operation=operation)
+
+
+def _exchange(kind: Literal["all_gather", "reduce_scatter"], values: int, *, run: Run) -> Sequence[OperationStep]:
+    if run.degree == 1:
+        return ()
+    operation = Exchange(kind=kind, num_bytes=BF16 * values, devices=run.degree)
+    if not run.hides_exchanges:
+        return (OperationStep(what=kind.replace("_", "-"), operation=operation),)
+    return (OperationStep(what=kind.replace("_", "-"), operation=operation, factor=1 / run.degree, because=WHY_HIDDEN),)
+
+
+def _towards_input(step: OperationStep) -> OperationStep:
+    """The gradient of a product's input: gradients of outputs times the weights."""
+    own = step.operation
+    assert isinstance(own, Product)
+    return replace(step, operation=replace(own, columns=own.inner, inner=own.columns))
+
+
+def _towards_weights(step: OperationStep) -> OperationStep:
+    """The gradient of a product's weights: gradients of outputs, turned, times inputs."""
+    own = step.operation
+    assert isinstance(own, Product)
+    rows, columns = sorted((own.columns, own.inner))
+    return replace(step, operation=replace(own, rows=rows, columns=columns, inner=own.rows))

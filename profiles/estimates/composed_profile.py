@@ -1,0 +1,371 @@
+"""A profile of a decoder put together from operations whose times a table or a model of rates gives.
+
+Times are sums over the operations of `profiles/estimates/block_operations.py`, one after another; bytes are those of
+Megatron in mixed precision: weights bf16, main gradients, master weights and two moments fp32.
+"""
+
+import itertools
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from profiles.assumptions import Assumptions, Precision
+from profiles.estimates.block_operations import (
+    BF16,
+    LayerOperations,
+    OperationStep,
+    Run,
+    block_steps,
+    embedding_steps,
+    head_steps,
+)
+from profiles.estimates.model_shapes import ModelShape
+from profiles.estimates.operations import Dtype, Movement, PricedOperation, Product, Rates, Source
+from profiles.field_rules import MAX_NAME_LENGTH
+from profiles.model_profile import Edge, Layer, LayerCost, Measurement, ModelProfile, WidthBytes
+
+GRADIENT_BYTES, OPTIMIZER_BYTES = 4, 12
+"""Per weight, beside two bytes of the weight itself: main gradients; master weights and two moments."""
+
+STEP_BYTES = 30
+"""Read and written per weight by a step of Adam: gradient, master weight and two moments read, the last three and the
+weight in bf16 written."""
+
+ASSUMPTIONS = (
+    "Products towards inputs and weights are looked up as products of their own shapes, laid out as forward ones are; "
+    "attention goes back in 2.9 times its forward, experts in their forward twice; norms, additions, rotations, "
+    "activations, casts and the loss move their bytes at the sheet's bandwidth; recomputing is F once more; operations "
+    "follow one another{hidden}; experts get equally many tokens; state is weights bf16, main gradients fp32, master "
+    "weights and two moments fp32; the step of Adam moves 30 bytes a weight, and is stated at the least width."
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Figure:
+    """One operation of one layer with its time: where a number of the profile comes from."""
+
+    layer: str
+    """Its kind: `embedding`, `block`, `head`."""
+    phase: str
+    """F, I or W."""
+    device_type: str
+    """On which device."""
+    run: Run
+    """Width and microbatch among others."""
+    step: OperationStep
+    """What is done."""
+    priced: PricedOperation
+    """How long it takes, and how that is known."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompositionQuestion:
+    """What is to be put together."""
+
+    shape: ModelShape
+    """The model."""
+    rates: Sequence[Rates]
+    """One per device type."""
+    sequence: int
+    """Tokens of a sample."""
+    sizes: Sequence[int] = (1,)
+    """Samples of a microbatch, the profile's own first."""
+    degrees: Sequence[int] = (1,)
+    """Devices that share a layer."""
+    dtype: Dtype = "bf16"
+    """Of products in blocks."""
+    context: int = 1
+    """Devices that share a sequence; their cost and bytes are those of one."""
+    hides_exchanges: bool = False
+    """Whether gathers and scatters are hidden beside products, as Megatron's `--tp-comm-overlap` does."""
+
+    def __post_init__(self) -> None:
+        for degree in self.degrees:
+            if reason := self.shape.why_not(degree):
+                raise ValueError(
+                    f"degree {degree}: does not divide the {reason} of {self.shape.name}; "
+                    f"there are {', '.join(map(str, self.shape.degrees()))}"
+                )
+
+
+def compose(question: CompositionQuestion) -> tuple[ModelProfile, tuple[Figure, ...]]:
+    """The profile and every figure that it was made of; raises ValueError where no time is known."""
+    composer = _Composer(question)
+    layers = tuple(composer.layers())
+    shape, size = question.shape, question.sizes[0]
+    crossing = BF16 * size * question.sequence * shape.hidden // question.context
+    profile = ModelProfile(
+        name=f"{shape.name}, {question.dtype}",
+        layers=layers,
+        edges=tuple(Edge(producer=a.name, consumer=b.name, bytes=crossing) for a, b in itertools.pairwise(layers)),
+        microbatch_size=size,
+        scaling="measured",
+        conditions="alone",
+        provenance=_provenance(question, composer.figures),
+        assumptions=_assumptions(question),
+        measurements=tuple(_measurement(figure) for figure in composer.figures),
+    )
+    return profile, tuple(composer.figures)
+
+
+def _assumptions(question: CompositionQuestion) -> Assumptions:
+    """What the operations of `block_operations` and the bytes of `_Bytes` are those of."""
+    return Assumptions(
+        precision=_precision(question),
+        gradients="fp32",
+        attention="flash",
+        fused_loss=False,
+        sequence_parallel=True,
+        expert_parallel=None if question.shape.mixture is None else True,
+        hidden_exchanges=question.hides_exchanges,
+        context_parallel=question.context,
+        distributed_optimizer=False,
+        sequence_length=question.sequence,
+    )
+
+
+def _precision(question: CompositionQuestion) -> Precision | None:
+    """Blocks of fp8 have 32 elements on Blackwell and 128 or more before; None where both are asked for."""
+    if question.dtype != "fp8_block":
+        return question.dtype
+    kinds: set[Precision] = {
+        "fp8_mx" if rates.name.lower().startswith(("b", "gb")) else "fp8_blockwise" for rates in question.rates
+    }
+    return kinds.pop() if len(kinds) == 1 else None
+
+
+class _Composer:
+    """Layers, each kind priced once."""
+
+    def __init__(self, question: CompositionQuestion) -> None:
+        self.question = question
+        self.figures: list[Figure] = []
+        self._known: dict[tuple[object, ...], tuple[LayerCost, ...]] = {}
+
+    def layers(self) -> Iterator[Layer]:
+        """The embedding, the blocks, the head."""
+        shape = self.question.shape
+        yield self._layer("embedding", "embedding", block=0)
+        for block in range(shape.blocks):
+            yield self._layer(f"block.{block}", _block_kind(shape, block), block=block)
+        yield self._layer("head", "head", block=0)
+
+    def _layer(self, name: str, kind: str, *, block: int) -> Layer:
+        if (kind,) not in self._known:
+            self._known[kind,] = tuple(self._costs(kind, block=block))
+        own = _Bytes(self.question, kind=kind, block=block)
+        return Layer(
+            name=name,
+            costs=self._known[kind,],
+            parameter_bytes=BF16 * own.weights(1),
+            gradient_bytes=GRADIENT_BYTES * own.weights(1),
+            optimizer_bytes=OPTIMIZER_BYTES * own.weights(1),
+            state_bytes=(BF16 + GRADIENT_BYTES + OPTIMIZER_BYTES) * own.weights(1),
+            stash_bytes=own.stash(1),
+            weight_stash_bytes=own.weight_stash(1),
+            checkpoint_bytes=own.checkpoint(1),
+            wider=tuple(own.at(degree) for degree in sorted(self.question.degrees) if degree > 1),
+        )
+
+    def _costs(self, kind: str, *, block: int) -> Iterator[LayerCost]:
+        question = self.question
+        for rates, degree, size in itertools.product(question.rates, question.degrees, question.sizes):
+            run = Run(
+                samples=size,
+                sequence=question.sequence,
+                degree=degree,
+                context=question.context,
+                dtype=question.dtype,
+                hides_exchanges=question.hides_exchanges,
+            )
+            steps = _steps(kind, block=block, shape=question.shape, run=run)
+            forward, input_grad, weight_grad = (
+                self._sum(kind, phase, steps=each, rates=rates, run=run)
+                for phase, each in (("F", steps.forward), ("I", steps.input_grad), ("W", steps.weight_grad))
+            )
+            yield LayerCost(
+                device_type=rates.name,
+                width=degree,
+                microbatch_size=None if size == question.sizes[0] else size,
+                forward_ns=forward,
+                input_grad_ns=input_grad,
+                weight_grad_ns=weight_grad,
+                recompute_ns=forward if kind.startswith("block") else 0,
+                optimizer_ns=self._step_ns(kind, block=block, rates=rates),
+            )
+
+    def _sum(self, kind: str, phase: str, *, steps: Sequence[OperationStep], rates: Rates, run: Run) -> int:
+        total = 0.0
+        for step in steps:
+            priced = rates.price(step.operation)
+            if step.because:
+                priced = priced.times(step.factor, because=step.because)
+            total += priced.ns
+            self.figures.append(
+                Figure(layer=kind, phase=phase, device_type=rates.name, run=run, step=step, priced=priced)
+            )
+        return math.ceil(total)
+
+    def _step_ns(self, kind: str, *, block: int, rates: Rates) -> int:
+        weights = _Bytes(self.question, kind=kind, block=block).weights(min(self.question.degrees))
+        return math.ceil(rates.price(Movement(num_bytes=STEP_BYTES * weights)).ns)
+
+
+def _block_kind(shape: ModelShape, block: int) -> str:
+    """Blocks of one kind cost the same."""
+    parts = ["block"]
+    if shape.mixture is not None:
+        parts.append("experts" if shape.is_mixture(block) else "dense")
+    if shape.window(block):
+        parts.append(f"window {shape.window(block)}")
+    return ", ".join(parts)
+
+
+def _steps(kind: str, *, block: int, shape: ModelShape, run: Run) -> LayerOperations:
+    if kind == "embedding":
+        return embedding_steps(shape, run)
+    return head_steps(shape, run) if kind == "head" else block_steps(shape, run, block=block)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Held:
+    """Values per token that a block keeps on one device."""
+
+    stash: int
+    waiting: int
+
+
+class _Bytes:
+    """What one device holds of a layer at a degree."""
+
+    def __init__(self, question: CompositionQuestion, *, kind: str, block: int) -> None:
+        self.question, self.kind, self.block = question, kind, block
+        self.tokens = question.sizes[0] * question.sequence // question.context
+
+    def at(self, degree: int) -> WidthBytes:
+        """All of it."""
+        weights = self.weights(degree)
+        return WidthBytes(
+            width=degree,
+            parameter_bytes=BF16 * weights,
+            gradient_bytes=GRADIENT_BYTES * weights,
+            optimizer_bytes=OPTIMIZER_BYTES * weights,
+            state_bytes=(BF16 + GRADIENT_BYTES + OPTIMIZER_BYTES) * weights,
+            stash_bytes=self.stash(degree),
+            weight_stash_bytes=self.weight_stash(degree),
+            checkpoint_bytes=self.checkpoint(degree),
+        )
+
+    def _products(self, degree: int) -> list[Product]:
+        """Of a block, whose weights they are, without the experts'."""
+        shape, question = self.question.shape, self.question
+        run = Run(samples=question.sizes[0], sequence=question.sequence, degree=degree, context=question.context)
+        steps = block_steps(shape, run, block=self.block).forward
+        return [step.operation for step in steps if isinstance(step.operation, Product)]
+
+    def weights(self, degree: int) -> int:
+        """Of one device; norms aside."""
+        shape = self.question.shape
+        if self.kind in ("embedding", "head"):
+            return shape.vocabulary // degree * shape.hidden
+        held = sum(product.columns * product.inner for product in self._products(degree))
+        if shape.mixture is not None and shape.is_mixture(self.block):
+            held += shape.mixture.experts // degree * 3 * shape.hidden * shape.mixture.inner
+        return held
+
+    def _block(self, degree: int) -> _Held:
+        """Residual stream and norms twice, queries, keys, values, attention's output, and what is inside."""
+        shape = self.question.shape
+        products = self._products(degree)
+        mixture = shape.mixture if shape.is_mixture(self.block) else None
+        stream = shape.hidden // degree
+        heads = shape.heads // degree
+        width = 2 * max(1, shape.key_value_heads // degree) + heads
+        attended = width * shape.head_width if shape.latent is None else sum(each.columns for each in products[1:4:2])
+        output = heads * (shape.head_width if shape.latent is None else shape.latent.value)
+        inner = shape.inner // degree if mixture is None else mixture.shared_inner // degree
+        through = (2 + shape.is_gated) * inner
+        if mixture is not None:
+            through += mixture.chosen * (2 * shape.hidden + 3 * mixture.inner) // degree
+        stash = 4 * stream + attended + output + through
+        inputs = 2 * stream + output + inner
+        gradients = attended + stream + (1 + shape.is_gated) * inner + stream
+        if mixture is not None:
+            inputs += mixture.chosen * (shape.hidden + mixture.inner) // degree
+            gradients += mixture.chosen * (shape.hidden + 2 * mixture.inner) // degree
+        return _Held(stash=stash, waiting=min(stash, inputs + gradients))
+
+    def stash(self, degree: int) -> int:
+        """From F to the end of I."""
+        shape = self.question.shape
+        if self.kind == "embedding":
+            return self.tokens * (8 + BF16 * shape.hidden // degree)
+        if self.kind == "head":
+            return self.tokens * (2 * BF16 * shape.hidden + 6 * shape.vocabulary) // degree
+        return BF16 * self.tokens * self._block(degree).stash
+
+    def weight_stash(self, degree: int) -> int:
+        """Of it until the end of W."""
+        shape = self.question.shape
+        if self.kind == "embedding":
+            return self.stash(degree)
+        if self.kind == "head":
+            return BF16 * self.tokens * (shape.hidden + shape.vocabulary) // degree
+        return BF16 * self.tokens * self._block(degree).waiting
+
+    def checkpoint(self, degree: int) -> int:
+        """What stays of it when the stage recomputes: a device's part of the layer's input."""
+        if self.kind in ("embedding", "head"):
+            return self.stash(degree)
+        return BF16 * self.tokens * self.question.shape.hidden // degree
+
+
+def shares(figures: Sequence[Figure]) -> dict[Source, float]:
+    """Which part of all time rests on rows, on what lies between them, and on assumptions."""
+    total = sum(figure.priced.ns for figure in figures) or 1.0
+    sources: tuple[Source, ...] = ("row", "interpolated", "assumed")
+    return {
+        source: sum(figure.priced.ns for figure in figures if figure.priced.source == source) / total
+        for source in sources
+    }
+
+
+def interpolation_error(figures: Sequence[Figure]) -> float | None:
+    """Of the times between rows, weighted by them, as a part of each; None where none is known."""
+    between = [each.priced for each in figures if each.priced.source == "interpolated"]
+    known = [priced for priced in between if priced.error is not None]
+    total = sum(priced.ns for priced in known)
+    return sum(priced.ns * (priced.error or 0.0) for priced in known) / total if total else None
+
+
+def _provenance(question: CompositionQuestion, figures: Sequence[Figure]) -> str:
+    """Sources, how much of the time rests on what, and what was assumed."""
+    parts = shares([figure for figure in figures if figure.layer.startswith("block")])
+    said = {"row": "rows of tables", "interpolated": "values between rows", "assumed": "assumptions"}
+    told = ", ".join(f"{100 * part:.0f} % {said[source]}" for source, part in parts.items())
+    if (error := interpolation_error([each for each in figures if each.layer.startswith("block")])) is not None:
+        told += f"; between rows +-{100 * error:.0f} % (95 % of rows that are left out in turn are within it)"
+    context = f" Sequences are shared by {question.context} devices." if question.context > 1 else ""
+    hidden = ", exchanges but for their first chunk beside products" if question.hides_exchanges else ", none is hidden"
+    return (
+        f"Put together, not measured as a whole, from {'; '.join(rates.origin for rates in question.rates)}: "
+        f"{question.shape.name}, {question.dtype}, sequences of {question.sequence}. Of the time of blocks: {told}; "
+        f"`measurements` states each.{context} {ASSUMPTIONS.format(hidden=hidden)}"
+    )
+
+
+def _measurement(figure: Figure) -> Measurement:
+    """The figure as the profile states it."""
+    run, error = figure.run, figure.priced.error or 0.0
+    where = f"{figure.device_type}, width {run.degree}, {run.samples} samples"
+    subject = f"{figure.layer} {figure.phase} ({where}): {figure.step.what}, {figure.step.operation}"
+    return Measurement(
+        what={"row": "table row", "interpolated": "interpolated", "assumed": "assumed"}[figure.priced.source],
+        subject=subject[:MAX_NAME_LENGTH],
+        count=max(1, figure.priced.rows),
+        median_ns=round(figure.priced.ns),
+        low_ns=round(figure.priced.ns * (1 - min(1.0, error))),
+        high_ns=round(figure.priced.ns * (1 + error)),
+        source=figure.priced.table[:MAX_NAME_LENGTH],
+        error_permille=math.ceil(1000 * error) if error else None,
+    )

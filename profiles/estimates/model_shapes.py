@@ -1,0 +1,201 @@
+"""Shapes of language models, as their configurations in Hugging Face's form state them."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from profiles.documents.refusal import render_value
+from profiles.field_rules import require_integer, require_name
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LatentAttention:
+    """Multi-head latent attention: what queries, keys and values are compressed to."""
+
+    query_rank: int
+    """Of queries."""
+    key_value_rank: int
+    """Of keys and values together."""
+    rope: int
+    """Width of the part of a key that carries its position, shared by all heads."""
+    key: int
+    """Width of a head's key without it."""
+    value: int
+    """Width of a head's value."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExpertShape:
+    """A mixture of experts instead of one feed-forward part."""
+
+    experts: int
+    """In a layer."""
+    chosen: int
+    """Per token."""
+    inner: int
+    """Width inside one expert."""
+    shared_inner: int = 0
+    """Width inside what every token passes besides; 0: nothing."""
+    dense_layers: int = 0
+    """So many first layers have one feed-forward part instead."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelShape:
+    """A decoder: an embedding, blocks, a head."""
+
+    name: str
+    """Shown."""
+    blocks: int
+    """Transformer blocks."""
+    hidden: int
+    """Width of the residual stream."""
+    heads: int
+    """Of queries."""
+    key_value_heads: int
+    """Of keys and values."""
+    head_width: int
+    """Width of one head."""
+    inner: int
+    """Width inside a dense feed-forward part."""
+    vocabulary: int
+    """Rows of the embedding and columns of the head."""
+    is_gated: bool = True
+    """Whether the feed-forward part has a third matrix."""
+    windows: tuple[int, ...] = field(default=())
+    """Of every block, tokens back that its attention sees; 0: all. Empty: all of every block."""
+    latent: LatentAttention | None = None
+    """None: keys and values of their own."""
+    mixture: ExpertShape | None = None
+    """None: dense."""
+
+    def __post_init__(self) -> None:
+        require_name("model shape: name", self.name)
+        for each in ("blocks", "hidden", "heads", "key_value_heads", "head_width", "inner", "vocabulary"):
+            require_integer(f"model shape {self.name!r}: {each}", getattr(self, each), least=1)
+
+    def is_mixture(self, block: int) -> bool:
+        """Whether a block has experts."""
+        return self.mixture is not None and block >= self.mixture.dense_layers
+
+    def window(self, block: int) -> int:
+        """What a block's attention sees."""
+        return self.windows[block] if self.windows else 0
+
+    def degrees(self, most: int = 8) -> tuple[int, ...]:
+        """The tensor-parallel degrees, powers of two, that divide heads, widths and experts."""
+        found = []
+        degree = 1
+        while degree <= most:
+            if not self.why_not(degree):
+                found.append(degree)
+            degree *= 2
+        return tuple(found)
+
+    def why_not(self, degree: int) -> str:
+        """What a degree does not divide; empty: nothing."""
+        parts = {"heads": self.heads, "hidden width": self.hidden}
+        if self.mixture is None or self.mixture.dense_layers:
+            parts["inner width"] = self.inner
+        if self.mixture is not None:
+            parts["experts"] = self.mixture.experts
+            if self.mixture.shared_inner:
+                parts["inner width of the shared expert"] = self.mixture.shared_inner
+        return next((f"{value} {what}" for what, value in parts.items() if value % degree), "")
+
+
+ALIASES = {
+    "llama3-8b": "meta-llama--Meta-Llama-3.1-8B",
+    "llama3-70b": "meta-llama--Meta-Llama-3.1-70B",
+    "llama3-405b": "meta-llama--Meta-Llama-3.1-405B",
+    "qwen3-8b": "Qwen--Qwen3-8B",
+    "qwen3-32b": "Qwen--Qwen3-32B",
+    "qwen3-30b-a3b": "Qwen--Qwen3-30B-A3B",
+    "qwen3-235b-a22b": "Qwen--Qwen3-235B-A22B",
+    "deepseek-v3": "deepseek-ai--DeepSeek-V3",
+    "gpt-oss-20b": "openai--gpt-oss-20b",
+    "gpt-oss-120b": "openai--gpt-oss-120b",
+    "mixtral-8x7b": "mistralai--Mixtral-8x7B-v0.1",
+    "mixtral-8x22b": "mistralai--Mixtral-8x22B-v0.1",
+}
+"""Short names of configurations that come with aiconfigurator-core."""
+
+READ_KINDS = ("llama", "qwen2", "qwen3", "qwen3_moe", "mixtral", "mistral", "deepseek_v3", "gpt_oss")
+"""The `model_type`s whose blocks are composed here."""
+
+
+def read_shape(text: str, *, name: str) -> ModelShape:
+    """The shape that a `config.json` in Hugging Face's form states.
+
+    Raises ValueError that names the field that is missing, or the kinds of models that are read.
+    """
+    try:
+        config = json.loads(text)
+    except (ValueError, RecursionError):
+        raise ValueError(f"{name}: is not JSON; give a model's config.json") from None
+    kind = config.get("model_type") if isinstance(config, dict) else None
+    if kind not in READ_KINDS:
+        raise ValueError(f"{name}: model_type = {render_value(kind)} is not read; there are {', '.join(READ_KINDS)}")
+    take = _Taking(config, name)
+    heads = take("num_attention_heads")
+    return ModelShape(
+        name=name,
+        blocks=take("num_hidden_layers"),
+        hidden=take("hidden_size"),
+        heads=heads,
+        key_value_heads=take("num_key_value_heads", heads),
+        head_width=take("head_dim", take("hidden_size") // max(1, heads)),
+        inner=take("intermediate_size"),
+        vocabulary=take("vocab_size"),
+        windows=_windows(config, blocks=take("num_hidden_layers")),
+        latent=_latent(take) if kind == "deepseek_v3" else None,
+        mixture=_mixture(take) if kind in ("qwen3_moe", "mixtral", "deepseek_v3", "gpt_oss") else None,
+    )
+
+
+class _Taking:
+    """Whole numbers of a configuration by name."""
+
+    def __init__(self, config: Mapping[str, Any], name: str) -> None:
+        self.config, self.name = config, name
+
+    def __call__(self, key: str, otherwise: int | None = None) -> int:
+        value = self.config.get(key)
+        value = otherwise if value is None else value
+        if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= 10**9:
+            raise ValueError(f"{self.name}: {key} = {render_value(value)}; a whole number from 0 to 10^9 is needed")
+        return value
+
+    def first(self, *keys: str) -> int:
+        """The first of several names that is there."""
+        return self(next((key for key in keys if self.config.get(key) is not None), keys[0]))
+
+
+def _windows(config: Mapping[str, Any], *, blocks: int) -> tuple[int, ...]:
+    """A window of every block where the configuration names kinds of attention block by block."""
+    kinds, window = config.get("layer_types"), config.get("sliding_window")
+    if not isinstance(kinds, list) or not isinstance(window, int) or len(kinds) != blocks:
+        return ()
+    return tuple(window if kind == "sliding_attention" else 0 for kind in kinds)
+
+
+def _latent(take: _Taking) -> LatentAttention:
+    return LatentAttention(
+        query_rank=take("q_lora_rank"),
+        key_value_rank=take("kv_lora_rank"),
+        rope=take("qk_rope_head_dim"),
+        key=take("qk_nope_head_dim"),
+        value=take("v_head_dim"),
+    )
+
+
+def _mixture(take: _Taking) -> ExpertShape:
+    inner = take("moe_intermediate_size", take("intermediate_size"))
+    return ExpertShape(
+        experts=take.first("n_routed_experts", "num_local_experts", "num_experts"),
+        chosen=take("num_experts_per_tok"),
+        inner=inner,
+        shared_inner=inner * take("n_shared_experts", 0),
+        dense_layers=take("first_k_dense_replace", 0),
+    )

@@ -1,0 +1,40 @@
+"""The tree that refutes the orders of one case, or of a part of it."""
+
+from collections.abc import Hashable
+from typing import NamedTuple
+
+from solver_models.instance import Integers
+from solver_models.joint.decomposition import likeness, split_net
+from solver_models.joint.order_trees import OrderTree, find_tree
+from solver_models.local_search.search import Candidate, Searcher
+
+
+class CaseTree(NamedTuple):
+    """No order of some stage replicas of a case ends below a threshold."""
+
+    tree: OrderTree
+    """Why: its lanes are those below, its jobs (lane * 3 + kind) * microbatches + microbatch."""
+    stage: Integers
+    """[N] stage of every lane."""
+    device: Integers
+    """[N] device that holds it."""
+
+
+def refute_case(
+    searcher: Searcher, candidate: Candidate, *, threshold: int, most_nodes: int, stop: Integers
+) -> CaseTree | None:
+    """The tree of the first part of the case that is refuted, with at most so many nodes each; None if none is.
+
+    A part is searched by itself: a tree that decides something here and something there multiplies what it could add.
+    It ends early once `stop[0]` is set.
+    """
+    seen = set[Hashable]()
+    for part in split_net(searcher.net(candidate)):
+        key = likeness(part)
+        if key in seen:
+            continue
+        seen.add(key)
+        tree, _, is_closed = find_tree(part, threshold, most_nodes, searcher.params.branch.first_run, stop)
+        if is_closed:
+            return CaseTree(tree=tree, stage=part.lane_stage, device=part.lane_device)
+    return None

@@ -1,0 +1,529 @@
+"""Local search on given words: longest paths from both ends, and moves along the critical path judged in passing.
+
+With every device's word fixed, an iteration is a graph: each action waits for the one before it on its device and for
+what it needs from others. `heads` plays it forwards, `tails` backwards; a move of one action within its word is then
+judged by the paths through the actions that it shifts alone (Balas and Vazacopoulos' estimate for job shops), and only
+the best of many is played. Exact where every link is used by the transfers of one device only: then the queue on it
+follows from the sender's word. `follows_words` says so; other nets are left to `polish`, which plays every step.
+
+A block is a run of actions of one device on a longest path, without a wait between them. A move takes one of them
+towards an end of the block, or beyond it:
+
+    tick       0  1  2  3  4  5
+    device 0   F0 F1 F2 .. .. I0
+    device 1   .. F0 F1 F2 I0         F0 F1 F2 I0 is a block: device 0 waits for its last action
+
+    device 0   F0 F1 F2 .. I0
+    device 1   .. F0 F1 I0 F2         I0 has moved before F2; only these two are shifted, so that the move is judged by
+                     [---]            head + duration + tail through I0, and through F2 after it
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from solver_models.compiled import int64, kernel
+from solver_models.instance import FORWARD, INPUT_GRAD, WEIGHT_GRAD, Integers, ShortIntegers
+from solver_models.simulation.columns import ACTIVATIONS, GRADIENTS
+from solver_models.simulation.evaluator import FAR, LINKS, MICROBATCHES, TAIL, Net, Policy, memory_steps, play
+
+
+class HeadsAndTails(NamedTuple):
+    """Words of a net and what is known about them; positions are [D, longest]."""
+
+    words: ShortIntegers
+    """The words: lane * 4 + kind."""
+    lengths: Integers
+    """[D] their lengths."""
+    start: Integers
+    """Start of every action."""
+    ready: Integers
+    """When what it needs from other devices has arrived."""
+    tail: Integers
+    """Ticks from its end to the end of the iteration, at the least."""
+    leave: Integers
+    """The part of `tail` that does not pass over the next action of its own device."""
+    span: Integers
+    """Its duration."""
+    before: Integers
+    """Units held before it."""
+    number: Integers
+    """Its microbatch, or which W of its lane it is."""
+    place: Integers
+    """[N, 3, M] position of every F, I (or B) and W of a lane; -1 where there is none."""
+    order: Integers
+    """[actions, 2] device and position, in an order in which everything follows what it waits for."""
+    offset: Integers
+    """[N] ticks that follow the last action of a lane; for the span, less the start of its device."""
+
+
+DEVICE, POSITION = 0, 1
+"""Columns of `order`."""
+
+BLOCK_DEVICE, BLOCK_FIRST, BLOCK_LAST = range(3)
+"""Columns of blocks of the critical path."""
+
+
+class TabuSearch(NamedTuple):
+    """How long a tabu search goes on, and how widely it looks."""
+
+    steps: int
+    """Moves at most."""
+    samples: int
+    """Moves that are judged before one is made."""
+    patience: int
+    """Steps without better words after which it goes back to the best."""
+    floor: int
+    """It ends once the objective is this low."""
+    seed: int
+    """Of the random numbers."""
+
+
+@kernel
+def make_book(net: Net, words: ShortIntegers, lengths: Integers) -> HeadsAndTails:
+    """Room for the figures of these words."""
+    num_lanes, num_devices, total = net.lane_stage.shape[0], net.budget.shape[0], net.scalars[MICROBATCHES]
+    width = words.shape[1]
+    shape = (num_devices, width)
+    return HeadsAndTails(
+        words, lengths,
+        np.zeros(shape, np.int64), np.zeros(shape, np.int64), np.zeros(shape, np.int64), np.zeros(shape, np.int64),
+        np.zeros(shape, np.int64), np.zeros(shape, np.int64), np.zeros(shape, np.int64),
+        np.full((num_lanes, 3, total), -1, np.int64), np.zeros((num_devices * width, 2), np.int64),
+        np.zeros(num_lanes, np.int64),
+    )  # fmt: skip
+
+
+@kernel
+def follows_words(net: Net) -> bool:
+    """Whether every link serves one sending device only and no action is without duration."""
+    user = np.full(net.scalars[LINKS], -1, np.int64)
+    for n in range(net.lane_stage.shape[0]):
+        if (
+            net.duration[n, FORWARD] <= 0
+            or net.duration[n, INPUT_GRAD] <= 0
+            or (net.has_weight[n] and net.duration[n, WEIGHT_GRAD] <= 0)
+        ):
+            return False
+        for f in range(net.flow_start[2 * n], net.flow_start[2 * n + 2]):
+            if net.flow_route[f] < 0:
+                continue
+            for k in range(net.route_start[net.flow_route[f]], net.route_start[net.flow_route[f] + 1]):
+                link = net.route_links[k]
+                if user[link] >= 0 and user[link] != net.lane_device[n]:
+                    return False
+                user[link] = net.lane_device[n]
+    return True
+
+
+@kernel
+def make_arrivals(net: Net) -> tuple[Integers, Integers]:
+    """[N, 2, M] latest arrival of an input or gradient so far, and arrivals to come: nothing has arrived yet."""
+    shape = (net.lane_stage.shape[0], GRADIENTS + 1, net.scalars[MICROBATCHES])
+    missing = np.empty(shape, np.int64)
+    for n in range(shape[0]):
+        missing[n, ACTIVATIONS, :] = net.num_inputs[n]
+        missing[n, GRADIENTS, :] = net.num_gradients[n]
+    return np.zeros(shape, np.int64), missing
+
+
+@kernel
+def heads(net: Net, heads_tails: HeadsAndTails, by_span: bool) -> tuple[int, int]:
+    """Play the words: (objective, sum of last ends), FAR if they deadlock; fills everything in `heads_tails` but the
+    tails.
+    """
+    words, lengths, place, order = heads_tails.words, heads_tails.lengths, heads_tails.place, heads_tails.order
+    num_devices, (arrival, missing) = net.budget.shape[0], make_arrivals(net)
+    count, link_free = np.zeros((net.lane_stage.shape[0], 3), np.int64), np.zeros(net.scalars[LINKS], np.int64)
+    position, clock, held = (
+        np.zeros(num_devices, np.int64),
+        np.zeros(num_devices, np.int64),
+        np.zeros(num_devices, np.int64),
+    )
+    stack, waits, top, done = np.arange(num_devices), np.ones(num_devices, np.bool_), num_devices, 0
+    while top > 0:
+        top -= 1
+        d = int(stack[top])
+        waits[d] = False
+        x: int = position[d]
+        while x < lengths[d]:
+            n, kind = words[d, x] >> 2, words[d, x] & 3
+            way, arrived = min(kind, 1), int64(0)
+            m = count[n, kind if kind < 3 else 1]
+            if kind != 2:
+                if missing[n, way, m] > 0:
+                    break
+                arrived = arrival[n, way, m]
+            begin = max(clock[d], arrived)
+            clock[d] = begin + net.duration[n, kind]
+            heads_tails.start[d, x], heads_tails.ready[d, x], heads_tails.number[d, x] = begin, arrived, m
+            heads_tails.span[d, x], heads_tails.before[d, x] = net.duration[n, kind], held[d]
+            order[done, DEVICE], order[done, POSITION] = d, x
+            done += 1
+            x += 1
+            if kind == 2:
+                count[n, WEIGHT_GRAD] += 1
+                place[n, WEIGHT_GRAD, m] = x - 1
+                held[d] -= net.weight_stash[n]
+                continue
+            count[n, way] += 1
+            place[n, way, m] = x - 1
+            held[d] += net.held[n] if kind == 0 else (net.weight_stash[n] if kind == 1 else 0) - net.held[n]
+            count[n, WEIGHT_GRAD] += kind == 3
+            for f in range(net.flow_start[2 * n + way], net.flow_start[2 * n + way + 1]):
+                target = net.flow_target[f]
+                end = travel(net, f, clock[d], link_free)
+                arrival[target, way, m] = max(arrival[target, way, m], end)
+                missing[target, way, m] -= 1
+                other = net.lane_device[target]
+                if missing[target, way, m] == 0 and not waits[other] and other != d:
+                    waits[other] = True
+                    stack[top] = other
+                    top += 1
+        position[d] = x
+    if done < np.sum(lengths):
+        return FAR, FAR
+    return objective(net, heads_tails, by_span), int64(np.sum(clock))
+
+
+@kernel
+def travel(net: Net, f: int, now: int, link_free: Integers) -> int:
+    """When what leaves by flow f at `now` arrives; its links are taken until then."""
+    route, end = net.flow_route[f], now
+    if route < 0:
+        return end
+    for k in range(net.route_start[route], net.route_start[route + 1]):
+        end = max(end, link_free[net.route_links[k]])
+    end += net.flow_duration[f]
+    for k in range(net.route_start[route], net.route_start[route + 1]):
+        link_free[net.route_links[k]] = end
+    return end
+
+
+@kernel
+def objective(net: Net, heads_tails: HeadsAndTails, by_span: bool) -> int:
+    """What the starts in `heads_tails` amount to; notes what follows the last action of every lane."""
+    value, latest = int64(-FAR), net.scalars[MICROBATCHES] - 1
+    for n in range(net.lane_stage.shape[0]):
+        d = net.lane_device[n]
+        heads_tails.offset[n] = (
+            -heads_tails.start[d][0] if by_span else net.synchronisation[net.lane_stage[n]] + net.scalars[TAIL]
+        )
+        last = heads_tails.place[n, INPUT_GRAD, latest]
+        if net.has_weight[n]:
+            last = max(last, heads_tails.place[n, WEIGHT_GRAD, latest])
+        value = max(value, heads_tails.start[d, last] + heads_tails.span[d, last] + heads_tails.offset[n])
+    return value
+
+
+@kernel
+def tails(net: Net, heads_tails: HeadsAndTails) -> None:
+    """Longest paths from every action to the end, queues on links left out, in the reverse of the order of `heads`."""
+    words, lengths = heads_tails.words, heads_tails.lengths
+    tail, leave, span, place, order = (
+        heads_tails.tail,
+        heads_tails.leave,
+        heads_tails.span,
+        heads_tails.place,
+        heads_tails.order,
+    )
+    for k in range(np.sum(lengths) - 1, -1, -1):
+        d, x = order[k, DEVICE], order[k, POSITION]
+        n, kind, m = words[d, x] >> 2, words[d, x] & 3, heads_tails.number[d, x]
+        longest = heads_tails.offset[n]
+        if kind != 2:
+            way = 0 if kind == 0 else 1
+            for f in range(net.flow_start[2 * n + way], net.flow_start[2 * n + way + 1]):
+                target = net.flow_target[f]
+                e = net.lane_device[target]
+                y = place[target, way, m]
+                longest = max(longest, net.flow_duration[f] + span[e, y] + tail[e, y])
+        leave[d, x] = longest
+        if x + 1 < lengths[d]:
+            longest = max(longest, span[d, x + 1] + tail[d, x + 1])
+        tail[d, x] = longest
+
+
+@kernel
+def may_pass(first: int, second: int, first_number: int, second_number: int) -> bool:
+    """Whether two neighbours of a word may change places: F before I before W of a lane, each kind in order.
+
+    W of a lane are all alike, so that they may pass each other.
+    """
+    if first >> 2 != second >> 2:
+        return True
+    a, b = first & 3, second & 3
+    if a == 3 or b == 3:
+        return False
+    if a == b:
+        return a == 2
+    return not (a < b and first_number >= second_number)
+
+
+@kernel
+def reach(net: Net, heads_tails: HeadsAndTails, d: int, i: int, step: int, most: int) -> int:
+    """How far the action at i of device d can move in direction `step` without breaking its lane's order or memory."""
+    words, lengths = heads_tails.words, heads_tails.lengths
+    code, budget, number = words[d, i], net.budget[d], heads_tails.number[d, i]
+    _, change = memory_steps(net, code >> 2, code & 3)
+    j = i
+    while abs(j + step - i) <= most and 0 <= j + step < lengths[d]:
+        other, k = words[d, j + step], heads_tails.number[d, j + step]
+        if not (may_pass(code, other, number, k) if step > 0 else may_pass(other, code, k, number)):
+            break
+        need, _ = memory_steps(net, other >> 2, other & 3)
+        if heads_tails.before[d, j + step] + need - step * change > budget:
+            break
+        j += step
+        if other == code:  # a W that has passed a W is now that one
+            number = k
+    return j
+
+
+@kernel
+def fits_at(net: Net, heads_tails: HeadsAndTails, d: int, i: int, j: int) -> bool:
+    """Whether the action at i of device d has the memory it needs at j."""
+    words = heads_tails.words
+    need, change = memory_steps(net, words[d, i] >> 2, words[d, i] & 3)
+    held = heads_tails.before[d, j]
+    if j > i:
+        _, added = memory_steps(net, words[d, j] >> 2, words[d, j] & 3)
+        held += added - change
+    return held + need <= net.budget[d]
+
+
+@kernel
+def judge(heads_tails: HeadsAndTails, d: int, i: int, j: int) -> int:
+    """Longest path through the actions that a move from i to j shifts, as far as it can be seen from here."""
+    start, ready, tail, leave, span = (
+        heads_tails.start,
+        heads_tails.ready,
+        heads_tails.tail,
+        heads_tails.leave,
+        heads_tails.span,
+    )
+    low, high = min(i, j), max(i, j)
+    now = start[d, low - 1] + span[d, low - 1] if low > 0 else int64(0)
+    after = span[d, high + 1] + tail[d, high + 1] if high + 1 < heads_tails.lengths[d] else int64(-FAR)
+    size = high - low + 1
+    ends = np.empty(size, np.int64)
+    for k in range(size):
+        x = moved(i, j, low + k)
+        now = max(now, ready[d, x]) + span[d, x]
+        ends[k] = now
+    worst = int64(-FAR)
+    for k in range(size - 1, -1, -1):
+        x = moved(i, j, low + k)
+        rest = max(after, leave[d, x])
+        worst = max(worst, ends[k] + rest)
+        after = span[d, x] + rest
+    return worst
+
+
+@kernel
+def moved(i: int, j: int, x: int) -> int:
+    """Which position stands at x once the action at i has moved to j."""
+    if x == j:
+        return i
+    if i < j:
+        return x + 1
+    return x - 1
+
+
+@kernel
+def rotate(word: ShortIntegers, i: int, j: int) -> None:
+    """Take the action at i out and put it in at j."""
+    code = word[i]
+    step = 1 if j > i else -1
+    for x in range(i, j, step):
+        word[x] = word[x + step]
+    word[j] = code
+
+
+@kernel
+def critical(heads_tails: HeadsAndTails, value: int, blocks: Integers) -> int:
+    """Runs of actions on longest paths without a wait between them, [k, 3] device, first, last; returns how many."""
+    start, tail, span, lengths = heads_tails.start, heads_tails.tail, heads_tails.span, heads_tails.lengths
+    count = 0
+    for d in range(lengths.shape[0]):
+        x = 0
+        while x < lengths[d]:
+            if start[d, x] + span[d, x] + tail[d, x] < value:
+                x += 1
+                continue
+            first = x
+            while (
+                x + 1 < lengths[d]
+                and start[d, x + 1] == start[d, x] + span[d, x]
+                and start[d, x + 1] + span[d, x + 1] + tail[d, x + 1] >= value
+            ):
+                x += 1
+            if x > first:  # an action that waits and is waited for gains nothing from its neighbours
+                blocks[count, BLOCK_DEVICE], blocks[count, BLOCK_FIRST], blocks[count, BLOCK_LAST] = d, first, x
+                count += 1
+            x += 1
+    return count
+
+
+REACH = 800
+"""Positions that an action moves at most."""
+
+
+@kernel
+def propose(
+    net: Net, heads_tails: HeadsAndTails, blocks: Integers, tabu: Integers, step: int, best: int, samples: int
+) -> tuple[int, int, int]:
+    """The best of some random moves along the critical path: device, from, to; -1 if none.
+
+    `tabu` [N, 3, M]: the step from which on an action may move again, unless that gives less than `best`.
+    """
+    best_move = (int64(-1), int64(0), int64(0))
+    best_worst = FAR
+    for _ in range(samples):
+        b = np.random.randint(blocks.shape[0])
+        d, first, last = blocks[b, BLOCK_DEVICE], blocks[b, BLOCK_FIRST], blocks[b, BLOCK_LAST]
+        way = 1 if np.random.random() < 0.5 else -1
+        near = np.random.random()
+        size = last - first + 1
+        if near < 0.5:
+            back = min(size - 1, int64(np.random.exponential(4.0)))
+            i = last - back if way > 0 else first + back
+        else:
+            i = first + np.random.randint(size)
+        far = reach(net, heads_tails, d, i, way, REACH)
+        if far == i:
+            continue
+        j = far
+        chance = np.random.random()
+        if chance < 0.2:
+            j = i + way
+        elif chance < 0.4:
+            j = i + way * (1 + np.random.randint(abs(far - i)))
+        elif chance < 0.8:
+            edge = last if way > 0 else first
+            if (edge - i) * way > 0 and (far - edge) * way >= 0:
+                j = edge
+        if not fits_at(net, heads_tails, d, i, j):
+            continue
+        worst = judge(heads_tails, d, i, j)
+        code = heads_tails.words[d, i]
+        if tabu[code >> 2, min(code & 3, 2) if code & 3 != 3 else 1, heads_tails.number[d, i]] > step and worst >= best:
+            continue
+        if worst < best_worst or (worst == best_worst and np.random.random() < 0.5):
+            best_worst = worst
+            best_move = (d, i, j)
+    return best_move
+
+
+@kernel
+def improve(net: Net, words: ShortIntegers, lengths: Integers, search: TabuSearch, by_span: bool) -> tuple[int, int]:
+    """Tabu search on the words, in place; (objective, sum of last ends) of the best, which `words` then hold."""
+    np.random.seed(search.seed)
+    heads_tails = make_book(net, words, lengths)
+    value, total = heads(net, heads_tails, by_span)
+    best_value, best_total, best_words = value, total, words.copy()
+    tabu = np.zeros((net.lane_stage.shape[0], 3, net.scalars[MICROBATCHES]), np.int64)
+    blocks = np.zeros((np.sum(lengths), 3), np.int64)
+    tails(net, heads_tails)
+    since = 0
+    for step in range(search.steps):
+        if best_value <= search.floor or value >= FAR:
+            break
+        count = critical(heads_tails, value, blocks)
+        if count == 0:
+            break
+        d, i, j = propose(net, heads_tails, blocks[:count], tabu, step, best_value, search.samples)
+        if d < 0:
+            since += 1
+            continue
+        code = words[d, i]
+        tabu[code >> 2, min(code & 3, 2) if code & 3 != 3 else 1, heads_tails.number[d, i]] = (
+            step + 4 + np.random.randint(12)
+        )
+        rotate(words[d], i, j)
+        value, total = heads(net, heads_tails, by_span)
+        if value >= FAR:
+            rotate(words[d], j, i)
+            value, total = heads(net, heads_tails, by_span)
+        since += 1
+        if value < best_value or (value == best_value and total < best_total):
+            if value < best_value:
+                since = 0
+            best_value, best_total = value, total
+            best_words[:] = words
+        if since >= search.patience:
+            since = 0
+            words[:] = best_words
+            value, total = heads(net, heads_tails, by_span)
+        tails(net, heads_tails)
+    words[:] = best_words
+    return best_value, best_total
+
+
+@kernel
+def word_is_legal(net: Net, words: ShortIntegers, lengths: Integers, d: int) -> bool:
+    """Whether the word of device d keeps F before I before W in every lane, and its memory."""
+    count = np.zeros((net.lane_stage.shape[0], 3), np.int64)
+    held = int64(0)
+    for x in range(lengths[d]):
+        n, kind = words[d, x] >> 2, words[d, x] & 3
+        during, after = memory_steps(net, n, kind)
+        if held + during > net.budget[d]:
+            return False
+        held += after
+        if kind == 0:
+            count[n, FORWARD] += 1
+        elif kind == 2:
+            if count[n, WEIGHT_GRAD] >= count[n, INPUT_GRAD]:
+                return False
+            count[n, WEIGHT_GRAD] += 1
+        else:
+            if count[n, INPUT_GRAD] >= count[n, FORWARD]:
+                return False
+            count[n, INPUT_GRAD] += 1
+            count[n, WEIGHT_GRAD] += kind == 3
+    return True
+
+
+@kernel
+def polish(
+    net: Net, words: ShortIntegers, lengths: Integers, iterations: int, heat: float, seed: int, by_span: bool
+) -> tuple[int, int]:
+    """Local search on the words of a net, in place: move one action at a time, keep what is not worse.
+
+    Returns the best (objective, sum of last ends); `words` hold the best order found.
+    """
+    np.random.seed(seed)
+    no_policy = Policy(np.zeros(1, np.int64), np.zeros(1, np.int64), np.zeros(1, np.int64))
+    makespan, span, total = play(net, no_policy, words, lengths, True, FAR, None)
+    value = span if by_span else makespan
+    best_value, best_total, best_words = value, total, words.copy()
+    users = np.nonzero(lengths > 1)[0]
+    for _ in range(iterations):
+        d: int = users[np.random.randint(users.shape[0])]
+        i = np.random.randint(lengths[d])
+        reach = 1
+        while reach < lengths[d] and np.random.random() < 0.6:
+            reach += 1 + reach // 2
+        j = i + (np.random.randint(reach) + 1) * (1 if np.random.random() < 0.5 else -1)
+        j = min(max(j, 0), lengths[d] - 1)
+        if i == j or words[d, i] == words[d, j]:
+            continue
+        rotate(words[d], i, j)
+        accepted = False
+        if word_is_legal(net, words, lengths, d):
+            slack = int64(-np.log(1 - np.random.random()) * heat * value)
+            threshold = FAR if by_span else value + slack + 1
+            makespan, span, new_total = play(net, no_policy, words, lengths, True, threshold, None)
+            new_value = span if by_span else makespan
+            if new_value < FAR:
+                accepted = new_value < value + slack or (new_value <= value and new_total <= total)
+        if not accepted:
+            rotate(words[d], j, i)
+            continue
+        value, total = new_value, new_total
+        if value < best_value or (value == best_value and total < best_total):
+            best_value, best_total = value, total
+            best_words[:] = words
+    words[:] = best_words
+    return best_value, best_total

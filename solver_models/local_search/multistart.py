@@ -1,0 +1,334 @@
+"""The joint search as a sequence of rounds: each anneals and polishes from a pool of good candidates, on all threads.
+
+What a round begins with, its seeds and its work are fixed by its number (`task_window`), so that the same number of
+rounds gives the same result everywhere.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+
+import numpy as np
+
+from solver_models.instance import Instance
+from solver_models.local_search.search import Candidate, Searcher
+from solver_models.local_search.task_window import TaskWindow
+from solver_models.search_params import SolverParams
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _RoundStart:
+    """What the tasks of a round know."""
+
+    round: int
+    """Its number."""
+    epoch: int
+    """Pools that were left before."""
+    is_first: bool
+    """Whether it is the first round of its epoch."""
+    steps: int
+    """Steps of an anneal."""
+    pool: tuple[Candidate, ...]
+    """Candidates, the best first."""
+    polished: tuple[Candidate, ...]
+    """Candidates with words of their own, the best first."""
+    starts: tuple[Candidate, ...]
+    """What was offered before the first round."""
+
+
+class JointSearch:
+    """Candidates for partition, mapping and order, better with every round."""
+
+    def __init__(
+        self,
+        instance: Instance,
+        *,
+        seed: int = 0,
+        window: TaskWindow | None = None,
+        params: SolverParams = SolverParams(),
+    ) -> None:
+        self.params, self.annealing = params.multistart, params.anneal
+        self.searcher = Searcher(instance, params=params)
+        self.narrow = self.searcher if instance.wide is None else Searcher(replace(instance, wide=None), params=params)
+        """The search without groups of several devices, of which there are so many that it gets lost among them."""
+        self.num_devices = len(instance.capacity)
+        self.seed = seed
+        self.window = window or TaskWindow()
+        self.pool: list[Candidate] = []
+        self.polished: list[Candidate] = []
+        self.starts: list[Candidate] = []
+        """What was offered before the first round."""
+        self.elite: list[Candidate] = []
+        """The best of the pools that were left."""
+        self.epoch = self.epoch_begin = self.progress_round = self.round = 0
+        self.round_s = 0.0
+        """Seconds of the last task that was taken in."""
+        self.num_actions = 3 * instance.num_microbatches * min(len(instance.capacity), len(instance.state))
+        self.iterations = int(
+            min(max(params.multistart.round_ticks // (self.num_actions + 150), 2), params.multistart.max_iterations)
+        )
+        self._before: Candidate | None = None
+        """The best of the pool before the first result of the round that is being taken in."""
+
+    def add(self, candidates: Iterable[Candidate]) -> None:
+        """Offer candidates to the pool; those that break a rule are dropped, the best of different shapes are kept."""
+        allowed = self._allowed(candidates)
+        if not self.round:
+            self.starts += allowed
+        self.pool = self._best_shapes([*self.pool, *allowed])
+
+    def _allowed(self, candidates: Iterable[Candidate]) -> list[Candidate]:
+        return [candidate for candidate in candidates if self.searcher.is_allowed(candidate)]
+
+    def keep(self, candidate: Candidate) -> None:
+        """Offer a candidate that has orders of its own."""
+        if candidate.is_feasible and self.searcher.is_allowed(candidate):
+            self.polished = self._keep(self.polished, candidate)
+
+    @property
+    def steps(self) -> int:
+        """Steps of an anneal in the round that runs."""
+        return self.iterations * min(1 + self.round // self.params.rounds_per_step, self.params.most_steps)
+
+    @property
+    def best(self) -> Candidate | None:
+        """The best feasible candidate so far."""
+        found = [c for c in (*self.pool[:1], *self.polished[:1], *self.elite[:1]) if c.is_feasible]
+        return min(found, key=lambda candidate: candidate.objective, default=None)
+
+    def polish_each(self, candidates: Iterable[Candidate], *, iterations: int) -> list[Candidate]:
+        """The candidates with words of their own, each polished for the work of `iterations` plays, the best first."""
+        polish = partial(self.searcher.polish, iterations=iterations, heat=0.0, seed=self.seed)
+        return sorted(self.window.map(polish, candidates), key=lambda candidate: candidate.worth)
+
+    def run_round(self, done: Callable[[], None] | None = None) -> None:
+        """Take in what the next round has to know, and start it; `done` is called with every result of its own.
+
+        Every result is taken in by a later round, or by `window.drain`.
+        """
+        num_tasks = self.params.tasks_per_round
+        self.window.make_room(num_tasks)
+        self.round += 1
+        start = self._round_start()
+        numbers = range(self.round * num_tasks, (self.round + 1) * num_tasks)
+
+        left = iter(reversed(range(num_tasks)))
+
+        def take(candidate: Candidate, seconds: float) -> None:
+            self.round_s = seconds
+            self._before = self.pool[0] if self._before is None else self._before
+            self._take_in(candidate, start)
+            if not next(left):
+                self._end_round(start)
+            if done is not None:
+                done()
+
+        tasks = [partial(self._task, number, start) for number in numbers]
+        self.window.start(tasks, take, expected_s=self.round_s)
+
+    def _round_start(self) -> _RoundStart:
+        return _RoundStart(
+            round=self.round,
+            epoch=self.epoch,
+            is_first=self.round == self.epoch_begin + 1,
+            steps=self.steps,
+            pool=tuple(self.pool),
+            polished=tuple(self.polished),
+            starts=tuple(self.starts),
+        )
+
+    def _take_in(self, candidate: Candidate, start: _RoundStart) -> None:
+        """A result of a round; one that began before the pool was left is none of the new pool's."""
+        if candidate.words is not None:
+            self.polished = self._keep(self.polished, candidate)
+        elif start.epoch == self.epoch:
+            self.add([candidate])
+        else:
+            self.elite = self._best_shapes([*self.elite, *self._allowed([candidate])])
+
+    def _end_round(self, start: _RoundStart) -> None:
+        """Leave the pool if too many rounds ended without progress, those not counted that could not know of it."""
+        before, self._before = self._before, None
+        if start.epoch != self.epoch or before is None:
+            return
+        patience = self.params.stale_rounds - 1 + self.window.width // self.params.tasks_per_round
+        if self._is_progress(before, self.pool[0]):
+            self.progress_round = start.round
+        elif start.round - self.progress_round >= patience:
+            self._begin_afresh()
+
+    def _is_progress(self, before: Candidate, now: Candidate) -> bool:
+        """Whether a pool's best has gained enough, or is the first that fits; while none fits, every round counts."""
+        if not (before.is_feasible and now.is_feasible):
+            return True
+        return before.objective - now.objective > before.objective // self.params.progress_parts
+
+    def _begin_afresh(self) -> None:
+        """Leave a pool that finds nothing better: for one of other starts, and every other time for all pools' best."""
+        self.epoch += 1
+        self.epoch_begin = self.progress_round = self.round
+        self.elite = self._best_shapes([*self.elite, *self.pool])
+        if self.epoch % 2:
+            rng = np.random.default_rng((self.seed * 1_000_003 + self.epoch) % 2**31)
+            chosen = rng.choice(len(self.starts), size=-(-len(self.starts) // 2), replace=False)
+            self.pool = self._best_shapes(self.starts[index] for index in chosen.tolist())
+        else:
+            self.pool = self.elite
+
+    def take(self, candidates: Iterable[Candidate]) -> None:
+        """Offer candidates with words, found elsewhere."""
+        for candidate in candidates:
+            if candidate.is_feasible and self.searcher.is_allowed(candidate):
+                self.polished = self._keep(self.polished, candidate)
+
+    def _task(self, number: int, start: _RoundStart) -> Candidate:
+        """One task of a round: some look for stages with low floors, the others anneal what policies reach.
+
+        Of these every third polishes words if any are open, but for the first rounds. Once annealing what policies
+        reach is stuck for the first time, most tasks look for low floors.
+        """
+        seed = (self.seed * 1_000_003 + number) % 2**31
+        is_floor, number = _deal(number, are_most_floors=start.epoch > 0)
+        if is_floor and not (start.is_first or self.searcher.by_span):
+            return self._floor_task(number, start, seed=seed)
+        polishes = number % 3 == 2 and start.round >= self.annealing.first_polish_round
+        chosen = self._choose_polish(number, start) if polishes else None
+        if chosen is not None:
+            heats = self.annealing.polish_heats
+            heat = heats[number // 3 % len(heats)]
+            return self.searcher.polish(chosen, iterations=2 * start.steps, heat=heat, seed=seed)
+        searcher, pool = self._scope(start)
+        candidate = _draw(pool, seed=seed, weight=self.params.rank_weight)
+        if number % 4 == 1 or start.is_first:
+            return self._restart(candidate, number, searcher=searcher, seed=seed, steps=start.steps)
+        return self._anneal(candidate, number, searcher=searcher, seed=seed, steps=start.steps)
+
+    def _floor_task(self, number: int, start: _RoundStart, *, seed: int) -> Candidate:
+        """Stages with low floors and polished orders: new ones, ones near good ones, or good ones themselves, in turn.
+
+        Policies play many stages badly whose best orders are the best of all, and annealing what policies reach leaves
+        those behind.
+        """
+        heats = self.annealing.near_heats
+        searcher, pool = self._scope(start)
+        polished = self._within(searcher, start.polished)
+        if number % 3 == 2 and polished:
+            chosen = _draw(polished, seed=seed, weight=self.params.rank_weight)
+            if self.searcher.is_open(chosen):
+                return self.searcher.polish(chosen, iterations=2 * start.steps, heat=0.0, seed=seed)
+        if number % 3 == 1 and polished:
+            begin, heat = _draw(polished, seed=seed, weight=self.params.rank_weight), heats[number // 3 % len(heats)]
+        else:
+            starts = self._within(searcher, start.starts) or pool
+            begin, heats = _draw(starts, seed=seed, weight=1.0), self.annealing.floor_heats
+            heat = heats[number // 3 % len(heats)]
+        tries = (
+            self._from_floor(begin, start, searcher=searcher, heat=heat, seed=seed + part)
+            for part in range(max(1, start.steps // self.iterations))
+        )
+        return min(tries, key=lambda candidate: candidate.worth)
+
+    def _from_floor(
+        self, begin: Candidate, start: _RoundStart, *, searcher: Searcher, heat: tuple[float, float], seed: int
+    ) -> Candidate:
+        """What annealing on the floor leads to; its orders are polished unless its schedule bound is too high."""
+        steps = self._floor_steps(self.iterations)
+        found = searcher.anneal(begin, iterations=steps, heat=heat, seed=seed, by_floor=True)
+        rated = searcher.rate(found.stage_of, found.groups, modes=found.modes)
+        if not rated.is_feasible or self._is_hopeless(rated, start):
+            return rated
+        return self.searcher.polish(rated, iterations=self.iterations, heat=0.0, seed=seed)
+
+    def _floor_steps(self, steps: int) -> int:
+        """Steps on the floor that take half as long as so many steps of an anneal."""
+        ticks = self.annealing.floor_ticks * max(1, self.num_devices // self.annealing.floor_devices)
+        return max(steps * (self.num_actions + 150) // ticks, steps) // 2
+
+    def _is_hopeless(self, candidate: Candidate, start: _RoundStart) -> bool:
+        """Whether no order of a candidate's stages is better than what the round began with."""
+        known = [each.objective for each in (*start.pool[:1], *start.polished[:1]) if each.is_feasible]
+        lanes = sum(map(len, candidate.groups))
+        if not known or 3 * self.searcher.instance.num_microbatches * lanes > self.annealing.most_floored_actions:
+            return False
+        floor = self.searcher.exact_floor(candidate)
+        return floor is None or floor >= min(known)
+
+    def _scope(self, start: _RoundStart) -> tuple[Searcher, Sequence[Candidate]]:
+        """What the round searches, and the candidates to start from: single devices alone, or groups as well."""
+        single = self._within(self.narrow, start.pool)
+        is_narrow = start.round <= self.params.narrow_rounds or start.round % self.params.wide_every_rounds
+        is_possible = is_narrow and any(c.is_feasible for c in single)
+        return (self.narrow, single) if is_possible else (self.searcher, start.pool)
+
+    def _within(self, searcher: Searcher, candidates: Iterable[Candidate]) -> list[Candidate]:
+        """Those that this search can begin with: the narrow one knows no groups of several devices."""
+        most = self.num_devices if searcher is self.narrow else len(searcher.layers.capacity)
+        return [each for each in candidates if all(max(group) < most for group in each.groups)]
+
+    def _anneal(self, start: Candidate, number: int, *, searcher: Searcher, seed: int, steps: int) -> Candidate:
+        """The best of a few anneals in a row, on what the policies reach."""
+        best, heats, parts = start, self.annealing.heats, self.annealing.parts
+        for part in range(parts):
+            heat = heats[(number // 2 + part) % len(heats)]
+            found = searcher.anneal(best, iterations=steps // parts, heat=heat, seed=seed + part)
+            best = min(best, found, key=lambda candidate: candidate.worth)
+        return best
+
+    def _restart(self, start: Candidate, number: int, *, searcher: Searcher, seed: int, steps: int) -> Candidate:
+        """Somewhere else: first annealed on the floor, many times as fast, then as the others."""
+        heats = self.annealing.floor_heats
+        heat = heats[(number // 4) % len(heats)]
+        found = searcher.anneal(start, iterations=self._floor_steps(steps), heat=heat, seed=seed, by_floor=True)
+        rated = searcher.rate(found.stage_of, found.groups, modes=found.modes)
+        return self._anneal(rated, number, searcher=searcher, seed=seed, steps=steps)
+
+    def _choose_polish(self, number: int, start: _RoundStart) -> Candidate | None:
+        """The candidate whose words are polished; None where no other order can be better, and annealing is."""
+        best = [candidate for candidate in start.pool if candidate.is_feasible][: self.annealing.most_polished]
+        known = start.polished[: self.annealing.most_polished]
+        sources = [[each for each in found if self.searcher.is_open(each)] for found in (best, known)]
+        found = sources[number // 3 % 2] or sources[0] or sources[1]
+        return found[number // 6 % len(found)] if found else None
+
+    def _best_shapes(self, candidates: Iterable[Candidate]) -> list[Candidate]:
+        """The best of different shapes, each partition and mapping once."""
+        best: dict[tuple[bytes, tuple[tuple[int, ...], ...], bytes], Candidate] = {}
+        for candidate in candidates:
+            key = _signature(candidate)
+            if key not in best or candidate.worth < best[key].worth:
+                best[key] = candidate
+        shapes: Counter[tuple[int, ...]] = Counter()
+        kept = []
+        for candidate in sorted(best.values(), key=lambda candidate: candidate.worth):
+            shape = tuple(len(group) for group in candidate.groups)
+            shapes[shape] += 1
+            if shapes[shape] <= self.params.per_shape:
+                kept.append(candidate)
+        return kept[: self.params.pool_size]
+
+    def _keep(self, polished: list[Candidate], candidate: Candidate) -> list[Candidate]:
+        """The best polished candidates, at most one per partition and mapping."""
+        others = [c for c in polished if _signature(c) != _signature(candidate)]
+        same = [c for c in polished if _signature(c) == _signature(candidate)]
+        winner = min([*same, candidate], key=lambda c: c.worth)
+        return sorted([*others, winner], key=lambda c: c.worth)[: self.annealing.kept_polished]
+
+
+def _deal(number: int, *, are_most_floors: bool) -> tuple[bool, int]:
+    """Whether a task looks for low floors, and its number among those that do as it does."""
+    if are_most_floors:
+        row, place = divmod(number, 3)
+        return (True, 2 * row + place - 1) if place else (False, row)
+    row, place = divmod(number, 4)
+    return (True, row) if place == 3 else (False, 3 * row + place)
+
+
+def _draw(pool: Sequence[Candidate], *, seed: int, weight: float) -> Candidate:
+    """A candidate of a pool, the better the likelier."""
+    weights = weight ** np.arange(len(pool))
+    return pool[int(np.random.default_rng(seed).choice(len(pool), p=weights / weights.sum()))]
+
+
+def _signature(candidate: Candidate) -> tuple[bytes, tuple[tuple[int, ...], ...], bytes]:
+    return candidate.stage_of.tobytes(), candidate.groups, candidate.modes.tobytes()

@@ -1,0 +1,269 @@
+"""The order of one partition and mapping as a sequence of rounds: policies, tabu search on words, CP-SAT windows.
+
+What a round begins with, its seeds and its work are fixed by its number (`task_window`), so that the same number of
+rounds gives the same result everywhere. Threads, not processes: the kernels and CP-SAT run without the interpreter
+lock, and so nothing is copied, compiled or imported twice.
+"""
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
+from functools import partial
+
+import numpy as np
+
+from solver_models.instance import Integers, ScheduleInstance, ShortIntegers, Word
+from solver_models.local_search.building_blocks import find_blocks, make_block_words
+from solver_models.local_search.critical_path_search import TabuSearch, follows_words, improve, polish
+from solver_models.local_search.list_policies import Tuning, play_filled, tune
+from solver_models.local_search.search import Candidate, Searcher, decode, encode
+from solver_models.local_search.task_window import TaskWindow
+from solver_models.moves.annealing import longest_word
+from solver_models.moves.lower_bounds import net_floor
+from solver_models.simulation.evaluator import FAR, MICROBATCHES, SPLIT, Net, Policy, peak_excess, play
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Order:
+    """Words of every device and what they are worth."""
+
+    objective: int
+    """Ticks."""
+    total: int
+    """Sum of the devices' last ends."""
+    words: ShortIntegers
+    """[D, longest] lane * 4 + kind."""
+    lengths: Integers
+    """[D] how many."""
+    origin: int
+    """Which seed it descends from."""
+
+
+class OrderSearch:
+    """Orders for one net, better with every round."""
+
+    def __init__(
+        self,
+        searcher: Searcher,
+        candidate: Candidate,
+        *,
+        seed: int = 0,
+        window: TaskWindow | None = None,
+        schedule: ScheduleInstance | None = None,
+        floor: int = 0,
+        most_actions: int | None = None,
+    ) -> None:
+        self.searcher, self.candidate, self.seed = searcher, candidate, seed
+        self.params, self.cp_window = searcher.params.order_search, searcher.params.cp_window
+        self.by_span, self.schedule = searcher.by_span, schedule
+        self.most_actions = most_actions or self.params.most_actions
+        self.net: Net = searcher.net_of(candidate)
+        self.is_exact = bool(follows_words(self.net))
+        self.floor = floor if self.by_span else max(floor, int(net_floor(self.net)))
+        self.pool: list[Order] = []
+        self.round, self.num_ended, self.num_origins, self.round_s = 0, 0, 0, 0.0
+        """Rounds started, tasks taken in, seeds numbered, and seconds of the last task that was taken in."""
+        self.window = window or TaskWindow()
+
+    @property
+    def best(self) -> Candidate | None:
+        """The candidate with the best order so far."""
+        if not self.pool:
+            return None
+        order = self.pool[0]
+        words = decode(self.net, order.words, lengths=order.lengths, first=self.searcher.first_member)
+        return self.candidate.with_words(words, objective=order.objective)
+
+    @property
+    def num_actions(self) -> int:
+        """Actions of the fullest order: F, I and W of every lane."""
+        return 3 * int(self.net.scalars[MICROBATCHES]) * len(self.net.lane_stage)
+
+    def add(self, orders: Iterable[dict[int, Word]]) -> None:
+        """Offer orders to the pool; those that deadlock or break the memory are dropped."""
+        for words in orders:
+            codes, lengths = self._room()
+            if any(len(word) > codes.shape[1] for word in words.values()):
+                continue
+            encode(self.net, words, words=codes, lengths=lengths, first=self.searcher.first_member)
+            self._offer(codes, lengths)
+
+    def add_blocks(self) -> None:
+        """Offer the best orders that repeat a building block, if the net is a V with two chunks per device."""
+        positions = v_positions(self.net)
+        if positions is None or not self.net.scalars[SPLIT]:
+            return
+        count, found = int(self.net.scalars[MICROBATCHES]), list[Order]()
+        for _, block in find_blocks(len(positions), params=self.searcher.params.block):
+            named = make_block_words(block, num_microbatches=count)
+            codes, lengths = self._room()
+            words = {
+                self.searcher.first_member[positions[d]]: [a for a in word if a[0] != 2 or self._has_weight(a[1])]
+                for d, word in named.items()
+            }
+            encode(self.net, words, words=codes, lengths=lengths, first=self.searcher.first_member)
+            order = self._rate(codes, lengths, origin=self.num_origins)
+            self.num_origins += 1
+            if order is not None:
+                found.append(order)
+        found.sort(key=lambda order: (order.objective, order.total))
+        self._keep(found[: self.params.block_seeds])
+
+    def add_filled(self) -> None:
+        """Offer the orders in which every device runs as many F as end before the first gradient can be back."""
+        for extra in self.params.extras:
+            words, lengths = self._room()
+            if play_filled(self.net, words, lengths, extra, self.by_span)[0] < FAR:
+                self._offer(words, lengths)
+
+    def add_repetends(self) -> None:
+        """Offer the words that repeat a period found by CP-SAT."""
+        found = list(self._repetends(seed=self.seed))
+        self._keep([replace(order, origin=self.num_origins + k) for k, order in enumerate(found)])
+        self.num_origins += len(found)
+
+    def run_round(self, on_better: Callable[[], None] | None = None) -> None:
+        """Take in what the next round has to know, and start it; `on_better` is called when it has found a new best.
+
+        Every result is taken in by a later round, or by `window.drain`.
+        """
+        num_tasks = self.params.tasks_per_round
+        self.window.make_room(num_tasks)
+        numbers = range(self.round * num_tasks, (self.round + 1) * num_tasks)
+
+        def take(order: Order | None, seconds: float) -> None:
+            best, self.round_s, self.num_ended = self.pool[:1], seconds, self.num_ended + 1
+            self._keep([] if order is None else [order])
+            if on_better is not None and (not best or self.pool[0] is not best[0]):
+                on_better()
+
+        work, pool = min(self.most_actions, self.params.first_actions << min(self.round, 10)), tuple(self.pool)
+        self.window.start(
+            [partial(self._task, number, pool, work=work) for number in numbers], take, expected_s=self.round_s
+        )
+        self.round += 1
+
+    def _has_weight(self, stage: int) -> bool:
+        return bool(self.net.has_weight[stage])
+
+    def _room(self) -> tuple[ShortIntegers, Integers]:
+        num_devices = len(self.net.budget)
+        return np.zeros((num_devices, longest_word(self.net)), np.int32), np.zeros(num_devices, np.int64)
+
+    def _offer(self, words: ShortIntegers, lengths: Integers) -> None:
+        """Take in an order of a new origin, if it plays to its end within the memory."""
+        order = self._rate(words, lengths, origin=self.num_origins)
+        self.num_origins += 1
+        if order is not None:
+            self._keep([order])
+
+    def _rate(self, words: ShortIntegers, lengths: Integers, *, origin: int) -> Order | None:
+        """What an order is worth; None if it deadlocks or exceeds the memory."""
+        policy = Policy(np.zeros(1, np.int64), np.zeros(1, np.int64), np.zeros(1, np.int64))
+        makespan, span, total = play(self.net, policy, words, lengths, True, FAR, None)
+        if makespan >= FAR or peak_excess(self.net, words, lengths) > 0:
+            return None
+        objective = int(span if self.by_span else makespan)
+        return Order(objective=objective, total=int(total), words=words, lengths=lengths, origin=origin)
+
+    def _keep(self, found: list[Order]) -> None:
+        """Take orders in: the best of every origin, the best of all."""
+        best: dict[int, Order] = {}
+        for order in [*self.pool, *found]:
+            old = best.get(order.origin)
+            if old is None or _worth(order) < _worth(old):
+                best[order.origin] = order
+        self.pool = sorted(best.values(), key=_worth)[: self.params.pool_size]
+
+    def _task(self, number: int, pool: tuple[Order, ...], *, work: int) -> Order | None:
+        """One task of a round that begins with this pool, for the work of so many played actions."""
+        seed = (self.seed * 1_000_003 + number) % 2**31
+        turn = sum(divmod(number, self.params.tasks_per_round))
+        if number == self.params.repetend_task and self.schedule is not None:
+            periods = sorted(self._repetends(seed=seed), key=_worth)
+            if periods:
+                return self._improved(replace(periods[0], origin=-1 - number), number, work=work, seed=seed)
+        if number < 4 or turn % 5 == 3 or not pool:
+            return self._tuned(number, work=work, seed=seed)
+        if self._has_window(turn):
+            return self._windowed(pool[0], seed=seed)
+        rng = np.random.default_rng(seed)
+        weights = self.params.rank_weight ** np.arange(len(pool))
+        start = pool[int(rng.choice(len(pool), p=weights / weights.sum()))]
+        return self._improved(start, number, work=work, seed=seed)
+
+    def _has_window(self, turn: int) -> bool:
+        """Whether CP-SAT solves parts of the best order in this turn."""
+        every, is_short = self.cp_window.every_turns, self.num_actions <= self.cp_window.max_actions
+        return self.schedule is not None and turn % every == every - 1 and is_short
+
+    def _tuned(self, number: int, *, work: int, seed: int) -> Order | None:
+        words, lengths = self._room()
+        iterations = max(10, work // 2 // (self.num_actions + 100))
+        slope = self.params.slopes[number % len(self.params.slopes)]
+        tuning = Tuning(slope=slope, steps=iterations, heat=0.02, floor=self.floor, seed=seed)
+        value, total = tune(self.net, words, lengths, tuning, self.by_span)
+        if value >= FAR:
+            return None
+        order = Order(objective=int(value), total=int(total), words=words, lengths=lengths, origin=-1 - number)
+        return self._improved(order, number, work=work // 2, seed=seed)
+
+    def _repetends(self, *, seed: int) -> Iterator[Order]:
+        """Words of periods that fit in memory; their origin is still to be given."""
+        # takes a second to import, and many problems never need it
+        from solver_models.schedule.repetend import find_repetends, repeat
+
+        assert self.schedule is not None
+        for pattern in find_repetends(self.schedule, seed=seed, params=self.searcher.params.repetend):
+            codes, lengths = self._room()
+            words = repeat(self.schedule, pattern)
+            encode(self.net, words, words=codes, lengths=lengths, first=self.searcher.first_member)
+            order = self._rate(codes, lengths, origin=0)
+            if order is not None:
+                yield order
+
+    def _improved(self, order: Order, number: int, *, work: int, seed: int) -> Order:
+        words, lengths = order.words.copy(), order.lengths.copy()
+        turn, params = number // self.params.tasks_per_round, self.params
+        if self.is_exact:
+            samples, patience = (each[turn % len(each)] for each in (params.samples, params.patience))
+            iterations = max(10, work // (2 * self.num_actions + 20 * samples))
+            search = TabuSearch(steps=iterations, samples=samples, patience=patience, floor=self.floor, seed=seed)
+            value, total = improve(self.net, words, lengths, search, self.by_span)
+        else:
+            heat = params.heats[turn % len(params.heats)]
+            iterations = max(10, work // (self.num_actions + 100))
+            value, total = polish(self.net, words, lengths, iterations, heat, seed, self.by_span)
+        return replace(order, objective=int(value), total=int(total), words=words, lengths=lengths)
+
+    def _windowed(self, order: Order, *, seed: int) -> Order | None:
+        # takes a second to import, and many problems never need it
+        from solver_models.schedule.large_neighbourhood_search import sweep
+
+        assert self.schedule is not None
+        better = sweep(
+            self.schedule,
+            decode(self.net, order.words, lengths=order.lengths, first=self.searcher.first_member),
+            time_limit_s=60.0,
+            params=self.cp_window,
+            seed=seed,
+        )
+        if better is None:
+            return None
+        words, lengths = self._room()
+        encode(self.net, better.words, words=words, lengths=lengths, first=self.searcher.first_member)
+        return self._rate(words, lengths, origin=order.origin)
+
+
+def v_positions(net: Net) -> list[int] | None:
+    """The devices of stages 0, 1, 2 ..., if the others come back over the same devices; None if not."""
+    devices = net.lane_device.tolist()
+    half = len(devices) // 2
+    is_single = net.lane_stage.tolist() == list(range(len(devices)))
+    if not is_single or len(devices) % 2 or devices[half:] != devices[:half][::-1] or len(set(devices)) != half:
+        return None
+    first: list[int] = devices[:half]
+    return first
+
+
+def _worth(order: Order) -> tuple[int, int]:
+    return order.objective, order.total

@@ -1,0 +1,449 @@
+"""The joint local search on one instance: candidates in, better ones out; the loops are compiled (`annealing`)."""
+
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+
+import numpy as np
+
+from solver_models.device_groups import make_holders
+from solver_models.instance import FORWARD, INPUT_GRAD, WEIGHT_GRAD, Instance, Integers, ShortIntegers, Word
+from solver_models.joint.branch_and_bound import best_sequence
+from solver_models.joint.decomposition import likeness, split_net, twin_devices, without_gains
+from solver_models.joint.lower_bounds import schedule_floor
+from solver_models.local_search.critical_path_search import TabuSearch, follows_words, improve, polish
+from solver_models.moves.annealing import (
+    DEADLOCKS,
+    FITS,
+    OVERFLOWS,
+    UNRATED,
+    Cooling,
+    anneal,
+    evaluate,
+    longest_word,
+    make_policy,
+    overflow,
+)
+from solver_models.moves.lower_bounds import net_floor
+from solver_models.moves.neighbourhood import SHARD_CHOICES, Solution, is_allowed
+from solver_models.moves.order_enumeration import best_order, legal_words
+from solver_models.search_params import SolverParams
+from solver_models.simulation.columns import SHARDING
+from solver_models.simulation.evaluator import FAR, OPTIONS, Layers, Net, assemble, peak_excess, play
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Candidate:
+    """A joint plan as the search sees it."""
+
+    stage_of: Integers
+    """[L] stage of every layer, in topological order."""
+    groups: tuple[tuple[int, ...], ...]
+    """Devices of every stage."""
+    modes: Integers
+    """[S] bits: whether a stage recomputes, and shards the optimizer's state if it has several replicas (`columns`)."""
+    policy_params: Integers
+    """[4] list-scheduling policy."""
+    objective: int
+    """Ticks, as far as the search knows; the units of memory that are missing where it is not feasible."""
+    fit: int = FITS
+    """Whether it fits into memory and plays to its end: `FITS` ... `UNRATED` of `annealing`."""
+    words: dict[int, Word] | None = None
+    """Orders found by polishing; None: those of the policy."""
+
+    @property
+    def is_feasible(self) -> bool:
+        """Whether it fits into memory and plays to its end."""
+        return self.fit == FITS
+
+    @property
+    def worth(self) -> tuple[int, int]:
+        """What candidates are sorted by: what fits comes before what does not, then the least objective."""
+        return self.fit, self.objective
+
+    def with_words(self, words: dict[int, Word], *, objective: int) -> "Candidate":
+        """The same with orders of its own that fit, and the ticks they reach."""
+        return replace(self, words=words, objective=objective, fit=FITS)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Sequenced:
+    """What branch and bound made of a part of a net."""
+
+    net: Net
+    """The part."""
+    value: int
+    """Ticks of its best order that was found; at least the threshold if none was."""
+    words: dict[int, Word]
+    """That order, by device."""
+    is_closed: bool
+    """Whether no order is better."""
+
+
+STANDARD_POLICY_PARAMS = tuple(
+    np.array(policy_params, dtype=np.int64)
+    for policy_params in (
+        (4, 0, 0, 0),  # 1F1B: as many in flight as there are stages left
+        (4, 0, 1 << 20, 0),  # W only where nothing else can run
+        (8, 0, 1 << 20, 0),  # twice the memory
+        (6, 1, 1 << 20, 4),
+        (0, 1 << 20, 1 << 20, 0),  # as much as the memory takes
+        (4, 1, 1, 4),
+        (0, 1 << 20, 0, 2),  # GPipe
+        (4, 0, 0, 1),
+    )
+)
+"""Policies every candidate is tried with first."""
+
+ONE_AT_A_TIME = np.array((0, 1, 0, 0), dtype=np.int64)
+"""The policy that needs the least memory: tried where all others deadlock."""
+
+LATEST = 1 << 59
+"""No order ends this late; the windows of branch and bound are counted from below it."""
+
+
+class Searcher:
+    """The compiled search on one instance."""
+
+    def __init__(self, instance: Instance, *, params: SolverParams = SolverParams()) -> None:
+        self.instance, self.params = instance, params
+        self.by_span = instance.objective == "span"
+        self.layers = make_layers(instance)
+        self.rules = make_rules(instance)
+        self.required_modes = SHARDING if instance.shard_choice == "always" else 0
+        """Bits that every stage has."""
+        self.first_member: list[int] = self.layers.members[self.layers.member_start[:-1]].tolist()
+
+    def rate(
+        self,
+        stage_of: Integers,
+        groups: tuple[tuple[int, ...], ...],
+        *,
+        modes: Integers | None = None,
+        policies: Sequence[Integers] = STANDARD_POLICY_PARAMS,
+    ) -> Candidate:
+        """The candidate with the best of the policies, the standard ones mostly; `UNRATED` if it breaks a rule.
+
+        Where nothing is said of modes, no stage recomputes, and of all stages and none those shard that make it better.
+        """
+        if modes is None:
+            choices = self.plain_modes(groups)
+            rated = [self._rate(self.make_candidate(stage_of, groups, modes=each), policies) for each in choices]
+            return min(rated, key=lambda candidate: candidate.worth)
+        return self._rate(self.make_candidate(stage_of, groups, modes=modes), policies)
+
+    def plain_modes(self, groups: tuple[tuple[int, ...], ...]) -> list[Integers]:
+        """No stage recomputes, and no stage shards; or all do where they may or may not."""
+        none = np.zeros(len(groups), np.int64)
+        has_choice = self.instance.may_choose_shards and any(len(group) > 1 for group in groups)
+        return [none, none | SHARDING] if has_choice else [none]
+
+    def _rate(self, best: Candidate, policies: Sequence[Integers]) -> Candidate:
+        if not self.is_allowed(best):
+            return best
+        for policy_params in (*policies, ONE_AT_A_TIME):
+            if policy_params is ONE_AT_A_TIME and best.is_feasible:
+                break
+            trial = replace(best, policy_params=policy_params)
+            fit, amount, _ = evaluate(self.layers, solution_of(trial), FAR, self.by_span, False)
+            if (fit, amount) < best.worth:
+                best = replace(trial, objective=int(amount), fit=int(fit))
+            if fit >= OVERFLOWS:
+                break
+        return best
+
+    def make_candidate(self, stage_of: Integers, groups: tuple[tuple[int, ...], ...], *, modes: Integers) -> Candidate:
+        """A partition and mapping whose orders nobody has looked at yet."""
+        return Candidate(
+            stage_of=stage_of,
+            groups=groups,
+            modes=modes | self.required_modes,
+            policy_params=STANDARD_POLICY_PARAMS[0],
+            objective=0,
+            fit=UNRATED,
+        )
+
+    def is_allowed(self, candidate: Candidate) -> bool:
+        """Whether the candidate keeps the rules of the instance."""
+        start, devices = flatten(candidate.groups)
+        return bool(is_allowed(self.layers, self.rules, self.instance.pinned, candidate.stage_of, start, devices))
+
+    def anneal(
+        self, candidate: Candidate, *, iterations: int, heat: tuple[float, float], seed: int, by_floor: bool = False
+    ) -> Candidate:
+        """Anneal from `candidate`; releases the interpreter lock, so that several can run at once."""
+        cooling = Cooling(steps=iterations, first=heat[0], last=heat[1], seed=seed)
+        found, worth = anneal(
+            self.layers, self.rules, self.instance.pinned, solution_of(candidate), cooling, self.by_span, by_floor
+        )
+        return candidate_of(found, objective=int(worth.amount), fit=int(worth.fit))
+
+    def floor(self, stage_of: Integers, groups: tuple[tuple[int, ...], ...], *, modes: Integers) -> int | None:
+        """Ticks that no order of this partition and mapping beats; None if it cannot fit into memory."""
+        net = self._net(stage_of, groups, modes=modes)
+        return None if overflow(net) > 0 else int(net_floor(net)) if not self.by_span else 0
+
+    def exact_floor(self, candidate: Candidate) -> int | None:
+        """The schedule bound of a candidate for the makespan; None if it breaks a rule or cannot fit into memory."""
+        net = self._net(candidate.stage_of, candidate.groups, modes=candidate.modes)
+        if not self.is_allowed(candidate) or overflow(net) > 0:
+            return None
+        return max(int(net_floor(net)), int(schedule_floor(net, FAR)))
+
+    def is_floored(self, candidate: Candidate) -> bool:
+        """Whether the schedule bound holds for the objective, and is derived in the time between two steps."""
+        actions = 3 * self.instance.num_microbatches * sum(map(len, candidate.groups))
+        return not self.by_span and actions <= self.params.polish.most_floored_actions
+
+    def is_open(self, candidate: Candidate) -> bool:
+        """Whether orders of the same partition and mapping could be better, as far as the schedule bound knows."""
+        floor = self.exact_floor(candidate) if self.is_floored(candidate) else None
+        return floor is None or not candidate.is_feasible or candidate.objective > floor
+
+    def enumerate_orders(
+        self, candidate: Candidate, *, threshold: int, most_words: int, most_plays: int
+    ) -> tuple[bool, Candidate | None]:
+        """Whether every order was played, and the best below `threshold`, if any."""
+        net = self._net(candidate.stage_of, candidate.groups, modes=candidate.modes)
+        found, plays = [], 1
+        for device in range(len(self.layers.capacity)):
+            codes, lengths = legal_words(net, device, most_words)
+            if not len(codes):
+                return True, None
+            found.append((codes, lengths))
+            plays *= len(codes)
+            if lengths[0] < 0 or plays > most_plays:
+                return False, None
+        sizes = np.array([len(words) for words, _ in found])
+        tables = np.zeros((len(found), sizes.max(), max(words.shape[1] for words, _ in found)), np.int32)
+        table_lengths = np.zeros((len(found), sizes.max()), np.int64)
+        for device, (codes, lengths) in enumerate(found):
+            tables[device, : len(codes), : codes.shape[1]] = codes
+            table_lengths[device, : len(codes)] = lengths
+        value, pick = best_order(net, tables, table_lengths, sizes, threshold, self.by_span)
+        if pick[0] < 0:
+            return True, None
+        each = np.arange(len(found))
+        words = decode(net, tables[each, pick], lengths=table_lengths[each, pick], first=self.first_member)
+        return True, candidate.with_words(words, objective=int(value))
+
+    def sequence(
+        self,
+        candidate: Candidate,
+        *,
+        threshold: int,
+        most_nodes: int,
+        first_run: int | None = None,
+        stop: Integers | None = None,
+    ) -> tuple[bool, Candidate | None]:
+        """Whether branch and bound has closed every order, and the best below `threshold` that it found, if any.
+
+        It looks at `most_nodes` nodes at most, for the makespan only, and ends early once `stop[0]` is set; it starts
+        again after `first_run` nodes (None: those of `BranchParams`), and now and then. Parts that have nothing to do
+        with each other are searched one by one.
+        """
+        if self.by_span:
+            return False, None
+        net = self._net(candidate.stage_of, candidate.groups, modes=candidate.modes)
+        flag, limit = np.zeros(1, np.int64) if stop is None else stop, min(threshold, LATEST)
+        first_run = first_run or self.params.branch.first_run
+        found, words = dict[Hashable, _Sequenced](), dict[int, Word]()
+        for part in split_net(net) if most_nodes > self.params.branch.whole_nodes else [net]:
+            if likeness(part) not in found:
+                value, codes, lengths, is_closed = sequence_part(
+                    part,
+                    threshold=limit,
+                    most_nodes=most_nodes,
+                    first_run=first_run,
+                    stop=flag,
+                )
+                if is_closed and value >= limit:
+                    return True, None
+                own = decode(part, codes, lengths=lengths, first=list(range(len(self.layers.capacity))))
+                found[likeness(part)] = _Sequenced(net=part, value=value, words=own, is_closed=is_closed)
+            twin = found[likeness(part)]
+            words |= {self.first_member[d]: twin.words.get(x, []) for d, x in twin_devices(part, twin.net).items()}
+        value = max(each.value for each in found.values())
+        if value >= limit:
+            return False, None
+        is_closed = any(each.is_closed and each.value == value for each in found.values())
+        return is_closed, candidate.with_words(words, objective=value)
+
+    def net(self, candidate: Candidate) -> Net:
+        """What a candidate's actions are, what they wait for and what they hold."""
+        return self._net(candidate.stage_of, candidate.groups, modes=candidate.modes)
+
+    def _net(self, stage_of: Integers, groups: tuple[tuple[int, ...], ...], *, modes: Integers) -> Net:
+        start, devices = flatten(groups)
+        net: Net = assemble(self.layers, stage_of, start, devices, modes | self.required_modes)
+        return net
+
+    def words(self, candidate: Candidate) -> tuple[dict[int, Word], int | None]:
+        """The orders of a candidate and the objective they reach; None if they deadlock or exceed the memory."""
+        net, words, lengths, fit, value = self._play(candidate)
+        return decode(net, words, lengths=lengths, first=self.first_member), value if fit == FITS else None
+
+    def play(self, candidate: Candidate) -> Candidate:
+        """The candidate with the objective that its orders reach."""
+        *_, fit, value = self._play(candidate)
+        return replace(candidate, objective=value, fit=fit)
+
+    def polish(self, candidate: Candidate, *, iterations: int, heat: float, seed: int) -> Candidate:
+        """Improve the words of a candidate with its partition and mapping fixed: as much work as `iterations` plays."""
+        net, words, lengths, fit, _ = self._play(candidate)
+        if fit == FITS and follows_words(net):
+            params = self.params.polish
+            search = TabuSearch(
+                steps=max(1, iterations // params.step_plays),
+                samples=params.samples,
+                patience=params.patience,
+                floor=0 if self.by_span else int(net_floor(net)),
+                seed=seed,
+            )
+            reached, _ = improve(net, words, lengths, search, self.by_span)
+        else:
+            reached, _ = polish(net, words, lengths, iterations, heat, seed, self.by_span)
+        found = decode(net, words, lengths=lengths, first=self.first_member)
+        if reached >= FAR:
+            return replace(candidate, words=found, objective=0, fit=DEADLOCKS)
+        return candidate.with_words(found, objective=int(reached))
+
+    def net_of(self, candidate: Candidate) -> Net:
+        """The lanes and flows of a candidate."""
+        return self._net(candidate.stage_of, candidate.groups, modes=candidate.modes)
+
+    def _play(self, candidate: Candidate) -> tuple[Net, ShortIntegers, Integers, int, int]:
+        """The net of a candidate, its words and their lengths, whether they fit, and their objective if they do."""
+        net = self._net(candidate.stage_of, candidate.groups, modes=candidate.modes)
+        words = np.zeros((len(self.layers.capacity), longest_word(net)), np.int32)
+        lengths = np.zeros(len(self.layers.capacity), np.int64)
+        if candidate.words is not None:
+            encode(net, candidate.words, words=words, lengths=lengths, first=self.first_member)
+        policy = make_policy(net, candidate.policy_params, len(candidate.groups))
+        makespan, span, _ = play(net, policy, words, lengths, candidate.words is not None, FAR, None)
+        if peak_excess(net, words, lengths) > 0:
+            return net, words, lengths, OVERFLOWS, 0
+        if makespan >= FAR:
+            return net, words, lengths, DEADLOCKS, 0
+        return net, words, lengths, FITS, int(span if self.by_span else makespan)
+
+
+def make_layers(instance: Instance) -> Layers:
+    """The arrays that the kernels read."""
+    options = np.array([getattr(instance, name) for name in OPTIONS], dtype=np.int64)
+    return Layers(options=options, **make_holders(instance), **{name: getattr(instance, name) for name in _COPIED})
+
+
+_COPIED = ("table_of_replicas", "trainable", "frozen", "edges")
+"""Fields of `Layers` that are those of the instance."""
+
+
+def make_rules(instance: Instance) -> Integers:
+    """What `moves.is_allowed` enforces."""
+    edges = instance.edges
+    is_chain = len(edges) == len(instance.state) - 1 and bool(np.all(edges[:, 1] == edges[:, 0] + 1))
+    return np.array(
+        [
+            instance.max_stages_per_device, len(instance.table_of_replicas) - 1, instance.uneven_replication,
+            instance.skip_edges, instance.idle_devices, instance.recompute, not is_chain,
+            instance.given_stages is not None, instance.given_groups is not None, instance.wide is not None,
+            instance.has_gaps, instance.can_halve, SHARD_CHOICES.index(instance.shard_choice),
+        ],
+        dtype=np.int64,
+    )  # fmt: skip
+
+
+def solution_of(candidate: Candidate) -> Solution:
+    """A candidate as the kernels see it, without its words."""
+    start, devices = flatten(candidate.groups)
+    return Solution(
+        stage_of=candidate.stage_of,
+        start=start,
+        devices=devices,
+        modes=candidate.modes,
+        policy_params=candidate.policy_params,
+    )
+
+
+def candidate_of(solution: Solution, *, objective: int, fit: int) -> Candidate:
+    """The inverse of `solution_of`."""
+    return Candidate(
+        stage_of=solution.stage_of,
+        groups=unflatten(solution.start, solution.devices),
+        modes=solution.modes,
+        policy_params=solution.policy_params,
+        objective=objective,
+        fit=fit,
+    )
+
+
+def flatten(groups: tuple[tuple[int, ...], ...]) -> tuple[Integers, Integers]:
+    """Groups of devices as [S + 1] where each begins, and all their devices."""
+    start = np.cumsum([0, *(len(group) for group in groups)]).astype(np.int64)
+    return start, np.array([device for group in groups for device in group], dtype=np.int64)
+
+
+def unflatten(start: Integers, devices: Integers) -> tuple[tuple[int, ...], ...]:
+    """The inverse of `flatten`."""
+    return tuple(tuple(devices[a:b].tolist()) for a, b in pairwise(start))
+
+
+def sequence_part(
+    net: Net, *, threshold: int, most_nodes: int, first_run: int, stop: Integers
+) -> tuple[int, ShortIntegers, Integers, bool]:
+    """(objective, words, lengths, whether it is closed) of the best order below the threshold, as `best_sequence`.
+
+    Where B gains by a little, first of all as if it did not: what is refuted then is refuted.
+    """
+    eased = without_gains(net)
+    for each in (net,) if eased is None else (eased, net):
+        value, words, lengths, _, is_closed = best_sequence(each, threshold, most_nodes, first_run, stop)
+        if value >= threshold:
+            break
+    return int(value), words, lengths, bool(is_closed)
+
+
+def decode(net: Net, words: ShortIntegers, *, lengths: Integers, first: list[int]) -> dict[int, Word]:
+    """Codes to (kind, stage, microbatch) triples, by the first device of a group.
+
+    A W takes the oldest microbatch whose I has run without its W.
+    """
+    result: dict[int, Word] = {}
+    known: dict[bytes, Word] = {}
+    for device, length in enumerate(lengths.tolist()):
+        if length:
+            lanes, kinds = words[device, :length] >> 2, words[device, :length] & 3
+            stages = net.lane_stage[lanes]
+            key = (stages * 4 + kinds).tobytes()  # devices that run the same actions share one word
+            if key not in known:
+                microbatches = _microbatches(stages, kinds)
+                known[key] = list(zip(kinds.tolist(), stages.tolist(), microbatches.tolist(), strict=True))
+            result[first[device]] = known[key]
+    return result
+
+
+def _microbatches(stages: Integers, kinds: Integers) -> Integers:
+    """The microbatch of every action of a word."""
+    found = np.zeros(len(kinds), np.int64)
+    for stage in np.unique(stages).tolist():
+        own = stages == stage
+        forwards, backwards = own & (kinds == FORWARD), own & (kinds != FORWARD) & (kinds != WEIGHT_GRAD)
+        found[forwards] = np.arange(np.count_nonzero(forwards))
+        found[backwards] = np.arange(np.count_nonzero(backwards))
+        weights = own & (kinds == WEIGHT_GRAD)
+        found[weights] = found[own & (kinds == INPUT_GRAD)][: np.count_nonzero(weights)]
+    return found
+
+
+def encode(net: Net, orders: dict[int, Word], *, words: ShortIntegers, lengths: Integers, first: list[int]) -> None:
+    """(kind, stage, microbatch) triples by the first device of a group to codes; other members' words are the same."""
+    holders = {first[device]: device for device in net.lane_device.tolist()}
+    lanes = {
+        (device, stage): lane
+        for lane, (device, stage) in enumerate(zip(net.lane_device.tolist(), net.lane_stage.tolist(), strict=True))
+    }
+    for member, word in orders.items():
+        if member in holders:
+            device = holders[member]
+            lengths[device] = len(word)
+            words[device, : len(word)] = [lanes[device, stage] * 4 + kind for kind, stage, _ in word]

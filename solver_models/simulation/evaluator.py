@@ -1,0 +1,1149 @@
+"""The compiled evaluator: a partition, a mapping and an order (or a policy that makes one) to times and memory.
+
+`assemble` adds layers up to lanes and flows, `play` runs them event by event under the rules of the contract on time
+and memory. Everything is an array of integers; the search takes microbatches in order in every lane, so that counters
+describe the state. Who wants the time of every action and transfer of any schedule gives `play` a `Recording`
+(`recorded_play` makes it).
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from solver_models.compiled import int64, kernel
+from solver_models.instance import BACKWARD, FORWARD, INPUT_GRAD, WEIGHT_GRAD, Flags, Integers, ShortIntegers
+from solver_models.simulation.columns import (
+    ACTIVATIONS,
+    BACKWARD_SIZE,
+    CUT,
+    CUT_GRADIENT,
+    CUT_WEIGHTS,
+    DRAIN_PART,
+    FORWARD_PART,
+    FORWARD_SIZE,
+    GRADIENT,
+    GRADIENT_PART,
+    GRADIENTS,
+    HAS_GRADIENT,
+    HAS_WEIGHT,
+    HELD,
+    NUM_TRAINED,
+    RANK,
+    RECEIVER,
+    RECOMPUTATION,
+    RECOMPUTING,
+    REST_PART,
+    ROUTE,
+    SENDER,
+    SHARDABLE,
+    SHARDING,
+    SHARERS,
+    SOURCE,
+    STASH,
+    STATE,
+    STATED,
+    STEP,
+    TARGET,
+    TICKS,
+    WAY,
+    WEIGHT_PART,
+    WEIGHT_STASH,
+    WEIGHT_WORKSPACE,
+    WEIGHTS,
+    WHOLE_BACKWARD,
+    WORKSPACE,
+)
+from solver_models.simulation.event_heap import (
+    AHEAD,
+    ARRIVAL,
+    CLOCK,
+    FIRST_SEND,
+    KEY,
+    NEXT,
+    NOW,
+    RESUME,
+    SEND,
+    TIME,
+    event_key,
+    event_of,
+    heap_pop,
+    heap_push,
+    make_heap,
+)
+
+FAR = 1 << 61
+"""Time of something that never happens."""
+
+
+class Layers(NamedTuple):
+    """The open problem as arrays: L layers, E edges, D lane holders, K link resources (see `Instance`).
+
+    What holds a lane is a device or, where widths are open, a group of devices that acts as one (`WideGroups`); all
+    of them are called devices here. T counts the types, once per width; V the widths.
+    """
+
+    work: Integers
+    """[tables, 5, T, L] ticks of F, I, W, B and recomputation."""
+    table_of_replicas: Integers
+    """[max replicas + 1] index into `work`, or `NO_TABLE` where a stage may not have so many replicas."""
+    overhead: Integers
+    """[T, 4] ticks that F, I, W and B cost beyond their layers."""
+    optimizer: Integers
+    """[T, L] ticks of the optimizer's step, which the devices of a group take in equal parts."""
+    gradient: Integers
+    """[V, 2, L] units that replicas synchronise: stated for the width, and those to be cut into equal parts."""
+    state: Integers
+    """[V, L] resident units."""
+    shardable: Integers
+    """[V, L] units of them of which sharding replicas hold an equal part each."""
+    weights: Integers
+    """[V, 2, L] units that sharding replicas gather after a step, as `gradient`."""
+    stash: Integers
+    """[V, L] units from F to I."""
+    weight_stash: Integers
+    """[V, L] units of it that stay to the end of W."""
+    checkpoint: Integers
+    """[V, L] units that remain when the stage recomputes."""
+    workspace: Integers
+    """[V, L] units while an action runs."""
+    measured: Integers
+    """[tables, L] a bit per type (and width) on which the layer has a cost."""
+    trainable: Integers
+    """[L] 1 if the layer has a W."""
+    frozen: Integers
+    """[L] 1 if it is frozen."""
+    edges: Integers
+    """[E, 6] producer, consumer, forward units, backward units, gradient flag, rank; sorted by producer."""
+    device_type: Integers
+    """[D] type index (and width)."""
+    width_row: Integers
+    """[D] index into V."""
+    member_start: Integers
+    """[D + 1] where the members of a group begin in `members`."""
+    members: Integers
+    """Devices of the groups; a single device is its own only member."""
+    capacity: Integers
+    """[D] units of memory."""
+    latency: Integers
+    """[D, D] ticks of the route."""
+    bandwidth: Integers
+    """[D, D] units per 10**9 ticks of the route."""
+    route_start: Integers
+    """[D * D + 1] where the links of the route from a to b begin in `route_links`, at a * D + b."""
+    route_links: Integers
+    """Link resources of all routes."""
+    options: Integers
+    """Values of `OPTIONS`."""
+
+
+class Net(NamedTuple):
+    """N lanes (replicas of S stages, by stage) and the P flows between them, ready to be played."""
+
+    lane_stage: Integers
+    """[N] stage."""
+    lane_device: Integers
+    """[N] device."""
+    duration: Integers
+    """[N, 4] ticks of F, I, W, B."""
+    has_weight: Integers
+    """[N] 1 if there is a W."""
+    held: Integers
+    """[N] units from the start of F to the end of I or B."""
+    stash: Integers
+    """[N] units while I runs."""
+    whole_backward: Integers
+    """[N] units while B runs."""
+    weight_stash: Integers
+    """[N] units from the end of I to the end of W."""
+    workspace: Integers
+    """[N] units while F, I or B runs."""
+    weight_workspace: Integers
+    """[N] units while W runs."""
+    device_start: Integers
+    """[D + 1] where the lanes of a device begin in `device_lanes`."""
+    device_lanes: Integers
+    """[N] lanes, by device, then by stage."""
+    budget: Integers
+    """[D] units left beside what is resident."""
+    flow_start: Integers
+    """[2 * N + 1] where the flows of an outlet begin: of lane n in direction w (0 forward, 1 backward), 2 * n + w."""
+    flow_way: Integers
+    """[P] direction."""
+    flow_target: Integers
+    """[P] receiving lane."""
+    flow_duration: Integers
+    """[P] ticks."""
+    flow_route: Integers
+    """[P] index into `route_start`, or -1 inside a device."""
+    flow_shared: Integers
+    """[P] 1 if another flow uses one of its links."""
+    num_inputs: Integers
+    """[N] forward flows that arrive per microbatch."""
+    num_gradients: Integers
+    """[N] backward flows that arrive per microbatch."""
+    route_start: Integers
+    """As in `Layers`."""
+    route_links: Integers
+    """As in `Layers`."""
+    synchronisation: Integers
+    """[S] ticks of the all-reduce, or reduce-scatter, after the stage's last action."""
+    scalars: Integers
+    """`options` of `Layers`, with the tail of this plan."""
+
+
+class NetLanes(NamedTuple):
+    """The N lanes of a plan and what it leaves of every device, before the flows between them are known."""
+
+    stage: Integers
+    """[N] stage."""
+    device: Integers
+    """[N] device."""
+    duration: Integers
+    """[N, 4] ticks of F, I, W, B."""
+    size: Integers
+    """[7, N] units and flags of a stage's sizes, the first of `columns`, shared out to its replicas."""
+    budget: Integers
+    """[D] units left beside what is resident."""
+    synchronisation: Integers
+    """[S] ticks of the all-reduce, or reduce-scatter, after the stage's last action."""
+    scalars: Integers
+    """`options` of `Layers`, where what the slowest device does after everything else is added to the tail."""
+
+
+class Policy(NamedTuple):
+    """How a list schedule chooses."""
+
+    cap: Integers
+    """[N] most microbatches between F and I."""
+    lag: Integers
+    """[D] W are put off until so many wait."""
+    mode: Integers
+    """[D] sum of the bits below."""
+
+
+class Orders(NamedTuple):
+    """The order of every device, and how far it has come."""
+
+    words: ShortIntegers
+    """[D, longest] lane * 4 + kind."""
+    lengths: Integers
+    """[D] actions."""
+    position: Integers
+    """[D] actions that have started."""
+    busy: Flags
+    """[D] whether one of them has not ended."""
+
+
+class Transit(NamedTuple):
+    """What is under way between the lanes."""
+
+    heap: Integers
+    """Events that lie ahead (`event_heap`)."""
+    link_free: Integers
+    """[K] when the last transfer so far leaves the link."""
+    missing: ShortIntegers
+    """[N, 2, M] inputs and gradients that have yet to arrive."""
+
+
+class Recording(NamedTuple):
+    """What a schedule needs that is not of the search's making, and the times it leaves behind.
+
+    The search records nothing and gives None: numba compiles `play` for either, so that the search pays nothing.
+    """
+
+    microbatch: ShortIntegers
+    """[D, longest] microbatch of every action of a word."""
+    start: Integers
+    """[D, longest] when it began; -1 before."""
+    missing: ShortIntegers
+    """[N, 2, M + 1] inputs and gradients that have yet to arrive; in the last column those awaited once, by all."""
+    sent: Integers
+    """[P, M + 1] when every transfer began, -1 before; in the last column those that are sent once."""
+    sender: Integers
+    """[P] lane that sends; -1 where no device is held for it."""
+    member_start: Integers
+    """[N + 1] where the devices of a lane begin in `members`."""
+    members: Integers
+    """Devices that run the lane together; their words say so."""
+    closing: Integers
+    """[S, 2] actions that a stage has yet to end, and the lane whose gradients leave then, once; -1: none."""
+    opening: Integers
+    """Lanes whose activations leave at time 0, once."""
+    held_until: Integers
+    """[D] when the device has sent and received what is under way; empty where that goes on beside actions."""
+    resumed: Integers
+    """[D] 1 while actions that take time may start on a device that is held by transfers."""
+
+
+OPTIONS = (
+    "num_microbatches", "num_links", "receive_buffers", "tail", "can_split", "keep_workspace", "bucket_bytes",
+    "plain_bucket_bytes", "reduction_bytes", "least_step", "recompute_in_turn",
+)  # fmt: skip
+"""Fields of `Instance` that are `options` of Layers and `scalars` of Net."""
+
+MICROBATCHES, LINKS, BUFFERS, TAIL, SPLIT, KEEPS_WORKSPACE = range(6)
+BUCKET, PLAIN_BUCKET, REDUCTION, LEAST_STEP, TAKES_TURNS = range(6, len(OPTIONS))
+"""Indices into them."""
+
+LANE_NUMBER, LANE_STAGE, LANE_HAS_WEIGHT, LANE_HELD, LANE_WORKSPACE, LANE_WEIGHT_WORKSPACE = range(6)
+LANE_STASH, LANE_WHOLE_BACKWARD = 6, 7
+"""Columns of `lane_table`."""
+
+RECEIVER_ROW, TICKS_ROW, ROUTE_ROW, SHARED_ROW, WAY_ROW = range(5)
+"""Rows of a table of sorted flows."""
+
+LEFT, LANE = 0, 1
+"""Columns of `Recording.closing`."""
+
+FUSE, FORWARD_FIRST, DEPTH_FIRST, WAIT = 1, 2, 4, 8
+"""Bits of `Policy.mode`: fuse I and W; F before I; deepest stage first; no W while an I is about to come."""
+
+
+@kernel
+def ceil_div(a: int, b: int) -> int:
+    """The quotient a / b, rounded up."""
+    return -((-a) // b)
+
+
+@kernel
+def share_units(own: Integers, replicas: int, takes_turns: int, keeps_workspace: int) -> None:
+    """Turn the sums of a stage's units, a row of its sizes, into what the actions of one of its replicas hold."""
+    for k in range(HELD, WORKSPACE):
+        own[k] = ceil_div(own[k], replicas)
+    turn = ceil_div(own[WHOLE_BACKWARD], replicas)
+    own[WHOLE_BACKWARD] = min(own[STASH], own[HELD] + turn) if takes_turns else own[STASH]
+    own[WEIGHT_WORKSPACE] = own[WORKSPACE]
+    if own[HAS_WEIGHT] == 0:
+        own[WEIGHT_STASH] = 0
+    elif keeps_workspace:
+        own[WEIGHT_STASH] += own[WORKSPACE]
+        own[WEIGHT_WORKSPACE] = 0
+
+
+@kernel
+def stage_sums(
+    layers: Layers, stage_of: Integers, start: Integers, devices: Integers, modes: Integers
+) -> tuple[Integers, Integers]:
+    """[S, T, 5] ticks of F, I, W, B and a step on the types of its devices; [S, 15] units and flags of every stage.
+
+    `modes` [S] bits as in `columns`.
+    """
+    num_stages, num_layers, num_types = start.shape[0] - 1, stage_of.shape[0], layers.work.shape[2]
+    replicas = start[1:] - start[:-1]
+    used = np.zeros((num_stages, num_types), np.bool_)
+    for s in range(num_stages):
+        for n in range(start[s], start[s + 1]):
+            used[s, layers.device_type[devices[n]]] = True
+    times = np.zeros((num_stages, num_types, STEP + 1), np.int64)
+    sizes = np.zeros((num_stages, SHARERS + 1), np.int64)
+    for x in range(num_layers):
+        s = stage_of[x]
+        v = layers.width_row[devices[start[s]]]
+        table = layers.table_of_replicas[replicas[s]]
+        for t in range(num_types):
+            if not used[s, t]:
+                continue
+            extra = layers.work[table, RECOMPUTATION, t, x] if modes[s] & RECOMPUTING else 0
+            times[s, t, FORWARD] += layers.work[table, FORWARD, t, x]
+            times[s, t, INPUT_GRAD] += layers.work[table, INPUT_GRAD, t, x] + extra
+            times[s, t, WEIGHT_GRAD] += layers.work[table, WEIGHT_GRAD, t, x]
+            times[s, t, BACKWARD] += layers.work[table, BACKWARD, t, x] + extra
+            times[s, t, STEP] += layers.optimizer[t, x]
+        sizes[s, STATE] += layers.state[v, x]
+        held = layers.checkpoint[v, x] if modes[s] & RECOMPUTING else layers.stash[v, x]
+        sizes[s, HELD] += held
+        sizes[s, STASH] += layers.stash[v, x]
+        sizes[s, WHOLE_BACKWARD] = max(sizes[s, WHOLE_BACKWARD], layers.stash[v, x] - held)
+        sizes[s, WEIGHT_STASH] += layers.weight_stash[v, x]
+        sizes[s, WORKSPACE] = max(sizes[s, WORKSPACE], layers.workspace[v, x])
+        sizes[s, HAS_WEIGHT] = max(sizes[s, HAS_WEIGHT], layers.trainable[x])
+        sizes[s, GRADIENT] += layers.gradient[v, STATED, x]
+        sizes[s, NUM_TRAINED] += 1 - layers.frozen[x]
+        sizes[s, CUT_GRADIENT] += layers.gradient[v, CUT, x]
+        sizes[s, WEIGHTS] += layers.weights[v, STATED, x]
+        sizes[s, CUT_WEIGHTS] += layers.weights[v, CUT, x]
+        sizes[s, SHARDABLE] += layers.shardable[v, x]
+    for s in range(num_stages):
+        for t in range(num_types):
+            for k in range(FORWARD, BACKWARD + 1):
+                times[s, t, k] = ceil_div(times[s, t, k], replicas[s])
+        share_units(sizes[s], replicas[s], layers.options[TAKES_TURNS], layers.options[KEEPS_WORKSPACE])
+        sizes[s, SHARERS] = replicas[s] if modes[s] & SHARDING else 1
+        sizes[s, STATE] += ceil_div(sizes[s, SHARDABLE], sizes[s, SHARERS]) - sizes[s, SHARDABLE]
+        group = devices[start[s]]
+        width = layers.member_start[group + 1] - layers.member_start[group]
+        sizes[s, GRADIENT] += ceil_div(sizes[s, CUT_GRADIENT], width)
+        sizes[s, WEIGHTS] += ceil_div(sizes[s, CUT_WEIGHTS], width)
+    return times, sizes
+
+
+@kernel
+def stage_traffic(layers: Layers, stage_of: Integers, num_stages: int) -> Integers:
+    """[P, 6] sender stage, receiver stage, forward units, backward units, gradient flag, rank of the first edge.
+
+    In order of that rank, as the simulator serves flows that are ready together.
+    """
+    edges = layers.edges
+    pair_of = np.full(num_stages * num_stages, -1, np.int64)
+    pairs = np.zeros((min(edges.shape[0], num_stages * num_stages), 6), np.int64)
+    last_producer = np.full(pairs.shape[0], -1, np.int64)
+    last = np.zeros((pairs.shape[0], 2), np.int64)
+    count = 0
+    for e in range(edges.shape[0]):
+        a, b = stage_of[edges[e, SOURCE]], stage_of[edges[e, TARGET]]
+        if a == b:
+            continue
+        p = pair_of[a * num_stages + b]
+        if p < 0:
+            p = count
+            count += 1
+            pair_of[a * num_stages + b] = p
+            pairs[p, SOURCE], pairs[p, TARGET], pairs[p, RANK] = a, b, edges[e, RANK]
+        if last_producer[p] != edges[e, SOURCE]:
+            last_producer[p] = edges[e, SOURCE]
+            last[p, ACTIVATIONS], last[p, GRADIENTS] = 0, 0
+        forward, backward = (
+            max(last[p, ACTIVATIONS], edges[e, FORWARD_SIZE]),
+            max(last[p, GRADIENTS], edges[e, BACKWARD_SIZE]),
+        )
+        pairs[p, FORWARD_SIZE] += forward - last[p, ACTIVATIONS]
+        pairs[p, BACKWARD_SIZE] += backward - last[p, GRADIENTS]
+        last[p, ACTIVATIONS], last[p, GRADIENTS] = forward, backward
+        pairs[p, HAS_GRADIENT] = max(pairs[p, HAS_GRADIENT], edges[e, HAS_GRADIENT])
+        pairs[p, RANK] = min(pairs[p, RANK], edges[e, RANK])
+    for p in range(1, count):
+        if pairs[p, RANK] < pairs[p - 1, RANK]:
+            return pairs[np.argsort(pairs[:count, RANK])]
+    return pairs[:count]
+
+
+@kernel
+def ticks_for(size: int, bandwidth: int) -> int:
+    """10**9 * size / bandwidth rounded up, without overflow for bandwidths below 9e15."""
+    quotient, rest = size // bandwidth, size % bandwidth
+    for _ in range(3):
+        rest *= 1000
+        quotient = quotient * 1000 + rest // bandwidth
+        rest %= bandwidth
+    return quotient + (1 if rest > 0 else 0)
+
+
+@kernel
+def ring_ticks(layers: Layers, size: int, devices: Integers, rounds: int) -> int:
+    """All-reduce (2 rounds), or reduce-scatter or all-gather (1), of `size` units over `devices` as listed."""
+    r = devices.shape[0]
+    slowest, latency = FAR, 0
+    for i in range(r):
+        a, b = devices[i], devices[(i + 1) % r]
+        slowest = min(slowest, layers.bandwidth[a, b])
+        latency = max(latency, layers.latency[a, b])
+    return ticks_for(rounds * (r - 1) * size, r * slowest) + rounds * (r - 1) * latency
+
+
+@kernel
+def transfer_ticks(layers: Layers, a: int, b: int, size: int) -> int:
+    """Ticks of a transfer of `size` units between two different devices."""
+    return layers.latency[a, b] + ticks_for(size, layers.bandwidth[a, b])
+
+
+@kernel
+def make_flows(layers: Layers, pairs: Integers, start: Integers, devices: Integers) -> Integers:
+    """[P', 5] sender lane, receiver lane, is backward, ticks, route index (-1 inside a device), unsorted.
+
+    Lane `start[s] + j` is replica j of stage s; lanes that share samples of a microbatch are connected. What takes no
+    time occupies nothing: its route is the empty one from the source to itself.
+    """
+    count = 0
+    for p in range(pairs.shape[0]):
+        a, b = pairs[p, SOURCE], pairs[p, TARGET]
+        count += 2 * (start[a + 1] - start[a] + start[b + 1] - start[b])
+    flows = np.zeros((count, 5), np.int64)
+    num_devices = layers.capacity.shape[0]
+    count = 0
+    for p in range(pairs.shape[0]):
+        a, b = pairs[p, SOURCE], pairs[p, TARGET]
+        ra, rb = start[a + 1] - start[a], start[b + 1] - start[b]
+        i, j = 0, 0
+        while i < ra and j < rb:
+            share = min((i + 1) * rb, (j + 1) * ra) - max(i * rb, j * ra)
+            x, y = start[a] + i, start[b] + j
+            dx, dy = devices[x], devices[y]
+            for way in range(2):
+                if way == 1 and pairs[p, HAS_GRADIENT] == 0:
+                    continue
+                source, target = (dx, dy) if way == 0 else (dy, dx)
+                flows[count, SENDER], flows[count, RECEIVER] = (x, y) if way == 0 else (y, x)
+                flows[count, WAY] = way
+                flows[count, ROUTE] = -1
+                if source != target:
+                    size = ceil_div(pairs[p, FORWARD_SIZE + way] * share, ra * rb)
+                    flows[count, TICKS] = transfer_ticks(layers, source, target, size)
+                    flows[count, ROUTE] = source * num_devices + (target if flows[count, TICKS] > 0 else source)
+                count += 1
+            if (i + 1) * rb <= (j + 1) * ra:
+                i += 1
+                if i * rb == (j + 1) * ra:
+                    j += 1
+            else:
+                j += 1
+    return flows[:count]
+
+
+@kernel
+def static_units(layers: Layers, pairs: Integers, sizes: Integers, start: Integers, devices: Integers) -> Integers:
+    """[D] resident units: state, the most that reducing a stage's gradients takes, and receive buffers.
+
+    A reduce-scatter has what is sent and what comes in its bucket.
+    """
+    static, bucket = np.zeros(layers.capacity.shape[0], np.int64), np.zeros(layers.capacity.shape[0], np.int64)
+    for s in range(sizes.shape[0]):
+        own = 0
+        if sizes[s, SHARERS] > 1:
+            own = layers.options[REDUCTION] + min(layers.options[BUCKET], 2 * sizes[s, GRADIENT])
+        elif start[s + 1] - start[s] > 1:
+            own = layers.options[REDUCTION] + min(layers.options[PLAIN_BUCKET], sizes[s, GRADIENT])
+        for n in range(start[s], start[s + 1]):
+            static[devices[n]] += sizes[s, STATE]
+            bucket[devices[n]] = max(bucket[devices[n]], own)
+    static += bucket
+    for p in range(pairs.shape[0]):
+        for way in range(2):
+            sender, receiver = (
+                (pairs[p, SOURCE], pairs[p, TARGET]) if way == 0 else (pairs[p, TARGET], pairs[p, SOURCE])
+            )
+            alone = start[sender + 1] - start[sender] == 1
+            r = start[receiver + 1] - start[receiver]
+            for n in range(start[receiver], start[receiver + 1]):
+                if not (alone and devices[start[sender]] == devices[n]):
+                    static[devices[n]] += ceil_div(layers.options[BUFFERS] * pairs[p, FORWARD_SIZE + way], r)
+    return static
+
+
+@kernel
+def make_lanes(
+    layers: Layers,
+    start: Integers,
+    devices: Integers,
+    times: Integers,
+    sizes: Integers,
+    budget: Integers,
+    num_more: int,
+) -> NetLanes:
+    """The replicas of all stages, and room after them for `num_more` lanes, each a stage of its own."""
+    num_stages, num_lanes = start.shape[0] - 1, devices.shape[0] + num_more
+    lanes = NetLanes(
+        np.zeros(num_lanes, np.int64), np.zeros(num_lanes, np.int64), np.zeros((num_lanes, 4), np.int64),
+        np.zeros((HAS_WEIGHT + 1, num_lanes), np.int64), budget, np.zeros(num_stages + num_more, np.int64),
+        layers.options.copy(),
+    )  # fmt: skip
+    steps = np.zeros(budget.shape[0], np.int64)
+    for s in range(num_stages):
+        for n in range(start[s], start[s + 1]):
+            kind, d = layers.device_type[devices[n]], devices[n]
+            lanes.stage[n], lanes.device[n] = s, d
+            lanes.duration[n] = times[s, kind, :STEP] + layers.overhead[kind]
+            width = layers.member_start[d + 1] - layers.member_start[d]
+            steps[d] += ceil_div(times[s, kind, STEP], width * sizes[s, SHARERS])
+            for k in range(HELD, HAS_WEIGHT + 1):
+                lanes.size[k, n] = sizes[s, k]
+        if start[s + 1] - start[s] > 1 and sizes[s, NUM_TRAINED] > 0:
+            rounds = 1 if sizes[s, SHARERS] > 1 else 2
+            lanes.synchronisation[s] = ring_ticks(layers, sizes[s, GRADIENT], devices[start[s] : start[s + 1]], rounds)
+    gather(layers, start, devices, sizes, steps)
+    lanes.scalars[TAIL] += np.max(steps)
+    return lanes
+
+
+@kernel
+def gather(layers: Layers, start: Integers, devices: Integers, sizes: Integers, ready: Integers) -> None:
+    """Let sharded stages gather their weights one after the other, each once all its devices are `ready` [D]."""
+    for s in range(sizes.shape[0]):
+        if sizes[s, SHARERS] > 1:
+            own = devices[start[s] : start[s + 1]]
+            end = np.max(ready[own])
+            if sizes[s, NUM_TRAINED] > 0:
+                end += ring_ticks(layers, sizes[s, WEIGHTS], own, 1)
+            ready[own] = end
+
+
+@kernel
+def by_device(device_of: Integers, num_devices: int) -> tuple[Integers, Integers]:
+    """[D + 1] where the lanes of a device begin, and the lanes in that order."""
+    device_start = np.zeros(num_devices + 1, np.int64)
+    for n in range(device_of.shape[0]):
+        device_start[device_of[n] + 1] += 1
+    device_start = np.cumsum(device_start)
+    fill = device_start[:-1].copy()
+    device_lanes = np.zeros(device_of.shape[0], np.int64)
+    for n in range(device_of.shape[0]):
+        device_lanes[fill[device_of[n]]] = n
+        fill[device_of[n]] += 1
+    return device_start, device_lanes
+
+
+@kernel
+def assemble(layers: Layers, stage_of: Integers, start: Integers, devices: Integers, modes: Integers) -> Net:
+    """The Net of a partition (`stage_of` [L]) and `modes` [S] of its stages, on devices[start[s]:start[s + 1]] each."""
+    times, sizes = stage_sums(layers, stage_of, start, devices, modes)
+    pairs = stage_traffic(layers, stage_of, start.shape[0] - 1)
+    budget = layers.capacity - static_units(layers, pairs, sizes, start, devices)
+    lanes = make_lanes(layers, start, devices, times, sizes, budget, 0)
+    return connect(layers, lanes, make_flows(layers, pairs, start, devices))
+
+
+@kernel
+def connect(layers: Layers, lanes: NetLanes, flows: Integers) -> Net:
+    """Sort the lanes by device, the flows by sender and direction, and mark those that share a link with another."""
+    num_lanes = lanes.stage.shape[0]
+    flow_start = np.zeros(2 * num_lanes + 1, np.int64)
+    num_inputs, num_gradients = np.zeros(num_lanes, np.int64), np.zeros(num_lanes, np.int64)
+    users = np.zeros(layers.options[LINKS], np.int64)
+    for f in range(flows.shape[0]):
+        flow_start[2 * flows[f, SENDER] + flows[f, WAY] + 1] += 1
+        if flows[f, WAY] == 0:
+            num_inputs[flows[f, RECEIVER]] += 1
+        else:
+            num_gradients[flows[f, RECEIVER]] += 1
+        if flows[f, ROUTE] >= 0:
+            for k in range(layers.route_start[flows[f, ROUTE]], layers.route_start[flows[f, ROUTE] + 1]):
+                users[layers.route_links[k]] += 1
+    flow_start = np.cumsum(flow_start)
+    fill = flow_start[:-1].copy()
+    table = np.zeros((5, flows.shape[0]), np.int64)
+    for f in range(flows.shape[0]):
+        at = fill[2 * flows[f, SENDER] + flows[f, WAY]]
+        fill[2 * flows[f, SENDER] + flows[f, WAY]] += 1
+        table[RECEIVER_ROW, at], table[TICKS_ROW, at], table[ROUTE_ROW, at] = (
+            flows[f, RECEIVER],
+            flows[f, TICKS],
+            flows[f, ROUTE],
+        )
+        table[WAY_ROW, at] = flows[f, WAY]
+        if flows[f, ROUTE] >= 0:
+            for k in range(layers.route_start[flows[f, ROUTE]], layers.route_start[flows[f, ROUTE] + 1]):
+                if users[layers.route_links[k]] > 1:
+                    table[SHARED_ROW, at] = 1
+    device_start, device_lanes = by_device(lanes.device, lanes.budget.shape[0])
+    return Net(
+        lanes.stage, lanes.device, lanes.duration, lanes.size[HAS_WEIGHT], lanes.size[HELD], lanes.size[STASH],
+        lanes.size[WHOLE_BACKWARD], lanes.size[WEIGHT_STASH], lanes.size[WORKSPACE], lanes.size[WEIGHT_WORKSPACE],
+        device_start, device_lanes,
+        lanes.budget, flow_start, table[WAY_ROW], table[RECEIVER_ROW], table[TICKS_ROW], table[ROUTE_ROW],
+        table[SHARED_ROW], num_inputs, num_gradients, layers.route_start, layers.route_links, lanes.synchronisation,
+        lanes.scalars,
+    )  # fmt: skip
+
+
+@kernel
+def next_in_word(count: Integers, missing: ShortIntegers, words: ShortIntegers, position: Integers, d: int) -> int:
+    """The next action of the device's word if it can start now, else -1."""
+    code = words[d, position[d]]
+    n, kind = code >> 2, code & 3
+    if kind == FORWARD:
+        return code if missing[n, ACTIVATIONS, count[n, FORWARD]] == 0 else -1
+    if kind == WEIGHT_GRAD:
+        return code if count[n, WEIGHT_GRAD] < count[n, INPUT_GRAD] else -1
+    m = count[n, INPUT_GRAD]
+    return code if m < count[n, FORWARD] and missing[n, GRADIENTS, m] == 0 else -1
+
+
+@kernel
+def forward_fits(lanes: Integers, cap: Integers, count: Integers, room: int, k: int, last: int, total: int) -> bool:
+    """Whether `room` units do for one more F of lane k of a device, and for one F of each deeper lane that holds none.
+
+    `lanes` [lanes by device, 8] is a `lane_table`; the lanes of the device end before `last`.
+    """
+    n = lanes[k, LANE_NUMBER]
+    if count[n, FORWARD] - count[n, INPUT_GRAD] >= cap[n]:
+        return False
+    need = lanes[k, LANE_HELD]
+    for x in range(k + 1, last):
+        other = lanes[x, LANE_NUMBER]
+        if count[other, FORWARD] == count[other, INPUT_GRAD] and count[other, FORWARD] < total:
+            need += lanes[x, LANE_HELD]
+    return need + lanes[k, LANE_WORKSPACE] <= room
+
+
+@kernel
+def choose(
+    lanes: Integers,
+    device_start: Integers,
+    free: Integers,
+    policy: Policy,
+    d: int,
+    count: Integers,
+    missing: ShortIntegers,
+) -> int:
+    """The action (lane * 4 + kind) that the policy starts on the idle device d, or -1 to wait.
+
+    `lanes[device_start[d]:device_start[d + 1]]` are those of the device, by stage (see `forward_fits`); `free` [D]
+    units that are not held.
+    """
+    first, last, room = device_start[d], device_start[d + 1], free[d]
+    cap, lag, mode = policy.cap, policy.lag[d], policy.mode[d]
+    total = missing.shape[2]
+    forward, backward, weight = -1, -1, -1
+    forward_rank, backward_rank, pending = FAR, FAR, -1
+    for k in range(first, last):
+        n = lanes[k, LANE_NUMBER]
+        f, i, w = count[n, FORWARD], count[n, INPUT_GRAD], count[n, WEIGHT_GRAD]
+        deep = -lanes[k, LANE_STAGE]
+        fused = lanes[k, LANE_HAS_WEIGHT] and mode & FUSE
+        during = lanes[k, LANE_WHOLE_BACKWARD] if fused else lanes[k, LANE_STASH]
+        if lanes[k, LANE_HAS_WEIGHT] and i - w > max(pending, 0) and lanes[k, LANE_WEIGHT_WORKSPACE] <= room:
+            weight, pending = n * 4 + WEIGHT_GRAD, i - w
+        if i < f and missing[n, GRADIENTS, i] == 0 and during - lanes[k, LANE_HELD] + lanes[k, LANE_WORKSPACE] <= room:
+            rank = deep if mode & DEPTH_FIRST else i * 4096 + deep
+            if rank < backward_rank:
+                backward, backward_rank = n * 4 + (BACKWARD if fused else INPUT_GRAD), rank
+        if f < total and missing[n, ACTIVATIONS, f] == 0:
+            rank = deep if mode & DEPTH_FIRST else f * 4096 + deep
+            if rank < forward_rank and forward_fits(lanes, cap, count, room, k, last, total):
+                forward, forward_rank = n * 4, rank
+    if weight >= 0 and pending >= lag and (lag == 0 or backward < 0):
+        return weight
+    if mode & FORWARD_FIRST and forward >= 0:
+        return forward
+    if backward >= 0:
+        return backward
+    return forward if forward >= 0 else weight
+
+
+@kernel
+def lane_table(net: Net) -> Integers:
+    """[lanes by device, 8] index, stage, has W, held, workspaces, stashes: what `choose` reads, side by side."""
+    table = np.empty((net.device_lanes.shape[0], LANE_WHOLE_BACKWARD + 1), np.int64)
+    for k in range(table.shape[0]):
+        n = net.device_lanes[k]
+        table[k, LANE_NUMBER], table[k, LANE_STAGE], table[k, LANE_HAS_WEIGHT] = n, net.lane_stage[n], net.has_weight[n]
+        table[k, LANE_HELD], table[k, LANE_WORKSPACE] = net.held[n], net.workspace[n]
+        table[k, LANE_WEIGHT_WORKSPACE] = net.weight_workspace[n]
+        table[k, LANE_STASH], table[k, LANE_WHOLE_BACKWARD] = net.stash[n], net.whole_backward[n]
+    return table
+
+
+@kernel
+def send(
+    net: Net,
+    outlet: int,
+    m: int,
+    heap: Integers,
+    link_free: Integers,
+    missing: ShortIntegers,
+    sent: Integers | None,
+) -> None:
+    """Let every flow of an outlet (2 * lane + direction) go off for microbatch m."""
+    for f in range(net.flow_start[outlet], net.flow_start[outlet + 1]):
+        if net.flow_route[f] < 0:
+            missing[net.flow_target[f], net.flow_way[f], m] -= 1
+        elif net.flow_shared[f]:
+            key = event_key(1, net.lane_stage[outlet >> 1], m, net.flow_way[f], f, SEND)
+            heap_push(heap, heap[CLOCK, NOW], key)
+        else:
+            depart(net, f, m, heap[CLOCK, NOW], heap, link_free, sent)
+
+
+@kernel
+def depart(net: Net, f: int, m: int, earliest: int, heap: Integers, link_free: Integers, sent: Integers | None) -> None:
+    """Put flow f on its links once they are free."""
+    route = net.flow_route[f]
+    begin = earliest
+    for k in range(net.route_start[route], net.route_start[route + 1]):
+        begin = max(begin, link_free[net.route_links[k]])
+    end = begin + net.flow_duration[f]
+    for k in range(net.route_start[route], net.route_start[route + 1]):
+        link_free[net.route_links[k]] = end
+    if sent is not None:
+        sent[f, m] = begin
+    heap_push(heap, end, event_key(0, net.lane_stage[net.flow_target[f]], m, net.flow_way[f], f, ARRIVAL))
+
+
+@kernel
+def make_shares(net: Net) -> Integers:
+    """[N, 3] ticks of F, of the least backward work before the gradient leaves, and of the least after it."""
+    shares = np.zeros((net.lane_stage.shape[0], 3), np.int64)
+    for n in range(shares.shape[0]):
+        shares[n, FORWARD_PART], shares[n, GRADIENT_PART] = net.duration[n, FORWARD], net.duration[n, INPUT_GRAD]
+        if net.has_weight[n]:
+            fused = net.duration[n, BACKWARD]
+            whole = (
+                min(net.duration[n, INPUT_GRAD] + net.duration[n, WEIGHT_GRAD], fused) if net.scalars[SPLIT] else fused
+            )
+            shares[n, GRADIENT_PART] = min(net.duration[n, INPUT_GRAD], fused) if net.scalars[SPLIT] else fused
+            shares[n, REST_PART] = max(whole - shares[n, GRADIENT_PART], 0)
+    return shares
+
+
+@kernel
+def make_drains(net: Net, shares: Integers) -> Integers:
+    """[N] what follows every I of the lane: the chain of I upstream, with its own W and all-reduce at every step."""
+    drain = np.zeros(net.lane_stage.shape[0], np.int64)
+    for n in range(drain.shape[0]):
+        drain[n] = shares[n, REST_PART] + net.synchronisation[net.lane_stage[n]]
+        for f in range(net.flow_start[2 * n + 1], net.flow_start[2 * n + 2]):
+            target = net.flow_target[f]
+            drain[n] = max(drain[n], net.flow_duration[f] + shares[target, GRADIENT_PART] + drain[target])
+    return drain
+
+
+@kernel
+def remaining_work(net: Net, shares: Integers) -> Integers:
+    """[D] ticks that a device needs from its start to the end of its least all-reduce."""
+    left = np.zeros(net.budget.shape[0], np.int64)
+    for d in range(left.shape[0]):
+        least_end = FAR
+        for k in range(net.device_start[d], net.device_start[d + 1]):
+            n = net.device_lanes[k]
+            left[d] += net.scalars[MICROBATCHES] * (
+                shares[n, FORWARD_PART] + shares[n, GRADIENT_PART] + shares[n, REST_PART]
+            )
+            least_end = min(least_end, net.synchronisation[net.lane_stage[n]])
+        left[d] += least_end if least_end < FAR else 0
+    return left
+
+
+@kernel
+def memory_steps(net: Net, n: int, kind: int) -> tuple[int, int]:
+    """Units that an action of lane n needs while it runs, and units it adds for good (gives back, negative)."""
+    if kind == FORWARD:
+        return net.held[n] + net.workspace[n], net.held[n]
+    if kind == WEIGHT_GRAD:
+        return net.weight_workspace[n], -net.weight_stash[n]
+    if kind == INPUT_GRAD:
+        return net.stash[n] - net.held[n] + net.workspace[n], net.weight_stash[n] - net.held[n]
+    return net.whole_backward[n] - net.held[n] + net.workspace[n], -net.held[n]
+
+
+@kernel
+def account(net: Net, count: Integers, free: Integers, n: int, kind: int) -> None:
+    """Count an action that starts now and book its memory as it stands after its end."""
+    d = net.lane_device[n]
+    if kind == FORWARD:
+        count[n, FORWARD] += 1
+        free[d] -= net.held[n]
+    elif kind == INPUT_GRAD:
+        count[n, INPUT_GRAD] += 1
+        free[d] += net.held[n] - net.weight_stash[n]
+    elif kind == WEIGHT_GRAD:
+        count[n, WEIGHT_GRAD] += 1
+        free[d] += net.weight_stash[n]
+    else:
+        count[n, INPUT_GRAD] += 1
+        count[n, WEIGHT_GRAD] += 1
+        free[d] += net.held[n]
+
+
+@kernel
+def make_missing(net: Net) -> ShortIntegers:
+    """[N, 2, M] inputs and gradients that have yet to arrive."""
+    missing = np.empty((net.lane_stage.shape[0], 2, net.scalars[MICROBATCHES]), np.int32)
+    for n in range(missing.shape[0]):
+        missing[n, ACTIVATIONS, :] = net.num_inputs[n]
+        missing[n, GRADIENTS, :] = net.num_gradients[n]
+    return missing
+
+
+@kernel
+def make_outlook(net: Net, limit: int) -> tuple[Integers, Integers]:
+    """What tells early that the end is at `limit` or later.
+
+    [N, 5] ticks of F, of I, of what follows it (see `make_shares`), of W, and those by which the last I of the lane has
+    to have ended before `limit`, below 0; [D] how long a device's work goes on beyond `limit` if it begins at once.
+    """
+    shares = make_shares(net)
+    outlook = np.empty((shares.shape[0], DRAIN_PART + 1), np.int64)
+    outlook[:, : REST_PART + 1] = shares
+    outlook[:, WEIGHT_PART] = net.duration[:, WEIGHT_GRAD] * net.has_weight
+    outlook[:, DRAIN_PART] = make_drains(net, shares) - limit
+    return outlook, remaining_work(net, shares) - limit
+
+
+@kernel
+def is_late(outlook: Integers, beyond: Integers, n: int, d: int, kind: int, now: int, returns: int) -> bool:
+    """Whether the end is certain to be too late if the action starts now, which is then no longer ahead of device d.
+
+    `outlook`, `beyond` are those of `make_outlook`; `returns` counts the microbatches of the lane whose I has not
+    started yet, this one included.
+    """
+    late = now + beyond[d] >= 0
+    if kind == FORWARD:
+        beyond[d] -= outlook[n, FORWARD_PART]
+    elif kind == WEIGHT_GRAD:
+        beyond[d] -= outlook[n, WEIGHT_PART]
+    else:
+        late = late or now + returns * outlook[n, GRADIENT_PART] + outlook[n, DRAIN_PART] >= 0
+        later = outlook[n, WEIGHT_PART] if kind == INPUT_GRAD else 0
+        beyond[d] -= outlook[n, GRADIENT_PART] + outlook[n, REST_PART] - later
+    return late
+
+
+@kernel
+def is_plain(recording: Recording, num_lanes: int) -> bool:
+    """Whether every lane of a recording has one device, which computes while it sends."""
+    return recording.members.shape[0] == num_lanes and recording.resumed.shape[0] == 0
+
+
+@kernel
+def has_arrived(missing: ShortIntegers, code: int, m: int) -> bool:
+    """Whether everything is there that an action (lane * 4 + kind) of a recording waits for."""
+    n = code >> 2
+    if missing[n, ACTIVATIONS, m] > 0 or missing[n, ACTIVATIONS, -1] > 0:
+        return False
+    return code & 3 == FORWARD or missing[n, GRADIENTS, m] == 0
+
+
+@kernel
+def next_plain(
+    missing: ShortIntegers, words: ShortIntegers, microbatch: ShortIntegers, position: Integers, d: int
+) -> tuple[int, int]:
+    """The next action of the device's word, -1 if it cannot start now, and its microbatch; devices work alone."""
+    code, m = words[d, position[d]], microbatch[d, position[d]]
+    return (code if has_arrived(missing, code, m) else -1), m
+
+
+@kernel
+def next_recorded(recording: Recording, orders: Orders, missing: ShortIntegers, d: int) -> int:
+    """The next action of the device's word if all who take part can start it now, else -1."""
+    words, position = orders.words, orders.position
+    code, m = words[d, position[d]], recording.microbatch[d, position[d]]
+    n = code >> 2
+    if not has_arrived(missing, code, m):
+        return -1
+    for k in range(recording.member_start[n], recording.member_start[n + 1]):
+        other = recording.members[k]
+        x = position[other]
+        if orders.busy[other] or x >= orders.lengths[other]:
+            return -1
+        if words[other, x] != code or recording.microbatch[other, x] != m:
+            return -1
+    return code
+
+
+@kernel
+def is_held(recording: Recording, n: int, now: int) -> bool:
+    """Whether a device of lane n still sends or receives."""
+    for k in range(recording.member_start[n], recording.member_start[n + 1]):
+        if recording.held_until[recording.members[k]] > now:
+            return True
+    return False
+
+
+@kernel
+def start_recorded(net: Net, recording: Recording, orders: Orders, transit: Transit, d: int) -> None:
+    """Start the next action of device d, and of all who take part, if it can start.
+
+    Where transfers hold their devices, actions that take time start after the transfers that are ready at this instant.
+    """
+    is_resumed = recording.resumed.shape[0] == 0 or recording.resumed[d] > 0
+    if recording.resumed.shape[0] > 0:
+        recording.resumed[d] = 0
+    code = next_recorded(recording, orders, transit.missing, d)
+    if code < 0:
+        return
+    n, kind, m, now = code >> 2, code & 3, recording.microbatch[d, orders.position[d]], transit.heap[CLOCK, NOW]
+    end = now + net.duration[n, kind]
+    if end > now and not is_resumed:
+        heap_push(transit.heap, now, event_key(2, 0, 0, 0, d, RESUME))
+        return
+    if end > now and recording.resumed.shape[0] > 0:
+        if is_held(recording, n, now):
+            return
+        for k in range(recording.member_start[n], recording.member_start[n + 1]):
+            recording.held_until[recording.members[k]] = end
+    for k in range(recording.member_start[n], recording.member_start[n + 1]):
+        other = recording.members[k]
+        recording.start[other, orders.position[other]] = now
+        orders.position[other] += 1
+        orders.busy[other] = True
+    heap_push(transit.heap, end, event_key(0, net.lane_stage[n], m, 0, n, kind))
+
+
+@kernel
+def depart_recorded(net: Net, recording: Recording, transit: Transit, f: int, m: int) -> None:
+    """Put flow f on its links once they are free.
+
+    Where transfers hold their devices, both have to be free as well.
+    """
+    heap, link_free, _ = transit
+    if recording.resumed.shape[0] == 0 or recording.sender[f] < 0:
+        depart(net, f, m, heap[CLOCK, NOW], heap, link_free, recording.sent)
+        return
+    a, b = net.lane_device[recording.sender[f]], net.lane_device[net.flow_target[f]]
+    earliest = max(heap[CLOCK, NOW], recording.held_until[a], recording.held_until[b])
+    depart(net, f, m, earliest, heap, link_free, recording.sent)
+    end = recording.sent[f, m] + net.flow_duration[f]
+    for d in (a, b):
+        recording.held_until[d] = end
+        heap_push(heap, end, event_key(2, 0, 0, 0, d, RESUME))
+
+
+@kernel
+def open_recorded(net: Net, recording: Recording, transit: Transit) -> None:
+    """Let go what leaves at time 0."""
+    heap, link_free, missing = transit
+    for n in recording.opening:
+        send(net, 2 * n + ACTIVATIONS, -1, heap, link_free, missing, recording.sent)
+
+
+@kernel
+def close_stage(net: Net, recording: Recording, transit: Transit, n: int) -> None:
+    """Send what the stage of lane n sends when all its actions have ended, once: a transfer of microbatch M."""
+    heap, link_free, missing = transit
+    lane = recording.closing[net.lane_stage[n], LANE]
+    if lane >= 0:
+        send(net, 2 * lane + GRADIENTS, net.scalars[MICROBATCHES], heap, link_free, missing, recording.sent)
+
+
+@kernel
+def mark(d: int, dirty: Integers, is_dirty: Flags, num_dirty: int) -> int:
+    """Let device d go on once all events of this instant have been seen; the new number of those that may."""
+    if not is_dirty[d]:
+        is_dirty[d] = True
+        dirty[num_dirty] = d
+        num_dirty += 1
+    return num_dirty
+
+
+@kernel
+def mark_members(recording: Recording, n: int, busy: Flags, dirty: Integers, is_dirty: Flags, num_dirty: int) -> int:
+    """Let all devices of lane n go on; the new number of those that may."""
+    for k in range(recording.member_start[n], recording.member_start[n + 1]):
+        busy[recording.members[k]] = False
+        num_dirty = mark(recording.members[k], dirty, is_dirty, num_dirty)
+    return num_dirty
+
+
+@kernel
+def make_counters(num_lanes: int, num_devices: int) -> tuple[Integers, Integers, Flags]:
+    """At the beginning: [N, 3] F, I (or B) and W (or B) started; [D] actions started, whether busy."""
+    count, position = np.zeros((num_lanes, WEIGHT_GRAD + 1), np.int64), np.zeros(num_devices, np.int64)
+    return count, position, np.zeros(num_devices, np.bool_)
+
+
+@kernel
+def make_events(transfers: int, devices: int, recording: Recording | None) -> Integers:
+    """Room for all events that may lie ahead at once: two more per transfer and device where transfers hold devices."""
+    if recording is not None:
+        transfers, devices = 3 * transfers, 2 * devices
+    return make_heap(transfers + devices)
+
+
+@kernel
+def fuse_where_whole(policy: Policy, can_split: int) -> Policy:
+    """The policy, which fuses I and W where they cannot be split."""
+    return policy if can_split else Policy(policy.cap, policy.lag, policy.mode | FUSE)
+
+
+@kernel
+def lengths_of(
+    count: Integers,
+    total: int,
+    has_weight: Integers,
+    synchronised: Integers,
+    tail: int,
+    first: Integers,
+    last: Integers,
+) -> tuple[int, int, int]:
+    """What a play returns, by when stages are synchronised and devices begin and end; FAR if actions are left over."""
+    if np.any(count[:, :WEIGHT_GRAD] < total) or np.any(count[:, WEIGHT_GRAD] < total * has_weight):
+        return FAR, FAR, FAR
+    return int64(np.max(synchronised)) + tail, int64(np.max(last - first * (first >= 0))), int64(np.sum(last))
+
+
+@kernel
+def play(
+    net: Net, policy: Policy, words: ShortIntegers, lengths: Integers, follow: bool, threshold: int,
+    recording: Recording | None,
+) -> tuple[int, int, int]:  # fmt: skip
+    """Run the net to its end: by the words if `follow`, else by the policy, which then writes the words.
+
+    `words` [D, longest] holds lane * 4 + kind, `lengths` [D] how many. Returns (makespan, span, sum of the devices'
+    last ends): FAR if the game deadlocks, a time from `threshold` on once the makespan is sure to be no less.
+    """
+    num_devices, total = net.budget.shape[0], net.scalars[MICROBATCHES]
+    missing = make_missing(net) if recording is None else recording.missing
+    count, position, busy = make_counters(net.lane_stage.shape[0], num_devices)
+    link_free, stage_end = np.zeros(net.scalars[LINKS], np.int64), np.zeros(net.synchronisation.shape[0], np.int64)
+    first, last = np.full(num_devices, -1), np.zeros(num_devices, np.int64)
+    dirty, is_dirty, num_dirty = np.arange(num_devices), np.ones(num_devices, np.bool_), num_devices
+    heap, lanes = make_events(net.flow_target.shape[0] * total, num_devices, recording), lane_table(net)
+    outlook, beyond = make_outlook(net, threshold - net.scalars[TAIL])
+    free, now, policy = net.budget.copy(), int64(0), fuse_where_whole(policy, net.scalars[SPLIT])
+    lengths *= follow
+    if recording is not None:
+        orders, transit = Orders(words, lengths, position, busy), Transit(heap, link_free, missing)
+        plain = is_plain(recording, count.shape[0])
+        microbatch, start, left, sent = recording.microbatch, recording.start, recording.closing, recording.sent
+        open_recorded(net, recording, transit)
+    while num_dirty > 0 or heap[CLOCK, AHEAD] > 0:
+        for x in range(num_dirty):
+            d, is_dirty[dirty[x]] = dirty[x], False
+            if busy[d] or (follow and position[d] >= lengths[d]):
+                continue
+            if recording is not None:
+                if not plain:
+                    start_recorded(net, recording, orders, transit, d)
+                    continue
+                code, m = next_plain(missing, words, microbatch, position, d)
+            elif follow:
+                code = next_in_word(count, missing, words, position, d)
+            else:
+                code = choose(lanes, net.device_start, free, policy, d, count, missing)
+            if code < 0:
+                continue
+            n, kind = code >> 2, code & 3
+            if recording is not None:
+                start[d, position[d]] = now
+            else:
+                m = count[n, WEIGHT_GRAD if kind == WEIGHT_GRAD else min(kind, INPUT_GRAD)]
+                if is_late(outlook, beyond, n, d, kind, now, total - m):
+                    return threshold, threshold, threshold
+                account(net, count, free, n, kind)
+                words[d, position[d]], lengths[d] = code, lengths[d] + (not follow)
+            position[d], busy[d], first[d] = position[d] + 1, True, now if first[d] < 0 else first[d]
+            heap_push(heap, now + net.duration[n, kind], event_key(0, net.lane_stage[n], m, 0, n, kind))
+        num_dirty, now, heap[CLOCK, NOW] = 0, heap[NEXT, TIME], heap[NEXT, TIME]
+        while heap[CLOCK, AHEAD] > 0 and heap[NEXT, TIME] == now and (num_dirty == 0 or heap[NEXT, KEY] < FIRST_SEND):
+            code, index, way, m = event_of(heap_pop(heap))
+            if code == SEND:
+                if recording is None:
+                    depart(net, index, m, now, heap, link_free, None)
+                elif plain:
+                    depart(net, index, m, now, heap, link_free, sent)
+                else:
+                    depart_recorded(net, recording, transit, index, m)
+                continue
+            if code == ARRIVAL:
+                n = net.flow_target[index]
+                d, missing[n, way, m] = net.lane_device[n], missing[n, way, m] - 1
+            elif recording is not None and code == RESUME:
+                d, recording.resumed[index] = index, 0 if busy[index] else 1
+            else:
+                n, d = index, net.lane_device[index]
+                busy[d], last[d], stage_end[net.lane_stage[n]] = False, now, now
+                if recording is not None:
+                    if code != WEIGHT_GRAD:
+                        send(net, 2 * n + min(code, GRADIENTS), m, heap, link_free, missing, sent)
+                    left[net.lane_stage[n], LEFT] -= 1
+                    if left[net.lane_stage[n], LEFT] == 0:
+                        close_stage(net, recording, transit, n)
+                    if not plain:
+                        num_dirty = mark_members(recording, n, busy, dirty, is_dirty, num_dirty)
+                elif code != WEIGHT_GRAD:
+                    send(net, 2 * n + min(code, GRADIENTS), m, heap, link_free, missing, None)
+            num_dirty = mark(d, dirty, is_dirty, num_dirty)
+    return lengths_of(count, total, net.has_weight, stage_end + net.synchronisation, net.scalars[TAIL], first, last)
+
+
+@kernel
+def peak_excess(net: Net, words: ShortIntegers, lengths: Integers) -> int:
+    """Largest number of units by which a device exceeds its budget when it runs its word; 0 if none does."""
+    worst = int64(0)
+    for d in range(net.budget.shape[0]):
+        held = int64(0)
+        for x in range(lengths[d]):
+            during, after = memory_steps(net, words[d, x] >> 2, words[d, x] & 3)
+            worst = max(worst, held + during - net.budget[d])
+            held += after
+        worst = max(worst, -net.budget[d] if net.device_start[d + 1] > net.device_start[d] else 0)
+    return worst

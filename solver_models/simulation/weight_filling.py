@@ -1,0 +1,223 @@
+"""Puts W into given orders of F and I while these are played (`planner.baselines.zero_bubble.weight_grads` says by
+which habits).
+
+Every position is played as far as what it waits for is known, in turn:
+
+    position 0   F0 F1 F2 . . |        waits for a gradient: the turn goes to whom it has sent something
+    position 1   . F0 F1 I0 I1 F2 I2   its I send gradients back: position 0 goes on, and puts W where it has waited
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from solver_models.compiled import int64, kernel
+from solver_models.instance import FORWARD, WEIGHT_GRAD, Integers
+from solver_models.simulation.columns import ACTIVATIONS, GRADIENTS
+from solver_models.simulation.placed_stages import (
+    DELAY,
+    HAS_WEIGHT,
+    HELD,
+    MISSING,
+    POSITION,
+    READY,
+    TARGET,
+    WEIGHT_STASH,
+    WEIGHT_TICKS,
+    PlacedStages,
+    longest_word,
+    make_arrivals,
+)
+
+CLOCK, BEGAN, WAITED, IN_USE, NEXT, FORWARDS_LEFT, FIRST_PENDING, NUM_PENDING, LENGTH = range(9)
+"""Columns of a position: its last end, its first start (-1 before), ticks it has waited, units it holds, the next of
+its orders, F that are left, the ends of its queue of W, actions played."""
+
+LONGEST_WAIT = 0
+"""Index of the scalars."""
+
+
+class FillHabit(NamedTuple):
+    """When a W is run although an F or an I could come next."""
+
+    quarters: int
+    """It is run where the wait for the next F or I is at least this many quarters of it."""
+    evens_out: bool
+    """It is also run in shorter waits if the position would otherwise become the one that has waited longest."""
+    at_once: bool
+    """It is also run directly after its I as long as the position has F to run."""
+
+
+class FilledWords(NamedTuple):
+    """Complete orders and their times."""
+
+    words: Integers
+    """[P, longest] actions of every position."""
+    positions: Integers
+    """[P, 9] by the columns above; `LENGTH` says how many of the actions count."""
+    makespan: int
+    """Ticks."""
+    span: int
+    """Ticks from first to last action, of the position where that takes longest."""
+
+
+class Filling(NamedTuple):
+    """How far everything is."""
+
+    placed: PlacedStages
+    habit: FillHabit
+    limits: Integers
+    """[P] units that a position may hold when an F begins."""
+    arrivals: Integers
+    """[2, S, M, 2]; see `make_arrivals`."""
+    positions: Integers
+    """[P, 9] by the columns above."""
+    pending: Integers
+    """[P, longest] W in the order of their I."""
+    words: Integers
+    """[P, longest]"""
+    scalars: Integers
+    """[1] by the index above."""
+
+
+@kernel
+def fill_orders(
+    placed: PlacedStages, orders: Integers, order_start: Integers, habit: FillHabit, limits: Integers
+) -> FilledWords:
+    """Play `orders`, F and I of one position after the other, which must be free of deadlock, with W in between."""
+    filling = _begin(placed, orders, order_start, habit, limits)
+    positions, num_positions = filling.positions, order_start.shape[0] - 1
+    turns = np.empty(num_positions + placed.legs.shape[0] * placed.num_microbatches, np.int64)
+    for p in range(num_positions):
+        turns[p] = p
+    turn, num_turns = 0, num_positions
+    while turn < num_turns:
+        p = turns[turn]
+        turn += 1
+        reached = np.zeros(num_positions, np.int64)
+        _play_on(filling, orders[order_start[p] : order_start[p + 1]], p, reached)
+        reached[p] = 0
+        for other in range(num_positions):
+            if reached[other]:
+                turns[num_turns] = other
+                num_turns += 1
+    makespan, span = int64(0), int64(0)
+    for p in range(num_positions):
+        while positions[p, NUM_PENDING]:
+            _run_weight_grad(filling, p)
+        makespan = max(makespan, positions[p, CLOCK])
+        if positions[p, BEGAN] >= 0:
+            span = max(span, positions[p, CLOCK] - positions[p, BEGAN])
+    return FilledWords(filling.words, positions, makespan, span)
+
+
+@kernel
+def _begin(
+    placed: PlacedStages, orders: Integers, order_start: Integers, habit: FillHabit, limits: Integers
+) -> Filling:
+    num_positions, longest = order_start.shape[0] - 1, longest_word(placed)
+    positions = np.zeros((num_positions, LENGTH + 1), np.int64)
+    for p in range(num_positions):
+        positions[p, BEGAN] = -1
+        for at in range(order_start[p], order_start[p + 1]):
+            positions[p, FORWARDS_LEFT] += orders[at] & 3 == FORWARD
+    pending = np.empty((num_positions, longest), np.int64)
+    words = np.empty((num_positions, longest), np.int64)
+    return Filling(placed, habit, limits, make_arrivals(placed), positions, pending, words, np.zeros(1, np.int64))
+
+
+@kernel
+def _play_on(filling: Filling, order: Integers, p: int, reached: Integers) -> None:
+    """Play a position until something it needs is unknown; whom it has sent something to is marked as reached."""
+    placed, mine = filling.placed, filling.positions[p]
+    while mine[NEXT] < order.shape[0]:
+        action = order[mine[NEXT]]
+        kind, number = action & 3, action >> 2
+        stage, microbatch = number // placed.num_microbatches, number % placed.num_microbatches
+        way = ACTIVATIONS if kind == FORWARD else GRADIENTS
+        if filling.arrivals[way, stage, microbatch, MISSING]:
+            break
+        ready = filling.arrivals[way, stage, microbatch, READY]
+        _use_wait(filling, p, ready)
+        if kind == FORWARD:
+            while mine[NUM_PENDING] and mine[IN_USE] + placed.table[stage, HELD] > filling.limits[p]:
+                _run_weight_grad(filling, p)
+        start = max(mine[CLOCK], ready)
+        _note_wait(filling, p, start)
+        mine[CLOCK] = start + placed.table[stage, kind]
+        _put(filling, p, action)
+        _send(filling, stage, microbatch, way, mine[CLOCK], reached)
+        _take_stashes(filling, p, stage, microbatch, kind)
+        mine[NEXT] += 1
+
+
+@kernel
+def _take_stashes(filling: Filling, p: int, stage: int, microbatch: int, kind: int) -> None:
+    """What an F or an I leaves behind: its stash, and a W to run."""
+    placed, mine = filling.placed, filling.positions[p]
+    if kind == FORWARD:
+        mine[IN_USE] += placed.table[stage, HELD]
+        mine[FORWARDS_LEFT] -= 1
+        ready = filling.arrivals[GRADIENTS, stage, microbatch]
+        ready[READY] = max(ready[READY], mine[CLOCK])
+        return
+    mine[IN_USE] += placed.table[stage, WEIGHT_STASH] - placed.table[stage, HELD]
+    if placed.table[stage, HAS_WEIGHT]:
+        weight_grad = (stage * placed.num_microbatches + microbatch) << 2 | WEIGHT_GRAD
+        filling.pending[p, mine[FIRST_PENDING] + mine[NUM_PENDING]] = weight_grad
+        mine[NUM_PENDING] += 1
+        if filling.habit.at_once and mine[FORWARDS_LEFT]:
+            _run_weight_grad(filling, p)
+
+
+@kernel
+def _use_wait(filling: Filling, p: int, ready: int) -> None:
+    """Run W before something that is ready at a time, as the habit says."""
+    mine, habit = filling.positions[p], filling.habit
+    while mine[NUM_PENDING]:
+        wait = ready - mine[CLOCK]
+        stage = (filling.pending[p, mine[FIRST_PENDING]] >> 2) // filling.placed.num_microbatches
+        evens_out = habit.evens_out and mine[WAITED] + wait > filling.scalars[LONGEST_WAIT]
+        is_short = 4 * wait < habit.quarters * filling.placed.table[stage, WEIGHT_TICKS]
+        if wait <= 0 or (is_short and not evens_out):
+            return
+        _run_weight_grad(filling, p)
+
+
+@kernel
+def _run_weight_grad(filling: Filling, p: int) -> None:
+    mine = filling.positions[p]
+    action = filling.pending[p, mine[FIRST_PENDING]]
+    stage = (action >> 2) // filling.placed.num_microbatches
+    mine[FIRST_PENDING] += 1
+    mine[NUM_PENDING] -= 1
+    mine[CLOCK] += filling.placed.table[stage, WEIGHT_TICKS]
+    mine[IN_USE] -= filling.placed.table[stage, WEIGHT_STASH]
+    _put(filling, p, action)
+
+
+@kernel
+def _put(filling: Filling, p: int, action: int) -> None:
+    filling.words[p, filling.positions[p, LENGTH]] = action
+    filling.positions[p, LENGTH] += 1
+
+
+@kernel
+def _note_wait(filling: Filling, p: int, start: int) -> None:
+    mine = filling.positions[p]
+    if mine[BEGAN] < 0:
+        mine[BEGAN] = start
+    else:
+        mine[WAITED] += start - mine[CLOCK]
+        filling.scalars[LONGEST_WAIT] = max(filling.scalars[LONGEST_WAIT], mine[WAITED])
+
+
+@kernel
+def _send(filling: Filling, stage: int, microbatch: int, way: int, end: int, reached: Integers) -> None:
+    placed, arrivals = filling.placed, filling.arrivals
+    for leg in range(placed.leg_start[2 * stage + way], placed.leg_start[2 * stage + way + 1]):
+        target = placed.legs[leg, TARGET]
+        awaited = arrivals[way, target, microbatch]
+        awaited[MISSING] -= 1
+        awaited[READY] = max(awaited[READY], end + placed.legs[leg, DELAY])
+        reached[placed.table[target, POSITION]] = 1

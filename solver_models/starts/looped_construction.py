@@ -1,0 +1,269 @@
+"""Cuts for pipelines whose order of actions is fixed: stages in a loop over the ranks, 1F1B, interleaved or not.
+
+With p ranks and v chunks, stage s is on rank s mod p. A cut is an array of v p + 1 bounds; the makespan of the fixed
+order is one longest path, played in order. Transfers have their links to themselves here.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from solver_models.compiled import int64, kernel
+from solver_models.instance import Integers
+from solver_models.moves.annealing import Cooling, temperature
+from solver_models.simulation.evaluator import FAR
+
+ROAMING_UNITS = 1 << 60
+"""Units of memory that a temperature of 1 lets a step add while a cut does not fit: nearly every step is taken."""
+
+FORWARD, BACKWARD, SYNCHRONISATION, SEND_FORWARD, SEND_BACKWARD = range(5)
+"""Rows of a table of stages; `Loop.times` has the first three, `Loop.crossing` the first two."""
+
+*_, RECOMPUTATION = range(4)
+"""The last row of `Loop.times`."""
+
+STASH, STATIC, SAVED, SHARED = 0, 1, 2, 3
+"""Rows of `Loop.sizes`."""
+
+
+class Loop(NamedTuple):
+    """L layers for p ranks of r replicas, as sums of the first 0, 1, 2 ... layers."""
+
+    times: Integers
+    """[4, p, L + 1] ticks of F and of B for all replicas, of the synchronisation, and what recomputation adds to B."""
+    fixed: Integers
+    """[3, p] ticks that every F, B and synchronisation of a stage takes beside."""
+    sizes: Integers
+    """[4, L + 1] units of stash for all replicas, resident, of what recomputation leaves out of the stash until B, and
+    resident ones that replicas share."""
+    replicas: int
+    """r, which share microbatches in equal parts."""
+    sharers: int
+    """Replicas that share what of the state they can, in equal parts."""
+    until: Integers
+    """[L + 1] up to which layer a stage recomputes that begins at a boundary, or all of it if it ends before."""
+    crossing: Integers
+    """[2, p, L + 1] ticks from a rank to the next of an activation at every boundary, and of a gradient back."""
+    buffers: Integers
+    """[L + 1] units of receive buffers at every boundary, on either side."""
+    budget: Integers
+    """[p] units of memory, less workspace."""
+    microbatches: int
+    """Microbatches."""
+
+
+@kernel
+def num_ahead(ranks: int, chunks: int, rank: int, turns: int) -> int:
+    """Forwards that a rank runs before it alternates."""
+    ahead = ranks - rank - 1 if chunks == 1 else 2 * (ranks - rank - 1) + (chunks - 1) * ranks
+    return min(ahead, turns)
+
+
+@kernel
+def turn(number: int, ranks: int, chunks: int) -> tuple[int, int]:
+    """(chunk, microbatch) of the number-th forward of a rank; of backwards the chunks are counted from the last."""
+    if chunks == 1:
+        return 0, number
+    group, rest = number // (ranks * chunks), number % (ranks * chunks)
+    return rest // ranks, group * ranks + rest % ranks
+
+
+@kernel
+def action(place: int, ahead: int, turns: int) -> tuple[bool, int]:
+    """(is backward, its number) of the action at a place of a rank's order."""
+    if place < ahead:
+        return False, place
+    rest, pairs = place - ahead, turns - ahead
+    if rest < 2 * pairs:
+        return (True, rest // 2) if rest % 2 else (False, ahead + rest // 2)
+    return True, pairs + rest - 2 * pairs
+
+
+@kernel
+def stage_times(loop: Loop, cut: Integers, ranks: int) -> Integers:
+    """[5, S] ticks of F, B, synchronisation, and of the transfers of F to the next and of B to the one before."""
+    stages = cut.shape[0] - 1
+    table = np.zeros((5, stages), np.int64)
+    for s in range(stages):
+        rank = s % ranks
+        for k in range(3):
+            table[k, s] = loop.times[k, rank, cut[s + 1]] - loop.times[k, rank, cut[s]]
+        last = min(cut[s + 1], loop.until[cut[s]])
+        table[BACKWARD, s] += loop.times[RECOMPUTATION, rank, last] - loop.times[RECOMPUTATION, rank, cut[s]]
+        table[FORWARD, s] = loop.fixed[FORWARD, rank] - -table[FORWARD, s] // loop.replicas
+        table[BACKWARD, s] = loop.fixed[BACKWARD, rank] - -table[BACKWARD, s] // loop.replicas
+        table[SYNCHRONISATION, s] += loop.fixed[SYNCHRONISATION, rank] * (table[SYNCHRONISATION, s] > 0)
+        if s + 1 < stages:
+            table[SEND_FORWARD, s] = loop.crossing[FORWARD, s % ranks, cut[s + 1]]
+            table[SEND_BACKWARD, s + 1] = loop.crossing[BACKWARD, s % ranks, cut[s + 1]]
+    return table
+
+
+@kernel
+def floor_of(table: Integers, ranks: int, count: int) -> int:
+    """The busiest rank, with what must come before its first action and after its last one."""
+    stages, best = table.shape[1], int64(0)
+    before, after = int64(0), int64(0)
+    for rank in range(ranks):
+        load, sync = int64(0), int64(0)
+        for s in range(rank, stages, ranks):
+            load += count * (table[FORWARD, s] + table[BACKWARD, s])
+        sync = max(table[SYNCHRONISATION, rank], after)
+        best = max(best, before + load + sync)
+        before += table[FORWARD, rank] + table[SEND_FORWARD, rank]
+        if rank + 1 < ranks:
+            after = max(after + table[BACKWARD, rank], table[SYNCHRONISATION, rank]) + table[SEND_BACKWARD, rank + 1]
+    return best
+
+
+@kernel
+def missing_memory(loop: Loop, cut: Integers, ranks: int) -> int:
+    """Units by which ranks exceed their budgets, added up; the order alone decides that."""
+    stages = cut.shape[0] - 1
+    chunks, missing = stages // ranks, int64(0)
+    turns = loop.microbatches * chunks
+    for rank in range(ranks):
+        static, ahead = int64(0), num_ahead(ranks, chunks, rank, turns)
+        for s in range(rank, stages, ranks):
+            static += loop.sizes[STATIC, cut[s + 1]] - loop.sizes[STATIC, cut[s]]
+            static -= (loop.sizes[SHARED, cut[s]] - loop.sizes[SHARED, cut[s + 1]]) // loop.sharers
+            if ranks > 1:
+                static += loop.buffers[cut[s]] * (s > 0) + loop.buffers[cut[s + 1]] * (s + 1 < stages)
+        held, peak = static, static
+        for place in range(2 * turns):
+            is_backward, number = action(place, ahead, turns)
+            chunk, _ = turn(number, ranks, chunks)
+            s = (chunks - 1 - chunk if is_backward else chunk) * ranks + rank
+            whole = loop.sizes[STASH, cut[s + 1]] - loop.sizes[STASH, cut[s]]
+            saved = loop.sizes[SAVED, min(cut[s + 1], loop.until[cut[s]])] - loop.sizes[SAVED, cut[s]]
+            size = -((saved - whole) // loop.replicas)
+            if is_backward:
+                peak = max(peak, held - size - -whole // loop.replicas)
+                held -= size
+            else:
+                held += size
+                peak = max(peak, held)
+        missing += max(peak - loop.budget[rank], 0)
+    return missing
+
+
+@kernel
+def has_room(loop: Loop, cut: Integers, ranks: int) -> bool:
+    """Whether every rank holds all microbatches that may be in flight at once, in the order at hand, without counting.
+
+    A rank has at most its forwards ahead and one more in flight, in whichever of its stages.
+    """
+    stages = cut.shape[0] - 1
+    chunks = stages // ranks
+    for rank in range(ranks):
+        need, largest = int64(0), int64(0)
+        for s in range(rank, stages, ranks):
+            need += loop.sizes[STATIC, cut[s + 1]] - loop.sizes[STATIC, cut[s]]
+            need -= (loop.sizes[SHARED, cut[s]] - loop.sizes[SHARED, cut[s + 1]]) // loop.sharers
+            need += loop.buffers[cut[s]] + loop.buffers[cut[s + 1]]
+            largest = max(largest, -((loop.sizes[STASH, cut[s]] - loop.sizes[STASH, cut[s + 1]]) // loop.replicas))
+        if need + largest * (num_ahead(ranks, chunks, rank, loop.microbatches * chunks) + 1) > loop.budget[rank]:
+            return False
+    return True
+
+
+@kernel
+def play_loop(table: Integers, ranks: int, count: int, threshold: int) -> int:
+    """The makespan of the fixed order; FAR once it is certain to be no less than the threshold."""
+    stages = table.shape[1]
+    chunks = stages // ranks
+    turns = count * chunks
+    ends = np.full((2, stages, count), -1, np.int64)
+    place, now, left = np.zeros(ranks, np.int64), np.zeros(ranks, np.int64), np.zeros(ranks, np.int64)
+    for s in range(stages):
+        left[s % ranks] += count * (table[FORWARD, s] + table[BACKWARD, s])
+    done = 0
+    while done < 2 * turns * ranks:
+        for rank in range(ranks):
+            ahead = num_ahead(ranks, chunks, rank, turns)
+            while place[rank] < 2 * turns:
+                is_backward, number = action(place[rank], ahead, turns)
+                chunk, m = turn(number, ranks, chunks)
+                ready = int64(0)
+                if is_backward:
+                    s = (chunks - 1 - chunk) * ranks + rank
+                    if s + 1 < stages:
+                        if ends[BACKWARD, s + 1, m] < 0:
+                            break
+                        ready = ends[BACKWARD, s + 1, m] + table[SEND_BACKWARD, s + 1]
+                else:
+                    s = chunk * ranks + rank
+                    if s > 0:
+                        if ends[FORWARD, s - 1, m] < 0:
+                            break
+                        ready = ends[FORWARD, s - 1, m] + table[SEND_FORWARD, s - 1]
+                begin = max(now[rank], ready)
+                if begin + left[rank] >= threshold:
+                    return int64(FAR)
+                way = 1 if is_backward else 0
+                left[rank] -= table[way, s]
+                now[rank] = ends[way, s, m] = begin + table[way, s]
+                place[rank] += 1
+                done += 1
+    makespan = int64(0)
+    for s in range(stages):
+        makespan = max(makespan, ends[BACKWARD, s, count - 1] + table[SYNCHRONISATION, s])
+    return makespan
+
+
+@kernel
+def rate_cut(loop: Loop, cut: Integers, ranks: int, threshold: int, by_floor: bool) -> tuple[int, int]:
+    """(units of memory that are missing, makespan or floor of the cut): the makespan is 0 where memory is missing.
+
+    It is FAR once it is certain to be no less than the threshold.
+    """
+    if not has_room(loop, cut, ranks):
+        missing = missing_memory(loop, cut, ranks)
+        if missing > 0:
+            return missing, int64(0)
+    table, fits = stage_times(loop, cut, ranks), int64(0)
+    least = floor_of(table, ranks, loop.microbatches)
+    if by_floor or least >= threshold:
+        return fits, least if least < threshold else int64(FAR)
+    return fits, play_loop(table, ranks, loop.microbatches, threshold)
+
+
+@kernel
+def vary_cut(cut: Integers, new: Integers) -> bool:
+    """Copy `cut` to `new` with a random range of bounds moved by one layer; whether no stage became empty."""
+    stages = cut.shape[0] - 1
+    new[:] = cut
+    moves = 2 if np.random.random() < 0.3 else 1
+    for _ in range(moves):
+        first = np.random.randint(1, stages)
+        last = first if np.random.random() < 0.3 else np.random.randint(first, stages)
+        step = -1 if np.random.random() < 0.5 else 1
+        for k in range(first, last + 1):
+            new[k] += step
+        if new[first] <= new[first - 1] or new[last + 1] <= new[last]:
+            return False
+    return True
+
+
+@kernel
+def anneal_cut(loop: Loop, cut: Integers, ranks: int, cooling: Cooling, by_floor: bool) -> tuple[int, int]:
+    """Anneal from `cut`, which then holds the best one found; returns what is missing, and its makespan or floor."""
+    np.random.seed(cooling.seed)
+    new, current = cut.copy(), cut.copy()
+    missing, value = rate_cut(loop, cut, ranks, FAR, by_floor)
+    least, best = missing, value
+    if cut.shape[0] < 3:
+        return least, best
+    for step in range(cooling.steps):
+        if not vary_cut(current, new):
+            continue
+        whole = int64(ROAMING_UNITS) if missing > 0 else value
+        slack = int64(-np.log(1 - np.random.random()) * temperature(cooling, step) * whole)
+        lacks, found = rate_cut(loop, new, ranks, FAR if missing > 0 else value + slack + 1, by_floor)
+        if lacks <= missing + slack if missing > 0 else lacks == 0 and found <= value + slack:
+            current[:] = new
+            missing, value = lacks, found
+            if missing < least or (missing == least and value < best):
+                least, best = missing, value
+                cut[:] = new
+    return least, best

@@ -1,0 +1,181 @@
+"""Workers in processes of their own on PostgreSQL: tickets, crashes, a database that restarts."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from api.doctor import make_toy_problem
+from api.jobs.stores.postgres import PostgresDatabase, PostgresEngine
+from api.jobs.stores.sql_store import SqlStore
+from api.jobs.stores.store import persistently
+from planner.progress import Limits
+from tests.api.forked_solvers import fork_command, fork_program, forker
+from tests.api.jobs.workers.test_pool import assert_verified, large_problem, submit, wait
+from tests.api.postgres import PostgresServer
+from tests.forking import ForkedProcess
+
+ROOT = Path(__file__).resolve().parents[4]
+
+
+class Workers:
+    """Worker processes of one database."""
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+        self.processes: list[ForkedProcess | subprocess.Popen[bytes]] = []
+
+    def start(self, *, is_forked: bool = True) -> "ForkedProcess | subprocess.Popen[bytes]":
+        """A worker, in a fork unless its start is what is tested."""
+        words = ("worker", "--database-url", self.url)
+        if is_forked:
+            self.processes.append(fork_command(*words))
+        else:
+            command = [sys.executable, "-m", "api", *words]
+            self.processes.append(subprocess.Popen(command, cwd=ROOT, start_new_session=True))
+        return self.processes[-1]
+
+    def close(self) -> None:
+        for process in self.processes:
+            if process.poll() is None:
+                process.terminate()
+        for process in self.processes:
+            assert process.wait(60) in (0, -signal.SIGKILL)
+
+
+@pytest.fixture
+def url(postgres: PostgresServer) -> str:
+    return postgres.fresh_database()
+
+
+@pytest.fixture
+def store(url: str) -> Iterator[SqlStore]:
+    made = SqlStore(PostgresDatabase(url))
+    yield made
+    made.close_all()
+
+
+@pytest.fixture
+def engine(url: str) -> Iterator[PostgresEngine]:
+    made = PostgresEngine(url)
+    made.start()
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def workers(url: str) -> Iterator[Workers]:
+    made = Workers(url)
+    yield made
+    made.close()
+
+
+def test_a_worker_solves(store: SqlStore, engine: PostgresEngine, workers: Workers):
+    """Tests that jobs announced before and after a worker starts are solved, and that it ends at SIGTERM."""
+    limits = Limits(time_limit_s=60, max_rounds=1)
+    before = submit(store, make_toy_problem(), limits)
+    engine.announce()
+    worker = workers.start(is_forked=False)
+    assert wait(store, before, lambda job: job.is_finished).state == "succeeded"
+    after = submit(store, make_toy_problem(), Limits(time_limit_s=60, max_rounds=1, seed=1))
+    engine.announce()
+    done = wait(store, after, lambda job: job.is_finished)
+    assert_verified(store, done, make_toy_problem())
+    worker.terminate()
+    assert worker.wait(40) == 0
+
+
+def test_a_job_without_a_ticket_is_found(store: SqlStore, engine: PostgresEngine, workers: Workers):
+    """Tests that a job whose service died between storing and announcing it is solved all the same."""
+    lost = submit(store, make_toy_problem(), Limits(time_limit_s=60, max_rounds=1))
+    workers.start()
+    assert wait(store, lost, lambda job: job.is_finished).state == "succeeded"
+
+
+def test_a_worker_that_ends_gives_its_job_to_another(store: SqlStore, engine: PostgresEngine, workers: Workers):
+    """Tests that SIGTERM on the worker that solves loses nothing, and another worker goes on from the plan found."""
+    job = submit(store, large_problem(), Limits(time_limit_s=600, patience_s=600, threads=1))
+    engine.announce()
+    first = workers.start()
+    wait(store, job, lambda job: job.incumbent_ns)
+    first.terminate()
+    assert first.wait(60) == 0
+    given_back = store.get(job.id)
+    assert given_back is not None
+    assert (given_back.state, given_back.crashes) == ("queued", 0)
+    workers.start()
+    wait(store, job, lambda job: job.state == "running")
+    store.stop(job.id, "a")
+    done = wait(store, job, lambda job: job.is_finished)
+    assert done.state == "succeeded"
+    assert (done.incumbent_ns or 0) <= (given_back.incumbent_ns or 0)
+    assert_verified(store, done, large_problem())
+
+
+def test_the_database_restarts(postgres: PostgresServer, store: SqlStore, engine: PostgresEngine, workers: Workers):
+    """Tests that a database that crashes and comes back while a job is solved costs neither the job nor its plan."""
+    job = submit(store, large_problem(), Limits(time_limit_s=600, patience_s=600, threads=1))
+    engine.announce()
+    workers.start()
+    found = wait(store, job, lambda job: job.incumbent_ns)
+    postgres.stop(signal.SIGQUIT)
+    time.sleep(1.0)
+    postgres.start()
+    until = time.monotonic() + 30
+    while True:
+        try:
+            store.ping()
+            break
+        except Exception:
+            assert time.monotonic() < until
+            time.sleep(0.2)
+    store.stop(job.id, "a")
+    done = wait(store, job, lambda job: job.is_finished, seconds=200)
+    assert done.state == "succeeded"
+    assert (done.incumbent_ns or 0) <= (found.incumbent_ns or 0)
+    assert_verified(store, done, large_problem())
+
+
+def test_the_database_goes_away_while_a_worker_starts(postgres: PostgresServer, store: SqlStore, url: str):
+    """Tests that a worker that finds no database after it was there waits for it, solves, and ends in good order."""
+    job = submit(store, make_toy_problem(), Limits(time_limit_s=60, max_rounds=1))
+    postgres.stop(signal.SIGQUIT)
+    worker = fork_program("tests.api.jobs.hasty_worker", url)
+    try:
+        time.sleep(1.0)
+        assert worker.poll() is None
+        postgres.start()
+        persistently(store.ping, seconds=60.0)
+        wait(store, job, lambda job: job.is_finished)
+        worker.terminate()
+        assert worker.wait(60) == 0
+    finally:
+        worker.kill()
+
+
+def test_a_killed_worker_takes_its_solver_with_it(store: SqlStore, engine: PostgresEngine, workers: Workers):
+    """Tests that no solver outlives a worker that was killed."""
+    job = submit(store, large_problem(), Limits(time_limit_s=600, patience_s=600, threads=1))
+    engine.announce()
+    worker = workers.start()
+    wait(store, job, lambda job: job.incumbent_ns)
+    (solver,) = forker().forks_of(worker.pid)
+    os.kill(worker.pid, signal.SIGKILL)
+    worker.wait()
+    until = time.monotonic() + 20
+    while Path(f"/proc/{solver}/status").exists() and not is_zombie(solver):
+        assert time.monotonic() < until, "the solver goes on without its master"
+        time.sleep(0.1)
+
+
+def is_zombie(pid: int) -> bool:
+    """Whether only its entry is left."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+    except OSError:
+        return True

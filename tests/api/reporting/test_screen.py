@@ -1,0 +1,273 @@
+"""The screen that `plan` ends with, and the other reports, as text."""
+
+import io
+import time
+from dataclasses import replace
+
+import pytest
+from rich.console import Console, RenderableType
+
+from api import progress
+from api.formatting import render_bytes, render_groups, render_layers, render_ms, render_of_limit, render_percent
+from api.progress import RunSummary
+from api.reporting.command_reports import render_explanation, render_simulation, render_verdict
+from api.reporting.screen import MAX_BASELINE_ROWS, MAX_STAGE_ROWS, render_screen
+from planner.plan import Plan, Stage
+from planner.problem import Problem
+from planner.progress import COMPILING, Progress
+from planner.simulation.explain import explain
+from planner.simulation.simulate import simulate
+from planner.verify import verify
+from profiles.model_profile import ProbeRun
+from tests.api.worlds import make_evidence, make_plan, make_problem, make_workload
+
+SCREEN = """\
+toy  chain of 4 layers · desk: 2 × toy · 3 microbatches of 8 samples
+
+stage  layers               devices   F ms   I ms   W ms      peak memory  of limit
+    0  embed … block.0 (2)  gpu0     2.000  2.000  2.000  4.00 / 8.00 GiB  ████░░░░  50 %
+    1  block.1 … head (2)   gpu1     3.000  3.000  3.000  3.00 / 8.00 GiB  ███░░░░░  38 %
+
+   plan                 makespan ms  vs ours  bubble  memory  fits
+✓  this plan                  31.00    1.00×  27.4 %    50 %  yes   joint search
+   1F1B (even layers)         31.00    1.00×  27.4 %    50 %  yes
+   GPipe (even layers)        44.00    1.42×  49.0 %   125 %  no
+   data parallel                  –        –       –       –  –     needs no more than one replica
+
+makespan  31.00 ms, as fast as 1F1B (even layers)
+          no plan can be below 30.00 ms (work of the busiest device): gap 3.2 %
+          with these stages no order can be below 30.50 ms
+verdict   ✓ passed every rule of the independent verifier
+search    20.0 s, first plan after 0.41 s; stopped by the time limit
+plan      out/plan.json
+picture   out/plan.html
+note      rests on scaling: linear, not on measurements: 2 layers on toy at width 1: scaled to 1/2 of the microbatch"""
+
+EXPLANATION = """\
+toy  chain of 4 layers · desk: 2 × toy · 3 microbatches of 8 samples
+
+Milliseconds per device
+device       F       I       W   fill  others' work  transfers  order  drain  makespan
+gpu0     6.000   6.000   6.000                9.500      1.500  2.000            31.00
+gpu1     9.000   9.000   9.000  2.500                                  1.500     31.00
+all     24.2 %  24.2 %  24.2 %  4.0 %        15.3 %      2.4 %  3.2 %  2.4 %   100.0 %"""
+
+SIMULATION = """\
+device  actions  first start ms  last end ms  work ms    busy      peak memory  of limit
+gpu0          9           0.000        31.00    18.00  58.1 %  4.00 / 8.00 GiB  ████░░░░  50 %
+gpu1          9           2.500        29.50    27.00  87.1 %  3.00 / 8.00 GiB  ███░░░░░  38 %
+
+makespan 31.00 ms   span 31.00 ms   bubble 27.4 %   6 transfers, 3.000 ms"""
+
+
+def text_of(renderable: RenderableType, *, width: int = 120) -> str:
+    console = Console(file=io.StringIO(), width=width, markup=False, emoji=False, highlight=False)
+    console.print(renderable)
+    text = console.file.getvalue()  # type: ignore[attr-defined]
+    return "\n".join(line.rstrip() for line in text.splitlines())
+
+
+@pytest.fixture
+def problem() -> Problem:
+    return make_problem(make_workload())
+
+
+@pytest.fixture
+def plan(problem: Problem) -> Plan:
+    plan = make_plan(problem)
+    return replace(plan, evidence=make_evidence(problem, plan))
+
+
+def test_screen(problem: Problem, plan: Plan):
+    """Tests that the screen of a small plan is this text."""
+    run = RunSummary(elapsed_s=20.02, first_plan_s=0.41, files={"plan": "out/plan.json", "picture": "out/plan.html"})
+    assert text_of(render_screen(problem, plan, run=run)) == SCREEN
+
+
+@pytest.mark.parametrize(
+    ("measured_ns", "said"),
+    [
+        (96, ""),
+        (104, ""),
+        (80, "took 20.0 % less than its figures say"),
+        (125, "took 25.0 % more than its figures say"),
+    ],
+)
+def test_a_profile_that_missed_its_own_run_is_said_to_have(problem: Problem, plan: Plan, measured_ns: int, said: str):
+    """Tests that the screen tells how far the profile was from a run of its own, where that is much, on one line."""
+    probe = ProbeRun(predicted_ns=100, measured_ns=measured_ns)
+    problem = replace(problem, profile=replace(problem.profile, probe=probe))
+    lines = text_of(render_screen(problem, plan, run=RunSummary(elapsed_s=1))).splitlines()
+    told = [line for line in lines if "a run beside the profile" in line]
+    assert len(told) == bool(said)
+    assert all(said in line and line.endswith("mean little") for line in told)
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_a_device_on_its_own_has_no_neighbours(problem: Problem, plan: Plan, count: int):
+    """Tests that what was not measured is told, and of a single device nothing that it could not have."""
+    assert plan.evidence is not None
+    devices = problem.cluster.devices[:count]
+    peaks = {device.name: plan.evidence.peak_bytes[device.name] for device in devices}
+    timings = {"conditions": "alone", "action_overhead": "not measured", "message_overhead": "not measured"}
+    shown = replace(
+        plan,
+        stages=tuple(replace(stage, replicas=(("gpu0",),)) for stage in plan.stages),
+        evidence=replace(plan.evidence, timings=timings, peak_bytes=peaks, interpolated_costs=()),
+    )
+    cluster = replace(problem.cluster, devices=devices, links=problem.cluster.links[: count - 1])
+    text = text_of(render_screen(replace(problem, cluster=cluster), shown, run=RunSummary(elapsed_s=1)))
+    told = {word: word in text for word in ("busy neighbours", "action overhead", "message overhead")}
+    assert told == dict.fromkeys(told, count > 1) | {"action overhead": True}
+
+
+def test_large_screen_fits(problem: Problem, plan: Plan):
+    """Tests that many stages with long names, many baselines and many remarks still fit 120 columns and 50 lines."""
+    assert plan.evidence is not None
+    row = replace(plan.evidence.baselines[1], name="interleaved 1F1B (largest stage or transfer minimised)")
+    evidence = replace(plan.evidence, baselines=(row,) * 40, interpolated_costs=("something was scaled " * 10,) * 40)
+    stages = tuple(Stage(layers=("embed", "head"), replicas=(("gpu0",), ("gpu1",))) for _ in range(100))
+    run = RunSummary(elapsed_s=20.0, first_plan_s=0.4, files={"plan": "p" * 60, "picture": "q", "trace": "r"})
+    text = text_of(render_screen(problem, replace(plan, stages=stages, evidence=evidence), run=run))
+    assert len(text.splitlines()) <= 50
+    assert max(map(len, text.splitlines())) <= 120
+    assert f"{100 - MAX_STAGE_ROWS + 1} more" in text
+    assert f"{40 - MAX_BASELINE_ROWS + 1} more in the plan's evidence" in text
+
+
+def test_optimal_and_alone(problem: Problem, plan: Plan):
+    """Tests that a proved optimum and the lack of any baseline that fits are said in words."""
+    assert plan.evidence is not None
+    evidence = replace(plan.evidence, lower_bound_ns=plan.evidence.makespan_ns, gap=0.0, baselines=())
+    text = text_of(render_screen(problem, replace(plan, evidence=evidence), run=RunSummary(elapsed_s=1.0)))
+    assert "31.00 ms, where no baseline fits into the memory\n" in text
+    assert "optimal: no plan can be faster (work of the busiest device)\n" in text
+
+
+def test_complete_search_is_shown(problem: Problem, plan: Plan):
+    """Tests that a plan proved by the complete search says so, and what the certified bound leaves open."""
+    assert plan.evidence is not None
+    proved = replace(
+        plan.evidence,
+        proved_by="complete search",
+        solution_status="optimal",
+        stopped_by="complete_search",
+        solver_bound_ns=plan.evidence.makespan_ns,
+    )
+    text = text_of(render_screen(problem, replace(plan, evidence=proved), run=RunSummary(elapsed_s=2.0)), width=160)
+    assert "optimal: a complete search found nothing faster" in text
+    assert "it leaves a gap of 3.2 %, which the complete search closed" in text
+    assert "proved optimal (complete search)" in text
+    assert "stopped by" not in text
+    claim = replace(plan.evidence, solver_bound_ns=30_750_000)
+    text = text_of(render_screen(problem, replace(plan, evidence=claim), run=RunSummary(elapsed_s=2.0)), width=160)
+    assert "the complete search, not at its end, rules out less than 30.75 ms" in text
+    claim = replace(claim, solver_bound_ns=plan.evidence.makespan_ns, stopped_by="complete_search")
+    text = text_of(render_screen(problem, replace(plan, evidence=claim), run=RunSummary(elapsed_s=2.0)), width=160)
+    assert "found nothing faster, but some cases only a solver closed: that is its word" in text
+    assert "optimal" not in text
+
+
+def test_names_are_not_markup(problem: Problem, plan: Plan):
+    """Tests that names with brackets and colons are printed as they are."""
+    assert plan.evidence is not None
+    row = replace(plan.evidence.baselines[1], name="[red]x[/red] :smile:")
+    text = text_of(
+        render_screen(
+            problem, replace(plan, evidence=replace(plan.evidence, baselines=(row,))), run=RunSummary(elapsed_s=1)
+        )
+    )
+    assert "[red]x[/red] :smile:" in text
+
+
+def test_explanation(problem: Problem, plan: Plan):
+    """Tests that the table of where the time goes is this text, and that the chain adds up to the makespan."""
+    text = text_of(render_explanation(problem, explain(problem, plan, timeline=simulate(problem, plan))))
+    assert text.startswith(EXPLANATION)
+    assert "The chain of events that sets the makespan:\n" in text
+
+
+def test_simulation(problem: Problem, plan: Plan):
+    """Tests that the figures per device are this text."""
+    assert text_of(render_simulation(problem, simulate(problem, plan))).endswith(SIMULATION)
+
+
+NO_NEWS = Progress(elapsed_s=0.0, phase="", incumbent=None, incumbent_ns=None, lower_bound_ns=None, gap=None, source="")
+
+
+def test_verdict(problem: Problem):
+    """Tests that a verdict says passed, or lists what was expected and what was found."""
+    assert text_of(render_verdict(problem, verify(problem, make_plan(problem)))).endswith("✓ passed: no rule is broken")
+    tight = make_problem(make_workload(memory_bytes=2**31))
+    text = text_of(render_verdict(tight, verify(tight, make_plan(tight))))
+    assert "✗ rejected: 2 violations" in text
+    assert "at most 2147483648" in text
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (render_ms(123), "0.000"),
+        (render_ms(12_345_678), "12.35"),
+        (render_ms(1_234_567_890), "1,234.6"),
+        (render_ms(None), "–"),
+        (render_bytes(0), "0.00 GiB"),
+        (render_bytes(3 * 2**20), "3.0 MiB"),
+        (render_bytes(17), "17 bytes"),
+        (render_of_limit(2**20, 2**30), "1.0 MiB / 1.00 GiB"),
+        (render_percent(0.0), "0.0 %"),
+        (render_percent(0.0001), "<0.1 %"),
+        (render_layers(["a"]), "a"),
+        (render_layers(["a" * 50]), "a" * 31 + "…"),
+        (render_layers(["first" * 9, "x", "last"]), "firstfirstf… … last (3)"),
+        (render_groups([("a", "b"), ("c", "d")]), "a+b c+d ×2"),
+        (render_groups([(f"device{i}",) for i in range(8)]), "device0 … device7 ×8"),
+    ],
+)
+def test_figures(text: str, expected: str):
+    """Tests that figures and lists are written for people."""
+    assert text == expected
+
+
+def test_a_wait_for_kernels_is_told_once(monkeypatch: pytest.MonkeyPatch):
+    """Tests that a phase without news is told of again and again, but for that in which kernels compile.
+
+    A line before any news ("starting") may come on a busy machine: then what follows it comes later, and is told.
+    """
+    monkeypatch.setattr(progress, "MAX_PAUSE_S", 0.02)
+    monkeypatch.setattr(progress, "MIN_PAUSE_S", 0.1)
+    monkeypatch.setattr(progress, "LONGEST_PAUSE_S", 60.0)
+    screen = io.StringIO()
+
+    def told(phase: str) -> int:
+        return sum(f" {phase} " in line for line in screen.getvalue().splitlines())
+
+    def wait_for(phase: str, count: int) -> None:
+        until = time.monotonic() + 20
+        while told(phase) < count and time.monotonic() < until:
+            time.sleep(0.01)
+
+    with progress.Reporter(Console(file=screen), "lines") as reporter:
+        reporter.hear(replace(NO_NEWS, phase=COMPILING))
+        wait_for(COMPILING, 1)
+        time.sleep(0.5)
+        reporter.hear(replace(NO_NEWS, phase="search"))
+        wait_for("search", 3)
+    assert told(COMPILING) == 1
+    assert told("search") >= 3
+
+
+def test_news_that_come_too_soon_are_told_later(monkeypatch: pytest.MonkeyPatch):
+    """Tests that what is heard right after a line is told once it is time to, though nothing more is heard."""
+    monkeypatch.setattr(progress, "MAX_PAUSE_S", 0.02)
+    monkeypatch.setattr(progress, "MIN_PAUSE_S", 0.1)
+    monkeypatch.setattr(progress, "LONGEST_PAUSE_S", 60.0)
+    screen = io.StringIO()
+    with progress.Reporter(Console(file=screen), "lines") as reporter:
+        until = time.monotonic() + 20
+        while "starting" not in screen.getvalue() and time.monotonic() < until:
+            time.sleep(0.001)
+        reporter.hear(replace(NO_NEWS, phase=COMPILING))
+        while COMPILING not in screen.getvalue() and time.monotonic() < until:
+            time.sleep(0.01)
+    assert [COMPILING in line for line in screen.getvalue().splitlines()][:2] == [False, True]

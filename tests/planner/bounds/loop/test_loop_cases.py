@@ -1,0 +1,153 @@
+"""Cases of how the stages of a loop are filled: against every filling, every layout, and made-up certificates."""
+
+from itertools import product
+from random import Random
+
+import numpy
+import pytest
+
+from benchmarks.layouts import read_problem
+from planner.bounds.loop import loop_bound
+from planner.bounds.loop.loop_cases import ActionsLeft, LoopFilling, is_refuted
+from planner.bounds.loop.loop_order import LoopOrder, order_of
+from planner.bounds.minimum_costs import Least
+from planner.evidence.certificate import check_certificate, make_bound
+from planner.export.looped_pipelines import as_looped, looped_orders
+from planner.layout.costs import CostModel
+from planner.plan import Stage
+from planner.problem import Problem
+from planner.simulation.simulate import simulate
+from tests.long_runs import shortened
+from tests.planner.bounds.loop.test_loop_bound import any_chain, blocks_with_heavy_ends, every_layout, proved
+from tests.planner.evidence.test_certificate import make_chain
+
+MUCH = 10**7
+"""More effort than any of these problems needs."""
+
+
+def chain_of(stages: int, *, ranks: int, count: int) -> tuple[Problem, tuple[Stage, ...]]:
+    """A layer per stage, and these stages in a loop."""
+    problem = make_chain([(1, 1, 1)] * stages, num_devices=ranks, num_microbatches=count)
+    devices = [device.name for device in problem.cluster.devices]
+    names = problem.profile.topological_order
+    return problem, tuple(
+        Stage(layers=(name,), replicas=((devices[number % ranks],),)) for number, name in enumerate(names)
+    )
+
+
+@pytest.mark.parametrize(
+    ("ranks", "chunks", "count"), [(1, 1, 2), (3, 1, 5), (4, 1, 2), (2, 3, 4), (3, 2, 6), (4, 4, 4)]
+)
+def test_the_order_is_that_of_the_plans(ranks: int, chunks: int, count: int):
+    """Tests that ranks run what plans in a loop have, and every action comes after those that it waits for."""
+    problem, stages = chain_of(ranks * chunks, ranks=ranks, count=count)
+    order = LoopOrder(ranks=ranks, chunks=chunks, count=count)
+    wanted = [
+        [(action.kind == "F", action.stage, action.microbatch) for action in actions]
+        for actions in looped_orders(problem, stages, num_ranks=ranks)
+    ]
+    found = [[(not way, stage, m) for at, way, stage, m in order.steps if at == rank] for rank in range(ranks)]
+    assert found == wanted
+    places = {step[1:]: place for place, step in enumerate(order.steps)}
+    for (way, stage, microbatch), place in places.items():
+        assert place >= places.get((way, stage - 1 + 2 * way, microbatch), 0)
+        assert place >= places[0, stage, microbatch]
+
+
+def any_filling(rng: Random) -> LoopFilling:
+    """Up to six stages on two or three ranks, of which some hold more than others."""
+    ranks = rng.randint(2, 3)
+    chunks = rng.randint(1, 3 if ranks == 2 else 2)
+    stages = ranks * chunks
+    lower = numpy.array([rng.randint(0, 1) for _ in range(stages)])
+    return LoopFilling(
+        order=order_of(ranks=ranks, chunks=chunks, count=ranks * rng.randint(1, 3)),
+        base=numpy.array([[rng.choice([0, 0, 3, 17]) for _ in range(stages)] for _ in range(2)]),
+        unit=numpy.array([rng.randint(1, 9), rng.randint(1, 19)]),
+        lower=lower,
+        upper=lower + numpy.array([rng.randint(0, 3) for _ in range(stages)]),
+        rooms=numpy.array([rng.randint(1, 5) for _ in range(ranks)]),
+        units=rng.randint(2, 9),
+        hops=(rng.randint(0, 2), rng.randint(0, 2)),
+    )
+
+
+def least_of(filling: LoopFilling) -> int | None:
+    """The shortest time of all fillings there are, one after the other."""
+    ranks, found = filling.order.ranks, []
+    for sizes in product(*(range(a, b + 1) for a, b in zip(filling.lower, filling.upper, strict=True))):
+        fits = all(sum(sizes[rank::ranks]) <= room for rank, room in enumerate(filling.rooms))
+        if sum(sizes) == filling.units and fits:
+            times = filling.base + filling.unit[:, None] * numpy.array(sizes)
+            found.append(int(filling.order.play(times[:, :, None], hops=filling.hops)[0]))
+    return min(found, default=None)
+
+
+def test_cases_are_exact():
+    """Tests that with enough effort a time is refuted exactly if all fillings, looked at one by one, take longer."""
+    rng, num_split = Random(11), 0
+    for _ in range(shortened(150, whole=6000)):
+        filling = any_filling(rng)
+        least = least_of(filling)
+        if least is None:
+            assert is_refuted(filling, 10**9, effort=ActionsLeft(MUCH))
+            continue
+        assert not is_refuted(filling, least, effort=ActionsLeft(MUCH))
+        assert is_refuted(filling, least - 1, effort=ActionsLeft(MUCH))
+        num_split += not is_refuted(filling, least - 1, effort=ActionsLeft(len(filling.order.steps)))
+    assert num_split
+
+
+def by_cases(problem: Problem, start: int, *, reached: int) -> int:
+    """The largest makespan, above a bound, below which cases deny every plan."""
+    least = Least(problem, CostModel(problem))
+    limits = max(start - least.optimizer_ns, 0), reached - least.optimizer_ns
+    found = loop_bound.climb_by_cases(least, limits[0], reached=limits[1], effort=MUCH)
+    return start if found is None else found[0] + least.optimizer_ns
+
+
+@pytest.mark.parametrize("make", [any_chain, blocks_with_heavy_ends])
+def test_no_layout_is_denied_by_cases(make):
+    """Tests that on random problems no layout, of all there are, is below the bound with cases."""
+    rng, above, count = Random(9), 0, 0
+    while count < shortened(6, whole=1000):
+        problem = make(rng)
+        costs, times = CostModel(problem), []
+        for stages in every_layout(problem):
+            try:
+                times.append(simulate(problem, as_looped(problem, stages), costs=costs).makespan_ns)
+            except ValueError:  # not measured at that share, or a route is missing
+                continue
+        if not times:
+            continue
+        count += 1
+        plain = proved(problem)
+        value = by_cases(problem, plain, reached=2 * min(times))
+        assert value <= min(times)
+        bound = make_bound(problem, costs, reached=2 * min(times))
+        assert check_certificate(problem, bound.certificate) == bound.value_ns <= min(times)
+        above += value > plain
+    assert above
+
+
+def test_what_the_interleaved_order_makes_idle():
+    """Tests that a recipe's problem has a bound that knows how unlike chunks of neighbours wait for each other."""
+    problem = read_problem("deepseek-v3", ranks=16)
+    certificate = {"kind": "loop", "value_ns": 9_700 * 10**6, "ways": [{**WAY, "effort": 40_000}]}
+    assert check_certificate(problem, certificate) == 9_700 * 10**6
+    with pytest.raises(ValueError, match="does not rule out"):
+        check_certificate(problem, certificate | {"ways": [WAY]})
+    with pytest.raises(ValueError, match="does not rule out"):
+        check_certificate(problem, certificate | {"value_ns": 9_950 * 10**6})
+
+
+WAY = {"width": 1, "replicas": 1, "unit": 30 * 10**6, "special": ["mtp", "head"]}
+"""How its layers are counted."""
+
+
+@pytest.mark.parametrize("effort", [-1, 1.5, True, "much", 10**9])
+def test_made_up_efforts_are_refused(effort: object):
+    """Tests that an effort is an integer within limits."""
+    problem = read_problem("deepseek-v3", ranks=16)
+    with pytest.raises(ValueError, match="effort = "):
+        check_certificate(problem, {"kind": "loop", "value_ns": 10, "ways": [{**WAY, "effort": effort}]})

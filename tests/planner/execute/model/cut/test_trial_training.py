@@ -1,0 +1,361 @@
+"""Models that act otherwise backward than forward: cut exactly, or refused by the name of the cause."""
+
+import contextlib
+import copy
+import random
+import sys
+import types
+import warnings
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from torch import nn  # noqa: E402
+from torch.nn import functional  # noqa: E402
+
+from planner.execute import __main__ as main_module  # noqa: E402
+from planner.execute.model.cut.trial_training import run_apart  # noqa: E402
+from planner.execute.model.cut.whole_model import is_compared_here  # noqa: E402
+from planner.execute.model.deferred import make_deferring  # noqa: E402
+from planner.execute.model.deferred_init import deferred_init  # noqa: E402
+from planner.execute.run.preparation import prepare  # noqa: E402
+from planner.execute.stage.stage_module import make_layer  # noqa: E402
+from planner.execute.training import Training  # noqa: E402
+from planner.plan import Plan  # noqa: E402
+from tests.planner.execute import acting_models as models  # noqa: E402
+from tests.planner.execute.orders import make_random_plan  # noqa: E402
+
+SAMPLES, MICROBATCHES, STEPS = 12, 3, 3
+CPU = torch.device("cpu")
+
+
+@pytest.fixture(autouse=True, scope="module")
+def one_thread() -> Any:
+    """Threads that wait for each other take most of the time of small models."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+def batch(number: int) -> Any:
+    noise = torch.Generator().manual_seed(100 + number)
+    inputs = torch.randn(SAMPLES, models.WIDTH, generator=noise, dtype=torch.float64)
+    return inputs, torch.randint(models.CLASSES, (SAMPLES,), generator=noise)
+
+
+def sgd(parameters: Any) -> torch.optim.Optimizer:
+    return torch.optim.SGD(parameters, lr=0.05, momentum=0.9)
+
+
+def make(kind: Callable[[], nn.Module], dtype: torch.dtype = torch.float64) -> nn.Module:
+    torch.manual_seed(7)
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(dtype)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", FutureWarning)
+            return kind()
+    finally:
+        torch.set_default_dtype(before)
+
+
+def cut(module: nn.Module, **more: Any) -> Training:
+    given = {"batch": batch, "loss": functional.cross_entropy, "optimizer": sgd}
+    return Training.from_module(module, **given | more)
+
+
+def microbatches(step: int) -> Any:
+    inputs, target = batch(step)
+    return zip(inputs.chunk(MICROBATCHES), target.chunk(MICROBATCHES), strict=True)
+
+
+def train_whole(model: nn.Module) -> list[float]:
+    """A loop as it is written."""
+    optimizer, losses = sgd([each for each in model.parameters() if each.requires_grad]), []
+    for step in range(STEPS):
+        optimizer.zero_grad()
+        for number, (inputs, target) in enumerate(microbatches(step)):
+            torch.manual_seed(100 * step + number)
+            loss = functional.cross_entropy(model(inputs), target) / MICROBATCHES
+            loss.backward()
+            losses.append(float(loss.detach()))
+        optimizer.step()
+    return losses
+
+
+def train_cut(training: Training, layers: dict[str, nn.Module]) -> list[float]:
+    """The same by the layers, each of which puts its weight gradients off as the executor does."""
+    stores = [make_deferring(layer) for layer in layers.values()]
+    parameters = {f"{name}:{path}": each for name, layer in layers.items() for path, each in layer.named_parameters()}
+    optimizer, losses = sgd([each for each in parameters.values() if each.requires_grad]), []
+    for step in range(STEPS):
+        optimizer.zero_grad()
+        for number, (inputs, target) in enumerate(microbatches(step)):
+            torch.manual_seed(100 * step + number)
+            run = run_apart(layers, training.inputs, batch=[inputs])
+            loss = training.loss(run.leaving, target) / MICROBATCHES
+            for store in stores:
+                store.is_deferring = True
+            run.backward(loss)
+            for store in stores:
+                store.take()()
+            losses.append(float(loss.detach()))
+        for names in training.tied:
+            total = sum(parameters[name].grad for name in names)
+            for name in names:
+                parameters[name].grad = total.clone()
+        optimizer.step()
+    return losses
+
+
+def plan_of(names: list[str], *, num_replicas: int) -> Plan:
+    """Two stages, each on so many devices."""
+    placement = "0/2 1/3" if num_replicas > 1 else "0 1"
+    made = make_random_plan(placement, cut=(3, len(names) - 3), num_microbatches=MICROBATCHES)
+    stages = tuple(replace(s, layers=tuple(names[3:] if k else names[:3])) for k, s in enumerate(made.stages))
+    return replace(made, stages=stages)
+
+
+def state_of(layers: dict[str, nn.Module]) -> dict[str, torch.Tensor]:
+    return {path: each for layer in layers.values() for path, each in layer.state_dict().items()}
+
+
+EXACT = (
+    models.Rounded,
+    models.Reversed,
+    models.Stepped,
+    models.DoubledInPlace,
+    models.WeighedInBetween,
+    models.sequence,
+    models.Checkpointed,
+    models.CheckpointedFunction,
+    models.CheckpointedDropout,
+    models.CheckpointedPairs,
+    models.NotReentrant,
+    models.RowsHeld,
+    models.Scaled,
+    models.Clamped,
+    models.Between,
+    models.BetweenNormed,
+    models.ModuleHooks,
+    models.WholeForwardHook,
+    models.Averaging,
+    models.Assigning,
+    models.BiasOfLast,
+    models.Spectral,
+    models.OldSpectral,
+    models.OldWeightNorm,
+    models.Parametrized,
+    models.FunctionalOwn,
+    lambda: models.Stack(models.NormedBlock),
+    models.Twice,
+    models.Frozen,
+    models.Drawing,
+)
+
+
+@pytest.mark.parametrize("kind", EXACT, ids=lambda kind: kind.__name__)
+def test_layers_train_as_the_model_does(kind: Callable[[], nn.Module]):
+    """Tests that losses, weights and buffers after three steps are those of a plain loop, that everything of the state
+    dictionary is held by a layer, and that cutting leaves the model as it was."""
+    model = make(kind)
+    before = copy.deepcopy(model.state_dict())
+    training = cut(model)
+    layers = {name: make_layer(training, name, device=CPU) for name in training.layers}
+    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+    assert all(parameter.grad is None for parameter in model.parameters())
+    found, wanted = train_cut(training, layers), train_whole(model)
+    assert found == pytest.approx(wanted, abs=1e-12)
+    after = state_of(layers)
+    assert set(after) == set(before)
+    for name, value in model.state_dict().items():
+        assert torch.allclose(after[name], value, rtol=0, atol=1e-12), name
+
+
+REFUSED = {
+    models.BlockTaken: "an autograd function of its own uses blocks.0.norm.weight (layer_norm)",
+    models.CheckpointedFirst: "a reentrant checkpoint",
+    models.TiedHook: "sign' of weight 'inp.weight'",
+    models.AfterAccumulation: "weight 'head.weight' has a post-accumulate-grad hook 'AfterAccumulation.shrink'",
+    models.BetweenLate: "sign' of a tensor",
+    models.ByNode: "a node of autograd's graph (grad_fn)",
+    models.WholeHook: "has a backward hook 'WholeHook.double'",
+    models.Balanced: "buffer 'bias' changes in every forward, and layers 'blocks.0' and 'blocks.1' use it",
+    models.NotedByHook: "hook 'NotedByHook.note' of module 'blocks.1'",
+    models.AveragingTwice: "what acts there: a reentrant checkpoint",
+    models.NormedTwice: "a checkpoint, whose function runs again in the backward",
+    models.Packed: "hooks on saved tensors",
+    models.Teacher: "'slow.weight'",
+    models.Counting: "attribute 'calls', which changes from call to call",
+    models.Functional: "blocks.0 is called with another tensor for its weight 'norm.weight'",
+    models.SparseTable: "words is an Embedding with sparse=True",
+    models.SparseFunction: "the gradient of 'words.weight' is sparse",
+    models.Wandering: "random numbers of Python's",
+    models.OwnGenerator: "randn draws from a torch.Generator of its own",
+    models.LeftBehind: "comes out of none of its calls",
+}
+
+
+@pytest.mark.filterwarnings("ignore:None of the inputs have requires_grad")
+@pytest.mark.parametrize("kind", REFUSED, ids=lambda kind: kind.__name__)
+def test_what_layers_cannot_do_is_refused_by_its_name(kind: Callable[[], nn.Module]):
+    """Tests that the cause is named, and what to write instead, and that the model keeps its weights."""
+    model = make(kind)
+    with pytest.raises(ValueError, match="cannot be cut into layers") as refusal:
+        cut(model)
+    assert REFUSED[kind] in str(refusal.value)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16], ids=str)
+@pytest.mark.parametrize("kind", [models.Averaging, models.Clamped, models.Spectral, models.Twice, models.Drawing])
+def test_shorter_types_are_not_refused_for_their_rounding(kind: Callable[[], nn.Module], dtype: torch.dtype):
+    """Tests that tolerances are those of the type, and that what differs is still seen in float32."""
+    if kind is models.Spectral and dtype is not torch.float32:
+        pytest.skip("torch has no orthogonal matrices of this type")
+
+    def short(number: int) -> Any:
+        inputs, target = batch(number)
+        return inputs.to(dtype), target
+
+    assert cut(make(kind, dtype), batch=short).not_compared == ()
+    if dtype is torch.float32 and kind is models.Twice:
+        with pytest.raises(ValueError, match=r"NotedByHook\.note"):
+            cut(make(models.NotedByHook, dtype), batch=short)
+
+
+def test_everything_is_afterwards_what_it_was():
+    """Tests that gradients, modes, flags, attributes and all random numbers come back, of a refused model as well."""
+    for kind in (models.Averaging, models.Assigning, models.Wandering, models.Counting):
+        model = make(kind)
+        model.blocks[0].eval()
+        model.head.weight.grad = torch.ones_like(model.head.weight)
+        model.inp.requires_grad_(False)
+        grad, buffers, state = model.head.weight.grad, dict(model.named_buffers()), copy.deepcopy(model.state_dict())
+        random.seed(5)
+        before = torch.get_rng_state(), random.getstate(), torch.are_deterministic_algorithms_enabled()
+        with contextlib.suppress(ValueError):
+            cut(model)
+        assert torch.equal(torch.get_rng_state(), before[0])
+        assert (random.getstate(), torch.are_deterministic_algorithms_enabled()) == before[1:]
+        assert model.head.weight.grad is grad
+        assert torch.equal(grad, torch.ones_like(grad))
+        assert all(buffers[path] is each for path, each in model.named_buffers())
+        assert all(torch.equal(each, state[path]) for path, each in model.state_dict().items())
+        assert "calls" not in vars(model)
+        assert [part.training for part in model.blocks] == [False, True, True]
+        assert [each.requires_grad for each in model.inp.parameters()] == [False, False]
+
+
+def test_buffers_of_a_model_change_in_training_only():
+    """Tests that layers in evaluation mode leave the averages that the model's forward notes as they are."""
+    training = cut(make(models.Averaging))
+    layers = {name: make_layer(training, name, device=CPU).eval() for name in training.layers}
+    before = copy.deepcopy(state_of(layers))
+    run_apart(layers, training.inputs, batch=[batch(0)[0]])
+    assert all(torch.equal(value, before[path]) for path, value in state_of(layers).items())
+
+
+class Deep(models.Stack):
+    """Eight blocks, of which one is not like the others; wrong between them on demand."""
+
+    is_wrong = False
+
+    def register(self) -> None:
+        self.blocks = nn.ModuleList(models.NormedBlock() if number == 5 else models.Block() for number in range(8))
+
+    def step(self, block: nn.Module, x: torch.Tensor) -> torch.Tensor:
+        y = block(x)
+        if self.is_wrong:
+            x.register_hook(torch.sign)
+        return x + y
+
+
+@pytest.mark.parametrize("is_late", [False, True])
+@pytest.mark.parametrize(
+    ("largest", "left_out"), [(10**9, []), (3000, [2, 3, 4, 6, 7]), (1500, [1, 2, 3, 4, 6, 7]), (9, None)]
+)
+def test_large_models_are_compared_at_reduced_depth(
+    monkeypatch: pytest.MonkeyPatch, largest: int, left_out: list[int] | None, is_late: bool
+):
+    """Tests that two blocks of each kind are trained, or one, or that all is named as not compared; and that what is
+    wrong between blocks is seen with few of them."""
+    from planner.execute.model.cut import reduced_depth, whole_model
+
+    reduce_model = partial(reduced_depth.reduce_model, largest=largest, most=largest)
+    monkeypatch.setattr(whole_model, "reduce_model", reduce_model)
+
+    def made() -> nn.Module:
+        with deferred_init() if is_late else contextlib.nullcontext():
+            return make(Deep)
+
+    names = ["inp", "blocks", "head"] if left_out is None else [f"blocks.{number}" for number in left_out]
+    assert list(cut(made()).not_compared) == names
+    wrong = made()
+    wrong.is_wrong = True
+    refuses = contextlib.nullcontext() if left_out is None else pytest.raises(ValueError, match="sign' of a tensor")
+    with refuses:
+        cut(wrong)
+
+
+def test_only_the_first_process_of_a_run_compares(monkeypatch: pytest.MonkeyPatch):
+    """Tests that processes which make the same model again do not train it for a trial again."""
+    for variables, expected in (
+        ({}, True),
+        ({"RANK": "0", "LOCAL_RANK": "0"}, True),
+        ({"RANK": "3", "LOCAL_RANK": "0"}, False),
+        ({"LOCAL_RANK": "0"}, False),
+    ):
+        for name in ("RANK", "LOCAL_RANK"):
+            monkeypatch.delenv(name, raising=False)
+        for name, value in variables.items():
+            monkeypatch.setenv(name, value)
+        assert is_compared_here() == expected
+
+
+@pytest.mark.parametrize(
+    ("kind", "more", "reason"),
+    [
+        (models.RowsHeld, {"split": "native"}, "weight 'blocks.1.up.weight' has a hook"),
+        (models.Between, {"split": "native"}, "a tensor between blocks has a hook 'Between.step.<locals>.<lambda>'"),
+        (models.RowsHeld, {"num_replicas": 2}, "each of 2 replicas has a part of a microbatch"),
+        (models.Rounded, {"num_replicas": 2}, ""),
+        (models.RowsHeld, {}, ""),
+    ],
+)
+def test_hooks_see_whole_gradients_or_are_refused(kind: Any, more: dict[str, Any], reason: str):
+    """Tests that a plan which would show a hook parts of a gradient is refused by name of the hook and its layer."""
+    training = cut(make(kind))
+    given = dict(more)
+    plan = plan_of(list(training.layers), num_replicas=given.pop("num_replicas", 1))
+    if not reason:
+        prepare(plan, training, **given)
+        return
+    with pytest.raises(ValueError, match=r"layer 'blocks\.\d'|layer 'inp'") as refusal:
+        prepare(plan, training, **given)
+    assert reason in str(refusal.value)
+
+
+def test_check_says_what_it_did(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
+    """Tests that `--check` needs no plan and trains nothing, and that a refusal is exit code 2 with the cause."""
+    made = {"good": models.Rounded, "bad": models.AfterAccumulation}
+    module = types.ModuleType("checked_models")
+    for name, kind in made.items():
+        setattr(module, name, partial(lambda kind: cut(make(kind)), kind))
+    module.by_hand = lambda: replace(cut(make(models.Stack)), batch=batch)
+    monkeypatch.setitem(sys.modules, "checked_models", module)
+    ended = []
+    monkeypatch.setattr(main_module, "refuse", ended.append)
+    main_module.main(["--check", "--model", "checked_models:good"])
+    assert "checked_models:good: 5 layers; trained beside the model as it is for two updates" in capsys.readouterr().err
+    main_module.main(["--check", "--model", "checked_models:by_hand"])
+    assert "there is no model as it is to compare them with" in capsys.readouterr().err
+    main_module.main(["--check", "--model", "checked_models:bad"])
+    main_module.main(["--model", "checked_models:good"])
+    assert "post-accumulate-grad hook 'AfterAccumulation.shrink'" in ended[0]
+    assert "no plan is given" in ended[1]

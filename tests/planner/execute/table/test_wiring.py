@@ -1,0 +1,46 @@
+"""What enters and leaves the stages."""
+
+import pytest
+
+from planner.execute.table.wiring import BATCH, make_wirings
+
+
+def test_a_chain_hands_on_one_value():
+    """Tests that each stage of a chain takes its predecessor's last output and nothing else."""
+    first, second = make_wirings([["a", "b"], ["c"]], ["a", "b", "c"], inputs={})
+    assert (first.arrives, first.leaves) == ((BATCH,), ("b",))
+    assert (second.arrives, second.leaves) == (("b",), ("c",))
+    assert first.takes == {"a": (BATCH,), "b": ("a",)}
+
+
+def test_skipped_stages_hand_on_what_they_do_not_use():
+    """Tests that a tensor, or the batch itself, travels through the stages between its maker and its last user."""
+    wirings = make_wirings(
+        [["a"], ["b"], ["c"], ["d"]], ["a", "b", "c", "d"], inputs={"d": ("c", "a"), "c": ("b", BATCH)}
+    )
+    assert [wiring.arrives for wiring in wirings] == [(BATCH,), (BATCH, "a"), (BATCH, "a", "b"), ("a", "c")]
+    assert [wiring.leaves for wiring in wirings] == [(BATCH, "a"), (BATCH, "a", "b"), ("a", "c"), ("d",)]
+
+
+def test_layers_run_in_the_models_order():
+    """Tests that a stage runs its layers in topological order, however the plan lists them."""
+    (wiring,) = make_wirings([["b", "a"]], ["a", "b"], inputs={})
+    assert wiring.layers == ("a", "b")
+
+
+@pytest.mark.parametrize(
+    ("stages", "inputs", "message"),
+    [
+        ([["a", "b"]], {}, "another model: it has 2 layers and the model 3; 1 of its layers are not in the plan"),
+        ([["a", "b", "c", "x"]], {}, "1 layers of the plan are not in it .first: 'x'."),
+        ([["a", "b", "c", "c"]], {}, "a layer occurs twice"),
+        ([["b"], ["a", "c"]], {}, "layer 'b' of stage 0 takes 'a', which is made in stage 1"),
+        ([["a", "b", "c"]], {"b": ("z",)}, "layer 'b' takes 'z', which is no earlier layer"),
+        ([["a", "b", "c"]], {"z": ("a",)}, "`inputs` names 'z', which is no layer"),
+        ([["a", "b", "c"]], {"c": ("a",)}, "nothing takes the output of layer 'b'"),
+    ],
+)
+def test_what_does_not_fit_is_refused(stages: list[list[str]], inputs: dict[str, tuple[str, ...]], message: str):
+    """Tests that a plan for other layers, and wiring that cannot be, are refused by name."""
+    with pytest.raises(ValueError, match=message):
+        make_wirings(stages, ["a", "b", "c"], inputs=inputs)

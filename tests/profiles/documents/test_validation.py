@@ -1,0 +1,57 @@
+"""Trees to dataclasses of any floor: choices, nested objects, optional fields."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+import pytest
+
+from profiles.documents.validation import validate
+
+_STRICT = {"extra": "forbid"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wheel:
+    __pydantic_config__ = _STRICT
+
+    radius_bytes: int = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Car:
+    __pydantic_config__ = _STRICT
+
+    colour: Literal["red", "blue"] = "red"
+    wheels: tuple[tuple[str, ...], ...] | None = None
+    spare: Wheel | None = None
+    others: tuple[Wheel, ...] = ()
+
+
+def test_lists_become_tuples():
+    """Tests that nested lists and objects arrive as nested tuples and dataclasses."""
+    tree = {"colour": "blue", "wheels": [["a"], []], "spare": {"radius_bytes": 2}, "others": [{}]}
+    expected = Car(colour="blue", wheels=(("a",), ()), spare=Wheel(radius_bytes=2), others=(Wheel(),))
+    assert validate(Car, tree, source="car") == expected
+
+
+@pytest.mark.parametrize(
+    ("tree", "message"),
+    [
+        ({"colour": "green"}, "car: colour = \"green\" is not known; give 'red' or 'blue'"),
+        ({"wheels": [["a"], [3]]}, "car: wheels[1][0] = 3 is not a string; put it in double quotes"),
+        (
+            {"spare": {"radius_mb": 1}},
+            "car: spare.radius_mb = 1 is not a known field; did you mean radius_bytes, in whole bytes?",
+        ),
+        (
+            {"others": [{}, {"q": 1}]},
+            "car: others[1].q = 1 is not a known field; remove it, or use one of: radius_bytes",
+        ),
+        ([], "car: the document = [0 entries] is not an object; give {...}"),
+    ],
+)
+def test_message(tree: object, message: str):
+    """Tests that each is refused with source, path, value and remedy, word for word."""
+    with pytest.raises(ValueError, match=r"^car: ") as caught:
+        validate(Car, tree, source="car")
+    assert str(caught.value) == message

@@ -1,0 +1,125 @@
+"""Production traces as parquet: read, refused when broken, and replayed under the contract."""
+
+import statistics
+from pathlib import Path
+
+import pytest
+
+from planner.fidelity.run_replay import replay_ns
+from profiles.importers.straggler import read_straggler_trace
+
+pyarrow = pytest.importorskip("pyarrow")
+
+TRACES = Path(__file__).parents[3] / "benchmarks" / "traces"
+
+
+def write(path: Path, *operations: tuple[object, ...]) -> Path:
+    """Operations as (pipeline, stage, optype, start, duration, microbatch, count) of step 7."""
+    from pyarrow import parquet
+
+    names = ("dp_rank", "stage", "optype", "start_ts", "duration", "mb_id", "seq_id")
+    columns = {name: [operation[i] for operation in operations] for i, name in enumerate(names)}
+    parquet.write_table(pyarrow.table(columns | {"step": [7] * len(operations)}), path)
+    return path
+
+
+TWO_STAGES = (
+    (0, 0, "forward-compute", 0.0, 1.0, 0, 0),
+    (0, 0, "forward-send", 1.0, 0.5, -1, 0),
+    (0, 1, "forward-recv", 0.0, 1.5, -1, 0),
+    (0, 1, "forward-compute", 1.5, 2.0, 0, 0),
+    (0, 1, "backward-compute", 3.5, 2.0, 0, 0),
+    (0, 1, "backward-send", 5.5, 0.25, -1, 0),
+    (0, 0, "backward-recv", 1.5, 4.25, -1, 0),
+    (0, 0, "backward-compute", 5.75, 1.0, 0, 0),
+    (0, 0, "optimizer", 6.75, 9.0, -1, -1),
+)
+
+TWO_STAGES_LATER = tuple((*row[:3], row[3] + 1, *row[4:]) for row in TWO_STAGES)
+"""No time of a stage is below 0 on a clock that is a little behind."""
+
+
+def test_a_trace_is_read_and_replayed(tmp_path: Path):
+    """Tests that a transfer takes from when both ends are ready, and that the replay of two stages is exact."""
+    (step,) = read_straggler_trace(write(tmp_path / "t.parquet", *TWO_STAGES))
+    assert (step.number, step.measured_ns) == (7, 6_750_000_000)
+    assert step.transfers_ns == {(0, 0, "F", 0): 500_000_000, (0, 1, "B", 0): 250_000_000}
+    assert replay_ns(step) == step.measured_ns
+    assert replay_ns(step, durations_ns={(0, 1, "F", 0): 1_000_000_000}) == step.measured_ns - 1_000_000_000
+
+
+@pytest.mark.parametrize("job", ["ST", "SE"])
+def test_production_steps_are_replayed(job: str):
+    """Tests that the replay of every step of both jobs is within 2 % of the measured one, the median within 0.5 %."""
+    steps = read_straggler_trace(TRACES / f"trace-{job}.parquet")
+    errors = [abs(replay_ns(step) / step.measured_ns - 1) for step in steps]
+    assert len(steps) == {"ST": 32, "SE": 43}[job]
+    assert statistics.median(errors) <= 0.005
+    assert max(errors) <= 0.02
+
+
+@pytest.mark.parametrize(
+    ("operations", "message"),
+    [
+        (TWO_STAGES[:4] + TWO_STAGES[5:], "stage 1 ran other microbatches"),
+        (((0, 0, "forward-compute", -5.0, 1.0, 0, 0),), "must be seconds since the step"),
+        (((0, 0, "forward-compute", 0.0, float("nan"), 0, 0),), "must be seconds since the step"),
+        (((0, 0, "forward-compute", None, 1.0, 0, 0), *TWO_STAGES), "an operation without 'start_ts'"),
+        (
+            (*TWO_STAGES[:3], (0, 1, "forward-compute", 0.5, 1.0, 0, 0), *TWO_STAGES[4:]),
+            "starts 500.0 ms before stage 0 has made its input",
+        ),
+        (((0, 0, "optimizer", 0.0, 1.0, -1, -1),), "holds no operations"),
+    ],
+)
+def test_broken_traces_are_refused(tmp_path: Path, operations: tuple[tuple[object, ...], ...], message: str):
+    """Tests that what is cut off, skewed or empty is refused with one message."""
+    with pytest.raises(ValueError, match=message):
+        read_straggler_trace(write(tmp_path / "t.parquet", *operations))
+
+
+@pytest.mark.parametrize(
+    ("ahead", "message"),
+    [
+        (0.5, "a backward of stage 0 starts 250.0 ms before stage 1 has made its input"),
+        (-0.6, "a forward of stage 1 starts 100.0 ms before stage 0 has made its input"),
+        (0.255, None),
+        (-0.505, None),
+    ],
+)
+def test_a_clock_ahead_or_behind_is_refused(tmp_path: Path, ahead: float, message: str | None):
+    """Tests that one stage's clock may be ahead or behind by what transfers take and the slack, and by no more."""
+    shifted = (row if row[1] == 0 else (*row[:3], row[3] + ahead, *row[4:]) for row in TWO_STAGES_LATER)
+    path = write(tmp_path / "t.parquet", *shifted)
+    if message is None:
+        assert read_straggler_trace(path)
+    else:
+        with pytest.raises(ValueError, match=message):
+            read_straggler_trace(path)
+
+
+def test_a_message_before_its_sending_is_refused(tmp_path: Path):
+    """Tests that a clock is refused that only messages contradict: the action that uses one comes much later."""
+    rows = [(*row[:3], 1.5 + row[3] if row[1] == 1 else row[3], *row[4:]) for row in TWO_STAGES[:4]]
+    rows[2] = (0, 1, "forward-recv", 0.0, 0.9, -1, 0)
+    rows += [(0, 1, "backward-compute", 6.0, 1.0, 0, 0), (0, 0, "backward-compute", 8.0, 1.0, 0, 0)]
+    with pytest.raises(ValueError, match="what stage 0 sends arrives 100"):
+        read_straggler_trace(write(tmp_path / "t.parquet", *rows))
+
+
+def test_truncated_files_are_refused(tmp_path: Path):
+    """Tests that half a file, an empty one, a missing one and one without the columns are refused by name."""
+    from pyarrow import parquet
+
+    whole = write(tmp_path / "t.parquet", *TWO_STAGES).read_bytes()
+    (tmp_path / "half.parquet").write_bytes(whole[: len(whole) // 2])
+    (tmp_path / "empty.parquet").write_bytes(b"")
+    parquet.write_table(pyarrow.table({"step": [1]}), tmp_path / "other.parquet")
+    for name, message in (
+        ("half", "cannot be read as parquet"),
+        ("empty", "cannot be read as parquet"),
+        ("missing", "cannot be read as parquet"),
+        ("other", "has no column 'dp_rank'"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            read_straggler_trace(tmp_path / f"{name}.parquet")

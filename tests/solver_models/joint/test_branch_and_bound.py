@@ -1,0 +1,162 @@
+"""Branch and bound over the orders of a case finds what the enumeration of all orders finds, and claims no more."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from random import Random
+
+import numpy as np
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from solver_models.instance import BACKWARD, INPUT_GRAD, WEIGHT_GRAD, Word
+from solver_models.joint.decomposition import likeness, split_net
+from solver_models.simulation.evaluator import FAR, SPLIT
+from tests.long_runs import examples, shortened
+from tests.planner.builders import make_layer, make_link, make_problem, make_stage
+from tests.solver_models.kernel_doors import shaved_windows
+from tests.solver_models.nets import Case, random_case
+
+MANY = 100_000
+"""More nodes than any of these cases needs."""
+
+randoms = st.randoms(use_true_random=False)
+
+
+def small_case(rng: Random) -> Case:
+    """At most three layers on two devices, or two on three, with replicas, chunks, tight memory, shared links and B."""
+    num_layers, num_devices = rng.choice([(3, 2), (2, 3)])
+    case = random_case(
+        rng,
+        is_tight=rng.random() < 0.6,
+        num_layers=num_layers,
+        num_devices=num_devices,
+        num_microbatches=rng.choice([1, 2, 2, 3]),
+    )
+    assume(case.problem.options.objective == "makespan")
+    return case
+
+
+def optimum_of(case: Case) -> int | None:
+    """The least makespan of all orders; None if none fits."""
+    is_done, best = case.searcher.enumerate_orders(case.candidate(), threshold=FAR, most_words=2_000, most_plays=40_000)
+    assume(is_done)
+    return None if best is None else best.objective
+
+
+@pytest.mark.slow
+@settings(max_examples=examples(150))
+@given(randoms)
+def test_the_best_order_is_found_and_proved(rng: Random):
+    """Tests that the search ends with the best of all orders, and finds none where none is below the threshold."""
+    case = small_case(rng)
+    optimum = optimum_of(case)
+    for threshold in [FAR] if optimum is None else [FAR, optimum + 1, optimum, optimum - 1]:
+        for first_run in (1, MANY):
+            is_closed, best = case.searcher.sequence(
+                case.candidate(), threshold=threshold, most_nodes=MANY, first_run=first_run
+            )
+            assert is_closed
+            assert (best is None) == (optimum is None or optimum >= threshold)
+            if best is not None:
+                assert best.objective == optimum == case.searcher.play(best).objective
+
+
+@pytest.mark.slow
+@settings(max_examples=shortened(5, whole=100))
+@given(randoms)
+def test_narrowing_and_shaving_keep_the_best_order(rng: Random):
+    """Tests that windows just above the optimum, narrowed and shaved, leave the best order on every device."""
+    case = small_case(rng)
+    is_done, best = case.searcher.enumerate_orders(case.candidate(), threshold=FAR, most_words=2_000, most_plays=40_000)
+    assume(is_done and best is not None)
+    assert best is not None
+    jobs, windows, *leave_any = shaved_windows(case.net, best.objective + 1)
+    assert leave_any == [True, True]
+    for device, word in case.searcher.words(best)[0].items():
+        places = [jobs.place[job] for job in jobs_of(case, device, word=word)]
+        for position, place in enumerate(places):
+            assert not any(windows.prior[device, place] >> later & 1 for later in places[position + 1 :])
+            assert not any(windows.after[device, place] >> earlier & 1 for earlier in places[:position])
+
+
+def jobs_of(case: Case, device: int, *, word: Word) -> Iterator[int]:
+    """The numbers of the actions of a device in the order of its word; B is an I and then a W, if there is one."""
+    net, total = case.net, case.problem.num_microbatches
+    for kind, stage, microbatch in word:
+        (lane,) = np.nonzero((net.lane_stage == stage) & (net.lane_device == device))[0]
+        parts = [kind] if kind != BACKWARD else [INPUT_GRAD, WEIGHT_GRAD]
+        for part in parts if net.scalars[SPLIT] else parts[:1]:
+            yield int((lane * 3 + part) * total + microbatch)
+
+
+@pytest.mark.slow
+@settings(max_examples=examples(50))
+@given(randoms)
+def test_a_search_that_is_cut_short_claims_nothing_false(rng: Random):
+    """Tests that with few nodes, orders that are found are played right, and what is called closed is closed."""
+    case = small_case(rng)
+    optimum = optimum_of(case)
+    assume(optimum is not None)
+    assert optimum is not None
+    for most_nodes in (1, 2, 5):
+        is_closed, best = case.searcher.sequence(case.candidate(), threshold=optimum + 3, most_nodes=most_nodes)
+        assert not is_closed or (best is not None and best.objective == optimum)
+        assert best is None or case.searcher.play(best).objective == best.objective >= optimum
+
+
+def chain_in_turns(num_microbatches: int) -> Case:
+    """Four stages, two on each of two devices in turns: no lane's own work tells how long the whole takes."""
+    layers = [
+        make_layer("p", (7, 7, 7)),
+        make_layer("q", (9, 9, 9)),
+        make_layer("r", (8, 8, 8)),
+        make_layer("s", (5, 5, 5)),
+    ]
+    problem = make_problem(layers, [make_link("a b")], num_microbatches=num_microbatches)
+    return Case(problem, tuple(make_stage(text) for text in ("p @ a", "q @ b", "r @ a", "s @ b")))
+
+
+def test_it_ends_when_told_to():
+    """Tests that a search whose flag is set stops at its first node and leaves the case open."""
+    case, stop = chain_in_turns(6), np.ones(1, np.int64)
+    floor = case.searcher.exact_floor(case.candidate())
+    assert floor is not None
+    open_ones = [
+        threshold
+        for threshold in range(floor + 1, floor + 12)
+        if not case.searcher.sequence(case.candidate(), threshold=threshold, most_nodes=1)[0]
+    ]
+    assert open_ones
+    for threshold in open_ones:
+        assert case.searcher.sequence(case.candidate(), threshold=threshold, most_nodes=MANY)[0]
+        assert not case.searcher.sequence(case.candidate(), threshold=threshold, most_nodes=MANY, stop=stop)[0]
+
+
+def test_devices_with_too_many_actions_are_left_open():
+    """Tests that nothing is claimed where the actions of a device do not fit into bits."""
+    case = chain_in_turns(11)
+    assert case.searcher.sequence(case.candidate(), threshold=FAR, most_nodes=MANY) == (False, None)
+
+
+def test_parts_are_searched_one_by_one():
+    """Tests that replicas of two stages that talk in pairs are two parts, twins or not, and make up the optimum."""
+    layers = [make_layer("p", (6, 4, 4)), make_layer("q", (8, 10, 6))]
+    problem = make_problem(layers, [make_link("a b")], num_microbatches=2, microbatch_size=2, split_backward=False)
+    one, other = problem.cluster.devices
+    for size in (one.memory_bytes, 900):
+        devices = (one, replace(other, memory_bytes=size))
+        unlike = replace(problem, cluster=replace(problem.cluster, devices=devices))
+        case = Case(unlike, (make_stage("p @ a | b"), make_stage("q @ a | b")))
+        parts = split_net(case.net)
+        assert [part.lane_device.tolist() for part in parts] == [[0, 0], [1, 1]]
+        assert (likeness(parts[0]) == likeness(parts[1])) == (size == one.memory_bytes)
+        is_closed, best = case.searcher.sequence(case.candidate(), threshold=FAR, most_nodes=MANY)
+        assert is_closed
+        assert best is not None
+        is_done, least = case.searcher.enumerate_orders(
+            case.candidate(), threshold=FAR, most_words=5_000, most_plays=10**7
+        )
+        assert is_done
+        assert least is not None
+        assert best.objective == least.objective == case.searcher.play(best).objective
