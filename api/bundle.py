@@ -13,14 +13,14 @@ from planner.progress import Limits
 from profiles.documents.canonical_json import to_plain
 from profiles.workload import workload_to_plain
 
-BUNDLE_FORMAT = "pipeplan-bundle/1"
+_BUNDLE_FORMAT = "pipeplan-bundle/1"
 
 
 def render_bundle(problem: Question, limits: Limits, *, error: BaseException) -> str:
     """The workload, the limits, the versions, what was said, and the rejected plan where the error carries it."""
     plan = getattr(error, "plan", None)
     bundle = {
-        "format": BUNDLE_FORMAT,
+        "format": _BUNDLE_FORMAT,
         "message": str(error),
         "limits": to_plain(limits),
         "versions": {"python": platform.python_version(), **_versions()},

@@ -30,12 +30,12 @@ from profiles.workload import workload_to_plain
 What = Literal["simulation", "explanation", "report", "view", "trace", "torch", "picture"]
 """What `Client.play` makes of a plan."""
 
-MAX_ANSWER_BYTES = 512 * 2**20
+_MAX_ANSWER_BYTES = 512 * 2**20
 
-PASSING = (0, 408, 429, 500, 502, 503, 504)
+_PASSING = (0, 408, 429, 500, 502, 503, 504)
 """Statuses after which a request is sent again; 0: there was no answer."""
 
-MAX_WAIT_S = 5.0
+_MAX_WAIT_S = 5.0
 """However long a service asks to be left alone, a client tries again after so much."""
 
 
@@ -85,7 +85,7 @@ class ServerError(Exception):
     @property
     def is_passing(self) -> bool:
         """Whether the same request may be answered later: nobody was there, or was busy, or failed under way."""
-        return self.status in PASSING or self.code == "in_flight"
+        return self.status in _PASSING or self.code == "in_flight"
 
 
 class Client:
@@ -224,7 +224,7 @@ class Client:
         for number in range(self._num_tries):
             try:
                 with self._response(method, path, data=data, headers=sent) as response:
-                    text = response.read(MAX_ANSWER_BYTES)
+                    text = response.read(_MAX_ANSWER_BYTES)
             except (OSError, http.client.HTTPException) as error:
                 refusal = ServerError(0, {"detail": f"{self._parts.netloc} cannot be reached: {error}"})
                 wait_s = 0.0
@@ -294,7 +294,7 @@ def _checked(plan: Plan, problem: Problem | None) -> dict[str, Any]:
 def _asked_wait_s(response: http.client.HTTPResponse) -> float:
     """Seconds of Retry-After, as far as they are waited for."""
     asked = response.headers.get("Retry-After", "")
-    return min(MAX_WAIT_S, float(asked)) if asked.isascii() and asked.isdigit() and len(asked) < 9 else 0.0
+    return min(_MAX_WAIT_S, float(asked)) if asked.isascii() and asked.isdigit() and len(asked) < 9 else 0.0
 
 
 def _problem(text: bytes) -> dict[str, Any]:

@@ -51,7 +51,7 @@ class Failure:
     """What the user reads, after `error: `."""
 
 
-EXTRAS = {
+_EXTRAS = {
     "solve": ("numba", "llvmlite", "ortools", "pulp", "highspy"),
     "torch": ("torch",),
     "serve": ("fastapi", "uvicorn", "starlette"),
@@ -61,10 +61,10 @@ EXTRAS = {
 """What may be left out of an installation, and the packages that are missing then."""
 
 
-def missing_extra(error: BaseException) -> str | None:
+def _missing_extra(error: BaseException) -> str | None:
     """The extra whose packages a failed import was looking for, if it is one of ours."""
     root = (error.name or "").split(".")[0] if isinstance(error, ModuleNotFoundError) else ""
-    return next((extra for extra, packages in EXTRAS.items() if root in packages), None)
+    return next((extra for extra, packages in _EXTRAS.items() if root in packages), None)
 
 
 def describe_failure(error: BaseException) -> Failure:
@@ -83,7 +83,7 @@ def describe_failure(error: BaseException) -> Failure:
         return Failure(code=Exit.NOT_FOUND, message=f"no plan found: {text}")
     if isinstance(error, PlanError):
         return Failure(code=Exit.REJECTED, message=f"our own verifier rejected the plan: {text}; please report this")
-    if extra := missing_extra(error):
+    if extra := _missing_extra(error):
         message = f"{text}; this needs the extra {extra!r}: pip install 'pipeline-planner[{extra}]'"
         return Failure(code=Exit.USAGE, message=message)
     if isinstance(error, KeyboardInterrupt):

@@ -20,7 +20,7 @@ from profiles.workload import Workload
 
 NS_PER_MS = 10**6
 
-MAX_TIME_LIMIT_S = 7 * 24 * 3600
+_MAX_TIME_LIMIT_S = 7 * 24 * 3600
 """Longest time limit: a week."""
 
 
@@ -114,7 +114,7 @@ def choose_batch(
     with reading():
         if num_microbatches is not None and sizes is None:
             return workload.with_microbatches(num_microbatches)
-        chosen = None if sizes is None else parse_sizes(sizes)
+        chosen = None if sizes is None else _parse_sizes(sizes)
         whole = workload.global_batch_size if global_batch is None else global_batch
         if whole is None or num_microbatches is not None:
             if chosen is not None:
@@ -123,7 +123,7 @@ def choose_batch(
         return workload.with_batch(whole, workload.microbatch_sizes if chosen is None else chosen)
 
 
-def parse_sizes(text: str) -> tuple[int, ...]:
+def _parse_sizes(text: str) -> tuple[int, ...]:
     """`1,2,4` as numbers."""
     parts = [part.strip() for part in text.split(",")]
     if not all(part.isascii() and part.isdigit() and len(part) < 12 for part in parts):
@@ -210,7 +210,7 @@ def _first_violation(problem: Problem, plan: Plan) -> str:
     return violations[0].message.rstrip(".") if violations else ""
 
 
-OPTION_SWITCHES = (
+_OPTION_SWITCHES = (
     "objective",
     "max_stages_per_device",
     "max_replicas",
@@ -222,38 +222,38 @@ OPTION_SWITCHES = (
 """Switches of the command line that are options of the problem under the same name."""
 
 
-ABILITIES = ("split_backward", "uneven_replication", "skip_edges", "idle_devices")
+_ABILITIES = ("split_backward", "uneven_replication", "skip_edges", "idle_devices")
 """Options that a switch `--no-...` of the command line turns off."""
 
 
-PERMISSIONS = ("recompute", "recompute_layers", "recompute_in_turn", "split_placement", "unequal_shares")
+_PERMISSIONS = ("recompute", "recompute_layers", "recompute_in_turn", "split_placement", "unequal_shares")
 """Options that a switch of the same name turns on."""
 
 
 def parse_changes(switches: Mapping[str, Any]) -> dict[str, Any]:
     """The options that were asked for on the command line."""
-    changes = {name: switches[name] for name in OPTION_SWITCHES if switches[name] is not None}
-    changes |= {name: False for name in ABILITIES if switches[f"no_{name}"]}
-    changes |= {name: True for name in PERMISSIONS if switches[name]}
+    changes = {name: switches[name] for name in _OPTION_SWITCHES if switches[name] is not None}
+    changes |= {name: False for name in _ABILITIES if switches[f"no_{name}"]}
+    changes |= {name: True for name in _PERMISSIONS if switches[name]}
     if changes.get("recompute_layers") or changes.get("recompute_in_turn"):
         changes["recompute"] = True
     if switches["no_replication"]:
         changes["max_replicas"] = 1
     if switches.get("deadline") is not None:
-        changes["deadline_ns"] = parse_deadline(switches["deadline"])
+        changes["deadline_ns"] = _parse_deadline(switches["deadline"])
     if switches["pin"]:
-        changes["pinned"] = parse_pins(switches["pin"])
+        changes["pinned"] = _parse_pins(switches["pin"])
     return changes
 
 
-def parse_deadline(milliseconds: float) -> int:
+def _parse_deadline(milliseconds: float) -> int:
     """Nanoseconds, rounded down."""
     if not 0 <= milliseconds <= MAX_NANOSECONDS // NS_PER_MS:
         raise InputError(f"--deadline {milliseconds}: give milliseconds from 0 to {MAX_NANOSECONDS // NS_PER_MS:,}")
     return int(milliseconds * NS_PER_MS)
 
 
-def parse_pins(texts: Sequence[str]) -> list[dict[str, str]]:
+def _parse_pins(texts: Sequence[str]) -> list[dict[str, str]]:
     """`LAYER=DEVICE` pairs as the option `pinned` wants them."""
     pins = []
     for text in texts:
@@ -266,8 +266,8 @@ def parse_pins(texts: Sequence[str]) -> list[dict[str, str]]:
 
 def require_limits(*, time_limit_s: float, gap: float | None, seed: int, threads: int | None = None) -> None:
     """Refuse limits that mean nothing."""
-    if not 0 < time_limit_s <= MAX_TIME_LIMIT_S:
-        raise InputError(f"--time-limit {time_limit_s}: give seconds above 0, at most {MAX_TIME_LIMIT_S:,}")
+    if not 0 < time_limit_s <= _MAX_TIME_LIMIT_S:
+        raise InputError(f"--time-limit {time_limit_s}: give seconds above 0, at most {_MAX_TIME_LIMIT_S:,}")
     if gap is not None and not 0 <= gap < 1:
         raise InputError(f"--gap {gap}: give a fraction from 0 to below 1, e.g. 0.01 for one percent")
     if not 0 <= seed < 2**31:

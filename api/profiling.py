@@ -40,7 +40,7 @@ that nothing else used, the farthest was 6.4 % off (docs/benchmarks/probes.md); 
 EXECUTOR = ("planner.execute.run.preparation", "planner.execute.run.execution")
 """What processes of the executor import."""
 
-SETTLING = "planner.execute.run.host_process:settle_on_host"
+_SETTLING = "planner.execute.run.host_process:settle_on_host"
 """What they do first on a host."""
 
 DTYPES = {"fp32": "float32", "bf16": "bfloat16", "fp16": "float16"}
@@ -89,7 +89,7 @@ class Wanted:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ProfilingResult:
+class _ProfilingResult:
     """What a run made."""
 
     workload: Workload
@@ -105,7 +105,7 @@ def require_torch() -> None:
         raise InputError("profiling needs torch, which is not installed; run: pip install 'pipeline-planner[torch]'")
 
 
-def run_profile(wanted: Wanted, *, console: Console, style: ReportStyle) -> ProfilingResult:
+def run_profile(wanted: Wanted, *, console: Console, style: ReportStyle) -> _ProfilingResult:
     """Measure what is wanted; raises InputError where it cannot be measured."""
     require_torch()
     from planner.execute.run.kept_memory import keep_freed_memory
@@ -121,7 +121,7 @@ def run_profile(wanted: Wanted, *, console: Console, style: ReportStyle) -> Prof
         given = _given_cluster(wanted, survey)  # before anything is measured: it may be refused
         journal_path = _journal_path(wanted)
         journal = open_journal(journal_path)
-        prepare = SETTLING if survey.device == "cpu" else ""
+        prepare = _SETTLING if survey.device == "cpu" else ""
         if prepare:
             keep_freed_memory()  # layers that are timed alone are timed here
         with Telling(console, style) as telling, HostProcesses(also=EXECUTOR, prepare=prepare) as host:
@@ -142,7 +142,7 @@ def run_profile(wanted: Wanted, *, console: Console, style: ReportStyle) -> Prof
                 workload = workload.with_batch(wanted.global_batch, None)
     records = findings.records
     spreads = spreads_that_count(timing for record in records.values() for timing in record.timings.values())
-    return ProfilingResult(
+    return _ProfilingResult(
         workload=workload,
         num_estimated=len({name for (name, _, _), record in records.items() if not record.is_measured}),
         worst_spread=max(spreads, default=0.0),
@@ -562,7 +562,7 @@ class Telling:
         return is_time
 
 
-def summarise_profile(outcome: ProfilingResult, *, output: str | None) -> dict[str, Any]:
+def summarise_profile(outcome: _ProfilingResult, *, output: str | None) -> dict[str, Any]:
     """The closing words as data."""
     profile, cluster = outcome.workload.profile, outcome.workload.cluster
     sums = {
@@ -613,7 +613,7 @@ def _told_probe(probe: ProbeRun | None) -> list[str]:
     ]
 
 
-def render_summary(outcome: ProfilingResult, *, output: str | None) -> str:
+def render_summary(outcome: _ProfilingResult, *, output: str | None) -> str:
     """The closing words for people."""
     said = summarise_profile(outcome, output=output)
     times = "  ".join(

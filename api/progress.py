@@ -46,7 +46,7 @@ class RunSummary:
     """Those beside the best that were found."""
 
 
-def render_progress(progress: Progress | None, elapsed_s: float) -> str:
+def _render_progress(progress: Progress | None, elapsed_s: float) -> str:
     """The line: elapsed time, phase, incumbent, bound, gap and who found the incumbent."""
     clock = f"{elapsed_s:6.1f} s"
     if progress is None:
@@ -61,7 +61,7 @@ def _ms(nanoseconds: int | None) -> str:
     return ABSENT if nanoseconds is None else f"{render_ms(nanoseconds)} ms"
 
 
-def render_event(progress: Progress) -> str:
+def _render_event(progress: Progress) -> str:
     """One step as one line of JSON."""
     event = {
         "event": "progress",
@@ -110,9 +110,9 @@ class Reporter:
         if self.first_plan_s is None and progress.incumbent_ns is not None:
             self.first_plan_s = self.elapsed_s
         if self.style == "json" and (is_news or is_time):
-            self._tell(render_event(progress))
+            self._tell(_render_event(progress))
         elif self.style == "lines" and is_time and not self._is_told:
-            self._tell(render_progress(progress, self.elapsed_s))
+            self._tell(_render_progress(progress, self.elapsed_s))
 
     def _tell(self, line: str) -> None:
         with self._writing:
@@ -129,7 +129,7 @@ class Reporter:
             quiet_s = time.monotonic() - max(self._last_line_at, self.started)
             if quiet_s >= (MIN_PAUSE_S if is_owed else self._pause_s):
                 self._pause_s = self._pause_s if is_owed else min(2 * self._pause_s, LONGEST_PAUSE_S)
-                self._tell(render_progress(self._last, self.elapsed_s))
+                self._tell(_render_progress(self._last, self.elapsed_s))
 
     def stop(self) -> None:
         """Say that the first Ctrl+C was heard."""
@@ -166,4 +166,4 @@ class Reporter:
         line = Text(frame, style="green", no_wrap=True, overflow="ellipsis")
         if self.is_stopping:
             line.append(" stopping, Ctrl+C again aborts", style="yellow")
-        return line.append(render_progress(self._last, self.elapsed_s), style="default")
+        return line.append(_render_progress(self._last, self.elapsed_s), style="default")

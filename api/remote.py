@@ -48,7 +48,7 @@ def run_remotely(problem: Question, effort: Effort, *, console: Console, url: st
             _follow(client, job, reporter=reporter)
         done = client.job(job["id"])
     if done["state"] != "succeeded":
-        raise failure_of(done)
+        raise _failure_of(done)
     return client.fetch_plan(job["id"]), RunSummary(elapsed_s=reporter.elapsed_s, first_plan_s=reporter.first_plan_s)
 
 
@@ -74,7 +74,7 @@ def _progress(event: ServerEvent, known: Mapping[str, Any], *, elapsed_s: float)
     )
 
 
-def failure_of(job: JobDocument) -> Exception:
+def _failure_of(job: JobDocument) -> Exception:
     """What a job's failure would have been here."""
     error = job["error"] or {"code": job["state"], "detail": "it was cancelled before there was a plan"}
     if job["state"] == "cancelled":

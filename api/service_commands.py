@@ -24,7 +24,7 @@ from api.service.keys import SCOPES, ApiKey, KeyRing
 from api.settings import ClientLimits, Oidc, Settings, is_loopback
 from planner.progress import usable_cores
 
-PREFIX = "PIPEPLAN_LIMIT_"
+_PREFIX = "PIPEPLAN_LIMIT_"
 """Of environment variables that set limits."""
 
 MOST = 2**50
@@ -33,10 +33,10 @@ MOST = 2**50
 FIRST_KEY, FIRST_TENANT = "PIPEPLAN_FIRST_KEY", "PIPEPLAN_FIRST_TENANT"
 """Environment variables: the API key of a fresh installation, and whose it is."""
 
-INSPECTION_S = 10.0
+_INSPECTION_S = 10.0
 """How long a check or a drawing may take, unless it is set."""
 
-KEYS_WAIT_S = 5.0
+_KEYS_WAIT_S = 5.0
 """So long the commands about keys wait for a database."""
 
 
@@ -54,7 +54,7 @@ def make_settings(switches: Mapping[str, Any]) -> Settings:
         traces=switches.get("traces", False),
         ceilings=Ceilings(**ceilings),
         traffic=ClientLimits(**_those_of(ClientLimits, limits)),
-        inspection_s=limits.get("inspection_s", INSPECTION_S),
+        inspection_s=limits.get("inspection_s", _INSPECTION_S),
         process=ProcessLimits(
             memory_bytes=shares.solver_bytes,
             num_threads=threads or max(1, usable_cores() // max(1, workers)),
@@ -92,11 +92,11 @@ def _those_of(kind: type, limits: Mapping[str, Any]) -> dict[str, Any]:
 def read_limits(limits: Sequence[str], environment: Mapping[str, str]) -> dict[str, Any]:
     """Limits by name: `PIPEPLAN_LIMIT_NAME` of the environment, and over it NAME=VALUE of the command line."""
     known: dict[str, Any] = {field.name: field.default for kind in (ClientLimits, Ceilings) for field in fields(kind)}
-    known["inspection_s"] = INSPECTION_S
+    known["inspection_s"] = _INSPECTION_S
     asked = {
-        variable.removeprefix(PREFIX).lower(): (variable, value)
+        variable.removeprefix(_PREFIX).lower(): (variable, value)
         for variable, value in environment.items()
-        if variable.startswith(PREFIX)
+        if variable.startswith(_PREFIX)
     }
     for limit in limits:
         name, _, value = limit.partition("=")
@@ -193,7 +193,7 @@ def key_ring(data: Path, database_url: str | None) -> Iterator[KeyRing]:
 def opened(data: Path, database_url: str | None) -> Iterator[Database]:
     """A store's database, up to date, made if there is none yet; raises InputError for what is no store."""
     if database_url is not None:
-        _await(database_url, KEYS_WAIT_S)
+        _await(database_url, _KEYS_WAIT_S)
     try:
         database = open_database(data, database_url)
     except ValueError as error:

@@ -15,7 +15,7 @@ from typing import Protocol
 from planner.bounds.listed.dealt_microbatches import bound_1f1b, bound_any_order
 from planner.bounds.listed.paced_last_stage import bound_last_stage
 
-MAX_TRIALS = 2_400
+_MAX_TRIALS = 2_400
 """Pipelines played at most; a count and not a clock, so that every process that deals finds the same."""
 
 
@@ -106,7 +106,7 @@ class Dealing:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class InFlight:
+class _InFlight:
     """What limits which microbatches a stage may have in flight, and so their order."""
 
     held_bytes: tuple[tuple[int, ...], ...]
@@ -158,7 +158,7 @@ def deal(lengths: Sequence[int], pipelines: int, *, stages: Sequence[StageTimes]
     )
 
 
-def _in_flight(lengths: Sequence[int], stages: Sequence[StageTimes]) -> InFlight | None:
+def _in_flight(lengths: Sequence[int], stages: Sequence[StageTimes]) -> _InFlight | None:
     limited = [stage.room_bytes is not None for stage in stages]
     if not any(limited):
         return None
@@ -166,7 +166,7 @@ def _in_flight(lengths: Sequence[int], stages: Sequence[StageTimes]) -> InFlight
         length: tuple(stage.held_at(length) if has else 0 for stage, has in zip(stages, limited, strict=True))
         for length in set(lengths)
     }
-    return InFlight(
+    return _InFlight(
         held_bytes=tuple(held[length] for length in lengths), room_bytes=tuple(stage.room_bytes for stage in stages)
     )
 
@@ -178,7 +178,7 @@ def deal_durations(
     transfer_ns: int = 0,
     at_least: Sequence[Durations] | None = None,
     annealing: Annealing | None = None,
-    in_flight: InFlight | None = None,
+    in_flight: _InFlight | None = None,
 ) -> Dealing:
     """Deal microbatches whose times per stage are known; `at_least`: the same rounded down, for the bound.
 
@@ -241,7 +241,7 @@ class _Table:
     """Who holds what, and when each pipeline ends."""
 
     def __init__(
-        self, microbatches: Sequence[Durations], pipelines: int, *, transfer_ns: int, in_flight: InFlight | None = None
+        self, microbatches: Sequence[Durations], pipelines: int, *, transfer_ns: int, in_flight: _InFlight | None = None
     ) -> None:
         """Longest first onto the least loaded, by the stage where all have most to do."""
         self.in_flight = in_flight
@@ -308,7 +308,7 @@ class _Table:
 
     def improve(self) -> None:
         """Make the slowest pipeline faster as long as that is found."""
-        while self.trials < MAX_TRIALS:
+        while self.trials < _MAX_TRIALS:
             worst = max(range(len(self.times)), key=lambda pipeline: self.times[pipeline])
             if not (self.reorder(worst) or self.exchange(worst)):
                 return
@@ -319,7 +319,7 @@ class _Table:
         for taken in range(len(hand)):
             rest = hand[:taken] + hand[taken + 1 :]
             for place in range(len(hand)):
-                if self.trials >= MAX_TRIALS:
+                if self.trials >= _MAX_TRIALS:
                     return False
                 other = [*rest[:place], hand[taken], *rest[place:]]
                 if place != taken and self.fits(other) and (time := self.play(other)) < best:
@@ -343,7 +343,7 @@ class _Table:
                 (abs(2 * load - room), i, -1 if j is None else j) for load, i, j in pairs if 0 < load < room
             )
             for _, i, j in fitting[:4]:
-                if self.trials >= MAX_TRIALS:
+                if self.trials >= _MAX_TRIALS:
                     return False
                 given = hand[:i] + ([] if j < 0 else [self.hands[other][j]]) + hand[i + 1 :]
                 theirs = self.hands[other]

@@ -10,7 +10,7 @@ from planner.problem import Problem
 from profiles.cluster import Cluster
 from profiles.microbatch_sizes import measured_sizes
 
-MOST_MULTIPLE = 64
+_MOST_MULTIPLE = 64
 """Where costs scale linearly: up to so many times the largest size that was measured."""
 
 
@@ -71,4 +71,4 @@ def _known_sizes(question: Problem) -> tuple[int, ...]:
     sizes = measured_sizes(question.profile, question.cluster.device_types)
     if not sizes or not question.profile.scales_linearly:
         return sizes
-    return tuple(sorted({1, *sizes, MOST_MULTIPLE * sizes[-1]}))
+    return tuple(sorted({1, *sizes, _MOST_MULTIPLE * sizes[-1]}))

@@ -16,14 +16,14 @@ def open_decisions(profile: ModelProfile) -> dict[str, Any]:
     widest = max(cost.width for layer in profile.layers for cost in layer.costs)
     if widest > 1:
         opened["max_width"] = widest
-    if states_recomputation(profile):
+    if _states_recomputation(profile):
         opened |= {"recompute": True, "recompute_layers": True, "recompute_in_turn": True}
     if any(layer.shardable_bytes_at(width) for layer in profile.layers for width in _widths(layer)):
         opened["shard_optimizer"] = "allow"
     return opened
 
 
-def states_recomputation(profile: ModelProfile) -> bool:
+def _states_recomputation(profile: ModelProfile) -> bool:
     """Whether some layer keeps less where it recomputes, and each that does says what it takes, at all widths."""
     saving = [layer for layer in profile.layers if _saves(layer) or any(map(_saves, layer.wider))]
     return bool(saving) and all(_states_time(cost) for layer in saving for cost in layer.costs)

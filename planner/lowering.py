@@ -27,7 +27,7 @@ from solver_models.instance import (
 from solver_models.local_search.split_placement_search import ApartOrders
 from solver_models.simulation.columns import RECOMPUTING, SHARDING
 
-MAX_EXACT_ROUTES = 64
+_MAX_EXACT_ROUTES = 64
 """Up to so many devices routes are exactly the simulator's; among more, equally short paths may be others."""
 
 
@@ -275,7 +275,7 @@ def _route_tables(problem: Problem) -> tuple[Integers, Integers, Integers, Integ
     devices = problem.cluster.devices
     sizes = sorted(edge.bytes for edge in problem.profile.edges) or [0]
     median = -(-sizes[len(sizes) // 2] // _usual_replicas(problem))
-    if len(devices) > MAX_EXACT_ROUTES and (tables := problem.cluster.route_tables(num_bytes=median)) is not None:
+    if len(devices) > _MAX_EXACT_ROUTES and (tables := problem.cluster.route_tables(num_bytes=median)) is not None:
         return tables.latency, tables.bandwidth, tables.start, tables.resources
     latency = numpy.zeros((len(devices), len(devices)), dtype=numpy.int64)
     bandwidth = numpy.ones((len(devices), len(devices)), dtype=numpy.int64)

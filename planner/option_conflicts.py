@@ -20,12 +20,12 @@ def require_consistent(question: Question) -> None:
 
     Where the size of microbatches is open, only if that holds at every size.
     """
-    found = [next(conflicts(problem), None) for problem in candidates_of(question)]
+    found = [next(_conflicts(problem), None) for problem in candidates_of(question)]
     if found and all(found):
         raise ContradictionError(f"options: {found[0]}")
 
 
-def conflicts(problem: Problem) -> Iterator[str]:
+def _conflicts(problem: Problem) -> Iterator[str]:
     """Every pair of statements that contradict each other, in a sentence without its subject."""
     decided = _Decided(problem)
     for rule in RULES:

@@ -35,7 +35,7 @@ the prices of the devices used."""
 ShardChoice = Literal["never", "together", "allow", "always"]
 """Whether replicas shard the optimizer's state: nowhere; in every replicated stage or in none; in any; in all."""
 
-OrderChoice = Literal["any", "looped"]
+_OrderChoice = Literal["any", "looped"]
 """`any`: stages and orders as the rules allow; `looped`: rank p of P holds stages p, P + p, 2 P + p ..., and runs 1F1B,
 interleaved where these are several: what Megatron-LM and DeepSpeed run."""
 
@@ -87,7 +87,7 @@ class Options:
     """Devices may stay without a stage."""
     receive_buffers: Annotated[int, Whole("buffers", most=2**20)] = 2
     """Receive buffers per edge that enters a stage from another device; 0 ignores them."""
-    order: OrderChoice = "any"
+    order: _OrderChoice = "any"
     """Which stages and orders there are: any, or those of programs that run stages in a loop (1F1B, interleaved or
     not)."""
     keep_workspace: bool = False

@@ -21,7 +21,7 @@ from profiles.field_rules import (
 )
 from profiles.routing import DirectedLink, Network, RouteTables
 
-FEW_SEARCHES = 8
+_FEW_SEARCHES = 8
 """So many searches for routes are not worth doing at once."""
 
 _STRICT = {"extra": "forbid", "use_attribute_docstrings": True}
@@ -324,7 +324,7 @@ class Cluster:
             for source, target, size in wanted
             if (source, target) not in self._directed and (source, target, size) not in self._routes
         }
-        if len({(source, size) for source, _, size in unknown}) > FEW_SEARCHES:
+        if len({(source, size) for source, _, size in unknown}) > _FEW_SEARCHES:
             for key, path in self._network.paths(unknown).items():
                 self._routes[unknown[key]] = self._make_route(path)
 

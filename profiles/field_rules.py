@@ -23,7 +23,7 @@ MAX_SAMPLES = 2**30
 MAX_WIDTH = 4096
 """Most devices, or cores, that work on a layer together."""
 
-MAX_PRICE = 1_000_000
+_MAX_PRICE = 1_000_000
 """Most that a device may cost per hour."""
 
 PRICE_DECIMALS = 6
@@ -61,7 +61,7 @@ def require_distinct(what: str, names: Iterable[str]) -> None:
 
 
 @runtime_checkable
-class FieldRule(Protocol):
+class _FieldRule(Protocol):
     """What stands beside a type in `Annotated`; pydantic asks it for its part of the schema, and no more."""
 
     def check(self, value: Any, *, owner: str, field: str) -> None:
@@ -93,25 +93,25 @@ class Whole:
 
 
 @dataclass(frozen=True, slots=True)
-class HourlyPrice:
+class _HourlyPrice:
     """An amount of money per hour, in a currency that is the same throughout the document."""
 
     def check(self, value: float, *, owner: str, field: str) -> None:
-        """Raise ValueError unless `value` is a number from 0 to `MAX_PRICE` with at most `PRICE_DECIMALS` decimals."""
+        """Raise ValueError unless `value` is a number from 0 to `_MAX_PRICE` with at most `PRICE_DECIMALS` decimals."""
         is_number = isinstance(value, int | float) and not isinstance(value, bool)
-        if not is_number or not 0 <= value <= MAX_PRICE or round(value, PRICE_DECIMALS) != value:
+        if not is_number or not 0 <= value <= _MAX_PRICE or round(value, PRICE_DECIMALS) != value:
             raise ValueError(
-                f"{owner}: {field} = {str(value)[:60]!r} is no price; give a number from 0 to {MAX_PRICE} with at most "
-                f"{PRICE_DECIMALS} decimals, or leave it out"
+                f"{owner}: {field} = {str(value)[:60]!r} is no price; give a number from 0 to {_MAX_PRICE} with at "
+                f"most {PRICE_DECIMALS} decimals, or leave it out"
             )
 
     def __get_pydantic_json_schema__(self, core: Any, handler: Callable[[Any], JsonSchema]) -> JsonSchema:
         """With the range; that there are so many decimals at most, the class checks."""
-        return {**handler(core), "minimum": 0, "maximum": MAX_PRICE, UNIT: "money per hour"}
+        return {**handler(core), "minimum": 0, "maximum": _MAX_PRICE, UNIT: "money per hour"}
 
 
 @dataclass(frozen=True, slots=True)
-class Printable:
+class _Printable:
     """A name of at most `MAX_NAME_LENGTH` printable characters."""
 
     may_be_empty: bool = False
@@ -149,9 +149,9 @@ Nanoseconds = Annotated[int, Whole("nanoseconds", most=MAX_NANOSECONDS)]
 Bytes = Annotated[int, Whole("bytes")]
 Samples = Annotated[int, Whole("samples", least=1, most=MAX_SAMPLES)]
 Width = Annotated[int, Whole("devices or cores", least=1, most=MAX_WIDTH)]
-Price = Annotated[float, HourlyPrice()]
-Name = Annotated[str, Printable()]
-NameOrEmpty = Annotated[str, Printable(may_be_empty=True)]
+Price = Annotated[float, _HourlyPrice()]
+Name = Annotated[str, _Printable()]
+NameOrEmpty = Annotated[str, _Printable(may_be_empty=True)]
 
 
 def require_fields(owner: str, instance: Any) -> None:
@@ -167,12 +167,12 @@ def require_fields(owner: str, instance: Any) -> None:
 
 
 @cache
-def _rules(kind: type) -> tuple[tuple[str, FieldRule, bool], ...]:
+def _rules(kind: type) -> tuple[tuple[str, _FieldRule, bool], ...]:
     """The fields that have a rule, each with it and whether it may be None, in the order of the class."""
     found = []
     for name, hint in get_type_hints(kind, include_extras=True).items():
         is_optional = type(None) in get_args(hint)
         for part in (hint, *get_args(hint)):
-            rules = (rule for rule in getattr(part, "__metadata__", ()) if isinstance(rule, FieldRule))
+            rules = (rule for rule in getattr(part, "__metadata__", ()) if isinstance(rule, _FieldRule))
             found += [(name, rule, is_optional) for rule in rules]
     return tuple(found)

@@ -9,10 +9,10 @@ from numpy.typing import NDArray
 
 Integers = NDArray[numpy.int64]
 
-UNREACHED = 2**62
+_UNREACHED = 2**62
 """Longer than any path."""
 
-ENTRIES_AT_ONCE = 4_000_000
+_ENTRIES_AT_ONCE = 4_000_000
 """Table entries (searches x link directions) that are held in memory at a time."""
 
 
@@ -96,11 +96,11 @@ class Network:
         """[ways by head] their weights, or None if a path could leave 64 bits."""
         every = self._weights_of(num_bytes)
         found = [every[number] for number in self.order.tolist()]
-        return None if max(found, default=0) * self.num_nodes >= UNREACHED else numpy.array(found, dtype=numpy.int64)
+        return None if max(found, default=0) * self.num_nodes >= _UNREACHED else numpy.array(found, dtype=numpy.int64)
 
     def trees(self, sources: Integers, weights: Integers) -> Trees:
         """Shortest paths from every source under its own weights [searches, ways], by relaxing all ways at once."""
-        length = numpy.full((len(sources), self.num_nodes), UNREACHED, dtype=numpy.int64)
+        length = numpy.full((len(sources), self.num_nodes), _UNREACHED, dtype=numpy.int64)
         length[numpy.arange(len(sources)), sources] = 0
         while True:
             through = length[:, self.tails] + weights
@@ -127,7 +127,7 @@ class Network:
         weights = {size: self.weights(size) for size in dict.fromkeys(size for _, size in targets)}
         keys = [key for key in targets if weights[key[1]] is not None]
         found: dict[tuple[int, int, int], list[int]] = {}
-        step = max(1, ENTRIES_AT_ONCE // max(len(self.ways), 1))
+        step = max(1, _ENTRIES_AT_ONCE // max(len(self.ways), 1))
         for begin in range(0, len(keys), step):
             some = keys[begin : begin + step]
             table = numpy.stack([w for _, size in some if (w := weights[size]) is not None])
@@ -157,8 +157,8 @@ class Network:
         weights = self.weights(num_bytes)
         if weights is None:
             return None
-        step = max(1, ENTRIES_AT_ONCE // max(len(self.ways), num_ends, 1))
-        hops: list[Hop] = []
+        step = max(1, _ENTRIES_AT_ONCE // max(len(self.ways), num_ends, 1))
+        hops: list[_Hop] = []
         for begin in range(0, num_ends, step):
             sources = numpy.arange(begin, min(begin + step, num_ends), dtype=numpy.int64)
             trees = self.trees(sources, numpy.broadcast_to(weights, (len(sources), len(weights))))
@@ -180,7 +180,7 @@ class RouteTables(NamedTuple):
     """Resources of all paths."""
 
 
-class Hop(NamedTuple):
+class _Hop(NamedTuple):
     """The way of some paths that is so many ways before their last one."""
 
     distance: int
@@ -192,7 +192,7 @@ class Hop(NamedTuple):
 
 def _walk(
     ways: Sequence[DirectedLink], way: Integers, *, shortcuts: list[tuple[int, int, int]], pairs: tuple[int, int]
-) -> Iterator[Hop]:
+) -> Iterator[_Hop]:
     """All paths of some sources back from their targets; `pairs`: index of the first pair, and number of ends."""
     tails = numpy.array([each.tail for each in ways], dtype=numpy.int64)
     last = way[:, : pairs[1]].copy()
@@ -205,17 +205,17 @@ def _walk(
     distance = 0
     while len(going := numpy.flatnonzero(flat >= 0)):
         flat, is_last, rows, index = flat[going], is_last[going], rows[going], index[going]
-        yield Hop(distance, index, flat)
+        yield _Hop(distance, index, flat)
         flat = numpy.where(is_last, -1, way[rows, tails[flat]])
         distance += 1
 
 
-def _collect(ways: Sequence[DirectedLink], hops: list[Hop], *, num_ends: int) -> RouteTables:
+def _collect(ways: Sequence[DirectedLink], hops: list[_Hop], *, num_ends: int) -> RouteTables:
     """The tables of paths that are given hop by hop."""
     latencies, bandwidths, resources, overheads = (
         numpy.array([way[column] for way in ways], dtype=numpy.int64) for column in (2, 3, 4, 5)
     )
-    latency, bandwidth = numpy.zeros(num_ends**2, numpy.int64), numpy.full(num_ends**2, UNREACHED)
+    latency, bandwidth = numpy.zeros(num_ends**2, numpy.int64), numpy.full(num_ends**2, _UNREACHED)
     overhead = numpy.zeros(num_ends**2, numpy.int64)
     count = numpy.zeros(num_ends**2 + 1, numpy.int64)
     for hop in hops:
@@ -223,7 +223,7 @@ def _collect(ways: Sequence[DirectedLink], hops: list[Hop], *, num_ends: int) ->
         overhead[hop.pairs] = numpy.maximum(overhead[hop.pairs], overheads[hop.ways])
         bandwidth[hop.pairs] = numpy.minimum(bandwidth[hop.pairs], bandwidths[hop.ways])
         count[hop.pairs + 1] += 1
-    bandwidth[bandwidth == UNREACHED] = 1
+    bandwidth[bandwidth == _UNREACHED] = 1
     start = numpy.cumsum(count)
     found = numpy.zeros(int(start[-1]), numpy.int64)
     for hop in hops:

@@ -100,10 +100,10 @@ def dump_workload(workload: Workload) -> str:
 def workload_to_plain(workload: Workload) -> dict[str, Any]:
     """The document as plain dictionaries and lists; the size of a microbatch is stated even where it is unknown."""
     plain = {key: value for key, value in to_plain(workload).items() if value != {}}
-    return {"format": WORKLOAD_FORMAT, **plain, "profile": profile_to_plain(workload.profile)}
+    return {"format": WORKLOAD_FORMAT, **plain, "profile": _profile_to_plain(workload.profile)}
 
 
-def profile_to_plain(profile: ModelProfile) -> dict[str, Any]:
+def _profile_to_plain(profile: ModelProfile) -> dict[str, Any]:
     """A profile as documents of version 2 state it: with the size of a microbatch, or null."""
     plain = to_plain(profile)
     return {**plain, "microbatch_size": profile.microbatch_size}

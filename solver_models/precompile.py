@@ -41,7 +41,7 @@ FEW_COLLECTIONS = 50_000
 """Objects between two collections of garbage: at 700, Python's own, they take a twentieth of the time to compile."""
 
 
-def toy_instance() -> Instance:
+def _toy_instance() -> Instance:
     """Two layers, two devices, two microbatches: every kernel runs on it."""
     ones = np.ones(2, np.int64)
     return Instance(
@@ -82,7 +82,7 @@ def toy_instance() -> Instance:
 
 def toy_search() -> tuple[Searcher, Candidate]:
     """What all groups run on."""
-    searcher = Searcher(toy_instance())
+    searcher = Searcher(_toy_instance())
     return searcher, searcher.make_candidate(np.array([0, 1]), ((0,), (1,)), modes=np.zeros(2, np.int64))
 
 

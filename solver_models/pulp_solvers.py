@@ -21,7 +21,7 @@ from highspy import HighsModelStatus
 from solver_models.complete.solver_answer import DEFAULT_SOLVER
 from solver_models.result import SolverFailedError, Status
 
-TELL_OPTIMUM = frozenset({"COIN_CMD", "CPLEX_CMD", "GUROBI", "HiGHS_CMD", "PULP_CBC_CMD", "SCIP_PY"})
+_TELL_OPTIMUM = frozenset({"COIN_CMD", "CPLEX_CMD", "GUROBI", "HiGHS_CMD", "PULP_CBC_CMD", "SCIP_PY"})
 """Solvers of which PuLP tells an optimum from a point at a limit; of others, as GLPK and SCIP_CMD, it does not."""
 
 UNREADABLE = (
@@ -155,7 +155,7 @@ def _run_any(
     if is_at_limit or said != (pulp.LpStatusOptimal, pulp.LpSolutionOptimal):
         return CheckedAnswer(status="feasible", values=values, bound=None)
     bound = float(pulp.value(problem.objective)) - (settings["gapAbs"] if "gapAbs" in taken else 0.0)
-    return CheckedAnswer(status="optimal", values=values, bound=bound if solver in TELL_OPTIMUM else None)
+    return CheckedAnswer(status="optimal", values=values, bound=bound if solver in _TELL_OPTIMUM else None)
 
 
 def _fault_of(engine: Any, problem: pulp.LpProblem) -> str | None:

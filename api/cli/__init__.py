@@ -34,7 +34,7 @@ from api.cli import (
 from api.cli.options import arguments
 from api.failures import Exit, InputError, describe_failure
 
-DEBUG = "PIPEPLAN_DEBUG"
+_DEBUG = "PIPEPLAN_DEBUG"
 """Environment variable that asks for the traceback of an internal error, as `--debug` does."""
 
 app = typer.Typer(
@@ -90,7 +90,7 @@ def main(given: list[str] | None = None) -> int:
 def _fail(error: Exception, *, is_json: bool) -> int:
     """Say what went wrong, in one message."""
     failure = describe_failure(error)
-    if os.environ.get(DEBUG) and not isinstance(error, InputError):
+    if os.environ.get(_DEBUG) and not isinstance(error, InputError):
         traceback.print_exception(error)
     if is_json:
         event = {"event": "error", "code": int(failure.code), "message": failure.message}
@@ -117,4 +117,4 @@ def root(
 ) -> None:
     """Turn a measured model profile and a cluster into a verified pipeline-parallel plan, with a proven gap."""
     if debug:
-        os.environ[DEBUG] = "1"
+        os.environ[_DEBUG] = "1"

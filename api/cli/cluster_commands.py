@@ -17,7 +17,7 @@ def cluster() -> None:
     """Describe the machine."""
 
 
-class DeviceOptions(NamedTuple):
+class _DeviceOptions(NamedTuple):
     """What is assumed of devices where nobody tells it."""
 
     accelerator_gib: arg.AcceleratorGib = None
@@ -26,7 +26,7 @@ class DeviceOptions(NamedTuple):
     workers_per_host: arg.WorkersPerHost = None
 
 
-class SpeedOptions(NamedTuple):
+class _SpeedOptions(NamedTuple):
     """Nominal speeds of links, or measured ones."""
 
     host_gbps: arg.HostSpeed = 24.0
@@ -35,7 +35,7 @@ class SpeedOptions(NamedTuple):
     links: arg.MeasuredLinks = None
 
 
-class TopologyOptions(NamedTuple):
+class _TopologyOptions(NamedTuple):
     """How the source tells of switches, and which nodes take the job."""
 
     topology: arg.TopologyFile = None
@@ -56,9 +56,9 @@ def cluster_discover_command(
     file: arg.DiscoveryFile = None,
     output: arg.Output = None,
     name: arg.ClusterName = None,
-    devices: DeviceOptions,
-    speeds: SpeedOptions,
-    switches: TopologyOptions,
+    devices: _DeviceOptions,
+    speeds: _SpeedOptions,
+    switches: _TopologyOptions,
 ) -> None:
     """Write the cluster that Slurm, Kubernetes, nvidia-smi or a hostfile describes.
 

@@ -13,7 +13,7 @@ from api.failures import InputError
 commands = typer.Typer()
 
 
-class RunOptions(NamedTuple):
+class _RunOptions(NamedTuple):
     """What is made of a plan and its run."""
 
     html: arg.Html = None
@@ -34,7 +34,7 @@ def compare_command(
     workload: arg.WorkloadOption = None,
     cluster: arg.Cluster = None,
     baselines: arg.Baselines = False,
-    options: RunOptions,
+    options: _RunOptions,
     server: arg.Server = None,
     json: arg.Json = False,
 ) -> None:
@@ -51,7 +51,7 @@ def compare_command(
             raise InputError("--baselines compares plans; leave it out to hold a plan against its run")
         _compare_run((run[0], run[1], run[2] or workload), cluster=cluster, options=options, is_json=json)
         return
-    if options != RunOptions():
+    if options != _RunOptions():
         raise InputError("--html, --calibrate, -o and --warm-up need the folder of a run: compare PLAN FOLDER")
     if server is not None:
         from api.remote import compare_remotely
@@ -77,7 +77,7 @@ def _compare_plans(
         report(render_comparison(problem, contenders))
 
 
-def _compare_run(run: tuple[str, str, str | None], *, cluster: str | None, options: RunOptions, is_json: bool) -> None:
+def _compare_run(run: tuple[str, str, str | None], *, cluster: str | None, options: _RunOptions, is_json: bool) -> None:
     """A plan against its run: the report, and the picture and the calibrated profile where they are asked for."""
     from api.inputs import require_writable
     from api.reporting.run_comparison import calibrate, compare_run, render_run_picture, summarise_run

@@ -15,7 +15,7 @@ from api.failures import InputError
 commands = typer.Typer()
 
 
-class ComposedOptions(NamedTuple):
+class _ComposedOptions(NamedTuple):
     """What is put together from measured tables."""
 
     model: arg.ComposedModel = None
@@ -27,14 +27,14 @@ class ComposedOptions(NamedTuple):
     hosts: arg.ComposedHosts = None
 
 
-class ImportFiles(NamedTuple):
+class _ImportFiles(NamedTuple):
     """What is written, and how it is told."""
 
     output: arg.Output = None
     json: arg.Json = False
 
 
-class ImportedBatch(NamedTuple):
+class _ImportedBatch(NamedTuple):
     """What is said about an iteration."""
 
     num_microbatches: arg.NumMicrobatches = None
@@ -56,11 +56,11 @@ def import_command(
     *,
     source: arg.ImportSource,
     traces: arg.TraceFiles = None,
-    composed: ComposedOptions,
-    batch: ImportedBatch,
+    composed: _ComposedOptions,
+    batch: _ImportedBatch,
     cluster: arg.Cluster = None,
     device_type: arg.DeviceType = None,
-    files: ImportFiles,
+    files: _ImportFiles,
 ) -> None:
     """Turn a workload in any form that is read here into a document in ours, or traces of a job: `import trace FILE`.
 
@@ -78,7 +78,7 @@ def import_command(
     if source == "aiconfigurator":
         _import_tables(composed, batch, cluster=cluster, device_type=device_type, files=files)
         return
-    if composed != ComposedOptions() or batch.global_batch is not None:
+    if composed != _ComposedOptions() or batch.global_batch is not None:
         raise InputError(f"import {source}: --model, --gpu and what belongs to them go with `import aiconfigurator`")
     if source == "solution":
         _import_solution(traces or [], cluster=cluster, output=output)
@@ -100,12 +100,12 @@ def import_command(
 
 
 def _import_tables(
-    composed: ComposedOptions,
-    batch: ImportedBatch,
+    composed: _ComposedOptions,
+    batch: _ImportedBatch,
     *,
     cluster: str | None,
     device_type: str | None,
-    files: ImportFiles,
+    files: _ImportFiles,
 ) -> None:
     """A model put together from measured tables."""
     from api.composing import Composition, compose_workload, render_composition, summarise_composition

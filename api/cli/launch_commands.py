@@ -24,7 +24,7 @@ commands = typer.Typer(no_args_is_help=True, help="Run a program under a plan, e
 jobs = typer.Typer(no_args_is_help=True, help="Ask about a launched job, read its log, end it.")
 
 
-class JobOptions(NamedTuple):
+class _JobOptions(NamedTuple):
     """What every launcher is told about a job."""
 
     cluster: arg.Cluster = None
@@ -54,7 +54,7 @@ class JobOptions(NamedTuple):
         }
 
 
-class HealOptions(NamedTuple):
+class _HealOptions(NamedTuple):
     """Whether and how far a job is kept going."""
 
     heal: arg.IsHealed = False
@@ -101,28 +101,28 @@ def _tell(line: str) -> None:
     print(f"pipeplan: {line}", file=sys.stderr, flush=True)
 
 
-class AgentOptions(NamedTuple):
+class _AgentOptions(NamedTuple):
     """How torchrun's agents are started."""
 
     detach: arg.Detach = False
     here: arg.IsHere = False
 
 
-class MeetingOptions(NamedTuple):
+class _MeetingOptions(NamedTuple):
     """Where torchrun's agents meet."""
 
     master_addr: arg.Master = None
     master_port: arg.MasterPort = 29500
 
 
-class SlurmOptions(NamedTuple):
+class _SlurmOptions(NamedTuple):
     """What Slurm is asked for."""
 
     gpus: arg.WithGpus = False
     sbatch: arg.SbatchOptions = None
 
 
-class PodOptions(NamedTuple):
+class _PodOptions(NamedTuple):
     """What Kubernetes is asked for."""
 
     image: arg.Image
@@ -132,7 +132,7 @@ class PodOptions(NamedTuple):
     patch: arg.Patches = None
 
 
-class SkyOptions(NamedTuple):
+class _SkyOptions(NamedTuple):
     """What SkyPilot is asked for."""
 
     accelerators: arg.SkyAccelerators = None
@@ -142,7 +142,7 @@ class SkyOptions(NamedTuple):
     patch: arg.Patches = None
 
 
-class RayOptions(NamedTuple):
+class _RayOptions(NamedTuple):
     """What Ray is asked for."""
 
     address: arg.RayAddress = None
@@ -163,10 +163,10 @@ def launch_torchrun_command(
     plan: arg.PlanFile,
     program: arg.Program,
     dry_run: arg.DryRun = False,
-    agents: AgentOptions,
-    job: JobOptions,
-    meeting: MeetingOptions,
-    healing: HealOptions,
+    agents: _AgentOptions,
+    job: _JobOptions,
+    meeting: _MeetingOptions,
+    healing: _HealOptions,
 ) -> None:
     """One torchrun agent per host; on other hosts through ssh. Exits with the first bad exit code of an agent."""
     from api.running.attempts import start_torchrun
@@ -221,10 +221,10 @@ def launch_slurm_command(
     plan: arg.PlanFile,
     program: arg.Program,
     dry_run: arg.DryRun = False,
-    job: JobOptions,
+    job: _JobOptions,
     master_addr: arg.Master = None,
-    slurm: SlurmOptions,
-    healing: HealOptions,
+    slurm: _SlurmOptions,
+    healing: _HealOptions,
 ) -> None:
     """One Slurm task per device, each on the node where the plan has it; prints the job's folder."""
     from api.running.attempts import start_slurm
@@ -268,10 +268,10 @@ def launch_kubernetes_command(
     plan: arg.PlanFile,
     program: arg.Program,
     dry_run: arg.DryRun = False,
-    pods: PodOptions,
-    job: JobOptions,
+    pods: _PodOptions,
+    job: _JobOptions,
     gpus: arg.WithGpus = False,
-    healing: HealOptions,
+    healing: _HealOptions,
 ) -> None:
     """One pod per host, pinned to its node, with the plan in a ConfigMap; prints the job's folder."""
     from api.running.launching import render_pods
@@ -307,8 +307,8 @@ def _heal_pods(
     *,
     request: "LaunchRequest",
     submitted: "Submitted",
-    job: JobOptions,
-    healing: HealOptions,
+    job: _JobOptions,
+    healing: _HealOptions,
     dry_run: bool,
 ) -> None:
     """Stay with a job on Kubernetes, or show how it would begin."""
@@ -333,8 +333,8 @@ def launch_sky_command(
     plan: arg.PlanFile,
     program: arg.Program,
     dry_run: arg.DryRun = False,
-    sky: SkyOptions,
-    job: JobOptions,
+    sky: _SkyOptions,
+    job: _JobOptions,
 ) -> None:
     """A managed job of SkyPilot whose n-th node is the plan's n-th host; prints the job's folder."""
     from api.running.launching import render_sky_task
@@ -360,8 +360,8 @@ def launch_ray_command(
     plan: arg.PlanFile,
     program: arg.Program,
     dry_run: arg.DryRun = False,
-    ray: RayOptions,
-    job: JobOptions,
+    ray: _RayOptions,
+    job: _JobOptions,
 ) -> None:
     """A Ray job that runs one Ray Train worker per host, pinned to its node; prints the job's folder."""
     from api.running.launching import render_ray_job

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from planner.plan import Plan
     from planner.problem import Problem
 
-WIDTH_OF_FILES = 120
+_WIDTH_OF_FILES = 120
 """Columns of what is not shown on a terminal."""
 
 
@@ -25,7 +25,7 @@ def make_console(*, is_report: bool) -> "Console":
     from rich.console import Console
 
     stream = sys.stdout if is_report else sys.stderr
-    width = None if stream.isatty() or os.environ.get("COLUMNS") else WIDTH_OF_FILES
+    width = None if stream.isatty() or os.environ.get("COLUMNS") else _WIDTH_OF_FILES
     return Console(file=stream, width=width, markup=False, emoji=False, highlight=False)
 
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 commands = typer.Typer()
 
 
-class WorkloadSource(NamedTuple):
+class _WorkloadSource(NamedTuple):
     """What is planned."""
 
     workload: arg.Workload
@@ -33,7 +33,7 @@ class WorkloadSource(NamedTuple):
     microbatch_sizes: arg.ChosenSizes = None
 
 
-class PlanFiles(NamedTuple):
+class _PlanFiles(NamedTuple):
     """What is written."""
 
     output: arg.Output = None
@@ -43,7 +43,7 @@ class PlanFiles(NamedTuple):
     pareto: arg.Pareto = False
 
 
-class SearchLimits(NamedTuple):
+class _SearchLimits(NamedTuple):
     """When to stop."""
 
     time_limit: arg.TimeLimit = 60.0
@@ -58,7 +58,7 @@ class SearchLimits(NamedTuple):
     islands: arg.Islands = 1
 
 
-class DecisionOptions(NamedTuple):
+class _DecisionOptions(NamedTuple):
     """What may be decided."""
 
     decide_all: arg.DecideAll = False
@@ -97,12 +97,12 @@ class DecisionOptions(NamedTuple):
 @takes_groups
 def plan_command(
     *,
-    source: WorkloadSource,
-    files: PlanFiles,
+    source: _WorkloadSource,
+    files: _PlanFiles,
     reporting: Reporting,
-    limits: SearchLimits,
+    limits: _SearchLimits,
     server: arg.Server = None,
-    decisions: DecisionOptions,
+    decisions: _DecisionOptions,
     target: arg.TargetName = None,
 ) -> None:
     """Make a plan, verify it, and say how far from the best possible it can be at most.
@@ -160,7 +160,7 @@ def _require_unbroken(plan: "Plan") -> None:
         raise BrokenOffError(text, code=Exit.INTERNAL)
 
 
-def _require_served(limits: SearchLimits, files: PlanFiles, *, server: str | None, target: str | None) -> None:
+def _require_served(limits: _SearchLimits, files: _PlanFiles, *, server: str | None, target: str | None) -> None:
     """Refuse what a service does not do, and what only a service does."""
     if limits.islands > 1 and server is None:
         raise InputError("--islands: are workers of a service (pipeplan serve); add --server URL, or leave it out")
@@ -176,7 +176,7 @@ def _require_served(limits: SearchLimits, files: PlanFiles, *, server: str | Non
         raise InputError("--search-param: a service searches with its own parameters; leave --server out")
 
 
-def _for_front(decisions: DecisionOptions) -> DecisionOptions:
+def _for_front(decisions: _DecisionOptions) -> _DecisionOptions:
     """The front is one of cost, whatever the document minimises."""
     if decisions.objective not in (None, "cost"):
         raise InputError(
@@ -185,7 +185,7 @@ def _for_front(decisions: DecisionOptions) -> DecisionOptions:
     return decisions._replace(objective="cost")
 
 
-def _require_front(files: PlanFiles, *, server: str | None) -> None:
+def _require_front(files: _PlanFiles, *, server: str | None) -> None:
     """Refuse what there is not for a front."""
     if files.top > 1:
         raise InputError("--pareto: is no list of kinds of plan; leave --top out, or --pareto")
@@ -195,7 +195,7 @@ def _require_front(files: PlanFiles, *, server: str | None) -> None:
         raise InputError("--pareto: a trace shows one plan; leave --trace out, and write that of a point afterwards")
 
 
-def _plan_front(question: Any, effort: "Effort", *, files: PlanFiles, target: "Target | None") -> None:
+def _plan_front(question: Any, effort: "Effort", *, files: _PlanFiles, target: "Target | None") -> None:
     """Plan the front, write its plans and its picture, then say what was made."""
     from api.planning_run import run_pareto
     from api.reporting.alternative_plans import file_names
@@ -215,7 +215,7 @@ def _plan_front(question: Any, effort: "Effort", *, files: PlanFiles, target: "T
         make_console(is_report=False).print(render_front(front))
 
 
-def _question(source: WorkloadSource, decisions: DecisionOptions) -> "Question":
+def _question(source: _WorkloadSource, decisions: _DecisionOptions) -> "Question":
     from api.inputs import choose_batch, make_question, parse_changes, read_workload
 
     workload = choose_batch(
@@ -227,7 +227,7 @@ def _question(source: WorkloadSource, decisions: DecisionOptions) -> "Question":
     return make_question(workload, changes=parse_changes(decisions._asdict()), opens_all=decisions.decide_all)
 
 
-def _effort(limits: SearchLimits, *, style: "ReportStyle") -> "Effort":
+def _effort(limits: _SearchLimits, *, style: "ReportStyle") -> "Effort":
     from api.planning_run import Effort
 
     return Effort(
@@ -277,7 +277,7 @@ def _restricted(question: "Question", target: str | None, *, decides_chunks: boo
         return restrict_question(replace(question, options=options), program), program
 
 
-def _deliver(problem: "Problem", plan: "Plan", *, run: "RunSummary", files: PlanFiles, style: "ReportStyle") -> None:
+def _deliver(problem: "Problem", plan: "Plan", *, run: "RunSummary", files: _PlanFiles, style: "ReportStyle") -> None:
     """Write the plan and its pictures, then say what was made."""
     from api.reporting.alternative_plans import file_names
     from planner.document import render_plan

@@ -12,7 +12,7 @@ from api.cli.output import make_console, report_event, write_document
 commands = typer.Typer()
 
 
-class MeasuredOptions(NamedTuple):
+class _MeasuredOptions(NamedTuple):
     """What is measured."""
 
     num_microbatches: arg.NumMicrobatches = None
@@ -27,7 +27,7 @@ class MeasuredOptions(NamedTuple):
     no_split: arg.WholeBackward = False
 
 
-class RepetitionOptions(NamedTuple):
+class _RepetitionOptions(NamedTuple):
     """How often, and beside what."""
 
     alone: arg.Alone = False
@@ -36,7 +36,7 @@ class RepetitionOptions(NamedTuple):
     attempts: arg.Attempts = 3
 
 
-class MachineOptions(NamedTuple):
+class _MachineOptions(NamedTuple):
     """On what."""
 
     device: arg.Device = "auto"
@@ -48,7 +48,7 @@ class MachineOptions(NamedTuple):
     no_links: arg.NoLinks = False
 
 
-class ProfileFiles(NamedTuple):
+class _ProfileFiles(NamedTuple):
     """What is written."""
 
     output: arg.Output = None
@@ -66,10 +66,10 @@ class ProfileFiles(NamedTuple):
 def profile_command(
     *,
     model: arg.Model,
-    measured: MeasuredOptions,
-    repetitions: RepetitionOptions,
-    machine: MachineOptions,
-    files: ProfileFiles,
+    measured: _MeasuredOptions,
+    repetitions: _RepetitionOptions,
+    machine: _MachineOptions,
+    files: _ProfileFiles,
     reporting: Reporting,
 ) -> None:
     """Measure a model's layers and the links between devices, and write the workload that `plan` takes.

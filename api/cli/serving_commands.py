@@ -16,14 +16,14 @@ stores = typer.Typer(no_args_is_help=True, help="Back up and restore what a serv
 keys = typer.Typer(no_args_is_help=True, help="Make, list and revoke the API keys of a service.")
 
 
-class AddressOptions(NamedTuple):
+class _AddressOptions(NamedTuple):
     """Where a service listens."""
 
     host: serving.Host = "127.0.0.1"
     port: serving.Port = 8765
 
 
-class StoreOptions(NamedTuple):
+class _StoreOptions(NamedTuple):
     """Where jobs are kept, and how many are solved at once."""
 
     data: serving.Data = serving.DATA
@@ -33,7 +33,7 @@ class StoreOptions(NamedTuple):
     wait_for_database: serving.WaitForDatabase = 60.0
 
 
-class AccessOptions(NamedTuple):
+class _AccessOptions(NamedTuple):
     """Who may come in."""
 
     keys: serving.Keys = None
@@ -42,7 +42,7 @@ class AccessOptions(NamedTuple):
     oidc_jwks: serving.OidcJwks = None
 
 
-class CeilingOptions(NamedTuple):
+class _CeilingOptions(NamedTuple):
     """Limits of a service."""
 
     memory_gib: serving.MemoryGib = None
@@ -52,7 +52,7 @@ class CeilingOptions(NamedTuple):
     webhook_host: serving.WebhookHosts = None
 
 
-class KeyOptions(NamedTuple):
+class _KeyOptions(NamedTuple):
     """What a new key may do."""
 
     tenant: serving.Tenant
@@ -70,10 +70,10 @@ class KeyOptions(NamedTuple):
 @takes_groups
 def serve_command(
     *,
-    address: AddressOptions,
-    store: StoreOptions,
-    access: AccessOptions,
-    ceilings: CeilingOptions,
+    address: _AddressOptions,
+    store: _StoreOptions,
+    access: _AccessOptions,
+    ceilings: _CeilingOptions,
     traces: serving.Traces = False,
     log_format: serving.LogForm = "text",
     openapi: serving.OpenApi = False,
@@ -95,7 +95,7 @@ def serve_command(
     service_commands.run_server(settings, host=address.host, port=address.port, wait_s=store.wait_for_database)
 
 
-class WorkerOptions(NamedTuple):
+class _WorkerOptions(NamedTuple):
     """What a worker says about itself."""
 
     log_format: serving.LogForm = "text"
@@ -107,7 +107,7 @@ class WorkerOptions(NamedTuple):
     "worker", epilog="Example: pipeplan worker --database-url postgresql://pipeplan@db/pipeplan --workers 4"
 )
 @takes_groups
-def worker_command(*, store: StoreOptions, memory_gib: serving.MemoryGib = None, says: WorkerOptions) -> None:
+def worker_command(*, store: _StoreOptions, memory_gib: serving.MemoryGib = None, says: _WorkerOptions) -> None:
     """Solve jobs that wait in PostgreSQL; any number of workers on any number of machines."""
     from api import service_commands
 
@@ -120,7 +120,7 @@ def worker_command(*, store: StoreOptions, memory_gib: serving.MemoryGib = None,
 @keys.command("create", epilog="Example: pipeplan keys create --tenant research --scope plans:read")
 @takes_groups
 def create_key_command(
-    *, wanted: KeyOptions, data: serving.Data = serving.DATA, database_url: serving.DatabaseUrl = None
+    *, wanted: _KeyOptions, data: serving.Data = serving.DATA, database_url: serving.DatabaseUrl = None
 ) -> None:
     """Make an API key; it is shown once, and only its hash is kept."""
     from api import service_commands

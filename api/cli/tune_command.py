@@ -12,7 +12,7 @@ from api.cli.output import make_console, report_event, write_document
 commands = typer.Typer()
 
 
-class TuningEffort(NamedTuple):
+class _TuningEffort(NamedTuple):
     """How long, and how closely."""
 
     time_limit: arg.TimeLimit = 300.0
@@ -21,7 +21,7 @@ class TuningEffort(NamedTuple):
     within: arg.Within = 3.0
 
 
-class TunedWorkload(NamedTuple):
+class _TunedWorkload(NamedTuple):
     """What is asked."""
 
     num_microbatches: arg.NumMicrobatches = None
@@ -38,8 +38,8 @@ class TunedWorkload(NamedTuple):
 def tune_command(
     *,
     model: arg.Model,
-    wanted: TunedWorkload,
-    effort: TuningEffort,
+    wanted: _TunedWorkload,
+    effort: _TuningEffort,
     output: arg.Output = None,
     reporting: Reporting,
 ) -> None:

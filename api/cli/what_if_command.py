@@ -11,7 +11,7 @@ from api.cli.output import make_console, report_json, write_document
 commands = typer.Typer()
 
 
-class QuestionSource(NamedTuple):
+class _QuestionSource(NamedTuple):
     """What is asked about."""
 
     question: arg.Question
@@ -20,7 +20,7 @@ class QuestionSource(NamedTuple):
     num_microbatches: arg.NumMicrobatches = None
 
 
-class ShortLimits(NamedTuple):
+class _ShortLimits(NamedTuple):
     """When to stop."""
 
     time_limit: arg.TimeLimit = 20.0
@@ -37,9 +37,9 @@ class ShortLimits(NamedTuple):
 @takes_groups
 def what_if_command(
     *,
-    source: QuestionSource,
+    source: _QuestionSource,
     change: arg.Changes = None,
-    limits: ShortLimits,
+    limits: _ShortLimits,
     output: arg.Output = None,
     reporting: Reporting,
 ) -> None:

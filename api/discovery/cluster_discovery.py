@@ -63,7 +63,7 @@ class Answers:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Discovery:
+class _Discovery:
     """A cluster, and what is to be said about it."""
 
     cluster: Cluster
@@ -80,7 +80,7 @@ def discover(
     kind: str,
     name: str | None,
     links: str | None = None,
-) -> Discovery:
+) -> _Discovery:
     """The cluster as `source` describes it: slurm, kubernetes, nvidia-smi (this machine), or a hostfile.
 
     `answers`: what was obtained elsewhere, for a hostfile the file itself. `links`: tables of the link benchmark, in
@@ -100,7 +100,7 @@ def discover(
         cluster = make_cluster(title, found.hosts, speeds=speeds)
         if links is not None:
             cluster = with_measured_links(cluster, read_links(Path(links)))
-        return Discovery(cluster=cluster, line=describe(found, speeds=speeds, is_measured=links is not None))
+        return _Discovery(cluster=cluster, line=describe(found, speeds=speeds, is_measured=links is not None))
 
 
 def _find(source: str, *, answers: Answers, sizes: DeviceDefaults, kind: str) -> FoundHosts:

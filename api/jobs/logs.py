@@ -25,7 +25,7 @@ request_id: ContextVar[str | None] = ContextVar("request_id", default=None)
 
 _ID = re.compile(r"[A-Za-z0-9._-]{1,64}", re.ASCII)
 
-activity = logging.getLogger("api.activity")
+_activity = logging.getLogger("api.activity")
 """What goes on: requests, jobs, solves. Silent unless logs are structured."""
 
 printed = logging.getLogger("api.printed")
@@ -39,7 +39,7 @@ MOST_LETTERS = 10_000
 """Of a printed line."""
 
 
-class JsonLines(logging.Formatter):
+class _JsonLines(logging.Formatter):
     """A record as one JSON object."""
 
     def format(self, record: logging.LogRecord) -> str:
@@ -51,7 +51,7 @@ class JsonLines(logging.Formatter):
             "level": record.levelname.lower(),
             "event": _message_of(record),
         }
-        if record.name != activity.name:
+        if record.name != _activity.name:
             line["logger"] = record.name
         line |= getattr(record, "fields", {})
         if "request_id" not in line and request_id.get() is not None:
@@ -77,7 +77,7 @@ def render_line(line: dict[str, Any]) -> str:
         return json.dumps({str(name): value if isinstance(value, str) else str(value) for name, value in line.items()})
 
 
-class PrintedLines(io.TextIOBase):
+class _PrintedLines(io.TextIOBase):
     """Stands for standard error: each line that is printed there is logged."""
 
     def __init__(self) -> None:
@@ -112,17 +112,17 @@ def _is_logged(line: str) -> bool:
 
 def configure(form: LogFormat) -> None:
     """Say in this form what this process logs: as text warnings only, as JSON everything, and nothing but JSON."""
-    if form != "json" or isinstance(sys.stderr, PrintedLines):
+    if form != "json" or isinstance(sys.stderr, _PrintedLines):
         return
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(JsonLines())
+    handler.setFormatter(_JsonLines())
     root = logging.getLogger()
     root.handlers = [handler]
     root.setLevel(logging.WARNING)
-    activity.setLevel(logging.INFO)
+    _activity.setLevel(logging.INFO)
     logging.raiseExceptions = False  # what the log cannot write it cannot say either
     logging.captureWarnings(True)
-    sys.stderr = PrintedLines()
+    sys.stderr = _PrintedLines()
     sys.excepthook = lambda kind, error, trace: _log_failure("nobody caught this", (kind, error, trace))
     sys.unraisablehook = lambda failed: _log_failure(
         str(failed.err_msg or "nobody could be told of this"), (failed.exc_type, failed.exc_value, failed.exc_traceback)
@@ -139,9 +139,9 @@ def _log_failure(event: str, failure: Any) -> None:
 
 def tell(event: str, **fields: Any) -> None:
     """Log that something happened; what is None is left out."""
-    if activity.isEnabledFor(logging.INFO):
+    if _activity.isEnabledFor(logging.INFO):
         known = {name: value for name, value in fields.items() if value is not None}
-        activity.info(event, extra={"fields": known})
+        _activity.info(event, extra={"fields": known})
 
 
 def is_request_id(text: str) -> bool:

@@ -2,7 +2,7 @@
 
 from datetime import UTC, datetime
 
-LAST_S = 253_402_300_799.0
+_LAST_S = 253_402_300_799.0
 """The last second of the year 9999; what is later is shown as this."""
 
 
@@ -10,4 +10,4 @@ def moment(seconds: float | None, *, timespec: str = "milliseconds") -> str | No
     """Seconds since 1970 as ISO 8601 in UTC, to the millisecond unless `timespec` says otherwise."""
     if seconds is None:
         return None
-    return datetime.fromtimestamp(min(LAST_S, max(0.0, seconds)), UTC).isoformat(timespec=timespec)
+    return datetime.fromtimestamp(min(_LAST_S, max(0.0, seconds)), UTC).isoformat(timespec=timespec)

@@ -14,15 +14,15 @@ from planner.plan import Plan
 from planner.plan_kind import PlanKind, describe_kind, differences, kind_of
 from planner.problem import Problem
 
-NOTEWORTHY = 0.01
+_NOTEWORTHY = 0.01
 """Differences of memory below this part of the limit are not mentioned."""
 
-FEWER = "the search came by no other kind that passed the verifier in time"
+_FEWER = "the search came by no other kind that passed the verifier in time"
 """Why there may be fewer plans than were asked for."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class KindRow:
+class _KindRow:
     """One of the plans, beside the best."""
 
     rank: int
@@ -45,13 +45,13 @@ class KindRow:
     """What it gives and takes beside the best, in phrases."""
 
 
-def make_rows(problem: Problem, plans: Sequence[Plan]) -> list[KindRow]:
+def make_rows(problem: Problem, plans: Sequence[Plan]) -> list[_KindRow]:
     """A row per plan, the best first; its own row trades nothing."""
-    rows: list[KindRow] = []
+    rows: list[_KindRow] = []
     for rank, plan in enumerate(plans, start=1):
         evidence = plan.evidence
         assert evidence is not None, "a finished plan carries its evidence"
-        row = KindRow(
+        row = _KindRow(
             rank=rank,
             kind=kind_of(plan),
             makespan_ns=evidence.makespan_ns,
@@ -71,31 +71,31 @@ def _fullest(problem: Problem, plan: Plan) -> float:
     return max((peak / limits[name] for name, peak in plan.evidence.peak_bytes.items()), default=0.0)
 
 
-def _with_trades(row: KindRow, best: KindRow, *, objective: str) -> KindRow:
-    values = {name: getattr(row, name) for name in KindRow.__slots__}
-    return KindRow(**values | {"trades": tuple(_trades(row, best, objective=objective))})
+def _with_trades(row: _KindRow, best: _KindRow, *, objective: str) -> _KindRow:
+    values = {name: getattr(row, name) for name in _KindRow.__slots__}
+    return _KindRow(**values | {"trades": tuple(_trades(row, best, objective=objective))})
 
 
-def _trades(row: KindRow, best: KindRow, *, objective: str) -> Iterator[str]:
+def _trades(row: _KindRow, best: _KindRow, *, objective: str) -> Iterator[str]:
     times = [each.span_ns if objective == "span" else each.makespan_ns for each in (row, best)]
     slower = times[0] / max(1, times[1]) - 1
     yield "as fast" if slower < 0.0005 else f"{render_percent(slower)} slower"
     saved = best.peak_fraction - row.peak_fraction
-    if abs(saved) >= NOTEWORTHY:
+    if abs(saved) >= _NOTEWORTHY:
         yield f"{'less' if saved > 0 else 'more'} memory ({100 * row.peak_fraction:.0f} %)"
     if row.num_devices != best.num_devices:
         yield f"{'fewer' if row.num_devices < best.num_devices else 'more'} devices ({row.num_devices})"
     yield from differences(best.kind, row.kind)
 
 
-def render_kinds(rows: Sequence[KindRow], *, wanted: int) -> RenderableType:
+def render_kinds(rows: Sequence[_KindRow], *, wanted: int) -> RenderableType:
     """The plans for people, the best first, and why they are fewer than wanted if they are."""
     if len(rows) == wanted:
         return _render_table(rows)
-    return Group(_render_table(rows), f"{len(rows)} of {wanted}: {FEWER}")
+    return Group(_render_table(rows), f"{len(rows)} of {wanted}: {_FEWER}")
 
 
-def _render_table(rows: Sequence[KindRow]) -> Table:
+def _render_table(rows: Sequence[_KindRow]) -> Table:
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
     for header in ("plan", "kind"):
         table.add_column(header)
@@ -115,7 +115,7 @@ def _render_table(rows: Sequence[KindRow]) -> Table:
     return table
 
 
-def summarise_kinds(rows: Sequence[KindRow], files: Sequence[str | None]) -> list[dict[str, Any]]:
+def summarise_kinds(rows: Sequence[_KindRow], files: Sequence[str | None]) -> list[dict[str, Any]]:
     """The plans for programs, each with the file that holds it, if one does."""
     return [
         {**asdict(row), "description": describe_kind(row.kind), "trades": list(row.trades), "file": file}

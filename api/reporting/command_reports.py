@@ -21,10 +21,10 @@ if TYPE_CHECKING:
     from planner.what_if.change import Change
     from planner.what_if.sensitivity import ShadowPrice
 
-MAX_VIOLATIONS = 40
+_MAX_VIOLATIONS = 40
 """Violations that a report lists; the others are counted."""
 
-MAX_BINDINGS = 6
+_MAX_BINDINGS = 6
 """Resources on the critical chain, and full memories, that a report lists."""
 
 _WORK_COLUMNS = {"forward_ns": "F", "input_grad_ns": "I", "weight_grad_ns": "W", "backward_ns": "B"}
@@ -71,11 +71,11 @@ def render_verdict(problem: Problem, verdict: "Verdict") -> RenderableType:
     if verdict.passed:
         return Group(render_header(problem), Text.assemble(("✓ passed", "green"), ": no rule is broken"))
     table = make_table("rule", "where", "expected", "actual", "what is wrong")
-    for violation in verdict.violations[:MAX_VIOLATIONS]:
+    for violation in verdict.violations[:_MAX_VIOLATIONS]:
         cells = (violation.rule, violation.subject, violation.expected, violation.actual, violation.message)
         table.add_row(*(Text(str(cell)) for cell in cells))
-    if len(verdict.violations) > MAX_VIOLATIONS:
-        table.add_row("…", f"{len(verdict.violations) - MAX_VIOLATIONS} more")
+    if len(verdict.violations) > _MAX_VIOLATIONS:
+        table.add_row("…", f"{len(verdict.violations) - _MAX_VIOLATIONS} more")
     count = Text(f"✗ rejected: {len(verdict.violations)} violations", style="red")
     return Group(render_header(problem), count, "", table)
 
@@ -99,7 +99,7 @@ def render_rederivation(problem: Problem, outcome: "Rederivation") -> Renderable
         parts.append(Text.assemble(("✓ evidence", "green"), f": everything derivable was derived as stated; {played}"))
         return Group(*parts)
     table = make_table("evidence", "stated", "derived", "what is wrong")
-    for difference in outcome.differences[:MAX_VIOLATIONS]:
+    for difference in outcome.differences[:_MAX_VIOLATIONS]:
         cells = (difference.field, difference.stated, difference.derived, difference.message)
         table.add_row(*(Text(str(cell)[:200]) for cell in cells))
     count = Text(f"✗ rejected: the evidence states {len(outcome.differences)} things that do not follow", style="red")
@@ -156,10 +156,10 @@ def _render_binds(explanation: Explanation) -> Table:
     table = Table.grid(padding=(0, 2))
     table.add_row("What binds:")
     total = explanation.makespan_ns or 1
-    for binding in [each for each in explanation.binds if each.kind != "memory"][:MAX_BINDINGS]:
+    for binding in [each for each in explanation.binds if each.kind != "memory"][:_MAX_BINDINGS]:
         share = render_percent(binding.nanoseconds / total)
         table.add_row(f"  {binding.kind} {binding.subject}", f"on that chain for {share} of it")
-    for binding in [each for each in explanation.binds if each.kind == "memory"][:MAX_BINDINGS]:
+    for binding in [each for each in explanation.binds if each.kind == "memory"][:_MAX_BINDINGS]:
         waited = f", {render_ms(binding.nanoseconds)} ms idle for it" if binding.nanoseconds else ""
         left = render_bytes(binding.headroom_bytes or 0)
         table.add_row(f"  memory of {binding.subject}", f"{left} left at the peak{waited}")

@@ -19,7 +19,7 @@ WIDTH, HEIGHT, MARGIN = 640, 400, 60
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PointRow:
+class _PointRow:
     """A point of the front."""
 
     makespan_ns: int
@@ -42,16 +42,16 @@ class PointRow:
     """Samples of a microbatch, where that was decided."""
 
 
-def make_rows(front: ParetoFront) -> list[PointRow]:
+def make_rows(front: ParetoFront) -> list[_PointRow]:
     """A row per point, the fastest first."""
     return [_row(point) for point in front.points]
 
 
-def _row(point: ParetoPoint) -> PointRow:
+def _row(point: ParetoPoint) -> _PointRow:
     evidence = point.plan.evidence
     assert evidence is not None
     assert evidence.rental is not None
-    return PointRow(
+    return _PointRow(
         makespan_ns=point.makespan_ns,
         lower_bound_ns=evidence.lower_bound_ns,
         least_ns=point.least_ns,
@@ -59,18 +59,18 @@ def _row(point: ParetoPoint) -> PointRow:
         least_cost=point.least_cost,
         price_per_hour=evidence.rental.price_per_hour,
         devices=point.plan.devices,
-        types=describe_devices(point.problem, point.plan),
+        types=_describe_devices(point.problem, point.plan),
         microbatch_size=point.plan.problem.microbatch_size,
     )
 
 
-def describe_devices(problem: Problem, plan: Plan) -> str:
+def _describe_devices(problem: Problem, plan: Plan) -> str:
     """How many devices of every type a plan uses."""
     types = [problem.cluster.by_name[name].type for name in plan.devices]
     return ", ".join(f"{types.count(kind)} x {kind}" for kind in problem.cluster.device_types if kind in types)
 
 
-def render_money(cost: float) -> str:
+def _render_money(cost: float) -> str:
     """Money for `ITERATIONS` iterations, with about four digits."""
     return f"{ITERATIONS * cost:,.4g}"
 
@@ -91,8 +91,8 @@ def render_front(front: ParetoFront) -> RenderableType:
             str(number),
             render_ms(row.makespan_ns),
             render_ms(row.least_ns),
-            render_money(row.cost),
-            render_money(row.least_cost),
+            _render_money(row.cost),
+            _render_money(row.least_cost),
             render_percent((row.cost - row.least_cost) / row.cost if row.cost else 0.0),
             f"{row.price_per_hour:g}",
             *([str(row.microbatch_size)] if has_sizes else []),
@@ -126,7 +126,7 @@ def render_picture(front: ParetoFront, *, title: str) -> str:
     found = " ".join("{},{}".format(*place(row.makespan_ns, row.cost)) for row in rows)
     proved = " ".join("{},{}".format(*place(row.makespan_ns, row.least_cost)) for row in rows)
     dots = "".join(_dot(place(row.makespan_ns, row.cost), row) for row in rows)
-    money = f"cost of {ITERATIONS:,} iterations, up to {render_money(most_cost)}"
+    money = f"cost of {ITERATIONS:,} iterations, up to {_render_money(most_cost)}"
     left, bottom, right = MARGIN, HEIGHT - MARGIN, WIDTH - MARGIN
     heading = escape(title)
     return (
@@ -143,10 +143,10 @@ def render_picture(front: ParetoFront, *, title: str) -> str:
     )
 
 
-def _dot(place: tuple[float, float], row: PointRow) -> str:
+def _dot(place: tuple[float, float], row: _PointRow) -> str:
     """A plan, with its figures beside it and in full when pointed at."""
     x, y = place
-    figures = f"{render_ms(row.makespan_ns)} ms, {render_money(row.cost)}, at least {render_money(row.least_cost)}"
+    figures = f"{render_ms(row.makespan_ns)} ms, {_render_money(row.cost)}, at least {_render_money(row.least_cost)}"
     return (
         f'<circle cx="{x}" cy="{y}" r="4" fill="#06c"><title>{escape(f"{row.types}: {figures}")}</title></circle>'
         f'<text x="{x + 6}" y="{y - 6}">{escape(row.types)}</text>'

@@ -12,7 +12,7 @@ from api.reporting.screen import make_table, render_header
 from planner.fidelity.calibration import CalibratedQuantity
 from planner.fidelity.memory_parts import DeviceMemory
 
-MAX_ROWS = 30
+_MAX_ROWS = 30
 """Rows per table; of more, those are shown that differ most."""
 
 _MEANINGS = {
@@ -71,7 +71,7 @@ def _render_findings(findings: list[CalibratedQuantity]) -> Table:
     table = make_table("where", "samples", "predicted", "median", "quartiles", "difference")
     for column in table.columns[1:]:
         column.justify = "right"
-    ranked = sorted(findings, key=lambda finding: -abs(finding.median_ns - finding.predicted_ns))[:MAX_ROWS]
+    ranked = sorted(findings, key=lambda finding: -abs(finding.median_ns - finding.predicted_ns))[:_MAX_ROWS]
     for finding in [each for each in findings if each in ranked]:
         entry = finding.as_measurement("run")
         table.add_row(
@@ -82,8 +82,8 @@ def _render_findings(findings: list[CalibratedQuantity]) -> Table:
             f"{render_ms(entry.low_ns)} to {render_ms(entry.high_ns)}",
             _signed(entry.median_ns - finding.predicted_ns),
         )
-    if len(findings) > MAX_ROWS:
-        table.add_row(f"… {len(findings) - MAX_ROWS} more", *[""] * 5)
+    if len(findings) > _MAX_ROWS:
+        table.add_row(f"… {len(findings) - _MAX_ROWS} more", *[""] * 5)
     return table
 
 

@@ -31,13 +31,13 @@ ITERATIONS = 1000
 MAX_STAGE_ROWS = 14
 """Rows of the stage table; of more stages the middle ones are left out."""
 
-UNSTEADY = 0.05
+_UNSTEADY = 0.05
 """A profile that is farther than this from a run of its own is said to be."""
 
-MAX_NOTES = 3
+_MAX_NOTES = 3
 """Lines of remarks about costs that were not measured."""
 
-NEARLY_FULL = 0.9
+_NEARLY_FULL = 0.9
 """Devices filled by more than this part need a word about their reserve."""
 
 MAX_BASELINE_ROWS = 8
@@ -48,14 +48,14 @@ def render_screen(problem: Problem, plan: Plan, *, run: RunSummary) -> Renderabl
     """Everything a person wants to know about a plan that was just made."""
     evidence = plan.evidence
     assert evidence is not None, "a finished plan carries its evidence"
-    sizes: list[RenderableType] = [render_sizes(evidence.sizes), ""] if evidence.sizes else []
+    sizes: list[RenderableType] = [_render_sizes(evidence.sizes), ""] if evidence.sizes else []
     return Group(
         render_header(problem),
         "",
         render_stages(problem, plan, peak_bytes=evidence.peak_bytes),
         "",
         *sizes,
-        render_baselines(problem, evidence),
+        _render_baselines(problem, evidence),
         "",
         _render_outcome(problem, evidence, run=run),
     )
@@ -125,7 +125,7 @@ def render_memory(fraction: float) -> Text:
     return Text.assemble((render_bar(fraction), style), f" {100 * fraction:3.0f} %")
 
 
-def render_sizes(rows: Sequence[SizeResult]) -> Table:
+def _render_sizes(rows: Sequence[SizeResult]) -> Table:
     """The sizes of microbatches side by side: the best plan of each, its bound, and what is known of it."""
     table = make_table()
     table.add_column("", no_wrap=True)
@@ -166,7 +166,7 @@ def _bound_of(row: SizeResult) -> int | None:
     return None if row.objective_ns is None and row.note else max(known, default=None)
 
 
-def render_baselines(problem: Problem, evidence: Evidence) -> Table:
+def _render_baselines(problem: Problem, evidence: Evidence) -> Table:
     """What others would have done, fastest first, with our plan among them and the one to take ticked."""
     has_span = problem.options.objective == "span"
     table = make_table()
@@ -295,7 +295,7 @@ def _describe_comparison(problem: Problem) -> list[str]:
 def _describe_probe(problem: Problem) -> list[str]:
     """How far a profile was from a run of its own, where that is more than plans differ by."""
     probe = problem.profile.probe
-    if probe is None or abs(probe.error) <= UNSTEADY:
+    if probe is None or abs(probe.error) <= _UNSTEADY:
         return []
     beyond = probe.measured_ns / probe.predicted_ns - 1
     more = f"{render_percent(abs(beyond))} {'more' if beyond > 0 else 'less'}"
@@ -308,7 +308,7 @@ def _describe_reserve(problem: Problem, evidence: Evidence) -> list[str]:
         device.name
         for device in problem.cluster.devices
         if device.reserved_bytes is None
-        and evidence.peak_bytes.get(device.name, 0) > NEARLY_FULL * max(1, device.memory_bytes)
+        and evidence.peak_bytes.get(device.name, 0) > _NEARLY_FULL * max(1, device.memory_bytes)
     ]
     words = "runtime and allocator need some of what is filled"
     return [f"no reserved_bytes stated for {name}: {words}" for name in full[:1]]
@@ -324,8 +324,8 @@ def _notes(problem: Problem, evidence: Evidence) -> list[str]:
     if evidence.assumed_divisible:
         stages = ", ".join(map(str, evidence.assumed_divisible[:8]))
         notes.insert(0, f"the profile says microbatch_size = null: nobody can run the replicas of stage {stages}")
-    hidden = len(notes) - MAX_NOTES + 1
-    return notes if hidden <= 1 else [*notes[: MAX_NOTES - 1], f"{hidden} more such"]
+    hidden = len(notes) - _MAX_NOTES + 1
+    return notes if hidden <= 1 else [*notes[: _MAX_NOTES - 1], f"{hidden} more such"]
 
 
 def _render_result(evidence: Evidence, *, objective: Objective) -> str:

@@ -16,7 +16,7 @@ from profiles.importers.straggler import Key, RunStep, Seat, TraceCeiling, read_
 CEILING = TraceCeiling(rows=500_000, num_bytes=64 * 2**20)
 """More cannot be looked at within the seconds that a service gives; a production trace of 43 steps holds a fifth."""
 
-BLOCKS_PER_STAGE = 8
+_BLOCKS_PER_STAGE = 8
 """Equal blocks that a stage is assumed to be, for remedies that cut anew."""
 
 
@@ -38,10 +38,10 @@ def summarise_trace(data: str) -> dict[str, Any]:
     anew, _ = deal_anew(step)
     drawn = {"run": _drawn(step, step.ends_as_run_ns()), "replay": _drawn(step, replay_ends_ns(step))}
     drawn["dealt"] = _drawn(anew, replay_ends_ns(anew))
-    other = cut_anew(step, blocks_per_stage=BLOCKS_PER_STAGE)
+    other = cut_anew(step, blocks_per_stage=_BLOCKS_PER_STAGE)
     if other is not None:
         drawn["cut"] = _drawn(other.step, replay_ends_ns(other.step))
-    advice = asdict(advise(steps, blocks_per_stage=BLOCKS_PER_STAGE))
+    advice = asdict(advise(steps, blocks_per_stage=_BLOCKS_PER_STAGE))
     return {"advice": advice, "num_steps": len(steps), "step": step.number, "content": _content((step, anew), drawn)}
 
 

@@ -54,7 +54,7 @@ def find_prices(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BestKnown:
+class _BestKnown:
     """What is known of the best plan of a question."""
 
     objective_ns: int
@@ -69,7 +69,7 @@ class BestKnown:
     """Stages of the plan."""
 
     @classmethod
-    def of(cls, plan: Plan, *, objective_ns: int) -> "BestKnown":
+    def of(cls, plan: Plan, *, objective_ns: int) -> "_BestKnown":
         """From a plan and what it evidently takes."""
         evidence = plan.evidence
         bound = None if evidence is None else min(evidence.lower_bound_ns, objective_ns)
@@ -90,9 +90,9 @@ class WhatIfAnswer:
     """What is different."""
     objective: Literal["makespan", "span"]
     """What the figures are of."""
-    before: BestKnown
+    before: _BestKnown
     """Without the change."""
-    after: BestKnown
+    after: _BestKnown
     """With it."""
     plan: Plan
     """The plan with the change."""
@@ -209,13 +209,13 @@ def ask_what_if(
     if plan is None:
         effort = replace(effort, time_limit_s=effort.time_limit_s / 2)
         plan, _ = run_plan(problem, effort, console=console)
-    before = BestKnown.of(plan, objective_ns=_objective_ns(problem, plan))
+    before = _BestKnown.of(plan, objective_ns=_objective_ns(problem, plan))
     answer, _ = run_plan(changed, effort, console=console, start=find_start(problem, plan, change=change))
     return WhatIfAnswer(
         change=change,
         objective=objective,
         before=before,
-        after=BestKnown.of(answer, objective_ns=_objective_ns(changed, answer)),
+        after=_BestKnown.of(answer, objective_ns=_objective_ns(changed, answer)),
         plan=answer,
         problem=changed,
     )

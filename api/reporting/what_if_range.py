@@ -21,7 +21,7 @@ from planner.what_if.change import Change, apply_change, find_start
 PATIENCE_S = 0.4
 """How long baselines of one changed question are looked at."""
 
-SHARED_PATIENCE_S = 1.2
+_SHARED_PATIENCE_S = 1.2
 """How long those of many in one request are, in all."""
 
 
@@ -43,7 +43,7 @@ class WhatIfRange:
 
 def find_ranges(problem: Problem, plan: Plan, *, changes: Sequence[Change]) -> list[WhatIfRange]:
     """The ranges of makespan or span; raises ValueError where money is minimised."""
-    patience_s = min(PATIENCE_S, SHARED_PATIENCE_S / max(1, len(changes)))
+    patience_s = min(PATIENCE_S, _SHARED_PATIENCE_S / max(1, len(changes)))
     return [_find_range(problem, plan, change=change, patience_s=patience_s) for change in changes]
 
 

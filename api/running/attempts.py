@@ -14,13 +14,13 @@ from planner.launch.job_commands import Submitted, cancel_command, status_comman
 from planner.launch.launch_job import Command, LaunchSubmission
 from planner.launch.slurm import GOING_ON, find_job_state
 
-SLURM_POLL_S = 0.5
+_SLURM_POLL_S = 0.5
 """How often Slurm is asked."""
 _DOWN = ("down", "drain", "fail", "error")
 _LEFT_BEHIND = ("attempt-*", "plan-[0-9]*.json", "recipe-[0-9]*.json")
 
 
-class TorchrunAttempt:
+class _TorchrunAttempt:
     """Agents started from here; one that fails ends the others."""
 
     def __init__(self, commands: Sequence[Command], *, output: int | None) -> None:
@@ -53,7 +53,7 @@ class TorchrunAttempt:
         return ()
 
 
-class SlurmAttempt:
+class _SlurmAttempt:
     """A job in Slurm's queue."""
 
     def __init__(self, submitted: Submitted, *, folder: Path, hosts: Sequence[str]) -> None:
@@ -63,7 +63,7 @@ class SlurmAttempt:
 
     def code(self) -> int | None:
         """What stands in the folder, or 1 for a job that Slurm ended; Slurm is asked twice a second."""
-        if self._code is None and time.monotonic() - self._looked >= SLURM_POLL_S:
+        if self._code is None and time.monotonic() - self._looked >= _SLURM_POLL_S:
             self._look()
             self._looked = time.monotonic()
         return self._code
@@ -100,18 +100,18 @@ def slurm_down_hosts(hosts: Sequence[str]) -> tuple[str, ...]:
 
 def start_torchrun(
     launch: Launch, *, render: Callable[[Launch], LaunchSubmission], output: int | None
-) -> TorchrunAttempt:
+) -> _TorchrunAttempt:
     """Agents of the launch, on this machine or through ssh."""
-    return TorchrunAttempt(as_started_here(render(launch)), output=output)
+    return _TorchrunAttempt(as_started_here(render(launch)), output=output)
 
 
-def start_slurm(launch: Launch, *, render: Callable[[Launch], LaunchSubmission]) -> SlurmAttempt:
+def start_slurm(launch: Launch, *, render: Callable[[Launch], LaunchSubmission]) -> _SlurmAttempt:
     """The launch in Slurm's queue."""
     submission = render(launch)
     submitted = Submitted(launcher="slurm", name=launch.job.name)
     hosts = [launch.job.real_host(host) for host in launch.job.placement.hosts]
     submitted = submit_again(submission, submitted=submitted, folder=launch.folder)
-    return SlurmAttempt(submitted, folder=launch.folder, hosts=hosts)
+    return _SlurmAttempt(submitted, folder=launch.folder, hosts=hosts)
 
 
 def clear_attempts(folder: Path) -> None:

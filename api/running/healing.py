@@ -40,9 +40,9 @@ SILENCE_S = 20.0
 """How long processes on other machines are waited for after their job has ended."""
 TARGET = "executor"
 """Plans that it cannot run are of no use here."""
-STALLS = 2
+_STALLS = 2
 """So many ends in a row without a newer checkpoint end the healing: the cause is not the device."""
-CHECKPOINTS = "checkpoints"
+_CHECKPOINTS = "checkpoints"
 """Folder of the job's folder, unless the program names one."""
 
 Tell = Callable[[str], None]
@@ -78,7 +78,7 @@ class HealParams:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Heal:
+class _Heal:
     """One loss and how the job went on."""
 
     lost: Mapping[str, str]
@@ -122,7 +122,7 @@ class HealedRun:
     """Exit code of the last attempt."""
     reason: str
     """Why it was not healed, or not again; empty for a job that came to its end."""
-    heals: tuple[Heal, ...]
+    heals: tuple[_Heal, ...]
     """In this order."""
 
     def summarise(self) -> dict[str, Any]:
@@ -131,14 +131,14 @@ class HealedRun:
 
 
 @dataclass(kw_only=True)
-class Healer:
+class _Healer:
     """Starts a launch, and starts it again under other plans as long as that may help."""
 
     start: Callable[[Launch], JobAttempt]
     params: HealParams
     tell: Tell
     console: Console
-    heals: list[Heal] = field(default_factory=list)
+    heals: list[_Heal] = field(default_factory=list)
     _stalls: int = 0
 
     def run(self, launch: Launch, *, plan: Plan, problem: Problem) -> HealedRun:
@@ -196,8 +196,8 @@ class Healer:
 
     def _recorded(self, launch: Launch) -> Launch:
         folder = launch.folder / f"attempt-{len(self.heals)}"
-        job = replace(launch.job, record_at=str(folder), checkpoints_at=str(checkpoints_of(launch)))
-        job = replace(job, copies_at=str(copies_of(launch)))
+        job = replace(launch.job, record_at=str(folder), checkpoints_at=str(_checkpoints_of(launch)))
+        job = replace(job, copies_at=str(_copies_of(launch)))
         return replace(launch, job=replace(job, cluster_at=str(launch.folder / "cluster.json")))
 
     def _watch(self, attempt: JobAttempt, launch: Launch) -> tuple[int | None, JobEnd]:
@@ -223,7 +223,7 @@ class Healer:
             return "no device was lost: the program failed, or was ended from outside"
         if len(self.heals) >= self.params.most_heals:
             return f"{', '.join(end.lost)} lost after {len(self.heals)} heals, the most that --heals allows"
-        if self._stalls >= STALLS:
+        if self._stalls >= _STALLS:
             return (
                 f"{', '.join(end.lost)} lost, as before without a newer checkpoint in between: the program seems to "
                 "end its processes itself, or checkpoints are too far apart"
@@ -243,19 +243,19 @@ class Healer:
         self._await_end(attempt, launch, lost=end.lost)
         stopped_s = time.monotonic() - begin
         checkpoint = newest_checkpoint(launch)
-        if keeps_copies(launch):
+        if _keeps_copies(launch):
             recipe = replace(again.recipe, plan_before=launch.job.plan_sha256, lost=tuple(end.lost))
             again = replace(again, recipe=recipe)
         launch, recipe = relaunch(launch, again, number=len(self.heals) + 1, checkpoint=checkpoint)
         if self.params.is_remote:
             launch = with_recipe(launch, render_recipe(recipe, again.plan), number=len(self.heals) + 1)
         assert again.plan.evidence is not None
-        heal = Heal(
+        heal = _Heal(
             lost=end.lost,
             iteration=recipe.iteration or 0,
             checkpoint=None if checkpoint is None else str(checkpoint),
             num_devices=len(again.plan.devices),
-            has_copies=keeps_copies(launch),
+            has_copies=_keeps_copies(launch),
             finds_checkpoint=self.params.is_remote and checkpoint is None,
             iteration_ns=again.plan.evidence.makespan_ns,
             restored_bytes=recipe.restored_bytes if self.params.is_remote or checkpoint is not None else 0,
@@ -266,7 +266,7 @@ class Healer:
             started_s=time.monotonic() - begin,
         )
         self.heals.append(heal)
-        self.tell(describe_heal(heal))
+        self.tell(_describe_heal(heal))
         self.tell(describe_cost(again))
         return launch, again.plan, without(problem, end)
 
@@ -288,7 +288,7 @@ def plan_rest(
 ) -> Again:
     """A plan for what is left, by what its iterations and the restoring of its state take together."""
     effort = Effort(time_limit_s=params.search_s, gap=None, seed=params.seed, style="quiet")
-    rest = Rest(bytes_per_s=params.bytes_per_s, is_restart=not keeps_copies(launch))
+    rest = Rest(bytes_per_s=params.bytes_per_s, is_restart=not _keeps_copies(launch))
     steps = word_after("--steps", launch.job.program) or ""
     if steps.isdecimal():
         newest = newest_checkpoint(launch)
@@ -370,27 +370,27 @@ def word_after(option: str, program: Sequence[str]) -> str | None:
     return None
 
 
-def checkpoints_of(launch: Launch) -> Path:
+def _checkpoints_of(launch: Launch) -> Path:
     """Where the program writes its checkpoints."""
     named = word_after("--checkpoint", launch.job.program)
-    return (launch.folder / CHECKPOINTS if named is None else Path(named)).absolute()
+    return (launch.folder / _CHECKPOINTS if named is None else Path(named)).absolute()
 
 
-def copies_of(launch: Launch) -> Path:
+def _copies_of(launch: Launch) -> Path:
     """Where every host keeps copies of the job's state, in memory."""
     named = word_after("--copies", launch.job.program)
     mark = hashlib.sha256(str(launch.folder.absolute()).encode()).hexdigest()[:16]
     return Path(f"/dev/shm/pipeplan-{os.getuid()}-{mark}" if named is None else named)
 
 
-def keeps_copies(launch: Launch) -> bool:
+def _keeps_copies(launch: Launch) -> bool:
     """Whether the program keeps copies of its state in memory."""
     return word_after("--copy-every", launch.job.program) not in (None, "0")
 
 
 def newest_checkpoint(launch: Launch) -> Path | None:
     """The newest whole checkpoint."""
-    found = sorted(checkpoints_of(launch).glob("step-*"))
+    found = sorted(_checkpoints_of(launch).glob("step-*"))
     return next((path for path in reversed(found) if (path / ".metadata").exists()), None)
 
 
@@ -399,7 +399,7 @@ def iteration_of(checkpoint: Path) -> int:
     return int(checkpoint.name.rpartition("-")[2])
 
 
-def describe_heal(heal: Heal) -> str:
+def _describe_heal(heal: _Heal) -> str:
     """For people."""
     whence = "from the beginning" if heal.checkpoint is None else f"from iteration {heal.iteration} ({heal.checkpoint})"
     whence = "from the newest checkpoint that it finds" if heal.finds_checkpoint else whence
@@ -422,16 +422,16 @@ def attend(
     console: Console,
 ) -> HealedRun:
     """Launch the plan in the file `source` and keep its job going; InputError where that cannot be."""
-    require_healable(launch)
+    _require_healable(launch)
     launch, plan, problem = with_whole_cluster(launch, source=source, cluster=cluster)
     write_files(launch, LaunchSubmission(commands=()))
     clear_attempts(launch.folder)
-    healer = Healer(start=start, params=params, tell=tell, console=console)
+    healer = _Healer(start=start, params=params, tell=tell, console=console)
     try:
         return healer.run(launch, plan=plan, problem=problem)
     finally:
-        if keeps_copies(launch):
-            shutil.rmtree(copies_of(launch), ignore_errors=True)
+        if _keeps_copies(launch):
+            shutil.rmtree(_copies_of(launch), ignore_errors=True)
 
 
 def with_whole_cluster(launch: Launch, *, source: str, cluster: str | None) -> tuple[Launch, Plan, Problem]:
@@ -445,7 +445,7 @@ def with_whole_cluster(launch: Launch, *, source: str, cluster: str | None) -> t
     return with_cluster(launch, text or dump_cluster(problem.cluster)), plan, problem
 
 
-def require_healable(launch: Launch) -> None:
+def _require_healable(launch: Launch) -> None:
     """Raise InputError for programs that cannot go on by themselves, or that would go on from another run."""
     require_program(launch.job.program)
     if "--resume" not in launch.job.program and (old := newest_checkpoint(launch)) is not None:

@@ -53,7 +53,7 @@ POLL_S = 0.3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class HealedJob:
+class _HealedJob:
     """How a job goes on."""
 
     lost: tuple[str, ...]
@@ -82,7 +82,7 @@ class HealedJob:
         }
 
 
-def heal_job(folder: Path, *, names: Sequence[str], params: HealParams, console: Console) -> HealedJob:
+def heal_job(folder: Path, *, names: Sequence[str], params: HealParams, console: Console) -> _HealedJob:
     """Plan for what is left of a job and launch it again; `names`: of lost devices or hosts, as planned or as real.
 
     What still runs of the job is ended first. Without names, Slurm or Kubernetes is asked which nodes are down. Raises
@@ -111,7 +111,7 @@ def heal_job(folder: Path, *, names: Sequence[str], params: HealParams, console:
     submitted = _submit(request, launch, avoided=_lost_hosts(problem, request, lost=lost))
     remember_request(launch, replace(request, plan=f"plan-{request.heals + 1}.json", heals=request.heals + 1))
     iteration = iteration_of(checkpoint) if checkpoint is not None else 0 if is_seen else None
-    return HealedJob(lost=lost, iteration=iteration, recipe=recipe, again=again, submitted=submitted)
+    return _HealedJob(lost=lost, iteration=iteration, recipe=recipe, again=again, submitted=submitted)
 
 
 def _find_lost(request: LaunchRequest, problem: Problem, *, plan: Plan, names: Sequence[str]) -> tuple[str, ...]:
@@ -204,7 +204,7 @@ def _submit(request: LaunchRequest, launch: Launch, *, avoided: Sequence[str]) -
     return submit_again(submission, submitted=submitted, folder=launch.folder)
 
 
-def describe_healed(healed: HealedJob) -> list[str]:
+def describe_healed(healed: _HealedJob) -> list[str]:
     """For people, a line each."""
     whence = "from the newest checkpoint that the job finds"
     if healed.iteration is not None:

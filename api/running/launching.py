@@ -31,7 +31,7 @@ FOLDERS = "pipeplan-jobs"
 """Where the folders of jobs are made unless they are named."""
 RECORD = "launch.json"
 """The file of a job's folder that says what was submitted."""
-REQUEST = "request.json"
+_REQUEST = "request.json"
 """The file of a job's folder that says what it was launched with."""
 _CANCELLED = "cancelled"
 """The file of a job's folder that says that it was asked to end before it was over."""
@@ -237,17 +237,17 @@ def read_submitted(folder: Path) -> Submitted:
 
 def remember_request(launch: Launch, request: LaunchRequest) -> None:
     """What `pipeplan job heal` launches again."""
-    (launch.folder / REQUEST).write_text(json.dumps(asdict(request), indent=1) + "\n", encoding="utf-8")
+    (launch.folder / _REQUEST).write_text(json.dumps(asdict(request), indent=1) + "\n", encoding="utf-8")
 
 
 def read_request(folder: Path) -> LaunchRequest:
     """What stands in the folder of a job; InputError if nothing does."""
     from profiles.documents.validation import validate
 
-    if not (folder / REQUEST).exists():
+    if not (folder / _REQUEST).exists():
         raise InputError(f"{folder}: nothing says what was launched from here; launch the new plan by hand")
     with reading():
-        return validate(LaunchRequest, json.loads((folder / REQUEST).read_text(encoding="utf-8")), source=str(folder))
+        return validate(LaunchRequest, json.loads((folder / _REQUEST).read_text(encoding="utf-8")), source=str(folder))
 
 
 def submit_again(submission: LaunchSubmission, *, submitted: Submitted, folder: Path) -> Submitted:

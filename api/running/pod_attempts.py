@@ -45,7 +45,7 @@ POLL_S = 2.0
 SETTLE_S = 60.0
 """How long a loss is waited for once a pod has failed: Kubernetes tells of a dead node after most of a minute, and the
 pods of other nodes may notice before."""
-GONE_S = 60.0
+_GONE_S = 60.0
 """How long a job without any pod is taken to be on its way."""
 SILENT_S = 600.0
 """How long a Kubernetes that does not answer is asked again: the job may well be running."""
@@ -59,7 +59,7 @@ class PodPace:
     """Seconds between two looks."""
     settle_s: float = SETTLE_S
     """Seconds for which a loss is waited for once a pod has failed."""
-    gone_s: float = GONE_S
+    gone_s: float = _GONE_S
     """Seconds for which a job without any pod is taken to be on its way."""
     silent_s: float = SILENT_S
     """Seconds for which a Kubernetes that does not answer is asked again."""
@@ -119,16 +119,16 @@ class PodStarter:
         self.avoided: dict[str, None] = {}
         """Nodes that were lost, in order."""
 
-    def __call__(self, launch: Launch) -> "PodAttempt":
+    def __call__(self, launch: Launch) -> "_PodAttempt":
         """Apply the job of a launch; pods of an earlier one that hang on a dead node are not taken for its own."""
         command = Command(arguments=pod_states_command(self.submitted))
         earlier = frozenset(pod.uid for pod in read_pods(ask(command)))
         submission = render_pods_again(launch, self.request, avoided=self.avoided, is_attended=True)
         submit_again(submission, submitted=self.submitted, folder=launch.folder)
-        return PodAttempt(launch, starter=self, earlier=earlier)
+        return _PodAttempt(launch, starter=self, earlier=earlier)
 
 
-class PodAttempt:
+class _PodAttempt:
     """A job on Kubernetes."""
 
     def __init__(self, launch: Launch, *, starter: PodStarter, earlier: Collection[str]) -> None:

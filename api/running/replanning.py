@@ -17,7 +17,7 @@ from planner.simulation.simulate import simulate
 from planner.verify import verify
 from planner.what_if.device_loss import adapt_plan, find_lost, without_devices
 
-DEFAULT_BYTES_PER_S = 1e9
+_DEFAULT_BYTES_PER_S = 1e9
 """What the storage of checkpoints is taken to give to all devices together where nobody says."""
 
 
@@ -27,7 +27,7 @@ class Rest:
 
     steps_left: int = DEFAULT_STEPS_LEFT
     """Iterations under the new plan."""
-    bytes_per_s: float = DEFAULT_BYTES_PER_S
+    bytes_per_s: float = _DEFAULT_BYTES_PER_S
     """What the storage of checkpoints gives to all devices together."""
     is_restart: bool = False
     """Whether all processes end, so that state comes from the checkpoint on every device."""

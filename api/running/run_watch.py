@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 NOTABLE = 0.01
 """What changes the iteration by at least this part is told, however small its factor."""
 
-UNEXPLAINED = 0.05
+_UNEXPLAINED = 0.05
 """So much of an iteration may stay unexplained, and pass between iterations, without a word."""
 
 
@@ -206,7 +206,7 @@ def _describe_memory(outlook: Outlook) -> Iterator[str]:
 
 def _describe_time(found: Diagnosis) -> Iterator[str]:
     """Time that no action and no transfer explains."""
-    if found.measured_ns is not None and abs(found.unexplained_ns) > UNEXPLAINED * found.measured_ns:
+    if found.measured_ns is not None and abs(found.unexplained_ns) > _UNEXPLAINED * found.measured_ns:
         parts = sorted(found.parts_ns.items(), key=lambda part: -abs(part[1]))
         shown = ", ".join(f"{name} {_ms(time)}" for name, time in parts if abs(time) >= NOTABLE * found.measured_ns)
         yield (
@@ -214,7 +214,7 @@ def _describe_time(found: Diagnosis) -> Iterator[str]:
             f"{_ms(found.present_ns)}, the other {_ms(found.unexplained_ns)} are no action's"
             + (f": {shown}" if shown else "")
         )
-    if found.between_ns > UNEXPLAINED * max(1, found.measured_ns or found.present_ns):
+    if found.between_ns > _UNEXPLAINED * max(1, found.measured_ns or found.present_ns):
         yield f"{_ms(found.between_ns)} pass between two iterations (data, saving, logging): no plan changes that"
 
 

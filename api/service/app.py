@@ -37,7 +37,7 @@ from api.settings import Settings
 
 logger = logging.getLogger(__name__)
 
-HEADERS = (
+_HEADERS = (
     (b"x-content-type-options", b"nosniff"),
     (b"referrer-policy", b"no-referrer"),
     (b"cross-origin-resource-policy", b"same-origin"),
@@ -79,7 +79,7 @@ def make_app(settings: Settings) -> FastAPI:
     return app
 
 
-def problem_answer(error: ServiceError) -> Response:
+def _problem_answer(error: ServiceError) -> Response:
     """A problem document."""
     headers = {"Cache-Control": "no-store"} | error.headers
     return Response(
@@ -90,7 +90,7 @@ def problem_answer(error: ServiceError) -> Response:
 async def _on_service_error(request: Request, error: Exception) -> Response:
     del request
     assert isinstance(error, ServiceError)
-    return problem_answer(error)
+    return _problem_answer(error)
 
 
 async def _on_http_error(request: Request, error: Exception) -> Response:
@@ -100,12 +100,12 @@ async def _on_http_error(request: Request, error: Exception) -> Response:
         methods = allowed_methods(request.url.path) or headers.get("Allow", "GET").split(", ")
         headers["Allow"] = ", ".join([*methods, *(["HEAD"] if "GET" in methods else [])])
     codes = {404: "not_found", 405: "method_not_allowed"}
-    return problem_answer(ServiceError(error.status_code, codes.get(error.status_code, "http_error"), headers=headers))
+    return _problem_answer(ServiceError(error.status_code, codes.get(error.status_code, "http_error"), headers=headers))
 
 
 async def _on_validation_error(request: Request, error: Exception) -> Response:
     del request, error
-    return problem_answer(ServiceError(422, "invalid", detail="a parameter is not as it should be"))
+    return _problem_answer(ServiceError(422, "invalid", detail="a parameter is not as it should be"))
 
 
 async def _on_store_failure(request: Request, error: Exception) -> Response:
@@ -114,11 +114,11 @@ async def _on_store_failure(request: Request, error: Exception) -> Response:
     if isinstance(error, DamagedError):
         logger.error("the store is damaged: %s", error)
         detail = f"{error} is not as it was stored; delete the plan, or let the operator restore a backup"
-        return problem_answer(ServiceError(500, "damaged", detail=detail))
+        return _problem_answer(ServiceError(500, "damaged", detail=detail))
     logger.warning("the store failed: %r", error)
     if isinstance(error, StoreFullError):
-        return problem_answer(ServiceError(507, "store_full", detail="the service's disk is full"))
-    return problem_answer(
+        return _problem_answer(ServiceError(507, "store_full", detail="the service's disk is full"))
+    return _problem_answer(
         ServiceError(503, "store_away", detail="the store does not answer", headers={"Retry-After": "5"})
     )
 
@@ -127,10 +127,10 @@ async def _on_failure(request: Request, error: Exception) -> Response:
     """What nobody foresaw; the log has the trace, the client has not."""
     del request, error
     detail, headers = "please report it with the answer's X-Request-ID", {"X-Request-ID": request_id.get() or ""}
-    return problem_answer(ServiceError(500, "internal_error", detail=detail, headers=headers))
+    return _problem_answer(ServiceError(500, "internal_error", detail=detail, headers=headers))
 
 
-PROBES = ("/livez", "/readyz")
+_PROBES = ("/livez", "/readyz")
 """Answered however much is under way."""
 
 
@@ -152,10 +152,10 @@ def watch(app: AsgiApp, *, service: Service) -> AsgiApp:
             if message["type"] == "http.response.start":
                 status = message["status"]
                 known = (b"x-request-id", (request_id.get() or "").encode())
-                message = {**message, "headers": [*message.get("headers", []), *HEADERS, known]}
+                message = {**message, "headers": [*message.get("headers", []), *_HEADERS, known]}
             await send(message)
 
-        is_too_much = under_way.num_served >= under_way.traffic.requests and scope["path"] not in PROBES
+        is_too_much = under_way.num_served >= under_way.traffic.requests and scope["path"] not in _PROBES
         under_way.num_requests += 1
         try:
             await (_refuse(tell) if is_too_much else app(scope, receive, tell))

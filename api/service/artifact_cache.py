@@ -7,7 +7,7 @@ from api.jobs.stores.sql_store import SqlStore
 from api.service.notifier import Executor
 from planner.release import release
 
-MOST_KEPT_BYTES = 32 * 2**20
+_MOST_KEPT_BYTES = 32 * 2**20
 """What is larger is made anew each time."""
 
 
@@ -38,6 +38,6 @@ class Gallery:
             return kept
         text = await make()
         self.num_made += 1
-        if len(text) <= MOST_KEPT_BYTES:
+        if len(text) <= _MOST_KEPT_BYTES:
             await self._executor.call(self._store.keep_drawing, job_id, name, text=text)
         return text

@@ -13,21 +13,21 @@ from api.service.http.problem_json import ServiceError
 from api.service.keys import SCOPES, KeyRing
 from api.settings import Oidc, Settings, is_loopback
 
-LOCAL_TENANT = "local"
+_LOCAL_TENANT = "local"
 """Whose everything is where no keys are asked for."""
 
-MAX_BUCKETS = 10_000
+_MAX_BUCKETS = 10_000
 """Clients whose rate is remembered."""
 
-FORWARDED = ("forwarded", "via", "x-forwarded-for", "x-forwarded-host", "x-real-ip")
+_FORWARDED = ("forwarded", "via", "x-forwarded-for", "x-forwarded-host", "x-real-ip")
 """Headers of proxies: who comes through one is somebody else, even if the proxy is on this machine."""
 
-CHALLENGE = {"WWW-Authenticate": 'Bearer realm="pipeplan"'}
+_CHALLENGE = {"WWW-Authenticate": 'Bearer realm="pipeplan"'}
 
 
 def unauthenticated(detail: str) -> ServiceError:
     """Without a good key there is no answer."""
-    return ServiceError(401, "unauthenticated", detail=detail, headers=CHALLENGE)
+    return ServiceError(401, "unauthenticated", detail=detail, headers=_CHALLENGE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,7 +65,7 @@ class Buckets:
             now = time.monotonic()
             level, since = self._levels.pop(name, (float(self._burst), now))
             level = min(float(self._burst), level + (now - since) * self._per_s)
-            if len(self._levels) >= MAX_BUCKETS:
+            if len(self._levels) >= _MAX_BUCKETS:
                 self._levels.pop(next(iter(self._levels)))
             self._levels[name] = (level - 1 if level >= 1 else level, now)
             return level >= 1
@@ -92,14 +92,14 @@ class Gate:
         """The caller whose ticket a frame brought; raises ServiceError 401 if it is not good any more."""
         key = self._keys.redeem(ticket, request.path_params["plan_id"])
         if key is None:
-            raise ServiceError(401, "ticket", detail="the ticket is not valid any more", headers=CHALLENGE)
+            raise ServiceError(401, "ticket", detail="the ticket is not valid any more", headers=_CHALLENGE)
         return self._caller(key.tenant)
 
     def _identify(self, request: Request) -> Caller:
         traffic, header = self._settings.traffic, request.headers.get("authorization")
         if not self._settings.needs_keys and header is None:
-            require_local(request)
-            return self._caller(LOCAL_TENANT)
+            _require_local(request)
+            return self._caller(_LOCAL_TENANT)
         scheme, _, text = (header or "").partition(" ")
         if scheme.lower() != "bearer" or not text or len(text) > 8192:
             raise unauthenticated("send Authorization: Bearer KEY")
@@ -112,10 +112,10 @@ class Gate:
                 hourly_jobs=key.hourly_jobs or traffic.hourly_jobs,
                 concurrent_jobs=key.concurrent_jobs or traffic.unfinished_jobs,
             )
-        claims = None if self._settings.oidc is None else read_token(text, self._settings.oidc)
+        claims = None if self._settings.oidc is None else _read_token(text, self._settings.oidc)
         if claims is None:
             raise unauthenticated("the key is not valid")
-        return claims_caller(claims, self._caller)
+        return _claims_caller(claims, self._caller)
 
     def _caller(self, tenant: str, scopes: tuple[str, ...] = SCOPES) -> Caller:
         traffic = self._settings.traffic
@@ -127,17 +127,17 @@ class Gate:
         )
 
 
-def require_local(request: Request) -> None:
+def _require_local(request: Request) -> None:
     """Without keys, only this machine's own programs and pages may ask: no other site's script, by whatever name."""
     host = urlsplit(f"//{request.headers.get('host', '')}").hostname or ""
     origin = request.headers.get("origin")
     is_foreign = origin is not None and urlsplit(origin).netloc != request.headers.get("host")
-    is_foreign = is_foreign or any(name in request.headers for name in FORWARDED)
+    is_foreign = is_foreign or any(name in request.headers for name in _FORWARDED)
     if not is_loopback(host) or is_foreign or request.headers.get("sec-fetch-site") == "cross-site":
         raise ServiceError(403, "foreign_origin", detail="without keys this service answers its own machine only")
 
 
-def claims_caller(claims: dict[str, Any], make: Any) -> Caller:
+def _claims_caller(claims: dict[str, Any], make: Any) -> Caller:
     """The caller that a token speaks for: its tenant claim, and those of our scopes that it grants."""
     granted = str(claims.get("scope", "")).split()
     scopes = tuple(scope for scope in SCOPES if scope in granted)
@@ -145,7 +145,7 @@ def claims_caller(claims: dict[str, Any], make: Any) -> Caller:
     return replace(caller, expires_at=float(claims["exp"]))
 
 
-def read_token(text: str, oidc: Oidc) -> dict[str, Any] | None:
+def _read_token(text: str, oidc: Oidc) -> dict[str, Any] | None:
     """The claims of a token that the provider signed for us and that has not expired, else None."""
     import jwt
 

@@ -34,7 +34,7 @@ logger = logging.getLogger(__name__)
 HOUSEKEEPING_S = 60.0
 """How often old jobs are removed and lost ones are put back."""
 
-READY_S = 120.0
+_READY_S = 120.0
 """How long the toy plan may take when the service starts: kernels may have to be compiled."""
 
 TOY_LIMITS = Limits(time_limit_s=20.0, max_rounds=1)
@@ -142,7 +142,7 @@ class Service:
         while not self.is_draining:
             try:
                 order = {"op": "solve", "request": request.render(), "start": None}
-                solved = await self.inspector.ask(OWN, order.copy, seconds=READY_S)
+                solved = await self.inspector.ask(OWN, order.copy, seconds=_READY_S)
                 check = {"what": "verdict", "plan": solved["plan"]}
                 judged = await self.inspector.ask(OWN, check.copy)
                 self.is_ready = bool(judged["verdict"]["passed"])

@@ -8,7 +8,7 @@ from itertools import count
 
 from api.service.http.problem_json import ServiceError
 
-FIRST_ONES = 2
+_FIRST_ONES = 2
 """Times as many as may wait: so many may be there when one comes whose tenant has none yet."""
 
 
@@ -31,7 +31,7 @@ class FairQueue:
         if self._num_present[tenant] >= self._most_of_tenant:
             detail = f"{self._most_of_tenant} checks of yours wait or are under way; try again"
             raise ServiceError(429, "too_many_checks", detail=detail, headers={"Retry-After": "2"})
-        most = self._most if self._num_present[tenant] else FIRST_ONES * self._most
+        most = self._most if self._num_present[tenant] else _FIRST_ONES * self._most
         if self._num_present.total() >= most:
             raise ServiceError(503, "busy", detail="too many checks wait; try again", headers={"Retry-After": "2"})
         self._num_present[tenant] += 1

@@ -15,12 +15,12 @@ from api.jobs.workers.solver_handle import Child, ChildDiedError, ProcessLimits
 from api.service.fair_queue import FairQueue
 from api.service.http.problem_json import ServiceError, complaints_of
 
-MakeOrder = Callable[[], dict[str, Any]]
+_MakeOrder = Callable[[], dict[str, Any]]
 
 LOADING_S = 60.0
 """So long a process may take to load before an order's own seconds begin."""
 
-STANDING_BY = 2
+_STANDING_BY = 2
 """Processes without an order that are loaded, or load, as far as there may be as many: one that is killed leaves
 another, so that nobody waits the seconds that a new one takes to load."""
 
@@ -45,7 +45,7 @@ class Inspector:
         """The processes that there are."""
         return [child.pid for child in self._children if child.pid is not None]
 
-    async def ask(self, tenant: str, make_order: MakeOrder, *, seconds: float | None = None) -> dict[str, Any]:
+    async def ask(self, tenant: str, make_order: _MakeOrder, *, seconds: float | None = None) -> dict[str, Any]:
         """The answer to the order that `make_order` makes, in a thread, once it is the tenant's turn.
 
         Raises what that raises, ServiceError 422 for what cannot be done, 429 and 503 if there is no time or room.
@@ -54,7 +54,7 @@ class Inspector:
             loop = asyncio.get_running_loop()
             return await loop.run_in_executor(self._threads, self._carry_out, make_order, seconds or self._seconds)
 
-    def _carry_out(self, make_order: MakeOrder, seconds: float) -> dict[str, Any]:
+    def _carry_out(self, make_order: _MakeOrder, seconds: float) -> dict[str, Any]:
         order = make_order()
         for is_last in (False, True):
             with self._one() as child:
@@ -105,7 +105,7 @@ class Inspector:
 
     def _stand_by(self) -> None:
         """Let as many load as should be there for the next orders."""
-        num_missing = STANDING_BY - sum(child.is_alive for child in self._idle)
+        num_missing = _STANDING_BY - sum(child.is_alive for child in self._idle)
         for child in [child for child in self._idle if not child.is_alive][: max(0, num_missing)]:
             child.start()
 

@@ -4,7 +4,7 @@ import threading
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 
-BOUNDS_S = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 60.0)
+_BOUNDS_S = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 60.0)
 
 
 class Metrics:
@@ -21,8 +21,8 @@ class Metrics:
         """A request was answered; `route` is the template, never the path."""
         with self._lock:
             self._requests[method, route, status] += 1
-            buckets = self._times.setdefault(route, [0] * (len(BOUNDS_S) + 1))
-            buckets[next((n for n, bound in enumerate(BOUNDS_S) if seconds <= bound), len(BOUNDS_S))] += 1
+            buckets = self._times.setdefault(route, [0] * (len(_BOUNDS_S) + 1))
+            buckets[next((n for n, bound in enumerate(_BOUNDS_S) if seconds <= bound), len(_BOUNDS_S))] += 1
             self._sums[route] += seconds
 
     def count(self, name: str) -> None:
@@ -48,7 +48,7 @@ class Metrics:
         yield "# TYPE pipeplan_request_seconds histogram"
         for route, buckets in sorted(self._times.items()):
             total = 0
-            for bound, count in zip((*BOUNDS_S, "+Inf"), buckets, strict=True):
+            for bound, count in zip((*_BOUNDS_S, "+Inf"), buckets, strict=True):
                 total += count
                 yield f'pipeplan_request_seconds_bucket{{route="{route}",le="{bound}"}} {total}'
             yield f'pipeplan_request_seconds_sum{{route="{route}"}} {self._sums[route]:.6f}'

@@ -73,7 +73,7 @@ def is_host(host: str) -> bool:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Webhook:
+class _Webhook:
     """An address that hears when a tenant's jobs end."""
 
     id: str
@@ -82,7 +82,7 @@ class Webhook:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Delivery:
+class _Delivery:
     """One thing to be said to one address."""
 
     webhook_id: str
@@ -128,12 +128,12 @@ class Webhooks:
             return "is not one that this service may speak to; the operator allows hosts"
         return None
 
-    def create(self, tenant: str, url: str) -> tuple[Webhook, str]:
+    def create(self, tenant: str, url: str) -> tuple[_Webhook, str]:
         """A webhook and the secret that its messages are signed with; raises ValueError for what cannot be."""
         complaint = self._complaint_about(url)
         if complaint is not None:
             raise ValueError(f"url: {complaint}")
-        made = Webhook(id=secrets.token_hex(8), url=url, created_at=self._database.now())
+        made = _Webhook(id=secrets.token_hex(8), url=url, created_at=self._database.now())
         secret = f"whsec_{secrets.token_hex(24)}"
         with self._database.transaction() as cursor:
             self._database.lock_tenant(cursor, tenant)
@@ -147,11 +147,11 @@ class Webhooks:
             )
         return made, secret
 
-    def listed(self, tenant: str) -> list[Webhook]:
+    def listed(self, tenant: str) -> list[_Webhook]:
         """The tenant's webhooks, without their secrets."""
         with self._database.transaction(is_writing=False) as cursor:
             cursor.execute("SELECT id, url, created_at FROM webhooks WHERE tenant = ? ORDER BY created_at", (tenant,))
-            return [Webhook(id=key, url=url, created_at=at) for key, url, at in cursor.fetchall()]
+            return [_Webhook(id=key, url=url, created_at=at) for key, url, at in cursor.fetchall()]
 
     def remove(self, webhook_id: str, tenant: str) -> bool:
         """Say nothing to it any more; False if there is none."""
@@ -187,7 +187,7 @@ class Webhooks:
             )
             return int(cursor.rowcount)
 
-    def take_due(self) -> list[Delivery]:
+    def take_due(self) -> list[_Delivery]:
         """Deliveries that are this door's for `LEASE_S`."""
         now = self._database.now()
         with self._database.transaction(is_writing=False) as cursor:
@@ -199,7 +199,7 @@ class Webhooks:
             rows = cursor.fetchall()
         return [delivery for row in rows if (delivery := self._take_or_drop(row, now=now)) is not None]
 
-    def _take_or_drop(self, row: Any, *, now: float) -> Delivery | None:
+    def _take_or_drop(self, row: Any, *, now: float) -> _Delivery | None:
         """None if another door was faster; what is damaged can never be said, and others wait behind it."""
         webhook_id, job_id, due_at = row
         try:
@@ -210,7 +210,7 @@ class Webhooks:
             cursor.execute("DELETE FROM deliveries WHERE webhook_id = ? AND job_id = ?", (webhook_id, job_id))
         return None
 
-    def _take(self, webhook_id: str, job_id: str, *, due_at: float, now: float) -> Delivery | None:
+    def _take(self, webhook_id: str, job_id: str, *, due_at: float, now: float) -> _Delivery | None:
         with self._database.transaction() as cursor:
             cursor.execute(
                 "SELECT body, attempts, url, secret FROM deliveries "
@@ -230,9 +230,9 @@ class Webhooks:
             )
             if cursor.rowcount != 1:
                 return None  # another door was faster
-        return Delivery(webhook_id=webhook_id, job_id=job_id, body=body, attempts=attempts, url=url, secret=secret)
+        return _Delivery(webhook_id=webhook_id, job_id=job_id, body=body, attempts=attempts, url=url, secret=secret)
 
-    def settle(self, delivery: Delivery, *, is_heard: bool) -> None:
+    def settle(self, delivery: _Delivery, *, is_heard: bool) -> None:
         """It was heard, or has been said often enough, or will be said again later."""
         pause_s = min(LONGEST_PAUSE_S, FIRST_PAUSE_S * 3**delivery.attempts)
         with self._database.transaction() as cursor:
@@ -287,7 +287,7 @@ class Courier:
             self._thread.join(ANSWER_S + LOOK_S)
 
 
-def post(delivery: Delivery) -> int:
+def post(delivery: _Delivery) -> int:
     """The status of the answer, 0 without one."""
     parts, data = urlsplit(delivery.url), delivery.body.encode()
     headers = {

@@ -17,7 +17,7 @@ Measured = Set[tuple[str, int]]
 """Layers and the numbers of samples at which a run has set what they cost."""
 
 
-def sizes_run(plan: Plan, microbatch_size: int | None) -> Mapping[str, int | None]:
+def _sizes_run(plan: Plan, microbatch_size: int | None) -> Mapping[str, int | None]:
     """Per layer the samples that a replica of its stage works on; None where that is unknown."""
     return {
         name: None if microbatch_size is None else microbatch_size // len(stage.replicas)
@@ -46,7 +46,7 @@ def calibrate_with(
             after = load_workload(str(document))
         except ValueError as error:
             raise InputError(f"the calibrated profile is not valid: {error}; please report this") from None
-    sizes = sizes_run(plan, workload.profile.microbatch_size)
+    sizes = _sizes_run(plan, workload.profile.microbatch_size)
     ran = frozenset((name, size) for name, size in sizes.items() if size is not None)
     merged = _merged(workload, after, kept=settled - ran)
     return merged, frozenset(settled) | ran

@@ -38,7 +38,7 @@ class TuningWish:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Tuned:
+class _Tuned:
     """What a tuning run made."""
 
     result: TuningResult
@@ -46,7 +46,7 @@ class Tuned:
     elapsed_s: float
 
 
-def run_tuning(wish: TuningWish, *, console: Console, style: ReportStyle) -> Tuned:
+def run_tuning(wish: TuningWish, *, console: Console, style: ReportStyle) -> _Tuned:
     """Profile if need be, then plan and run; raises InputError where that cannot be done."""
     started = time.monotonic()
     require_torch()
@@ -70,7 +70,7 @@ def run_tuning(wish: TuningWish, *, console: Console, style: ReportStyle) -> Tun
         )
         result = TuningLoop(workload, bench, limits=limits, hear=hear).follow()
     _require_a_run(result, model=wish.model)
-    return Tuned(result=result, limits=limits, elapsed_s=time.monotonic() - started)
+    return _Tuned(result=result, limits=limits, elapsed_s=time.monotonic() - started)
 
 
 @contextmanager

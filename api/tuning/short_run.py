@@ -84,7 +84,7 @@ def run_plan_shortly(
         command, log=folder.with_suffix(".log"), timeout_s=PATIENCE_S + SLOWDOWN * steps * predicted_s, stop=should_stop
     )
     wall_s = time.monotonic() - begin
-    return ShortRun(folder=str(folder), durations_ns=read_durations(folder, plan), wall_s=wall_s)
+    return ShortRun(folder=str(folder), durations_ns=_read_durations(folder, plan), wall_s=wall_s)
 
 
 def run_command(command: tuple[str, ...], *, log: Path, timeout_s: float, stop: Callable[[], bool]) -> None:
@@ -127,7 +127,7 @@ def last_words(log: Path) -> str:
     return (own[-1:] or raised[:1] or lines[-1:] or ["it said nothing"])[0][:300]
 
 
-def read_durations(folder: Path, plan: Plan) -> tuple[int, ...]:
+def _read_durations(folder: Path, plan: Plan) -> tuple[int, ...]:
     """Nanoseconds of every iteration of a run but the warm-up; raises ShortRunError if they cannot be read."""
     from planner.fidelity.executed_run import read_run
 

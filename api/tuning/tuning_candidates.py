@@ -14,7 +14,7 @@ from planner.progress import Limits
 from planner.simulation.simulate import simulate
 from profiles.workload import Workload
 
-UNRESTRICTED = "unrestricted"
+_UNRESTRICTED = "unrestricted"
 """What the plan is called that answers the question as it is."""
 
 
@@ -41,7 +41,7 @@ def key_of(plan: Plan) -> str:
     return hashlib.sha256(repr((plan.stages, orders)).encode()).hexdigest()
 
 
-def other_questions(problem: Problem, choice: Plan) -> Iterator[tuple[str, dict[str, Any]]]:
+def _other_questions(problem: Problem, choice: Plan) -> Iterator[tuple[str, dict[str, Any]]]:
     """What else is asked where the choice leaves it open: names, each with options that make it another question."""
     devices = tuple(device.name for device in problem.cluster.devices)
     if any(len(stage.replicas) > 1 for stage in choice.stages):
@@ -67,9 +67,9 @@ def make_candidates(
     Raises InfeasibleProblemError or NoPlanFoundError if not even the first question has an answer.
     """
     problem = restrict_problem(make_problem(workload), TARGETS["executor"])
-    hear(UNRESTRICTED)
-    found = [_make_runnable(UNRESTRICTED, problem, seconds=seconds, should_stop=should_stop)]
-    for name, changes in other_questions(problem, found[0].plan):
+    hear(_UNRESTRICTED)
+    found = [_make_runnable(_UNRESTRICTED, problem, seconds=seconds, should_stop=should_stop)]
+    for name, changes in _other_questions(problem, found[0].plan):
         if should_stop():
             break
         hear(name)

@@ -10,14 +10,14 @@ from api.tuning.tuning_candidates import RunnablePlan
 from planner.plan import Plan
 from profiles.workload import Workload
 
-StoppedBy = Literal["agreement", "time limit", "nothing new", "interrupt"]
+_StoppedBy = Literal["agreement", "time limit", "nothing new", "interrupt"]
 """Why it ended: prediction and run agree; the time is up; the same plans came again; Ctrl+C."""
 
-STALE_ROUNDS = 2
+_STALE_ROUNDS = 2
 """Rounds without a new plan after which more of them are not expected to bring one."""
 
 
-class Workbench(Protocol):
+class _Workbench(Protocol):
     """What the loop does to the world; recorded in tests."""
 
     def plan(self, workload: Workload) -> Sequence[RunnablePlan]:
@@ -93,7 +93,7 @@ class TuningResult:
     """What the planner chooses by the newest profile."""
     workload: Workload
     """With the profile as calibrated."""
-    stopped_by: StoppedBy
+    stopped_by: _StoppedBy
     rounds: int
     """Rounds of planning that were begun."""
 
@@ -102,7 +102,7 @@ class TuningLoop:
     """One tuning run."""
 
     def __init__(
-        self, workload: Workload, bench: Workbench, *, limits: TuningLimits, hear: Callable[[str], None]
+        self, workload: Workload, bench: _Workbench, *, limits: TuningLimits, hear: Callable[[str], None]
     ) -> None:
         """`hear` is told in a line whatever is begun or known."""
         self.workload, self.bench, self.limits, self.hear = workload, bench, limits, hear
@@ -120,7 +120,7 @@ class TuningLoop:
             if self._agrees():
                 return self._result("agreement")
             stale = 0 if num_new else stale + 1
-            if stale > STALE_ROUNDS:
+            if stale > _STALE_ROUNDS:
                 return self._result("nothing new")
             reason = self._run(proposed)
             if not reason and self._agrees():
@@ -158,7 +158,7 @@ class TuningLoop:
             return False
         return abs(error) <= self.limits.within and measured <= best * (1 + self.limits.within)
 
-    def _run(self, proposed: Sequence[Trial]) -> StoppedBy | None:
+    def _run(self, proposed: Sequence[Trial]) -> _StoppedBy | None:
         """All in turns, so that what changes on the machine changes for all; why it has to end, if it has to."""
         for number in range(1, self.limits.runs + 1):
             for trial in proposed:
@@ -189,7 +189,7 @@ class TuningLoop:
         runs = trial.runs or [run for other in self.trials.values() for run in other.runs]
         return max((run.wall_s for run in runs), default=0.0)
 
-    def _must_stop(self, needed_s: float) -> StoppedBy | None:
+    def _must_stop(self, needed_s: float) -> _StoppedBy | None:
         if self.bench.is_asked_to_stop():
             return "interrupt"
         return "time limit" if self.bench.elapsed_s() + needed_s >= self.limits.time_limit_s else None
@@ -204,7 +204,7 @@ class TuningLoop:
         self.workload = self.bench.calibrate(self.workload, ran)
         self._predict()
 
-    def _result(self, reason: StoppedBy) -> TuningResult:
+    def _result(self, reason: _StoppedBy) -> TuningResult:
         assert self.preferred is not None
         return TuningResult(
             trials=tuple(self.trials.values()),

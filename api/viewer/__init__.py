@@ -35,7 +35,7 @@ SHARED = (
 )
 """The modules that the service's page loads, too."""
 
-SCRIPTS = (*SHARED, "page.js", "main.js")
+_SCRIPTS = (*SHARED, "page.js", "main.js")
 """The modules of a picture, in the order in which they are put together."""
 
 _MODULE_WORDS = re.compile(r"^import [^;]*;\n|^export (?=\w)", re.MULTILINE)
@@ -92,7 +92,9 @@ def embed_json(value: object) -> str:
 def _fixed_parts() -> dict[str, str]:
     """What is the same in every picture; the policy admits this script and this style by their hashes, and no other."""
     style = _read("viewer.css")
-    script = '"use strict";\n(() => {\n' + "\n".join(_MODULE_WORDS.sub("", _read(name)) for name in SCRIPTS) + "})();\n"
+    script = (
+        '"use strict";\n(() => {\n' + "\n".join(_MODULE_WORDS.sub("", _read(name)) for name in _SCRIPTS) + "})();\n"
+    )
     policy = (
         f"default-src 'none'; script-src '{_source_hash(script)}'; style-src '{_source_hash(style)}'; "
         "img-src data:; base-uri 'none'; form-action 'none'"

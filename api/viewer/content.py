@@ -18,7 +18,7 @@ from planner.simulation.simulate import Direction, MemoryPoint, TimedAction, Tim
 from planner.what_if.change import other_cuts
 from profiles.cluster import Cluster, Device
 
-LegKey = tuple[str, str, int, int, Direction]
+_LegKey = tuple[str, str, int, int, Direction]
 """Sender, receiver, their stages, and the direction: everything that the transfers of one leg share."""
 
 _NUMBER = re.compile(r"[0-9]+")
@@ -202,7 +202,7 @@ def _flat_memory(trace: Iterable[MemoryPoint]) -> dict[str, list[int]]:
 
 def _legs(costs: CostModel, plan: Plan, *, timeline: Timeline, rows: Mapping[str, int]) -> list[dict[str, Any]]:
     """Every way that tensors take between two stages on two devices, with its transfers (none inside one device)."""
-    moved: dict[LegKey, list[TimedTransfer]] = defaultdict(list)
+    moved: dict[_LegKey, list[TimedTransfer]] = defaultdict(list)
     for lane in make_lanes(costs.problem, plan, costs=costs).working:
         ways: tuple[tuple[Direction, Any], ...] = (("forward", lane.forward_to), ("backward", lane.backward_to))
         for direction, targets in ways:
@@ -214,7 +214,7 @@ def _legs(costs: CostModel, plan: Plan, *, timeline: Timeline, rows: Mapping[str
     return [_leg(costs.problem, key, transfers=transfers, rows=rows) for key, transfers in moved.items()]
 
 
-def _leg(problem: Problem, key: LegKey, *, transfers: list[TimedTransfer], rows: Mapping[str, int]) -> dict[str, Any]:
+def _leg(problem: Problem, key: _LegKey, *, transfers: list[TimedTransfer], rows: Mapping[str, int]) -> dict[str, Any]:
     sender, receiver, from_stage, to_stage, direction = key
     return {
         "from": rows[sender],
@@ -260,7 +260,7 @@ FAMILIES = (
 """Families of baselines, and how the names of their methods begin."""
 
 
-def family_of(baseline: str) -> str:
+def _family_of(baseline: str) -> str:
     """The family that a baseline belongs to."""
     return next((family for family, starts in FAMILIES if baseline.startswith(starts)), "Other planners")
 
@@ -268,7 +268,7 @@ def family_of(baseline: str) -> str:
 def _baseline(row: BaselineResult) -> dict[str, Any]:
     return {
         "name": row.name,
-        "family": family_of(row.name),
+        "family": _family_of(row.name),
         "makespanNs": row.makespan_ns,
         "spanNs": row.span_ns,
         "bubble": row.bubble,

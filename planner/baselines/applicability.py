@@ -8,7 +8,7 @@ from planner.layout.costs import CostModel
 from planner.plan import Stage
 from planner.problem import Problem
 
-MAX_LISTED_ACTIONS = 300_000
+_MAX_LISTED_ACTIONS = 300_000
 """Largest schedule that a list scheduler of ours is asked for."""
 
 
@@ -50,8 +50,8 @@ def require_few_actions(problem: Problem, num_stages: int) -> None:
 
 def require_few_steps(num_stages: int, num_microbatches: int) -> None:
     """The same for a method that sees stages and microbatches only."""
-    if 3 * num_stages * num_microbatches > MAX_LISTED_ACTIONS:
-        raise DoesNotApplyError(f"orders at most {MAX_LISTED_ACTIONS:,} actions")
+    if 3 * num_stages * num_microbatches > _MAX_LISTED_ACTIONS:
+        raise DoesNotApplyError(f"orders at most {_MAX_LISTED_ACTIONS:,} actions")
 
 
 def require_choices(costs: CostModel, stages: Sequence[Stage]) -> None:

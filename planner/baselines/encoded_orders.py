@@ -13,7 +13,7 @@ from solver_models.simulation.placed_stages import PlacedStages, column
 KINDS: tuple[Kind, ...] = ("F", "I", "W", "B")
 """By their numbers in compiled code."""
 
-NUMBERS = {kind: number for number, kind in enumerate(KINDS)}
+_NUMBERS = {kind: number for number, kind in enumerate(KINDS)}
 
 
 def place(pipeline: Pipeline) -> PlacedStages:
@@ -43,7 +43,9 @@ def _row(cost: StageCost, *, position: int) -> tuple[int, ...]:
 def encode_words(words: Words, placed: PlacedStages) -> tuple[Integers, Integers]:
     """The actions of all positions, and where those of each begin."""
     count = placed.num_microbatches
-    codes = [(action.stage * count + action.microbatch) * 4 + NUMBERS[action.kind] for word in words for action in word]
+    codes = [
+        (action.stage * count + action.microbatch) * 4 + _NUMBERS[action.kind] for word in words for action in word
+    ]
     return column(codes), column([0, *accumulate(map(len, words))])
 
 

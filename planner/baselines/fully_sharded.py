@@ -37,7 +37,7 @@ class ShardedLayer(NamedTuple):
     """Its gradients, added up, to the replica that has the part."""
 
 
-class RingClock(NamedTuple):
+class _RingClock(NamedTuple):
     """When the devices and the ring are free, and when the last layer began."""
 
     device: int
@@ -68,23 +68,23 @@ def reckon(costs: CostModel, *, recompute: bool = False) -> BaselineResult:
     )
 
 
-def play(times: Sequence[ShardedLayer], *, num_microbatches: int, overhead: tuple[int, int]) -> RingClock:
+def play(times: Sequence[ShardedLayer], *, num_microbatches: int, overhead: tuple[int, int]) -> _RingClock:
     """When all microbatches have run; `overhead`: of an F and of a B beyond the layers.
 
     Only differences of times decide, so once a microbatch leaves them as it found them all others are like it.
     """
-    clock = RingClock(0, 0, 0)
+    clock = _RingClock(0, 0, 0)
     for number in range(num_microbatches):
         after = _run(times, clock, overhead=overhead)
         took = after.device - clock.device
         if all(b - a == took for a, b in zip(clock, after, strict=True)):
             left = (num_microbatches - number - 1) * took
-            return RingClock(*(each + left for each in after))
+            return _RingClock(*(each + left for each in after))
         clock = after
     return clock
 
 
-def _run(times: Sequence[ShardedLayer], clock: RingClock, *, overhead: tuple[int, int]) -> RingClock:
+def _run(times: Sequence[ShardedLayer], clock: _RingClock, *, overhead: tuple[int, int]) -> _RingClock:
     """One microbatch forward and backward."""
     device, ring, began = clock
     device += overhead[0]
@@ -99,7 +99,7 @@ def _run(times: Sequence[ShardedLayer], clock: RingClock, *, overhead: tuple[int
         began = max(device, here)
         device, scatter = began + each.backward, each.scatter
     ring, _ = _send(ring, device, duration=scatter)
-    return RingClock(device, max(ring, began), began)
+    return _RingClock(device, max(ring, began), began)
 
 
 def _send(free: int, ready: int, *, duration: int) -> tuple[int, int]:

@@ -12,7 +12,7 @@ def order_interleaved(pipeline: Pipeline) -> Words:
     With v chunks device d runs 2 (D - d - 1) + (v - 1) D + 1 forwards before its first backward. Raises
     DoesNotApplyError if the number of microbatches is not a multiple of the number of devices, as published.
     """
-    require_full_turns(pipeline)
+    _require_full_turns(pipeline)
     return [
         alternate(
             _forwards(pipeline, device),
@@ -25,7 +25,7 @@ def order_interleaved(pipeline: Pipeline) -> Words:
 
 def order_split_interleaved(pipeline: Pipeline) -> Words:
     """The same F and I without the W, for those who put W in afterwards."""
-    require_full_turns(pipeline)
+    _require_full_turns(pipeline)
     return [
         alternate(
             _forwards(pipeline, device),
@@ -36,7 +36,7 @@ def order_split_interleaved(pipeline: Pipeline) -> Words:
     ]
 
 
-def require_full_turns(pipeline: Pipeline) -> None:
+def _require_full_turns(pipeline: Pipeline) -> None:
     """Raise DoesNotApplyError unless the microbatches are a multiple of the devices."""
     devices, count = pipeline.num_positions, pipeline.num_microbatches
     if count % devices:

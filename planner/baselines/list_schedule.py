@@ -11,7 +11,7 @@ Key = Callable[[int, Action], tuple[int, ...]]
 """What comes first among the waiting actions: least key of (time at which it became ready, action)."""
 
 
-ASK_EVERY = 64
+_ASK_EVERY = 64
 """Actions of the first device between two looks at the clock."""
 
 
@@ -42,7 +42,7 @@ class _EventSimulation:
             for microbatch in range(self.pipeline.num_microbatches if not missing else 0):
                 heappush(self.events, (0, 0, Action("F", stage, microbatch)))
         while self.events:
-            if len(self.words[0]) % ASK_EVERY == 0:
+            if len(self.words[0]) % _ASK_EVERY == 0:
                 require_time(self.pipeline.has_time)
             self._advance()
         return self.words

@@ -92,7 +92,7 @@ class Method:
     """Whether it is played even where time is short: no plan is ever above it."""
 
 
-MAX_QUICK_CUTS = 1000
+_MAX_QUICK_CUTS = 1000
 """Layers x devices up to which layers are cut into stages within milliseconds."""
 
 METHODS = (
@@ -159,7 +159,7 @@ def make_baselines(problem: Problem, costs: CostModel, *, has_time: HasTime = al
         return
     maker = _Maker(costs, has_time=has_time)
     for baseline in _with_recomputation(problem, maker, has_time=has_time):
-        sharded = with_sharding(problem, baseline)
+        sharded = _with_sharding(problem, baseline)
         if sharded is None or problem.options.shard_optimizer != "always":
             yield baseline
         if sharded is not None:
@@ -188,7 +188,7 @@ def _fully_sharded(costs: CostModel) -> Iterator[Baseline]:
             return
 
 
-def with_sharding(problem: Problem, baseline: Baseline) -> Baseline | None:
+def _with_sharding(problem: Problem, baseline: Baseline) -> Baseline | None:
     """The same method with the optimizer's state sharded in every stage with replicas, if there is one, and it may."""
     plan = baseline.plan
     if not problem.may_shard or plan is None or all(len(stage.replicas) == 1 for stage in plan.stages):
@@ -308,7 +308,7 @@ class _Maker:
         Where that takes long and there is no time for it, nobody knows.
         """
         problem = self.costs.problem
-        if len(problem.profile.layers) * len(problem.cluster.devices) > MAX_QUICK_CUTS and not has_time():
+        if len(problem.profile.layers) * len(problem.cluster.devices) > _MAX_QUICK_CUTS and not has_time():
             return True
         try:
             return self.stages(method.placement, TRANSFERS_TOO) != self.stages(method.placement, SMALLEST_LARGEST)

@@ -35,12 +35,12 @@ MAX_CELLS = 5 * 10**8
 MOST_STAGES = 16
 """Most stages that are tried."""
 
-MAX_TRIES = 10_000
+_MAX_TRIES = 10_000
 """Blocks of cores that are tried before stages simply follow one another."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CoreDivision:
+class _CoreDivision:
     """Layers in a row on cores in a row."""
 
     period_ns: float
@@ -114,7 +114,7 @@ def host_runs(costs: CostModel) -> list[list[str]]:
     return list(runs.values())
 
 
-def divide_cores(costs: CostModel, widths: Sequence[int]) -> list[CoreDivision]:
+def divide_cores(costs: CostModel, widths: Sequence[int]) -> list[_CoreDivision]:
     """For every number of stages the division with the shortest period; a stage's cores are those of one host.
 
     W(k, c, l) = the least period of the first l layers in k stages on the first c cores
@@ -156,7 +156,7 @@ def _extend(ends: tuple[Floats, Floats], times: Floats, *, choice: tuple[NDArray
     choice[0][is_better, 0], choice[0][is_better, 1] = first[is_better], choice[1]
 
 
-def _trace(steps: Sequence[NDArray[numpy.int64]], *, period_ns: float) -> CoreDivision:
+def _trace(steps: Sequence[NDArray[numpy.int64]], *, period_ns: float) -> _CoreDivision:
     """Back from all layers on all cores; a core that adds nothing is passed over."""
     cores, layers = steps[0].shape[0] - 1, steps[0].shape[1] - 1
     cuts, slots = [], []
@@ -167,7 +167,7 @@ def _trace(steps: Sequence[NDArray[numpy.int64]], *, period_ns: float) -> CoreDi
         cuts.append((first, layers))
         slots.append((cores - width, width))
         cores, layers = cores - width, first
-    return CoreDivision(period_ns=period_ns, cuts=tuple(reversed(cuts)), slots=tuple(reversed(slots)))
+    return _CoreDivision(period_ns=period_ns, cuts=tuple(reversed(cuts)), slots=tuple(reversed(slots)))
 
 
 def _times(costs: CostModel, device_type: str, *, width: int) -> Floats:
@@ -184,7 +184,7 @@ def _times(costs: CostModel, device_type: str, *, width: int) -> Floats:
     return times
 
 
-def make_core_stages(costs: CostModel, division: CoreDivision) -> tuple[Stage, ...]:
+def make_core_stages(costs: CostModel, division: _CoreDivision) -> tuple[Stage, ...]:
     """The stages of a division, on blocks of their hosts' cores."""
     order, runs = costs.problem.profile.topological_order, host_runs(costs)
     starts = numpy.cumsum([0, *map(len, runs)])
@@ -216,7 +216,7 @@ def seat_blocks(widths: Sequence[int], cores: int) -> list[int]:
         for begin in range(0, cores - width + 1, width):
             tries += 1
             block = ((1 << width) - 1) << begin
-            if free & block == block and tries <= MAX_TRIES and (rest := seat(number + 1, free ^ block)) is not None:
+            if free & block == block and tries <= _MAX_TRIES and (rest := seat(number + 1, free ^ block)) is not None:
                 return [begin, *rest]
         return None
 

@@ -11,7 +11,7 @@ from planner.bounds.minimum_costs import Integers, Least, LeastWork
 MAX_SPECIAL, MAX_SEATS = 3, 300_000
 """Most layers that are counted one by one, and most ways to put them on devices."""
 
-MAX_UNITS = 10
+_MAX_UNITS = 10
 """Units that are tried."""
 
 
@@ -29,7 +29,7 @@ class Counting:
 
     def __init__(self, least: Least, *, unit: int, special: Sequence[int]) -> None:
         self.least, self.unit = least, unit
-        work = counted_work(least)
+        work = _counted_work(least)
         self.count = least.problem.num_microbatches
         self.special = [int(work[number]) for number in special]
         chosen = set(special)
@@ -95,7 +95,7 @@ def applies_to(least: Least) -> bool:
     )
 
 
-def counted_work(least: Least) -> Integers:
+def _counted_work(least: Least) -> Integers:
     """Per layer: F and all of the backward pass on the fastest type."""
     return least.time.total
 
@@ -105,12 +105,12 @@ def climb(least: Least, start: int, *, reached: int | None = None) -> tuple[int,
 
     `reached`: what a plan takes.
     """
-    few = (pair for pair in proposals(counted_work(least)) if least.num_devices ** len(pair[1]) <= MAX_SEATS)
+    few = (pair for pair in proposals(_counted_work(least)) if least.num_devices ** len(pair[1]) <= MAX_SEATS)
     made = ((unit, special, Counting(least, unit=unit, special=special)) for unit, special in few)
     return best_of(least, made, start=start, reached=reached)
 
 
-class Refutes(Protocol):
+class _Refutes(Protocol):
     """A way to count."""
 
     def is_out_of_reach(self, deadline: int) -> bool:
@@ -119,7 +119,7 @@ class Refutes(Protocol):
 
 
 def best_of(
-    least: Least, choices: Iterable[tuple[int, tuple[int, ...], Refutes]], *, start: int, reached: int | None
+    least: Least, choices: Iterable[tuple[int, tuple[int, ...], _Refutes]], *, start: int, reached: int | None
 ) -> tuple[int, dict[str, Any]] | None:
     """The same for these ways to count: units, special layers, and what refutes by them."""
     best, found = start, None
@@ -140,8 +140,8 @@ def best_of(
 def proposals(work: Integers) -> Iterator[tuple[int, tuple[int, ...]]]:
     """Units: times of layers, and their halves; special: up to three of those with most beyond whole units."""
     sizes = sorted({int(time) for time in work if time > 0}, reverse=True)
-    if len(sizes) > MAX_UNITS:
-        picks = numpy.linspace(0, len(work) - 1, MAX_UNITS).astype(int)
+    if len(sizes) > _MAX_UNITS:
+        picks = numpy.linspace(0, len(work) - 1, _MAX_UNITS).astype(int)
         sizes = sorted({int(numpy.sort(work)[pick]) for pick in picks if work.max() and numpy.sort(work)[pick] > 0})
     for unit in sizes:
         beyond = numpy.where(work >= unit // 4, work % unit, 0)

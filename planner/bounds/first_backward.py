@@ -8,7 +8,7 @@ class Turn:
 
     def __init__(self, least: Least) -> None:
         options, problem = least.problem.options, least.problem
-        self.least, self.waiting = least, waiting_together(least)
+        self.least, self.waiting = least, _waiting_together(least)
         self.states = least.least_bytes("state_bytes")
         """Per layer what all devices together hold of its state, at the least."""
         self.replicas = range(1, (problem.most_replicas if options.unequal_shares else problem.max_replicas) + 1)
@@ -33,7 +33,7 @@ class Turn:
         )
 
 
-def waiting_together(least: Least) -> list[int]:
+def _waiting_together(least: Least) -> list[int]:
     """The layers that wait for a gradient from a last layer when it runs: of the last layer behind which most is held.
 
     It is among them. One microbatch is held in all of them then.

@@ -11,7 +11,7 @@ from profiles.model_profile import Edge
 NEVER = 1 << 60
 """After every time that matters."""
 
-EXACT_REPLICAS = 16
+_EXACT_REPLICAS = 16
 """Up to this many, every number of replicas is told apart; above, ranges of them."""
 
 
@@ -29,7 +29,7 @@ def replica_ranges(most: int) -> list[Replicas]:
     """Every number up to 16, then ranges that grow by a third."""
     ranges, least = [], 1
     while least <= most:
-        last = least if least <= EXACT_REPLICAS else min(most, least * 4 // 3)
+        last = least if least <= _EXACT_REPLICAS else min(most, least * 4 // 3)
         ranges.append(Replicas(least=least, most=last))
         least = last + 1
     return ranges

@@ -23,7 +23,7 @@ Mask = NDArray[numpy.bool_]
 MAX_MAGNITUDE = 1 << 60
 """Sums stay below this, so that 64 bits hold them."""
 
-MAX_LOADS = 1000
+_MAX_LOADS = 1000
 """Most different works of intervals of layers for which the loads that a device can have are listed."""
 
 
@@ -315,7 +315,7 @@ class DivisionProgramme:
             return None
         ends = trunk.forward + trunk.backward
         works = numpy.unique((ends[:, None] - ends[None, :])[numpy.tril_indices(len(ends))])
-        if len(works) > MAX_LOADS or self.least.widths != (1,):
+        if len(works) > _MAX_LOADS or self.least.widths != (1,):
             return None
         return self.count * (numpy.unique(works[:, None] + works[None, :]) if self.chunks == 2 else works)
 

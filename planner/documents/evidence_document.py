@@ -23,7 +23,7 @@ _DEPTH = 3
 
 def read_evidence(reader: DocumentReader) -> Evidence:
     """The evidence of a plan; raises ValueError with what is unknown, missing, of a wrong type or out of range."""
-    evidence = read_record(Evidence, reader)
+    evidence = _read_record(Evidence, reader)
     for name, words in WORDS.items():
         _one_of(reader.get(name, str), words)
     _read_verdict(reader.get("verdict", dict))
@@ -40,7 +40,7 @@ def read_evidence(reader: DocumentReader) -> Evidence:
     return evidence
 
 
-def read_record(kind: type[T], reader: DocumentReader) -> T:
+def _read_record(kind: type[T], reader: DocumentReader) -> T:
     """An object of a class from a document with the same keys; null counts as left out where a field has a default."""
     known = {field.name: field for field in fields(kind)}  # type: ignore[arg-type]
     _known_keys(reader, known)
@@ -84,7 +84,7 @@ def _read(hint: Any, reader: DocumentReader, *, name: str) -> Any:
         whole = reader.as_a(dict)
         return {key: _read(parts[1], whole.get(key, object), name=name) for key in whole.value}
     if is_dataclass(hint):
-        return read_record(hint, reader.as_a(dict))  # type: ignore[arg-type]
+        return _read_record(hint, reader.as_a(dict))  # type: ignore[arg-type]
     return _read_number(reader, hint, name=name) if hint in (int, float) else reader.as_a(hint).value
 
 

@@ -27,10 +27,10 @@ from planner.layout.costs import CostModel
 from planner.plan import Stage
 from planner.problem import Problem
 
-MAX_VALUE_NS = 1 << 60
+_MAX_VALUE_NS = 1 << 60
 """No bound is as large; what is stated beyond is refused before it is looked at."""
 
-ENCLOSED = "enclosed"
+_ENCLOSED = "enclosed"
 """Where a plan's certificate has the question that it is about (`planner.documents.embedded_problem`); no bound
 looks at it."""
 
@@ -421,7 +421,7 @@ def proves_anew(problem: Problem, value: int, *, has_time: HasTime = always) -> 
     costs = CostModel(problem)
     if make_bound(problem, costs, time_limit_s=ANEW_S, has_time=has_time).value_ns >= value:
         return True
-    is_small = 0 < value < MAX_VALUE_NS and problem.microbatches is None
+    is_small = 0 < value < _MAX_VALUE_NS and problem.microbatches is None
     return is_small and refute(problem, costs, value=value, effort=ANEW_EFFORT, has_time=has_time) is not None
 
 
@@ -466,7 +466,7 @@ def bounds_of_sizes(certificate: Mapping[str, Any]) -> dict[int, int | None]:
 def _check_sizes(question: BatchProblem, certificate: Mapping[str, Any]) -> int:
     """The least of what the entries prove, if there is one for every size."""
     stated, rows = _stated(certificate), certificate.get("sizes")
-    if certificate.get("kind") != SIZES or set(certificate) - {ENCLOSED} != {"kind", "value_ns", "sizes"}:
+    if certificate.get("kind") != SIZES or set(certificate) - {_ENCLOSED} != {"kind", "value_ns", "sizes"}:
         raise ValueError(f"certificate: a global batch needs one of kind {SIZES!r}; make the bound again")
     sizes = [row.get("microbatch_size") if isinstance(row, Mapping) else None for row in rows or ()]
     if sizes != list(question.sizes):
@@ -550,7 +550,7 @@ def _stated(certificate: object) -> int:
     if not isinstance(certificate, Mapping):
         raise ValueError(f"certificate: {str(certificate)[:60]!r} is no table; make the bound again")
     stated = certificate.get("value_ns")
-    if type(stated) is not int or not 0 <= stated < MAX_VALUE_NS:
+    if type(stated) is not int or not 0 <= stated < _MAX_VALUE_NS:
         shown = repr(stated)[:60] if not isinstance(stated, int) else "out of range"
         raise ValueError(f"certificate: value_ns is {shown}, not an integer from 0; make the bound again")
     return stated
@@ -562,7 +562,7 @@ def _kind(certificate: Mapping[str, Any]) -> str:
     if not isinstance(kind, str) or kind not in _FIELDS:
         reason = f"certificate: kind = {str(kind)[:60]!r} is unknown; one of {', '.join(_FIELDS)}"
         raise OtherRulesError(reason, is_known=False)
-    fields = set(certificate) - {"kind", "value_ns", ENCLOSED, *_NEW_FIELDS.get(kind, ())}
+    fields = set(certificate) - {"kind", "value_ns", _ENCLOSED, *_NEW_FIELDS.get(kind, ())}
     if fields not in map(set, (_FIELDS[kind], _OLDER_FIELDS.get(kind, _FIELDS[kind]))):
         names = ", ".join(sorted(str(name)[:30] for name in fields ^ set(_FIELDS[kind])))[:120]
         reason = f"certificate: fields missing or too many for kind {kind!r}: {names}; make the bound again"
@@ -582,7 +582,7 @@ def _weights(certificate: Mapping[str, Any]) -> dict[str, int]:
     """Per device type its weight."""
     weights = certificate["weights"]
     if not isinstance(weights, Mapping) or not all(
-        type(weight) is int and 0 <= weight < MAX_VALUE_NS for weight in weights.values()
+        type(weight) is int and 0 <= weight < _MAX_VALUE_NS for weight in weights.values()
     ):
         raise ValueError(
             f"certificate: weights = {str(weights)[:60]!r} is no table of integers from 0; make the bound again"
@@ -596,7 +596,7 @@ def _recomputation(least: Least, certificate: Mapping[str, Any]) -> int:
             "certificate: a bound of kind 'recomputation' does not hold for this problem; make the bound again"
         )
     weights, price = _weights(certificate), certificate["memory_price"]
-    if type(price) is not int or not 0 <= price < MAX_VALUE_NS:
+    if type(price) is not int or not 0 <= price < _MAX_VALUE_NS:
         raise ValueError(f"certificate: memory_price = {str(price)[:60]!r} is no integer from 0; make the bound again")
     return recompute_bound.recompute_bound(least, weights, price=price) + least.problem.profile.optimizer_ns
 
@@ -731,7 +731,7 @@ def _read_price(least: Least, plain: object) -> pipeline_bound.Price:
         raise ValueError(f"certificate: price = {str(plain)[:60]!r} is no price; make the bound again")
     weights = plain["weights"]
     numbers = [plain["memory"], plain["shift"], *(weights.values() if isinstance(weights, Mapping) else [None])]
-    if not all(type(number) is int and 0 <= number < MAX_VALUE_NS for number in numbers) or (
+    if not all(type(number) is int and 0 <= number < _MAX_VALUE_NS for number in numbers) or (
         set(weights) != set(least.types) or plain["shift"] > 62
     ):
         raise ValueError(

@@ -36,13 +36,13 @@ from planner.verify import Verdict, verify
 HISTORY = ("source", "planner_version", "solver_versions", "seed", "solver_bound_ns", "search_params", "improvers")
 """Evidence that says how the plan was found, or what a solver claims: nothing to derive."""
 
-CHEAP_ACTIONS = 200_000
+_CHEAP_ACTIONS = 200_000
 """Actions of a schedule up to which the baselines are played again without being asked for."""
 
-ANEW_LIMIT_S = 5.0
+_ANEW_LIMIT_S = 5.0
 """Seconds that may pass while a bound of an older kind is derived anew."""
 
-MOST_NAMES = 6
+_MOST_NAMES = 6
 """Baselines that a note names."""
 
 _UNREADABLE = (ValueError, TypeError, KeyError, IndexError, AttributeError, ArithmeticError)
@@ -50,7 +50,7 @@ _UNREADABLE = (ValueError, TypeError, KeyError, IndexError, AttributeError, Arit
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Difference:
+class _Difference:
     """A figure that the evidence states otherwise than it follows."""
 
     field: str
@@ -75,9 +75,9 @@ class Note:
     """The matter in a sentence."""
 
 
-EvidenceFinding = Difference | Note
+_EvidenceFinding = _Difference | Note
 
-BoundState = Literal["derived", "rejected", "not rechecked"]
+_BoundState = Literal["derived", "rejected", "not rechecked"]
 """What is known of the stated bound: it was derived again, its certificate does not prove it, or the certificate is by
 rules of another release."""
 
@@ -88,7 +88,7 @@ class Rederivation:
 
     verdict: Verdict
     """Of the independent verifier: the rules, and the figures of the plan as played."""
-    bound: BoundState
+    bound: _BoundState
     """What is known of the stated bound."""
     bound_kind: str | None
     """Kind of the bound that the certificate proves; None if nothing was derived."""
@@ -101,13 +101,13 @@ class Rederivation:
     if it proves none, or the question is not about money."""
     has_baselines: bool
     """Whether the baselines were made and played again."""
-    findings: tuple[EvidenceFinding, ...]
+    findings: tuple[_EvidenceFinding, ...]
     """Everything that is stated otherwise, and what else is worth knowing."""
 
     @property
-    def differences(self) -> tuple[Difference, ...]:
+    def differences(self) -> tuple[_Difference, ...]:
         """Everything that is stated otherwise."""
-        return tuple(each for each in self.findings if isinstance(each, Difference))
+        return tuple(each for each in self.findings if isinstance(each, _Difference))
 
     @property
     def notes(self) -> tuple[Note, ...]:
@@ -125,22 +125,22 @@ def rederive(problem: Problem, plan: Plan, *, with_baselines: bool | None = None
     verdict = verify(problem, plan)
     evidence = plan.evidence
     if evidence is None:
-        missing = Difference(field="evidence", stated=None, derived=None, message="The plan states no evidence.")
+        missing = _Difference(field="evidence", stated=None, derived=None, message="The plan states no evidence.")
         return _blank(verdict, missing)
     try:
         asked = _planned_for(problem, plan, evidence=evidence)
     except _UNREADABLE as error:
         stated = _shown(evidence.rental.devices) if evidence.rental is not None else None
         message = f"No question can be asked of the devices said to be rented: {error}."
-        return _blank(verdict, Difference(field="rental.devices", stated=stated, derived=None, message=message))
+        return _blank(verdict, _Difference(field="rental.devices", stated=stated, derived=None, message=message))
     proof = _prove(asked, evidence)
     rental = _check_rental(problem, evidence)
     if verdict.timeline is None:
         return _blank(verdict, *proof.findings, *rental.findings)
     if with_baselines is None:
-        with_baselines = sum(map(len, plan.schedule.values())) <= CHEAP_ACTIONS
+        with_baselines = sum(map(len, plan.schedule.values())) <= _CHEAP_ACTIONS
     check = _EvidenceCheck(asked, plan, evidence=evidence, timeline=verdict.timeline, bound_ns=proof.value)
-    found: list[EvidenceFinding] = [
+    found: list[_EvidenceFinding] = [
         *proof.findings,
         *rental.findings,
         *check.check_bound(),
@@ -162,7 +162,7 @@ def rederive(problem: Problem, plan: Plan, *, with_baselines: bool | None = None
     )
 
 
-def _blank(verdict: Verdict, *findings: EvidenceFinding) -> Rederivation:
+def _blank(verdict: Verdict, *findings: _EvidenceFinding) -> Rederivation:
     """Nothing could be derived."""
     return Rederivation(
         verdict=verdict,
@@ -181,15 +181,15 @@ class _CheckedBound:
 
     value: int | None = None
     """None if nothing is known."""
-    findings: tuple[EvidenceFinding, ...] = ()
+    findings: tuple[_EvidenceFinding, ...] = ()
     """Why nothing is known."""
 
     @property
-    def state(self) -> BoundState:
+    def state(self) -> _BoundState:
         """What is known of the bound."""
         if self.value is not None:
             return "derived"
-        return "rejected" if any(isinstance(each, Difference) for each in self.findings) else "not rechecked"
+        return "rejected" if any(isinstance(each, _Difference) for each in self.findings) else "not rechecked"
 
 
 def _prove(problem: Problem, evidence: Evidence) -> _CheckedBound:
@@ -200,7 +200,7 @@ def _prove(problem: Problem, evidence: Evidence) -> _CheckedBound:
         return check_certificate(problem, {key: value for key, value in evidence.certificate.items() if key != KEY})
 
     found = _derive(derive, evidence, place=("certificate", "lower bound"), stated=stated)
-    until = time.monotonic() + ANEW_LIMIT_S
+    until = time.monotonic() + _ANEW_LIMIT_S
 
     def has_time() -> bool:
         return time.monotonic() < until
@@ -225,7 +225,7 @@ def _derive(derive: Callable[[], int], evidence: Evidence, *, place: tuple[str, 
         error = reason
     text = str(error) or type(error).__name__
     message, derived = f"The certificate of the {what} is rejected: {text}.", text.rpartition(": ")[2]
-    return _CheckedBound(findings=(Difference(field=field, stated=stated, derived=derived, message=message),))
+    return _CheckedBound(findings=(_Difference(field=field, stated=stated, derived=derived, message=message),))
 
 
 def _planned_for(problem: Problem, plan: Plan, *, evidence: Evidence) -> Problem:
@@ -246,14 +246,14 @@ def _check_rental(problem: Problem, evidence: Evidence) -> _CheckedBound:
     return _derive(derive, evidence, place=("rental.certificate", "cost"), stated=rental.lower_bound)
 
 
-def _compare(field: str, *, stated: object, derived: object) -> Iterator[Difference]:
+def _compare(field: str, *, stated: object, derived: object) -> Iterator[_Difference]:
     if isinstance(derived, float) and isinstance(stated, int | float) and not isinstance(stated, bool):
         is_same = abs(stated - derived) <= TOLERANCE
     else:
         is_same = type(stated) is type(derived) and stated == derived
     if not is_same:
         message = f"The evidence states {field} = {_shown(stated)}, derived is {_shown(derived)}."
-        yield Difference(field=field, stated=stated, derived=derived, message=message)
+        yield _Difference(field=field, stated=stated, derived=derived, message=message)
 
 
 def _shown(value: object) -> str:
@@ -283,7 +283,7 @@ class _EvidenceCheck:
             return None
         return (self.objective_ns - self.bound_ns) / max(self.objective_ns, 1)
 
-    def check_bound(self) -> Iterator[EvidenceFinding]:
+    def check_bound(self) -> Iterator[_EvidenceFinding]:
         """The stated bound, its kind and its gap are those of the certificate."""
         evidence = self.evidence
         if self.bound_ns is not None:
@@ -292,7 +292,7 @@ class _EvidenceCheck:
             yield from _compare("gap", stated=evidence.gap, derived=self.gap)
         if evidence.schedule_bound_ns is not None and self.problem.microbatches is not None:
             message = "There is no bound on the orders of given stages where microbatches differ."
-            yield Difference(
+            yield _Difference(
                 field="schedule_bound_ns", stated=evidence.schedule_bound_ns, derived=None, message=message
             )
         elif evidence.schedule_bound_ns is not None:
@@ -307,9 +307,9 @@ class _EvidenceCheck:
         claimed = evidence.solver_bound_ns
         if claimed is not None and (type(claimed) is not int or not 0 <= claimed <= self.objective_ns):
             message = f"A solver is said to claim {_shown(claimed)} ns, but the plan achieves {self.objective_ns} ns."
-            yield Difference(field="solver_bound_ns", stated=claimed, derived=self.objective_ns, message=message)
+            yield _Difference(field="solver_bound_ns", stated=claimed, derived=self.objective_ns, message=message)
 
-    def check_outcome(self) -> Iterator[Difference]:
+    def check_outcome(self) -> Iterator[_Difference]:
         """`optimal`, and stopped by `proof`, only where certificate or the word of a complete search closes the gap."""
         if self.bound_ns is None:
             return
@@ -322,9 +322,9 @@ class _EvidenceCheck:
             yield from _compare("proved_by", stated=stated, derived="certificate" if is_closed else None)
         if self.evidence.stopped_by == "proof" and not is_closed:
             message = f"The search is said to have ended with a proof, but a gap of {self.gap:.3%} is open."
-            yield Difference(field="stopped_by", stated="proof", derived="an open gap", message=message)
+            yield _Difference(field="stopped_by", stated="proof", derived="an open gap", message=message)
 
-    def check_sizes(self) -> Iterator[Difference]:
+    def check_sizes(self) -> Iterator[_Difference]:
         """Every size of the question has a row, with the bound of its certificate; those closed are out of reach."""
         if self.problem.batch is None or self.bound_ns is None:
             stated = tuple(row.microbatch_size for row in self.evidence.sizes)
@@ -340,7 +340,7 @@ class _EvidenceCheck:
             yield from _compare(f"{place}.num_microbatches", stated=row.num_microbatches, derived=count)
             yield from self._check_state(row, place=place)
 
-    def _check_state(self, row: SizeResult, *, place: str) -> Iterator[Difference]:
+    def _check_state(self, row: SizeResult, *, place: str) -> Iterator[_Difference]:
         """The size of the plan has its objective, and a size of which there is a better plan says so."""
         if row.microbatch_size == self.plan.problem.microbatch_size:
             yield from _compare(f"{place}.state", stated=row.state, derived="best")
@@ -348,7 +348,7 @@ class _EvidenceCheck:
             return
         if row.objective_ns is not None and row.objective_ns < (row.lower_bound_ns or 0):
             message = f"A plan with microbatches of {row.microbatch_size} samples is said to be below their bound."
-            yield Difference(
+            yield _Difference(
                 field=f"{place}.objective_ns", stated=row.objective_ns, derived=row.lower_bound_ns, message=message
             )
         if row.objective_ns is not None and row.objective_ns < self.objective_ns:
@@ -359,9 +359,9 @@ class _EvidenceCheck:
         is_right = {"infeasible": row.lower_bound_ns is None, "closed": is_closed, "open": True}
         if not is_right.get(row.state, False):
             message = f"Microbatches of {row.microbatch_size} samples are said to be {_shown(row.state)}."
-            yield Difference(field=f"{place}.state", stated=row.state, derived="open", message=message)
+            yield _Difference(field=f"{place}.state", stated=row.state, derived="open", message=message)
 
-    def check_plan(self, verdict: Verdict) -> Iterator[Difference]:
+    def check_plan(self, verdict: Verdict) -> Iterator[_Difference]:
         """What is stated about the plan itself, its verdict and its question."""
         evidence = self.evidence
         derived = self.costs.unmeasured_costs_of(self.plan)
@@ -378,14 +378,14 @@ class _EvidenceCheck:
         try:
             enclosed = enclosed_problem(self.plan)
         except ValueError as error:
-            yield Difference(field="certificate", stated=KEY, derived=None, message=f"It cannot be read: {error}.")
+            yield _Difference(field="certificate", stated=KEY, derived=None, message=f"It cannot be read: {error}.")
             return
         if enclosed is not None:
             for name in ("profile_sha256", "cluster_sha256"):
                 stated, found = getattr(self.plan.problem, name), getattr(enclosed, name)
                 yield from _compare(f"certificate.{KEY} {name}", stated=stated, derived=found)
 
-    def check_baselines(self) -> Iterator[EvidenceFinding]:
+    def check_baselines(self) -> Iterator[_EvidenceFinding]:
         """Every row of a known baseline does as it is said to; what has no row, or is unknown, is noted."""
         stated = {row.name: row for row in self.evidence.baselines}
         left_out = tuple(name for name, row in stated.items() if row.had_no_time)
@@ -407,7 +407,7 @@ class _EvidenceCheck:
             if row is None and self.has_all_baselines:
                 message = f"The evidence leaves out the baseline {baseline.name!r}, which is faster than the plan."
                 field = f"baselines.{baseline.name}"
-                yield Difference(field=field, stated=None, derived=derived.makespan_ns, message=message)
+                yield _Difference(field=field, stated=None, derived=derived.makespan_ns, message=message)
             else:
                 faster.append(baseline.name)
         yield from _noted(left_out, "There was no time for {}, as the plan says")
@@ -420,7 +420,7 @@ class _EvidenceCheck:
         """Whether every baseline was an incumbent before the search began: no clock decided, nor a price."""
         return self.evidence.threads is None and not self.is_foreign and self.evidence.rental is None
 
-    def _check_row(self, row: BaselineResult, derived: BaselineResult) -> Iterator[EvidenceFinding]:
+    def _check_row(self, row: BaselineResult, derived: BaselineResult) -> Iterator[_EvidenceFinding]:
         """A row says what the baseline does here; that of another release what it did there."""
         differences = list(_compare_rows(row, derived))
         if not self.is_foreign:
@@ -439,13 +439,13 @@ class _EvidenceCheck:
 def _noted(names: Iterable[str], sentence: str) -> Iterator[Note]:
     """A note about baselines, if there are any: the sentence with their names, of many the first ones."""
     if known := tuple(names):
-        shown = ", ".join(name[:80] for name in known[:MOST_NAMES])
-        more = f" and {len(known) - MOST_NAMES} more" if len(known) > MOST_NAMES else ""
+        shown = ", ".join(name[:80] for name in known[:_MOST_NAMES])
+        more = f" and {len(known) - _MOST_NAMES} more" if len(known) > _MOST_NAMES else ""
         count = f"{len(known)} baseline{'s' if len(known) > 1 else ''}"
         yield Note(field="baselines", names=known, message=f"{sentence.format(f'{count}: {shown}{more}')}.")
 
 
-def _compare_rows(stated: BaselineResult, derived: BaselineResult) -> Iterator[Difference]:
+def _compare_rows(stated: BaselineResult, derived: BaselineResult) -> Iterator[_Difference]:
     for field in fields(BaselineResult):
         pair = getattr(stated, field.name), getattr(derived, field.name)
         yield from _compare(f"baselines.{derived.name}.{field.name}", stated=pair[0], derived=pair[1])

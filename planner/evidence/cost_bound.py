@@ -18,7 +18,7 @@ from planner.problem import Problem
 
 KIND = "subsets"
 
-MAX_BOXES = 4096
+_MAX_BOXES = 4096
 """A certificate with more is refused."""
 
 
@@ -107,8 +107,8 @@ def check_subsets(problem: Problem, certificate: Mapping[str, Any]) -> int:
     if certificate["classes"] != list(map(list, kinds.members)):
         raise ValueError("rental certificate: its classes are not those of the cluster; make the plan again")
     rows = certificate["boxes"]
-    if not 1 <= len(rows) <= MAX_BOXES:
-        raise ValueError(f"rental certificate: has {len(rows)} boxes, not 1 to {MAX_BOXES}; make the plan again")
+    if not 1 <= len(rows) <= _MAX_BOXES:
+        raise ValueError(f"rental certificate: has {len(rows)} boxes, not 1 to {_MAX_BOXES}; make the plan again")
     boxes = [_read(kinds, row) for row in rows]
     _require_cover(kinds, boxes)
     value = money_bound(kinds, boxes, deadline_ns=problem.options.deadline_ns)

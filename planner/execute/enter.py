@@ -28,7 +28,7 @@ from planner.plan import Plan
 
 PLAN_VARIABLE = "PIPEPLAN_PLAN"
 """Where the program finds the path of the plan."""
-DEVICE_VARIABLE = "PIPEPLAN_DEVICE"
+_DEVICE_VARIABLE = "PIPEPLAN_DEVICE"
 """Where the program finds the name of the device that it drives."""
 CHECKPOINTS_VARIABLE = "PIPEPLAN_CHECKPOINTS"
 """Where the program finds the folder of the job's checkpoints, if the launcher named one."""
@@ -36,7 +36,7 @@ COPIES_VARIABLE = "PIPEPLAN_COPIES"
 """Where the program finds the folder in memory for copies of its state, if the launcher named one."""
 RECIPE_VARIABLE = "PIPEPLAN_RECIPE"
 """Where the program finds the recipe by which it goes on, if there is one."""
-BAD_WORLD = 2
+_BAD_WORLD = 2
 """Exit code when the program was not started because something does not fit."""
 _SLURM = {"RANK": "SLURM_PROCID", "LOCAL_RANK": "SLURM_LOCALID", "WORLD_SIZE": "SLURM_NTASKS"}
 
@@ -65,7 +65,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             "LOCAL_RANK": str(entry.seat.index),
             "WORLD_SIZE": str(entry.world_size),
             PLAN_VARIABLE: str(entry.plan_path),
-            DEVICE_VARIABLE: entry.device,
+            _DEVICE_VARIABLE: entry.device,
         }
     )
     if options.checkpoints:
@@ -119,7 +119,7 @@ def _enter(options: argparse.Namespace, environment: Mapping[str, str]) -> Entry
         )
     layout = make_layout(plan)
     cluster = _cluster(plan, options)
-    hosts = None if options.here else rename_hosts(hosts_of(cluster, source=str(options.plan)), options.host)
+    hosts = None if options.here else _rename_hosts(hosts_of(cluster, source=str(options.plan)), options.host)
     seat = find_seat(layout.devices, environment, hosts=hosts)
     if differences := _world_differences(plan, cluster, options=options, seat=seat, hosts=hosts):
         raise ValueError(
@@ -137,7 +137,7 @@ def _cluster(plan: Plan, options: argparse.Namespace) -> Any:
     return None if tree is None else tree["cluster"]
 
 
-def rename_hosts(hosts: Mapping[str, tuple[str, int]], names: Sequence[str]) -> dict[str, tuple[str, int]]:
+def _rename_hosts(hosts: Mapping[str, tuple[str, int]], names: Sequence[str]) -> dict[str, tuple[str, int]]:
     """Hosts under the names that they really have, from `PLANNED=REAL` pairs; raises ValueError for unknown ones."""
     renamed = {}
     for text in names:
@@ -199,7 +199,7 @@ def _become(program: list[str]) -> None:
 
 def _refuse(message: str) -> NoReturn:
     sys.stderr.write(f"planner.execute: {message}\n")
-    sys.exit(BAD_WORLD)
+    sys.exit(_BAD_WORLD)
 
 
 if __name__ == "__main__":

@@ -24,7 +24,7 @@ WARM_UP = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GroupWork:
+class _GroupWork:
     """What every process is to do."""
 
     model: str
@@ -39,7 +39,7 @@ class GroupWork:
 
 def main(about: str) -> None:
     """Run, and write what was timed: per plan nanoseconds by stage and kind; per layer the bytes held, and in all."""
-    work = GroupWork(**json.loads(about))
+    work = _GroupWork(**json.loads(about))
     rank = meet_in(work.folder)
     training = load_training(work.model)
     runs, held = [], dict[str, tuple[int, int]]()

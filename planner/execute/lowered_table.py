@@ -12,7 +12,7 @@ from planner.execute.table.table_check import check_lowered_table
 from planner.execute.torch_versions.supported import TORCH_SENDS, sends_itself, show
 
 
-def lower_table(text: str) -> str:
+def _lower_table(text: str) -> str:
     """The table with communication for a compute-only one, a row per rank; torch itself adds it.
 
     Raises ValueError for a table that cannot be run, and for another version of torch.
@@ -39,7 +39,7 @@ def lower_table(text: str) -> str:
 def main() -> None:
     """From standard input to standard output; exit with 2 and one message for what is no table."""
     try:
-        sys.stdout.write(lower_table(sys.stdin.read()))
+        sys.stdout.write(_lower_table(sys.stdin.read()))
     except (ValueError, RuntimeError) as error:
         sys.stderr.write(f"planner.execute: {error}\n")
         sys.exit(2)

@@ -25,7 +25,7 @@ from planner.execute.training import Training, load_training
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ProbeWork:
+class _ProbeWork:
     """What every process is to do."""
 
     model: str
@@ -87,7 +87,7 @@ def meet_in(folder: str) -> int:
 
 def main(about: str) -> None:
     """Run, and write what was timed."""
-    work = ProbeWork(**json.loads(about))
+    work = _ProbeWork(**json.loads(about))
     rank = meet_in(work.folder)
     plan = parse_plan(Path(work.plan).read_bytes(), source=work.plan)
     training: Training = load_training(work.model)
@@ -129,7 +129,7 @@ def _served_ns() -> int:
     return time.process_time_ns() - time.thread_time_ns()
 
 
-def _run_replicated(work: ProbeWork, training: Training, *, meter: MemoryMeter) -> Entry:
+def _run_replicated(work: _ProbeWork, training: Training, *, meter: MemoryMeter) -> Entry:
     """By the host's clock: replicas wait for each other within actions.
 
     `meter`: that of the first run; what is held counts from its begin.

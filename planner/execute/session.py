@@ -37,7 +37,7 @@ from planner.execute.torch_versions.supported import require_supported
 from planner.execute.training import Training
 from planner.plan import DeviceGroup, Plan
 
-BAD_INPUT = 2
+_BAD_INPUT = 2
 """Exit code when nothing was trained because something does not fit; 1 means that a run was broken off."""
 
 
@@ -79,7 +79,7 @@ class Choices:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ProcessJob:
+class _ProcessJob:
     """What one process is to do, settled before it meets the others."""
 
     choices: Choices
@@ -138,7 +138,7 @@ def join(
     distributed.destroy_process_group()
 
 
-def make_job(path: Path, choices: Choices) -> ProcessJob:
+def make_job(path: Path, choices: Choices) -> _ProcessJob:
     """Read the plan and find this process's seat; raises ValueError or OSError."""
     require_supported()
     plan = parse_plan(path.read_bytes(), source=str(path))
@@ -157,7 +157,7 @@ def make_job(path: Path, choices: Choices) -> ProcessJob:
     if device.type == "cpu":
         settle_on_host(pins=choices.pins, keeps=not choices.fully_shard)
     planned = None if plan.evidence is None else plan.evidence.makespan_ns
-    return ProcessJob(
+    return _ProcessJob(
         choices=choices,
         plan=plan,
         layout=layout,
@@ -168,7 +168,7 @@ def make_job(path: Path, choices: Choices) -> ProcessJob:
     )
 
 
-def _meet(job: ProcessJob) -> None:
+def _meet(job: _ProcessJob) -> None:
     """Processes that are stuck are found by the watch; the group's own limit only comes after it."""
     distributed.init_process_group(
         "cpu:gloo,cuda:nccl" if job.device.type == "cuda" else "gloo",
@@ -191,7 +191,7 @@ def _device(name: str, seat: DevicePosition) -> torch.device:
     return torch.device("cuda", seat.index)
 
 
-def _agree(job: ProcessJob, training: Training | Callable[[], Training]) -> Preparation:
+def _agree(job: _ProcessJob, training: Training | Callable[[], Training]) -> Preparation:
     """Raises ExecutionError with one message for all ranks if anything keeps them from running together."""
     preparation, error, trace = None, "", ""
     choices = job.choices
@@ -225,12 +225,12 @@ def _agree(job: ProcessJob, training: Training | Callable[[], Training]) -> Prep
     return preparation
 
 
-def _messages(job: ProcessJob) -> Messages:
+def _messages(job: _ProcessJob) -> Messages:
     """Torch's own all share one queue of NCCL's."""
     return "own" if job.device.type == "cuda" else job.choices.messages
 
 
-def _facts(job: ProcessJob, preparation: Preparation | None, *, error: str) -> Facts:
+def _facts(job: _ProcessJob, preparation: Preparation | None, *, error: str) -> Facts:
     choices = job.choices
     chosen = [choices.split, choices.skip, choices.messages, choices.groups, str(choices.check_every)]
     chosen += [f"weight_stream = {choices.weight_stream}", job.device.type]
@@ -264,7 +264,7 @@ def _find_own(error: BaseException) -> OwnCodeError | None:
     return None
 
 
-def _describe_failure(error: Exception, job: ProcessJob) -> str:
+def _describe_failure(error: Exception, job: _ProcessJob) -> str:
     """Which rank failed in what, and how; running out of memory is told with what the plan expected."""
     device, cell = job.layout.devices[job.seat.rank], job.log.state()[0]
     where = f"rank {job.seat.rank} ({device}) failed{f' in {cell}' if cell else ''}"
@@ -281,7 +281,7 @@ def _describe_failure(error: Exception, job: ProcessJob) -> str:
     return f"{where}: {type(root).__name__}: {lines[0]}"
 
 
-def refuse(message: str, *, code: int = BAD_INPUT) -> NoReturn:
+def refuse(message: str, *, code: int = _BAD_INPUT) -> NoReturn:
     """Say it and end this process."""
     sys.stderr.write(f"planner.execute: {message}\n")
     sys.stderr.flush()

@@ -23,7 +23,7 @@ def is_v(plan: Plan) -> bool:
     return count % 2 == 0 and held == held[::-1] and len(set(held)) == count // 2
 
 
-def v_ranks(plan: Plan) -> tuple[tuple[str, ...], ...]:
+def _v_ranks(plan: Plan) -> tuple[tuple[str, ...], ...]:
     """The devices of every rank of the pipeline, replica by replica; raises ValueError if the stages are no V."""
     for number, stage in enumerate(plan.stages):
         if stage.is_split or any(len(group) > 1 for group in stage.replicas):
@@ -85,7 +85,7 @@ def _steps(rank: int, *, ranks: int, count: int) -> list[str]:
 
 def as_dual_pipe_v(problem: Problem, plan: Plan) -> Plan:
     """The same stages in the only order that there is; raises ValueError if the stages are no V."""
-    ranks = v_ranks(plan)
+    ranks = _v_ranks(plan)
     orders = v_orders(problem, plan.stages)
     schedule = {device: orders[number] for number, rank in enumerate(ranks) for device in rank}
     return replace(plan, schedule=schedule, evidence=None)
@@ -102,4 +102,4 @@ def require_dual_pipe_v(problem: Problem, plan: Plan) -> tuple[tuple[str, ...], 
                 f"{device!r} runs {has[at] if at < len(has) else 'nothing'} as action {at}, and {PROGRAM} engine runs "
                 f"{order[at] if at < len(order) else 'nothing'}; plan with --target deepspeed-dualpipev"
             )
-    return v_ranks(plan)
+    return _v_ranks(plan)

@@ -13,7 +13,7 @@ from planner.plan import Plan, Stage
 from planner.problem import Problem
 
 
-def looped_ranks(plan: Plan, *, has_widths: bool = False) -> tuple[tuple[str, ...], ...]:
+def _looped_ranks(plan: Plan, *, has_widths: bool = False) -> tuple[tuple[str, ...], ...]:
     """The devices of every rank of the pipeline, replica by replica; raises ValueError if they are no loop.
 
     `has_widths`: a replica may be a group of devices, all groups of one width.
@@ -99,7 +99,7 @@ def require_some_loop(problem: Problem) -> None:
 
 def as_looped(problem: Problem, plan: Plan, *, has_widths: bool = False) -> Plan:
     """The same stages in the only order that there is; raises ValueError if the stages are no loop."""
-    ranks = looped_ranks(plan, has_widths=has_widths)
+    ranks = _looped_ranks(plan, has_widths=has_widths)
     orders = looped_orders(problem, plan.stages, num_ranks=len(ranks))
     schedule = {device: orders[number] for number, rank in enumerate(ranks) for device in rank}
     return replace(plan, schedule=schedule, evidence=None)
@@ -107,7 +107,7 @@ def as_looped(problem: Problem, plan: Plan, *, has_widths: bool = False) -> Plan
 
 def require_looped(problem: Problem, plan: Plan, *, what: str, has_widths: bool = False) -> tuple[tuple[str, ...], ...]:
     """The ranks of a plan that is run as it is written; raises ValueError that names the first difference."""
-    ranks = looped_ranks(plan, has_widths=has_widths)
+    ranks = _looped_ranks(plan, has_widths=has_widths)
     wanted = as_looped(problem, plan, has_widths=has_widths).schedule
     for number, rank in enumerate(ranks):
         for device in rank:

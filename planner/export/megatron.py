@@ -24,7 +24,7 @@ SELECTIVE = "selective"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MegatronJob:
+class _MegatronJob:
     """What Megatron is given."""
 
     arguments: tuple[tuple[str, ...], ...]
@@ -36,7 +36,7 @@ class MegatronJob:
     """Where Megatron does something else than the plan counts on, for people."""
 
 
-def make_megatron_job(problem: Problem, plan: Plan) -> MegatronJob:
+def make_megatron_job(problem: Problem, plan: Plan) -> _MegatronJob:
     """Raises ValueError with the reason why Megatron cannot run the plan exactly."""
     require_expressible(problem, plan)
     ranks = require_looped(problem, plan, what="Megatron-LM", has_widths=True)
@@ -58,7 +58,7 @@ def make_megatron_job(problem: Problem, plan: Plan) -> MegatronJob:
     if is_sharded(plan, what="Megatron"):
         arguments.append(("--use-distributed-optimizer",))
     arguments += assumed_flags(problem, plan)
-    return MegatronJob(
+    return _MegatronJob(
         arguments=tuple(arguments),
         ranks=tuple(itertools.chain.from_iterable(ranks)),
         notes=tuple(_notes(problem, plan)),
@@ -164,7 +164,7 @@ def _one_head(stage: str) -> str:
     return re.sub("L+", "L", re.sub("E+", "E", stage))
 
 
-def render_megatron(job: MegatronJob) -> str:
+def render_megatron(job: _MegatronJob) -> str:
     """The arguments, one flag per line, quoted for a shell; `$(cat FILE)` will not do, `xargs` and `eval` will."""
     return "".join(f"{shlex.join(words)}\n" for words in job.arguments)
 

@@ -15,7 +15,7 @@ from profiles.assumptions import Assumptions
 OWN_CODE = ("attention", "fused_loss", "sequence_length")
 """What is decided by the code of the model where that is the user's own."""
 
-WITHIN_GROUPS = ("sequence_parallel", "expert_parallel", "hidden_exchanges")
+_WITHIN_GROUPS = ("sequence_parallel", "expert_parallel", "hidden_exchanges")
 """What says nothing where every stage replica is one device."""
 
 
@@ -35,7 +35,7 @@ class ExportedRun:
     """Whether any layer recomputes selectively."""
 
 
-def run_of(problem: Problem, plan: Plan) -> ExportedRun:
+def _run_of(problem: Problem, plan: Plan) -> ExportedRun:
     """What of a plan decides which assumptions matter."""
     return ExportedRun(
         assumptions=problem.profile.assumptions or Assumptions(),
@@ -46,11 +46,11 @@ def run_of(problem: Problem, plan: Plan) -> ExportedRun:
     )
 
 
-def that_matter(run: ExportedRun) -> dict[str, Any]:
+def _that_matter(run: ExportedRun) -> dict[str, Any]:
     """The assumptions on which this plan rests: those about groups need groups, and so on."""
     stated = run.assumptions.stated()
     if run.width == 1:
-        stated = {field: value for field, value in stated.items() if field not in WITHIN_GROUPS}
+        stated = {field: value for field, value in stated.items() if field not in _WITHIN_GROUPS}
     if not run.has_selective:
         stated.pop("selective_modules", None)
     if run.replicas == 1 or stated.get("distributed_optimizer") is False:
@@ -66,8 +66,8 @@ States = Mapping[str, Callable[[Any, "ExportedRun"], Any]]
 
 def state(problem: Problem, plan: Plan, *, how: States, what: str) -> Iterator[tuple[str, Any]]:
     """Every field that matters, with what states it; raises ValueError with field, value and remedy for the others."""
-    run = run_of(problem, plan)
-    for field, value in that_matter(run).items():
+    run = _run_of(problem, plan)
+    for field, value in _that_matter(run).items():
         owner = f"profile {problem.profile.name!r}: assumptions.{field} = {value!r}"
         if field == "distributed_optimizer":  # the plan's own shards state it
             _require_shards(run, owner)
@@ -105,8 +105,8 @@ def told_in_notes(problem: Problem, plan: Plan, *, what: str) -> tuple[str, ...]
 
 def unstated_note(problem: Problem, plan: Plan, *, what: str) -> tuple[str, ...]:
     """A line for profiles that do not state what matters most: whose defaults hold."""
-    run = run_of(problem, plan)
-    wanted = ("precision", "attention", *(WITHIN_GROUPS[:1] if run.width > 1 else ()))
+    run = _run_of(problem, plan)
+    wanted = ("precision", "attention", *(_WITHIN_GROUPS[:1] if run.width > 1 else ()))
     missing = [name for name in wanted if getattr(run.assumptions, name) is None]
     if not missing:
         return ()

@@ -14,7 +14,7 @@ from planner.export.torch_table import render_torch_table, torch_ranks
 from planner.plan import Plan
 from planner.problem import Problem
 
-SCHEDULE_FILE = "schedule.csv"
+_SCHEDULE_FILE = "schedule.csv"
 """The table's name beside the configuration."""
 LOOP, V = "PipelineScheduleMulti", "ZBVZeroBubble"
 """What `pipeline_parallel_schedule` has to name so that ranks hold stages in a loop, or in a V; the table overrules the
@@ -34,7 +34,7 @@ def make_torchtitan_files(problem: Problem, plan: Plan) -> dict[str, str]:
     config = {"training": training, "parallelism": make_parallelism(problem, plan)}
     return {
         "config.json": json.dumps(config, indent=1) + "\n",
-        SCHEDULE_FILE: table,
+        _SCHEDULE_FILE: table,
     }
 
 
@@ -100,7 +100,7 @@ def make_parallelism(problem: Problem, plan: Plan) -> dict[str, Any]:
         "pipeline_parallel_degree": len(torch_ranks(plan)),
         "module_fqns_per_model_part": module_names(problem, cut_by(plan)),
         "pipeline_parallel_schedule": find_map(plan),
-        "pipeline_parallel_schedule_csv": SCHEDULE_FILE,
+        "pipeline_parallel_schedule_csv": _SCHEDULE_FILE,
         "pipeline_parallel_microbatch_size": problem.profile.microbatch_size,
     }
 

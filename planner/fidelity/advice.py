@@ -20,13 +20,13 @@ from profiles.importers.straggler import Key, RunStep, Seat
 from profiles.model_profile import Edge, Layer, LayerCost, ModelProfile
 from profiles.workload import Workload
 
-LEAST_EFFECT = 1000
+_LEAST_EFFECT = 1000
 """A device or link whose slowness costs less than this fraction (1 / 1000) of the step is not named."""
 
 FEWEST_PEERS = 3
 """So many devices have to do the same for one of them to be told from its peers."""
 
-MOST_ALIKE = 0.05
+_MOST_ALIKE = 0.05
 """Microbatches whose actions differ by no more, of one stage and kind, are identical (quartiles over median)."""
 
 
@@ -108,7 +108,7 @@ def _is_alike(spans: Sequence[int]) -> bool:
     if len(spans) < 2:
         return True
     low, middle, high = statistics.quantiles(spans, n=4)
-    return high - low <= MOST_ALIKE * middle
+    return high - low <= _MOST_ALIKE * middle
 
 
 def _slow(steps: Sequence[RunStep], step: RunStep) -> Iterator[Slow]:
@@ -133,7 +133,7 @@ def _slow(steps: Sequence[RunStep], step: RunStep) -> Iterator[Slow]:
             name = f"device of stage{'s' if held[1:] else ''} {', '.join(map(str, held))} in pipeline {seat[0]}"
             keys = [key for key, _ in step.keyed() if key[0] == seat[0] and key[1] in held]
             found = _effect(step, name, factor=float(by), keys=keys)
-            if found.effect_ns * LEAST_EFFECT > before:
+            if found.effect_ns * _LEAST_EFFECT > before:
                 yield found
     yield from _slow_links(steps, step, before=before)
 
@@ -156,7 +156,7 @@ def _slow_links(steps: Sequence[RunStep], step: RunStep, *, before: int) -> Iter
         if peers and typical > NOTABLE * peers:
             other = {key: round(v * peers / typical) if key[:3] == way else v for key, v in step.transfers_ns.items()}
             effect = before - replay_ns(replace(step, transfers_ns=other))
-            if effect * LEAST_EFFECT > before:
+            if effect * _LEAST_EFFECT > before:
                 name = f"link from stage {way[1]} in pipeline {way[0]} ({'forward' if way[2] == 'F' else 'backward'})"
                 yield Slow(what=name, factor=typical / peers, effect_ns=effect)
 
@@ -219,7 +219,7 @@ def _remedies(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class OtherCut:
+class _OtherCut:
     """A step with another number of blocks on its last stage, dealt anew."""
 
     kept: int
@@ -229,7 +229,7 @@ class OtherCut:
     """No cut of this kind, dealt in whatever way, is faster under 1F1B."""
 
 
-def cut_anew(step: RunStep, *, blocks_per_stage: int, annealing: Annealing | None = None) -> OtherCut | None:
+def cut_anew(step: RunStep, *, blocks_per_stage: int, annealing: Annealing | None = None) -> _OtherCut | None:
     """The best number of blocks to leave on the last stage, if it is another than now.
 
     Every number has its bound; they are dealt in that order until the next bound reaches the best.
@@ -254,7 +254,7 @@ def cut_anew(step: RunStep, *, blocks_per_stage: int, annealing: Annealing | Non
     kept = min(found, key=lambda each: replay_ns(found[each]))
     if kept == blocks_per_stage:
         return None
-    return OtherCut(kept=kept, step=found[kept], lower_bound_ns=min(bounds.values()))
+    return _OtherCut(kept=kept, step=found[kept], lower_bound_ns=min(bounds.values()))
 
 
 def make_block_workload(steps: Sequence[RunStep], *, blocks_per_stage: int, name: str) -> Workload:

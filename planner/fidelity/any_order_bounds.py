@@ -28,7 +28,7 @@ def bound_any_dealing(rows: Sequence[Row], shape: StepShape, *, pipelines: int, 
 
 
 def _view(rows: Sequence[Row], shape: StepShape, *, place: int, transfer_ns: int) -> StageView:
-    own, before, behind = cells_around(shape, place)
+    own, before, behind = _cells_around(shape, place)
     around = shape.crossings(shape.stages[place][0]) * transfer_ns
     ends = 0 if shape.has_weights(place) else around
     return StageView(
@@ -38,7 +38,7 @@ def _view(rows: Sequence[Row], shape: StepShape, *, place: int, transfer_ns: int
     )
 
 
-def cells_around(shape: StepShape, place: int) -> tuple[list[int], list[int], list[int]]:
+def _cells_around(shape: StepShape, place: int) -> tuple[list[int], list[int], list[int]]:
     """The cells that a device runs, those before its first action and those behind its last."""
     held = shape.stages[place]
     cells = [*enumerate(shape.cells)]
@@ -103,7 +103,7 @@ def _pairs(
         heavy_first = sorted(loads, reverse=True)
         return sum((a * b for a, b in zip(heavy_first, fast_first, strict=False)), start=Fraction(0))
 
-    own, before, behind = cells_around(shape, place)
+    own, before, behind = _cells_around(shape, place)
     around = sum(min(least(by_place(row, cells)) for row in hand) for cells in (before, behind))
     all_own = sum(sum(by_place(row, own)) for row in hand)
     ways = [by_place(row, sorted(_way(shape))) for row in hand]

@@ -14,7 +14,7 @@ from planner.fidelity.run_pipelines import StepShape, find_shape, rows_of, with_
 from planner.fidelity.run_replay import replay_ns
 from profiles.importers.straggler import RunStep
 
-MOST_CUTS = 12
+_MOST_CUTS = 12
 """Cuts that are played: those with the least bounds."""
 
 LISTED = "list scheduling; no more microbatches in flight than as run"
@@ -63,7 +63,7 @@ def _cut_anew(step: RunStep, shape: StepShape, *, blocks_per_stage: int) -> Reme
         for kept, cut in cuts.items()
     }
     even, found = with_even_transfers(step, transfer_ns), dict[int, int]()
-    for kept in sorted(cuts, key=bounds.__getitem__)[:MOST_CUTS]:
+    for kept in sorted(cuts, key=bounds.__getitem__)[:_MOST_CUTS]:
         if not found or bounds[kept] < min(found.values()):
             again = with_rows(even, shape, hands=cuts[kept])
             found[kept] = replay_ns(deal_in_order(again, shape, transfer_ns=transfer_ns))

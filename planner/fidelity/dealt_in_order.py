@@ -23,7 +23,7 @@ from profiles.importers.straggler import RunStep
 MOST_ACTIONS = 1_500_000
 """Played at most for one round of exchanges: about a second."""
 
-FITTING = 4
+_FITTING = 4
 """Pairs of microbatches tried between two pipelines: those whose difference comes closest to half the pipelines'."""
 
 
@@ -103,7 +103,7 @@ class _Hands:
                 for j, other in enumerate(short)
                 if one > other and pipeline != worst
             )
-            for _, i, j in pairs[:FITTING]:
+            for _, i, j in pairs[:_FITTING]:
                 given, got = [*mine[:i], theirs[j], *mine[i + 1 :]], [*theirs[:j], mine[i], *theirs[j + 1 :]]
                 times = self.play(worst, given), self.play(pipeline, got)
                 if max(times) < before:

@@ -22,7 +22,7 @@ from profiles.model_profile import MAX_EXCHANGE_NS, ActionOverhead, Layer, Model
 
 DEVICES = ("probe0", "probe1")
 
-RUN_TO_RUN = 0.03
+_RUN_TO_RUN = 0.03
 """So much is kept for runs that hold more, as the heap lies; some hold 10 % more (docs/benchmarks/fidelity.md)."""
 
 
@@ -220,7 +220,7 @@ def _find_reserve(beyond: Mapping[str, int], *, ranks: Sequence[Mapping[str, Any
     if not beyond:
         return None
     most = max(int(rank["peak_bytes"]) for rank in ranks)
-    return min(beyond.values()) + round(RUN_TO_RUN * most)
+    return min(beyond.values()) + round(_RUN_TO_RUN * most)
 
 
 def _find_reduction(

@@ -20,7 +20,7 @@ from profiles.importers.straggler import RunStep, Seat
 NOTABLE = 1.02
 """A device that differs from its peers by more is slow or fast."""
 
-ERRORS = 3
+_ERRORS = 3
 """So many standard errors of its total, as its microbatches scatter, it has to differ by: of 400 alike one does."""
 
 MOST_ACTIONS = 3_000_000
@@ -70,7 +70,7 @@ def place_anew(steps: Sequence[RunStep], step: RunStep, *, shape: StepShape, ord
 def device_factors(steps: Sequence[RunStep], step: RunStep) -> dict[Seat, Fraction]:
     """By place as run: what its device takes over the median of the devices of its place (of two the lesser).
 
-    1 where they differ by no more than `NOTABLE`, or by no more than its microbatches make likely (`ERRORS`): that may
+    1 where they differ by no more than `NOTABLE`, or by no more than its microbatches make likely (`_ERRORS`): that may
     be noise, and nobody changes places for it.
     """
     spans: dict[Seat, dict[tuple[int, int], int]] = {seat: defaultdict(int) for seat in step.actions}
@@ -84,7 +84,7 @@ def device_factors(steps: Sequence[RunStep], step: RunStep) -> dict[Seat, Fracti
     for seat, total in totals.items():
         usual = median_low([other for (_, place), other in totals.items() if place == seat[1]])
         is_alike = total <= NOTABLE * usual and usual <= NOTABLE * total
-        is_chance = abs(total - usual) <= ERRORS * errors[seat[1]] * usual
+        is_chance = abs(total - usual) <= _ERRORS * errors[seat[1]] * usual
         found[seat] = Fraction(1) if is_alike or is_chance or not usual or not total else Fraction(total, usual)
     return found
 

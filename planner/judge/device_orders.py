@@ -14,14 +14,14 @@ from planner.plan import Schedule
 Integers = NDArray[numpy.int64]
 Booleans = NDArray[numpy.bool_]
 
-NOWHERE = -1
+_NOWHERE = -1
 """Stands for whatever is not there: a kind that is none, a stage or a microbatch beyond those of the problem."""
 
 _CODES = {kind: code for code, kind in enumerate(KINDS)}
 
-_CODE_OF_BYTE = numpy.array([_CODES.get(chr(byte), NOWHERE) for byte in range(256)], dtype=numpy.int64)
+_CODE_OF_BYTE = numpy.array([_CODES.get(chr(byte), _NOWHERE) for byte in range(256)], dtype=numpy.int64)
 
-PLACE_OF_KIND = numpy.array([0, 1, 2, 1], dtype=numpy.int64)
+_PLACE_OF_KIND = numpy.array([0, 1, 2, 1], dtype=numpy.int64)
 """By F, I, W, B: the place that an action takes among those of its stage and microbatch."""
 
 
@@ -36,7 +36,7 @@ def are_actions(order: tuple[object, ...]) -> bool:
 
 @dataclass(frozen=True, kw_only=True)
 class DeviceOrders:
-    """All device orders; what is not of this problem is `NOWHERE`."""
+    """All device orders; what is not of this problem is `_NOWHERE`."""
 
     schedule: Schedule
     """The orders themselves."""
@@ -57,7 +57,7 @@ class DeviceOrders:
     @cached_property
     def place(self) -> Integers:
         """[A] 0 for F, 1 for I and B, 2 for W."""
-        return PLACE_OF_KIND[self.kind]
+        return _PLACE_OF_KIND[self.kind]
 
     @cached_property
     def devices(self) -> tuple[str, ...]:
@@ -74,7 +74,7 @@ class DeviceOrders:
         return self.devices[int(self.device[row])]
 
     def runners(self, replicas: list[StageReplica]) -> Integers:
-        """[A] index of the stage replica that runs the action; `NOWHERE` if the device has none of that stage."""
+        """[A] index of the stage replica that runs the action; `_NOWHERE` if the device has none of that stage."""
         index = {device: number for number, device in enumerate(self.devices)}
         num_stages = max((replica.stage for replica in replicas), default=0) + 1
         of_pair = {
@@ -86,10 +86,10 @@ class DeviceOrders:
         keys = numpy.array(sorted(of_pair), dtype=numpy.int64)
         numbers = numpy.array([of_pair[key] for key in keys.tolist()], dtype=numpy.int64)
         if not len(keys):
-            return numpy.full(len(self.kind), NOWHERE, dtype=numpy.int64)
+            return numpy.full(len(self.kind), _NOWHERE, dtype=numpy.int64)
         wanted = self.device * num_stages + self.stage
         at = numpy.minimum(numpy.searchsorted(keys, wanted), len(keys) - 1)
-        return numpy.where((keys[at] == wanted) & (self.stage >= 0), numbers[at], NOWHERE)
+        return numpy.where((keys[at] == wanted) & (self.stage >= 0), numbers[at], _NOWHERE)
 
 
 def read_orders(schedule: Schedule, *, num_stages: int, num_microbatches: int) -> DeviceOrders:
@@ -115,7 +115,7 @@ def _columns(order: tuple[Action, ...], *, limits: tuple[int, int]) -> Integers:
     found = [_CODE_OF_BYTE[numpy.frombuffer(known.encode(), dtype=numpy.uint8)]]
     for values, limit in zip((stages, microbatches), limits, strict=True):
         is_inside = min(values) >= 0 and max(values) < limit
-        inside = values if is_inside else [value if 0 <= value < limit else NOWHERE for value in values]
+        inside = values if is_inside else [value if 0 <= value < limit else _NOWHERE for value in values]
         found.append(numpy.array(inside, dtype=numpy.int64))
     return numpy.stack(found)
 
@@ -134,12 +134,12 @@ class Positions:
         return ((device * self.num_stages + stage) * len(KINDS) + kind) * self.num_microbatches + m
 
     def find(self, device: Integers, stage: Integers, *, kind: str, m: Integers) -> Integers:
-        """Rows of the actions of that kind, by device, stage and microbatch; `NOWHERE` where there is none."""
+        """Rows of the actions of that kind, by device, stage and microbatch; `_NOWHERE` where there is none."""
         wanted = self._keys(device, stage, kind=numpy.int64(KINDS.index(kind)), m=m)  # type: ignore[arg-type]
         if not len(self.keys):
-            return numpy.full(len(wanted), NOWHERE, dtype=numpy.int64)
+            return numpy.full(len(wanted), _NOWHERE, dtype=numpy.int64)
         at = numpy.minimum(numpy.searchsorted(self.keys, wanted), len(self.keys) - 1)
-        return numpy.where(self.keys[at] == wanted, self.rows[at], NOWHERE)
+        return numpy.where(self.keys[at] == wanted, self.rows[at], _NOWHERE)
 
     def twin(self, rows: Integers, kind: str) -> Integers:
         """Rows of the actions of that kind for the same device, stage and microbatch as `rows`."""

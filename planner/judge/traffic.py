@@ -157,7 +157,7 @@ def static_bytes(
     tensors: dict[tuple[int, int], Tensor], sizes: Sequence[StageBytes], receive_buffers: int, reduction: Reduction,
 ) -> dict[str, int]:  # fmt: skip
     """Bytes resident on every device: state, a bucket, and receive buffers for every edge from another device."""
-    static = largest_buckets(stages, sizes=sizes, reduction=reduction)
+    static = _largest_buckets(stages, sizes=sizes, reduction=reduction)
     static |= {device: 0 for replica in replicas for device in replica.group if device not in static}
     by_stage: list[list[StageReplica]] = [[] for _ in stages]
     for replica in replicas:
@@ -180,7 +180,7 @@ def static_bytes(
     return static
 
 
-def largest_buckets(stages: Sequence[Stage], *, sizes: Sequence[StageBytes], reduction: Reduction) -> dict[str, int]:
+def _largest_buckets(stages: Sequence[Stage], *, sizes: Sequence[StageBytes], reduction: Reduction) -> dict[str, int]:
     """What a device of a replicated stage holds to reduce gradients: a bucket, for stages are reduced one by one.
 
     Where replicas shard, a bucket has room for what is sent and for what comes; where they do not, and gradients are

@@ -5,7 +5,7 @@ from typing import Literal
 
 _STRICT = {"extra": "forbid"}
 
-Launcher = Literal["torchrun", "slurm", "kubernetes", "skypilot", "ray"]
+_Launcher = Literal["torchrun", "slurm", "kubernetes", "skypilot", "ray"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -14,7 +14,7 @@ class Submitted:
 
     __pydantic_config__ = _STRICT
 
-    launcher: Launcher
+    launcher: _Launcher
     """Who has it."""
     name: str
     """Its name there."""
@@ -36,7 +36,7 @@ class LaunchRequest:
 
     __pydantic_config__ = _STRICT
 
-    launcher: Launcher
+    launcher: _Launcher
     """Who runs it."""
     program: tuple[str, ...]
     """What every process runs."""

@@ -19,11 +19,11 @@ from planner.launch.manifest_patch import ManifestPatch, patch_manifest
 Kind = Literal["jobset", "trainjob", "volcano"]
 """Which controller runs the job."""
 
-PLAN_FOLDER = "/etc/pipeplan"
+_PLAN_FOLDER = "/etc/pipeplan"
 """Where the ConfigMap is mounted."""
-RECIPE_PATH = f"{PLAN_FOLDER}/recipe.json"
+RECIPE_PATH = f"{_PLAN_FOLDER}/recipe.json"
 """Where the pods find the recipe by which they go on, if there is one."""
-CLUSTER_PATH = f"{PLAN_FOLDER}/cluster.json"
+CLUSTER_PATH = f"{_PLAN_FOLDER}/cluster.json"
 """Where they find the whole cluster, by which devices keep their numbers when others are lost."""
 RECORDS_FOLDER = "/tmp/pipeplan-records"
 """Where the processes of a pod write down how they end, for each other."""
@@ -31,13 +31,13 @@ TERMINATION_MESSAGE = "/dev/termination-log"
 """What a container leaves there, up to 4,096 bytes, Kubernetes keeps in the status of its pod."""
 MAX_CONFIG_BYTES = 1_000_000
 """A ConfigMap holds a mebibyte, its other fields included."""
-HOSTNAME = "kubernetes.io/hostname"
+_HOSTNAME = "kubernetes.io/hostname"
 """The label by which a node is chosen."""
 WIDTH = 120
 """Characters up to which a piece of a manifest stays on its line."""
 PORT = 29500
 """Where the processes meet."""
-MAX_LABEL = 63
+_MAX_LABEL = 63
 """Characters of a name in Kubernetes' DNS: that of a pod has those of its job and its indices in it."""
 
 
@@ -100,7 +100,7 @@ def _require_name(name: str, *, kind: Kind, num_hosts: int) -> None:
         "trainjob": f"{name}-node-0-{last}-abcde",
         "volcano": f"{name}-host{last}-0",
     }[kind]
-    limit = MAX_LABEL - (len(longest) - len(name))
+    limit = _MAX_LABEL - (len(longest) - len(name))
     if len(name) > limit or not re.match(r"[a-z]", name):
         raise ValueError(
             f"job name {name!r}: a {kind} of {num_hosts} hosts needs one of at most {limit} characters that begins "
@@ -123,7 +123,7 @@ def render_json(value: Any, *, indent: int = 0) -> str:
 
 def plan_path(plan_text: str) -> str:
     """Where the pods find the plan: compressed if it would not fit otherwise."""
-    return f"{PLAN_FOLDER}/{_config_key(plan_text)}"
+    return f"{_PLAN_FOLDER}/{_config_key(plan_text)}"
 
 
 def _config_key(plan_text: str) -> str:
@@ -225,7 +225,7 @@ def _pod(job: LaunchJob, needs: PodNeeds, *, number: int, master: str) -> dict[s
     )
     return {
         "restartPolicy": "Never",
-        "nodeSelector": {HOSTNAME: job.real_host(host)},
+        "nodeSelector": {_HOSTNAME: job.real_host(host)},
         **_away_from(needs.avoided),
         "containers": [
             {
@@ -244,7 +244,7 @@ def _pod(job: LaunchJob, needs: PodNeeds, *, number: int, master: str) -> dict[s
 def _away_from(avoided: Sequence[str]) -> dict[str, Any]:
     if not avoided:
         return {}
-    where = {"key": HOSTNAME, "operator": "NotIn", "values": list(avoided)}
+    where = {"key": _HOSTNAME, "operator": "NotIn", "values": list(avoided)}
     return {"affinity": {"nodeAffinity": _required(where)}}
 
 
@@ -261,10 +261,10 @@ def _train_job(job: LaunchJob, needs: PodNeeds) -> dict[str, Any]:
         raise ValueError(
             f"a TrainJob has as many processes on every host, and the plan {min(counts)} to {max(counts)}; use jobset"
         )
-    where = {"key": HOSTNAME, "operator": "In", "values": hosts}
+    where = {"key": _HOSTNAME, "operator": "In", "values": hosts}
     apart = {
         "labelSelector": {"matchLabels": {"jobset.sigs.k8s.io/jobset-name": job.name}},
-        "topologyKey": HOSTNAME,
+        "topologyKey": _HOSTNAME,
     }
     affinity = {
         "nodeAffinity": _required(where),
@@ -314,11 +314,11 @@ def _resources(job: LaunchJob, needs: PodNeeds, *, hosts: Sequence[str]) -> dict
 
 
 def _is_mounted(job: LaunchJob) -> bool:
-    return job.plan_at.startswith(PLAN_FOLDER)
+    return job.plan_at.startswith(_PLAN_FOLDER)
 
 
 def _mount(job: LaunchJob) -> dict[str, Any]:
-    mount = {"name": "plan", "mountPath": PLAN_FOLDER, "readOnly": True}
+    mount = {"name": "plan", "mountPath": _PLAN_FOLDER, "readOnly": True}
     return {"volumeMounts": [mount]} if _is_mounted(job) else {}
 
 

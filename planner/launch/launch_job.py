@@ -10,7 +10,7 @@ from planner.launch.rank_mapping import RankMapping
 
 TORCHRUN = ("-m", "torch.distributed.run")
 """How torchrun is started with a given interpreter."""
-MAX_MADE_NAME = 44
+_MAX_MADE_NAME = 44
 """Characters of a name that is made here: a JobSet of ten thousand hosts takes no longer one."""
 
 
@@ -102,7 +102,7 @@ def make_job_name(text: str, *, suffix: str = "") -> str:
     end = re.sub(r"[^a-z0-9]+", "-", suffix.lower()).strip("-")
     name = re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")
     name = name if name[:1].isalpha() else f"plan-{name}"
-    room = MAX_MADE_NAME - (len(end) + 1 if end else 0)
+    room = _MAX_MADE_NAME - (len(end) + 1 if end else 0)
     return "-".join(part for part in (name[:room].strip("-"), end) if part)
 
 

@@ -7,7 +7,7 @@ from typing import Any
 from planner.launch.manifest_fields import require_known_fields
 from planner.launch.strategic_merge import merge
 
-CONTAINERS = ("rank", "node")
+_CONTAINERS = ("rank", "node")
 """The container that runs the program: ours in a pod that is written whole, Kubeflow's in a TrainJob."""
 
 
@@ -136,11 +136,11 @@ def _in_job(job: dict[str, Any], change: Callable[[dict[str, Any], str], dict[st
 def _require_container(pod: dict[str, Any], *, name: str) -> None:
     """Raise ValueError unless the pod has the container of the program, and every other container an image."""
     containers = (pod.get("spec") or {}).get("containers", [])
-    ours = next((one["name"] for one in containers if one["name"] in CONTAINERS), None)
+    ours = next((one["name"] for one in containers if one["name"] in _CONTAINERS), None)
     if ours is None:
-        raise ValueError(f"{name}: the patches leave no container {CONTAINERS[0]!r}, which runs the program; keep it")
+        raise ValueError(f"{name}: the patches leave no container {_CONTAINERS[0]!r}, which runs the program; keep it")
     for container in containers:
-        if container["name"] != CONTAINERS[1] and not container.get("image"):
+        if container["name"] != _CONTAINERS[1] and not container.get("image"):
             raise ValueError(
                 f"{name}: containers[{container['name']}] has no image; the program's container is called {ours!r}, "
                 "and a further one needs an image"
@@ -153,7 +153,7 @@ def _require_agreement(spec: dict[str, Any], *, name: str, is_job_set: bool) -> 
         raise ValueError(f"{name}: restartPolicy: 'Always' is not for the pods of a job; write OnFailure or Never")
     volumes = {volume.get("name") for volume in spec.get("volumes") or ()}
     for container in spec["containers"]:
-        for mount in container.get("volumeMounts") or () if container["name"] != CONTAINERS[1] else ():
+        for mount in container.get("volumeMounts") or () if container["name"] != _CONTAINERS[1] else ():
             if mount.get("name") not in volumes:
                 raise ValueError(
                     f"{name}: containers[{container['name']}].volumeMounts[{mount.get('mountPath')}].name: "

@@ -9,7 +9,7 @@ from typing import Any, Literal
 from planner.execute.record.rank_record import RankRecord
 from planner.execute.record.resumption_record import Resumption
 
-KILLED = 137
+_KILLED = 137
 """Exit code of a container that SIGKILL ended."""
 
 
@@ -35,7 +35,7 @@ class PodState:
     @property
     def was_killed(self) -> bool:
         """Whether all of it was killed, and nobody was left to report."""
-        return self.code == KILLED and not any(report.state == "ended" for report in self.reports)
+        return self.code == _KILLED and not any(report.state == "ended" for report in self.reports)
 
     @property
     def has_lost(self) -> bool:

@@ -8,7 +8,7 @@ from planner.plan import Plan
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RankSeat:
+class _RankSeat:
     """One process of the job."""
 
     rank: int
@@ -29,7 +29,7 @@ class RankSeat:
 class RankMapping:
     """The processes of a job, in order of rank."""
 
-    seats: tuple[RankSeat, ...]
+    seats: tuple[_RankSeat, ...]
     """Seat r is that of rank r."""
 
     @property
@@ -37,7 +37,7 @@ class RankMapping:
         """The hosts in order of their first rank, each once: the host of rank 0 comes first."""
         return tuple(dict.fromkeys(seat.host for seat in self.seats))
 
-    def on(self, host: str) -> tuple[RankSeat, ...]:
+    def on(self, host: str) -> tuple[_RankSeat, ...]:
         """The processes of a host in order of slot."""
         return tuple(sorted((seat for seat in self.seats if seat.host == host), key=lambda seat: seat.slot))
 
@@ -62,7 +62,7 @@ def place_ranks(plan: Plan, hosts: Mapping[str, tuple[str, int]]) -> RankMapping
         used.setdefault(hosts[device][0], []).append(hosts[device][1])
     return RankMapping(
         seats=tuple(
-            RankSeat(
+            _RankSeat(
                 rank=rank,
                 device=device,
                 host=hosts[device][0],

@@ -19,7 +19,7 @@ FOLDER = "{folder}"
 """In an agent's words: the folder with the plan."""
 MASTER = "{master}"
 """In an agent's words: the address of the first host."""
-NODE_LABEL = "ray.io/node-id"
+_NODE_LABEL = "ray.io/node-id"
 """The label that every node of Ray has."""
 _PR_SET_PDEATHSIG = 1
 _KEEPER = (
@@ -60,7 +60,7 @@ def main() -> None:
             num_workers=len(nodes),
             use_gpu=gpus > 0,
             resources_per_worker={"CPU": 1} | ({"GPU": gpus} if gpus else {}),
-            label_selector=[{NODE_LABEL: node["NodeID"]} for node in nodes],
+            label_selector=[{_NODE_LABEL: node["NodeID"]} for node in nodes],
         ),
         run_config=RunConfig(failure_config=FailureConfig(max_failures=job["max_failures"])),
     )  # fmt: skip
@@ -87,7 +87,7 @@ def run_agent(job: dict[str, Any]) -> None:
     with tempfile.TemporaryDirectory(prefix="pipeplan-") as folder:
         for name, text in job["documents"].items():
             (Path(folder) / name).write_text(text, encoding="utf-8")
-        words, program = split_program(job["agents"][number])
+        words, program = _split_program(job["agents"][number])
         words = [word.replace(MASTER, job["master"]).replace(FOLDER, folder) for word in words]
         agent = subprocess.Popen(
             [sys.executable, "-c", _KEEPER, *words, *program],
@@ -101,7 +101,7 @@ def run_agent(job: dict[str, Any]) -> None:
         raise RuntimeError(f"the agent of host {job['hosts'][number]} ended with {code}; its log is above")
 
 
-def split_program(words: list[str]) -> tuple[list[str], list[str]]:
+def _split_program(words: list[str]) -> tuple[list[str], list[str]]:
     """The agent's own words, and the user's from `--` on, which stay as they are."""
     cut = words.index("--")
     return words[:cut], words[cut:]

@@ -17,7 +17,7 @@ from planner.launch.manifest_fields import require_task_fields
 from planner.launch.manifest_patch import ManifestPatch
 from planner.launch.strategic_merge import merge
 
-MOUNT = "/tmp/pipeplan"
+_MOUNT = "/tmp/pipeplan"
 """The folder of the nodes below which the plan is put."""
 
 _RUN = """\
@@ -48,7 +48,7 @@ class SkyNeeds:
 
 def sky_plan_path(name: str) -> str:
     """Where the nodes find the plan of a job."""
-    return f"{MOUNT}/{name}/plan.json"
+    return f"{_MOUNT}/{name}/plan.json"
 
 
 def render_sky(

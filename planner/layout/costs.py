@@ -176,7 +176,7 @@ def _time_of(cost: LayerCost, kind: str) -> int:
     return next(entry.recompute_ns for entry in cost.recompute_kinds if entry.kind == kind)
 
 
-RECENT = 8
+_RECENT = 8
 """Partitions on their devices whose sums are remembered: many orders of one are played in a row."""
 
 
@@ -186,9 +186,9 @@ class CostModel:
     def __init__(self, problem: Problem) -> None:
         self.problem = problem
         self.layer_work = cache(self._layer_work)
-        self._traffic_of = lru_cache(maxsize=RECENT)(self._find_traffic)
-        self._static_of = lru_cache(maxsize=RECENT)(self._find_static)
-        self._look_for_routes = lru_cache(maxsize=RECENT)(self._look_for_all_routes)
+        self._traffic_of = lru_cache(maxsize=_RECENT)(self._find_traffic)
+        self._static_of = lru_cache(maxsize=_RECENT)(self._find_static)
+        self._look_for_routes = lru_cache(maxsize=_RECENT)(self._look_for_all_routes)
         self._cost_on = cache(self._make_stage_cost)
         self._at = cache(self._make_at)
 

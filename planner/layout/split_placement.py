@@ -30,7 +30,7 @@ class SplitPart(NamedTuple):
         return self.end - self.start
 
 
-class Range(NamedTuple):
+class _Range(NamedTuple):
     """The samples for which a replica, or a part, runs I."""
 
     number: int
@@ -57,21 +57,21 @@ def make_parts(stage: Stage, *, has_weight_grad: bool) -> tuple[SplitPart, ...]:
     return tuple(found)
 
 
-def input_grad_ranges(stage: Stage) -> list[Range]:
+def input_grad_ranges(stage: Stage) -> list[_Range]:
     """Who runs I for which samples: the replicas, or the parts of a stage with split placement."""
     if stage.is_split:
         parts = enumerate(make_parts(stage, has_weight_grad=True))
-        return [Range(index, part.start, part.end) for index, part in parts if part.share]
+        return [_Range(index, part.start, part.end) for index, part in parts if part.share]
     return replica_ranges(stage)
 
 
-def replica_ranges(stage: Stage) -> list[Range]:
+def replica_ranges(stage: Stage) -> list[_Range]:
     """Which samples each replica takes, in the order in which the stage lists them."""
     ends = list(itertools.accumulate(map(stage.share_of, range(len(stage.replicas))), initial=Fraction(0)))
-    return [Range(index, start, end) for index, (start, end) in enumerate(itertools.pairwise(ends))]
+    return [_Range(index, start, end) for index, (start, end) in enumerate(itertools.pairwise(ends))]
 
 
-def common(a: Range, b: Range) -> Fraction:
+def common(a: _Range, b: _Range) -> Fraction:
     """The part of a microbatch that lies in both ranges."""
     return max(Fraction(0), min(a.end, b.end) - max(a.start, b.start))
 

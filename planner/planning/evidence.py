@@ -19,7 +19,7 @@ from planner.simulation.timeline import Timeline
 from planner.verify import verify
 
 
-class PlanningRun(Protocol):
+class _PlanningRun(Protocol):
     """What evidence tells of a run, of whichever kind."""
 
     @property
@@ -142,7 +142,7 @@ def require_not_refuted(run: SearchState) -> None:
     )
 
 
-def has_time_for_schedule_bound(run: SearchState) -> bool:
+def _has_time_for_schedule_bound(run: SearchState) -> bool:
     """Whether the bound of the plan's own stages can be derived without going far beyond the time limit."""
     pace = run.params.pace
     if run.bounded_jobs > pace.max_bounded_actions:
@@ -170,7 +170,7 @@ def make_evidence(
     fixed = bound.value_ns if objective <= bound.value_ns else None
     counted = "rounds" if run.limits.max_rounds is not None else "time"
     ended = conclusion.stopped_by or ("proof" if fixed is not None else counted)
-    if fixed is None and source is None and has_time_for_schedule_bound(run):
+    if fixed is None and source is None and _has_time_for_schedule_bound(run):
         fixed = schedule_bound(run.problem, plan.stages, costs=run.costs, reached=objective)
     found = bounded_evidence(
         run,
@@ -192,7 +192,7 @@ def make_evidence(
 
 
 def bounded_evidence(
-    run: PlanningRun, plan: Plan, *, timeline: Timeline, bound: Bound, proved_by: ProvedBy | None, stopped_by: str
+    run: _PlanningRun, plan: Plan, *, timeline: Timeline, bound: Bound, proved_by: ProvedBy | None, stopped_by: str
 ) -> Evidence:
     """Figures, bound and baselines of a plan that the verifier passed: what a run of any kind knows."""
     objective = timeline.objective_ns(run.problem.options.objective)

@@ -27,7 +27,7 @@ from solver_models.precompile import FIRST
 from solver_models.starts.first_candidates import make_seeds
 
 
-class JointTurns:
+class _JointTurns:
     """Rounds of the joint search: one task after the other improves partition, mapping and order."""
 
     name = "joint search"
@@ -63,7 +63,7 @@ class JointTurns:
         """There is nothing to note."""
 
 
-class OrderTurns:
+class _OrderTurns:
     """Rounds of order search on the one partition and mapping that is given."""
 
     name = "order search"
@@ -168,7 +168,7 @@ class SearchLoop:
         bound = BoundTurns(run, search, leader=self.leader)
         others = (self.overlaps, self.sequential, self.apart, self.layers, self.shares, *complete, self.sessions, bound)
         self._expect_first_round()
-        yield from self._take_turns(JointTurns(search, self.leader), others)
+        yield from self._take_turns(_JointTurns(search, self.leader), others)
 
     def _expect_first_round(self) -> None:
         """Tell how long the first round takes, where a play is slow: many devices, or links that many of them share."""
@@ -196,7 +196,7 @@ class SearchLoop:
         if not seeds or not self.search.searcher.is_allowed(seeds[0]):
             return
         with self.run.turn_of("order seeds"):
-            turns = OrderTurns(self.run, self.search, order=self.sessions.order_search(seeds[0]))
+            turns = _OrderTurns(self.run, self.search, order=self.sessions.order_search(seeds[0]))
             turns.propose("order seeds")
         yield
         if not turns.order.pool:
@@ -207,7 +207,7 @@ class SearchLoop:
         others = (self.apart, self.shares, *((FinalExactTurn(self.exact),) if is_exact else ()))
         yield from self._take_turns(turns, others)
 
-    def _take_turns(self, pace: JointTurns | OrderTurns | OverlapTurns, others: Sequence[Improver]) -> Iterator[None]:
+    def _take_turns(self, pace: _JointTurns | _OrderTurns | OverlapTurns, others: Sequence[Improver]) -> Iterator[None]:
         """One round of `pace` after the other, each followed by a turn of the others that are due."""
         improvers: tuple[Improver, ...] = (pace, *others)
         try:

@@ -41,7 +41,7 @@ REPORT_EVERY_S = 2.0
 
 
 @dataclass(slots=True)
-class Tally:
+class _Tally:
     """What an improver did so far."""
 
     turns: int = 0
@@ -68,7 +68,7 @@ class Tally:
         self.cases_closed += after.num_cases
 
 
-class Witness(Protocol):
+class _Witness(Protocol):
     """Who is shown verified plans."""
 
     def see(self, plan: Plan, timeline: Timeline, *, source: str, verdict: Verdict | None = None) -> None:
@@ -123,7 +123,7 @@ class SearchState:
         """Kernels may be compiled on any thread, and each compilation is reported."""
         self.window = _make_window(limits, params.task_window, has_time=self.has_time_for_round)
         """The threads of the search."""
-        self.tallies: dict[str, Tally] = {}
+        self.tallies: dict[str, _Tally] = {}
         """What every improver did, by its name."""
         self.rounds = self.improved_round = 0
         """Rounds of the search that were started, and how many had been when the incumbent was found."""
@@ -151,7 +151,7 @@ class SearchState:
         """The baselines that fit."""
         self.rejected: Verdict | None = None
         self.solvers: dict[str, str] = {}
-        self.witness: Witness | None = None
+        self.witness: _Witness | None = None
         """Sees every plan that the verifier passed, better or not, where somebody asks for more than the best."""
 
     @property
@@ -245,9 +245,9 @@ class SearchState:
             tally.note_bound(bound, self.lower_bound)
             tally.seconds += time.monotonic() - begin - (self.window.waited_s - waited_s)
 
-    def tally(self, name: str) -> Tally:
+    def tally(self, name: str) -> _Tally:
         """What an improver did so far."""
-        return self.tallies.setdefault(name, Tally())
+        return self.tallies.setdefault(name, _Tally())
 
     @property
     def improvers(self) -> tuple[ImproverTally, ...]:

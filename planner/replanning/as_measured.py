@@ -12,10 +12,10 @@ from planner.replanning.slowdown_factors import FactorExplanation, Factors
 from profiles.field_rules import MAX_NANOSECONDS
 from profiles.model_profile import Layer, LayerCost
 
-LINK_ERROR = 0.02
+_LINK_ERROR = 0.02
 """Relative error of a link's factor that bounds allow for."""
 
-KindRatios = Mapping[Kind, float]
+_KindRatios = Mapping[Kind, float]
 """Measured over planned time by kind of action."""
 
 
@@ -23,7 +23,7 @@ KindRatios = Mapping[Kind, float]
 class Scales:
     """What the costs of one problem are multiplied with."""
 
-    pairs: Mapping[tuple[str, int], KindRatios]
+    pairs: Mapping[tuple[str, int], _KindRatios]
     """By device and stage, as measured there."""
     totals: Mapping[tuple[str, int], float]
     """The same over all kinds."""
@@ -59,7 +59,7 @@ def at_best(problem: Problem, plan: Plan, *, scales: Scales, chosen: FactorExpla
     of a type stands for all of them.
     """
     own = {} if problem.options.max_width > 1 else {device: device for device in chosen.devices}
-    links = {link: max(1.0, factor * (1 - LINK_ERROR)) for link, factor in scales.certain_links.items()}
+    links = {link: max(1.0, factor * (1 - _LINK_ERROR)) for link, factor in scales.certain_links.items()}
     return _with_types(problem, plan, scales=replace(scales, links=links), own=own, chosen=chosen, is_best=True)
 
 
@@ -103,7 +103,7 @@ class _RatioRule:
     is_best: bool
     is_exact: bool
 
-    def ratios(self, devices: list[str], stage: int | None) -> KindRatios:
+    def ratios(self, devices: list[str], stage: int | None) -> _KindRatios:
         """By kind; of several devices the least."""
         each = [self._of(device, stage) for device in devices]
         kinds: tuple[Kind, ...] = ("F", "I", "W", "B")
@@ -146,7 +146,7 @@ def _mean(known: Mapping[Kind, float], *, kinds: tuple[Kind, ...]) -> float | No
     return sum(found) / len(found) if found else None
 
 
-def _scaled(cost: LayerCost, device_type: str, *, ratios: KindRatios, is_best: bool, layer: Layer) -> LayerCost:
+def _scaled(cost: LayerCost, device_type: str, *, ratios: _KindRatios, is_best: bool, layer: Layer) -> LayerCost:
     """B keeps what it saves against I and W. The best of anything is rounded down."""
 
     def scale(nanoseconds: int, kind: Kind) -> int:

@@ -19,7 +19,7 @@ from planner.replanning.observations import Observations
 from planner.replanning.slowdown_factors import Box, Component, FactorExplanation, Factors, Pair, Ratio, find_factors
 from planner.simulation.simulate import simulate
 
-MAX_BOUND_S = 4.0
+_MAX_BOUND_S = 4.0
 """Seconds, roughly, that all bounds together may take."""
 
 LEAST_BOUNDS, MOST_BOUNDS, BOUNDS_OF = 13, 65, 1200
@@ -27,10 +27,10 @@ LEAST_BOUNDS, MOST_BOUNDS, BOUNDS_OF = 13, 65, 1200
 third over layers times devices, within the first two: the larger the question, the longer each takes.
 """
 
-CLOSE = 0.99
+_CLOSE = 0.99
 """A bound that is this part of what it can be at most is good enough."""
 
-LEAST_WIDTH = 0.01
+_LEAST_WIDTH = 0.01
 """Parts whose factors differ by no more (logarithms) are not cut."""
 
 
@@ -141,7 +141,7 @@ def find_limit_ns(problem: Problem, plan: Plan, *, found: Diagnosis) -> int:
     devices = problem.cluster.by_name
     parts = [(0, number, way, way.box(devices)) for number, way in enumerate(found.scales.factors.all_ways())]
     is_open = len(parts) > 1 or any(high > low for low, high in parts[0][3])
-    seconds = MAX_BOUND_S / LEAST_BOUNDS if is_open else MAX_BOUND_S / 2
+    seconds = _MAX_BOUND_S / LEAST_BOUNDS if is_open else _MAX_BOUND_S / 2
     most = BOUNDS_OF // (len(devices) * len(problem.profile.layers))
 
     def bound(way: Factors, box: Box) -> int:
@@ -152,11 +152,11 @@ def find_limit_ns(problem: Problem, plan: Plan, *, found: Diagnosis) -> int:
     parts = [(bound(way, box), number, way, box) for _, number, way, box in parts]
     heapq.heapify(parts)
     corners = [(way, tuple((ends[side],) * 2 for ends in box)) for _, _, way, box in parts for side in (0, 1)]
-    enough = CLOSE * min(bound(way, corner) for way, corner in corners) if is_open else 0
+    enough = _CLOSE * min(bound(way, corner) for way, corner in corners) if is_open else 0
     for number in range(len(parts), max(LEAST_BOUNDS, min(MOST_BOUNDS, most)) - 1, 2):
         value, _, way, box = parts[0]
         widest = max(range(len(box)), key=lambda each: box[each][1] - box[each][0], default=0)
-        if value >= enough or box[widest][1] - box[widest][0] <= LEAST_WIDTH:
+        if value >= enough or box[widest][1] - box[widest][0] <= _LEAST_WIDTH:
             break
         heapq.heappop(parts)
         for half, cut in enumerate(_halves(box, widest)):

@@ -20,7 +20,7 @@ from planner.replanning.slowdown_factors import LEAST_DRIFT
 from planner.simulation.timeline import TimedTransfer, Timeline
 from profiles.cluster import Cluster
 
-AGREE = 0.05
+_AGREE = 0.05
 """Factors of one link on several ways that differ by less are the same."""
 
 WAITED = 0.25
@@ -28,11 +28,11 @@ WAITED = 0.25
 found everything there starts a moment later, too.
 """
 
-MAX_FACTOR = 1e6
+_MAX_FACTOR = 1e6
 """Slower links are not looked for."""
 
 
-class TransferTimes(NamedTuple):
+class _TransferTimes(NamedTuple):
     """All transfers of one size between two devices; no sender: the all-reduce of the stage `receiver`."""
 
     sender: str
@@ -41,10 +41,10 @@ class TransferTimes(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WayTime:
+class _WayTime:
     """One way, planned and measured."""
 
-    way: TransferTimes
+    way: _TransferTimes
     links: frozenset[int]
     """Indices of the cluster's links on it."""
     planned_ns: int
@@ -60,7 +60,7 @@ class WayTime:
         return self.measured_ns > self.planned_ns * (1 + max(LEAST_DRIFT, 3 * self.spread)) + 1
 
 
-Clue = tuple[WayTime, ...]
+_Clue = tuple[_WayTime, ...]
 """Ways on which transfers arrived for the same actions, and one of which arrived last; mostly a single one."""
 
 
@@ -70,27 +70,27 @@ class SlowLinks:
 
     links: tuple[tuple[int, float], ...]
     """Index of the cluster's link, and what latency and bytes take times their planned time; least factor first."""
-    clues: tuple[Clue, ...]
+    clues: tuple[_Clue, ...]
     """What it explains."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SeenTransfers:
+class _SeenTransfers:
     """What was seen of the transfers of a run."""
 
-    clues: tuple[Clue, ...]
+    clues: tuple[_Clue, ...]
     """Slow or not."""
-    most_ns: Mapping[TransferTimes, float]
+    most_ns: Mapping[_TransferTimes, float]
     """What a way takes at most: from when a transfer was ready until it was used, the least of all."""
 
 
 def time_transfers(
     problem: Problem, plan: Plan, *, timeline: Timeline, iterations: Sequence[ExecutedIteration]
-) -> SeenTransfers:
+) -> _SeenTransfers:
     """All transfers whose begin and end were seen; `timeline`: of the plan as it was played."""
-    samples: dict[tuple[TransferTimes, ...], list[tuple[float, ...]]] = defaultdict(list)
-    most: dict[TransferTimes, float] = {}
-    links: dict[TransferTimes, frozenset[int]] = {}
+    samples: dict[tuple[_TransferTimes, ...], list[tuple[float, ...]]] = defaultdict(list)
+    most: dict[_TransferTimes, float] = {}
+    links: dict[_TransferTimes, frozenset[int]] = {}
     for iteration in iterations:
         seen = _Seen(problem, plan, timeline=timeline, iteration=iteration)
         for ways, durations in seen.durations():
@@ -99,12 +99,12 @@ def time_transfers(
             most[way] = min(least, most.get(way, least))
         links |= seen.links
         for stage, duration, used in _synchronisations(problem, plan, iteration=iteration):
-            way = TransferTimes("", str(stage), 0)
+            way = _TransferTimes("", str(stage), 0)
             samples[way,].append((duration,))
             links[way] = used
     clues = tuple(
         tuple(
-            WayTime(
+            _WayTime(
                 way=way,
                 links=links[way],
                 planned_ns=_way_ns(problem, plan, way=way),
@@ -115,7 +115,7 @@ def time_transfers(
         )
         for ways, found in sorted(samples.items())
     )
-    return SeenTransfers(clues=clues, most_ns=most)
+    return _SeenTransfers(clues=clues, most_ns=most)
 
 
 class _Seen:
@@ -141,11 +141,11 @@ class _Seen:
             ),
             key=lambda entry: entry[:2],
         )
-        self.least: dict[TransferTimes, float] = {}
+        self.least: dict[_TransferTimes, float] = {}
         self.links = {self._way(sent): frozenset(link // 2 for link in sent.links) for _, _, sent in self.transfers}
 
-    def _way(self, sent: TimedTransfer) -> TransferTimes:
-        return TransferTimes(sent.sender, sent.receiver, sent.num_bytes)
+    def _way(self, sent: TimedTransfer) -> _TransferTimes:
+        return _TransferTimes(sent.sender, sent.receiver, sent.num_bytes)
 
     def _made(self, sent: TimedTransfer) -> Action:
         kinds = "F" if sent.direction == "forward" else "IB"
@@ -159,7 +159,7 @@ class _Seen:
         actions = (Action(kind, stage, microbatch) for kind in kinds)  # type: ignore[arg-type]
         return next(action for action in actions if (device, action) in self.start)
 
-    def durations(self) -> list[tuple[tuple[TransferTimes, ...], tuple[float, ...]]]:
+    def durations(self) -> list[tuple[tuple[_TransferTimes, ...], tuple[float, ...]]]:
         """Per action that waited: the ways that may have arrived last, and how long each would have taken then."""
         for ready, _, sent in self.transfers:
             lag = self.start[sent.receiver, self._used(sent)] - ready
@@ -188,7 +188,7 @@ class _Seen:
 
     def _clue(
         self, inputs: Sequence[tuple[TimedTransfer, int | None]], use: int
-    ) -> list[tuple[tuple[TransferTimes, ...], tuple[float, ...]]]:
+    ) -> list[tuple[tuple[_TransferTimes, ...], tuple[float, ...]]]:
         """Nothing where the begin of a transfer that may have been the last was not seen."""
         found = {}
         for sent, begin in inputs:
@@ -196,7 +196,7 @@ class _Seen:
             if begin is None:
                 return []
             # A way that never takes longer than less than this did not take this long here.
-            if use > begin and (len(inputs) == 1 or use - begin <= self.least[way] * (1 + AGREE)):
+            if use > begin and (len(inputs) == 1 or use - begin <= self.least[way] * (1 + _AGREE)):
                 found[way] = float(use - begin)
         ways = tuple(sorted(found))
         return [(ways, tuple(found[way] for way in ways))] if found else []
@@ -247,7 +247,7 @@ def _ring(problem: Problem, plan: Plan, *, number: int) -> set[int]:
     return {link // 2 for a, b in ring for link in problem.cluster.route(a[0], b[0], num_bytes=size).links}
 
 
-def _way_ns(problem: Problem, plan: Plan, *, way: TransferTimes) -> int:
+def _way_ns(problem: Problem, plan: Plan, *, way: _TransferTimes) -> int:
     if not way.sender:
         return CostModel(problem).synchronisation_ns(plan.stages[int(way.receiver)])
     return problem.cluster.route(way.sender, way.receiver, num_bytes=way.num_bytes).duration_ns(way.num_bytes)
@@ -261,7 +261,7 @@ def _spread(samples: Sequence[float]) -> float:
     return float(1.25 * deviation / middle / len(samples) ** 0.5)
 
 
-def find_slow_links(problem: Problem, plan: Plan, *, seen: SeenTransfers) -> tuple[SlowLinks, ...]:
+def find_slow_links(problem: Problem, plan: Plan, *, seen: _SeenTransfers) -> tuple[SlowLinks, ...]:
     """The fewest links that explain every slow clue, the one that explains most first.
 
     A link on a way that would have been slow with it, and was not, is none of them. A clue is slow if all of its ways
@@ -286,8 +286,8 @@ def find_slow_links(problem: Problem, plan: Plan, *, seen: SeenTransfers) -> tup
 
 
 def _explained(
-    problem: Problem, plan: Plan, *, link: int, slow: Sequence[Clue]
-) -> tuple[float, tuple[Clue, ...]] | None:
+    problem: Problem, plan: Plan, *, link: int, slow: Sequence[_Clue]
+) -> tuple[float, tuple[_Clue, ...]] | None:
     """The factor of a link that most slow clues with it agree on, and these clues."""
     known = [
         (clue, factor)
@@ -297,17 +297,17 @@ def _explained(
     ]
     if not known:
         return None
-    groups = [[(clue, other) for clue, other in known if abs(other / factor - 1) <= AGREE] for _, factor in known]
+    groups = [[(clue, other) for clue, other in known if abs(other / factor - 1) <= _AGREE] for _, factor in known]
     best = max(groups, key=len)
     return statistics.median(factor for _, factor in best), tuple(dict.fromkeys(clue for clue, _ in best))
 
 
-def _factor(problem: Problem, plan: Plan, *, link: int, time: WayTime) -> float | None:
+def _factor(problem: Problem, plan: Plan, *, link: int, time: _WayTime) -> float | None:
     """What the link's times must be multiplied with for the way to take what was measured."""
     low, high = 1.0, 2.0
     while _slowed_ns(problem, plan, factors={link: high}, way=time.way) < time.measured_ns:
         low, high = high, 2 * high
-        if high > MAX_FACTOR:
+        if high > _MAX_FACTOR:
             return None
     for _ in range(40):
         middle = (low + high) / 2
@@ -316,19 +316,19 @@ def _factor(problem: Problem, plan: Plan, *, link: int, time: WayTime) -> float 
     return high
 
 
-def _is_refuted(problem: Problem, plan: Plan, *, link: int, factor: float, seen: SeenTransfers) -> bool:
+def _is_refuted(problem: Problem, plan: Plan, *, link: int, factor: float, seen: _SeenTransfers) -> bool:
     """Whether a way over the link was ever faster than it could be with such a link."""
     most = dict(seen.most_ns) | {
         clue[0].way: clue[0].measured_ns for clue in seen.clues if len(clue) == 1 and not clue[0].is_slower
     }
     with_it = {time.way for clue in seen.clues for time in clue if link in time.links}
     return any(
-        way in with_it and _slowed_ns(problem, plan, factors={link: factor}, way=way) > measured * (1 + 2 * AGREE)
+        way in with_it and _slowed_ns(problem, plan, factors={link: factor}, way=way) > measured * (1 + 2 * _AGREE)
         for way, measured in most.items()
     )
 
 
-def _slowed_ns(problem: Problem, plan: Plan, *, factors: Mapping[int, float], way: TransferTimes) -> float:
+def _slowed_ns(problem: Problem, plan: Plan, *, factors: Mapping[int, float], way: _TransferTimes) -> float:
     """What the way takes with some links that many times slower, over the routes that it takes now."""
     if way.sender:
         return sum(_leg(problem, (way.sender, way.receiver, way.num_bytes), factors=factors))

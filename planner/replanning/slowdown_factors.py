@@ -5,7 +5,7 @@ component; multiplying its devices and dividing its stages by one number changes
 one number per component open. An explanation fixes it by taking one device or stage for unchanged; the explanations
 that change the fewest devices and stages are the plausible ones. Where there are several, none can be excluded, nor
 can anything between them: a device twice as slow and its layers once more are, there, like a device three times as
-slow. Whoever bounds all plans therefore reckons with all that is left open (`Leeway`), as long as nothing is faster
+slow. Whoever bounds all plans therefore reckons with all that is left open (`_Leeway`), as long as nothing is faster
 than planned that need not be.
 """
 
@@ -54,7 +54,7 @@ class FactorExplanation:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Leeway:
+class _Leeway:
     """What is left open in a component: its devices times e to some power, its stages divided by the same."""
 
     logs: Mapping[Node, float]
@@ -81,7 +81,7 @@ class Component:
     """Those that were measured."""
     explanations: tuple[FactorExplanation, ...]
     """The simplest ones, plausible ones first; a single empty one where nothing differs."""
-    leeway: Leeway
+    leeway: _Leeway
     """All that may be true, these and what is between."""
 
     @property
@@ -192,7 +192,7 @@ def _explain(pairs: tuple[Pair, ...], ratios: Mapping[Pair, Ratio]) -> Component
     margin = max(threshold(ratios[pair].spread) for pair in pairs)
     if all(abs(math.log(ratios[pair].value)) <= margin for pair in pairs):
         none = FactorExplanation(devices={}, stages={}, is_plausible=True)
-        return Component(pairs=pairs, explanations=(none,), leeway=Leeway(logs={}, low=0.0, high=0.0))
+        return Component(pairs=pairs, explanations=(none,), leeway=_Leeway(logs={}, low=0.0, high=0.0))
     logs = _solve(pairs, nodes=nodes, ratios=ratios)
     found: dict[frozenset[Node], tuple[float, dict[Node, float]]] = {}
     for anchor in nodes:
@@ -215,7 +215,7 @@ def _explain(pairs: tuple[Pair, ...], ratios: Mapping[Pair, Ratio]) -> Component
     )
 
 
-def _leeway(logs: Mapping[Node, float], *, powers: Sequence[float], margin: float) -> Leeway:
+def _leeway(logs: Mapping[Node, float], *, powers: Sequence[float], margin: float) -> _Leeway:
     """From where the least device is as planned to where the least stage is, and all `powers` of explanations."""
     ends = [-min(log for node, log in logs.items() if isinstance(node, str))]
     ends.append(min(log for node, log in logs.items() if isinstance(node, int)))
@@ -226,7 +226,7 @@ def _leeway(logs: Mapping[Node, float], *, powers: Sequence[float], margin: floa
         if max(abs(log + sign * power) for power in (low, high) for sign in [1 if isinstance(node, str) else -1])
         > margin
     }
-    return Leeway(logs=changed, low=low, high=high)
+    return _Leeway(logs=changed, low=low, high=high)
 
 
 def _as_explanation(changed: Mapping[Node, float], *, is_plausible: bool) -> FactorExplanation:

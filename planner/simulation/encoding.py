@@ -11,9 +11,9 @@ from planner.plan import Schedule
 
 Integers = NDArray[numpy.int64]
 
-KIND_CODES = numpy.full(256, -1, dtype=numpy.int64)
+_KIND_CODES = numpy.full(256, -1, dtype=numpy.int64)
 """By character: the index of a kind among F, I, W, B."""
-KIND_CODES[list(b"FIWB")] = range(4)
+_KIND_CODES[list(b"FIWB")] = range(4)
 
 PLACES = numpy.array([0, 1, 2, 1], dtype=numpy.int64)
 """By kind: which of three slots of a microbatch it fills; I and B fill the same one."""
@@ -78,5 +78,5 @@ def _encode_word(word: tuple[Action, ...]) -> tuple[Integers, Integers, Integers
         return None
     if min(stages) < 0 or min(microbatches) < 0 or max(stages) >= MOST or max(microbatches) >= MOST:
         return None
-    codes = KIND_CODES[numpy.frombuffer("".join(kinds).encode(), dtype=numpy.uint8)]
+    codes = _KIND_CODES[numpy.frombuffer("".join(kinds).encode(), dtype=numpy.uint8)]
     return codes, numpy.array(stages, dtype=numpy.int64), numpy.array(microbatches, dtype=numpy.int64)

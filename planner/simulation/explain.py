@@ -71,7 +71,7 @@ class DeviceTime:
         return sum(getattr(self, field.name) for field in fields(self) if field.name != "device")
 
 
-class PathStep(NamedTuple):
+class _PathStep(NamedTuple):
     """One link of the critical chain, from `start_ns` to `end_ns`."""
 
     kind: str
@@ -85,7 +85,7 @@ class PathStep(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Binding:
+class _Binding:
     """A resource that holds the plan back."""
 
     kind: str
@@ -106,9 +106,9 @@ class Explanation:
     """End of the iteration."""
     devices: tuple[DeviceTime, ...]
     """In the plan's order."""
-    path: tuple[PathStep, ...]
+    path: tuple[_PathStep, ...]
     """One chain of events, each starting when the one before it ended, from 0 to the makespan."""
-    binds: tuple[Binding, ...]
+    binds: tuple[_Binding, ...]
     """What holds the plan back: resources on the critical chain, longest first, then devices whose memory is full."""
 
     def path_shares(self) -> dict[tuple[str, int | None], int]:
@@ -137,23 +137,23 @@ def explain(problem: Problem, plan: Plan, *, timeline: Timeline) -> Explanation:
     )
 
 
-def _bound_by_time(path: Sequence[PathStep]) -> list[Binding]:
+def _bound_by_time(path: Sequence[_PathStep]) -> list[_Binding]:
     """Devices and links on the critical chain, longest first."""
     found: Counter[tuple[str, str]] = Counter()
     for step in path:
         if step.place:
             kind = "link" if step.kind in {"transfer", "link"} else "device"
             found[kind, step.place] += step.end_ns - step.start_ns
-    return [Binding(kind=kind, subject=place, nanoseconds=each) for (kind, place), each in found.most_common() if each]
+    return [_Binding(kind=kind, subject=place, nanoseconds=each) for (kind, place), each in found.most_common() if each]
 
 
-def _bound_by_memory(replayed: "_PlayedPlan", devices: Sequence[DeviceTime]) -> Iterator[Binding]:
+def _bound_by_memory(replayed: "_PlayedPlan", devices: Sequence[DeviceTime]) -> Iterator[_Binding]:
     """Devices on which the smallest stash of theirs no longer fits beside the peak, or which waited for memory."""
     for row in devices:
         headroom = replayed.problem.cluster.by_name[row.device].usable_bytes - replayed.timeline.peak_bytes[row.device]
         stashes = [seat.cost.held_bytes for (device, _), seat in replayed.seat_of.items() if device == row.device]
         if row.memory_ns or headroom < min(stashes, default=0):
-            yield Binding(kind="memory", subject=row.device, nanoseconds=row.memory_ns, headroom_bytes=headroom)
+            yield _Binding(kind="memory", subject=row.device, nanoseconds=row.memory_ns, headroom_bytes=headroom)
 
 
 class _PlayedPlan:
@@ -399,36 +399,36 @@ class _Gaps:
         self.parts["others_ns"] += idle.rest_ns
 
 
-def _critical_path(replayed: _PlayedPlan) -> Iterator[PathStep]:
+def _critical_path(replayed: _PlayedPlan) -> Iterator[_PathStep]:
     """From the makespan back to 0, one step at a time."""
     if replayed.work_end_ns < replayed.timeline.makespan_ns:
-        yield PathStep("optimizer", None, replayed.work_end_ns, replayed.timeline.makespan_ns)
+        yield _PathStep("optimizer", None, replayed.work_end_ns, replayed.timeline.makespan_ns)
     sync = next((s for s in replayed.timeline.synchronisations if s.end_ns == replayed.work_end_ns), None)
     end_ns = replayed.work_end_ns
     if sync is not None:
-        yield PathStep("synchronisation", *sync)
+        yield _PathStep("synchronisation", *sync)
         end_ns = replayed.stage_end_ns(sync.stage)
         if end_ns < sync.start_ns:
-            yield PathStep("link", sync.stage, end_ns, sync.start_ns)
+            yield _PathStep("link", sync.stage, end_ns, sync.start_ns)
     at = replayed.last_action(end_ns, None if sync is None else sync.stage)
     if at is None and (last := replayed.last_gradient()):
         yield from _transfer_steps(last)
         at = replayed.producer(last)
     while at is not None:
         device, timed = at
-        yield PathStep(timed.action.kind, timed.action.stage, timed.start_ns, timed.end_ns, place=device)
+        yield _PathStep(timed.action.kind, timed.action.stage, timed.start_ns, timed.end_ns, place=device)
         at = replayed.previous_on_device(device, timed)
         if at is None and timed.start_ns > 0:
             cause = replayed.cause(device, timed)
             if cause is None:
-                yield PathStep("wait", timed.action.stage, 0, timed.start_ns)
+                yield _PathStep("wait", timed.action.stage, 0, timed.start_ns)
                 return
             yield from _transfer_steps(cause)
             at = replayed.producer(cause)
 
 
-def _transfer_steps(sent: TimedTransfer) -> Iterator[PathStep]:
+def _transfer_steps(sent: TimedTransfer) -> Iterator[_PathStep]:
     place = f"{sent.sender} → {sent.receiver}"
-    yield PathStep("transfer", sent.from_stage, sent.start_ns, sent.end_ns, place=place)
+    yield _PathStep("transfer", sent.from_stage, sent.start_ns, sent.end_ns, place=place)
     if sent.ready_ns < sent.start_ns:
-        yield PathStep("link", sent.from_stage, sent.ready_ns, sent.start_ns, place=place)
+        yield _PathStep("link", sent.from_stage, sent.ready_ns, sent.start_ns, place=place)

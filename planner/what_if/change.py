@@ -12,9 +12,9 @@ from profiles.microbatch_sizes import measured_sizes, profile_at, why_no_cost
 
 _STRICT = {"extra": "forbid", "use_attribute_docstrings": True}
 
-MAX_SPEEDUP = 1000.0
+_MAX_SPEEDUP = 1000.0
 
-MOST_DOUBLINGS = 3
+_MOST_DOUBLINGS = 3
 """Microbatches are offered up to eight times as large or as small as they are."""
 
 
@@ -42,7 +42,7 @@ class Change:
     def __post_init__(self) -> None:
         require_integer("change: devices", self.devices, least=-1024, most=1024)
         require_integer("change: memory_bytes", self.memory_bytes, least=-(2**50), most=2**50)
-        if not 1 / MAX_SPEEDUP <= self.link_speed <= MAX_SPEEDUP:
+        if not 1 / _MAX_SPEEDUP <= self.link_speed <= _MAX_SPEEDUP:
             raise ValueError(f"change: link_speed = {self.link_speed} is out of range; give 0.001 to 1000")
         if self.num_microbatches is not None:
             require_integer("change: num_microbatches", self.num_microbatches, least=1, most=2**20)
@@ -125,8 +125,8 @@ def other_cuts(problem: Problem) -> tuple[int, ...]:
     now, types = problem.profile.microbatch_size, problem.cluster.device_types
     if now is None or problem.microbatches is not None:
         return ()
-    doubled = {now << step for step in range(MOST_DOUBLINGS + 1)}
-    halved = {now >> step for step in range(MOST_DOUBLINGS + 1) if now % (1 << step) == 0}
+    doubled = {now << step for step in range(_MOST_DOUBLINGS + 1)}
+    halved = {now >> step for step in range(_MOST_DOUBLINGS + 1) if now % (1 << step) == 0}
     batch = now * problem.num_microbatches
     candidates = sorted(doubled | halved | set(measured_sizes(problem.profile, types)))
     divisors = [size for size in candidates if size <= MAX_SAMPLES and batch % size == 0]

@@ -25,10 +25,10 @@ Kind = Literal["search", "memory", "link", "speed", "device", "microbatches"]
 """What there is more of."""
 
 GIB = 2**30
-SMALL_MEMORY = 4 * GIB
+_SMALL_MEMORY = 4 * GIB
 """Devices with less are offered a quarter of their memory instead of 1 GiB."""
 
-Replan = Callable[[Problem, Plan], Plan]
+_Replan = Callable[[Problem, Plan], Plan]
 """Plans a problem from a given plan on; its answer carries evidence."""
 
 
@@ -73,7 +73,7 @@ def shadow_prices(
     plan: Plan,
     *,
     timeline: Timeline,
-    replan: Replan,
+    replan: _Replan,
     per_kind: int = 3,
     hear: Callable[[Question], None] | None = None,
 ) -> list[ShadowPrice]:
@@ -124,7 +124,7 @@ def _ask(base: _Base, *, timeline: Timeline, per_kind: int) -> Iterator[Question
     yield from make_questions(base.problem, base.plan, timeline=timeline, per_kind=per_kind)
 
 
-def _answer(question: Question, replan: Replan) -> Plan | None:
+def _answer(question: Question, replan: _Replan) -> Plan | None:
     try:
         return replan(question.problem, question.start)
     except PipeplanError:
@@ -202,7 +202,7 @@ def _busy_links(problem: Problem, plan: Plan, *, timeline: Timeline) -> list[int
 
 def _more_memory(problem: Problem, plan: Plan, *, names: Sequence[str], subject: str) -> Question:
     devices = problem.cluster.devices
-    is_small = any(device.memory_bytes < SMALL_MEMORY for device in devices if device.name in names)
+    is_small = any(device.memory_bytes < _SMALL_MEMORY for device in devices if device.name in names)
 
     def enlarge(device: Device) -> int:
         more = device.memory_bytes // 4 if is_small else GIB

@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
-ACCELERATORS = ("gpu", "npu", "tpu", "hpu", "xpu", "gcu", "dcu", "mlu", "gaudi")
+_ACCELERATORS = ("gpu", "npu", "tpu", "hpu", "xpu", "gcu", "dcu", "mlu", "gaudi")
 """Names under which sites register accelerators; Slurm itself knows only gpu."""
 PARTS_OF_GPUS = ("shard", "mps")
 """Shares of the accelerators that Gres lists beside them."""
@@ -61,7 +61,7 @@ def _entry(entry: str) -> Gres:
     count = _count(kept.pop(), entry=entry) if has_count else 1
     if len(kept) > 1:
         raise ValueError(f"{entry!r} has more than a type and a count")
-    if match[1] in ACCELERATORS and count > MOST:
+    if match[1] in _ACCELERATORS and count > MOST:
         raise ValueError(f"{entry!r} counts {count:,}; a type that begins with a digit needs a count behind it")
     is_consumed = len(kept) + has_count == len(parts)
     return Gres(name=match[1], kind=kept[0] if kept else None, count=count, is_consumed=is_consumed)
@@ -74,7 +74,7 @@ def _count(text: str, *, entry: str) -> int:
     return int(match[1]) << _SHIFTS[match[2]]
 
 
-def parse_tres(text: str) -> list[Gres]:
+def _parse_tres(text: str) -> list[Gres]:
     """The generic resources of CfgTRES, AllocTRES: `cpu=64,gres/gpu=8,gres/gpu:h100=8`, the rest passed over."""
     found = []
     for entry in text.split(",") if text not in ("", "(null)", "N/A") else ():
@@ -94,23 +94,23 @@ def node_gres(fields: Mapping[str, str]) -> NodeGres:
     none, and for counts that contradict each other.
     """
     listed = _parsed(fields, "Gres", parse=parse_gres)
-    configured = _parsed(fields, "CfgTRES", parse=parse_tres)
+    configured = _parsed(fields, "CfgTRES", parse=_parse_tres)
     counts: Counter[str] = Counter()
     for name in dict.fromkeys(one.name for one in (*listed, *configured)):
-        if name in ACCELERATORS:
+        if name in _ACCELERATORS:
             counts.update(_agreed(_by_kind(listed, name), _by_kind(configured, name), name=name))
     used = {
         "GresUsed": _parsed(fields, "GresUsed", parse=parse_gres),
-        "AllocTRES": [one for one in _parsed(fields, "AllocTRES", parse=parse_tres) if one.kind is None],
+        "AllocTRES": [one for one in _parsed(fields, "AllocTRES", parse=_parse_tres) if one.kind is None],
     }
     for field, entries in used.items():
-        number, total = sum(one.count for one in entries if one.name in ACCELERATORS), sum(counts.values())
+        number, total = sum(one.count for one in entries if one.name in _ACCELERATORS), sum(counts.values())
         if number > total:
             raise ValueError(f"{field} = {fields[field][:120]} uses {number} accelerators, but Gres lists {total}")
     return NodeGres(
         counts=counts,
-        others=tuple(dict.fromkeys(one.name for one in listed if one.name not in ACCELERATORS)),
-        is_shared=any(one.name in ACCELERATORS and not one.is_consumed for one in listed),
+        others=tuple(dict.fromkeys(one.name for one in listed if one.name not in _ACCELERATORS)),
+        is_shared=any(one.name in _ACCELERATORS and not one.is_consumed for one in listed),
     )
 
 

@@ -60,7 +60,7 @@ _INTEL_KEY = re.compile(r"gpu\.intel\.com/device-id\..*\.count")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NodeDevices:
+class _NodeDevices:
     """What a node offers."""
 
     devices: tuple[HostDevice, ...]
@@ -68,7 +68,7 @@ class NodeDevices:
     """What has to be known about them."""
 
 
-def node_devices(node: Mapping[str, Any], *, sizes: DeviceDefaults) -> NodeDevices:
+def node_devices(node: Mapping[str, Any], *, sizes: DeviceDefaults) -> _NodeDevices:
     """The whole devices of a node, those that are shared in time counted once.
 
     Raises ValueError that names the field where counts contradict each other or a quantity is none.
@@ -103,7 +103,7 @@ def node_devices(node: Mapping[str, Any], *, sizes: DeviceDefaults) -> NodeDevic
         notes.append(f"has {counted} GPUs by its label nvidia.com/gpu.count, which no plugin offers")
     if others:
         notes.append(f"has {', '.join(others[:4])}, not taken for accelerators")
-    return NodeDevices(devices=tuple(devices), notes=tuple(notes))
+    return _NodeDevices(devices=tuple(devices), notes=tuple(notes))
 
 
 def _clean(labels: Mapping[str, Any]) -> dict[str, str]:

@@ -9,7 +9,7 @@ from profiles.discovery.hosts import HostFacts, NvlinkDomain
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Nvlink:
+class _Nvlink:
     """What a GPU has of it."""
 
     lanes: int
@@ -24,21 +24,21 @@ class Nvlink:
 
 
 _GENERATIONS = (
-    (r"\bP100", Nvlink(lanes=4, lane_bytes_per_s=20_000_000_000)),
-    (r"V100|GV100", Nvlink(lanes=6, lane_bytes_per_s=25_000_000_000)),
-    (r"RTX [568]000(?! Ada)|RTX 20[78]0|TITAN RTX", Nvlink(lanes=2, lane_bytes_per_s=25_000_000_000)),
-    (r"RTX 3090|RTX A\d{4}|\bA40\b", Nvlink(lanes=4, lane_bytes_per_s=14_062_500_000)),
-    (r"\bA30\b", Nvlink(lanes=4, lane_bytes_per_s=25_000_000_000)),
-    (r"\bA[18]00", Nvlink(lanes=12, lane_bytes_per_s=25_000_000_000)),
-    (r"H[12]00|H800|\bH20\b", Nvlink(lanes=18, lane_bytes_per_s=25_000_000_000)),
-    (r"B[123]00", Nvlink(lanes=18, lane_bytes_per_s=50_000_000_000)),
+    (r"\bP100", _Nvlink(lanes=4, lane_bytes_per_s=20_000_000_000)),
+    (r"V100|GV100", _Nvlink(lanes=6, lane_bytes_per_s=25_000_000_000)),
+    (r"RTX [568]000(?! Ada)|RTX 20[78]0|TITAN RTX", _Nvlink(lanes=2, lane_bytes_per_s=25_000_000_000)),
+    (r"RTX 3090|RTX A\d{4}|\bA40\b", _Nvlink(lanes=4, lane_bytes_per_s=14_062_500_000)),
+    (r"\bA30\b", _Nvlink(lanes=4, lane_bytes_per_s=25_000_000_000)),
+    (r"\bA[18]00", _Nvlink(lanes=12, lane_bytes_per_s=25_000_000_000)),
+    (r"H[12]00|H800|\bH20\b", _Nvlink(lanes=18, lane_bytes_per_s=25_000_000_000)),
+    (r"B[123]00", _Nvlink(lanes=18, lane_bytes_per_s=50_000_000_000)),
 )
 """By the product's name: NVLink 1 to 5, lanes per GPU and nominal speed of a lane as NVIDIA's data sheets have them."""
-UNKNOWN = Nvlink(lanes=18, lane_bytes_per_s=25_000_000_000)
+UNKNOWN = _Nvlink(lanes=18, lane_bytes_per_s=25_000_000_000)
 """What a GPU whose name says nothing is taken for."""
 
 
-def nvlink_of(kind: str) -> Nvlink:
+def nvlink_of(kind: str) -> _Nvlink:
     """What a GPU of this product has."""
     plain = re.sub(r"[-_]", " ", kind)
     return next((link for name, link in _GENERATIONS if re.search(name, plain, re.IGNORECASE)), UNKNOWN)

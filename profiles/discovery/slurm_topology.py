@@ -9,7 +9,7 @@ from profiles.discovery.hosts import FoundHosts, some_of
 
 MAX_DEPTH = 32
 """More switches above each other than any network has: they would go round in a circle."""
-MAX_NAMES = 100_000
+_MAX_NAMES = 100_000
 """More names than a list of hosts has."""
 
 
@@ -170,8 +170,8 @@ def expand_names(text: str) -> list[str]:
         return names
     for part in re.split(r",(?![^\[]*\])", text):
         names += _expand(part, whole=text)
-        if len(names) > MAX_NAMES:
-            raise ValueError(f"topology: {text[:60]!r} names more than {MAX_NAMES:,} hosts; give what is there")
+        if len(names) > _MAX_NAMES:
+            raise ValueError(f"topology: {text[:60]!r} names more than {_MAX_NAMES:,} hosts; give what is there")
     return names
 
 
@@ -186,7 +186,7 @@ def _expand(part: str, *, whole: str) -> Iterator[str]:
     tails = list(_expand(rest, whole=whole))
     for one in ranges.split(","):
         first, dash, last = one.partition("-")
-        if not first.isdecimal() or (dash and not last.isdecimal()) or int(last or first) - int(first) > MAX_NAMES:
+        if not first.isdecimal() or (dash and not last.isdecimal()) or int(last or first) - int(first) > _MAX_NAMES:
             raise ValueError(f"topology: {one!r} in {whole[:60]!r} is no range; write e.g. 0-3")
         for number in range(int(first), int(last or first) + 1):
             yield from (f"{head}{number:0{len(first)}d}{tail}" for tail in tails)

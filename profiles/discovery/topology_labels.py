@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-TOPOLOGY_LABELS = (
+_TOPOLOGY_LABELS = (
     "topology.kubernetes.io/region",
     "topology.kubernetes.io/zone",
     "topology.k8s.aws/network-node-layer-1",
@@ -27,7 +27,7 @@ TOPOLOGY_LABELS = (
 def switches_of_labels(labels: Mapping[str, Any], *, keys: Sequence[str] = ()) -> tuple[str, ...]:
     """The switches above a node of Kubernetes, the outermost first, each named by the way to it.
 
-    `keys`: the labels that say it, the outermost first; those of `TOPOLOGY_LABELS` if there are none.
+    `keys`: the labels that say it, the outermost first; those of `_TOPOLOGY_LABELS` if there are none.
     """
-    values = [str(labels[key]) for key in keys or TOPOLOGY_LABELS if labels.get(key)]
+    values = [str(labels[key]) for key in keys or _TOPOLOGY_LABELS if labels.get(key)]
     return tuple("/".join(values[: depth + 1]) for depth in range(len(values)))

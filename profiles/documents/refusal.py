@@ -4,10 +4,10 @@ import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-MAX_SHOWN = 5
+_MAX_SHOWN = 5
 """Problems listed in one message; the others are counted."""
 
-MAX_VALUE_LENGTH = 60
+_MAX_VALUE_LENGTH = 60
 """Characters of a value that a message shows."""
 
 TOO_DEEP = "is nested too deeply; no document needs more than ten levels"
@@ -19,9 +19,9 @@ DocumentPath = tuple[str | int, ...]
 
 def refusal(source: str, *problems: str) -> ValueError:
     """The error that lists the first problems of `source`."""
-    lines = [f"{source}: {problem}" for problem in problems[:MAX_SHOWN]]
-    if len(problems) > MAX_SHOWN:
-        lines.append(f"{source}: ... and {len(problems) - MAX_SHOWN} more")
+    lines = [f"{source}: {problem}" for problem in problems[:_MAX_SHOWN]]
+    if len(problems) > _MAX_SHOWN:
+        lines.append(f"{source}: ... and {len(problems) - _MAX_SHOWN} more")
     return ValueError("\n".join(lines))
 
 
@@ -41,15 +41,15 @@ def render_path(path: DocumentPath) -> str:
 
 
 def _render_key(key: str) -> str:
-    is_plain = key.isidentifier() and key.isascii() and len(key) <= MAX_VALUE_LENGTH
+    is_plain = key.isidentifier() and key.isascii() and len(key) <= _MAX_VALUE_LENGTH
     return f".{key}" if is_plain else f"[{render_value(key)}]"
 
 
 def render_value(value: object) -> str:
-    """The value as JSON in printable ASCII, cut to `MAX_VALUE_LENGTH`; of a container only its size."""
+    """The value as JSON in printable ASCII, cut to `_MAX_VALUE_LENGTH`; of a container only its size."""
     if isinstance(value, dict):
         return f"{{{len(value)} fields}}"
     if isinstance(value, list | tuple):
         return f"[{len(value)} entries]"
     text = json.dumps(value)
-    return text if len(text) <= MAX_VALUE_LENGTH else text[: MAX_VALUE_LENGTH - 3] + "..."
+    return text if len(text) <= _MAX_VALUE_LENGTH else text[: _MAX_VALUE_LENGTH - 3] + "..."

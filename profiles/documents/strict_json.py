@@ -12,13 +12,13 @@ from profiles.documents.refusal import TOO_DEEP, DocumentPath, refusal, render_p
 MAX_DOCUMENT_BYTES = 64 * 2**20
 """Largest document that is read (64 MiB)."""
 
-MAX_FIELDS = 1_000
+_MAX_FIELDS = 1_000
 """Most fields that an object may hold."""
 
-MAX_DIGITS = 40
+_MAX_DIGITS = 40
 """Longest integer that is read as a number; the fields themselves allow far less."""
 
-MAX_WHOLE = 1e18
+_MAX_WHOLE = 1e18
 """A number with a point or an exponent is no integer above this."""
 
 _SHAPES = bytes.maketrans(b"123456789E", b"000000000e")
@@ -42,7 +42,7 @@ class Ceiling:
     """Objects and lists, counted by their brackets."""
 
 
-FILES = Ceiling()
+_FILES = Ceiling()
 """For documents that somebody reads from his own disk."""
 
 
@@ -82,7 +82,7 @@ def _encoding_problem(data: bytes) -> str | None:
     return None
 
 
-def parse_json(text: str, *, source: str, ceiling: Ceiling = FILES, has_whole_fractions: bool = False) -> object:
+def parse_json(text: str, *, source: str, ceiling: Ceiling = _FILES, has_whole_fractions: bool = False) -> object:
     """The tree of a JSON text; raises ValueError that names the source, the path inside it and the remedy.
 
     The ValueError is an UnreadableError if the text is not JSON. With `has_whole_fractions`, 6.0 and 6e0 are read as
@@ -122,7 +122,7 @@ def _may_hold_odd_text(text: str) -> bool:
 def _may_hold_long_numbers(text: str) -> bool:
     """Whether 40 digits stand in a row somewhere, or an exponent of 260: a number may be too long or too large."""
     shapes = text.encode(errors="replace").translate(_SHAPES)
-    if b"0" * MAX_DIGITS in shapes:
+    if b"0" * _MAX_DIGITS in shapes:
         return True
     return (b"e000" in shapes or b"e+000" in shapes) and _LARGE_EXPONENT.search(text) is not None
 
@@ -159,8 +159,8 @@ class _JsonReader:
 
     def read_object(self, pairs: list[tuple[str, object]]) -> object:
         """An object, unless it is too long or names a field twice."""
-        if len(pairs) > MAX_FIELDS:
-            return self._fault(f"has {len(pairs)} fields, more than {MAX_FIELDS:,}; remove those that mean nothing")
+        if len(pairs) > _MAX_FIELDS:
+            return self._fault(f"has {len(pairs)} fields, more than {_MAX_FIELDS:,}; remove those that mean nothing")
         tree = dict(pairs)
         if len(tree) == len(pairs):
             return tree
@@ -182,14 +182,14 @@ class _JsonReader:
     def read_number(self, text: str) -> object:
         """The same, but a whole one is an integer, however it is written."""
         value = self.read_float(text)
-        if not (isinstance(value, float) and value.is_integer() and abs(value) < MAX_WHOLE):
+        if not (isinstance(value, float) and value.is_integer() and abs(value) < _MAX_WHOLE):
             return value
         exact = Decimal(text)
         return int(exact) if exact == exact.to_integral_value() else value
 
     def read_int(self, text: str) -> object:
         """A whole number."""
-        if len(text) <= MAX_DIGITS:
+        if len(text) <= _MAX_DIGITS:
             return int(text)
         digits = len(text.lstrip("-"))
         return self._fault(f"= {text[:20]}... has {digits} digits; give a number of a sensible size")

@@ -19,10 +19,10 @@ no weights are trained, but a gradient passes. `input`: nothing up to here is tr
 BYTES_PER_VALUE = 2
 """Of weights, activations and gradients: bf16."""
 
-STATE_BYTES_PER_PARAMETER = 16
+_STATE_BYTES_PER_PARAMETER = 16
 """Adam in mixed precision: weights 2, gradients 2, master weights and two moments 4 each."""
 
-OPTIMIZER_BYTES_PER_PARAMETER = 12
+_OPTIMIZER_BYTES_PER_PARAMETER = 12
 """Of these: master weights and moments."""
 
 
@@ -113,7 +113,7 @@ def transformer_block(
             ),
         ),
         parameter_bytes=BYTES_PER_VALUE * (trained or shape.parameters),
-        optimizer_bytes=OPTIMIZER_BYTES_PER_PARAMETER * trained if trained else None,
+        optimizer_bytes=_OPTIMIZER_BYTES_PER_PARAMETER * trained if trained else None,
         state_bytes=_state_bytes(shape.parameters + adapters, trained=trained),
         stash_bytes=stash,
         weight_stash_bytes=weight_stash,
@@ -124,7 +124,7 @@ def transformer_block(
 
 def _state_bytes(parameters: int, *, trained: int) -> int:
     """Resident: weights alone where they are frozen, and all that Adam keeps where they are trained."""
-    return BYTES_PER_VALUE * (parameters - trained) + STATE_BYTES_PER_PARAMETER * trained
+    return BYTES_PER_VALUE * (parameters - trained) + _STATE_BYTES_PER_PARAMETER * trained
 
 
 def _stashes(shape: BlockShape, training: Training) -> tuple[int, int]:
@@ -162,7 +162,7 @@ def embedding(name: str, *, vocabulary: int, hidden: int, tokens: int, sheet: De
             ),
         ),
         parameter_bytes=BYTES_PER_VALUE * parameters,
-        optimizer_bytes=OPTIMIZER_BYTES_PER_PARAMETER * parameters if trained else None,
+        optimizer_bytes=_OPTIMIZER_BYTES_PER_PARAMETER * parameters if trained else None,
         state_bytes=_state_bytes(parameters, trained=parameters if trained else 0),
         stash_bytes=indices + (BYTES_PER_VALUE * tokens * hidden if trained else 0),
         weight_stash_bytes=indices + (BYTES_PER_VALUE * tokens * hidden if trained else 0),
@@ -186,7 +186,7 @@ def language_head(name: str, *, vocabulary: int, hidden: int, tokens: int, sheet
             ),
         ),
         parameter_bytes=BYTES_PER_VALUE * parameters,
-        optimizer_bytes=OPTIMIZER_BYTES_PER_PARAMETER * parameters if trained else None,
+        optimizer_bytes=_OPTIMIZER_BYTES_PER_PARAMETER * parameters if trained else None,
         state_bytes=_state_bytes(parameters, trained=parameters if trained else 0),
         stash_bytes=inputs + 6 * logits,
         weight_stash_bytes=inputs + BYTES_PER_VALUE * logits if trained else 0,
@@ -202,7 +202,7 @@ def projection(name: str, *, inner: int, outer: int, tokens: int, sheet: DeviceS
         name=name,
         costs=(LayerCost(device_type=sheet.name, forward_ns=product, input_grad_ns=product, weight_grad_ns=product),),
         parameter_bytes=BYTES_PER_VALUE * parameters,
-        optimizer_bytes=OPTIMIZER_BYTES_PER_PARAMETER * parameters,
+        optimizer_bytes=_OPTIMIZER_BYTES_PER_PARAMETER * parameters,
         state_bytes=_state_bytes(parameters, trained=parameters),
         stash_bytes=BYTES_PER_VALUE * tokens * inner,
         weight_stash_bytes=BYTES_PER_VALUE * tokens * inner,

@@ -68,9 +68,9 @@ class LayerOperations:
 ATTENTION_BACKWARD = 2.9
 """Times its forward: 2.5 times the operations, at 0.86 of the rate."""
 
-WHY_ATTENTION = "backward of attention: 2.5 times the operations at 0.86 of the rate"
-WHY_HIDDEN = "beside the products but for the first chunk"
-WHY_EXPERTS = "as many operations as forward"
+_WHY_ATTENTION = "backward of attention: 2.5 times the operations at 0.86 of the rate"
+_WHY_HIDDEN = "beside the products but for the first chunk"
+_WHY_EXPERTS = "as many operations as forward"
 
 
 def block_steps(shape: ModelShape, run: Run, *, block: int) -> LayerOperations:
@@ -96,14 +96,14 @@ def block_steps(shape: ModelShape, run: Run, *, block: int) -> LayerOperations:
         ),
         input_grad=(
             *(_towards_input(step) for step in products),
-            OperationStep(what="attention", operation=scores, factor=ATTENTION_BACKWARD, because=WHY_ATTENTION),
-            *(replace(step, because=WHY_EXPERTS) for step in experts),
+            OperationStep(what="attention", operation=scores, factor=ATTENTION_BACKWARD, because=_WHY_ATTENTION),
+            *(replace(step, because=_WHY_EXPERTS) for step in experts),
             *_movements(shape, mixture, run=run, is_backward=True),
             *exchanges,
         ),
         weight_grad=(
             *(_towards_weights(step) for step in products),
-            *(replace(step, because=WHY_EXPERTS) for step in experts),
+            *(replace(step, because=_WHY_EXPERTS) for step in experts),
         ),
     )
 
@@ -270,7 +270,9 @@ def _exchange(kind: Literal["all_gather", "reduce_scatter"], values: int, *, run
     operation = Exchange(kind=kind, num_bytes=BF16 * values, devices=run.degree)
     if not run.hides_exchanges:
         return (OperationStep(what=kind.replace("_", "-"), operation=operation),)
-    return (OperationStep(what=kind.replace("_", "-"), operation=operation, factor=1 / run.degree, because=WHY_HIDDEN),)
+    return (
+        OperationStep(what=kind.replace("_", "-"), operation=operation, factor=1 / run.degree, because=_WHY_HIDDEN),
+    )
 
 
 def _towards_input(step: OperationStep) -> OperationStep:

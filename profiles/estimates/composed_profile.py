@@ -31,7 +31,7 @@ STEP_BYTES = 30
 """Read and written per weight by a step of Adam: gradient, master weight and two moments read, the last three and the
 weight in bf16 written."""
 
-ASSUMPTIONS = (
+_ASSUMPTIONS = (
     "Products towards inputs and weights are looked up as products of their own shapes, laid out as forward ones are; "
     "attention goes back in 2.9 times its forward, experts in their forward twice; norms, additions, rotations, "
     "activations, casts and the loss move their bytes at the sheet's bandwidth; recomputing is F once more; operations "
@@ -350,7 +350,7 @@ def _provenance(question: CompositionQuestion, figures: Sequence[Figure]) -> str
     return (
         f"Put together, not measured as a whole, from {'; '.join(rates.origin for rates in question.rates)}: "
         f"{question.shape.name}, {question.dtype}, sequences of {question.sequence}. Of the time of blocks: {told}; "
-        f"`measurements` states each.{context} {ASSUMPTIONS.format(hidden=hidden)}"
+        f"`measurements` states each.{context} {_ASSUMPTIONS.format(hidden=hidden)}"
     )
 
 

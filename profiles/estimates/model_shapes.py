@@ -121,7 +121,7 @@ ALIASES = {
 }
 """Short names of configurations that come with aiconfigurator-core."""
 
-READ_KINDS = ("llama", "qwen2", "qwen3", "qwen3_moe", "mixtral", "mistral", "deepseek_v3", "gpt_oss")
+_READ_KINDS = ("llama", "qwen2", "qwen3", "qwen3_moe", "mixtral", "mistral", "deepseek_v3", "gpt_oss")
 """The `model_type`s whose blocks are composed here."""
 
 
@@ -135,8 +135,8 @@ def read_shape(text: str, *, name: str) -> ModelShape:
     except (ValueError, RecursionError):
         raise ValueError(f"{name}: is not JSON; give a model's config.json") from None
     kind = config.get("model_type") if isinstance(config, dict) else None
-    if kind not in READ_KINDS:
-        raise ValueError(f"{name}: model_type = {render_value(kind)} is not read; there are {', '.join(READ_KINDS)}")
+    if kind not in _READ_KINDS:
+        raise ValueError(f"{name}: model_type = {render_value(kind)} is not read; there are {', '.join(_READ_KINDS)}")
     take = _Taking(config, name)
     heads = take("num_attention_heads")
     return ModelShape(

@@ -18,7 +18,7 @@ from functools import cache
 from pathlib import Path
 from typing import IO, Any
 
-MAX_MESSAGE_BYTES = 2**26
+_MAX_MESSAGE_BYTES = 2**26
 """Longest single node."""
 
 _FIELDS = {
@@ -190,7 +190,7 @@ def _read_length(file: "IO[bytes] | gzip.GzipFile", *, path: Path) -> int | None
             break
         length |= (byte[0] & 0x7F) << shift
         if not byte[0] & 0x80:
-            if length > MAX_MESSAGE_BYTES:
+            if length > _MAX_MESSAGE_BYTES:
                 break
             return length
     raise ValueError(f"{path}: is cut off or broken (no length of a message); convert the trace again")

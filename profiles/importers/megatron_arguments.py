@@ -7,7 +7,7 @@ from typing import Any, Literal, get_args
 
 from profiles.assumptions import Assumptions, GradientPrecision, Module, Precision
 
-MAX_HEAD = 4 * 2**20
+_MAX_HEAD = 4 * 2**20
 """Bytes at the beginning of a log in which its arguments are looked for."""
 
 _ARGUMENT = re.compile(r"^.*?(?<![\w.])(\w+) \.{3,} (\S.*?) *$", re.MULTILINE)
@@ -28,7 +28,7 @@ _ATTENTION: Mapping[str, Literal["flash", "unfused"]] = {
 def read_assumptions(path: Path) -> Assumptions | None:
     """What the arguments state; None where the log has none of them."""
     with path.open(encoding="utf-8", errors="replace") as file:
-        told = dict(_ARGUMENT.findall(file.read(MAX_HEAD))[::-1])  # the first one counts
+        told = dict(_ARGUMENT.findall(file.read(_MAX_HEAD))[::-1])  # the first one counts
     found = assumptions_of(told)
     return found if found.stated() else None
 

@@ -10,10 +10,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TextIO
 
-MAX_LINE = 2**20
+_MAX_LINE = 2**20
 """Longest line read."""
 
-MARK = "times across ranks (ms)"
+_MARK = "times across ranks (ms)"
 """Before the timers of an interval."""
 
 _NEEDED = ("world_size", "pipeline_model_parallel_size", "data_parallel_size", "global_batch_size", "micro_batch_size")
@@ -81,7 +81,7 @@ class _Log:
                 raise ValueError(f"{self.path}: {match[1]} is {before}, then {match[2]}: two runs; give the log of one")
         elif match := _ITERATION.search(line):
             self._begin(line, mean_ns=round(float(match[1]) * 1e6))
-        elif MARK in line:
+        elif _MARK in line:
             self.kind = None
         elif match := _RANK.search(line):
             if self.kind is not None:
@@ -188,5 +188,5 @@ def _mean_batch(before: tuple[int | None, int | None], after: tuple[int | None, 
 
 def _lines(file: TextIO) -> Iterator[str]:
     """A longer line, which is none of ours, comes in pieces."""
-    while line := file.readline(MAX_LINE):
+    while line := file.readline(_MAX_LINE):
         yield _COLOUR.sub("", line.rstrip("\n"))

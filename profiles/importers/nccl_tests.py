@@ -1,7 +1,7 @@
 """Text of nccl-tests (and rccl-tests) as tables of transfers: `all_reduce_perf`, `sendrecv_perf` and the others.
 
 A collective of n ranks counts as what its bus bandwidth stands for: messages one after the other through every rank's
-port, `TransferSteps` of them. Out-of-place times are read: a pipeline sends from one buffer to another.
+port, `_TransferSteps` of them. Out-of-place times are read: a pipeline sends from one buffer to another.
 """
 
 import re
@@ -16,11 +16,11 @@ from profiles.documents.refusal import refusal
 from profiles.documents.strict_json import decode_text
 from profiles.measure.links import Contention, LinkTables, PairTable, Place, load_links
 
-MARKS = ("algbw", "busbw")
+_MARKS = ("algbw", "busbw")
 """Columns by which such a text is known."""
 TOLERANCE = 0.02
 """Relative error that two printed digits are given, beside the last of them."""
-LAST_DIGIT = 0.011
+_LAST_DIGIT = 0.011
 
 _ONE_PORT = (Contention(first=(0, 1), second=(0, 2), slowdown=2.0),)
 """A bus bandwidth is that of a rank's port: two messages of one sender share it."""
@@ -35,7 +35,7 @@ Test = Literal[
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TransferSteps:
+class _TransferSteps:
     """What a test of `size` bytes sends through the port of its busiest rank."""
 
     count: int
@@ -70,7 +70,7 @@ def read_links(path: Path) -> LinkTables:
         text = decode_text(path.read_bytes(), source=str(path))
     except (OSError, ValueError):
         return load_links(path)  # says what is wrong
-    is_text = not text.lstrip().startswith(("{", "[")) and any(mark in text for mark in (*MARKS, "nccl-tests"))
+    is_text = not text.lstrip().startswith(("{", "[")) and any(mark in text for mark in (*_MARKS, "nccl-tests"))
     return parse_nccl_tests(text, source=str(path)) if is_text else load_links(path)
 
 
@@ -159,7 +159,7 @@ def _rows(lines: Sequence[str], *, source: str) -> list[_Row]:
     header: list[str] = []
     rows = []
     for line in lines:
-        if all(mark in line for mark in MARKS):
+        if all(mark in line for mark in _MARKS):
             header = line[line.index("size") :].split() if "size" in line else []
         elif header and (match := _ROW.search(line)):
             rows.append(_row(match[1].split(), header=header, source=source))
@@ -197,15 +197,15 @@ def _row(words: Sequence[str], *, header: Sequence[str], source: str) -> _Row:
 
 
 def _is_close(value: float, printed: float) -> bool:
-    return abs(value - printed) <= LAST_DIGIT + TOLERANCE * printed
+    return abs(value - printed) <= _LAST_DIGIT + TOLERANCE * printed
 
 
-def _steps(test: Test, ranks: int) -> TransferSteps:
+def _steps(test: Test, ranks: int) -> _TransferSteps:
     """Their bytes over the time are nccl-tests' bus bandwidth."""
     if test == "all_reduce":
-        return TransferSteps(count=2 * (ranks - 1), parts=ranks)
+        return _TransferSteps(count=2 * (ranks - 1), parts=ranks)
     whole = test in ("sendrecv", "broadcast", "reduce")
-    return TransferSteps(count=1, parts=1) if whole else TransferSteps(count=ranks - 1, parts=ranks)
+    return _TransferSteps(count=1, parts=1) if whole else _TransferSteps(count=ranks - 1, parts=ranks)
 
 
 def _test(lines: Sequence[str], *, rows: Sequence[_Row], ranks: Sequence[_Rank], source: str) -> Test:
@@ -243,7 +243,7 @@ def _fits(kind: Test, rows: Sequence[_Row], *, num_ranks: int) -> bool:
     )
 
 
-def _require_rates(rows: Sequence[_Row], *, steps: TransferSteps, test: Test, source: str) -> None:
+def _require_rates(rows: Sequence[_Row], *, steps: _TransferSteps, test: Test, source: str) -> None:
     for row in rows:
         if not _is_close(row.rates[0] * steps.count / steps.parts, row.rates[1]):
             raise refusal(
@@ -264,7 +264,7 @@ def _crossing(ranks: Sequence[_Rank], *, test: Test) -> list[tuple[int, int]]:
     return sorted(pair for one, other in combinations(members.values(), 2) for pair in zip(one, other, strict=True))
 
 
-def _crossing_steps(test: Test, *, hosts: Counter[str], source: str) -> TransferSteps:
+def _crossing_steps(test: Test, *, hosts: Counter[str], source: str) -> _TransferSteps:
     """Of what each rank sends, what leaves its host; ValueError where hosts have other numbers of ranks."""
     ranks, own = sum(hosts.values()), min(hosts.values())
     if test == "sendrecv":
@@ -273,7 +273,7 @@ def _crossing_steps(test: Test, *, hosts: Counter[str], source: str) -> Transfer
         counts = ", ".join(f"{count} on {host}" for host, count in hosts.items())
         raise refusal(source, f"{test}_perf of {counts}; measure with equally many ranks on every host")
     if test in ("alltoall", "gather", "scatter"):
-        return TransferSteps(count=ranks - own, parts=ranks)
+        return _TransferSteps(count=ranks - own, parts=ranks)
     return _steps(test, ranks)
 
 
@@ -283,7 +283,7 @@ def _share(test: Test, *, hosts: Counter[str]) -> int:
     return 1 if is_own else min(hosts.values())
 
 
-def _table(rows: Sequence[_Row], steps: TransferSteps, *, share: int) -> tuple[tuple[int, int], ...]:
+def _table(rows: Sequence[_Row], steps: _TransferSteps, *, share: int) -> tuple[tuple[int, int], ...]:
     """Bytes and nanoseconds of one message; of one size the least."""
     found: dict[int, int] = {}
     for row in rows:

@@ -57,7 +57,7 @@ class NeutralLayer:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NeutralDevice:
+class _NeutralDevice:
     """One device; an operation takes its reference time divided by `speed`."""
 
     __pydantic_config__ = _STRICT
@@ -68,7 +68,7 @@ class NeutralDevice:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NeutralLink:
+class _NeutralLink:
     """A duplex link between two devices."""
 
     __pydantic_config__ = _STRICT
@@ -80,13 +80,13 @@ class NeutralLink:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NeutralCluster:
+class _NeutralCluster:
     """Devices and the links between them."""
 
     __pydantic_config__ = _STRICT
 
-    devices: tuple[NeutralDevice, ...]
-    links: tuple[NeutralLink, ...] = ()
+    devices: tuple[_NeutralDevice, ...]
+    links: tuple[_NeutralLink, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,7 +111,7 @@ class NeutralWorkload:
     source: str = ""
     layers: tuple[NeutralLayer, ...]
     edges: tuple[tuple[int, int], ...]
-    cluster: NeutralCluster | None = None
+    cluster: _NeutralCluster | None = None
     microbatches: int | None = None
     meta: NeutralMeta = field(default_factory=NeutralMeta)
 

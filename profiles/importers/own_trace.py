@@ -19,7 +19,7 @@ _STREAMED = ("iterations", "times")
 """Lists that are long: they are read entry by entry."""
 
 
-class ActionColumns(Sequence[list[Entry]]):
+class _ActionColumns(Sequence[list[Entry]]):
     """Actions of all iterations as whole numbers; an iteration's list is made when it is asked for."""
 
     def __init__(self) -> None:
@@ -53,20 +53,20 @@ class ActionColumns(Sequence[list[Entry]]):
 
 
 @dataclass(slots=True, kw_only=True)
-class OwnTrace:
+class _OwnTrace:
     """One rank."""
 
     rank: int | None = None
     """Its number, if the document says it."""
     device: str = ""
     """What the plan calls it."""
-    rows: ActionColumns = field(default_factory=ActionColumns)
+    rows: _ActionColumns = field(default_factory=_ActionColumns)
     """Per iteration its actions."""
     taken_up: "list[array[int]]" = field(default_factory=list)
     """Per iteration when each action was taken up; from then until its start the device waited. Empty: not told."""
 
 
-def read_own_trace(path: Path) -> OwnTrace | None:
+def read_own_trace(path: Path) -> _OwnTrace | None:
     """The document that our executor wrote; None if the file is another's; ValueError if it is cut off or broken."""
     try:
         with path.open("rb") as file:
@@ -83,8 +83,8 @@ def read_own_trace(path: Path) -> OwnTrace | None:
     return trace
 
 
-def _read(members: Iterator[tuple[str, Any]], *, path: Path) -> OwnTrace:
-    trace = OwnTrace()
+def _read(members: Iterator[tuple[str, Any]], *, path: Path) -> _OwnTrace:
+    trace = _OwnTrace()
     for name, value in members:
         if name == "iterations":
             trace.rows.append(_entries(value, path=path))

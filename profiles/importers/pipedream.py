@@ -11,7 +11,7 @@ from profiles.documents.refusal import blaming, refusal, render_value
 from profiles.importers.neutral import REFERENCE, NeutralLayer, NeutralMeta, NeutralWorkload, convert
 from profiles.workload import Workload
 
-MAX_DESCRIPTION_LENGTH = 60
+_MAX_DESCRIPTION_LENGTH = 60
 """Characters of a node's description that go into the name of its layer."""
 
 BYTES_PER_VALUE = 4
@@ -36,7 +36,7 @@ def import_pipedream(text: str, *, source: str, device_type: str = REFERENCE) ->
     kept = sorted(nodes.keys() - ignored, key=lambda node: (len(node), node))
     position = {node: index for index, node in enumerate(kept)}
     name = _model_name(source)
-    samples = find_samples([nodes[node] for node in kept])
+    samples = _find_samples([nodes[node] for node in kept])
     told = "" if samples is None else f"; {samples} samples, as the output of its last Linear is for one class each"
     with blaming(source):
         workload = convert(
@@ -54,7 +54,7 @@ def import_pipedream(text: str, *, source: str, device_type: str = REFERENCE) ->
     return replace(workload, profile=replace(workload.profile, assumptions=assumptions))
 
 
-def find_samples(layers: Sequence[NeutralLayer]) -> int | None:
+def _find_samples(layers: Sequence[NeutralLayer]) -> int | None:
     """Samples of the profiled minibatch, which the file does not state; None where its figures do not give them away.
 
     In an image classifier, which begins with convolutions, the last Linear gives a value of 4 bytes per class and
@@ -103,7 +103,7 @@ def _add_node(nodes: dict[str, NeutralLayer], parts: list[str]) -> None:
         raise ValueError(f"{render_value(node)} occurs twice; give every node its own name")
     figures = dict(item.partition("=")[::2] for item in parts[-1].split(", "))
     nodes[node] = NeutralLayer(
-        name=f"{node}:{description[:MAX_DESCRIPTION_LENGTH]}",
+        name=f"{node}:{description[:_MAX_DESCRIPTION_LENGTH]}",
         forward_ms=_figure(figures, "forward_compute_time"),
         backward_ms=_figure(figures, "backward_compute_time"),
         param_bytes=round(_figure(figures, "parameter_size")),

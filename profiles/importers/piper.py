@@ -27,7 +27,7 @@ _STRICT = {"extra": "forbid"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PiperVariant:
+class _PiperVariant:
     """One way to run a layer on one number of devices ("TMPC"), per sample."""
 
     __pydantic_config__ = _STRICT
@@ -49,23 +49,23 @@ class PiperVariant:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PiperNode:
+class _PiperNode:
     """One layer."""
 
     __pydantic_config__ = _STRICT
 
     id: int
     name: str = ""
-    TMPCs: dict[str, tuple[PiperVariant, ...]]
+    TMPCs: dict[str, tuple[_PiperVariant, ...]]
     """Its variants by the tensor-parallel degree."""
 
-    def variant(self, width: int, name: str) -> PiperVariant | None:
+    def variant(self, width: int, name: str) -> _PiperVariant | None:
         """The variant called `name` on `width` devices, if it was measured."""
         return next((variant for variant in self.TMPCs.get(str(width), ()) if variant.id == name), None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PiperEdge:
+class _PiperEdge:
     """A tensor between two layers."""
 
     __pydantic_config__ = _STRICT
@@ -85,8 +85,8 @@ class PiperDocument:
     maxMemoryPerDevice: Size
     bandwidth: Annotated[float, Field(ge=1, le=MAX_BYTES)]
     mbsInBatch: Annotated[int, Field(ge=1, le=2**30)]
-    nodes: tuple[PiperNode, ...]
-    edges: tuple[PiperEdge, ...]
+    nodes: tuple[_PiperNode, ...]
+    edges: tuple[_PiperEdge, ...]
 
     @property
     def widths(self) -> tuple[int, ...]:
@@ -132,7 +132,7 @@ def _problems(document: PiperDocument) -> Iterable[str]:
             yield from _variant_problems(where, variants)
 
 
-def _variant_problems(where: str, variants: tuple[PiperVariant, ...]) -> Iterable[str]:
+def _variant_problems(where: str, variants: tuple[_PiperVariant, ...]) -> Iterable[str]:
     names = [variant.id for variant in variants]
     for index, name in enumerate(names):
         if name not in (PLAIN, RECOMPUTING):
@@ -189,7 +189,7 @@ _PROVENANCE = (
 )
 
 
-def _convert_node(node: PiperNode, name: str, *, device_type: str) -> Layer:
+def _convert_node(node: _PiperNode, name: str, *, device_type: str) -> Layer:
     plain = _require(node.variant(1, PLAIN))
     has_weights = plain.parameterSize > 0
     widths = sorted(int(width) for width in node.TMPCs)
@@ -205,7 +205,7 @@ def _convert_node(node: PiperNode, name: str, *, device_type: str) -> Layer:
     )
 
 
-def _convert_bytes(node: PiperNode, width: int, *, has_weights: bool) -> WidthBytes:
+def _convert_bytes(node: _PiperNode, width: int, *, has_weights: bool) -> WidthBytes:
     plain = _require(node.variant(width, PLAIN))
     return WidthBytes(
         width=width,
@@ -217,13 +217,13 @@ def _convert_bytes(node: PiperNode, width: int, *, has_weights: bool) -> WidthBy
     )
 
 
-def _checkpoint_bytes(node: PiperNode, width: int) -> int:
+def _checkpoint_bytes(node: _PiperNode, width: int) -> int:
     """What recomputation leaves of the stash; all of it where recomputation was not measured."""
     chosen = node.variant(width, RECOMPUTING) or _require(node.variant(width, PLAIN))
     return _bytes(chosen.memoryUsageA)
 
 
-def _convert_cost(node: PiperNode, width: int, *, device_type: str) -> LayerCost:
+def _convert_cost(node: _PiperNode, width: int, *, device_type: str) -> LayerCost:
     plain, recomputing = _require(node.variant(width, PLAIN)), node.variant(width, RECOMPUTING)
     total = _nanoseconds(plain.timePerSample)
     extra = 0 if recomputing is None else _nanoseconds(recomputing.timePerSample) - total
@@ -244,7 +244,7 @@ def _convert_cost(node: PiperNode, width: int, *, device_type: str) -> LayerCost
     )
 
 
-def _require(variant: PiperVariant | None) -> PiperVariant:
+def _require(variant: _PiperVariant | None) -> _PiperVariant:
     assert variant is not None  # read_piper refuses a degree without the plain variant
     return variant
 

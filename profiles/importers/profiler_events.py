@@ -20,7 +20,7 @@ from profiles.importers.unmarked_actions import REMEDY, EventColumns, UnmarkedRa
 CHUNK_CHARACTERS = 2**20
 """Read at once."""
 
-MAX_CHARACTERS = 2**26
+_MAX_CHARACTERS = 2**26
 """Longest single event, and longest head before the first one."""
 
 ACTION_NAME = re.compile(r"(?:PP:)?([0-9]+)([FIWB])([0-9]+)")
@@ -104,7 +104,7 @@ def read_profiled_rank(path: Path) -> ProfiledRank:
     """
     result, marked = ProfiledRank(rank=None), MarkedActions(str(path))
     columns: EventColumns | None = EventColumns()
-    for event in stream_events(path, head=result):
+    for event in _stream_events(path, head=result):
         result.categories[str(event.get("cat", "none"))] += 1
         if marked.take(event):
             columns = None
@@ -123,7 +123,7 @@ def read_profiled_rank(path: Path) -> ProfiledRank:
     return result
 
 
-def stream_events(path: Path, *, head: ProfiledRank | None = None) -> Iterator[dict[str, Any]]:
+def _stream_events(path: Path, *, head: ProfiledRank | None = None) -> Iterator[dict[str, Any]]:
     """Event by event; what precedes them is looked through for the rank."""
     head = head or ProfiledRank(rank=None)
     try:
@@ -154,7 +154,7 @@ def _find_array(file: IO[str], *, path: Path) -> tuple[str, int]:
             return text, text.index("[") + 1
         if found := _ARRAY.search(text):
             return text, found.end()
-        if len(text) > MAX_CHARACTERS:
+        if len(text) > _MAX_CHARACTERS:
             break
     raise ValueError(f"{path}: has no traceEvents; give a trace that torch's profiler exported")
 
@@ -174,6 +174,6 @@ def _events(file: IO[str], *, text: str, path: Path) -> Iterator[dict[str, Any]]
             place = end
         except json.JSONDecodeError as error:
             more = file.read(CHUNK_CHARACTERS)
-            if not more or len(text) - place > MAX_CHARACTERS:
+            if not more or len(text) - place > _MAX_CHARACTERS:
                 raise ValueError(f"{path}: is cut off or broken ({error.msg}); export the trace again") from None
             text, place = text[place:] + more, 0

@@ -57,7 +57,7 @@ def read_run_steps(paths: Sequence[Path]) -> tuple[RunStep, ...]:
             f"{files[0]}: is Chakra's in protobuf, which tells neither when operators began nor what waited; "
             "give the linked traces (JSON, what chakra_trace_link writes) from which it was made, or the profiler's"
         )
-    places, messages = find_places(job), _Messages()
+    places, messages = _find_places(job), _Messages()
     for one in job.transfers():
         messages.add(one)
     return tuple(
@@ -112,7 +112,7 @@ def _uses(actions: Mapping[Seat, Sequence[RunAction]]) -> dict[Key, tuple[Seat, 
     return found
 
 
-def find_places(job: RankTraces) -> Places:
+def _find_places(job: RankTraces) -> Places:
     """Pipeline, place and stages of every device.
 
     Raises ValueError where devices share only some of their stages, or where what belongs together is not told.

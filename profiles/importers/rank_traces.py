@@ -18,7 +18,7 @@ OWN = "executor (--trace)"
 
 
 @dataclass(slots=True, kw_only=True)
-class RankTrace:
+class _RankTrace:
     """One rank's document."""
 
     source: str
@@ -47,7 +47,7 @@ class RankTraces:
     """Where they were read."""
     form: str
     """Whose form they have."""
-    ranks: Mapping[str, RankTrace]
+    ranks: Mapping[str, _RankTrace]
     """By device."""
     pairs: frozenset[tuple[str, str]] | None
     """Devices that follow each other in a pipeline; None: not told."""
@@ -103,7 +103,7 @@ def read_ranks(files: Sequence[Path]) -> RankTraces:
 
     Raises ValueError with one message where one is broken, given twice, or of another run or form than the first.
     """
-    ranks: dict[str, RankTrace] = {}
+    ranks: dict[str, _RankTrace] = {}
     for file in files:
         device, rank = _read_rank(file)
         if device in ranks:
@@ -131,7 +131,7 @@ def read_ranks(files: Sequence[Path]) -> RankTraces:
 class _Iterations:
     """Every iteration's rows by device, each made when it is its turn."""
 
-    def __init__(self, ranks: Mapping[str, RankTrace]) -> None:
+    def __init__(self, ranks: Mapping[str, _RankTrace]) -> None:
         self._ranks = ranks
 
     def __iter__(self) -> Iterator[dict[str, Sequence[Entry]]]:
@@ -139,7 +139,7 @@ class _Iterations:
             yield dict(zip(self._ranks, rows, strict=True))
 
 
-def _find_rows(ranks: Mapping[str, RankTrace]) -> frozenset[tuple[str, str]] | None:
+def _find_rows(ranks: Mapping[str, _RankTrace]) -> frozenset[tuple[str, str]] | None:
     """Fill in the rows of ranks whose stages only the messages of all tell; devices that follow each other, if told."""
     unmarked = {rank.number: rank.unmarked for rank in ranks.values() if rank.unmarked and rank.number is not None}
     if not unmarked:
@@ -160,7 +160,7 @@ def _find_rows(ranks: Mapping[str, RankTrace]) -> frozenset[tuple[str, str]] | N
     return frozenset((names[number], names[peer]) for number, peer in behind)
 
 
-def _follow(ranks: Mapping[str, RankTrace], unmarked: Mapping[int, UnmarkedRank]) -> frozenset[tuple[str, str]]:
+def _follow(ranks: Mapping[str, _RankTrace], unmarked: Mapping[int, UnmarkedRank]) -> frozenset[tuple[str, str]]:
     """The same where devices have several stages, which only microbatches tell that are followed through all ranks."""
     found = follow(unmarked)
     for rank in ranks.values():
@@ -180,11 +180,11 @@ def _form(profiled: ProfiledRank) -> str:
     return profiled.form + ("" if profiled.unmarked is None else _NOT_MARKED)
 
 
-def _read_rank(path: Path) -> tuple[str, RankTrace]:
+def _read_rank(path: Path) -> tuple[str, _RankTrace]:
     """Device and document of one rank; its stage is not known where nothing is marked."""
     name = path.name.removesuffix(".gz").removesuffix(".json").removesuffix(".et")
     if (own := read_own_trace(path)) is not None:
-        found = RankTrace(source=str(path), form=OWN, number=own.rank, rows=own.rows, taken_up=own.taken_up)
+        found = _RankTrace(source=str(path), form=OWN, number=own.rank, rows=own.rows, taken_up=own.taken_up)
         return own.device or name, found
     profiled = read_profiled_rank(path)
     device = name if profiled.rank is None else f"rank{profiled.rank}"
@@ -194,7 +194,7 @@ def _read_rank(path: Path) -> tuple[str, RankTrace]:
             if profiled.form != PROFILER
             else f"{path}: has no distributedInfo.rank; export the trace after init_process_group"
         )
-    return device, RankTrace(
+    return device, _RankTrace(
         source=str(path),
         form=_form(profiled),
         number=profiled.rank,

@@ -38,13 +38,13 @@ STATE_FLOATS = 6
 """Copies of the parameters that its memory model counts: weights, gradients, two moments of Adam, one of DeepSpeed's,
 and what is communicated."""
 
-OPTIMIZER_FLOATS = 2
+_OPTIMIZER_FLOATS = 2
 """Those of them that are the optimizer's state."""
 
 _PARAMETERS, _OUTPUT, _STASH = "params_floats", "act_output_floats", "act_mem_floats"
 
 
-def import_sailor(profiles: Mapping[str, Times], held: Mapping[str, Held], *, model: str) -> Workload:
+def _import_sailor(profiles: Mapping[str, Times], held: Mapping[str, Held], *, model: str) -> Workload:
     """The profile of a model: costs of every device type at every degree and microbatch that was measured.
 
     `profiles`: times by device type; `held`: floats per degree, per sample. A microbatch that replicas share is larger
@@ -108,7 +108,7 @@ def _layer(name: str, *, profiles: Mapping[str, Times], held: Mapping[str, Held]
         ),
         parameter_bytes=parameters,
         gradient_bytes=parameters,
-        optimizer_bytes=OPTIMIZER_FLOATS * parameters,
+        optimizer_bytes=_OPTIMIZER_FLOATS * parameters,
         state_bytes=STATE_FLOATS * parameters,
         stash_bytes=FLOAT_BYTES * own[_STASH],
         weight_stash_bytes=FLOAT_BYTES * own[_STASH],
@@ -150,7 +150,7 @@ def _bytes_at(width: int, own: Mapping[str, int]) -> WidthBytes:
         weight_stash_bytes=FLOAT_BYTES * own[_STASH],
         parameter_bytes=parameters,
         gradient_bytes=parameters,
-        optimizer_bytes=OPTIMIZER_FLOATS * parameters,
+        optimizer_bytes=_OPTIMIZER_FLOATS * parameters,
     )
 
 
@@ -175,7 +175,7 @@ def read_sailor(files: Mapping[str, bytes]) -> Workload:
     (model,) = models
     held = _read(dict[str, dict[str, Held]], files[infos[0]], source=infos[0])
     with blaming(infos[0]):
-        return import_sailor(profiles, held.get(model, {}), model=model)
+        return _import_sailor(profiles, held.get(model, {}), model=model)
 
 
 def _read(kind: type[T], data: bytes, *, source: str) -> T:

@@ -10,14 +10,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-MAX_SECONDS = 10_000.0
+_MAX_SECONDS = 10_000.0
 """Longest step that is believed."""
 
 _COLUMNS = ("dp_rank", "stage", "step", "optype", "start_ts", "duration", "mb_id", "seq_id")
 
 _STEP = _COLUMNS.index("step")
 
-MAX_SKEW_NS = 10_000_000
+_MAX_SKEW_NS = 10_000_000
 """So much earlier than its input was made an action may start by the clocks of two hosts."""
 
 _COMPUTE: dict[str, Literal["F", "B"]] = {"forward-compute": "F", "backward-compute": "B"}
@@ -186,7 +186,7 @@ class _StepRows:
             return
         if None in row:
             raise ValueError(f"{source}: step {number} has an operation without {_COLUMNS[row.index(None)]!r}")
-        if not (0 <= start <= MAX_SECONDS and 0 <= length <= MAX_SECONDS):
+        if not (0 <= start <= _MAX_SECONDS and 0 <= length <= _MAX_SECONDS):
             raise ValueError(
                 f"{source}: step {number}: {name} starts at {start} s and takes {length} s; "
                 "times must be seconds since the step's begin, on one clock"
@@ -228,7 +228,7 @@ class _StepRows:
 def _transfer_ns(ends: Mapping[bool, tuple[float, float]], *, key: Key, source: str) -> int:
     """From when both ends were ready until it had arrived; ValueError where that is long before it was sent."""
     (sent, _), (ready, arrived) = ends[True], ends[False]
-    if (sent - arrived) * 1e9 > MAX_SKEW_NS:
+    if (sent - arrived) * 1e9 > _MAX_SKEW_NS:
         raise ValueError(
             f"{source}, pipeline {key[0]}: what stage {key[1]} sends arrives {(sent - arrived) * 1e3:.1f} ms before it "
             "is sent; set the ranks' clocks right and export the trace again"
@@ -272,7 +272,7 @@ def _require_one_clock(actions: Mapping[Seat, Sequence[RunAction]], *, source: s
         for action in row:
             maker = needed_by((pipeline, stage, action.kind, action.microbatch), last=last[pipeline])
             early = 0 if maker is None else ends.get(maker, 0) - action.start_ns
-            if maker is not None and early > MAX_SKEW_NS:
+            if maker is not None and early > _MAX_SKEW_NS:
                 raise ValueError(
                     f"{source}, pipeline {pipeline}: a {'forward' if action.kind == 'F' else 'backward'} of stage "
                     f"{stage} starts {early / 1e6:.1f} ms before stage {maker[1]} has made its input; set the ranks' "

@@ -15,7 +15,7 @@ _Place = tuple[int, int]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Followed:
+class _Followed:
     """An iteration whose microbatches were followed."""
 
     actions: Mapping[int, Sequence[tuple[int, int]]]
@@ -35,7 +35,7 @@ def has_chunks(ranks: Mapping[int, UnmarkedRank]) -> bool:
     )
 
 
-def follow(ranks: Mapping[int, UnmarkedRank]) -> list[Followed]:
+def follow(ranks: Mapping[int, UnmarkedRank]) -> list[_Followed]:
     """Every iteration's; ValueError with one message where messages do not lead through whole pipelines."""
     counts = {len(told.iterations) for told in ranks.values()}
     source = next(iter(ranks.values())).source
@@ -51,11 +51,11 @@ def follow(ranks: Mapping[int, UnmarkedRank]) -> list[Followed]:
     return found
 
 
-def _seats(one: Followed) -> dict[int, frozenset[int]]:
+def _seats(one: _Followed) -> dict[int, frozenset[int]]:
     return {rank: frozenset(stage for stage, _ in row) for rank, row in one.actions.items()}
 
 
-def _follow_one(rows: Mapping[int, Sequence[FoundAction]], *, source: str) -> Followed:
+def _follow_one(rows: Mapping[int, Sequence[FoundAction]], *, source: str) -> _Followed:
     behind = _behind(rows, source=source)
     begins = [
         (rank, place)
@@ -86,7 +86,7 @@ def _follow_one(rows: Mapping[int, Sequence[FoundAction]], *, source: str) -> Fo
             f"ranks, profiled with record_shapes=True so that they name their peers, or {REMEDY}"
         )
     forwards = {rank: {a.microbatch: n for n, a in enumerate(row) if a.kind == "F"} for rank, row in rows.items()}
-    return Followed(
+    return _Followed(
         actions={
             rank: [stages[rank, forwards[rank][action.microbatch]] for action in row] for rank, row in rows.items()
         },

@@ -19,7 +19,7 @@ from profiles.measure.model import Tensors
 
 aten = torch.ops.aten
 
-Kernel = Literal["flash", "cudnn", "efficient", "math"]
+_Kernel = Literal["flash", "cudnn", "efficient", "math"]
 """How scaled dot product attention is computed; `math` keeps the scores, in single precision."""
 
 HALVES = (torch.float16, torch.bfloat16)
@@ -27,10 +27,10 @@ HALVES = (torch.float16, torch.bfloat16)
 FLASH_WIDTH, CUDNN_WIDTH = 256, 128
 """Widest heads."""
 
-ALIGNED = 8
+_ALIGNED = 8
 """Elements to a multiple of which flash fills up heads, and the efficient kernel rows of masks."""
 
-ROW_SUMS = 32
+_ROW_SUMS = 32
 """Rows to a multiple of which the efficient kernel fills up its logarithms."""
 
 
@@ -51,7 +51,7 @@ class AttentionCall:
     is_causal: bool
     """Whether rows see earlier columns alone."""
 
-    def kernel(self, capability: tuple[int, int]) -> Kernel:
+    def kernel(self, capability: tuple[int, int]) -> _Kernel:
         """The first that takes it on a card of this compute capability."""
         if not self._is_dense():
             return "math"
@@ -97,7 +97,7 @@ class AttentionCall:
         return (*HALVES, torch.float32).count(self.query.dtype) > 0 and is_aligned and not self._is_grouped()
 
 
-def attend(*given: Any, capability: tuple[int, int], taken: set[Kernel], **named: Any) -> torch.Tensor:
+def attend(*given: Any, capability: tuple[int, int], taken: set[_Kernel], **named: Any) -> torch.Tensor:
     """`scaled_dot_product_attention` by the kernel that a card takes, which joins those that were `taken`.
 
     `given` and `named` are what torch's own takes: query, key, value, attn_mask, dropout_p, is_causal by place or by
@@ -119,7 +119,7 @@ def attend(*given: Any, capability: tuple[int, int], taken: set[Kernel], **named
         case "flash":
             width = query.shape[-1]
             filled = (
-                pad(tensor, (0, -width % ALIGNED)) if width % ALIGNED else tensor for tensor in (query, key, value)
+                pad(tensor, (0, -width % _ALIGNED)) if width % _ALIGNED else tensor for tensor in (query, key, value)
             )
             scale = width**-0.5 if scale is None else scale
             return _first(aten._scaled_dot_product_flash_attention(*filled, dropout_p, is_causal, scale=scale), width)
@@ -147,9 +147,9 @@ def _is_trained(call: AttentionCall) -> bool:
 
 
 def _filled_up(mask: torch.Tensor) -> torch.Tensor:
-    """Rows of a mask to a multiple of `ALIGNED`, of which as many columns show as before."""
+    """Rows of a mask to a multiple of `_ALIGNED`, of which as many columns show as before."""
     columns = mask.shape[-1]
-    return mask if columns % ALIGNED == 0 else pad(mask, (0, -columns % ALIGNED))[..., :columns]
+    return mask if columns % _ALIGNED == 0 else pad(mask, (0, -columns % _ALIGNED))[..., :columns]
 
 
 def _spread(mask: torch.Tensor | None, call: AttentionCall) -> torch.Tensor | None:
@@ -173,13 +173,13 @@ def drop(given: torch.Tensor, *how: Any) -> torch.Tensor:
 
 
 @contextmanager
-def card_kernels(capability: tuple[int, int] | None) -> Iterator[set[Kernel]]:
+def card_kernels(capability: tuple[int, int] | None) -> Iterator[set[_Kernel]]:
     """Attention and dropout of CPU tensors as on a card of this compute capability; None: as on a CPU.
 
     Gives a set that the kernels of attention join as they are taken; what a model computes by itself does not. Holds
     for the whole process: only for fake tensors, whose values nobody reads.
     """
-    taken: set[Kernel] = set()
+    taken: set[_Kernel] = set()
     if capability is None:
         yield taken
         return

@@ -45,13 +45,13 @@ class HostClock:
 MOST_HEAD_START_NS = 20_000_000
 """Phases whose launches take longer are timed as they come."""
 
-EMPTY_BACKWARDS = 50
+_EMPTY_BACKWARDS = 50
 """Of which the median counts."""
 
-PURE_LAUNCHES = 2
+_PURE_LAUNCHES = 2
 """So often a phase is asked for on an idle device first, to learn how long the asking takes."""
 
-BACKWARD_PHASES = ("I", "B", "R")
+_BACKWARD_PHASES = ("I", "B", "R")
 """Those that call autograd, whose thread is woken once for an action and not for every layer in it: of what asking for
 a layer alone takes, waking it is not the layer's (0.4 ms per block of GPT-2 on an H200)."""
 
@@ -88,7 +88,7 @@ class CudaClock:
     def span(self, phase: str, *, calls: int = 1) -> Iterator[None]:
         """Time what happens inside; it happens `calls` times."""
         begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))  # type: ignore[no-untyped-call]
-        if self._num_pure[phase] < PURE_LAUNCHES:
+        if self._num_pure[phase] < _PURE_LAUNCHES:
             self._num_pure[phase] += 1
             torch.cuda.synchronize(self.device)
         else:
@@ -132,7 +132,7 @@ class CudaClock:
     def _read(self, span: "_TimedPhase") -> None:
         phase, took_ns = span.phase, round(span.begin.elapsed_time(span.end) * 1e6) // span.calls
         self.device_ns[phase] = min(took_ns, self.device_ns.get(phase, took_ns))
-        least_ns = self.launch_ns[phase] - (self._wake() // span.calls if phase in BACKWARD_PHASES else 0)
+        least_ns = self.launch_ns[phase] - (self._wake() // span.calls if phase in _BACKWARD_PHASES else 0)
         self.samples.setdefault(phase, []).append((max(took_ns, least_ns), None))
 
     def _wake(self) -> int:
@@ -158,7 +158,7 @@ def time_empty_backward(device: torch.device) -> int:
     """The median of calls of autograd that launch nothing, in ns."""
     leaf, gradient = torch.zeros(1, device=device, requires_grad=True), torch.ones(1, device=device)
     times = []
-    for _ in range(EMPTY_BACKWARDS):
+    for _ in range(_EMPTY_BACKWARDS):
         result = leaf.view(1)
         started = time.perf_counter_ns()
         torch.autograd.grad(result, leaf, gradient)

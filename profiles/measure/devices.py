@@ -4,7 +4,7 @@ import os
 
 import torch
 
-MAX_CPU_DEVICES = 8
+_MAX_CPU_DEVICES = 8
 """On a host, so many processes stand for devices unless another number is asked for."""
 
 
@@ -19,11 +19,11 @@ def device_name(device: str) -> str:
 
 
 def count_devices(device: str) -> int:
-    """All accelerators, or a process per core that is ours, up to `MAX_CPU_DEVICES`."""
+    """All accelerators, or a process per core that is ours, up to `_MAX_CPU_DEVICES`."""
     if device == "cuda":
         return int(torch.cuda.device_count())
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return min(cores, MAX_CPU_DEVICES)
+    return min(cores, _MAX_CPU_DEVICES)
 
 
 def free_bytes(device: torch.device) -> int | None:

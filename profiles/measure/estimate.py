@@ -125,7 +125,7 @@ def count_layer(
     """
     meta = make_layer(model, name, device=torch.device("meta"), dtype=dtype)
     with FakeTensorMode(allow_non_fake_inputs=True), card_kernels(capability) as kernels:
-        module = make_fake(meta)
+        module = _make_fake(meta)
         given = tuple(torch.empty(tuple(tensor.shape), dtype=tensor.dtype, device="cpu") for tensor in inputs)
         wants = tuple(tensor.requires_grad for tensor in inputs)
         segment = Segment(module, cast(given, dtype), wants=wants, waiting=defer(module), loss=loss)
@@ -148,7 +148,7 @@ def count_layer(
     return make
 
 
-def make_fake(module: nn.Module) -> nn.Module:
+def _make_fake(module: nn.Module) -> nn.Module:
     """Give a module new parameters and buffers of the same shapes; to be called under a fake mode."""
     made: dict[int, torch.Tensor] = {}
     for part in module.modules():

@@ -24,7 +24,7 @@ from typing import Any, Self
 ROOT = Path(__file__).resolve().parents[2]
 IMPORTED = ("torch", "torch.distributed", "profiles.measure.load_model", "profiles.measure.repeated_runs")
 """What all of them import sooner or later."""
-THREADS = {"OMP_NUM_THREADS": "1"}
+_THREADS = {"OMP_NUM_THREADS": "1"}
 """What torchrun sets where it is not set."""
 NAME = "profiles.measure.host_processes"
 """Of this module, as a program."""
@@ -86,7 +86,7 @@ class HostProcesses:
         order = {
             "module": module,
             "arguments": arguments,
-            "environment": THREADS | os.environ | dict(environment),
+            "environment": _THREADS | os.environ | dict(environment),
             "folder": os.getcwd(),
         }
         return HostProcess(self, int(self.ask(order, files)))
@@ -118,7 +118,7 @@ class HostProcesses:
             with theirs:
                 self._process = subprocess.Popen(
                     [sys.executable, "-m", NAME, str(theirs.fileno()), self._prepare, *self._imported],
-                    env=THREADS | os.environ | {"PYTHONPATH": paths, "OPENBLAS_NUM_THREADS": "1"},
+                    env=_THREADS | os.environ | {"PYTHONPATH": paths, "OPENBLAS_NUM_THREADS": "1"},
                     pass_fds=[theirs.fileno()],
                     stdin=subprocess.DEVNULL,
                 )

@@ -37,7 +37,7 @@ SIZES = (1 << 10, 1 << 14, 1 << 17, 1 << 20, 1 << 22, 1 << 24, 1 << 26, 1 << 28)
 LARGEST = {"cpu": 1 << 24, "cuda": 1 << 28}
 """Between hosts' processors 16 MiB is far on the plateau; NVLink and InfiniBand reach theirs at 64 MiB or more."""
 
-MAX_CONTENTIONS = 120
+_MAX_CONTENTIONS = 120
 """Most pairs of transfers that are tried at once; more are sampled evenly."""
 
 
@@ -202,7 +202,7 @@ class LinkSweep:
         """Transfers of disjoint pairs, and of pairs with a common sender, of those that were timed alone."""
         both = [(p, q) for p, q in itertools.combinations(pairs, 2) if not set(p) & set(q)]
         both += [(p, q) for p, q in itertools.combinations(pairs, 2) if p[0] == q[0]]
-        step = -(-len(both) // MAX_CONTENTIONS) or 1
+        step = -(-len(both) // _MAX_CONTENTIONS) or 1
         return both[::step]
 
     def _contention(

@@ -18,7 +18,7 @@ from profiles.documents.refusal import refusal, render_value
 from profiles.documents.strict_json import decode_text, parse_json
 from profiles.documents.validation import validate
 
-LINKS_FORMAT = "pipeline-links/1"
+_LINKS_FORMAT = "pipeline-links/1"
 """The `format` of the documents that `dump_links` writes."""
 
 TOLERANCE = 0.1
@@ -165,7 +165,7 @@ def choose_counts(world: int) -> list[int]:
 
 def dump_links(tables: LinkTables) -> str:
     """The document of some tables, one line per pair."""
-    plain = {"format": LINKS_FORMAT, **to_plain(tables)}
+    plain = {"format": _LINKS_FORMAT, **to_plain(tables)}
     lines = []
     for key, value in plain.items():
         text = json.dumps(value, ensure_ascii=False)
@@ -183,9 +183,9 @@ def load_links(path: Path) -> LinkTables:
     except OSError as error:
         raise refusal(source, f"cannot be read ({error.strerror}); give a file that --links wrote") from None
     tree = parse_json(decode_text(data, source=source), source=source)
-    if not isinstance(tree, dict) or tree.get("format") != LINKS_FORMAT:
+    if not isinstance(tree, dict) or tree.get("format") != _LINKS_FORMAT:
         shown = render_value(tree.get("format") if isinstance(tree, dict) else tree)
-        raise refusal(source, f"format = {shown} is not {LINKS_FORMAT}; give a file that --links wrote")
+        raise refusal(source, f"format = {shown} is not {_LINKS_FORMAT}; give a file that --links wrote")
     return validate(LinkTables, {key: value for key, value in tree.items() if key != "format"}, source=source)
 
 
@@ -238,7 +238,7 @@ def infer_cluster(tables: LinkTables, *, name: str) -> Cluster:
     return _Inference(tables).cluster(name)
 
 
-def fit_below(table: Sequence[tuple[int, int]]) -> tuple[int, int]:
+def _fit_below(table: Sequence[tuple[int, int]]) -> tuple[int, int]:
     """Latency and bandwidth as `fit` has them where that misses no time by more than `TOLERANCE`; else those of the
     fastest size, below which no time is.
     """
@@ -269,7 +269,7 @@ class _Inference:
         self.tables, self.places = tables, tables.places
         self.hosts = list(dict.fromkeys(place.host for place in self.places))
         self.pairs = {(pair.a, pair.b): pair for pair in tables.pairs}
-        self.fits = {key: fit_below(pair.one_way) for key, pair in self.pairs.items()}
+        self.fits = {key: _fit_below(pair.one_way) for key, pair in self.pairs.items()}
         self._fill_in()
         self.with_ports: set[str] = set()
         self.links: list[Link] = []

@@ -13,7 +13,7 @@ from torch import nn
 from profiles.measure.families.catalog import FAMILIES, make_family
 from profiles.measure.model import Model, as_model
 
-FORMS = (
+_FORMS = (
     "a planner.execute.training.Training, or a torch.nn.Module with an example: (module, inputs), "
     "(module, inputs, target, loss)"
 )
@@ -48,7 +48,7 @@ def load_model(name: str, *, cut: Cut | None = None) -> Intake:
             f"{name!r} is neither module:factory (e.g. my_model:make_training) nor a family with its settings "
             f"(e.g. gpt:layers=4,width=256; there are {known})"
         )
-    return interpret(_call(name, head, factory=rest), source=name, cut=cut)
+    return _interpret(_call(name, head, factory=rest), source=name, cut=cut)
 
 
 def _call(name: str, module_name: str, *, factory: str) -> Any:
@@ -70,13 +70,13 @@ def _call(name: str, module_name: str, *, factory: str) -> Any:
         raise ValueError(f"{name!r} fails when it is called without arguments: {reason}") from error
 
 
-def interpret(given: Any, *, source: str, cut: Cut | None = None) -> Intake:
+def _interpret(given: Any, *, source: str, cut: Cut | None = None) -> Intake:
     """The model of whatever a factory gave; raises ValueError that lists what may be given."""
     is_module = isinstance(given, tuple | list) and len(given) in (2, 4) and isinstance(given[0], nn.Module)
     model = as_model(cut(given, source=repr(source)) if is_module and cut is not None else given)
     if model is None:
         shown = f"{len(given)} things" if isinstance(given, tuple | list) else f"a {type(given).__name__}"
-        raise ValueError(f"{source!r} gives {shown}; give {FORMS}")
+        raise ValueError(f"{source!r} gives {shown}; give {_FORMS}")
     if not model.layers:
         raise ValueError(f"{source!r} has no layers; give at least one")
     return Intake(model=model, kind="training")

@@ -90,12 +90,12 @@ class Findings:
     """Whether other processes were at work on the same model while layers were timed."""
 
 
-Hear = Callable[[MeasuringStep], None]
+_Hear = Callable[[MeasuringStep], None]
 
-Crowd = Callable[[Mapping[str, tuple[str, ...]], int], dict[int, dict[str, Samples]]]
+_Crowd = Callable[[Mapping[str, tuple[str, ...]], int], dict[int, dict[str, Samples]]]
 """Times some layers (with what they take) so many times by several processes at once: samples by size and layer."""
 
-HELD_ALIKE = 2
+_HELD_ALIKE = 2
 """Of layers that are alike so many are held at once where several processes time them."""
 
 
@@ -105,8 +105,8 @@ def survey_model(
     *,
     defer: Defer,
     journal: Journal | None = None,
-    hear: Hear | None = None,
-    crowd: Crowd | None = None,
+    hear: _Hear | None = None,
+    crowd: _Crowd | None = None,
 ) -> Findings:
     """Measure every layer at every microbatch size and width.
 
@@ -146,7 +146,7 @@ def describe_machine(survey: Survey) -> str:
 class _Walk:
     """Values are dropped after their last use, and a layer before the next one is made."""
 
-    def __init__(self, model: Model, survey: Survey, *, defer: Defer, journal: Journal, hear: Hear) -> None:
+    def __init__(self, model: Model, survey: Survey, *, defer: Defer, journal: Journal, hear: _Hear) -> None:
         self.model, self.survey, self.defer, self.journal, self.hear = model, survey, defer, journal, hear
         self.device = torch.device(survey.device if survey.sheet is None else "meta")
         self.dtype = None if survey.dtype is None else getattr(torch, survey.dtype)
@@ -173,7 +173,7 @@ class _Walk:
                 if self.last_use[source] == name:
                     values.pop(source, None)
 
-    def time_together(self, crowd: Crowd) -> None:
+    def time_together(self, crowd: _Crowd) -> None:
         """Times taken by several processes at once take the place of those of layers alone, at the first width.
 
         Of alike layers only some are run; the samples of all of them are put together.
@@ -197,7 +197,7 @@ class _Walk:
         stands: dict[str, str] = {}
         for name in self.takes:
             group = groups.setdefault(self._kind_of[name], [])
-            if len(group) < HELD_ALIKE:
+            if len(group) < _HELD_ALIKE:
                 group.append(name)
             stands[name] = group[-1]
         kept = {

@@ -15,7 +15,7 @@ from profiles.estimates.operations import CausalAttention, Movement, Operation, 
 
 aten = torch.ops.aten
 
-FIRST_FACTOR = {aten.mm: 0, aten.bmm: 0, aten.addmm: 1, aten.baddbmm: 1}
+_FIRST_FACTOR = {aten.mm: 0, aten.bmm: 0, aten.addmm: 1, aten.baddbmm: 1}
 """Products, and where their first factor is among what they are given."""
 
 FORWARD = {
@@ -34,7 +34,7 @@ BACKWARD = {
 }
 """Its backward, of a gradient and the same."""
 
-KNOWN = {*FIRST_FACTOR, *FORWARD, *BACKWARD}
+KNOWN = {*_FIRST_FACTOR, *FORWARD, *BACKWARD}
 
 
 @dataclass(slots=True)
@@ -72,7 +72,7 @@ class OperationLog(TorchDispatchMode):  # type: ignore[no-untyped-call]
             for tensor in taken:
                 self._want(tensor)
         else:
-            self._fuse(taken, made, most=sum(map(_size, made)) if packet in LOOK_UPS else None)
+            self._fuse(taken, made, most=sum(map(_size, made)) if packet in _LOOK_UPS else None)
         return result
 
     def finish(self) -> LoggedWork:
@@ -109,7 +109,7 @@ class OperationLog(TorchDispatchMode):  # type: ignore[no-untyped-call]
             self.work.moved_bytes += size
 
 
-LOOK_UPS = {aten.embedding, aten.index_select, aten.gather, aten.index}
+_LOOK_UPS = {aten.embedding, aten.index_select, aten.gather, aten.index}
 """What reads a part of its first input, as much as it writes."""
 
 
@@ -134,8 +134,8 @@ def _is_causal(func: Any, args: Any, *, given: Any) -> bool:
 
 
 def _shapes(packet: Any, args: Any, *, is_causal: bool) -> Iterator[tuple[Operation, float]]:
-    if packet in FIRST_FACTOR:
-        first, second = args[FIRST_FACTOR[packet] :][:2]
+    if packet in _FIRST_FACTOR:
+        first, second = args[_FIRST_FACTOR[packet] :][:2]
         rows, inner, columns = math.prod(first.shape[:-1]), first.shape[-1], second.shape[-1]
         if min(rows, inner, columns) > 0:
             yield Product(rows=rows, columns=columns, inner=inner), 1.0

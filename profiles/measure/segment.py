@@ -13,13 +13,13 @@ from profiles.measure.clocks import CudaClock, HostClock
 from profiles.measure.devices import free_bytes
 from profiles.measure.model import Tensors, Waiting, as_tuple
 
-MANY_CALLS_NS = 300_000
+_MANY_CALLS_NS = 300_000
 """Layers whose forward is shorter are called several times in a row, for the clock's sake."""
 
-LAUNCH_BOUND_CALLS = 4
+_LAUNCH_BOUND_CALLS = 4
 """So are those of an accelerator that wait for the host."""
 
-MAX_CALLS = 8
+_MAX_CALLS = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -140,13 +140,13 @@ def _num_calls(segment: Segment) -> int:
     again = segment.call(segment.fresh_inputs())
     asked_ns = took_ns = time.perf_counter_ns() - started
     if device.type != "cuda":
-        return max(1, min(MAX_CALLS, MANY_CALLS_NS // max(1, took_ns)))
+        return max(1, min(_MAX_CALLS, _MANY_CALLS_NS // max(1, took_ns)))
     torch.cuda.synchronize(device)
     took_ns = time.perf_counter_ns() - started
     room = (free_bytes(device) or 0) // (2 * max(1, torch.cuda.memory_allocated(device) - before))
     del outputs, again
-    least = LAUNCH_BOUND_CALLS if 2 * asked_ns > took_ns else 1
-    return max(1, min(MAX_CALLS, max(least, MANY_CALLS_NS // max(1, took_ns)), room))
+    least = _LAUNCH_BOUND_CALLS if 2 * asked_ns > took_ns else 1
+    return max(1, min(_MAX_CALLS, max(least, _MANY_CALLS_NS // max(1, took_ns)), room))
 
 
 def _repeat(segment: Segment, clock: HostClock | CudaClock, *, calls: int, recomputes: bool) -> None:

@@ -20,7 +20,7 @@ EXTRA = {
 """What an action needs beside what is held until then: sizes and signs."""
 
 
-class MemoryRows:
+class _MemoryRows:
     """The memory of one device."""
 
     def __init__(
@@ -112,7 +112,7 @@ def add_memory(programme: Programme, instance: CompleteInstance, *, slots: Slots
     """The memory of every device that could hold more than it has."""
     for device in range(len(instance.capacity)):
         if _may_overflow(instance, device):
-            MemoryRows(programme, instance, slots=slots, timetable=timetable, device=device).add()
+            _MemoryRows(programme, instance, slots=slots, timetable=timetable, device=device).add()
 
 
 def _may_overflow(instance: CompleteInstance, device: int) -> bool:

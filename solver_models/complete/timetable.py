@@ -16,7 +16,7 @@ RANK = {"F": 0, "G": 1, "W": 2}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SlotFlow:
+class _SlotFlow:
     """What one slot may send another between two devices for every microbatch."""
 
     sender: tuple[int, int]
@@ -50,7 +50,7 @@ class Timetable:
         """Switch by device, slot and microbatch: I and W are one B."""
         self.orders: dict[tuple[int, Action, Action], int] = {}
         """Switch by device and two actions: the first comes first."""
-        self.flows: list[SlotFlow] = []
+        self.flows: list[_SlotFlow] = []
         for number, slot in enumerate(self.slots):
             for device in slot.on_device:
                 self._make_actions(number, device)
@@ -61,7 +61,7 @@ class Timetable:
 
     def is_before(self, a: Action, b: Action, *, device: int) -> Literal | bool:
         """Whether `a` comes before `b` on a device: a literal, or known."""
-        known = known_order(a, b)
+        known = _known_order(a, b)
         if known is not None:
             return known
         return self.orders[device, a, b] if (device, a, b) in self.orders else ~self.orders[device, b, a]
@@ -105,7 +105,7 @@ class Timetable:
     def _separate(self, a: Action, b: Action, *, device: int) -> None:
         first, second = self.tasks[device, a], self.tasks[device, b]
         given = tuple(dict.fromkeys((first.present, second.present)))
-        known = known_order(a, b)
+        known = _known_order(a, b)
         if known is None:
             order = self.orders[device, a, b] = self.programme.switch(f"before_{device}_{_name(a)}_{_name(b)}")
             self.programme.precede(first.end, second.start, given=(*given, order))
@@ -164,7 +164,7 @@ class Timetable:
                     add.imply(given, occupies)
                     links.append(leg.links)
         self.flows.append(
-            SlotFlow(
+            _SlotFlow(
                 sender=sender,
                 receiver=receiver,
                 present=present,
@@ -179,7 +179,7 @@ class Timetable:
         positions = self.slots[end[0]].positions
         return [(i, count, switch) for (device, i, count), switch in positions.items() if device == end[1]]
 
-    def _transfers(self, number: int, flow: SlotFlow) -> Sequence[OptionalTask]:
+    def _transfers(self, number: int, flow: _SlotFlow) -> Sequence[OptionalTask]:
         """The transfers of a flow, one per microbatch, between the actions that send and wait."""
         add, kind = self.programme, "G" if flow.is_backward else "F"
         tasks: list[OptionalTask] = []
@@ -226,7 +226,7 @@ def _name(action: Action) -> str:
     return f"{action[0]}{action[1]}{action[2]}"
 
 
-def known_order(a: Action, b: Action) -> bool | None:
+def _known_order(a: Action, b: Action) -> bool | None:
     """Whether `a` comes before `b` on a device by the rules alone; None if that is open."""
     if a[0] != b[0]:
         return None

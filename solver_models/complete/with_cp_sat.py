@@ -26,7 +26,7 @@ GRACE_S = 5.0
 """Seconds beyond its limit after which the solver is told to stop."""
 
 
-def make_cp_model(programme: Programme, *, hint: Sequence[int] | None = None) -> cp_model.CpModel:
+def _make_cp_model(programme: Programme, *, hint: Sequence[int] | None = None) -> cp_model.CpModel:
     """The model; the variables are numbered as in the programme, those that belong to intervals alone come behind."""
     model = cp_model.CpModel()
     variables = [model.new_int_var(each.low, each.high, each.name) for each in programme.variables]
@@ -73,7 +73,7 @@ def solve_with_cp_sat(
 
     `on_values` hears, on the caller's thread, of every solution on the way.
     """
-    model, solver = make_cp_model(programme, hint=hint), cp_model.CpSolver()
+    model, solver = _make_cp_model(programme, hint=hint), cp_model.CpSolver()
     solver.parameters.num_workers = threads
     solver.parameters.random_seed = seed
     solver.parameters.max_time_in_seconds = time_limit_s
@@ -115,4 +115,4 @@ class _News(cp_model.CpSolverSolutionCallback):
 
 def write_cp_model(programme: Programme, path: Path) -> None:
     """Write the model as CP-SAT's own text form."""
-    path.write_text(str(make_cp_model(programme).proto), encoding="utf-8")
+    path.write_text(str(_make_cp_model(programme).proto), encoding="utf-8")

@@ -43,7 +43,7 @@ def _add_without_conditions(programme: Programme, row: Row) -> None:
         programme.add(terms, high=row.high + slack * sum(x >= 0 for x in row.given))
 
 
-def make_pulp_problem(rows: Programme) -> tuple[pulp.LpProblem, list[pulp.LpVariable]]:
+def _make_pulp_problem(rows: Programme) -> tuple[pulp.LpProblem, list[pulp.LpVariable]]:
     """PuLP's problem of a programme without conditions, and its variables by number."""
     problem = pulp.LpProblem("pipeline", pulp.LpMinimize)
     variables = [
@@ -74,7 +74,7 @@ def solve_with_pulp(
     ends without an answer, or with one that a row or `hint` contradicts.
     """
     until = time.monotonic() + time_limit_s
-    problem, variables = make_pulp_problem(rows)
+    problem, variables = _make_pulp_problem(rows)
     names = [variable.name for variable in variables]
     start = None if hint is None else dict(zip(names, hint, strict=True))
     left_s = max(0.1, until - time.monotonic())
@@ -96,7 +96,7 @@ def solve_with_pulp(
 
 def write_linear(rows: Programme, path: Path, *, as_mps: bool) -> None:
     """Write a programme without conditions as MPS or LP file."""
-    problem, _ = make_pulp_problem(rows)
+    problem, _ = _make_pulp_problem(rows)
     if as_mps:
         problem.writeMPS(str(path))
     else:

@@ -74,7 +74,7 @@ class Decisions(NamedTuple):
     """[X, 2, D] as in `Windows`."""
 
 
-class Draft(NamedTuple):
+class _Draft(NamedTuple):
     """An order made of windows."""
 
     order: Integers
@@ -112,7 +112,7 @@ def make_decisions(windows: TimeWindows, most: int) -> Decisions:
 
 
 @kernel
-def draft_order(net: Net, jobs: NetActions, windows: TimeWindows, order: Integers) -> None:
+def _draft_order(net: Net, jobs: NetActions, windows: TimeWindows, order: Integers) -> None:
     """The actions of every device by the middle of their windows, but none before what must come first."""
     key, total = np.empty(MAX_JOBS, np.int64), net.scalars[MICROBATCHES]
     for d in range(jobs.length.shape[0]):
@@ -133,7 +133,7 @@ def draft_order(net: Net, jobs: NetActions, windows: TimeWindows, order: Integer
 
 
 @kernel
-def write_words(net: Net, jobs: NetActions, windows: TimeWindows, draft: Draft, may_fuse: bool) -> None:
+def _write_words(net: Net, jobs: NetActions, windows: TimeWindows, draft: _Draft, may_fuse: bool) -> None:
     """The codes of a draft; `may_fuse`: a pass of which nothing is known is one where that would not be late."""
     total = net.scalars[MICROBATCHES]
     for d in range(jobs.length.shape[0]):
@@ -167,7 +167,7 @@ def time_of(net: Net, windows: TimeWindows, job: int, is_split: bool) -> int:
 
 
 @kernel
-def run_draft(net: Net, jobs: NetActions, windows: TimeWindows, draft: Draft, is_split: bool) -> tuple[int, int]:
+def _run_draft(net: Net, jobs: NetActions, windows: TimeWindows, draft: _Draft, is_split: bool) -> tuple[int, int]:
     """(end, last action) of a draft on links that nobody shares; FAR if it waits for itself. Fills `begin`, `cause`."""
     total, size = net.scalars[MICROBATCHES], jobs.place.shape[0]
     missing, position = np.zeros(size, np.int64), np.zeros(jobs.length.shape[0], np.int64)
@@ -202,21 +202,21 @@ def run_draft(net: Net, jobs: NetActions, windows: TimeWindows, draft: Draft, is
 
 
 @kernel
-def push(draft: Draft, job: int, target: int, moment: int) -> None:
+def push(draft: _Draft, job: int, target: int, moment: int) -> None:
     """Let `target` wait for `job` until `moment`."""
     if moment > draft.begin[target]:
         draft.begin[target], draft.cause[target] = moment, job
 
 
 @kernel
-def open_pass(net: Net, jobs: NetActions, windows: TimeWindows, draft: Draft, best: int, pair: Integers) -> bool:
+def _open_pass(net: Net, jobs: NetActions, windows: TimeWindows, draft: _Draft, best: int, pair: Integers) -> bool:
     """Fill `pair` (-1, lane, microbatch) with a pass that may be all that makes the draft late; False if none."""
     total, last = net.scalars[MICROBATCHES], best - net.scalars[TAIL]
     if jobs.fusible.sum() == 0:
         return False
-    if run_draft(net, jobs, windows, draft, False)[0] >= last:
+    if _run_draft(net, jobs, windows, draft, False)[0] >= last:
         return False
-    end, job = run_draft(net, jobs, windows, draft, True)
+    end, job = _run_draft(net, jobs, windows, draft, True)
     while end >= last and end < FAR and job >= 0:
         n, kind, k = job // total // 3, job // total % 3, job % total
         if kind > 0 and windows.way[n, k] == OPEN_PASS:
@@ -342,16 +342,16 @@ def go_back(net: Net, jobs: NetActions, windows: TimeWindows, decisions: Decisio
 
 
 @kernel
-def play_draft(net: Net, jobs: NetActions, windows: TimeWindows, draft: Draft, policy: Policy, best: int) -> int:
+def _play_draft(net: Net, jobs: NetActions, windows: TimeWindows, draft: _Draft, policy: Policy, best: int) -> int:
     """The best objective of orders made of the windows that fit into memory; at least `best` if none is better."""
-    draft_order(net, jobs, windows, draft.order)
-    write_words(net, jobs, windows, draft, False)
+    _draft_order(net, jobs, windows, draft.order)
+    _write_words(net, jobs, windows, draft, False)
     value = play(net, policy, draft.words, draft.lengths, True, best, None)[0]
     if value < best and peak_excess(net, draft.words, draft.lengths) == 0:
         return value
     if jobs.fusible.sum() > 0:
-        run_draft(net, jobs, windows, draft, True)
-        write_words(net, jobs, windows, draft, True)
+        _run_draft(net, jobs, windows, draft, True)
+        _write_words(net, jobs, windows, draft, True)
         value = play(net, policy, draft.words, draft.lengths, True, best, None)[0]
         if value < best and peak_excess(net, draft.words, draft.lengths) == 0:
             return value
@@ -359,8 +359,8 @@ def play_draft(net: Net, jobs: NetActions, windows: TimeWindows, draft: Draft, p
 
 
 @kernel
-def improve_drafts(
-    net: Net, jobs: NetActions, windows: TimeWindows, draft: Draft, best: int, incumbent: Incumbent, is_quick: bool
+def _improve_drafts(
+    net: Net, jobs: NetActions, windows: TimeWindows, draft: _Draft, best: int, incumbent: Incumbent, is_quick: bool
 ) -> tuple[int, bool]:
     """(best objective, whether any order below it is left): narrow, draft, and again below what the draft reaches.
 
@@ -370,7 +370,7 @@ def improve_drafts(
     while narrow(net, jobs, windows):
         if is_quick and open_pair(net, jobs, windows, pair):
             return best, True
-        value = play_draft(net, jobs, windows, draft, policy, best)
+        value = _play_draft(net, jobs, windows, draft, policy, best)
         if value >= best:
             return best, True
         windows.end[:] -= best - value
@@ -409,7 +409,7 @@ def best_sequence(
     jobs = make_jobs(net)
     windows, most = make_windows(net, jobs, times, threshold), min(MAX_DEPTH, most_nodes + 1)
     decisions, pair, size = make_decisions(windows, most), np.zeros(3, np.int64), windows.start.shape[0]
-    draft = Draft(
+    draft = _Draft(
         np.zeros(jobs.own.shape, np.int64), np.zeros(size, np.int64), np.zeros(size, np.int64), words.copy(),
         lengths.copy(),
     )  # fmt: skip
@@ -426,10 +426,10 @@ def best_sequence(
             last = nodes + run
         if alive:
             is_quick = not always_plays and nodes > first_run and nodes % PLAYED != 0
-            best, alive = improve_drafts(net, jobs, windows, draft, best, incumbent, is_quick)
+            best, alive = _improve_drafts(net, jobs, windows, draft, best, incumbent, is_quick)
         if alive and (
             (nodes > first_run and tight_pass(net, jobs, windows, pair))  # plans are found by their own orders
-            or open_pass(net, jobs, windows, draft, best, pair)
+            or _open_pass(net, jobs, windows, draft, best, pair)
             or open_pair(net, jobs, windows, pair)
             or any_pass(windows, pair)
         ):

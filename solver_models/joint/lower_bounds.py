@@ -26,7 +26,7 @@ from solver_models.simulation.evaluator import LINKS, MICROBATCHES, SPLIT, TAIL,
 NEVER = -(1 << 60)
 """Before every time that matters."""
 
-FIRST_RANK = 0
+_FIRST_RANK = 0
 """Of the microbatches by time."""
 
 MAX_PASSES = 24
@@ -45,13 +45,13 @@ INPUTS, OUTPUTS, RETURNS_FROM, RETURNS_TO = 0, 1, 2, 3
 """Indices into mates [4, N]: lanes of the same device (as bits) that a lane waits for, or that wait for it."""
 
 
-class LaneWork(NamedTuple):
+class _LaneWork(NamedTuple):
     """What lanes have to do between two events, by which heads and tails are raised."""
 
     parts: Integers
     """[2, N] `split_backward`."""
     sums: Integers
-    """[5, N] `sum_colocated`."""
+    """[5, N] `_sum_colocated`."""
     rounds: Integers
     """[N, 5, M] how memory makes F, I and W of a lane take turns."""
     shared: Integers
@@ -113,7 +113,7 @@ def total(values: Integers, bits: int) -> int:
 
 
 @kernel
-def fill_forced(row: Integers, returning: int, rest: int, most: int, held: int, kept: int, budget: int) -> None:
+def _fill_forced(row: Integers, returning: int, rest: int, most: int, held: int, kept: int, budget: int) -> None:
     """Per n: the least work of I and W before the n-th F, by memory alone."""
     for n in range(row.shape[0]):
         least = max(n + 1 - most, 0)
@@ -134,7 +134,7 @@ and the least synchronisation on its device."""
 
 
 @kernel
-def sum_colocated(net: Net, parts: Integers, colocated: Integers) -> Integers:
+def _sum_colocated(net: Net, parts: Integers, colocated: Integers) -> Integers:
     """[5, N] what a lane's mates add up to."""
     num_lanes = net.lane_stage.shape[0]
     sums = np.zeros((5, num_lanes), np.int64)
@@ -157,7 +157,7 @@ def sum_colocated(net: Net, parts: Integers, colocated: Integers) -> Integers:
 
 
 @kernel
-def make_rounds(net: Net, parts: Integers, colocated: Integers, in_flight: Integers) -> tuple[Integers, Integers]:
+def _make_rounds(net: Net, parts: Integers, colocated: Integers, in_flight: Integers) -> tuple[Integers, Integers]:
     """[N, 5, M]: how memory makes F, I and W of a lane take turns; [N, M]: the same with the I of its mates."""
     num_lanes, count = net.lane_stage.shape[0], net.scalars[MICROBATCHES]
     rounds = np.zeros((num_lanes, 5, count), np.int64)
@@ -166,9 +166,9 @@ def make_rounds(net: Net, parts: Integers, colocated: Integers, in_flight: Integ
         forward, returning, rest, most = net.duration[n, FORWARD], parts[RETURNING, n], parts[REST, n], in_flight[n]
         held, kept = net.held[n], net.weight_stash[n]
         budget = net.budget[net.lane_device[n]] - net.workspace[n]
-        fill_forced(rounds[n, FORCED], returning, rest, most, held, kept, budget)
+        _fill_forced(rounds[n, FORCED], returning, rest, most, held, kept, budget)
         both = returning + total(parts[RETURNING], colocated[RETURNS_FROM, n])
-        fill_forced(shared[n], both, rest, most, held, kept, budget)
+        _fill_forced(shared[n], both, rest, most, held, kept, budget)
         for k in range(count):
             finished = int64(0)
             if rest > 0 and 0 < kept <= held and k >= most:
@@ -195,7 +195,7 @@ def most_in_flight(net: Net, colocated: Integers) -> Integers:
 
 
 @kernel
-def raise_after(end: Integers, starts: Integers, work: Integers, count: int) -> None:
+def _raise_after(end: Integers, starts: Integers, work: Integers, count: int) -> None:
     """end[k] = max(end[k], starts[j] + work[k - j]) over j <= k."""
     for k in range(count):
         for j in range(k + 1):
@@ -203,7 +203,7 @@ def raise_after(end: Integers, starts: Integers, work: Integers, count: int) -> 
 
 
 @kernel
-def raise_heads(net: Net, lane_work: LaneWork, times: Integers, n: int, way: int) -> None:
+def _raise_heads(net: Net, lane_work: _LaneWork, times: Integers, n: int, way: int) -> None:
     """Raise the earliest ends of the F (way 0) or I (way 1) of lane n by memory, by its device and by its own queue.
 
     `times` holds, on entry, in row 4 + way the arrivals.
@@ -214,20 +214,20 @@ def raise_heads(net: Net, lane_work: LaneWork, times: Integers, n: int, way: int
     base = int64(-NEVER)
     for m in range(net.lane_stage.shape[0]):
         if net.lane_device[m] == net.lane_device[n]:
-            base = min(base, times[FORWARD_END, m, FIRST_RANK] - net.duration[m, FORWARD])
+            base = min(base, times[FORWARD_END, m, _FIRST_RANK] - net.duration[m, FORWARD])
     base = max(base, 0)
     if way == 0:
         for k in range(most, count):
             ready[k] = max(ready[k], times[RETURN_END, n, k - most])
-        raise_after(end, ready, rounds[n, TO_FORWARD], count)
-        raise_after(end, times[RETURN_END, n] - returning, rounds[n, RETURN_TO_FORWARD], count)
+        _raise_after(end, ready, rounds[n, TO_FORWARD], count)
+        _raise_after(end, times[RETURN_END, n] - returning, rounds[n, RETURN_TO_FORWARD], count)
         step = lane_work.sums[FORWARD_STEP, n]
         for k in range(count):
             end[k] = max(end[k], base + (k + 1) * step + lane_work.shared[n, k])
         time = forward
     else:
         time = returning
-        raise_after(end, times[FORWARD_END, n] - forward, rounds[n, TO_RETURN], count)
+        _raise_after(end, times[FORWARD_END, n] - forward, rounds[n, TO_RETURN], count)
         step = lane_work.sums[RETURN_STEP, n]
         for k in range(count):
             end[k] = max(end[k], base + (k + 1) * step)
@@ -238,11 +238,11 @@ def raise_heads(net: Net, lane_work: LaneWork, times: Integers, n: int, way: int
     if way == 1:
         for k in range(count):
             ready[k] = max(ready[k], end[k] - time)
-        raise_after(end, ready, rounds[n, RETURN_TO_RETURN], count)
+        _raise_after(end, ready, rounds[n, RETURN_TO_RETURN], count)
 
 
 @kernel
-def send_heads(net: Net, times: Integers, n: int, way: int) -> None:
+def _send_heads(net: Net, times: Integers, n: int, way: int) -> None:
     """Pass the ends of lane n on to the lanes that wait for them."""
     count = net.scalars[MICROBATCHES]
     for f in range(net.flow_start[2 * n + way], net.flow_start[2 * n + way + 1]):
@@ -252,7 +252,7 @@ def send_heads(net: Net, times: Integers, n: int, way: int) -> None:
 
 
 @kernel
-def raise_tails(net: Net, lane_work: LaneWork, times: Integers, n: int, way: int) -> None:
+def _raise_tails(net: Net, lane_work: _LaneWork, times: Integers, n: int, way: int) -> None:
     """Raise what follows the F (way 0) or I (way 1) of lane n after which k more come."""
     count, most = net.scalars[MICROBATCHES], lane_work.in_flight[n]
     parts, sums = lane_work.parts, lane_work.sums
@@ -355,7 +355,7 @@ NUM_BEGUN, BEGUN, LEFT = 0, 1, 2
 
 
 @kernel
-def most_at_a_time(net: Net, parts: Integers, a: int, b: int, is_nested: bool) -> Integers:
+def _most_at_a_time(net: Net, parts: Integers, a: int, b: int, is_nested: bool) -> Integers:
     """[3] the most of lanes a and b (-1: of a alone) that fits into their device at a time.
 
     If nested, a holds all that b does.
@@ -395,22 +395,22 @@ def in_order(times: Integers, other: Integers) -> Integers:
 
 
 @kernel
-def memory_floor(net: Net, parts: Integers, colocated: Integers, times: Integers, d: int) -> int:
+def _memory_floor(net: Net, parts: Integers, colocated: Integers, times: Integers, d: int) -> int:
     """The bound of a device with one or two lanes by what it waits for before an I and after an F."""
     count, a, b = net.scalars[MICROBATCHES], net.device_lanes[net.device_start[d]], -1
     work = parts[RETURNING] + parts[REST] + net.duration[:, FORWARD]
     starts, tails = times[RETURN_END, a] - parts[RETURNING, a], times[FORWARD_TAIL, a]
-    head = times[FORWARD_END, a, FIRST_RANK] - net.duration[a, FORWARD]
+    head = times[FORWARD_END, a, _FIRST_RANK] - net.duration[a, FORWARD]
     last, whole, step = net.synchronisation[net.lane_stage[a]], work[a], work[a]
     if net.device_start[d + 1] - net.device_start[d] == 2:
         b = net.device_lanes[net.device_start[d] + 1]
         starts = in_order(starts, times[RETURN_END, b] - parts[RETURNING, b])
         tails = in_order(tails, times[FORWARD_TAIL, b])
-        head = min(head, times[FORWARD_END, b, FIRST_RANK] - net.duration[b, FORWARD])
+        head = min(head, times[FORWARD_END, b, _FIRST_RANK] - net.duration[b, FORWARD])
         last, whole, step = min(last, net.synchronisation[net.lane_stage[b]]), whole + work[b], max(step, work[b])
         if colocated[RETURNS_FROM, b] >> a & 1:
             a, b = b, a
-    most = most_at_a_time(net, parts, a, b, b >= 0 and colocated[RETURNS_FROM, a] >> b & 1 != 0)
+    most = _most_at_a_time(net, parts, a, b, b >= 0 and colocated[RETURNS_FROM, a] >> b & 1 != 0)
     size = starts.shape[0]
     after = np.empty(size, np.int64)
     for c in range(size):
@@ -429,7 +429,7 @@ def memory_floor(net: Net, parts: Integers, colocated: Integers, times: Integers
 
 
 @kernel
-def link_floor(net: Net, parts: Integers, times: Integers, link: int, jobs: Integers) -> int:
+def _link_floor(net: Net, parts: Integers, times: Integers, link: int, jobs: Integers) -> int:
     """The one-machine bound of a link."""
     count, size = net.scalars[MICROBATCHES], 0
     for n in range(net.lane_stage.shape[0]):
@@ -455,22 +455,22 @@ def settle_times(
 ) -> tuple[Integers, int]:
     """[6, N, M] heads and tails, raised until nothing changes (rows 4 and 5: arrivals)."""
     num_lanes, count = net.lane_stage.shape[0], net.scalars[MICROBATCHES]
-    rounds, shared = make_rounds(net, parts, colocated, in_flight)
+    rounds, shared = _make_rounds(net, parts, colocated, in_flight)
     times = np.full((6, num_lanes, count), NEVER, np.int64)
     times[4] = 0
-    lane_work = LaneWork(parts, sum_colocated(net, parts, colocated), rounds, shared, in_flight)
+    lane_work = _LaneWork(parts, _sum_colocated(net, parts, colocated), rounds, shared, in_flight)
     for _ in range(MAX_PASSES):
         before = times[:4].sum()
         for n in range(num_lanes):
-            raise_heads(net, lane_work, times, n, 0)
-            send_heads(net, times, n, 0)
-            raise_tails(net, lane_work, times, n, 1)
+            _raise_heads(net, lane_work, times, n, 0)
+            _send_heads(net, times, n, 0)
+            _raise_tails(net, lane_work, times, n, 1)
         for n in range(num_lanes - 1, -1, -1):
             for k in range(count):
                 times[4 + GRADIENTS, n, k] = max(times[4 + GRADIENTS, n, k], times[FORWARD_END, n, k])
-            raise_heads(net, lane_work, times, n, 1)
-            send_heads(net, times, n, 1)
-            raise_tails(net, lane_work, times, n, 0)
+            _raise_heads(net, lane_work, times, n, 1)
+            _send_heads(net, times, n, 1)
+            _raise_tails(net, lane_work, times, n, 0)
         worst = int64(0)
         for n in range(num_lanes):
             for k in range(count):
@@ -494,7 +494,7 @@ def schedule_floor(net: Net, threshold: int) -> int:
         if net.device_start[d + 1] > net.device_start[d]:
             floor = max(floor, device_floor(net, parts, times, d, jobs))
             if net.device_start[d + 1] - net.device_start[d] <= 2:
-                floor = max(floor, memory_floor(net, parts, colocated, times, d))
+                floor = max(floor, _memory_floor(net, parts, colocated, times, d))
     for link in range(net.scalars[LINKS]):
-        floor = max(floor, link_floor(net, parts, times, link, jobs))
+        floor = max(floor, _link_floor(net, parts, times, link, jobs))
     return floor + net.scalars[TAIL]

@@ -55,7 +55,7 @@ class OrderTree(NamedTuple):
 
 
 @kernel
-def make_free_windows(net: Net, jobs: NetActions, threshold: int) -> TimeWindows:
+def _make_free_windows(net: Net, jobs: NetActions, threshold: int) -> TimeWindows:
     """All that is known before a rule is applied: every action ends before the threshold, and its synchronisation."""
     num_lanes, total = net.lane_stage.shape[0], net.scalars[MICROBATCHES]
     windows = make_windows(net, jobs, np.zeros((RETURN_TAIL + 1, num_lanes, total), np.int64), threshold)
@@ -85,7 +85,7 @@ def write(tree: OrderTree, size: int, first: int, second: int, third: int) -> No
 
 
 @kernel
-def shave_tree(
+def _shave_tree(
     net: Net, jobs: NetActions, windows: TimeWindows, tree: OrderTree, size: int, stop: Integers
 ) -> tuple[int, int, bool]:
     """(nodes looked at, size of the tree, whether any order is left): shaving, written down.
@@ -118,7 +118,7 @@ def find_tree(net: Net, threshold: int, most_nodes: int, first_run: int, stop: I
     if longest_word(net) > MAX_JOBS:
         return tree, 0, False
     jobs, most = make_jobs(net), min(MAX_DEPTH, most_nodes + 1)
-    windows = make_free_windows(net, jobs, threshold)
+    windows = _make_free_windows(net, jobs, threshold)
     decisions, pair, place = make_decisions(windows, most), np.zeros(3, np.int64), np.zeros(most, np.int64)
     alive, run, last, depth, size = True, first_run, first_run, 0, 0
     nodes = 0
@@ -127,7 +127,7 @@ def find_tree(net: Net, threshold: int, most_nodes: int, first_run: int, stop: I
         if nodes >= last and depth > 0:
             take_back(windows, decisions, 0, threshold)
             depth, run = 0, run * RUN_GROWTH
-            trials, size, alive = shave_tree(net, jobs, windows, tree, place[0], stop)
+            trials, size, alive = _shave_tree(net, jobs, windows, tree, place[0], stop)
             nodes += trials
             last = nodes + run
         if alive and narrow(net, jobs, windows):

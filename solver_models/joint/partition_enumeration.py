@@ -161,7 +161,7 @@ NO_PLAN = 1 << 60
 FROM, ARC, CHOICE, MODES = range(4)
 """Columns of `Node.arc`: down-set before the stage, arc, choice of devices, modes."""
 
-ALL_MODES = RECOMPUTING | SHARDING
+_ALL_MODES = RECOMPUTING | SHARDING
 """The last of the modes in their order."""
 
 STATE_UNITS, HELD_UNITS, STASH_UNITS, WORKSPACE_UNITS, GRADIENT_UNITS, SIZES_KEY = range(6)
@@ -179,7 +179,7 @@ RING_LATENCY, RING_BANDWIDTH = 0, 1
 ALL_WORK, WORK_BEFORE = 0, 1
 """Rows of `Space.least_work`: all of it, and what comes before the gradient leaves."""
 
-HEAD_DEVICE = 0
+_HEAD_DEVICE = 0
 """Column of `Space.group`."""
 
 LONGEST = 1 << 42
@@ -187,7 +187,7 @@ LONGEST = 1 << 42
 
 
 @kernel
-def make_node(num_layers: int, num_stages: int, num_types: int, capacity: Integers) -> Node:
+def _make_node(num_layers: int, num_stages: int, num_types: int, capacity: Integers) -> Node:
     """A node without stages."""
     shape = (num_stages + 1, capacity.shape[0])
     node = Node(
@@ -205,7 +205,7 @@ def make_node(num_layers: int, num_stages: int, num_types: int, capacity: Intege
 
 
 @kernel
-def is_first_of_its_kind(space: Space, node: Node, s: int) -> bool:
+def _is_first_of_its_kind(space: Space, node: Node, s: int) -> bool:
     """Whether no permutation of alike devices makes the sets of stages 0 to s smaller, stage by stage."""
     for p in range(space.choice_image.shape[0]):
         for k in range(s + 1):
@@ -218,7 +218,7 @@ def is_first_of_its_kind(space: Space, node: Node, s: int) -> bool:
 
 
 @kernel
-def is_first_order(space: Space, node: Node, s: int) -> bool:
+def _is_first_order(space: Space, node: Node, s: int) -> bool:
     """Whether no permutation of alike devices that keeps all sets makes the groups of stages 0 to s smaller."""
     for p in range(space.group_image.shape[0]):
         keeps, verdict = True, 0
@@ -233,7 +233,7 @@ def is_first_order(space: Space, node: Node, s: int) -> bool:
 
 
 @kernel
-def owner_of(layers: Layers, node: Node, s: int, device: int) -> int:
+def _owner_of(layers: Layers, node: Node, s: int, device: int) -> int:
     """The group that stages 0 to s - 1 use a device in; the device itself if it is not in use."""
     for holder in range(layers.capacity.shape[0]):
         if node.held[s, holder] > 0 and is_member(layers, device, holder):
@@ -242,7 +242,7 @@ def owner_of(layers: Layers, node: Node, s: int, device: int) -> int:
 
 
 @kernel
-def keeps_rules(layers: Layers, rules: Integers, pinned: Integers, space: Space, node: Node, s: int) -> bool:
+def _keeps_rules(layers: Layers, rules: Integers, pinned: Integers, space: Space, node: Node, s: int) -> bool:
     """Whether stage s may have its group and its layers, as far as the stages up to it tell."""
     g = node.group[s]
     r = space.group_size[g]
@@ -256,7 +256,7 @@ def keeps_rules(layers: Layers, rules: Integers, pinned: Integers, space: Space,
     for x in range(r):
         if rules[WIDTHS]:
             for k in range(layers.member_start[space.group[g, x]], layers.member_start[space.group[g, x] + 1]):
-                owner = owner_of(layers, node, s, layers.members[k])
+                owner = _owner_of(layers, node, s, layers.members[k])
                 if node.held[s, owner] > 0 and owner != space.group[g, x]:
                     return False
     for k in range(s if r > 1 else 0):
@@ -269,7 +269,7 @@ def keeps_rules(layers: Layers, rules: Integers, pinned: Integers, space: Space,
         if (
             node.stage_of[y] == s
             and pinned[y] >= 0
-            and (r > 1 or not is_member(layers, pinned[y], space.group[g, HEAD_DEVICE]))
+            and (r > 1 or not is_member(layers, pinned[y], space.group[g, _HEAD_DEVICE]))
         ):
             return False
     if not rules[SKIP]:
@@ -280,9 +280,9 @@ def keeps_rules(layers: Layers, rules: Integers, pinned: Integers, space: Space,
 
 
 @kernel
-def stage_work(layers: Layers, space: Space, node: Node, s: int, times: Integers, sizes: Integers) -> None:
+def _stage_work(layers: Layers, space: Space, node: Node, s: int, times: Integers, sizes: Integers) -> None:
     """Fill times [T, 3] with F, the part of the backward that gradients wait for and the rest; sizes with units."""
-    num_types, modes, holder = times.shape[0], node.arc[s, MODES], space.group[node.group[s], HEAD_DEVICE]
+    num_types, modes, holder = times.shape[0], node.arc[s, MODES], space.group[node.group[s], _HEAD_DEVICE]
     r, v = space.group_size[node.group[s]], layers.width_row[holder]
     table = layers.table_of_replicas[r]
     times[:] = 0
@@ -325,7 +325,7 @@ def stage_work(layers: Layers, space: Space, node: Node, s: int, times: Integers
 
 
 @kernel
-def sum_traffic(layers: Layers, node: Node, s: int) -> None:
+def _sum_traffic(layers: Layers, node: Node, s: int) -> None:
     """Fill the traffic of stage s with the stages before it."""
     node.traffic[s] = -1
     for p in range(s):
@@ -344,7 +344,7 @@ def sum_traffic(layers: Layers, node: Node, s: int) -> None:
 
 
 @kernel
-def least_transfer(layers: Layers, space: Space, node: Node, p: int, s: int, way: int) -> int:
+def _least_transfer(layers: Layers, space: Space, node: Node, p: int, s: int, way: int) -> int:
     """Ticks that what stage p sends stage s (way 1: what comes back) takes at least; -1 if nothing does."""
     size = node.traffic[s, p, way]
     if size < 0:
@@ -365,13 +365,13 @@ def least_transfer(layers: Layers, space: Space, node: Node, p: int, s: int, way
 
 
 @kernel
-def sizes_key(layers: Layers, replicas: int, modes: int, holder: int) -> int:
+def _sizes_key(layers: Layers, replicas: int, modes: int, holder: int) -> int:
     """What times and sizes of a stage depend on beside its layers."""
-    return (ALL_MODES + 1) * replicas + modes + 4096 * layers.width_row[holder]
+    return (_ALL_MODES + 1) * replicas + modes + 4096 * layers.width_row[holder]
 
 
 @kernel
-def load_up(layers: Layers, space: Space, node: Node, s: int) -> int:
+def _load_up(layers: Layers, space: Space, node: Node, s: int) -> int:
     """Put stage s (its layers and its group are set) on its devices, in row s + 1: the largest load, or `NO_PLAN`.
 
     Every device: all its work, and the units left on it.
@@ -379,9 +379,9 @@ def load_up(layers: Layers, space: Space, node: Node, s: int) -> int:
     g, modes = node.group[s], node.arc[s, MODES]
     r, count = space.group_size[g], layers.options[MICROBATCHES]
     times, sizes = node.times[s], node.sizes[s]
-    key = sizes_key(layers, r, modes, space.group[g, HEAD_DEVICE])
+    key = _sizes_key(layers, r, modes, space.group[g, _HEAD_DEVICE])
     if sizes[SIZES_KEY] != key:
-        stage_work(layers, space, node, s, times, sizes)
+        _stage_work(layers, space, node, s, times, sizes)
         sizes[SIZES_KEY] = key
     for d in range(layers.capacity.shape[0]):
         node.load[s + 1, d], node.held[s + 1, d] = node.load[s, d], node.held[s, d]
@@ -402,7 +402,7 @@ def load_up(layers: Layers, space: Space, node: Node, s: int) -> int:
 
 @kernel
 def append(layers: Layers, space: Space, node: Node, s: int) -> int:
-    """Fill in the times of stage s in row s + 1, after `load_up`; returns a bound on all plans that begin so.
+    """Fill in the times of stage s in row s + 1, after `_load_up`; returns a bound on all plans that begin so.
 
     Every device: earliest start and least synchronisation; every stage: earliest end of its first F, its least I, and
     what must follow that.
@@ -412,10 +412,10 @@ def append(layers: Layers, space: Space, node: Node, s: int) -> int:
     times, sizes = node.times[s], node.sizes[s]
     arrival, tail, sync = int64(0), int64(0), int64(0)
     for p in range(s):
-        ticks = least_transfer(layers, space, node, p, s, 0)
+        ticks = _least_transfer(layers, space, node, p, s, 0)
         if ticks >= 0:
             arrival = max(arrival, node.head[p] + ticks)
-            back = least_transfer(layers, space, node, p, s, 1)
+            back = _least_transfer(layers, space, node, p, s, 1)
             if back >= 0:
                 tail = max(tail, back + node.returning[p] + node.tail[p])
     if r > 1 and sizes[GRADIENT_UNITS] > 0:
@@ -481,7 +481,7 @@ def has_room(layers: Layers, rules: Integers, space: Space, node: Node, s: int, 
     for device in range(num_devices):
         if layers.member_start[device + 1] - layers.member_start[device] > 1:
             break  # groups come last; their time is that of their members
-        d = owner_of(layers, node, s + 1, device) if rules[WIDTHS] else device
+        d = _owner_of(layers, node, s + 1, device) if rules[WIDTHS] else device
         if node.held[s + 1, d] < rules[MAX_STAGES]:
             time = end - min(begin, 0 if by_span else node.begin[s + 1, d])
             price = space.weight[layers.device_type[device]]
@@ -492,13 +492,13 @@ def has_room(layers: Layers, rules: Integers, space: Space, node: Node, s: int, 
 
 
 @kernel
-def leaf_floor(tree: Tree, node: Node, s: int, start: Integers, devices: Integers) -> int:
+def _leaf_floor(tree: Tree, node: Node, s: int, start: Integers, devices: Integers) -> int:
     """A bound on every order of a complete plan; NO_PLAN if it breaks a rule or does not fit.
 
     `start` and `devices` are scratch.
     """
     layers, rules, pinned, space, by_span, threshold = tree
-    if not is_first_order(space, node, s):
+    if not _is_first_order(space, node, s):
         return int64(NO_PLAN)
     count = 0
     for k in range(s + 1):
@@ -534,12 +534,12 @@ def next_order(space: Space, node: Node, s: int) -> bool:
 
 
 @kernel
-def is_promising(tree: Tree, node: Node, s: int) -> bool:
+def _is_promising(tree: Tree, node: Node, s: int) -> bool:
     """Whether a plan below the threshold may begin with stages 0 to s, before the rest is looked at."""
     layers, rules, pinned, space, by_span, threshold = tree
-    if not keeps_rules(layers, rules, pinned, space, node, s) or not is_first_of_its_kind(space, node, s):
+    if not _keeps_rules(layers, rules, pinned, space, node, s) or not _is_first_of_its_kind(space, node, s):
         return False
-    if load_up(layers, space, node, s) >= threshold:
+    if _load_up(layers, space, node, s) >= threshold:
         return False
     return append(layers, space, node, s) < (int64(NO_PLAN) if by_span else threshold)
 
@@ -554,20 +554,20 @@ def find_cases(tree: Tree, limits: TreeLimits) -> tuple[Integers, int]:
     most_nodes, most_cases, share, stop = limits
     num_layers, num_devices, last = layers.trainable.shape[0], layers.capacity.shape[0], space.downset.shape[0] - 1
     most_stages = min(num_layers, np.sum(layers.width_row == 0) * rules[MAX_STAGES])
-    node = make_node(num_layers, most_stages, layers.work.shape[2], layers.capacity)
+    node = _make_node(num_layers, most_stages, layers.work.shape[2], layers.capacity)
     start, devices = np.zeros(most_stages + 1, np.int64), np.zeros(most_stages * num_devices, np.int64)
     found, count, nodes, s = np.full((64, 1 + num_layers + 2 * most_stages), -1, np.int64), 0, 0, 0
-    open_stage(layers, rules, space, node, 0, 0)
+    _open_stage(layers, rules, space, node, 0, 0)
     arc, held, load, times, sizes = node.arc, node.held, node.load, node.times, node.sizes
     group, group_size, num_micro = space.group, space.group_size, layers.options[MICROBATCHES]
-    is_plain, most_held, row_end = not has_modes(rules), rules[MAX_STAGES], np.zeros(most_stages, np.int64)
+    is_plain, most_held, row_end = not _has_modes(rules), rules[MAX_STAGES], np.zeros(most_stages, np.int64)
     for k in range(most_stages):
         row_end[k] = space.choice_start[min(k, space.choice_start.shape[0] - 1), END]
     while s >= 0:
         if is_plain and arc[s, CHOICE] + 1 < row_end[s]:  # most often, so that no helper is handed everything
             arc[s, CHOICE] += 1
-        elif not next_choice(layers, rules, space, node, s, row_end[s]):
-            unplace(node, s)
+        elif not _next_choice(layers, rules, space, node, s, row_end[s]):
+            _unplace(node, s)
             s -= 1
             continue
         nodes += 1
@@ -577,7 +577,7 @@ def find_cases(tree: Tree, limits: TreeLimits) -> tuple[Integers, int]:
             continue
         g, fits = space.choice[arc[s, CHOICE], BEGIN], True
         node.group[s] = g
-        is_known = sizes[s, SIZES_KEY] == sizes_key(layers, group_size[g], arc[s, MODES], group[g, HEAD_DEVICE])
+        is_known = sizes[s, SIZES_KEY] == _sizes_key(layers, group_size[g], arc[s, MODES], group[g, _HEAD_DEVICE])
         for x in range(group_size[g]):
             d = group[g, x]
             fits = fits and held[s, d] < most_held
@@ -585,12 +585,12 @@ def find_cases(tree: Tree, limits: TreeLimits) -> tuple[Integers, int]:
                 t = layers.device_type[d]
                 work = times[s, t, FORWARD_PART] + times[s, t, GRADIENT_PART] + times[s, t, REST_PART]
                 fits = fits and load[s, d] + num_micro * work < threshold
-        if not fits or not is_promising(tree, node, s):
+        if not fits or not _is_promising(tree, node, s):
             continue
         reached = space.arc_end[node.arc[s, ARC]]
         if reached == last:
             while True:
-                floor = leaf_floor(tree, node, s, start, devices)
+                floor = _leaf_floor(tree, node, s, start, devices)
                 if floor < threshold:
                     if count == most_cases:
                         return found[:count], most_nodes
@@ -603,16 +603,16 @@ def find_cases(tree: Tree, limits: TreeLimits) -> tuple[Integers, int]:
                     break
         elif s + 1 < most_stages and has_room(layers, rules, space, node, s, threshold, by_span):
             s += 1
-            open_stage(layers, rules, space, node, s, reached)
+            _open_stage(layers, rules, space, node, s, reached)
     return found[:count], nodes
 
 
 @kernel
-def open_stage(layers: Layers, rules: Integers, space: Space, node: Node, s: int, reached: int) -> None:
+def _open_stage(layers: Layers, rules: Integers, space: Space, node: Node, s: int, reached: int) -> None:
     """Make stage s begin at a down-set, before its first choice."""
     node.arc[s, FROM], node.arc[s, ARC] = reached, space.arc_start[reached]
     node.arc[s, CHOICE] = space.choice_start[min(s, space.choice_start.shape[0] - 1), BEGIN] - 1
-    node.arc[s, MODES] = ALL_MODES if has_modes(rules) else 0
+    node.arc[s, MODES] = _ALL_MODES if _has_modes(rules) else 0
     place(layers, space, node, s)
 
 
@@ -635,11 +635,11 @@ def place(layers: Layers, space: Space, node: Node, s: int) -> None:
         if new >> x & 1:
             node.stage_of[x] = s
     node.sizes[s, SIZES_KEY] = 0
-    sum_traffic(layers, node, s)
+    _sum_traffic(layers, node, s)
 
 
 @kernel
-def unplace(node: Node, s: int) -> None:
+def _unplace(node: Node, s: int) -> None:
     """Take the layers of stage s back."""
     for x in range(node.stage_of.shape[0]):
         if node.stage_of[x] == s:
@@ -647,19 +647,19 @@ def unplace(node: Node, s: int) -> None:
 
 
 @kernel
-def has_modes(rules: Integers) -> bool:
+def _has_modes(rules: Integers) -> bool:
     """Whether a stage may have other modes than 0."""
     return rules[RECOMPUTE] != 0 or rules[SHARDS] != NEVER
 
 
 @kernel
-def next_modes(rules: Integers, replicas: int, least: int) -> int:
-    """The first modes from `least` on that a stage may have; above `ALL_MODES` if there are none.
+def _next_modes(rules: Integers, replicas: int, least: int) -> int:
+    """The first modes from `least` on that a stage may have; above `_ALL_MODES` if there are none.
 
     One replica shards nothing.
     """
     can_shard = replicas > 1 and rules[SHARDS] != NEVER
-    for modes in range(least, ALL_MODES + 1):
+    for modes in range(least, _ALL_MODES + 1):
         if modes & RECOMPUTING and not rules[RECOMPUTE]:
             continue
         if modes & SHARDING and not can_shard:
@@ -667,29 +667,29 @@ def next_modes(rules: Integers, replicas: int, least: int) -> int:
         if can_shard and rules[SHARDS] == ALWAYS and not modes & SHARDING:
             continue
         return modes
-    return ALL_MODES + 1
+    return _ALL_MODES + 1
 
 
 @kernel
-def next_choice(layers: Layers, rules: Integers, space: Space, node: Node, s: int, last_choice: int) -> bool:
+def _next_choice(layers: Layers, rules: Integers, space: Space, node: Node, s: int, last_choice: int) -> bool:
     """Move on to the next modes, group or arc of stage s; False if there is none left."""
-    if has_modes(rules) and node.arc[s, MODES] < ALL_MODES:
-        node.arc[s, MODES] = next_modes(rules, replicas_of(space, node, s), node.arc[s, MODES] + 1)
-        if node.arc[s, MODES] <= ALL_MODES:
+    if _has_modes(rules) and node.arc[s, MODES] < _ALL_MODES:
+        node.arc[s, MODES] = _next_modes(rules, _replicas_of(space, node, s), node.arc[s, MODES] + 1)
+        if node.arc[s, MODES] <= _ALL_MODES:
             return True
     node.arc[s, CHOICE] += 1
     if node.arc[s, CHOICE] >= last_choice:
         node.arc[s, CHOICE] = space.choice_start[min(s, space.choice_start.shape[0] - 1), BEGIN]
-        unplace(node, s)
+        _unplace(node, s)
         node.arc[s, ARC] += 1
         if node.arc[s, ARC] == space.arc_start[node.arc[s, FROM] + 1]:
             return False
         place(layers, space, node, s)
-    node.arc[s, MODES] = next_modes(rules, replicas_of(space, node, s), 0)
+    node.arc[s, MODES] = _next_modes(rules, _replicas_of(space, node, s), 0)
     return True
 
 
 @kernel
-def replicas_of(space: Space, node: Node, s: int) -> int:
+def _replicas_of(space: Space, node: Node, s: int) -> int:
     """How many replicas the set of devices of stage s makes."""
     return space.group_size[space.choice[node.arc[s, CHOICE], BEGIN]]

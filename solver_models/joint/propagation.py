@@ -7,15 +7,15 @@ Of one device, with = for the ticks of an action from its earliest start on, and
 
     tick   0         10        20
     I0     ===......                  F2 before I0 would let I0 end at 2 + 5 + 3 > 9, so that I0 comes first
-    F2       =====......              (`decide_pairs`)
-    F2        =====.....              and F2 starts after it (`wait_for_prior`)
+    F2       =====......              (`_decide_pairs`)
+    F2        =====.....              and F2 starts after it (`_wait_for_prior`)
 
     x      ====......                 x, y and z need 4 + 4 + 3 > 10 ticks, so that z cannot be one of those that end
     y      ====......                 by 10: it comes after both x and y (`find_edges`)
     z      ===.................
     z              ===.........
 
-Between devices, `follow_arcs` raises the starts of what waits for others, and lowers the ends of what others wait for.
+Between devices, `_follow_arcs` raises the starts of what waits for others, and lowers the ends of what others wait for.
 """
 
 from typing import NamedTuple
@@ -78,7 +78,7 @@ class NetActions(NamedTuple):
     """[N] 1 where B is shorter than I and W: then each of the lane's backward passes has the choice."""
 
 
-class Precedence(NamedTuple):
+class _Precedence(NamedTuple):
     """What comes before what on one device."""
 
     prior: Integers
@@ -107,7 +107,7 @@ class TimeWindows(NamedTuple):
     after: Integers
     """[D, X] bits: actions of the device that come after."""
     seen: Integers
-    """[2, D] `mark_of` a device before its rules were last applied, without edges and with them: if it is still the
+    """[2, D] `_mark_of` a device before its rules were last applied, without edges and with them: if it is still the
     same, they tell nothing new."""
     weighted_degree: Integers
     """[J] how often an action was left without a window, all over the search."""
@@ -120,7 +120,7 @@ def job_of(n: int, kind: int, k: int, total: int) -> int:
 
 
 @kernel
-def make_arcs(net: Net, has_rest: Integers, fusible: Integers) -> tuple[Integers, Integers]:
+def _make_arcs(net: Net, has_rest: Integers, fusible: Integers) -> tuple[Integers, Integers]:
     """[A, 4] the arcs between actions, microbatch by microbatch: F downwards, I upwards, W; and [J, 2] which are whose.
 
     W come in order unless some may be parts of B, which need not be.
@@ -175,7 +175,7 @@ def make_jobs(net: Net) -> NetActions:
                 place[job], own[d, count[d]] = count[d], job
                 kinds[n, kind] |= int64(1) << count[d]
                 count[d] += 1
-    arcs, span = make_arcs(net, has_rest, fusible)
+    arcs, span = _make_arcs(net, has_rest, fusible)
     return NetActions(arcs, span, count, own, place, kinds, fusible)
 
 
@@ -215,12 +215,12 @@ def make_windows(net: Net, jobs: NetActions, times: Integers, threshold: int) ->
         start, end, time, np.zeros(size, np.int64), way, np.zeros(shape, np.int64), np.zeros(shape, np.int64),
         np.full((2, shape[0]), int64(-1)), np.zeros(size, np.int64),
     )  # fmt: skip
-    put_in_order(net, jobs, windows)
+    _put_in_order(net, jobs, windows)
     return windows
 
 
 @kernel
-def put_in_order(net: Net, jobs: NetActions, windows: TimeWindows) -> None:
+def _put_in_order(net: Net, jobs: NetActions, windows: TimeWindows) -> None:
     """What comes before what in any case: microbatches in order, F before I before W, and what feeds what."""
     num_lanes, total, colocated = net.lane_stage.shape[0], net.scalars[MICROBATCHES], find_colocated(net)
     for n in range(num_lanes):
@@ -300,7 +300,7 @@ def is_branched_on(net: Net, jobs: NetActions, windows: TimeWindows, i: int, j: 
 
 
 @kernel
-def keep_adjacent(windows: TimeWindows, d: int, job: int, rest: int, a: int, b: int, count: int) -> bool:
+def _keep_adjacent(windows: TimeWindows, d: int, job: int, rest: int, a: int, b: int, count: int) -> bool:
     """Let nothing come between I and W of a B, which are a and b on their device; False if something must."""
     prior, after = windows.prior[d], windows.after[d]
     windows.start[job] = max(windows.start[job], windows.start[rest] - windows.time[job])
@@ -315,7 +315,7 @@ def keep_adjacent(windows: TimeWindows, d: int, job: int, rest: int, a: int, b: 
 
 
 @kernel
-def decide_passes(net: Net, jobs: NetActions, windows: TimeWindows) -> bool:
+def _decide_passes(net: Net, jobs: NetActions, windows: TimeWindows) -> bool:
     """A backward pass is split if as one it would be late, or if something comes between; False if it cannot be."""
     total = net.scalars[MICROBATCHES]
     for n in range(jobs.fusible.shape[0]):
@@ -332,13 +332,13 @@ def decide_passes(net: Net, jobs: NetActions, windows: TimeWindows) -> bool:
                 and not split_pass(net, jobs, windows, n, k)
             ):
                 return False
-            if windows.way[n, k] == FUSED_PASS and not keep_adjacent(windows, d, job, rest, a, b, jobs.length[d]):
+            if windows.way[n, k] == FUSED_PASS and not _keep_adjacent(windows, d, job, rest, a, b, jobs.length[d]):
                 return False
     return True
 
 
 @kernel
-def follow_arcs(arcs: Integers, time: Integers, late: Integers, start: Integers, end: Integers) -> None:
+def _follow_arcs(arcs: Integers, time: Integers, late: Integers, start: Integers, end: Integers) -> None:
     """Raise starts along the arcs, and lower ends against them."""
     for x in range(arcs.shape[0]):
         a, b = arcs[x, BEFORE], arcs[x, AFTER]
@@ -349,7 +349,9 @@ def follow_arcs(arcs: Integers, time: Integers, late: Integers, start: Integers,
 
 
 @kernel
-def decide_pairs(prior: Integers, after: Integers, count: int, release: Integers, due: Integers, time: Integers) -> int:
+def _decide_pairs(
+    prior: Integers, after: Integers, count: int, release: Integers, due: Integers, time: Integers
+) -> int:
     """Of two actions, the one that cannot come first comes second; one of them if neither can, else -1."""
     full = (int64(1) << count) - 1
     for a in range(count):
@@ -366,7 +368,7 @@ def decide_pairs(prior: Integers, after: Integers, count: int, release: Integers
 
 
 @kernel
-def sort_by(order: Integers, count: int, values: Integers) -> None:
+def _sort_by(order: Integers, count: int, values: Integers) -> None:
     """Sort the first `count` entries of `order` by their values; nearly sorted ones are sorted fast."""
     for x in range(1, count):
         entry, y = order[x], x - 1
@@ -377,7 +379,7 @@ def sort_by(order: Integers, count: int, values: Integers) -> None:
 
 
 @kernel
-def wait_for_prior(
+def _wait_for_prior(
     prior: Integers, count: int, order: Integers, release: Integers, time: Integers, raised: Integers
 ) -> None:
     """An action starts after all that come before it have run one by one; `order`: by release; `raised`: scratch."""
@@ -427,7 +429,7 @@ def find_edges(
 
 
 @kernel
-def num_bits(bits: int) -> int:
+def _num_bits(bits: int) -> int:
     """How many bits are set; of numbers from 0."""
     bits = bits - (bits >> 1 & 0x5555555555555555)
     bits = (bits & 0x3333333333333333) + (bits >> 2 & 0x3333333333333333)
@@ -439,7 +441,7 @@ def num_bits(bits: int) -> int:
 
 
 @kernel
-def least_held(forwards: int, returns: int, rests: int, held: int, kept: int) -> int:
+def _least_held(forwards: int, returns: int, rests: int, held: int, kept: int) -> int:
     """Least units of a lane of which so many F have started, and at most so many I and W have ended."""
     returns = min(returns, forwards)
     rests = min(rests, returns)
@@ -447,7 +449,7 @@ def least_held(forwards: int, returns: int, rests: int, held: int, kept: int) ->
 
 
 @kernel
-def make_room(net: Net, jobs: NetActions, precedence: Precedence, lanes: Integers) -> bool:
+def make_room(net: Net, jobs: NetActions, precedence: _Precedence, lanes: Integers) -> bool:
     """What must have ended before an F, or there would be no room for it, comes before it; False if there is none.
 
     `lanes`: those of the device.
@@ -468,38 +470,38 @@ def make_room(net: Net, jobs: NetActions, precedence: Precedence, lanes: Integer
             room = net.budget[net.lane_device[n]] - net.workspace[n]
             for x in range(lanes.shape[0]):
                 m = lanes[x]
-                forwards = num_bits(prior[a] & bits[m, F_BITS]) + (m == n)
-                returns = total - num_bits(after[a] & bits[m, I_BITS])
-                rests = total - num_bits(after[a] & bits[m, W_BITS]) if bits[m, W_BITS] else returns
+                forwards = _num_bits(prior[a] & bits[m, F_BITS]) + (m == n)
+                returns = total - _num_bits(after[a] & bits[m, I_BITS])
+                rests = total - _num_bits(after[a] & bits[m, W_BITS]) if bits[m, W_BITS] else returns
                 kept = net.weight_stash[m] if bits[m, W_BITS] else 0
-                used[x] = least_held(forwards, returns, rests, net.held[m], kept)
+                used[x] = _least_held(forwards, returns, rests, net.held[m], kept)
                 room -= used[x]
             if room < 0:
                 return False
             for x in range(lanes.shape[0]):
                 m = lanes[x]
-                if not force_room(net, jobs, precedence, m, a, used[x] + room):
+                if not _force_room(net, jobs, precedence, m, a, used[x] + room):
                     return False
     return True
 
 
 @kernel
-def force_room(net: Net, jobs: NetActions, precedence: Precedence, m: int, a: int, room: int) -> bool:
+def _force_room(net: Net, jobs: NetActions, precedence: _Precedence, m: int, a: int, room: int) -> bool:
     """Put as many I and W of lane m before action a as it takes for the lane to hold no more than `room` then.
 
     Of a lane that gains by B, the W need not come in order: none is put anywhere.
     """
     total, bits, (prior, after, count) = net.scalars[MICROBATCHES], jobs.kinds, precedence
-    forwards = num_bits(prior[a] & bits[m, F_BITS]) + (bits[m, F_BITS] >> a & 1)
+    forwards = _num_bits(prior[a] & bits[m, F_BITS]) + (bits[m, F_BITS] >> a & 1)
     if forwards * net.held[m] <= room and bits[m, W_BITS] == 0:
         return True
-    returns = total - num_bits(after[a] & bits[m, I_BITS])
-    rests = total - num_bits(after[a] & bits[m, W_BITS]) if bits[m, W_BITS] else returns
+    returns = total - _num_bits(after[a] & bits[m, I_BITS])
+    rests = total - _num_bits(after[a] & bits[m, W_BITS]) if bits[m, W_BITS] else returns
     kept = net.weight_stash[m] if bits[m, W_BITS] else 0
     least_returns, least_rests = min(returns, forwards), min(returns, rests, forwards)
-    while least_returns > 0 and least_held(forwards, least_returns - 1, rests, net.held[m], kept) <= room:
+    while least_returns > 0 and _least_held(forwards, least_returns - 1, rests, net.held[m], kept) <= room:
         least_returns -= 1
-    while least_rests > 0 and least_held(forwards, returns, least_rests - 1, net.held[m], kept) <= room:
+    while least_rests > 0 and _least_held(forwards, returns, least_rests - 1, net.held[m], kept) <= room:
         least_rests -= 1
     if not bits[m, W_BITS] or jobs.fusible[m]:
         least_rests = int64(0)
@@ -514,7 +516,7 @@ def force_room(net: Net, jobs: NetActions, precedence: Precedence, m: int, a: in
 
 
 @kernel
-def mark_of(jobs: NetActions, windows: TimeWindows, d: int) -> int:
+def _mark_of(jobs: NetActions, windows: TimeWindows, d: int) -> int:
     """A number that grows with all that is known of a device, and with nothing else."""
     mark = windows.prior[d].sum()
     for x in range(jobs.length[d]):
@@ -524,7 +526,7 @@ def mark_of(jobs: NetActions, windows: TimeWindows, d: int) -> int:
 
 
 @kernel
-def narrow_ends(
+def _narrow_ends(
     count: int, order: Integers, bounds: Integers, due: Integers, time: Integers, scratch: Integers, has_edges: bool
 ) -> int:
     """The rule on sums, and that on edges if wanted, on releases, or on dues seen from the other end; as `find_edges`.
@@ -532,16 +534,16 @@ def narrow_ends(
     `bounds`: what comes before an action; `scratch` [6, X]: releases first.
     """
     release = scratch[0]
-    sort_by(order, count, release)
-    wait_for_prior(bounds, count, order, release, time, scratch[5])
+    _sort_by(order, count, release)
+    _wait_for_prior(bounds, count, order, release, time, scratch[5])
     if not has_edges:
         return -1
-    sort_by(order, count, release)
+    _sort_by(order, count, release)
     return find_edges(count, order, release, due, time, scratch[4], scratch[5])
 
 
 @kernel
-def narrow_device(net: Net, jobs: NetActions, windows: TimeWindows, d: int, scratch: Integers, has_edges: bool) -> int:
+def _narrow_device(net: Net, jobs: NetActions, windows: TimeWindows, d: int, scratch: Integers, has_edges: bool) -> int:
     """Apply the rules of one device once, edges if wanted; an action that is left without a window, else -1."""
     lanes = net.device_lanes[net.device_start[d] : net.device_start[d + 1]]
     count, own, prior, after = jobs.length[d], jobs.own[d], windows.prior[d], windows.after[d]
@@ -550,18 +552,18 @@ def narrow_device(net: Net, jobs: NetActions, windows: TimeWindows, d: int, scra
         release[x], due[x], time[x], order[x] = windows.start[own[x]], windows.end[own[x]], windows.time[own[x]], x
         if release[x] + time[x] > due[x]:
             return x
-    lost = decide_pairs(prior, after, count, release, due, time)
+    lost = _decide_pairs(prior, after, count, release, due, time)
     if lost >= 0:
         return lost
-    if not make_room(net, jobs, Precedence(prior, after, count), lanes):
+    if not make_room(net, jobs, _Precedence(prior, after, count), lanes):
         return 0
-    lost = narrow_ends(count, order, prior, due, time, scratch, has_edges)
+    lost = _narrow_ends(count, order, prior, due, time, scratch, has_edges)
     if lost >= 0:
         return lost
     for x in range(count):
         windows.start[own[x]] = release[x]
         release[x], due[x] = -due[x], -release[x]
-    lost = narrow_ends(count, order, after, due, time, scratch, has_edges)
+    lost = _narrow_ends(count, order, after, due, time, scratch, has_edges)
     if lost >= 0:
         return lost
     for x in range(count):
@@ -570,14 +572,14 @@ def narrow_device(net: Net, jobs: NetActions, windows: TimeWindows, d: int, scra
 
 
 @kernel
-def narrow_devices(net: Net, jobs: NetActions, windows: TimeWindows, scratch: Integers, has_edges: bool) -> int:
+def _narrow_devices(net: Net, jobs: NetActions, windows: TimeWindows, scratch: Integers, has_edges: bool) -> int:
     """Apply the rules of all devices where something is new: how many these are, or -1 if no order is left."""
     count, seen = 0, windows.seen[1 if has_edges else 0]
     for d in range(jobs.length.shape[0]):
-        mark = mark_of(jobs, windows, d)
+        mark = _mark_of(jobs, windows, d)
         if jobs.length[d] > 0 and mark != seen[d]:
             seen[d], count = mark, count + 1
-            lost = narrow_device(net, jobs, windows, d, scratch, has_edges)
+            lost = _narrow_device(net, jobs, windows, d, scratch, has_edges)
             if lost >= 0:
                 windows.weighted_degree[jobs.own[d, lost]] += 1
                 return -1
@@ -590,10 +592,10 @@ def narrow(net: Net, jobs: NetActions, windows: TimeWindows) -> bool:
     scratch, has_choice, has_edges = np.empty((6, MAX_JOBS), np.int64), jobs.fusible.sum() > 0, False
     for _ in range(MAX_NARROWINGS):
         ways = windows.way.sum()
-        follow_arcs(jobs.arcs, windows.time, windows.late, windows.start, windows.end)
-        if has_choice and not decide_passes(net, jobs, windows):
+        _follow_arcs(jobs.arcs, windows.time, windows.late, windows.start, windows.end)
+        if has_choice and not _decide_passes(net, jobs, windows):
             return False
-        count = narrow_devices(net, jobs, windows, scratch, has_edges)
+        count = _narrow_devices(net, jobs, windows, scratch, has_edges)
         if count < 0:
             return False
         is_same = count == 0 and windows.way.sum() == ways

@@ -17,7 +17,7 @@ SHARE = 8
 
 
 @kernel
-def copy_of(windows: TimeWindows) -> TimeWindows:
+def _copy_of(windows: TimeWindows) -> TimeWindows:
     """The same windows in arrays of their own, but weighted degrees in the same."""
     return TimeWindows(
         windows.start.copy(), windows.end.copy(), windows.time.copy(), windows.late.copy(), windows.way.copy(),
@@ -26,7 +26,7 @@ def copy_of(windows: TimeWindows) -> TimeWindows:
 
 
 @kernel
-def copy_into(spare: TimeWindows, windows: TimeWindows) -> None:
+def _copy_into(spare: TimeWindows, windows: TimeWindows) -> None:
     """Make `spare` the same as `windows`."""
     spare.start[:], spare.end[:], spare.time[:], spare.late[:] = windows.start, windows.end, windows.time, windows.late
     spare.prior[:], spare.after[:] = windows.prior, windows.after
@@ -70,14 +70,14 @@ def shave(net: Net, jobs: NetActions, windows: TimeWindows, refuted: Integers, s
     `refuted`: [R, 4] is filled with what was supposed, device and actions as in `suppose`, and full it ends; with no
     rows nobody asks. `stop`: [1] another thread sets it.
     """
-    trials, count, room, spare = 0, 0, refuted.shape[0], copy_of(windows)
+    trials, count, room, spare = 0, 0, refuted.shape[0], _copy_of(windows)
     for what in range(3):
         for d in range(jobs.length.shape[0]):
             length = jobs.length[d]
             for x in range(length * length if what == COMES_FIRST else length):
                 a, b = x % length, x // length
                 while is_open(net, jobs, windows, what, d, a, b) and (room == 0 or count < room) and stop[0] == 0:
-                    copy_into(spare, windows)
+                    _copy_into(spare, windows)
                     trials += 1
                     if suppose(jobs, spare, what, d, a, b, True) and narrow(net, jobs, spare):
                         break

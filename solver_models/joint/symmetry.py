@@ -7,7 +7,7 @@ from typing import Any
 from solver_models.instance import ScheduleInstance, StageReplica, Transfer, Word
 
 
-def has_queues(instance: ScheduleInstance) -> bool:
+def _has_queues(instance: ScheduleInstance) -> bool:
     """Whether two flows share a link: then names decide who goes first, and nothing here may be concluded."""
     used = [link for flow in instance.flows for link in flow.links]
     return len(used) > len(set(used))
@@ -29,7 +29,7 @@ def signature(instance: ScheduleInstance) -> Hashable | None:
     All of the instance is written down in an order of its lanes that follows their colours; of lanes that cannot be
     told apart, one is singled out, which colours the others anew.
     """
-    if has_queues(instance):
+    if _has_queues(instance):
         return None
     lanes, flows = instance.lanes, instance.flows
     colours = colour(instance)
@@ -46,7 +46,7 @@ def signature(instance: ScheduleInstance) -> Hashable | None:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Quotient:
+class _Quotient:
     """One device of every kind: if alike devices run alike words, the whole net takes as long as this one."""
 
     instance: ScheduleInstance
@@ -65,10 +65,10 @@ class Quotient:
         }
 
 
-def make_quotient(instance: ScheduleInstance) -> Quotient | None:
+def make_quotient(instance: ScheduleInstance) -> _Quotient | None:
     """The quotient by the colours of the lanes; None if it would be no smaller, or if links are shared."""
     colours, lanes = colour(instance), instance.lanes
-    if has_queues(instance) or len(set(colours)) == len(colours):
+    if _has_queues(instance) or len(set(colours)) == len(colours):
         return None
     held: dict[int, list[int]] = {}
     for number, lane in enumerate(lanes):
@@ -86,7 +86,7 @@ def make_quotient(instance: ScheduleInstance) -> Quotient | None:
         replace(flow, sender=place[colours[flow.sender]], receiver=place[colours[flow.receiver]]) for flow in incoming
     )
     name_of = {(lane.device, colours[number]): lane.stage for number, lane in enumerate(lanes)}
-    return Quotient(
+    return _Quotient(
         instance=replace(instance, lanes=tuple(lanes[number] for number in kept), flows=_numbered(flows)),
         stands_for={
             own[0]: [(d, {name_of[own[0], c]: name_of[d, c] for c in kind}) for d in own] for kind, own in kinds.items()

@@ -68,13 +68,13 @@ def _peak(row: tuple[int, int, int, int]) -> int:
     """Most stashes held at once when the row is repeated without end."""
     count = 2 + max(row) // PERIOD
     held = most = 0
-    for kind, _ in repeat_row(row, count):
+    for kind, _ in _repeat_row(row, count):
         held += (kind in (0, 1)) - (kind == 4)
         most = max(most, held)
     return most
 
 
-def repeat_row(row: tuple[int, int, int, int], count: int) -> list[tuple[int, int]]:
+def _repeat_row(row: tuple[int, int, int, int], count: int) -> list[tuple[int, int]]:
     """(kind, microbatch) in order of slots, 4 standing for W; a W takes the first free slot after its I."""
     slots = {slot + PERIOD * m: (kind, m) for kind, slot in enumerate(row) for m in range(count)}
     word, waiting = list[tuple[int, int]](), 0
@@ -97,7 +97,7 @@ def make_block_words(block: Block, *, num_microbatches: int) -> dict[int, Word]:
         stages = (d, num_stages - 1 - d, num_stages - 1 - d, d)
         waiting: list[tuple[int, int]] = []
         words[d] = []
-        for kind, m in repeat_row(row, num_microbatches):
+        for kind, m in _repeat_row(row, num_microbatches):
             if kind == 4:
                 words[d].append((WEIGHT_GRAD, *waiting.pop(0)))
             else:

@@ -245,7 +245,7 @@ def tails(net: Net, heads_tails: HeadsAndTails) -> None:
 
 
 @kernel
-def may_pass(first: int, second: int, first_number: int, second_number: int) -> bool:
+def _may_pass(first: int, second: int, first_number: int, second_number: int) -> bool:
     """Whether two neighbours of a word may change places: F before I before W of a lane, each kind in order.
 
     W of a lane are all alike, so that they may pass each other.
@@ -269,7 +269,7 @@ def reach(net: Net, heads_tails: HeadsAndTails, d: int, i: int, step: int, most:
     j = i
     while abs(j + step - i) <= most and 0 <= j + step < lengths[d]:
         other, k = words[d, j + step], heads_tails.number[d, j + step]
-        if not (may_pass(code, other, number, k) if step > 0 else may_pass(other, code, k, number)):
+        if not (_may_pass(code, other, number, k) if step > 0 else _may_pass(other, code, k, number)):
             break
         need, _ = memory_steps(net, other >> 2, other & 3)
         if heads_tails.before[d, j + step] + need - step * change > budget:
@@ -281,7 +281,7 @@ def reach(net: Net, heads_tails: HeadsAndTails, d: int, i: int, step: int, most:
 
 
 @kernel
-def fits_at(net: Net, heads_tails: HeadsAndTails, d: int, i: int, j: int) -> bool:
+def _fits_at(net: Net, heads_tails: HeadsAndTails, d: int, i: int, j: int) -> bool:
     """Whether the action at i of device d has the memory it needs at j."""
     words = heads_tails.words
     need, change = memory_steps(net, words[d, i] >> 2, words[d, i] & 3)
@@ -403,7 +403,7 @@ def propose(
             edge = last if way > 0 else first
             if (edge - i) * way > 0 and (far - edge) * way >= 0:
                 j = edge
-        if not fits_at(net, heads_tails, d, i, j):
+        if not _fits_at(net, heads_tails, d, i, j):
             continue
         worst = judge(heads_tails, d, i, j)
         code = heads_tails.words[d, i]
@@ -461,7 +461,7 @@ def improve(net: Net, words: ShortIntegers, lengths: Integers, search: TabuSearc
 
 
 @kernel
-def word_is_legal(net: Net, words: ShortIntegers, lengths: Integers, d: int) -> bool:
+def _word_is_legal(net: Net, words: ShortIntegers, lengths: Integers, d: int) -> bool:
     """Whether the word of device d keeps F before I before W in every lane, and its memory."""
     count = np.zeros((net.lane_stage.shape[0], 3), np.int64)
     held = int64(0)
@@ -511,7 +511,7 @@ def polish(
             continue
         rotate(words[d], i, j)
         accepted = False
-        if word_is_legal(net, words, lengths, d):
+        if _word_is_legal(net, words, lengths, d):
             slack = int64(-np.log(1 - np.random.random()) * heat * value)
             threshold = FAR if by_span else value + slack + 1
             makespan, span, new_total = play(net, no_policy, words, lengths, True, threshold, None)

@@ -10,7 +10,7 @@ from solver_models.moves.lower_bounds import make_trips
 from solver_models.simulation.columns import FORWARD_PART, GRADIENT_PART
 from solver_models.simulation.evaluator import FAR, MICROBATCHES, Net, Policy, make_shares, play
 
-PUT_OFF = 1 << 20
+_PUT_OFF = 1 << 20
 """A lag that no device reaches: W only where nothing else can run."""
 
 
@@ -18,7 +18,7 @@ class Tuning(NamedTuple):
     """How a policy is annealed."""
 
     slope: int
-    """Of the caps that it begins with (`line_up`); 0 stands for those of `fill_up`."""
+    """Of the caps that it begins with (`_line_up`); 0 stands for those of `_fill_up`."""
     steps: int
     """Trials."""
     heat: float
@@ -30,7 +30,7 @@ class Tuning(NamedTuple):
 
 
 @kernel
-def line_up(net: Net, cap: Integers, slope: int, offset: int) -> None:
+def _line_up(net: Net, cap: Integers, slope: int, offset: int) -> None:
     """Caps that fall from stage to stage: slope * (stages left) / 4 + offset."""
     num_stages = net.synchronisation.shape[0]
     for n in range(cap.shape[0]):
@@ -38,7 +38,7 @@ def line_up(net: Net, cap: Integers, slope: int, offset: int) -> None:
 
 
 @kernel
-def fill_up(net: Net, cap: Integers, extra: int) -> None:
+def _fill_up(net: Net, cap: Integers, extra: int) -> None:
     """Caps of as many F as end before the first gradient can be back, and `extra` ones: no device waits for long.
 
     They come at the pace of the slowest lane or transfer on the way. A device that starts no F that would delay the
@@ -55,10 +55,10 @@ def fill_up(net: Net, cap: Integers, extra: int) -> None:
 
 @kernel
 def play_filled(net: Net, words: ShortIntegers, lengths: Integers, extra: int, by_span: bool) -> tuple[int, int]:
-    """The order of the policy `fill_up` with W wherever nothing else can run, into `words`: (objective, last ends)."""
+    """The order of the policy `_fill_up` with W wherever nothing else can run, into `words`: (objective, last ends)."""
     num_devices, cap = net.budget.shape[0], np.ones(net.lane_stage.shape[0], np.int64)
-    fill_up(net, cap, extra)
-    policy = Policy(cap, np.full(num_devices, PUT_OFF), np.zeros(num_devices, np.int64))
+    _fill_up(net, cap, extra)
+    policy = Policy(cap, np.full(num_devices, _PUT_OFF), np.zeros(num_devices, np.int64))
     makespan, span, total = play(net, policy, words, lengths, False, FAR, None)
     return (span if by_span else makespan), total
 
@@ -68,7 +68,7 @@ def vary(net: Net, cap: Integers, lag: Integers, mode: Integers) -> None:
     """Change a random part of a policy in place."""
     draw = np.random.random()
     if draw < 0.15:
-        line_up(net, cap, np.random.randint(1, 13), np.random.randint(-2, 4))
+        _line_up(net, cap, np.random.randint(1, 13), np.random.randint(-2, 4))
     elif draw < 0.65:
         first = np.random.randint(cap.shape[0])
         last = first if np.random.random() < 0.5 else np.random.randint(first, cap.shape[0])
@@ -79,7 +79,7 @@ def vary(net: Net, cap: Integers, lag: Integers, mode: Integers) -> None:
         first, last = 0, lag.shape[0] - 1
         if np.random.random() < 0.6:
             first = last = np.random.randint(lag.shape[0])
-        value = np.random.randint(8) if np.random.random() < 0.8 else PUT_OFF
+        value = np.random.randint(8) if np.random.random() < 0.8 else _PUT_OFF
         bit = 1 << np.random.randint(3)
         for d in range(first, last + 1):
             if draw < 0.85:
@@ -93,11 +93,11 @@ def tune(net: Net, words: ShortIntegers, lengths: Integers, tuning: Tuning, by_s
     """Anneal the policy; `words` then hold the best order found. Returns its (objective, sum of last ends)."""
     np.random.seed(tuning.seed)
     num_lanes, num_devices = net.lane_stage.shape[0], net.budget.shape[0]
-    cap, lag, mode = np.ones(num_lanes, np.int64), np.full(num_devices, PUT_OFF), np.zeros(num_devices, np.int64)
+    cap, lag, mode = np.ones(num_lanes, np.int64), np.full(num_devices, _PUT_OFF), np.zeros(num_devices, np.int64)
     if tuning.slope == 0:
-        fill_up(net, cap, 0)
+        _fill_up(net, cap, 0)
     else:
-        line_up(net, cap, tuning.slope, 0)
+        _line_up(net, cap, tuning.slope, 0)
     trial, trial_lengths = words.copy(), lengths.copy()
     value = best_value = best_total = FAR
     for step in range(tuning.steps):

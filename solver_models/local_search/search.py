@@ -95,7 +95,7 @@ STANDARD_POLICY_PARAMS = tuple(
 )
 """Policies every candidate is tried with first."""
 
-ONE_AT_A_TIME = np.array((0, 1, 0, 0), dtype=np.int64)
+_ONE_AT_A_TIME = np.array((0, 1, 0, 0), dtype=np.int64)
 """The policy that needs the least memory: tried where all others deadlock."""
 
 LATEST = 1 << 59
@@ -108,8 +108,8 @@ class Searcher:
     def __init__(self, instance: Instance, *, params: SolverParams = SolverParams()) -> None:
         self.instance, self.params = instance, params
         self.by_span = instance.objective == "span"
-        self.layers = make_layers(instance)
-        self.rules = make_rules(instance)
+        self.layers = _make_layers(instance)
+        self.rules = _make_rules(instance)
         self.required_modes = SHARDING if instance.shard_choice == "always" else 0
         """Bits that every stage has."""
         self.first_member: list[int] = self.layers.members[self.layers.member_start[:-1]].tolist()
@@ -141,8 +141,8 @@ class Searcher:
     def _rate(self, best: Candidate, policies: Sequence[Integers]) -> Candidate:
         if not self.is_allowed(best):
             return best
-        for policy_params in (*policies, ONE_AT_A_TIME):
-            if policy_params is ONE_AT_A_TIME and best.is_feasible:
+        for policy_params in (*policies, _ONE_AT_A_TIME):
+            if policy_params is _ONE_AT_A_TIME and best.is_feasible:
                 break
             trial = replace(best, policy_params=policy_params)
             fit, amount, _ = evaluate(self.layers, solution_of(trial), FAR, self.by_span, False)
@@ -250,7 +250,7 @@ class Searcher:
         found, words = dict[Hashable, _Sequenced](), dict[int, Word]()
         for part in split_net(net) if most_nodes > self.params.branch.whole_nodes else [net]:
             if likeness(part) not in found:
-                value, codes, lengths, is_closed = sequence_part(
+                value, codes, lengths, is_closed = _sequence_part(
                     part,
                     threshold=limit,
                     most_nodes=most_nodes,
@@ -328,7 +328,7 @@ class Searcher:
         return net, words, lengths, FITS, int(span if self.by_span else makespan)
 
 
-def make_layers(instance: Instance) -> Layers:
+def _make_layers(instance: Instance) -> Layers:
     """The arrays that the kernels read."""
     options = np.array([getattr(instance, name) for name in OPTIONS], dtype=np.int64)
     return Layers(options=options, **make_holders(instance), **{name: getattr(instance, name) for name in _COPIED})
@@ -338,7 +338,7 @@ _COPIED = ("table_of_replicas", "trainable", "frozen", "edges")
 """Fields of `Layers` that are those of the instance."""
 
 
-def make_rules(instance: Instance) -> Integers:
+def _make_rules(instance: Instance) -> Integers:
     """What `moves.is_allowed` enforces."""
     edges = instance.edges
     is_chain = len(edges) == len(instance.state) - 1 and bool(np.all(edges[:, 1] == edges[:, 0] + 1))
@@ -388,7 +388,7 @@ def unflatten(start: Integers, devices: Integers) -> tuple[tuple[int, ...], ...]
     return tuple(tuple(devices[a:b].tolist()) for a, b in pairwise(start))
 
 
-def sequence_part(
+def _sequence_part(
     net: Net, *, threshold: int, most_nodes: int, first_run: int, stop: Integers
 ) -> tuple[int, ShortIntegers, Integers, bool]:
     """(objective, words, lengths, whether it is closed) of the best order below the threshold, as `best_sequence`.

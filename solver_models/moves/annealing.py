@@ -24,7 +24,7 @@ class Worth(NamedTuple):
     fit: int
     """`FITS` ... `UNRATED`."""
     amount: int
-    """Ticks; where it does not fit, the units that are missing (`shortage`): a search finds its way to what fits."""
+    """Ticks; where it does not fit, the units that are missing (`_shortage`): a search finds its way to what fits."""
     total: int
     """Sum of the devices' last ends; 0 where it does not fit."""
 
@@ -63,7 +63,7 @@ def overflow(net: Net) -> int:
 
 
 @kernel
-def shortage(net: Net) -> int:
+def _shortage(net: Net) -> int:
     """Units that the devices lack, in all, to hold one microbatch of each of their lanes."""
     lacking = int64(0)
     for d in range(net.budget.shape[0]):
@@ -104,7 +104,7 @@ def evaluate(layers: Layers, solution: Solution, threshold: int, by_span: bool, 
 @kernel
 def lacking(fit: int, net: Net) -> Worth:
     """The worth of a solution that does not fit."""
-    return Worth(int64(fit), shortage(net), int64(0))
+    return Worth(int64(fit), _shortage(net), int64(0))
 
 
 @kernel

@@ -35,7 +35,7 @@ class Hands(NamedTuple):
 
 
 @kernel
-def play_dealt(times: DealtTimes, hand: Integers, count: int) -> int:
+def _play_dealt(times: DealtTimes, hand: Integers, count: int) -> int:
     """When a pipeline with the first `count` microbatches of `hand` ends.
 
     In every turn the forwards of one microbatch, and then on every stage the backward that is due there.
@@ -107,7 +107,7 @@ def anneal_dealt(times: DealtTimes, hands: Hands, cooling: Cooling) -> int:
     tried, lengths = np.zeros((2, size), np.int64), np.zeros(2, np.int64)
     ends = np.zeros(pipelines, np.int64)
     for one in range(pipelines):
-        ends[one] = play_dealt(times, hands.held[one], hands.counts[one])
+        ends[one] = _play_dealt(times, hands.held[one], hands.counts[one])
     mean, least = max(1.0, np.sum(ends) / pipelines), np.max(ends)
     held, counts = hands.held.copy(), hands.counts.copy()
     found = np.zeros(2, np.int64)
@@ -124,7 +124,7 @@ def anneal_dealt(times: DealtTimes, hands: Hands, cooling: Cooling) -> int:
         more = 0.0
         for row, own in ((FIRST, one), (SECOND, two)):
             if row == FIRST or two != one:
-                found[row] = play_dealt(times, tried[row], lengths[row])
+                found[row] = _play_dealt(times, tried[row], lengths[row])
                 more += price(times, found[row] / mean) - price(times, ends[own] / mean)
         if more <= 0 or np.random.random() < np.exp(-more / pipelines / temperature(cooling, step)):
             for row, own in ((FIRST, one), (SECOND, two)):

@@ -16,7 +16,7 @@ MAX_BITS = 62
 
 
 @kernel
-def make_heads(net: Net, shares: Integers) -> Integers:
+def _make_heads(net: Net, shares: Integers) -> Integers:
     """[N] no F of the lane starts earlier: the longest chain of forwards and transfers before it."""
     head = np.zeros(net.lane_stage.shape[0], np.int64)
     for n in range(head.shape[0]):  # lanes are ordered by stage, and forward flows lead to later stages
@@ -41,7 +41,7 @@ def make_trips(net: Net, shares: Integers) -> Integers:
 
 
 @kernel
-def lane_floor(
+def _lane_floor(
     net: Net, n: int, shares: Integers, head: Integers, drain: Integers, trip: Integers, in_flight: int
 ) -> int:
     """All F and I of a lane between its head and its drain; and, where memory limits it, round trip after round trip.
@@ -55,7 +55,7 @@ def lane_floor(
 
 
 @kernel
-def make_holders_above(net: Net) -> Integers:
+def _make_holders_above(net: Net) -> Integers:
     """[N] bits: the lanes that F of a microbatch passes before, and its I after; they hold it at least as long."""
     num_lanes = net.lane_stage.shape[0]
     above, after = np.zeros(num_lanes, np.int64), np.zeros(num_lanes, np.int64)
@@ -116,7 +116,7 @@ def device_floor(
     for k in range(first, net.device_start[d + 1]):
         n = net.device_lanes[k]
         in_flight = most_in_flight(net, n, above[n])
-        floor = max(floor, lane_floor(net, n, shares, head, drain, trip, in_flight))
+        floor = max(floor, _lane_floor(net, n, shares, head, drain, trip, in_flight))
         way, end = trip[n] - shares[n, FORWARD_PART] - shares[n, GRADIENT_PART], net.synchronisation[net.lane_stage[n]]
         for x in range(3):
             job = jobs[3 * (k - first) + x]
@@ -136,8 +136,8 @@ def device_floor(
 def net_floors(net: Net) -> tuple[int, int]:
     """(ticks that no order of this net is below, sum of the floors of its devices)."""
     shares = make_shares(net)
-    head, drain, trip = make_heads(net, shares), make_drains(net, shares), make_trips(net, shares)
-    above, floor, total = make_holders_above(net), int64(0), int64(0)
+    head, drain, trip = _make_heads(net, shares), make_drains(net, shares), make_trips(net, shares)
+    above, floor, total = _make_holders_above(net), int64(0), int64(0)
     for d in range(net.budget.shape[0]):
         own = device_floor(net, d, shares, head, drain, trip, above)
         floor, total = max(floor, own), total + own

@@ -90,7 +90,7 @@ def is_allowed(
     if rules[GAPS] and not is_measured(layers, stage_of, start, devices):
         return False
     if rules[WIDTHS]:
-        if not keeps_widths(layers, start, devices, rules[IDLE]):
+        if not _keeps_widths(layers, start, devices, rules[IDLE]):
             return False
     elif not rules[IDLE] and held.min() == 0:
         return False
@@ -98,11 +98,11 @@ def is_allowed(
         for e in range(layers.edges.shape[0]):
             if stage_of[layers.edges[e, TARGET]] - stage_of[layers.edges[e, SOURCE]] > 1:
                 return False
-    return keeps_pins(layers, pinned, stage_of, start, devices)
+    return _keeps_pins(layers, pinned, stage_of, start, devices)
 
 
 @kernel
-def keeps_pins(layers: Layers, pinned: Integers, stage_of: Integers, start: Integers, devices: Integers) -> bool:
+def _keeps_pins(layers: Layers, pinned: Integers, stage_of: Integers, start: Integers, devices: Integers) -> bool:
     """Whether every replica of a pinned layer's stage includes its device."""
     for x in range(pinned.shape[0]):
         if pinned[x] >= 0:
@@ -135,7 +135,7 @@ def is_measured(layers: Layers, stage_of: Integers, start: Integers, devices: In
 
 
 @kernel
-def keeps_widths(layers: Layers, start: Integers, devices: Integers, may_idle: int) -> bool:
+def _keeps_widths(layers: Layers, start: Integers, devices: Integers, may_idle: int) -> bool:
     """Whether used groups are equal or disjoint, and of one width per stage."""
     num_stages = start.shape[0] - 1
     owner = np.full(layers.capacity.shape[0], -1, np.int64)
@@ -376,7 +376,7 @@ def merge_stages(
 
 
 @kernel
-def flip(modes: Integers, rules: Integers) -> Integers:
+def _flip(modes: Integers, rules: Integers) -> Integers:
     """Turn recomputation of a stage on or off, or sharding: of a stage, or of all."""
     result = modes.copy()
     can_shard = rules[SHARDS] == TOGETHER or rules[SHARDS] == FREELY
@@ -390,7 +390,7 @@ def flip(modes: Integers, rules: Integers) -> Integers:
 
 
 @kernel
-def tune_policy_params(policy_params: Integers) -> Integers:
+def _tune_policy_params(policy_params: Integers) -> Integers:
     """Change one number of the list-scheduling policy."""
     result = policy_params.copy()
     k = np.random.randint(4)
@@ -415,9 +415,9 @@ def neighbour(layers: Layers, rules: Integers, solution: Solution) -> Solution:
     draw = np.random.random()
     can_flip = rules[RECOMPUTE] or rules[SHARDS] == TOGETHER or rules[SHARDS] == FREELY
     if draw < 0.15 or (rules[FIXED_MAPPING] and not can_flip):
-        return Solution(stage_of, start, devices, modes, tune_policy_params(policy_params))
+        return Solution(stage_of, start, devices, modes, _tune_policy_params(policy_params))
     if (draw < 0.18 or rules[FIXED_MAPPING]) and can_flip:
-        return Solution(stage_of, start, devices, flip(modes, rules), policy_params)
+        return Solution(stage_of, start, devices, _flip(modes, rules), policy_params)
     if rules[WIDTHS] and not rules[FIXED_MAPPING] and np.random.random() < 0.1:
         starts, result = widen(layers, start, devices) if np.random.random() < 0.5 else narrow(layers, start, devices)
         return Solution(stage_of, starts, result, modes, policy_params)

@@ -8,7 +8,7 @@ from solver_models.simulation.evaluator import FAR, MICROBATCHES, SPLIT, Net, Po
 
 
 @kernel
-def may_start(net: Net, count: Integers, held: int, d: int, n: int, kind: int) -> bool:
+def _may_start(net: Net, count: Integers, held: int, d: int, n: int, kind: int) -> bool:
     """Whether lane n may take an action of this kind next on device d, by its own order and the memory."""
     f, i, w = count[n, FORWARD], count[n, INPUT_GRAD], count[n, WEIGHT_GRAD]
     during, _ = memory_steps(net, n, kind)
@@ -74,7 +74,7 @@ def legal_words(net: Net, d: int, limit: int) -> tuple[ShortIntegers, Integers]:
         while choice[depth] < 4 * num_lanes and not advanced:
             n, kind = net.device_lanes[first + choice[depth] // 4], choice[depth] % 4
             choice[depth] += 1
-            if may_start(net, count, held, d, n, kind):
+            if _may_start(net, count, held, d, n, kind):
                 held += apply(net, count, n, kind, 1)
                 word[depth] = n * 4 + kind
                 depth += 1

@@ -26,7 +26,7 @@ def may_have(layers: Layers, count: int) -> bool:
 
 
 @kernel
-def find_odd(layers: Layers, start: Integers) -> int:
+def _find_odd(layers: Layers, start: Integers) -> int:
     """The first stage with replicas, but with a number of them that it may not have; -1 if there is none."""
     for s in range(start.shape[0] - 1):
         count = start[s + 1] - start[s]
@@ -36,7 +36,7 @@ def find_odd(layers: Layers, start: Integers) -> int:
 
 
 @kernel
-def nearest_count(layers: Layers, count: int, step: int) -> int:
+def _nearest_count(layers: Layers, count: int, step: int) -> int:
     """The next larger (`step` 1) or smaller (-1) number of replicas that a stage may have; 0 if there is none."""
     found = count + step
     while 0 < found < layers.table_of_replicas.shape[0]:
@@ -47,7 +47,7 @@ def nearest_count(layers: Layers, count: int, step: int) -> int:
 
 
 @kernel
-def lanes_held(devices: Integers, num_devices: int) -> Integers:
+def _lanes_held(devices: Integers, num_devices: int) -> Integers:
     """How many stages each device runs."""
     held = np.zeros(num_devices, np.int64)
     for n in range(devices.shape[0]):
@@ -56,7 +56,7 @@ def lanes_held(devices: Integers, num_devices: int) -> Integers:
 
 
 @kernel
-def drop_some(start: Integers, devices: Integers, s: int, count: int) -> tuple[Integers, Integers]:
+def _drop_some(start: Integers, devices: Integers, s: int, count: int) -> tuple[Integers, Integers]:
     """Leave a stage so many of its replicas, whichever."""
     surplus = start[s + 1] - start[s] - count
     keep = np.ones(devices.shape[0], np.bool_)
@@ -67,7 +67,7 @@ def drop_some(start: Integers, devices: Integers, s: int, count: int) -> tuple[I
 
 
 @kernel
-def add_some(
+def _add_some(
     layers: Layers, start: Integers, devices: Integers, s: int, count: int, most_stages: int
 ) -> tuple[Integers, Integers]:
     """Give a stage so many replicas in all: on any devices (or groups as wide) with room for one more stage.
@@ -75,7 +75,7 @@ def add_some(
     Unchanged where there are too few of them.
     """
     own = devices[start[s] : start[s + 1]]
-    held = lanes_held(devices, layers.capacity.shape[0])
+    held = _lanes_held(devices, layers.capacity.shape[0])
     new, found = np.empty(count - own.shape[0], np.int64), 0
     for d in np.random.permutation(layers.capacity.shape[0]):
         is_new = held[d] < most_stages and layers.width_row[d] == layers.width_row[own[0]]
@@ -95,11 +95,11 @@ def settle_counts(layers: Layers, start: Integers, devices: Integers, most_stage
     for s in range(start.shape[0] - 1):
         count = start[s + 1] - start[s]
         if count > 0 and not may_have(layers, count):
-            more, less = nearest_count(layers, count, 1), nearest_count(layers, count, -1)
+            more, less = _nearest_count(layers, count, 1), _nearest_count(layers, count, -1)
             if more and (not less or np.random.random() < 0.5):
-                start, devices = add_some(layers, start, devices, s, more, most_stages)
+                start, devices = _add_some(layers, start, devices, s, more, most_stages)
             elif less:
-                start, devices = drop_some(start, devices, s, less)
+                start, devices = _drop_some(start, devices, s, less)
     return start, devices
 
 
@@ -107,19 +107,19 @@ def settle_counts(layers: Layers, start: Integers, devices: Integers, most_stage
 def settle(layers: Layers, stages: Stages, most_stages: int, is_merged: bool) -> Stages:
     """Where merging or cutting has left a stage with a number of replicas that it may not have: go on, or change it."""
     stage_of, start, devices, modes = stages
-    if find_odd(layers, start) < 0:
+    if _find_odd(layers, start) < 0:
         return stages
     if np.random.random() < 0.5:
         start, devices = settle_counts(layers, start, devices, most_stages)
         return stage_of, start, devices, modes
-    return merge_on(layers, stages) if is_merged else cut_on(layers, stages)
+    return _merge_on(layers, stages) if is_merged else _cut_on(layers, stages)
 
 
 @kernel
-def merge_on(layers: Layers, stages: Stages) -> Stages:
+def _merge_on(layers: Layers, stages: Stages) -> Stages:
     """Merge a stage with its neighbours until it has a number of replicas that it may have."""
     while stages[1].shape[0] > 2:
-        s = find_odd(layers, stages[1])
+        s = _find_odd(layers, stages[1])
         if s < 0:
             break
         is_last = s == stages[1].shape[0] - 2
@@ -129,17 +129,17 @@ def merge_on(layers: Layers, stages: Stages) -> Stages:
 
 
 @kernel
-def cut_on(layers: Layers, stages: Stages) -> Stages:
+def _cut_on(layers: Layers, stages: Stages) -> Stages:
     """Cut stages, layers in proportion to replicas, until each has a number of replicas that it may have."""
     stage_of, start, devices, modes = stages
     while True:
-        s = find_odd(layers, start)
+        s = _find_odd(layers, start)
         if s < 0:
             break
         count, size = start[s + 1] - start[s], np.sum(stage_of == s)
         if count < 2 or size < 2:
             break
-        part = nearest_count(layers, 2 + np.random.randint(count - 1), -1)
+        part = _nearest_count(layers, 2 + np.random.randint(count - 1), -1)
         if not part:
             break
         cut = min(max((size * part + count // 2) // count, 1), size - 1)

@@ -95,7 +95,7 @@ def places(layers: Layers, solution: Solution, preferences: Integers) -> Integer
 
 
 @kernel
-def list_lanes(sizes: Integers, at: Integers) -> Integers:
+def _list_lanes(sizes: Integers, at: Integers) -> Integers:
     """[E, 2] home stage and role of the lanes beside those of the stages."""
     found = np.zeros((2 * at.shape[1], 2), np.int64)
     count = 0
@@ -110,7 +110,7 @@ def list_lanes(sizes: Integers, at: Integers) -> Integers:
 
 
 @kernel
-def work_on(layers: Layers, stage_of: Integers, s: int, kind: int, device: int) -> int:
+def _work_on(layers: Layers, stage_of: Integers, s: int, kind: int, device: int) -> int:
     """Ticks of a kind of action of an unreplicated stage on any device."""
     total, table = 0, layers.table_of_replicas[1]
     for x in range(stage_of.shape[0]):
@@ -120,8 +120,8 @@ def work_on(layers: Layers, stage_of: Integers, s: int, kind: int, device: int) 
 
 
 @kernel
-def half_lanes(extra: Integers, num_own: int, num_stages: int) -> Integers:
-    """[S] the lane that runs the second half of a stage's I, or -1; `extra` as `list_lanes` gives it."""
+def _half_lanes(extra: Integers, num_own: int, num_stages: int) -> Integers:
+    """[S] the lane that runs the second half of a stage's I, or -1; `extra` as `_list_lanes` gives it."""
     half_lane = np.full(num_stages, -1, np.int64)
     for e in range(extra.shape[0]):
         if extra[e, ROLE] == HALF:
@@ -130,13 +130,13 @@ def half_lanes(extra: Integers, num_own: int, num_stages: int) -> Integers:
 
 
 @kernel
-def ticks_between(layers: Layers, source: int, target: int, size: int) -> int:
+def _ticks_between(layers: Layers, source: int, target: int, size: int) -> int:
     """Ticks of a transfer of `size` units between two devices, which may be the same."""
     return transfer_ticks(layers, source, target, size) if source != target else int64(0)
 
 
 @kernel
-def write_flow(
+def _write_flow(
     layers: Layers, device: Integers, flow: Integers, sender: int, receiver: int, way: int, ticks: int
 ) -> None:
     """Fill a flow [sender lane, receiver lane, is backward, ticks, route]; `device` [N] is that of a lane."""
@@ -147,7 +147,7 @@ def write_flow(
 
 
 @kernel
-def stage_flows(
+def _stage_flows(
     layers: Layers, flows: Integers, pairs: Integers, start: Integers, device: Integers, half_lane: Integers
 ) -> int:
     """Activations between replicas, gradients between whoever runs I for the same samples; returns their number."""
@@ -165,8 +165,8 @@ def stage_flows(
                     if share > 0:
                         y = half_lane[b] if way == 1 and j == 1 and half_lane[b] >= 0 else start[b] + j
                         size = ceil_div(pairs[p, FORWARD_SIZE + way] * share, ra * rb)
-                        ticks = ticks_between(layers, device[x], device[y], size)
-                        write_flow(layers, device, flows[count], x, y, way, ticks)
+                        ticks = _ticks_between(layers, device[x], device[y], size)
+                        _write_flow(layers, device, flows[count], x, y, way, ticks)
                         count += 1
     return count
 
@@ -182,7 +182,7 @@ def stage_bytes(layers: Layers, stage_of: Integers, s: int) -> int:
 
 
 @kernel
-def add_lanes(
+def _add_lanes(
     layers: Layers, solution: Solution, at: Integers, extra: Integers, sizes: Integers, lanes: NetLanes
 ) -> None:
     """Write the lanes beside those of the stages into `lanes`; their homes give up what they do no more."""
@@ -198,7 +198,7 @@ def add_lanes(
         if extra[e, ROLE] == HALF:
             lanes.device[n] = at[HALF_PLACE, s]
             duration[n, INPUT_GRAD] = (
-                ceil_div(work_on(layers, stage_of, s, INPUT_GRAD, at[HALF_PLACE, s]), 2)
+                ceil_div(_work_on(layers, stage_of, s, INPUT_GRAD, at[HALF_PLACE, s]), 2)
                 + overhead[at[HALF_PLACE, s], INPUT_GRAD]
             )
             duration[own, INPUT_GRAD] = (
@@ -211,7 +211,9 @@ def add_lanes(
         else:
             device = at[WEIGHT_PLACE, s] if at[WEIGHT_PLACE, s] >= 0 else devices[own]
             lanes.device[n] = device
-            duration[n, WEIGHT_GRAD] = work_on(layers, stage_of, s, WEIGHT_GRAD, device) + overhead[device, WEIGHT_GRAD]
+            duration[n, WEIGHT_GRAD] = (
+                _work_on(layers, stage_of, s, WEIGHT_GRAD, device) + overhead[device, WEIGHT_GRAD]
+            )
             duration[n, BACKWARD], size[HAS_WEIGHT, n] = duration[n, WEIGHT_GRAD], 1
             received = sizes[s, WEIGHT_STASH] if at[WEIGHT_PLACE, s] >= 0 else ceil_div(sizes[s, WEIGHT_STASH], 2)
             size[WORKSPACE, n] += received
@@ -225,7 +227,7 @@ def add_lanes(
 
 
 @kernel
-def part_flows(
+def _part_flows(
     layers: Layers,
     solution: Solution,
     flows: Integers,
@@ -241,22 +243,22 @@ def part_flows(
         own, half = solution.start[s], half_lane[s]
         if extra[e, ROLE] == HALF:
             weights = transfer_ticks(layers, device[own], device[n], stage_bytes(layers, solution.stage_of, s))
-            ticks = ticks_between(layers, device[own], device[n], ceil_div(sizes[s, STASH], 2))
-            write_flow(layers, device, flows[count], own, n, 0, ticks + ceil_div(weights, total))
+            ticks = _ticks_between(layers, device[own], device[n], ceil_div(sizes[s, STASH], 2))
+            _write_flow(layers, device, flows[count], own, n, 0, ticks + ceil_div(weights, total))
             count += 1
         else:
             size = sizes[s, WEIGHT_STASH] if half < 0 else ceil_div(sizes[s, WEIGHT_STASH], 2)
-            write_flow(layers, device, flows[count], own, n, 1, ticks_between(layers, device[own], device[n], size))
+            _write_flow(layers, device, flows[count], own, n, 1, _ticks_between(layers, device[own], device[n], size))
             count += 1
             if half >= 0:
-                ticks = ticks_between(layers, device[half], device[n], size)
-                write_flow(layers, device, flows[count], half, n, 1, ticks)
+                ticks = _ticks_between(layers, device[half], device[n], size)
+                _write_flow(layers, device, flows[count], half, n, 1, ticks)
                 count += 1
     return count
 
 
 @kernel
-def most_flows(pairs: Integers, start: Integers, extra: Integers) -> int:
+def _most_flows(pairs: Integers, start: Integers, extra: Integers) -> int:
     """Room for the flows between stages whose parts may be elsewhere."""
     room = 4 * extra.shape[0]
     for p in range(pairs.shape[0]):
@@ -266,20 +268,20 @@ def most_flows(pairs: Integers, start: Integers, extra: Integers) -> int:
 
 
 @kernel
-def assemble_apart(
+def _assemble_apart(
     layers: Layers, solution: Solution, at: Integers, extra: Integers, times: Integers, sizes: Integers
 ) -> Net:
-    """The Net of a solution whose stages have W and halves of I `at` [2, S]; `extra` as `list_lanes` gives it."""
+    """The Net of a solution whose stages have W and halves of I `at` [2, S]; `extra` as `_list_lanes` gives it."""
     stage_of, start, devices, _, _ = solution
     num_stages = start.shape[0] - 1
     pairs = stage_traffic(layers, stage_of, num_stages)
     budget = layers.capacity - static_units(layers, pairs, sizes, start, devices)
     lanes = make_lanes(layers, start, devices, times, sizes, budget, extra.shape[0])
-    add_lanes(layers, solution, at, extra, sizes, lanes)
-    half_lane = half_lanes(extra, devices.shape[0], num_stages)
-    flows = np.zeros((most_flows(pairs, start, extra), ROUTE + 1), np.int64)
-    count = stage_flows(layers, flows, pairs, start, lanes.device, half_lane)
-    count += part_flows(layers, solution, flows[count:], lanes.device, extra, sizes, half_lane)
+    _add_lanes(layers, solution, at, extra, sizes, lanes)
+    half_lane = _half_lanes(extra, devices.shape[0], num_stages)
+    flows = np.zeros((_most_flows(pairs, start, extra), ROUTE + 1), np.int64)
+    count = _stage_flows(layers, flows, pairs, start, lanes.device, half_lane)
+    count += _part_flows(layers, solution, flows[count:], lanes.device, extra, sizes, half_lane)
     return connect(layers, lanes, flows[:count])
 
 
@@ -288,12 +290,12 @@ def net_apart(layers: Layers, solution: Solution, preferences: Integers) -> tupl
     """The Net of a solution with preferences, and the [E, 2] lanes beside those of the stages."""
     at = places(layers, solution, preferences)
     times, sizes = stage_sums(layers, solution.stage_of, solution.start, solution.devices, solution.modes)
-    extra = list_lanes(sizes, at)
-    return assemble_apart(layers, solution, at, extra, times, sizes), extra
+    extra = _list_lanes(sizes, at)
+    return _assemble_apart(layers, solution, at, extra, times, sizes), extra
 
 
 @kernel
-def evaluate_apart(layers: Layers, solution: Solution, preferences: Integers, threshold: int, by_span: bool) -> Worth:
+def _evaluate_apart(layers: Layers, solution: Solution, preferences: Integers, threshold: int, by_span: bool) -> Worth:
     """The worth of a solution with preferences, as `annealing.evaluate` has it."""
     net, _ = net_apart(layers, solution, preferences)
     if overflow(net) > 0:
@@ -302,7 +304,7 @@ def evaluate_apart(layers: Layers, solution: Solution, preferences: Integers, th
 
 
 @kernel
-def redraw_preference(
+def _redraw_preference(
     stage_of: Integers, num_stages: int, num_devices: int, preferences: Integers, can_halve: int
 ) -> Integers:
     """W, or half of I where it can be halved, of a random stage to a random device or home; or all of a stage home."""
@@ -334,19 +336,19 @@ def anneal_apart(
     """`annealing.anneal` with preferences: the best solution, its preferences and its worth."""
     np.random.seed(cooling.seed)
     num_devices = layers.capacity.shape[0]
-    worth = evaluate_apart(layers, solution, preferences, FAR, by_span)
+    worth = _evaluate_apart(layers, solution, preferences, FAR, by_span)
     best, best_preferences, best_worth = solution, preferences, worth
     for step in range(cooling.steps):
         allowance = draw_allowance(worth, temperature(cooling, step))
         new, wishes = solution, preferences
         if np.random.random() < WISH_SHARE:
             num_stages = solution.start.shape[0] - 1
-            wishes = redraw_preference(solution.stage_of, num_stages, num_devices, preferences, rules[HALVES])
+            wishes = _redraw_preference(solution.stage_of, num_stages, num_devices, preferences, rules[HALVES])
         else:
             new = neighbour(layers, rules, solution)
             if not is_allowed(layers, rules, pinned, new.stage_of, new.start, new.devices):
                 continue
-        found = evaluate_apart(layers, new, wishes, threshold_of(worth, allowance), by_span)
+        found = _evaluate_apart(layers, new, wishes, threshold_of(worth, allowance), by_span)
         if is_taken(found, worth, allowance):
             solution, preferences, worth = new, wishes, found
             if is_better(worth, best_worth):

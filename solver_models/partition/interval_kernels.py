@@ -63,7 +63,7 @@ def synchronisation(t: Tables, i: int, j: int, c: int, r: int) -> int:
 
 
 @kernel
-def own_load(t: Tables, i: int, j: int, c: int, r: int) -> int:
+def _own_load(t: Tables, i: int, j: int, c: int, r: int) -> int:
     """Ticks per microbatch that keep a replica busy, its share of the all-reduce included."""
     return work(t, i, j, c, r) + ceil_div(synchronisation(t, i, j, c, r), t.num_microbatches[0])
 
@@ -71,11 +71,11 @@ def own_load(t: Tables, i: int, j: int, c: int, r: int) -> int:
 @kernel
 def load(t: Tables, i: int, j: int, c: int, r: int) -> int:
     """Ticks per microbatch that keep a replica, or the link into it, busy."""
-    return max(own_load(t, i, j, c, r), ceil_div(max(t.cut_ticks[ACTIVATIONS, i], t.cut_ticks[GRADIENTS, i]), r))
+    return max(_own_load(t, i, j, c, r), ceil_div(max(t.cut_ticks[ACTIVATIONS, i], t.cut_ticks[GRADIENTS, i]), r))
 
 
 @kernel
-def largest_workspace(t: Tables, i: int, j: int) -> int:
+def _largest_workspace(t: Tables, i: int, j: int) -> int:
     """Largest workspace of layers i to j (sparse table)."""
     level = 0
     while (2 << level) <= j - i:
@@ -87,7 +87,7 @@ def largest_workspace(t: Tables, i: int, j: int) -> int:
 def room(t: Tables, i: int, j: int, c: int, r: int) -> int:
     """Units left for stashes on each replica of layers i to j."""
     buffers = ceil_div(t.cut_units[ACTIVATIONS, i] + t.cut_units[GRADIENTS, j], r)
-    return t.capacity[c] - (t.state[j] - t.state[i]) - largest_workspace(t, i, j) - buffers
+    return t.capacity[c] - (t.state[j] - t.state[i]) - _largest_workspace(t, i, j) - buffers
 
 
 @kernel
@@ -109,7 +109,7 @@ def furthest(t: Tables, j: int, c: int, r: int, after: int, limit: int) -> int:
     while low < high:
         i = (low + high) // 2
         held = t.state[j] - t.state[i] + in_flight * ceil_div(t.stash[j] - t.stash[i], r)
-        if own_load(t, i, j, c, r) <= limit and held <= t.capacity[c]:
+        if _own_load(t, i, j, c, r) <= limit and held <= t.capacity[c]:
             high = i
         else:
             low = i + 1
@@ -164,7 +164,7 @@ def reach_in_order(t: Tables, order: Integers, limit: int) -> Integers:
 
 
 @kernel
-def latest_starts(t: Tables, order: Integers, limit: int) -> Integers:
+def _latest_starts(t: Tables, order: Integers, limit: int) -> Integers:
     """[S + 1] the last layer at which each stage of `order` can start if the work of those before is within `limit`."""
     num_stages, num_layers = order.shape[0], t.state.shape[0] - 1
     latest = np.zeros(num_stages + 1, np.int64)
@@ -197,7 +197,7 @@ def allowances(
     end = np.zeros((num_stages, num_layers), np.int64)
     allowance[num_stages, num_layers] = 1 << 61
     most = limit // m if by_bound else limit
-    latest, earliest = latest_starts(t, order, most), num_layers
+    latest, earliest = _latest_starts(t, order, most), num_layers
     for s in range(num_stages - 1, -1, -1):
         c, r, least = order[s, ORDER_CLASS], order[s, ORDER_REPLICAS], num_layers
         for i in range(min(latest[s], highest[s]), lowest[s] - 1, -1):
@@ -236,7 +236,7 @@ def columns(t: Tables, limit: int, allowed: Integers) -> Integers:
         for r in range(1, min(allowed.shape[0] - 1, t.devices[c]) + 1):
             for i in range(num_layers if allowed[r] else 0):
                 for j in range(i + 1, num_layers + 1):
-                    if own_load(t, i, j, c, r) > limit:
+                    if _own_load(t, i, j, c, r) > limit:
                         break
                     ticks = load(t, i, j, c, r)
                     if ticks > limit or not fits(t, i, j, c, r, 0):

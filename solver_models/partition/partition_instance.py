@@ -80,7 +80,7 @@ class PartitionInstance:
         return flags
 
 
-def one_in_flight() -> Integers:
+def _one_in_flight() -> Integers:
     """The least memory that any plan needs: one microbatch in flight everywhere."""
     return np.ones(1, np.int64)
 
@@ -104,7 +104,7 @@ def make_partition_instance(instance: Instance, *, in_flight: Integers | None = 
         state=instance.state,
         stash=instance.stash,
         workspace=instance.workspace,
-        in_flight=one_in_flight() if in_flight is None else in_flight,
+        in_flight=_one_in_flight() if in_flight is None else in_flight,
         count=np.array([len(devices) for devices in classes.values()], np.int64),
         capacity=np.array([capacity for _, capacity in classes], np.int64),
         cut_ticks=_cut_ticks(instance, cuts),

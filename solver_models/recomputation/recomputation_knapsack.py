@@ -6,7 +6,7 @@ from ortools.sat.python import cp_model
 
 from solver_models.recomputation.layer_recomputation import AlikeLayers, Room
 
-MOST_UNITS = 1 << 56
+_MOST_UNITS = 1 << 56
 """Sums above are counted in larger units, rounded against the plan, so that the solver can add them."""
 
 
@@ -21,7 +21,7 @@ def least_kinds(
     for group in groups:
         most[group.stage] = most.get(group.stage, 0) + len(group.layers) * max(group.kept)
     largest = max((sum(count * most[stage] for stage, count in room.held) for room in rooms), default=0)
-    unit = max(1, -(-max([largest, *most.values()]) // MOST_UNITS))
+    unit = max(1, -(-max([largest, *most.values()]) // _MOST_UNITS))
     model = cp_model.CpModel()
     held = {stage: model.new_int_var(0, -(-size // unit) + 1, f"held_{stage}") for stage, size in most.items()}
     numbers = []

@@ -23,7 +23,7 @@ Key = tuple[int, int]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Repetend:
+class _Repetend:
     """A pattern that repeats."""
 
     period: int
@@ -40,7 +40,7 @@ def find_repetends(
     seed: int = 0,
     params: RepetendParams = RepetendParams(),
     should_stop: Callable[[], bool] | None = None,
-) -> Iterator[Repetend]:
+) -> Iterator[_Repetend]:
     """Patterns of ever longer periods, the shortest possible one first; none for nets above `params.max_actions`."""
     if sum(len(_kinds(instance, lane)) for lane in instance.lanes) > params.max_actions:
         return
@@ -56,7 +56,7 @@ def find_repetends(
             yield pattern
 
 
-def repeat(instance: ScheduleInstance, pattern: Repetend) -> dict[int, Word]:
+def repeat(instance: ScheduleInstance, pattern: _Repetend) -> dict[int, Word]:
     """The words of all microbatches, per device."""
     placed: dict[int, list[tuple[int, tuple[int, int, int]]]] = {}
     for (index, kind), start in pattern.start.items():
@@ -141,7 +141,7 @@ class _Model:
 
         return longest(origin)
 
-    def solve(self, period: int, *, seed: int, work: float) -> tuple[Repetend | None, bool]:
+    def solve(self, period: int, *, seed: int, work: float) -> tuple[_Repetend | None, bool]:
         """The pattern of this period that ends first, as far as `work` allows; whether none exists, or it is proved."""
         model = cp_model.CpModel()
         horizon = 4 * period + 2 * sum(self.distances((0, FORWARD))[0, kind] for kind in self.kinds[0][-1:])
@@ -215,7 +215,7 @@ class _Model:
 
     def _read(
         self, model: cp_model.CpModel, start: dict[Key, cp_model.IntVar], *, period: int, seed: int, work: float
-    ) -> tuple[Repetend | None, bool]:
+    ) -> tuple[_Repetend | None, bool]:
         solver = cp_model.CpSolver()
         solver.parameters.num_workers, solver.parameters.random_seed = 1, seed
         solver.parameters.max_deterministic_time = work
@@ -226,4 +226,4 @@ class _Model:
             return None, status == cp_model.INFEASIBLE
         found = {key: int(solver.value(each)) for key, each in start.items()}
         end = max(found[key] + self.span[key] for key in found)
-        return Repetend(period=period, start=found, end=end), status == cp_model.OPTIMAL
+        return _Repetend(period=period, start=found, end=end), status == cp_model.OPTIMAL

@@ -6,10 +6,10 @@ from math import gcd
 from solver_models.instance import ScheduleInstance, StageReplica
 from solver_models.schedule.variables import is_counted
 
-SAFE_TICKS = 1 << 50
+_SAFE_TICKS = 1 << 50
 """Longest horizon given to the solver."""
 
-SAFE_AREA = 1 << 60
+_SAFE_AREA = 1 << 60
 """Largest horizon x budget given to the solver."""
 
 _TIMES = ("forward", "input_grad", "weight_grad", "backward")
@@ -39,9 +39,9 @@ def horizon_of(instance: ScheduleInstance) -> int:
 
 def scaled(instance: ScheduleInstance) -> Scaled:
     """`instance` divided by what its numbers have in common, and by more where that does not make sums safe."""
-    ticks = _divisor(_times(instance), horizon_of(instance) // SAFE_TICKS)
+    ticks = _divisor(_times(instance), horizon_of(instance) // _SAFE_TICKS)
     coarse = _coarsen(instance, ticks)
-    largest = SAFE_AREA // max(1, horizon_of(coarse))
+    largest = _SAFE_AREA // max(1, horizon_of(coarse))
     units = _all_units(coarse, largest=largest)
     return Scaled(
         original=instance,

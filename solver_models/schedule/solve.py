@@ -28,10 +28,10 @@ GRACE_S = 1.0
 
 _BRANCHING = "use_dynamic_precedence_in_disjunctive: true"
 
-IMPROVE = _BRANCHING
+_IMPROVE = _BRANCHING
 """Finds better orders near a hint."""
 
-PROVE = f"""{_BRANCHING} subsolvers: "lower"
+_PROVE = f"""{_BRANCHING} subsolvers: "lower"
 subsolver_params {{ name: "lower" linearization_level: 0 use_objective_lb_search: true {_BRANCHING} }}"""
 """Raises the bound."""
 
@@ -43,7 +43,7 @@ _STATUS: dict[cp_model.CpSolverStatus, Status] = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class OrderModel:
+class _OrderModel:
     """A built model."""
 
     scaled: Scaled
@@ -64,7 +64,7 @@ def estimate_size(instance: ScheduleInstance) -> int:
 
 def make_model(
     instance: ScheduleInstance, *, hint: dict[int, Word] | None = None, upper_bound: int | None = None
-) -> OrderModel:
+) -> _OrderModel:
     """The order model without schedules above `upper_bound`; every variable is hinted, by `hint` if that plays."""
     coarse = scaled(instance)
     limit = None if upper_bound is None else upper_bound // coarse.ticks
@@ -82,7 +82,7 @@ def make_model(
             model.add_hint(variable, reader(played))
     model.minimize(variables.objective)
     beyond = None if upper_bound is None else upper_bound + 1
-    return OrderModel(scaled=coarse, model=model, variables=variables, beyond=beyond)
+    return _OrderModel(scaled=coarse, model=model, variables=variables, beyond=beyond)
 
 
 def solve_order(
@@ -103,17 +103,17 @@ def solve_order(
     start, work = time.monotonic(), effort.deterministic_limit
     half = replace(effort, time_limit_s=effort.time_limit_s / 2, deterministic_limit=None if work is None else work / 2)
     order = make_model(instance, hint=hint, upper_bound=upper_bound)
-    found = _run(order, half, style=IMPROVE)
+    found = _run(order, half, style=_IMPROVE)
     if found.status in ("optimal", "infeasible") or (effort.should_stop is not None and effort.should_stop()):
         return found
     rest = replace(half, time_limit_s=max(0.0, start + effort.time_limit_s - time.monotonic()))
     order = make_model(instance, hint=found.words or hint, upper_bound=found.objective or upper_bound)
     if found.bound is not None:
         order.model.add(order.variables.objective >= found.bound // order.scaled.ticks)
-    return _better(found, _run(order, rest, style=PROVE))
+    return _better(found, _run(order, rest, style=_PROVE))
 
 
-def _run(order: OrderModel, effort: SolveEffort, *, style: str) -> ScheduleResult:
+def _run(order: _OrderModel, effort: SolveEffort, *, style: str) -> ScheduleResult:
     """Solve a model on a thread that can be stopped."""
     solver = cp_model.CpSolver()
     solver.parameters.merge_text_format(style)
@@ -137,7 +137,7 @@ def _run(order: OrderModel, effort: SolveEffort, *, style: str) -> ScheduleResul
     return _read(order, solver, status=_STATUS.get(status, "unknown"))
 
 
-def _read(order: OrderModel, solver: cp_model.CpSolver, *, status: Status) -> ScheduleResult:
+def _read(order: _OrderModel, solver: cp_model.CpSolver, *, status: Status) -> ScheduleResult:
     """The answer in the instance's own ticks; what rounding has relaxed is not called optimal."""
     ticks, coarse = order.scaled.ticks, order.scaled.instance
     if status == "infeasible":

@@ -12,7 +12,7 @@ from ortools.sat.python.cp_model import CpModel, IntervalVar, IntVar
 from solver_models.instance import ScheduleInstance, StageReplica, Transfer
 from solver_models.schedule.evaluation import TimedOrders
 
-Expression = Any
+_Expression = Any
 """A linear expression over variables, or a number."""
 
 Reader = Callable[[TimedOrders], int]
@@ -25,7 +25,7 @@ class ActionVariables:
 
     start: IntVar
     """When it starts."""
-    end: Expression
+    end: _Expression
     """When it ends."""
     interval: IntervalVar
     """From start to end; absent for the W of a fused backward."""
@@ -64,7 +64,7 @@ def is_counted(instance: ScheduleInstance, lanes: Sequence[StageReplica]) -> boo
     return not has_weight_grad or lanes[0].weight_stash in (0, lanes[0].held)
 
 
-def shortest_backward(instance: ScheduleInstance, lane: StageReplica) -> int:
+def _shortest_backward(instance: ScheduleInstance, lane: StageReplica) -> int:
     """Least ticks between the ends of two I or B of a lane."""
     if is_fused_always(instance, lane):
         return lane.backward
@@ -86,7 +86,7 @@ def queued_flows(instance: ScheduleInstance) -> list[int]:
     queued = []
     for number, flow in enumerate(instance.flows):
         lane = instance.lanes[flow.sender]
-        pause = shortest_backward(instance, lane) if flow.is_backward else lane.forward
+        pause = _shortest_backward(instance, lane) if flow.is_backward else lane.forward
         if flow.links and flow.duration and (flow.duration > pause or not shared.isdisjoint(flow.links)):
             queued.append(number)
     return queued
@@ -114,12 +114,12 @@ class Variables:
         self.readers.append((variable, reader))
         return variable
 
-    def ready(self, flow: Transfer, microbatch: int) -> Expression:
+    def ready(self, flow: Transfer, microbatch: int) -> _Expression:
         """When a transfer could start: the end of the action it follows."""
         lane = self.lanes[flow.sender]
         return (lane.backward if flow.is_backward else lane.forward)[microbatch].end
 
-    def arrival(self, number: int, microbatch: int) -> Expression:
+    def arrival(self, number: int, microbatch: int) -> _Expression:
         """When what flow `number` carries is there."""
         flow = self.instance.flows[number]
         sends = self.sends.get(number)

@@ -67,7 +67,7 @@ class CappedWords(NamedTuple):
     """Ticks from first to last action, of the position where that takes longest."""
 
 
-class Greed(NamedTuple):
+class _Greed(NamedTuple):
     """How far everything is."""
 
     placed: PlacedStages
@@ -120,7 +120,7 @@ def play_capped(placed: PlacedStages, rule: CapRule) -> CappedWords:
 
 
 @kernel
-def _begin(placed: PlacedStages, rule: CapRule) -> Greed:
+def _begin(placed: PlacedStages, rule: CapRule) -> _Greed:
     """Every backward pass waits for its own F as well."""
     num_positions, longest = placed.budget.shape[0], longest_word(placed)
     arrivals = make_arrivals(placed)
@@ -130,7 +130,7 @@ def _begin(placed: PlacedStages, rule: CapRule) -> Greed:
     positions = np.zeros((num_positions, LENGTH + 1), np.int64)
     for p in range(num_positions):
         positions[p, BEGAN] = -1
-    return Greed(
+    return _Greed(
         placed,
         rule,
         arrivals,
@@ -144,7 +144,7 @@ def _begin(placed: PlacedStages, rule: CapRule) -> Greed:
 
 
 @kernel
-def _start(greed: Greed, now: int, p: int) -> None:
+def _start(greed: _Greed, now: int, p: int) -> None:
     """The action that the rule prefers, if any can start."""
     rule, mine = greed.rule, greed.positions[p]
     stage = _choose_backward(greed, now, p)
@@ -165,7 +165,7 @@ def _start(greed: Greed, now: int, p: int) -> None:
 
 
 @kernel
-def _choose_backward(greed: Greed, now: int, p: int) -> int:
+def _choose_backward(greed: _Greed, now: int, p: int) -> int:
     """The stage whose I or B comes next, if one is ready and has room; else -1."""
     placed, best, best_rank = greed.placed, -1, int64(0)
     for at in range(placed.first[p], placed.first[p + 1]):
@@ -182,7 +182,7 @@ def _choose_backward(greed: Greed, now: int, p: int) -> int:
 
 
 @kernel
-def _choose_forward(greed: Greed, now: int, p: int) -> int:
+def _choose_forward(greed: _Greed, now: int, p: int) -> int:
     """The stage whose F comes next, if one is ready, below its cap and leaves room for one F of the later; or -1."""
     placed, best, best_rank, reserved = greed.placed, -1, int64(0), int64(0)
     for at in range(placed.first[p + 1] - 1, placed.first[p] - 1, -1):
@@ -200,7 +200,7 @@ def _choose_forward(greed: Greed, now: int, p: int) -> int:
 
 
 @kernel
-def _rank(greed: Greed, stage: int, number: int, way: int) -> int:
+def _rank(greed: _Greed, stage: int, number: int, way: int) -> int:
     """The least comes first; no two stages have the same."""
     num_stages, chunks = greed.placed.table.shape[0], greed.rule.chunks
     from_loss = num_stages - 1 - stage
@@ -213,13 +213,13 @@ def _rank(greed: Greed, stage: int, number: int, way: int) -> int:
 
 
 @kernel
-def _is_there(greed: Greed, way: int, stage: int, number: int, now: int) -> bool:
+def _is_there(greed: _Greed, way: int, stage: int, number: int, now: int) -> bool:
     awaited = greed.arrivals[way, stage, number]
     return not awaited[MISSING] and awaited[READY] <= now
 
 
 @kernel
-def _run_forward(greed: Greed, now: int, p: int, stage: int) -> None:
+def _run_forward(greed: _Greed, now: int, p: int, stage: int) -> None:
     placed, microbatch = greed.placed, greed.done[stage, FORWARDS]
     end = _run(greed, now, p, (stage * placed.num_microbatches + microbatch) << 2 | FORWARD)
     greed.done[stage, FORWARDS] += 1
@@ -229,7 +229,7 @@ def _run_forward(greed: Greed, now: int, p: int, stage: int) -> None:
 
 
 @kernel
-def _run_backward(greed: Greed, now: int, p: int, stage: int) -> None:
+def _run_backward(greed: _Greed, now: int, p: int, stage: int) -> None:
     placed, microbatch, mine = greed.placed, greed.done[stage, RETURNS], greed.positions[p]
     number = (stage * placed.num_microbatches + microbatch) << 2
     fuses = placed.table[stage, HAS_WEIGHT] and not greed.rule.splits
@@ -244,7 +244,7 @@ def _run_backward(greed: Greed, now: int, p: int, stage: int) -> None:
 
 
 @kernel
-def _run(greed: Greed, now: int, p: int, action: int) -> int:
+def _run(greed: _Greed, now: int, p: int, action: int) -> int:
     """Put an action down; returns its end."""
     mine = greed.positions[p]
     greed.words[p, mine[LENGTH]] = action
@@ -258,7 +258,7 @@ def _run(greed: Greed, now: int, p: int, action: int) -> int:
 
 
 @kernel
-def _send(greed: Greed, stage: int, microbatch: int, way: int, end: int) -> None:
+def _send(greed: _Greed, stage: int, microbatch: int, way: int, end: int) -> None:
     """Between two stages one thing is sent at a time in each direction."""
     placed, channel = greed.placed, greed.channel
     for leg in range(placed.leg_start[2 * stage + way], placed.leg_start[2 * stage + way + 1]):
@@ -270,7 +270,7 @@ def _send(greed: Greed, stage: int, microbatch: int, way: int, end: int) -> None
 
 
 @kernel
-def _arrive(greed: Greed, way: int, stage: int, microbatch: int, time: int) -> None:
+def _arrive(greed: _Greed, way: int, stage: int, microbatch: int, time: int) -> None:
     awaited = greed.arrivals[way, stage, microbatch]
     awaited[MISSING] -= 1
     awaited[READY] = max(awaited[READY], time)

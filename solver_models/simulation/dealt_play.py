@@ -68,7 +68,7 @@ def play_hand(stages: HandStages, hand: Integers, order: Integers) -> int:
     for s in range(num_stages):
         left += count * (3 if stages.has_weight[s] and not stages.fuses[0] else 2)
     while number < left:
-        code, place, begin = choose_next(stages, hand, done, free, held, due)
+        code, place, begin = _choose_next(stages, hand, done, free, held, due)
         if code < 0:
             return STUCK
         s, kind, p = code >> 2, code & 3, stages.position[code >> 2]
@@ -95,7 +95,7 @@ def deliver(stages: HandStages, s: int, way: int, place: int, arrival: Integers,
 
 
 @kernel
-def choose_next(
+def _choose_next(
     stages: HandStages, hand: Integers, done: Integers, free: Integers, held: Integers, due: Integers
 ) -> tuple[int, int, int]:
     """Stage x 4 + kind, place and begin of what can start first; -1 if nothing can."""

@@ -234,7 +234,7 @@ class Orders(NamedTuple):
     """[D] whether one of them has not ended."""
 
 
-class Transit(NamedTuple):
+class _Transit(NamedTuple):
     """What is under way between the lanes."""
 
     heap: Integers
@@ -287,7 +287,7 @@ BUCKET, PLAIN_BUCKET, REDUCTION, LEAST_STEP, TAKES_TURNS = range(6, len(OPTIONS)
 
 LANE_NUMBER, LANE_STAGE, LANE_HAS_WEIGHT, LANE_HELD, LANE_WORKSPACE, LANE_WEIGHT_WORKSPACE = range(6)
 LANE_STASH, LANE_WHOLE_BACKWARD = 6, 7
-"""Columns of `lane_table`."""
+"""Columns of `_lane_table`."""
 
 RECEIVER_ROW, TICKS_ROW, ROUTE_ROW, SHARED_ROW, WAY_ROW = range(5)
 """Rows of a table of sorted flows."""
@@ -306,7 +306,7 @@ def ceil_div(a: int, b: int) -> int:
 
 
 @kernel
-def share_units(own: Integers, replicas: int, takes_turns: int, keeps_workspace: int) -> None:
+def _share_units(own: Integers, replicas: int, takes_turns: int, keeps_workspace: int) -> None:
     """Turn the sums of a stage's units, a row of its sizes, into what the actions of one of its replicas hold."""
     for k in range(HELD, WORKSPACE):
         own[k] = ceil_div(own[k], replicas)
@@ -367,7 +367,7 @@ def stage_sums(
         for t in range(num_types):
             for k in range(FORWARD, BACKWARD + 1):
                 times[s, t, k] = ceil_div(times[s, t, k], replicas[s])
-        share_units(sizes[s], replicas[s], layers.options[TAKES_TURNS], layers.options[KEEPS_WORKSPACE])
+        _share_units(sizes[s], replicas[s], layers.options[TAKES_TURNS], layers.options[KEEPS_WORKSPACE])
         sizes[s, SHARERS] = replicas[s] if modes[s] & SHARDING else 1
         sizes[s, STATE] += ceil_div(sizes[s, SHARDABLE], sizes[s, SHARERS]) - sizes[s, SHARDABLE]
         group = devices[start[s]]
@@ -429,7 +429,7 @@ def ticks_for(size: int, bandwidth: int) -> int:
 
 
 @kernel
-def ring_ticks(layers: Layers, size: int, devices: Integers, rounds: int) -> int:
+def _ring_ticks(layers: Layers, size: int, devices: Integers, rounds: int) -> int:
     """All-reduce (2 rounds), or reduce-scatter or all-gather (1), of `size` units over `devices` as listed."""
     r = devices.shape[0]
     slowest, latency = FAR, 0
@@ -548,7 +548,7 @@ def make_lanes(
                 lanes.size[k, n] = sizes[s, k]
         if start[s + 1] - start[s] > 1 and sizes[s, NUM_TRAINED] > 0:
             rounds = 1 if sizes[s, SHARERS] > 1 else 2
-            lanes.synchronisation[s] = ring_ticks(layers, sizes[s, GRADIENT], devices[start[s] : start[s + 1]], rounds)
+            lanes.synchronisation[s] = _ring_ticks(layers, sizes[s, GRADIENT], devices[start[s] : start[s + 1]], rounds)
     gather(layers, start, devices, sizes, steps)
     lanes.scalars[TAIL] += np.max(steps)
     return lanes
@@ -562,7 +562,7 @@ def gather(layers: Layers, start: Integers, devices: Integers, sizes: Integers, 
             own = devices[start[s] : start[s + 1]]
             end = np.max(ready[own])
             if sizes[s, NUM_TRAINED] > 0:
-                end += ring_ticks(layers, sizes[s, WEIGHTS], own, 1)
+                end += _ring_ticks(layers, sizes[s, WEIGHTS], own, 1)
             ready[own] = end
 
 
@@ -635,7 +635,7 @@ def connect(layers: Layers, lanes: NetLanes, flows: Integers) -> Net:
 
 
 @kernel
-def next_in_word(count: Integers, missing: ShortIntegers, words: ShortIntegers, position: Integers, d: int) -> int:
+def _next_in_word(count: Integers, missing: ShortIntegers, words: ShortIntegers, position: Integers, d: int) -> int:
     """The next action of the device's word if it can start now, else -1."""
     code = words[d, position[d]]
     n, kind = code >> 2, code & 3
@@ -648,10 +648,10 @@ def next_in_word(count: Integers, missing: ShortIntegers, words: ShortIntegers, 
 
 
 @kernel
-def forward_fits(lanes: Integers, cap: Integers, count: Integers, room: int, k: int, last: int, total: int) -> bool:
+def _forward_fits(lanes: Integers, cap: Integers, count: Integers, room: int, k: int, last: int, total: int) -> bool:
     """Whether `room` units do for one more F of lane k of a device, and for one F of each deeper lane that holds none.
 
-    `lanes` [lanes by device, 8] is a `lane_table`; the lanes of the device end before `last`.
+    `lanes` [lanes by device, 8] is a `_lane_table`; the lanes of the device end before `last`.
     """
     n = lanes[k, LANE_NUMBER]
     if count[n, FORWARD] - count[n, INPUT_GRAD] >= cap[n]:
@@ -676,7 +676,7 @@ def choose(
 ) -> int:
     """The action (lane * 4 + kind) that the policy starts on the idle device d, or -1 to wait.
 
-    `lanes[device_start[d]:device_start[d + 1]]` are those of the device, by stage (see `forward_fits`); `free` [D]
+    `lanes[device_start[d]:device_start[d + 1]]` are those of the device, by stage (see `_forward_fits`); `free` [D]
     units that are not held.
     """
     first, last, room = device_start[d], device_start[d + 1], free[d]
@@ -698,7 +698,7 @@ def choose(
                 backward, backward_rank = n * 4 + (BACKWARD if fused else INPUT_GRAD), rank
         if f < total and missing[n, ACTIVATIONS, f] == 0:
             rank = deep if mode & DEPTH_FIRST else f * 4096 + deep
-            if rank < forward_rank and forward_fits(lanes, cap, count, room, k, last, total):
+            if rank < forward_rank and _forward_fits(lanes, cap, count, room, k, last, total):
                 forward, forward_rank = n * 4, rank
     if weight >= 0 and pending >= lag and (lag == 0 or backward < 0):
         return weight
@@ -710,7 +710,7 @@ def choose(
 
 
 @kernel
-def lane_table(net: Net) -> Integers:
+def _lane_table(net: Net) -> Integers:
     """[lanes by device, 8] index, stage, has W, held, workspaces, stashes: what `choose` reads, side by side."""
     table = np.empty((net.device_lanes.shape[0], LANE_WHOLE_BACKWARD + 1), np.int64)
     for k in range(table.shape[0]):
@@ -740,11 +740,13 @@ def send(
             key = event_key(1, net.lane_stage[outlet >> 1], m, net.flow_way[f], f, SEND)
             heap_push(heap, heap[CLOCK, NOW], key)
         else:
-            depart(net, f, m, heap[CLOCK, NOW], heap, link_free, sent)
+            _depart(net, f, m, heap[CLOCK, NOW], heap, link_free, sent)
 
 
 @kernel
-def depart(net: Net, f: int, m: int, earliest: int, heap: Integers, link_free: Integers, sent: Integers | None) -> None:
+def _depart(
+    net: Net, f: int, m: int, earliest: int, heap: Integers, link_free: Integers, sent: Integers | None
+) -> None:
     """Put flow f on its links once they are free."""
     route = net.flow_route[f]
     begin = earliest
@@ -787,7 +789,7 @@ def make_drains(net: Net, shares: Integers) -> Integers:
 
 
 @kernel
-def remaining_work(net: Net, shares: Integers) -> Integers:
+def _remaining_work(net: Net, shares: Integers) -> Integers:
     """[D] ticks that a device needs from its start to the end of its least all-reduce."""
     left = np.zeros(net.budget.shape[0], np.int64)
     for d in range(left.shape[0]):
@@ -834,7 +836,7 @@ def account(net: Net, count: Integers, free: Integers, n: int, kind: int) -> Non
 
 
 @kernel
-def make_missing(net: Net) -> ShortIntegers:
+def _make_missing(net: Net) -> ShortIntegers:
     """[N, 2, M] inputs and gradients that have yet to arrive."""
     missing = np.empty((net.lane_stage.shape[0], 2, net.scalars[MICROBATCHES]), np.int32)
     for n in range(missing.shape[0]):
@@ -844,7 +846,7 @@ def make_missing(net: Net) -> ShortIntegers:
 
 
 @kernel
-def make_outlook(net: Net, limit: int) -> tuple[Integers, Integers]:
+def _make_outlook(net: Net, limit: int) -> tuple[Integers, Integers]:
     """What tells early that the end is at `limit` or later.
 
     [N, 5] ticks of F, of I, of what follows it (see `make_shares`), of W, and those by which the last I of the lane has
@@ -855,14 +857,14 @@ def make_outlook(net: Net, limit: int) -> tuple[Integers, Integers]:
     outlook[:, : REST_PART + 1] = shares
     outlook[:, WEIGHT_PART] = net.duration[:, WEIGHT_GRAD] * net.has_weight
     outlook[:, DRAIN_PART] = make_drains(net, shares) - limit
-    return outlook, remaining_work(net, shares) - limit
+    return outlook, _remaining_work(net, shares) - limit
 
 
 @kernel
 def is_late(outlook: Integers, beyond: Integers, n: int, d: int, kind: int, now: int, returns: int) -> bool:
     """Whether the end is certain to be too late if the action starts now, which is then no longer ahead of device d.
 
-    `outlook`, `beyond` are those of `make_outlook`; `returns` counts the microbatches of the lane whose I has not
+    `outlook`, `beyond` are those of `_make_outlook`; `returns` counts the microbatches of the lane whose I has not
     started yet, this one included.
     """
     late = now + beyond[d] >= 0
@@ -893,7 +895,7 @@ def has_arrived(missing: ShortIntegers, code: int, m: int) -> bool:
 
 
 @kernel
-def next_plain(
+def _next_plain(
     missing: ShortIntegers, words: ShortIntegers, microbatch: ShortIntegers, position: Integers, d: int
 ) -> tuple[int, int]:
     """The next action of the device's word, -1 if it cannot start now, and its microbatch; devices work alone."""
@@ -902,7 +904,7 @@ def next_plain(
 
 
 @kernel
-def next_recorded(recording: Recording, orders: Orders, missing: ShortIntegers, d: int) -> int:
+def _next_recorded(recording: Recording, orders: Orders, missing: ShortIntegers, d: int) -> int:
     """The next action of the device's word if all who take part can start it now, else -1."""
     words, position = orders.words, orders.position
     code, m = words[d, position[d]], recording.microbatch[d, position[d]]
@@ -920,7 +922,7 @@ def next_recorded(recording: Recording, orders: Orders, missing: ShortIntegers, 
 
 
 @kernel
-def is_held(recording: Recording, n: int, now: int) -> bool:
+def _is_held(recording: Recording, n: int, now: int) -> bool:
     """Whether a device of lane n still sends or receives."""
     for k in range(recording.member_start[n], recording.member_start[n + 1]):
         if recording.held_until[recording.members[k]] > now:
@@ -929,7 +931,7 @@ def is_held(recording: Recording, n: int, now: int) -> bool:
 
 
 @kernel
-def start_recorded(net: Net, recording: Recording, orders: Orders, transit: Transit, d: int) -> None:
+def _start_recorded(net: Net, recording: Recording, orders: Orders, transit: _Transit, d: int) -> None:
     """Start the next action of device d, and of all who take part, if it can start.
 
     Where transfers hold their devices, actions that take time start after the transfers that are ready at this instant.
@@ -937,7 +939,7 @@ def start_recorded(net: Net, recording: Recording, orders: Orders, transit: Tran
     is_resumed = recording.resumed.shape[0] == 0 or recording.resumed[d] > 0
     if recording.resumed.shape[0] > 0:
         recording.resumed[d] = 0
-    code = next_recorded(recording, orders, transit.missing, d)
+    code = _next_recorded(recording, orders, transit.missing, d)
     if code < 0:
         return
     n, kind, m, now = code >> 2, code & 3, recording.microbatch[d, orders.position[d]], transit.heap[CLOCK, NOW]
@@ -946,7 +948,7 @@ def start_recorded(net: Net, recording: Recording, orders: Orders, transit: Tran
         heap_push(transit.heap, now, event_key(2, 0, 0, 0, d, RESUME))
         return
     if end > now and recording.resumed.shape[0] > 0:
-        if is_held(recording, n, now):
+        if _is_held(recording, n, now):
             return
         for k in range(recording.member_start[n], recording.member_start[n + 1]):
             recording.held_until[recording.members[k]] = end
@@ -959,18 +961,18 @@ def start_recorded(net: Net, recording: Recording, orders: Orders, transit: Tran
 
 
 @kernel
-def depart_recorded(net: Net, recording: Recording, transit: Transit, f: int, m: int) -> None:
+def _depart_recorded(net: Net, recording: Recording, transit: _Transit, f: int, m: int) -> None:
     """Put flow f on its links once they are free.
 
     Where transfers hold their devices, both have to be free as well.
     """
     heap, link_free, _ = transit
     if recording.resumed.shape[0] == 0 or recording.sender[f] < 0:
-        depart(net, f, m, heap[CLOCK, NOW], heap, link_free, recording.sent)
+        _depart(net, f, m, heap[CLOCK, NOW], heap, link_free, recording.sent)
         return
     a, b = net.lane_device[recording.sender[f]], net.lane_device[net.flow_target[f]]
     earliest = max(heap[CLOCK, NOW], recording.held_until[a], recording.held_until[b])
-    depart(net, f, m, earliest, heap, link_free, recording.sent)
+    _depart(net, f, m, earliest, heap, link_free, recording.sent)
     end = recording.sent[f, m] + net.flow_duration[f]
     for d in (a, b):
         recording.held_until[d] = end
@@ -978,7 +980,7 @@ def depart_recorded(net: Net, recording: Recording, transit: Transit, f: int, m:
 
 
 @kernel
-def open_recorded(net: Net, recording: Recording, transit: Transit) -> None:
+def _open_recorded(net: Net, recording: Recording, transit: _Transit) -> None:
     """Let go what leaves at time 0."""
     heap, link_free, missing = transit
     for n in recording.opening:
@@ -986,7 +988,7 @@ def open_recorded(net: Net, recording: Recording, transit: Transit) -> None:
 
 
 @kernel
-def close_stage(net: Net, recording: Recording, transit: Transit, n: int) -> None:
+def _close_stage(net: Net, recording: Recording, transit: _Transit, n: int) -> None:
     """Send what the stage of lane n sends when all its actions have ended, once: a transfer of microbatch M."""
     heap, link_free, missing = transit
     lane = recording.closing[net.lane_stage[n], LANE]
@@ -1005,7 +1007,7 @@ def mark(d: int, dirty: Integers, is_dirty: Flags, num_dirty: int) -> int:
 
 
 @kernel
-def mark_members(recording: Recording, n: int, busy: Flags, dirty: Integers, is_dirty: Flags, num_dirty: int) -> int:
+def _mark_members(recording: Recording, n: int, busy: Flags, dirty: Integers, is_dirty: Flags, num_dirty: int) -> int:
     """Let all devices of lane n go on; the new number of those that may."""
     for k in range(recording.member_start[n], recording.member_start[n + 1]):
         busy[recording.members[k]] = False
@@ -1014,14 +1016,14 @@ def mark_members(recording: Recording, n: int, busy: Flags, dirty: Integers, is_
 
 
 @kernel
-def make_counters(num_lanes: int, num_devices: int) -> tuple[Integers, Integers, Flags]:
+def _make_counters(num_lanes: int, num_devices: int) -> tuple[Integers, Integers, Flags]:
     """At the beginning: [N, 3] F, I (or B) and W (or B) started; [D] actions started, whether busy."""
     count, position = np.zeros((num_lanes, WEIGHT_GRAD + 1), np.int64), np.zeros(num_devices, np.int64)
     return count, position, np.zeros(num_devices, np.bool_)
 
 
 @kernel
-def make_events(transfers: int, devices: int, recording: Recording | None) -> Integers:
+def _make_events(transfers: int, devices: int, recording: Recording | None) -> Integers:
     """Room for all events that may lie ahead at once: two more per transfer and device where transfers hold devices."""
     if recording is not None:
         transfers, devices = 3 * transfers, 2 * devices
@@ -1029,7 +1031,7 @@ def make_events(transfers: int, devices: int, recording: Recording | None) -> In
 
 
 @kernel
-def fuse_where_whole(policy: Policy, can_split: int) -> Policy:
+def _fuse_where_whole(policy: Policy, can_split: int) -> Policy:
     """The policy, which fuses I and W where they cannot be split."""
     return policy if can_split else Policy(policy.cap, policy.lag, policy.mode | FUSE)
 
@@ -1061,20 +1063,20 @@ def play(
     last ends): FAR if the game deadlocks, a time from `threshold` on once the makespan is sure to be no less.
     """
     num_devices, total = net.budget.shape[0], net.scalars[MICROBATCHES]
-    missing = make_missing(net) if recording is None else recording.missing
-    count, position, busy = make_counters(net.lane_stage.shape[0], num_devices)
+    missing = _make_missing(net) if recording is None else recording.missing
+    count, position, busy = _make_counters(net.lane_stage.shape[0], num_devices)
     link_free, stage_end = np.zeros(net.scalars[LINKS], np.int64), np.zeros(net.synchronisation.shape[0], np.int64)
     first, last = np.full(num_devices, -1), np.zeros(num_devices, np.int64)
     dirty, is_dirty, num_dirty = np.arange(num_devices), np.ones(num_devices, np.bool_), num_devices
-    heap, lanes = make_events(net.flow_target.shape[0] * total, num_devices, recording), lane_table(net)
-    outlook, beyond = make_outlook(net, threshold - net.scalars[TAIL])
-    free, now, policy = net.budget.copy(), int64(0), fuse_where_whole(policy, net.scalars[SPLIT])
+    heap, lanes = _make_events(net.flow_target.shape[0] * total, num_devices, recording), _lane_table(net)
+    outlook, beyond = _make_outlook(net, threshold - net.scalars[TAIL])
+    free, now, policy = net.budget.copy(), int64(0), _fuse_where_whole(policy, net.scalars[SPLIT])
     lengths *= follow
     if recording is not None:
-        orders, transit = Orders(words, lengths, position, busy), Transit(heap, link_free, missing)
+        orders, transit = Orders(words, lengths, position, busy), _Transit(heap, link_free, missing)
         plain = is_plain(recording, count.shape[0])
         microbatch, start, left, sent = recording.microbatch, recording.start, recording.closing, recording.sent
-        open_recorded(net, recording, transit)
+        _open_recorded(net, recording, transit)
     while num_dirty > 0 or heap[CLOCK, AHEAD] > 0:
         for x in range(num_dirty):
             d, is_dirty[dirty[x]] = dirty[x], False
@@ -1082,11 +1084,11 @@ def play(
                 continue
             if recording is not None:
                 if not plain:
-                    start_recorded(net, recording, orders, transit, d)
+                    _start_recorded(net, recording, orders, transit, d)
                     continue
-                code, m = next_plain(missing, words, microbatch, position, d)
+                code, m = _next_plain(missing, words, microbatch, position, d)
             elif follow:
-                code = next_in_word(count, missing, words, position, d)
+                code = _next_in_word(count, missing, words, position, d)
             else:
                 code = choose(lanes, net.device_start, free, policy, d, count, missing)
             if code < 0:
@@ -1107,11 +1109,11 @@ def play(
             code, index, way, m = event_of(heap_pop(heap))
             if code == SEND:
                 if recording is None:
-                    depart(net, index, m, now, heap, link_free, None)
+                    _depart(net, index, m, now, heap, link_free, None)
                 elif plain:
-                    depart(net, index, m, now, heap, link_free, sent)
+                    _depart(net, index, m, now, heap, link_free, sent)
                 else:
-                    depart_recorded(net, recording, transit, index, m)
+                    _depart_recorded(net, recording, transit, index, m)
                 continue
             if code == ARRIVAL:
                 n = net.flow_target[index]
@@ -1126,9 +1128,9 @@ def play(
                         send(net, 2 * n + min(code, GRADIENTS), m, heap, link_free, missing, sent)
                     left[net.lane_stage[n], LEFT] -= 1
                     if left[net.lane_stage[n], LEFT] == 0:
-                        close_stage(net, recording, transit, n)
+                        _close_stage(net, recording, transit, n)
                     if not plain:
-                        num_dirty = mark_members(recording, n, busy, dirty, is_dirty, num_dirty)
+                        num_dirty = _mark_members(recording, n, busy, dirty, is_dirty, num_dirty)
                 elif code != WEIGHT_GRAD:
                     send(net, 2 * n + min(code, GRADIENTS), m, heap, link_free, missing, None)
             num_dirty = mark(d, dirty, is_dirty, num_dirty)

@@ -33,7 +33,7 @@ CLOCK, BEGAN, WAITED, IN_USE, NEXT, FORWARDS_LEFT, FIRST_PENDING, NUM_PENDING, L
 """Columns of a position: its last end, its first start (-1 before), ticks it has waited, units it holds, the next of
 its orders, F that are left, the ends of its queue of W, actions played."""
 
-LONGEST_WAIT = 0
+_LONGEST_WAIT = 0
 """Index of the scalars."""
 
 
@@ -177,7 +177,7 @@ def _use_wait(filling: Filling, p: int, ready: int) -> None:
     while mine[NUM_PENDING]:
         wait = ready - mine[CLOCK]
         stage = (filling.pending[p, mine[FIRST_PENDING]] >> 2) // filling.placed.num_microbatches
-        evens_out = habit.evens_out and mine[WAITED] + wait > filling.scalars[LONGEST_WAIT]
+        evens_out = habit.evens_out and mine[WAITED] + wait > filling.scalars[_LONGEST_WAIT]
         is_short = 4 * wait < habit.quarters * filling.placed.table[stage, WEIGHT_TICKS]
         if wait <= 0 or (is_short and not evens_out):
             return
@@ -209,7 +209,7 @@ def _note_wait(filling: Filling, p: int, start: int) -> None:
         mine[BEGAN] = start
     else:
         mine[WAITED] += start - mine[CLOCK]
-        filling.scalars[LONGEST_WAIT] = max(filling.scalars[LONGEST_WAIT], mine[WAITED])
+        filling.scalars[_LONGEST_WAIT] = max(filling.scalars[_LONGEST_WAIT], mine[WAITED])
 
 
 @kernel

@@ -45,7 +45,7 @@ def best_fits(instance: Instance, *, params: BestFitParams = BestFitParams()) ->
 def _per_depth(instance: Instance, devices: Integers, *, params: BestFitParams) -> Iterator[Fit]:
     """The best fit for every number of microbatches held; less held is no use if memory did not bind."""
     for held in params.held:
-        fitter = Fitter(instance, devices, held=held, params=params)
+        fitter = _Fitter(instance, devices, held=held, params=params)
         fit = fitter.least()
         if fit is not None:
             yield fit
@@ -53,7 +53,7 @@ def _per_depth(instance: Instance, devices: Integers, *, params: BestFitParams) 
             return
 
 
-class Fitter:
+class _Fitter:
     """Best fits on some devices with a given number of microbatches in flight."""
 
     def __init__(self, instance: Instance, devices: Integers, *, held: float, params: BestFitParams) -> None:

@@ -50,7 +50,7 @@ def fits(sums: Sums, seats: Seats, g: int, first: int, end: int) -> bool:
 
 
 @kernel
-def last_fitting(sums: Sums, seats: Seats, g: int, first: int, end: int) -> int:
+def _last_fitting(sums: Sums, seats: Seats, g: int, first: int, end: int) -> int:
     """The last end up to `end` at which the stage fits into memory, as halving finds it; `first` if there is none."""
     if fits(sums, seats, g, first, end):
         return end
@@ -65,7 +65,7 @@ def last_fitting(sums: Sums, seats: Seats, g: int, first: int, end: int) -> int:
 
 
 @kernel
-def cut_within(sums: Sums, seats: Seats, limit: int, slack: float, bounds: Integers) -> int:
+def _cut_within(sums: Sums, seats: Seats, limit: int, slack: float, bounds: Integers) -> int:
     """Every stage as long as its load stays within `limit` and its memory lasts; how many stages, 0 if that fails.
 
     With `slack` stages may end so much earlier where less crosses. `bounds` [G + 1] are filled from the first on.
@@ -75,7 +75,7 @@ def cut_within(sums: Sums, seats: Seats, limit: int, slack: float, bounds: Integ
     for g in range(seats.kind.shape[0]):
         first, load = bounds[g], sums.load[seats.kind[g]]
         end = np.searchsorted(load, load[first] + limit * seats.size[g], side="right") - 1
-        end = last_fitting(sums, seats, g, first, end)
+        end = _last_fitting(sums, seats, g, first, end)
         if end <= first:
             return 0
         if slack > 0 and end < num_layers:
@@ -96,10 +96,10 @@ def best_cut(sums: Sums, seats: Seats, slack: float, steps: int) -> Integers:
     total = sums.load[:, -1].max()
     trial, found = np.zeros(seats.kind.shape[0] + 1, np.int64), np.zeros(seats.kind.shape[0] + 1, np.int64)
     low, high = int64(0), total
-    count = cut_within(sums, seats, high, slack, found)
+    count = _cut_within(sums, seats, high, slack, found)
     while count > 0 and seats.kind.shape[0] > 1 and high - low > max(1, total >> steps):
         middle = (low + high) // 2
-        trials = cut_within(sums, seats, middle, slack, trial)
+        trials = _cut_within(sums, seats, middle, slack, trial)
         if trials == 0:
             low = middle
         else:

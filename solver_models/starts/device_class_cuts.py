@@ -66,7 +66,7 @@ def kind_cuts(
 
     `known`: ticks of a plan of another origin; where the first are far above it, no others are looked for.
     """
-    programme = KindProgramme(kinds, class_units, num_microbatches=num_microbatches, overlap=overlap, params=params)
+    programme = _KindProgramme(kinds, class_units, num_microbatches=num_microbatches, overlap=overlap, params=params)
     found: dict[tuple[tuple[int, ...], tuple[int, ...]], KindCut] = {}
     most_sync, limits = np.inf, programme.coarse_limits()
     for step in range(params.sync_steps):
@@ -95,7 +95,7 @@ def estimated(kinds: StageKinds, cut: KindCut, *, num_microbatches: int, overlap
     return replace(cut, estimate=float((num_microbatches - 1) * slowest + (time + before).sum() + sync))
 
 
-class KindProgramme:
+class _KindProgramme:
     """The dynamic programme for all limits of a row at once."""
 
     def __init__(

@@ -40,7 +40,7 @@ class Messages(NamedTuple):
     """[2 M] messages."""
 
 
-class RouteTimes(NamedTuple):
+class _RouteTimes(NamedTuple):
     """The routes between D devices."""
 
     latency: Floats
@@ -53,7 +53,7 @@ class RouteTimes(NamedTuple):
     """As in `Instance`."""
 
 
-class SeatLoads(NamedTuple):
+class _SeatLoads(NamedTuple):
     """Who sits where, and what the links have to carry."""
 
     place: Integers
@@ -65,7 +65,7 @@ class SeatLoads(NamedTuple):
 
 
 @kernel
-def carry(messages: Messages, ways: RouteTimes, seating: SeatLoads, seat: int, sign: int, other: int) -> float:
+def carry(messages: Messages, ways: _RouteTimes, seating: _SeatLoads, seat: int, sign: int, other: int) -> float:
     """Put on the links (`sign` 1), or take from them (-1), what a seat sends and gets; by how much the sum rises.
 
     What it exchanges with the seat `other` is left out.
@@ -88,7 +88,7 @@ def carry(messages: Messages, ways: RouteTimes, seating: SeatLoads, seat: int, s
 
 
 @kernel
-def exchange(messages: Messages, ways: RouteTimes, seating: SeatLoads, here: int, there: int) -> float:
+def exchange(messages: Messages, ways: _RouteTimes, seating: _SeatLoads, here: int, there: int) -> float:
     """Let the seats of two devices change places, of which one may have none; by how much the sum rises."""
     one, two = seating.seat_on[here], seating.seat_on[there]
     more = 0.0
@@ -108,7 +108,7 @@ def exchange(messages: Messages, ways: RouteTimes, seating: SeatLoads, here: int
 
 @kernel
 def spread(
-    messages: Messages, ways: RouteTimes, seating: SeatLoads, first: Integers, devices: Integers, cooling: Cooling
+    messages: Messages, ways: _RouteTimes, seating: _SeatLoads, first: Integers, devices: Integers, cooling: Cooling
 ) -> None:
     """Improve the seating in so many steps; `first` [C + 1]: where each class of like devices begins in `devices`."""
     np.random.seed(cooling.seed)
@@ -143,10 +143,10 @@ def spread_groups(instance: Instance, stage_of: Integers, *, groups: Groups, ste
     first = np.searchsorted(class_of.ravel()[devices], np.arange(class_of.max() + 2)).astype(np.int64)
     per_unit = np.where(instance.bandwidth > 0, 1e9 / np.maximum(instance.bandwidth, 1), 0.0)
     unit = float((messages.size[:, None] * np.median(per_unit) + 1).mean()) * max(1, len(messages.source) // number)
-    ways = RouteTimes(instance.latency / unit, per_unit / unit, instance.route_start, instance.route_links)
+    ways = _RouteTimes(instance.latency / unit, per_unit / unit, instance.route_start, instance.route_links)
     seat_on = np.full(number, -1, np.int64)
     seat_on[place] = np.arange(len(place))
-    seating = SeatLoads(place, seat_on, np.zeros(instance.num_links))
+    seating = _SeatLoads(place, seat_on, np.zeros(instance.num_links))
     spread(messages, ways, seating, first, devices, Cooling(steps, 0.0, 0.0, seed))
     ends = np.cumsum([len(group) for group in groups])[:-1]
     return tuple(tuple(part.tolist()) for part in np.split(seating.place, ends))

@@ -13,7 +13,7 @@ from solver_models.instance import Integers
 from solver_models.moves.annealing import Cooling, temperature
 from solver_models.simulation.evaluator import FAR
 
-ROAMING_UNITS = 1 << 60
+_ROAMING_UNITS = 1 << 60
 """Units of memory that a temperature of 1 lets a step add while a cut does not fit: nearly every step is taken."""
 
 FORWARD, BACKWARD, SYNCHRONISATION, SEND_FORWARD, SEND_BACKWARD = range(5)
@@ -117,7 +117,7 @@ def floor_of(table: Integers, ranks: int, count: int) -> int:
 
 
 @kernel
-def missing_memory(loop: Loop, cut: Integers, ranks: int) -> int:
+def _missing_memory(loop: Loop, cut: Integers, ranks: int) -> int:
     """Units by which ranks exceed their budgets, added up; the order alone decides that."""
     stages = cut.shape[0] - 1
     chunks, missing = stages // ranks, int64(0)
@@ -168,7 +168,7 @@ def has_room(loop: Loop, cut: Integers, ranks: int) -> bool:
 
 
 @kernel
-def play_loop(table: Integers, ranks: int, count: int, threshold: int) -> int:
+def _play_loop(table: Integers, ranks: int, count: int, threshold: int) -> int:
     """The makespan of the fixed order; FAR once it is certain to be no less than the threshold."""
     stages = table.shape[1]
     chunks = stages // ranks
@@ -218,18 +218,18 @@ def rate_cut(loop: Loop, cut: Integers, ranks: int, threshold: int, by_floor: bo
     It is FAR once it is certain to be no less than the threshold.
     """
     if not has_room(loop, cut, ranks):
-        missing = missing_memory(loop, cut, ranks)
+        missing = _missing_memory(loop, cut, ranks)
         if missing > 0:
             return missing, int64(0)
     table, fits = stage_times(loop, cut, ranks), int64(0)
     least = floor_of(table, ranks, loop.microbatches)
     if by_floor or least >= threshold:
         return fits, least if least < threshold else int64(FAR)
-    return fits, play_loop(table, ranks, loop.microbatches, threshold)
+    return fits, _play_loop(table, ranks, loop.microbatches, threshold)
 
 
 @kernel
-def vary_cut(cut: Integers, new: Integers) -> bool:
+def _vary_cut(cut: Integers, new: Integers) -> bool:
     """Copy `cut` to `new` with a random range of bounds moved by one layer; whether no stage became empty."""
     stages = cut.shape[0] - 1
     new[:] = cut
@@ -255,9 +255,9 @@ def anneal_cut(loop: Loop, cut: Integers, ranks: int, cooling: Cooling, by_floor
     if cut.shape[0] < 3:
         return least, best
     for step in range(cooling.steps):
-        if not vary_cut(current, new):
+        if not _vary_cut(current, new):
             continue
-        whole = int64(ROAMING_UNITS) if missing > 0 else value
+        whole = int64(_ROAMING_UNITS) if missing > 0 else value
         slack = int64(-np.log(1 - np.random.random()) * temperature(cooling, step) * whole)
         lacks, found = rate_cut(loop, new, ranks, FAR if missing > 0 else value + slack + 1, by_floor)
         if lacks <= missing + slack if missing > 0 else lacks == 0 and found <= value + slack:

@@ -24,7 +24,7 @@ ROWS = 8
 LEVEL = 1
 """Of compression: texts of JSON shrink to a tenth at any level."""
 
-Line = dict[str, Any]
+_Line = dict[str, Any]
 
 
 def back_up(database: Database, path: Path) -> dict[str, int]:
@@ -53,7 +53,7 @@ def back_up(database: Database, path: Path) -> dict[str, int]:
     return counts
 
 
-def _lines(cursor: Cursor, database: Database) -> Iterator[Line]:
+def _lines(cursor: Cursor, database: Database) -> Iterator[_Line]:
     """The head and every row."""
     columns = {table: sorted(database.columns(cursor, table)) for table in store_schema.CONTENTS}
     yield {"format": FORMAT, "schema": store_schema.VERSION, "at": database.now(), "columns": columns}
@@ -92,7 +92,7 @@ def restore(database: Database, path: Path) -> dict[str, int]:
     return counts
 
 
-def _insert_row(cursor: Cursor, line: Line, *, columns: dict[str, list[str]]) -> None:
+def _insert_row(cursor: Cursor, line: _Line, *, columns: dict[str, list[str]]) -> None:
     """One row; the names of table and columns are looked up, not taken from the file."""
     table = store_schema.CONTENTS[store_schema.CONTENTS.index(line["table"])]
     names = columns[table]
@@ -112,7 +112,7 @@ def _require_empty(cursor: Cursor) -> None:
         cursor.execute(f"DELETE FROM {table}")
 
 
-def _read(path: Path) -> Generator[Line, None, None]:
+def _read(path: Path) -> Generator[_Line, None, None]:
     try:
         with gzip.open(path, "rt", encoding="utf-8") as file:
             for line in file:

@@ -5,14 +5,14 @@ from collections.abc import Callable
 from typing import Generic, Protocol, TypeVar
 
 
-class Closable(Protocol):
+class _Closable(Protocol):
     """What any driver's connection offers."""
 
     def close(self) -> None:
         """Let go of the database."""
 
 
-C = TypeVar("C", bound=Closable)
+C = TypeVar("C", bound=_Closable)
 
 
 class ThreadConnections(Generic[C]):

@@ -31,11 +31,11 @@ def open_database(data: Path, url: str | None) -> Database:
         from api.jobs.stores.postgres import PostgresDatabase
 
         return PostgresDatabase(url)
-    require_own_file(data / FILE)
+    _require_own_file(data / FILE)
     return SqliteDatabase(data / FILE)
 
 
-def require_own_file(path: Path) -> None:
+def _require_own_file(path: Path) -> None:
     """Raise ValueError unless the file is missing, empty, or a store of this program that can be read."""
     if not path.exists() or path.stat().st_size == 0:
         return

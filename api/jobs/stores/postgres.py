@@ -27,7 +27,7 @@ logger = logging.getLogger(__name__)
 QUEUE = "plans"
 TASK = "pipeplan.solve_next"
 
-FROZEN_S = 10.0
+_FROZEN_S = 10.0
 """A session that stands still for so long in the middle of a transaction loses it, and with it its locks."""
 
 
@@ -39,14 +39,14 @@ HOUSEKEEPING_S = 0.3
 """What a statement of housekeeping may take at first. Some stood still for a second, while checkpoints kept the disk
 busy."""
 
-OTHERS_SHARE = 2.0
+_OTHERS_SHARE = 2.0
 """How long housekeeping pauses for each second that it worked."""
 
 EVEN_S = 600.0
 """How long two clocks run evenly; then they are held against each other again, for a service that runs for months."""
 
 
-DAMAGED = (
+_DAMAGED = (
     psycopg.errors.DataCorrupted,
     psycopg.errors.IndexCorrupted,
     psycopg.errors.CharacterNotInRepertoire,
@@ -55,10 +55,10 @@ DAMAGED = (
 )
 """What the server, or the driver, raises for rows that cannot be read."""
 
-RESERVE_BYTES = 4 * 2**20
+_RESERVE_BYTES = 4 * 2**20
 """What is kept for deleting on a full disk: room for a few pages of notes about what was deleted."""
 
-FULL_S = 60.0
+_FULL_S = 60.0
 """So long after the server's disk was full it may be so still."""
 
 
@@ -67,7 +67,7 @@ class PostgresDatabase:
 
     row_lock = " FOR UPDATE"
 
-    def __init__(self, url: str, *, frozen_s: float = FROZEN_S) -> None:
+    def __init__(self, url: str, *, frozen_s: float = _FROZEN_S) -> None:
         self.url, self._frozen_s = url, frozen_s
         self._connections = ThreadConnections(
             self._connect, is_usable=lambda connection: not (connection.closed or connection.broken)
@@ -94,9 +94,9 @@ class PostgresDatabase:
         except psycopg.errors.QueryCanceled as error:
             raise GivenUpError(str(error)) from error
         except psycopg.errors.DiskFull as error:
-            self._full_until = time.monotonic() + FULL_S
+            self._full_until = time.monotonic() + _FULL_S
             raise StoreFullError(str(error)) from error
-        except DAMAGED as error:
+        except _DAMAGED as error:
             raise DamagedError("a table of the database") from error
         finally:
             with contextlib.suppress(psycopg.Error):
@@ -148,7 +148,7 @@ class PostgresDatabase:
             self.lock_schema(cursor)
             if not self.columns(cursor, "reserve"):
                 cursor.execute("CREATE TABLE reserve (bytes BYTEA NOT NULL)")
-                cursor.execute("INSERT INTO reserve (bytes) VALUES (?)", (os.urandom(RESERVE_BYTES),))
+                cursor.execute("INSERT INTO reserve (bytes) VALUES (?)", (os.urandom(_RESERVE_BYTES),))
 
     def give_up_reserve(self) -> bool:
         """The table goes; to empty it would take a page of a new one."""
@@ -165,7 +165,7 @@ class PostgresDatabase:
 
     def let_others_in(self, worked_s: float) -> None:
         """Nobody waits for rows, which are locked one by one, but all wait for the disk: most of its time is theirs."""
-        time.sleep(OTHERS_SHARE * worked_s)
+        time.sleep(_OTHERS_SHARE * worked_s)
 
     def now(self) -> float:
         """The database's clock, as far as ours runs evenly with it for `EVEN_S`."""

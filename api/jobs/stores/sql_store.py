@@ -52,7 +52,7 @@ KEYS = 1000
 GIVEN_UP = 3
 """So many of them behind one another that were given up end expiry; housekeeping comes again in a minute."""
 
-HOUR_S = 3600.0
+_HOUR_S = 3600.0
 """How long a submission counts."""
 
 KEPT = 30
@@ -706,7 +706,7 @@ def _require_room(cursor: Cursor, job: NewJob, *, quota: Quota, now: float) -> N
     cursor.execute(unfinished, (job.tenant,))
     if _first(cursor.fetchone()) >= quota.unfinished_jobs:
         raise QuotaError("too_many_jobs", quota.unfinished_jobs)
-    if _count_submitted(cursor, job.tenant, key_id=job.key_id, since=now - HOUR_S) >= quota.hourly_jobs:
+    if _count_submitted(cursor, job.tenant, key_id=job.key_id, since=now - _HOUR_S) >= quota.hourly_jobs:
         raise QuotaError("hourly_limit", quota.hourly_jobs)
     cursor.execute(held, (job.tenant,))
     if _first(cursor.fetchone()) + len(job.request.encode()) > quota.stored_bytes:
@@ -879,9 +879,9 @@ def _serve(cursor: Cursor, tenant: str, *, now: float) -> None:
 
 def _forget_rest(cursor: Cursor, gone: Sequence[Row], *, now: float) -> None:
     """What belongs to jobs (id, tenant, key, submitted) whose rows are gone; their submissions count for an hour."""
-    cursor.execute("DELETE FROM deleted_jobs WHERE created_at <= ?", (now - HOUR_S,))
+    cursor.execute("DELETE FROM deleted_jobs WHERE created_at <= ?", (now - _HOUR_S,))
     for job_id, tenant, key_id, created_at in gone:
-        if isinstance(created_at, float) and created_at > now - HOUR_S:  # a damaged row goes all the same
+        if isinstance(created_at, float) and created_at > now - _HOUR_S:  # a damaged row goes all the same
             cursor.execute(
                 "INSERT INTO deleted_jobs (tenant, key_id, created_at) VALUES (?, ?, ?)", (tenant, key_id, created_at)
             )

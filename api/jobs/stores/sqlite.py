@@ -14,13 +14,13 @@ from api.jobs.stores.reserve import Reserve
 from api.jobs.stores.sql_store import Cursor
 from api.jobs.stores.store import StoreFullError
 
-BUSY_TIMEOUT_S = 10.0
+_BUSY_TIMEOUT_S = 10.0
 """How long a writer waits for another."""
 
 FREED_PAGES, LEAST_PAGES = 5000, 50
 """Pages that leave the file in one transaction, at most and at least."""
 
-FREEING_S = 0.2
+_FREEING_S = 0.2
 """How long that may take: with many free pages, finding the right one takes longer, so fewer leave at once."""
 
 GIVING_S = 30.0
@@ -29,7 +29,7 @@ GIVING_S = 30.0
 LOG_PAGES, PAGE_BYTES = 1000, 4096
 """Pages of the write-ahead log after which the database takes them up, and their size: SQLite's own defaults."""
 
-LOG_SHARE = 4
+_LOG_SHARE = 4
 """On a small disk that is after one part in so many of the reserve, so that it suffices for the log and a deletion."""
 
 PAUSE_S = 0.12
@@ -58,7 +58,7 @@ class SqliteDatabase:
     def _open(self) -> sqlite3.Connection:
         connection = sqlite3.connect(
             self.path,
-            timeout=BUSY_TIMEOUT_S,
+            timeout=_BUSY_TIMEOUT_S,
             isolation_level=None,
             check_same_thread=False,  # `close_all` closes those of threads that are gone
         )
@@ -75,7 +75,7 @@ class SqliteDatabase:
         connection.execute("PRAGMA journal_mode = WAL")
         connection.execute("PRAGMA synchronous = FULL")
         # What stands in the log alone takes room a second time when the database takes it up.
-        pages = min(LOG_PAGES, self._reserve.size() // (LOG_SHARE * PAGE_BYTES))
+        pages = min(LOG_PAGES, self._reserve.size() // (_LOG_SHARE * PAGE_BYTES))
         connection.execute(f"PRAGMA wal_autocheckpoint = {pages}")
         # Debian's SQLite writes zeros over all that is deleted, through the log: as much again as there was.
         connection.execute("PRAGMA secure_delete = FAST")
@@ -125,7 +125,7 @@ class SqliteDatabase:
 
     def _give_space_back(self, seconds: float) -> None:
         connection = self._connections.get()
-        portion = Portion(least=LEAST_PAGES, most=FREED_PAGES, goal_s=FREEING_S)
+        portion = Portion(least=LEAST_PAGES, most=FREED_PAGES, goal_s=_FREEING_S)
         until = time.monotonic() + seconds
         while connection.execute("PRAGMA freelist_count").fetchone()[0] and time.monotonic() < until:
             before, begin = connection.execute("PRAGMA page_count").fetchone()[0], time.monotonic()

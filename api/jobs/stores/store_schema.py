@@ -116,7 +116,7 @@ STEPS: dict[int, tuple[str, ...]] = {
 """What leads from a version to the next one."""
 
 
-class SchemaCursor(Protocol):
+class _SchemaCursor(Protocol):
     """What is needed of a cursor here."""
 
     def execute(self, sql: str, parameters: Any = ()) -> Any:
@@ -126,7 +126,7 @@ class SchemaCursor(Protocol):
         """The next row."""
 
 
-def bring_up_to_date(cursor: SchemaCursor, *, columns_of_jobs: set[str], has_version: bool) -> int | None:
+def bring_up_to_date(cursor: _SchemaCursor, *, columns_of_jobs: set[str], has_version: bool) -> int | None:
     """Make the tables, or lead those of an earlier version to this one; the answer is that version, None if none.
 
     Raises ValueError for a store of a later version, which is left as it is.
@@ -145,7 +145,7 @@ def bring_up_to_date(cursor: SchemaCursor, *, columns_of_jobs: set[str], has_ver
     return stated
 
 
-def _stated_version(cursor: SchemaCursor, columns_of_jobs: set[str], *, has_version: bool) -> int | None:
+def _stated_version(cursor: _SchemaCursor, columns_of_jobs: set[str], *, has_version: bool) -> int | None:
     if not columns_of_jobs:
         return None
     if "request" in columns_of_jobs:  # version 1 did not state itself

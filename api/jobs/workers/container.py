@@ -6,7 +6,7 @@ from pathlib import Path
 
 GIB = 2**30
 
-SERVICE_BYTES = GIB // 2
+_SERVICE_BYTES = GIB // 2
 """What the service itself takes."""
 
 MOST_BYTES = 4 * GIB
@@ -49,13 +49,13 @@ def share_out(total_bytes: int, *, asked_bytes: int | None, num_solvers: int, nu
     `num_helpers` is how many are wanted; none means a worker without doors. Raises ValueError if service, solvers and
     one helper do not fit together.
     """
-    reserved = SERVICE_BYTES + (LEAST_BYTES if num_helpers else 0)
+    reserved = _SERVICE_BYTES + (LEAST_BYTES if num_helpers else 0)
     room = max(0, total_bytes - reserved)
     share = room // max(1, num_solvers)
     solver = min(MOST_BYTES, max(LEAST_BYTES, share)) if asked_bytes is None else asked_bytes
     if reserved + num_solvers * solver > total_bytes:
         raise ValueError(_too_much(total_bytes, solver_bytes=solver, num_solvers=num_solvers, reserved_bytes=reserved))
-    rest = max(LEAST_BYTES, total_bytes - SERVICE_BYTES - num_solvers * solver)
+    rest = max(LEAST_BYTES, total_bytes - _SERVICE_BYTES - num_solvers * solver)
     fitting = max(1, min(num_helpers, rest // LEAST_BYTES))
     return Shares(solver_bytes=solver, helper_bytes=min(MOST_BYTES, rest // fitting), num_helpers=fitting)
 
@@ -64,7 +64,7 @@ def _too_much(total_bytes: int, *, solver_bytes: int, num_solvers: int, reserved
     """What is asked for, what there is, and what would fit."""
     room = total_bytes - reserved_bytes
     asked = f"{num_solvers} solver processes of {solver_bytes / GIB:g} GiB and " if num_solvers else ""
-    own = f"{reserved_bytes / GIB:g} GiB for the service" + (" and a helper" if reserved_bytes > SERVICE_BYTES else "")
+    own = f"{reserved_bytes / GIB:g} GiB for the service" + (" and a helper" if reserved_bytes > _SERVICE_BYTES else "")
     least = f"the container at least {(reserved_bytes + num_solvers * LEAST_BYTES) / GIB:g} GiB"
     if num_solvers and room // num_solvers >= LEAST_BYTES:
         remedy = f"give solvers at most {room // num_solvers * 100 // GIB / 100:g} GiB, or fewer --workers"

@@ -13,7 +13,7 @@ from planner.what_if.change import Change
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PlayedQuestion:
+class _PlayedQuestion:
     """A plan on its question, played."""
 
     problem: Problem
@@ -21,7 +21,7 @@ class PlayedQuestion:
     timeline: Timeline
 
 
-Drawing = Callable[[PlayedQuestion], str]
+Drawing = Callable[[_PlayedQuestion], str]
 
 
 def inspect(order: dict[str, Any]) -> dict[str, Any]:
@@ -39,14 +39,14 @@ def inspect(order: dict[str, Any]) -> dict[str, Any]:
         return {"ranges": [asdict(each) for each in ranges]}
     if order["what"] == "verdict":
         return {"verdict": _judge(problem, plan, with_certificate=bool(order.get("certificate")))}
-    played = PlayedQuestion(problem=problem, plan=plan, timeline=_play(problem, plan))
+    played = _PlayedQuestion(problem=problem, plan=plan, timeline=_play(problem, plan))
     if order["what"] == "difference":
         return {"text": _compare(played, order["other"], workload=order["other_workload"])}
     if order["what"] == "view" and order.get("other") is not None:
         return {"text": _draw_both(played, order["other"])}
     if order["what"] == "picture":
         return {"text": _draw_content(played, other=order.get("other"), baseline=order.get("baseline"))}
-    return {"text": DRAWINGS[order["what"]](played)}
+    return {"text": _DRAWINGS[order["what"]](played)}
 
 
 def _question(plan: Plan, workload: dict[str, Any] | None) -> Problem:
@@ -85,7 +85,7 @@ def _play(problem: Problem, plan: Plan) -> Timeline:
     return verdict.timeline
 
 
-def _draw_both(played: PlayedQuestion, other: str) -> str:
+def _draw_both(played: _PlayedQuestion, other: str) -> str:
     from api.reporting.plan_difference import why_not_on_one_scale
     from api.viewer import render_picture
     from planner.document import parse_plan
@@ -99,7 +99,7 @@ def _draw_both(played: PlayedQuestion, other: str) -> str:
     )
 
 
-def _draw_content(played: PlayedQuestion, *, other: str | None, baseline: str | None) -> str:
+def _draw_content(played: _PlayedQuestion, *, other: str | None, baseline: str | None) -> str:
     """What a picture shows, as JSON; a second plan is given as its document, or as the name of a baseline."""
     from api.reporting.plan_difference import why_not_on_one_scale
     from api.viewer import picture_content
@@ -125,7 +125,7 @@ def _change(tree: dict[str, Any]) -> Change:
     return validate(Change, tree, source="body: change")
 
 
-def _compare(played: PlayedQuestion, other: str, *, workload: dict[str, Any]) -> str:
+def _compare(played: _PlayedQuestion, other: str, *, workload: dict[str, Any]) -> str:
     """Each plan on its own question: profiles may be of two versions."""
     from api.reporting.plan_difference import PlayedSide, compare_plans
     from planner.document import parse_plan
@@ -137,31 +137,31 @@ def _compare(played: PlayedQuestion, other: str, *, workload: dict[str, Any]) ->
     return json.dumps(compare_plans(before, after), ensure_ascii=False)
 
 
-def _draw_view(played: PlayedQuestion) -> str:
+def _draw_view(played: _PlayedQuestion) -> str:
     from api.viewer import render_picture
 
     return render_picture(played.problem, played.plan, timeline=played.timeline)
 
 
-def _draw_trace(played: PlayedQuestion) -> str:
+def _draw_trace(played: _PlayedQuestion) -> str:
     from planner.export.trace import render_trace
 
     return render_trace(played.problem, played.plan, timeline=played.timeline)
 
 
-def _draw_torch(played: PlayedQuestion) -> str:
+def _draw_torch(played: _PlayedQuestion) -> str:
     from planner.export.torch_table import render_torch_table
 
     return render_torch_table(played.problem, played.plan)
 
 
-def _draw_simulation(played: PlayedQuestion) -> str:
+def _draw_simulation(played: _PlayedQuestion) -> str:
     from api.reporting.summaries import summarise_timeline
 
     return json.dumps(summarise_timeline(played.problem, played.timeline), ensure_ascii=False)
 
 
-def _draw_explanation(played: PlayedQuestion) -> str:
+def _draw_explanation(played: _PlayedQuestion) -> str:
     from api.reporting.summaries import summarise_explanation
     from planner.simulation.explain import explain
 
@@ -170,7 +170,7 @@ def _draw_explanation(played: PlayedQuestion) -> str:
     )
 
 
-def _draw_report(played: PlayedQuestion) -> str:
+def _draw_report(played: _PlayedQuestion) -> str:
     """Everything a page shows of a plan: figures, stages, devices, baselines, where the time goes."""
     from api.reporting.summaries import summarise_explanation, summarise_timeline
     from planner.simulation.explain import explain
@@ -194,7 +194,7 @@ def _draw_report(played: PlayedQuestion) -> str:
     return json.dumps(report, ensure_ascii=False, default=str)
 
 
-DRAWINGS: dict[str, Drawing] = {
+_DRAWINGS: dict[str, Drawing] = {
     "view": _draw_view,
     "trace": _draw_trace,
     "torch": _draw_torch,

@@ -8,9 +8,9 @@ from api.jobs.logs import tell
 from api.jobs.workers.runner import JobRunner, Solve, identity
 from planner.progress import Limits
 
-MAX_SEED = 2**31 - 1
+_MAX_SEED = 2**31 - 1
 
-GIVES_WAY_S = 1.0
+_GIVES_WAY_S = 1.0
 """Once a job has waited for so long, islands give their workers back."""
 
 
@@ -23,16 +23,16 @@ def work_once(runner: JobRunner, worker: str) -> bool:
         return True
     island = runner.store.islands.claim(worker, lease_s=lease_s)
     if island is not None:
-        run_island(runner, island)
+        _run_island(runner, island)
     return island is not None
 
 
-def run_island(runner: JobRunner, island: Island) -> None:
+def _run_island(runner: JobRunner, island: Island) -> None:
     """Search until the island's or the job's end; a lost lease ends the work without a trace in the store."""
     told = {**identity(island.job), "island": island.number, "attempt": island.attempt}
     tell("island started", **told)
     try:
-        IslandSolve(runner, island).run()
+        _IslandSolve(runner, island).run()
     except LeaseLostError:
         runner.metrics.island("lost")
         tell("island lost", **told)
@@ -41,7 +41,7 @@ def run_island(runner: JobRunner, island: Island) -> None:
         tell("island ended", **told)
 
 
-class IslandSolve(Solve):
+class _IslandSolve(Solve):
     """One claim of one island under way."""
 
     def __init__(self, runner: JobRunner, island: Island) -> None:
@@ -52,7 +52,7 @@ class IslandSolve(Solve):
     def _own(self, limits: Limits) -> Limits:
         """Its own seed, and the time that is left to the job if nothing has happened to it."""
         late_s = self.island.late_s if self.job.attempt == 1 else self.job.spent_s
-        seed = (limits.seed + self.island.number) % (MAX_SEED + 1)
+        seed = (limits.seed + self.island.number) % (_MAX_SEED + 1)
         return replace(limits, seed=seed, time_limit_s=max(1.0, limits.time_limit_s - late_s))
 
     def _report(self, news: News) -> None:
@@ -70,7 +70,7 @@ class IslandSolve(Solve):
 
     def _finds_needless(self) -> bool:
         """Whether the job is about to end, or another job has waited for a worker for a while."""
-        self.gives_way = self.store.queue_age_s() > GIVES_WAY_S
+        self.gives_way = self.store.queue_age_s() > _GIVES_WAY_S
         return self.gives_way or self.store.islands.is_stopped(self.island)
 
     def _conclude(self, answer: dict[str, Any] | None) -> None:

@@ -16,7 +16,7 @@ from api.jobs.workers.solver_handle import Child, ProcessLimits
 
 logger = logging.getLogger(__name__)
 
-IDLE_S = 1.0
+_IDLE_S = 1.0
 """How long an idle worker waits before it looks for work unasked."""
 
 
@@ -97,11 +97,11 @@ class Pool:
                 child.start()  # warm before the first job
                 if not self._work_once(runner, name):
                     with self._wake:
-                        self._wake.wait(IDLE_S)
+                        self._wake.wait(_IDLE_S)
             except Exception:
                 logger.exception("worker %s failed; it goes on", name)
                 child.kill()
-                time.sleep(IDLE_S)
+                time.sleep(_IDLE_S)
         self.store.close()
 
     def _work_once(self, runner: JobRunner, name: str) -> bool:

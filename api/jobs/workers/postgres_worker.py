@@ -27,18 +27,18 @@ logger = logging.getLogger(__name__)
 LOOK_AROUND = "* * * * * */20"
 """When tickets that got lost are put up again: every twenty seconds."""
 
-AWAY: tuple[type[Exception], ...] = (
+_AWAY: tuple[type[Exception], ...] = (
     *STORE_FAILURES,
     procrastinate.exceptions.ConnectorException,
     TimeoutError,
 )
 """What is raised while the database is away."""
 
-RECONNECT_S = 1.0
+_RECONNECT_S = 1.0
 """How long to wait for a database that went away."""
 
 
-class TicketWorker:
+class _TicketWorker:
     """One worker process: so many solver processes, one queue."""
 
     def __init__(self, url: str, *, num_workers: int, limits: ProcessLimits, patience: Patience) -> None:
@@ -122,9 +122,9 @@ class TicketWorker:
             while not self._draining.is_set():
                 try:
                     await self._run_once()
-                except AWAY:
+                except _AWAY:
                     logger.warning("the database went away; trying again", exc_info=True)
-                    await asyncio.sleep(RECONNECT_S)
+                    await asyncio.sleep(_RECONNECT_S)
         finally:
             await asyncio.to_thread(self._heartbeat.stop)
 
@@ -168,10 +168,10 @@ class TicketWorker:
         self.store.close_all()
 
 
-def _make_worker(settings: Settings) -> TicketWorker:
+def _make_worker(settings: Settings) -> _TicketWorker:
     assert settings.database_url is not None
     prepare(settings.database_url)
-    return TicketWorker(
+    return _TicketWorker(
         settings.database_url,
         num_workers=settings.num_workers,
         limits=settings.process,

@@ -20,7 +20,7 @@ from planner.verify import verify
 from planner.what_if.change import Change, find_start
 from profiles.documents.validation import validate
 
-TICK_S = 0.1
+_TICK_S = 0.1
 """How often a runner looks up from waiting."""
 
 
@@ -123,7 +123,7 @@ class JobRunner:
         except ChildDiedError:
             answer = None
         if answer is not None and answer["event"] == "done":
-            return outcome_of(answer)
+            return _outcome_of(answer)
         self.child.kill()
         plan = parse_plan(text)
         if not verify(problem_for(request.problem, plan), plan).passed:
@@ -142,7 +142,7 @@ class JobRunner:
             answer = None
         if answer is not None and answer["event"] == "done":
             tell("islands joined", **identity(job), plans=len(plans), seconds=round(time.monotonic() - begin, 3))
-            return outcome_of(answer)
+            return _outcome_of(answer)
         self.child.kill()
         return None if known is None else self._write_up(job, known)
 
@@ -153,7 +153,7 @@ class JobRunner:
             if time.monotonic() - held > self.patience.lease_s / 3:
                 self.store.extend(job, lease_s=self.patience.lease_s)
                 held = time.monotonic()
-            answer = self.child.answer(TICK_S)
+            answer = self.child.answer(_TICK_S)
             if answer is not None and answer["event"] != "progress":
                 return answer
         return None
@@ -171,7 +171,7 @@ _KEPT = (
 """What of a solver's last word stands with its job."""
 
 
-def outcome_of(answer: dict[str, Any]) -> Outcome:
+def _outcome_of(answer: dict[str, Any]) -> Outcome:
     """The last word of a solver as the end of its job."""
     if answer["event"] == "done":
         return Outcome(state="succeeded", **{name: answer[name] for name in _KEPT})
@@ -258,7 +258,7 @@ class Solve:
     def _follow(self) -> dict[str, Any] | None:
         """The solver's last word, or None if it had to be killed."""
         while True:
-            answer = self.child.answer(TICK_S)
+            answer = self.child.answer(_TICK_S)
             if answer is not None and answer["event"] != "progress":
                 return answer
             if answer is not None:
@@ -278,7 +278,7 @@ class Solve:
             self.away_since = self.away_since or time.monotonic()
             if time.monotonic() - self.away_since > self.patience.lease_s:
                 raise
-            time.sleep(TICK_S)
+            time.sleep(_TICK_S)
 
     def _stop_s(self) -> float:
         return self.patience.drain_s if self.runner.is_draining() else self.patience.stop_s
@@ -335,7 +335,7 @@ class Solve:
         return self.is_user_stop or answer["event"] == "failed" or answer["stopped_by"] != "user"
 
     def _finish(self, answer: dict[str, Any]) -> None:
-        outcome = outcome_of(answer)
+        outcome = _outcome_of(answer)
         if self.job.islands > 1 and outcome.solution_status != "infeasible":
             outcome = self._gather(answer) or outcome
             if outcome.state == "succeeded":
@@ -353,7 +353,7 @@ class Solve:
         islands.close(self.job.id)
         while islands.count_running(self.job.id) and time.monotonic() < until:
             self._require_present(time.monotonic())
-            time.sleep(TICK_S)
+            time.sleep(_TICK_S)
         present, plans = self._require_present(time.monotonic()), islands.plans(self.job.id)
         own_ns = answer.get("incumbent_ns")
         is_best = present.incumbent_ns is None or (own_ns is not None and own_ns <= present.incumbent_ns)

@@ -82,7 +82,7 @@ class Controller:
             self._answers.flush()
 
 
-class ProgressForwarder:
+class _ProgressForwarder:
     """Passes the latest progress on, at most once every `PAUSE_S`, whatever the solver is doing."""
 
     def __init__(self, master: Controller) -> None:
@@ -143,7 +143,7 @@ def solve(master: Controller, order: dict[str, Any], *, most_threads: int | None
         text = master.take_better()
         return None if text is None else parse_plan(text)
 
-    forwarder = ProgressForwarder(master)
+    forwarder = _ProgressForwarder(master)
     try:
         plan, *_ = make_plans(
             request.problem,
@@ -156,7 +156,7 @@ def solve(master: Controller, order: dict[str, Any], *, most_threads: int | None
         )
     finally:
         forwarder.close()
-    return last_word(request, plan)
+    return _last_word(request, plan)
 
 
 def join(order: dict[str, Any], *, most_threads: int | None = None) -> dict[str, Any]:
@@ -178,10 +178,10 @@ def join(order: dict[str, Any], *, most_threads: int | None = None) -> dict[str,
             limits = replace(request.limits, time_limit_s=order["time_limit_s"], max_rounds=0)
             plans.append(make_plan(request.problem, limits=limits.within(threads=most_threads), start=best))
     joined = join_plans(request.problem, plans, gap=request.limits.gap, stopped_by=order["stopped_by"])
-    return last_word(request, joined)
+    return _last_word(request, joined)
 
 
-def last_word(request: "PlanRequest", plan: Plan) -> dict[str, Any]:
+def _last_word(request: "PlanRequest", plan: Plan) -> dict[str, Any]:
     """What is said of a plan at the end."""
     from planner.document import render_plan
 
@@ -200,7 +200,7 @@ def last_word(request: "PlanRequest", plan: Plan) -> dict[str, Any]:
     }
 
 
-def carry_out(master: Controller, order: dict[str, Any], *, most_threads: int | None = None) -> None:
+def _carry_out(master: Controller, order: dict[str, Any], *, most_threads: int | None = None) -> None:
     """One order, and one last word about it; the log says whose it was."""
     begin, whose = time.monotonic(), order.get("log") or {}
     tell(f"{order['op']} begins", **whose, pid=os.getpid())
@@ -257,7 +257,7 @@ def main() -> None:
 
     master.tell("ready")
     while True:
-        carry_out(master, master.next_order(), most_threads=most_threads)
+        _carry_out(master, master.next_order(), most_threads=most_threads)
 
 
 if __name__ == "__main__":

@@ -9,13 +9,13 @@ from api.jobs.stores.store import STORE_FAILURES
 
 logger = logging.getLogger(__name__)
 
-BEAT_S = 5.0
+_BEAT_S = 5.0
 """How often a worker says that it lives."""
 
 SILENT_S = 20.0
 """A worker that has said nothing for so long does not count."""
 
-FORGET_S = 3600.0
+_FORGET_S = 3600.0
 """And after so long its row goes."""
 
 
@@ -44,7 +44,7 @@ class Roster:
                 "ON CONFLICT (name) DO UPDATE SET seen_at = excluded.seen_at, num_slots = excluded.num_slots",
                 (name, num_slots, now, now),
             )
-            cursor.execute("DELETE FROM workers WHERE seen_at < ?", (now - FORGET_S,))
+            cursor.execute("DELETE FROM workers WHERE seen_at < ?", (now - _FORGET_S,))
 
     def leave(self, name: str) -> None:
         """The worker ends in good order."""
@@ -89,7 +89,7 @@ class Heartbeat:
                 self._roster.beat(self._name, num_slots=self._num_slots)
             except STORE_FAILURES as error:
                 logger.warning("the store did not hear that this worker lives: %r", error)
-            if self._over.wait(BEAT_S):
+            if self._over.wait(_BEAT_S):
                 break
         try:
             self._roster.leave(self._name)

@@ -26,12 +26,12 @@ from profiles.load import demo_names, load_workload
 
 router = APIRouter()
 
-PAGE_POLICY = (
+_PAGE_POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
     "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 )
 
-MOST_DIGITS = 4
+_MOST_DIGITS = 4
 """Of a number of workers that is asked for."""
 
 _SCRIPTS = (
@@ -75,17 +75,17 @@ async def ready(request: Request) -> Response:
     With `?workers=N` it is also ready only if at least so many workers live.
     """
     text = request.query_params.get("workers", "0")
-    least = int(text) if text.isascii() and text.isdigit() and len(text) <= MOST_DIGITS else 0
+    least = int(text) if text.isascii() and text.isdigit() and len(text) <= _MOST_DIGITS else 0
     strength = await service_of(request).check_ready(least_workers=least)
     return answer({"status": "ready", "workers": strength.num_workers, "slots": strength.num_slots})
 
 
-async def metrics_reader(request: Request) -> None:
+async def _metrics_reader(request: Request) -> None:
     """A caller who may read the metrics."""
     await admitted(request, "metrics")
 
 
-@router.get("/metrics", dependencies=[Depends(metrics_reader)])
+@router.get("/metrics", dependencies=[Depends(_metrics_reader)])
 async def metrics(request: Request) -> Response:
     """Prometheus' text form."""
     service = service_of(request)
@@ -209,7 +209,7 @@ async def openapi_document() -> Response:
 @router.get("/")
 async def page() -> Response:
     """The page."""
-    headers = {"Cache-Control": "no-cache", "Content-Security-Policy": PAGE_POLICY}
+    headers = {"Cache-Control": "no-cache", "Content-Security-Policy": _PAGE_POLICY}
     return Response(_page(), media_type="text/html; charset=utf-8", headers=headers)
 
 

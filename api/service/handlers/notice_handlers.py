@@ -19,7 +19,7 @@ router = APIRouter(prefix="/v1/plans")
 
 _STRICT = {"extra": "forbid", "use_attribute_docstrings": True}
 
-MOST_DETAIL = 16 * 2**10
+_MOST_DETAIL = 16 * 2**10
 """Letters of a notice's detail as JSON."""
 
 
@@ -35,8 +35,8 @@ class Notice:
     """What is known of it; webhooks get it as it is."""
 
     def __post_init__(self) -> None:
-        if len(json.dumps(self.detail)) > MOST_DETAIL:
-            raise ValueError(f"notice: detail is more than {MOST_DETAIL} letters; leave some out")
+        if len(json.dumps(self.detail)) > _MOST_DETAIL:
+            raise ValueError(f"notice: detail is more than {_MOST_DETAIL} letters; leave some out")
 
 
 @router.post("/{plan_id}:notify")

@@ -22,7 +22,7 @@ from planner.what_if.change import Change
 
 router = APIRouter(prefix="/v1")
 
-MOST_CHANGES = 32
+_MOST_CHANGES = 32
 """Changes in one request for ranges."""
 
 PRIVATE = "private, no-cache"
@@ -133,8 +133,8 @@ async def find_ranges(request: Request, caller: Writer) -> Response:
     service = service_of(request)
     body = await read_body(request, service.under_way)
     order: RangeOrder = await service.executor.call(read_order, RangeOrder, body)
-    if len(order.changes) > MOST_CHANGES:
-        complaint = Complaint(pointer="/changes", code="limit", detail=f"give at most {MOST_CHANGES} changes")
+    if len(order.changes) > _MOST_CHANGES:
+        complaint = Complaint(pointer="/changes", code="limit", detail=f"give at most {_MOST_CHANGES} changes")
         raise ServiceError(422, "invalid", errors=(complaint,))
     return await _answer_ranges(service, caller, order=order)
 

@@ -45,7 +45,7 @@ PING_S = 15.0
 PAUSE_S = 1.0
 """And at most so often, but of the end at once."""
 
-TICKET_S = 600.0
+_TICKET_S = 600.0
 """How long a ticket for a picture is good."""
 
 _STRICT = {"extra": "forbid", "use_attribute_docstrings": True}
@@ -54,7 +54,7 @@ _KEY = re.compile(r"[\x21-\x7e]{1,200}", re.ASCII)
 _WAIT = re.compile(r"(?:^|[,;\s])wait=(\d{1,4})(?=$|[,;\s])", re.ASCII)
 
 
-def waiting_s(request: Request, most: int) -> int:
+def _waiting_s(request: Request, most: int) -> int:
     """Seconds of `Prefer: wait=N`, 0 without it."""
     match = _WAIT.search(request.headers.get("prefer", ""))
     return min(int(match[1]), most) if match else 0
@@ -249,7 +249,7 @@ def _too_much(error: QuotaError) -> ServiceError:
 
 async def accepted(service: Service, request: Request, *, caller: Caller, job: Job) -> Response:
     """202 with the address, or 200 if it is done within the time that the client prefers to wait."""
-    seconds = waiting_s(request, service.settings.traffic.max_wait_s)
+    seconds = _waiting_s(request, service.settings.traffic.max_wait_s)
     if seconds and not job.is_finished:
         job = await _wait(service, caller, job=job, seconds=seconds)
     headers = {"Location": f"/v1/plans/{job.id}", "X-Cache": "MISS"}
@@ -297,7 +297,7 @@ async def get_plan(request: Request, caller: Reader) -> Response:
     """A job; `Prefer: wait=N` waits for its end."""
     service = service_of(request)
     job = await find(request, caller)
-    seconds = waiting_s(request, service.settings.traffic.max_wait_s)
+    seconds = _waiting_s(request, service.settings.traffic.max_wait_s)
     if seconds and not job.is_finished:
         job = await _wait(service, caller, job=job, seconds=seconds)
     if is_known(request, tag_of(job)):
@@ -427,7 +427,7 @@ async def make_ticket(request: Request, caller: Reader) -> Response:
     if caller.key_id is None:
         raise ServiceError(409, "no_key", detail="tickets are for those who came with an API key")
     service = service_of(request)
-    ticket = await service.executor.call(service.keys.sign, caller.key_id, job.id, seconds=TICKET_S)
+    ticket = await service.executor.call(service.keys.sign, caller.key_id, job.id, seconds=_TICKET_S)
     return answer({"ticket": ticket}, headers={"Cache-Control": "no-store"})
 
 

@@ -10,7 +10,7 @@ from api.jobs.job import Job
 from api.jobs.moments import moment
 from api.jobs.workers.runner import error_of
 
-ARTEFACTS = ("plan", "trace", "view", "report")
+_ARTEFACTS = ("plan", "trace", "view", "report")
 MEDIA = {
     "view": "text/html",
     "trace": "application/json",
@@ -79,7 +79,7 @@ def _links(job: Job) -> dict[str, str]:
     here = f"/v1/plans/{job.id}"
     links = {"self": here, "events": f"{here}/events", "stop": f"{here}:stop"}
     if job.state == "succeeded":
-        links |= {name: f"{here}/{name}" for name in ARTEFACTS}
+        links |= {name: f"{here}/{name}" for name in _ARTEFACTS}
         links |= {f"export_{name}": f"{here}/export/{name}" for name in EXPORTS}
     return links
 

@@ -13,10 +13,10 @@ from profiles.field_rules import MAX_NAME_LENGTH
 _SHA256 = re.compile(r"[0-9a-f]{6,64}", re.ASCII)
 _ID = re.compile(r"[0-9a-f]{32}", re.ASCII)
 
-MOST_NAME = 100
+_MOST_NAME = 100
 """Letters of a part of a name."""
 
-MOST_LISTED = 100
+_MOST_LISTED = 100
 """Plans of one page."""
 
 _FORMS = {
@@ -47,8 +47,10 @@ def read_search(query: Mapping[str, str]) -> Search:
 def read_limit(query: Mapping[str, str]) -> int:
     """How many are asked for; raises ServiceError 422 for what cannot be."""
     text = query.get("limit", "20")
-    if not (text.isascii() and text.isdigit() and len(text) <= len(str(MOST_LISTED)) and 1 <= int(text) <= MOST_LISTED):
-        raise _refusal("limit", f"a number from 1 to {MOST_LISTED}")
+    if not (
+        text.isascii() and text.isdigit() and len(text) <= len(str(_MOST_LISTED)) and 1 <= int(text) <= _MOST_LISTED
+    ):
+        raise _refusal("limit", f"a number from 1 to {_MOST_LISTED}")
     return int(text)
 
 
@@ -60,7 +62,7 @@ def _read(name: str, text: str) -> Any:
         return text if patterns[name].fullmatch(text) else None
     if name == "state":
         return text if text in get_args(State) else None
-    most = MAX_NAME_LENGTH if name == "model" else MOST_NAME
+    most = MAX_NAME_LENGTH if name == "model" else _MOST_NAME
     return text if 0 < len(text) <= most and text.isprintable() else None
 
 

@@ -22,10 +22,10 @@ from api.service.handlers.responses import render_json
 from api.service.http.problem_json import ServiceError
 from api.settings import ClientLimits
 
-BODY_GRACE_S = 5.0
+_BODY_GRACE_S = 5.0
 """So long after its time a body is cut off even if nobody reads it."""
 
-RESERVED_FILES = 256
+_RESERVED_FILES = 256
 """Descriptors kept for the store, the solver processes and the listening socket."""
 
 LEAST_S = 1.0
@@ -50,14 +50,14 @@ class WaitingConnections:
 
     def __init__(self, most: int, *, clock: Callable[[], float] = time.monotonic) -> None:
         self.most, self._clock = most, clock
-        self._waiting: dict[DeadlineProtocol, float] = {}
+        self._waiting: dict[_DeadlineProtocol, float] = {}
         """Since when."""
         self.num_dropped = 0
 
     def __len__(self) -> int:
         return len(self._waiting)
 
-    def add(self, connection: "DeadlineProtocol") -> None:
+    def add(self, connection: "_DeadlineProtocol") -> None:
         """It begins to wait; beyond `most`, those that have waited longest are dropped, but none at once."""
         now = self._clock()
         self._waiting.pop(connection, None)
@@ -70,12 +70,12 @@ class WaitingConnections:
             self.num_dropped += 1
             oldest.drop()
 
-    def remove(self, connection: "DeadlineProtocol") -> None:
+    def remove(self, connection: "_DeadlineProtocol") -> None:
         """It waits no longer."""
         self._waiting.pop(connection, None)
 
 
-class DeadlineProtocol(H11Protocol):
+class _DeadlineProtocol(H11Protocol):
     """uvicorn's connection, with deadlines; `make_protocol` gives it its limits."""
 
     waiting: WaitingConnections
@@ -111,7 +111,7 @@ class DeadlineProtocol(H11Protocol):
         elif state is h11.SEND_BODY and not self._is_in_body:
             self._expect_nothing()
             self.waiting_bodies.add(self)
-            self._set_deadline(SPREAD * self.traffic.body_timeout_s + BODY_GRACE_S)
+            self._set_deadline(SPREAD * self.traffic.body_timeout_s + _BODY_GRACE_S)
             self._is_in_body = True
 
     def on_response_complete(self) -> None:
@@ -176,13 +176,13 @@ class DeadlineProtocol(H11Protocol):
 
 def make_protocol(traffic: ClientLimits) -> type[asyncio.Protocol]:
     """The protocol of one server, whose connections know each other."""
-    files = max(64, (raise_file_limit() - RESERVED_FILES) // 3)
+    files = max(64, (raise_file_limit() - _RESERVED_FILES) // 3)
     attributes: dict[str, Any] = {
         "waiting": WaitingConnections(min(traffic.waiting_connections, files)),
         "waiting_bodies": WaitingConnections(min(traffic.waiting_bodies, files)),
         "traffic": traffic,
     }
-    return type("ServerProtocol", (DeadlineProtocol,), attributes)
+    return type("ServerProtocol", (_DeadlineProtocol,), attributes)
 
 
 def raise_file_limit() -> int:

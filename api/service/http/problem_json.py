@@ -5,13 +5,13 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-MAX_ERRORS = 20
+_MAX_ERRORS = 20
 """Entries of `errors` that an answer lists."""
 
-MAX_DETAIL = 300
+_MAX_DETAIL = 300
 """Characters of a detail."""
 
-TITLES = {
+_TITLES = {
     400: "The request cannot be read",
     401: "No valid credentials",
     403: "Not allowed",
@@ -65,15 +65,15 @@ class ServiceError(Exception):
         """The body of the answer."""
         document: dict[str, Any] = {
             "type": f"urn:pipeplan:problem:{self.code}",
-            "title": TITLES.get(self.status, "An error"),
+            "title": _TITLES.get(self.status, "An error"),
             "status": self.status,
             "code": self.code,
-            "detail": self.detail[:MAX_DETAIL],
+            "detail": self.detail[:_MAX_DETAIL],
         }
         if self.errors:
             document["errors"] = [
                 {"pointer": complaint.pointer, "code": complaint.code, "detail": complaint.detail}
-                for complaint in self.errors[:MAX_ERRORS]
+                for complaint in self.errors[:_MAX_ERRORS]
             ]
         return document
 
@@ -111,7 +111,7 @@ def complaints_of(error: Exception, *, source: str = "body") -> tuple[Complaint,
 
 
 def _complaints(text: str, *, source: str) -> Iterator[Complaint]:
-    for line in text.splitlines()[:MAX_ERRORS]:
+    for line in text.splitlines()[:_MAX_ERRORS]:
         told = line.removeprefix(f"{source}: ")
         part = _PART.match(told)
         told = told[part.end() :] if part else told
@@ -119,7 +119,7 @@ def _complaints(text: str, *, source: str) -> Iterator[Complaint]:
         is_named = path is not None and told[path.end() :].startswith((" =", ":", " is missing"))
         pointer = (f"/{part[1]}" if part else "") + (_pointer(path[1]) if path and is_named else "")
         code = next((code for words, code in _CODES if words in told), "invalid")
-        yield Complaint(pointer=pointer, code=code, detail=redact(told))
+        yield Complaint(pointer=pointer, code=code, detail=_redact(told))
 
 
 def _pointer(path: str) -> str:
@@ -127,8 +127,8 @@ def _pointer(path: str) -> str:
     return "/" + re.sub(r"\[(\d+)\]", r".\1", path).lstrip(".").replace(".", "/")
 
 
-def redact(text: str) -> str:
+def _redact(text: str) -> str:
     """The message without the values of the input; names are kept where they are short and plain."""
     bare = _STATED.sub("", text)
     bare = _QUOTED.sub(lambda quoted: quoted[0] if _PLAIN.match(quoted[0]) else "(a name)", bare)
-    return "".join(letter if letter.isprintable() else "?" for letter in bare)[:MAX_DETAIL]
+    return "".join(letter if letter.isprintable() else "?" for letter in bare)[:_MAX_DETAIL]

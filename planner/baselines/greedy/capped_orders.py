@@ -14,14 +14,14 @@ from planner.baselines.pipeline import Pipeline, Words
 from solver_models.simulation.capped_play import DEEPEST, LENGTH, OLDEST, TURNS, CappedWords, CapRule, play_capped
 from solver_models.simulation.placed_stages import PlacedStages, column
 
-Chunks = Literal["deepest", "oldest", "turns"]
+_Chunks = Literal["deepest", "oldest", "turns"]
 """Which chunk of a device comes first: the one nearest to the loss, the one whose microbatch is the oldest, or, of so
 many microbatches as there are devices, first all in one chunk, then all in the next (Megatron's order)."""
 
-CHUNKS: dict[Chunks, int] = {"deepest": DEEPEST, "oldest": OLDEST, "turns": TURNS}
+CHUNKS: dict[_Chunks, int] = {"deepest": DEEPEST, "oldest": OLDEST, "turns": TURNS}
 """Their numbers in compiled code."""
 
-MAX_TRIED_ACTIONS = 30_000
+_MAX_TRIED_ACTIONS = 30_000
 """Actions of trials after which no other one begins."""
 
 
@@ -31,7 +31,7 @@ class Rule:
 
     caps: tuple[int, ...]
     """Per stage, most microbatches between F and I."""
-    chunks: Chunks = "deepest"
+    chunks: _Chunks = "deepest"
     """Which chunk comes first."""
     splits: bool = True
     """I and W apart; otherwise B."""
@@ -40,7 +40,7 @@ class Rule:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CappedSchedule:
+class _CappedSchedule:
     """What a rule makes of a pipeline when every transfer has its links to itself."""
 
     words: Words
@@ -60,7 +60,7 @@ def best_capped(pipeline: Pipeline, rules: Iterable[Rule]) -> Words:
     actions, tried = 3 * pipeline.num_stages * pipeline.num_microbatches, 0
     placed, best = place(pipeline), None
     for rule in rules:
-        if best is not None and tried > MAX_TRIED_ACTIONS:
+        if best is not None and tried > _MAX_TRIED_ACTIONS:
             break
         found = _play(placed, rule)
         tried += actions
@@ -113,11 +113,11 @@ def largest_slope(pipeline: Pipeline, *, steps: int = 24) -> int:
     return 1
 
 
-def play_rule(pipeline: Pipeline, rule: Rule) -> CappedSchedule | None:
+def play_rule(pipeline: Pipeline, rule: Rule) -> _CappedSchedule | None:
     """Play a rule; None if it ends with actions left over, none of which has room."""
     placed = place(pipeline)
     played = _play(placed, rule)
     if played.num_left:
         return None
     words = name_actions(played.words, played.positions[:, LENGTH], placed=placed)
-    return CappedSchedule(words=words, makespan_ns=played.makespan, span_ns=played.span)
+    return _CappedSchedule(words=words, makespan_ns=played.makespan, span_ns=played.span)

@@ -28,7 +28,7 @@ def make_layer_pipe_plan(costs: CostModel, *, halves: bool = True, has_time: Has
     require_split_backward(costs.problem)
     if not costs.problem.options.split_placement:
         raise DoesNotApplyError("needs split_placement")
-    stages = place_stages(costs, halves=halves, has_time=has_time)
+    stages = _place_stages(costs, halves=halves, has_time=has_time)
     owned: dict[str, int] = {}
     for stage in stages:
         owned[stage.replicas[0][0]] = owned.get(stage.replicas[0][0], 0) + 1
@@ -39,7 +39,7 @@ def make_layer_pipe_plan(costs: CostModel, *, halves: bool = True, has_time: Has
     return make_split_plan(costs, stages, has_time=has_time)
 
 
-def place_stages(costs: CostModel, *, halves: bool, has_time: HasTime = always) -> tuple[Stage, ...]:
+def _place_stages(costs: CostModel, *, halves: bool, has_time: HasTime = always) -> tuple[Stage, ...]:
     """The layers as stages, seated by `place_freely` on devices of the first one's type."""
     names = [device.name for device in costs.problem.cluster.devices]
     halves = halves and costs.has_share(Fraction(1, 2))

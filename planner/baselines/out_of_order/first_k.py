@@ -131,12 +131,12 @@ def make_first_k_plan(
     played = list[tuple[int, Plan]]()
     for each in range(len(stages) + 1) if k is None else [k]:
         require_time(has_time)
-        plan = make_plan(costs, stages, words=[order_first_k(pipeline, each)])
+        plan = make_plan(costs, stages, words=[_order_first_k(pipeline, each)])
         played.append((simulate(costs.problem, plan, costs=costs).makespan_ns, plan))
     return min(played, key=lambda pair: pair[0])[1]
 
 
-def order_first_k(pipeline: Pipeline, k: int) -> list[Action]:
+def _order_first_k(pipeline: Pipeline, k: int) -> list[Action]:
     """Microbatch after microbatch; in the last one the backward goes as `backward_order` says."""
     last, stages = pipeline.num_microbatches - 1, range(pipeline.num_stages)
     word: list[Action] = []

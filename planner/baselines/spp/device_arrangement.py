@@ -19,7 +19,7 @@ def order_devices(cluster: Cluster, *, num_bytes: int) -> tuple[str, ...]:
     rates = {(a, b): _rate(cluster, (a, b), num_bytes=num_bytes) for a in names for b in names if a != b}
     if len(set(rates.values())) < 2:
         return tuple(names)
-    return tuple(_ordered(bandwidth_graph(cluster, rates), names, rates=rates))
+    return tuple(_ordered(_bandwidth_graph(cluster, rates), names, rates=rates))
 
 
 def _rate(cluster: Cluster, ends: tuple[str, str], *, num_bytes: int) -> float:
@@ -28,7 +28,7 @@ def _rate(cluster: Cluster, ends: tuple[str, str], *, num_bytes: int) -> float:
     return 10**9 * num_bytes / max(duration, 1)
 
 
-def bandwidth_graph(cluster: Cluster, rates: dict[tuple[str, str], float]) -> "Graph[str]":
+def _bandwidth_graph(cluster: Cluster, rates: dict[tuple[str, str], float]) -> "Graph[str]":
     """Devices joined by their direct links, if those connect them all; otherwise every pair, by its route."""
     import networkx
 

@@ -33,12 +33,12 @@ ORDERS: dict[str, Callable[[Pipeline], Words]] = {
 PATIENCE = 4
 """Numbers of stages in a row, least largest load first, that may go by without a shorter plan."""
 
-MOST_PLAYED = 400_000
+_MOST_PLAYED = 400_000
 """Actions after which no further division is played."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Attempt:
+class _Attempt:
     """One number of stages in one order."""
 
     plan: Plan
@@ -65,15 +65,15 @@ def make_spp_plan(
     return min(attempts, key=lambda attempt: attempt.makespan_ns).plan
 
 
-def make_attempts(costs: CostModel, *, recompute: bool = False, has_time: HasTime = always) -> Iterator[Attempt]:
+def make_attempts(costs: CostModel, *, recompute: bool = False, has_time: HasTime = always) -> Iterator[_Attempt]:
     """Divisions in ascending order of their largest load, each in every order.
 
     Ends where that load alone is no less than the shortest makespan so far, after `PATIENCE` divisions without
-    progress, or after `MOST_PLAYED` actions. Raises DoesNotApplyError if no division agrees with the options.
+    progress, or after `_MOST_PLAYED` actions. Raises DoesNotApplyError if no division agrees with the options.
     """
     best, idle, played, reason = None, 0, 0, DoesNotApplyError("has no division")
     for stages, value_ns in _divisions(costs, has_time=has_time):
-        if best is not None and (value_ns >= best or idle == PATIENCE or played > MOST_PLAYED):
+        if best is not None and (value_ns >= best or idle == PATIENCE or played > _MOST_PLAYED):
             return
         try:
             require_choices(costs, stages)
@@ -110,10 +110,10 @@ def _divisions(costs: CostModel, *, has_time: HasTime) -> Iterator[tuple[tuple[S
         yield make_divided_stages(loads, division), division.value_ns
 
 
-def _play(costs: CostModel, stages: tuple[Stage, ...], *, has_time: HasTime) -> Iterator[Attempt]:
+def _play(costs: CostModel, stages: tuple[Stage, ...], *, has_time: HasTime) -> Iterator[_Attempt]:
     pipeline = make_pipeline(costs, stages, has_time=has_time)
     for name, order in ORDERS.items():
         require_time(has_time)
         plan = make_plan(costs, stages, words=order(pipeline))
         timeline = simulate(costs.problem, plan, costs=costs)
-        yield Attempt(plan=plan, order=name, makespan_ns=timeline.makespan_ns)
+        yield _Attempt(plan=plan, order=name, makespan_ns=timeline.makespan_ns)

@@ -46,7 +46,7 @@ def order_by_block(pipeline: Pipeline, block: Block) -> Words:
 
 
 @dataclass(slots=True)
-class Grid:
+class _Grid:
     """What a device does in which slot."""
 
     slots: tuple[list[int], ...]
@@ -78,14 +78,14 @@ class Grid:
         return found
 
 
-def repeat(block: Block, count: int) -> tuple[list[Grid], int]:
+def repeat(block: Block, count: int) -> tuple[list[_Grid], int]:
     """Every device's grid for `count` microbatches, and the stashes (of one chunk) that the fullest device holds."""
     grids = [_repeat_row(row, count) for row in block]
     steady = [_repeat_row(row, 2 + max(row) // PERIOD) for row in block]
     return grids, max(max(grid.held) for grid in steady)
 
 
-def _repeat_row(row: tuple[int, int, int, int], count: int) -> Grid:
+def _repeat_row(row: tuple[int, int, int, int], count: int) -> _Grid:
     """The block's F and I, and a W in the first free slot after each I."""
     slots = [[first + PERIOD * microbatch for microbatch in range(count)] for first in row]
     taken = {slot for kind in slots for slot in kind}
@@ -98,7 +98,7 @@ def _repeat_row(row: tuple[int, int, int, int], count: int) -> Grid:
     return _make_grid((*slots, weight_grads))
 
 
-def _make_grid(slots: tuple[list[int], ...]) -> Grid:
+def _make_grid(slots: tuple[list[int], ...]) -> _Grid:
     """A stash is held from the slot of its F to the slot of its W."""
     change = [0] * (max(map(max, slots)) + 2)
     for kind in (FU, FL):
@@ -106,10 +106,10 @@ def _make_grid(slots: tuple[list[int], ...]) -> Grid:
             change[slot] += 1
     for slot in slots[W]:
         change[slot + 1] -= 1
-    return Grid(slots=slots, taken={slot for kind in slots for slot in kind}, held=list(accumulate(change)))
+    return _Grid(slots=slots, taken={slot for kind in slots for slot in kind}, held=list(accumulate(change)))
 
 
-def squeeze(grids: list[Grid], *, most: int) -> list[Grid]:
+def squeeze(grids: list[_Grid], *, most: int) -> list[_Grid]:
     """Move actions of the warm-up and the cool-down forward; the W wait for `fill` to put them in again."""
     _sweep(grids, most=most, moves=(FU, FL, IL, IU, W), warm_up=True)
     grids = _replay(grids)
@@ -119,7 +119,7 @@ def squeeze(grids: list[Grid], *, most: int) -> list[Grid]:
     return grids
 
 
-def _sweep(grids: list[Grid], *, most: int, moves: tuple[int, ...], warm_up: bool) -> None:
+def _sweep(grids: list[_Grid], *, most: int, moves: tuple[int, ...], warm_up: bool) -> None:
     """One pass in order of slots: before the first I leaves the upper end, and after its last F."""
     first, last = grids[0].slots[IU][0], grids[0].slots[FU][-1]
     for slot, device, kind, number in list(_events(grids, moves)):
@@ -130,9 +130,9 @@ def _sweep(grids: list[Grid], *, most: int, moves: tuple[int, ...], warm_up: boo
         grid.move(kind, number, to=grid.earliest(kind, number, after=after, most=most))
 
 
-def _replay(grids: list[Grid]) -> list[Grid]:
+def _replay(grids: list[_Grid]) -> list[_Grid]:
     """The same orders, every action in the earliest slot."""
-    new = [Grid(slots=tuple([0] * len(slots) for slots in grid.slots)) for grid in grids]
+    new = [_Grid(slots=tuple([0] * len(slots) for slots in grid.slots)) for grid in grids]
     free = [0] * len(grids)
     for _, device, kind, number in _events(grids, (FU, FL, IL, IU, W)):
         slot = max(free[device], _ready(new, device, kind=kind, number=number) + 1)
@@ -141,7 +141,7 @@ def _replay(grids: list[Grid]) -> list[Grid]:
     return [_make_grid(grid.slots) for grid in new]
 
 
-def _events(grids: list[Grid], moves: tuple[int, ...]) -> Iterator[tuple[int, int, int, int]]:
+def _events(grids: list[_Grid], moves: tuple[int, ...]) -> Iterator[tuple[int, int, int, int]]:
     yield from sorted(
         (slot, device, kind, number)
         for device, grid in enumerate(grids)
@@ -150,7 +150,7 @@ def _events(grids: list[Grid], moves: tuple[int, ...]) -> Iterator[tuple[int, in
     )
 
 
-def _ready(grids: list[Grid], device: int, *, kind: int, number: int) -> int:
+def _ready(grids: list[_Grid], device: int, *, kind: int, number: int) -> int:
     """The last slot of what an action waits for."""
     own = grids[device].slots
     ready = [own[kind][number - 1]] if number else [-1]
@@ -165,7 +165,7 @@ def _ready(grids: list[Grid], device: int, *, kind: int, number: int) -> int:
     return max(ready)
 
 
-def _named(pipeline: Pipeline, grid: Grid, *, device: int) -> list[Action]:
+def _named(pipeline: Pipeline, grid: _Grid, *, device: int) -> list[Action]:
     """F and I in order of their slots."""
     lower = 2 * pipeline.num_positions - 1 - device
     names: tuple[tuple[Kind, int], ...] = (("F", device), ("F", lower), ("I", lower), ("I", device))

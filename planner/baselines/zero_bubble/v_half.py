@@ -10,10 +10,10 @@ from planner.baselines.zero_bubble.building_blocks import Block, order_by_block
 
 def order_v_half(pipeline: Pipeline) -> Words:
     """Two slots from device to device down the V, one up; D + 2 stashes of one chunk on every device."""
-    return order_by_block(pipeline, v_half_block(pipeline.num_positions))
+    return order_by_block(pipeline, _v_half_block(pipeline.num_positions))
 
 
-def v_half_block(devices: int) -> Block:
+def _v_half_block(devices: int) -> Block:
     """The published block; three more slots before the first I keep the slots of an even number of devices apart."""
     wait = 3 if devices % 2 == 0 else 0
     return tuple(

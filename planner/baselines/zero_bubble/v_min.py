@@ -6,10 +6,10 @@ from planner.baselines.zero_bubble.building_blocks import Block, order_by_block
 
 def order_v_min(pipeline: Pipeline) -> Words:
     """One slot from device to device down the V and up; about 2 D / 3 + 2 stashes of one chunk on every device."""
-    return order_by_block(pipeline, v_min_block(pipeline.num_positions))
+    return order_by_block(pipeline, _v_min_block(pipeline.num_positions))
 
 
-def v_min_block(devices: int) -> Block:
+def _v_min_block(devices: int) -> Block:
     """The published block; two more slots before the first I keep the slots of a multiple of three devices apart."""
     wait = 2 if devices % 3 == 0 else 0
     return tuple((d, 2 * devices - 1 - d, 2 * devices + wait + d, 4 * devices - 1 + wait - d) for d in range(devices))

@@ -26,7 +26,7 @@ class Habit:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Filled:
+class _Filled:
     """Complete orders, and how long they take when every transfer has its links to itself."""
 
     words: Words
@@ -48,14 +48,14 @@ def best_filled(pipeline: Pipeline, trials: Iterable[tuple[Words, Habit]], *, li
     return filler.name(min(filled, key=lambda outcome: (outcome.makespan, outcome.span)))
 
 
-def fill(pipeline: Pipeline, orders: Words, *, habit: Habit, limits: Sequence[int]) -> Filled:
+def fill(pipeline: Pipeline, orders: Words, *, habit: Habit, limits: Sequence[int]) -> _Filled:
     """Play `orders` (F and I only, free of deadlock) and put the W in on the way.
 
     A W is run before an F that would not fit `limits` otherwise; if there is no W left to run, the F does not wait.
     """
     filler = _Filler(pipeline, limits=limits)
     filled = filler.fill(orders, habit)
-    return Filled(words=filler.name(filled), makespan_ns=filled.makespan, span_ns=filled.span)
+    return _Filled(words=filler.name(filled), makespan_ns=filled.makespan, span_ns=filled.span)
 
 
 class _Filler:

@@ -12,7 +12,7 @@ NUM_BEGUN, BEGUN, LEFT, ROUND, WORK, NUM_FORWARDS = range(6)
 """Figures of a device: F that fit without their I, their work, that of backward passes held or kept for, that of F and
 backward pass of one microbatch at most, all work, and F of all its stage replicas."""
 
-COUNTED = 2
+_COUNTED = 2
 """Places of a device that are counted together."""
 
 FAR = 1 << 57
@@ -34,7 +34,7 @@ def most_in_cases(
     is_used = times.sum(axis=3) > 0
     forward, returning, rest = (times[..., kind] for kind in range(3))
     backward = returning + rest
-    num_places = min(COUNTED, times.shape[2])
+    num_places = min(_COUNTED, times.shape[2])
     number = numpy.arange(count + 1).reshape(-1, 1)
     numbers = (number, number.T if num_places > 1 else numpy.zeros((1, 1), dtype=numpy.int64))
     budget = numpy.where(is_used, room, 0).max(axis=2)[..., None, None]
@@ -45,7 +45,7 @@ def most_in_cases(
 
     left = budget - total(sizes[0])
     fits = (left >= 0) & (total((~is_used).astype(numpy.int64)) == 0)
-    for place in range(COUNTED):
+    for place in range(_COUNTED):
         fits &= (outer != place)[..., None, None] | (numbers[place] >= numbers[1 - place])
     kept = _most_kept(left, rests=rest, kept=sizes[1], count=count)
     found: Integers = numpy.empty((*budget.shape[:2], 6), dtype=numpy.int64)
@@ -57,7 +57,7 @@ def most_in_cases(
     found[..., ROUND] = (forward + backward).max(axis=2)
     found[..., WORK] = count * (forward + backward).sum(axis=2)
     found[..., NUM_FORWARDS] = count * is_used.sum(axis=2)
-    is_crowded = is_used[:, :, COUNTED:].any(axis=2)
+    is_crowded = is_used[:, :, _COUNTED:].any(axis=2)
     found[is_crowded, : LEFT + 1] = ALL
     return found
 
@@ -70,7 +70,7 @@ def _most_kept(left: Integers, *, rests: Integers, kept: Integers, count: int) -
     for number in range(count + 1):
         space = left - number * size
         work: Integers = number * rest
-        for other_rest, other_size in figures[1:COUNTED]:
+        for other_rest, other_size in figures[1:_COUNTED]:
             beside: Integers = numpy.maximum(space, 0) // numpy.maximum(other_size, 1)
             number_beside: Integers = numpy.where(other_size > 0, numpy.minimum(beside, count), count)
             work = work + number_beside * other_rest

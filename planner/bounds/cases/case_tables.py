@@ -19,7 +19,7 @@ MAX_LAYERS, MAX_DEVICES, MAX_MICROBATCHES, MAX_PLACES = 16, 5, 16, 2
 MAX_DOWNSETS, MAX_SEGMENTS = 300, 4_000
 """Sets of layers that stages may end with, and sets that a stage may hold."""
 
-IMPOSSIBLE_NS = 1 << 54
+_IMPOSSIBLE_NS = 1 << 54
 """What an action takes that was not measured: longer than any deadline, and 64 bits hold all of them together."""
 
 MAX_DEADLINE_NS = 1 << 53
@@ -139,7 +139,7 @@ class CaseTables:
     def _figures(self, stage: Stage) -> list[int]:
         kind, count = self.costs.group_type(stage.replicas[0]), len(stage.replicas)
         if any(self.costs.layer_work(name, kind, width=1, replicas=count) is None for name in stage.layers):
-            return [IMPOSSIBLE_NS, *[0] * STEP]
+            return [_IMPOSSIBLE_NS, *[0] * STEP]
         cost = self.costs.stage_cost(stage, 0)
         backward = min(cost.backward_ns, cost.input_grad_ns + cost.weight_grad_ns)
         can_split = self.problem.options.split_backward or not cost.has_weight_grad

@@ -184,11 +184,11 @@ def _keep_sequence(start: Integers, end: Integers, *, cases: Cases) -> None:
     due[...] = numpy.minimum.accumulate((due - after)[..., ::-1], axis=3)[..., ::-1] + after
 
 
-Settle = Callable[[OrderNodes, Cases], None]
+_Settle = Callable[[OrderNodes, Cases], None]
 """Decides what is left of open backward passes."""
 
 
-def narrow(orders: OrderNodes, cases: Cases, *, settle: Settle, passes: int = MAX_PASSES) -> OrderNodes:
+def narrow(orders: OrderNodes, cases: Cases, *, settle: _Settle, passes: int = MAX_PASSES) -> OrderNodes:
     """The nodes that the rules leave, with all that they entail; the arrays given may be overwritten."""
     alive = numpy.ones(len(orders.case), dtype=bool)
     active = numpy.arange(len(orders.case))

@@ -28,13 +28,13 @@ from planner.problem import Problem
 MAX_EFFORT, MAX_NODES = 2_000_000, 200_000
 """Units of work, and nodes of all trees, that a certificate may need; what states more is refused."""
 
-UNIT_CELLS = 80
+_UNIT_CELLS = 80
 """Pairs of actions of a node that cost a unit of work."""
 
-BATCH_CELLS = 1_500_000
+_BATCH_CELLS = 1_500_000
 """Pairs of actions that are looked at together."""
 
-ORDER_BATCH = 4_000
+_ORDER_BATCH = 4_000
 """Partitions and mappings, with an order of replicas each, that are made together."""
 
 RULES = 2
@@ -47,7 +47,7 @@ FIELDS = ("effort", "trees")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CaseRefutation:
+class _CaseRefutation:
     """Why no plan ends by a deadline."""
 
     effort: int
@@ -73,7 +73,7 @@ def refute(
     effort: int = MAX_EFFORT,
     has_time: HasTime = always,
     propose: Propose = propose_nothing,
-) -> CaseRefutation | None:
+) -> _CaseRefutation | None:
     """A proof that no plan has a makespan below `value`; None if none was found within so many units of work.
 
     What `propose` says is tried first: every node is looked at by the rules of a check, and where these leave open what
@@ -92,7 +92,7 @@ def refute(
                 return None
     except TooManyCasesError:
         return None
-    return CaseRefutation(effort=spent.spent, trees=tuple(search.trees))
+    return _CaseRefutation(effort=spent.spent, trees=tuple(search.trees))
 
 
 def check(problem: Problem, costs: CostModel, *, value: int, effort: int, trees: Sequence[Sequence[int]]) -> bool:
@@ -163,7 +163,7 @@ class _Proof:
         for part in self.maker.in_every_order(segments, seats):
             waiting.append(part)
             count += len(part[0])
-            if count >= ORDER_BATCH:
+            if count >= _ORDER_BATCH:
                 yield _joined(waiting)
                 waiting, count = [], 0
         if waiting:
@@ -178,13 +178,13 @@ def _joined(parts: list[tuple[Integers, Integers, Integers]]) -> tuple[Integers,
 def batch_size(cases: Cases) -> int:
     """Nodes that are looked at together."""
     _, devices, actions = cases.time.shape
-    return max(1, BATCH_CELLS // int(devices * actions * actions))
+    return max(1, _BATCH_CELLS // int(devices * actions * actions))
 
 
 def units(cases: Cases) -> int:
     """Work that a node takes."""
     _, devices, actions = cases.time.shape
-    return int(1 + devices * actions * actions // UNIT_CELLS)
+    return int(1 + devices * actions * actions // _UNIT_CELLS)
 
 
 class _TreeSearch:

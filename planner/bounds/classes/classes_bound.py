@@ -26,7 +26,7 @@ SWEEPS = 3
 MAX_MAGNITUDE = 1 << 56
 """Sums stay below this, so that 64 bits hold them."""
 
-MAX_ENTRIES = 1 << 24
+_MAX_ENTRIES = 1 << 24
 """Most stages times states that are looked at for one answer."""
 
 MAX_RANKED, MAX_TABLE = 1 << 24, 1 << 22
@@ -190,7 +190,7 @@ def is_exact(classes: Classes, deadline: int) -> bool:
     received = buffers * 2 * max([*trunk.forward_bytes, *trunk.backward_bytes])
     time = 4 * classes.count * (deadline + work + classes.slowest_hops)
     room = 2 * classes.count * (int(trunk.state[-1] + trunk.stash[-1]) + received + max(classes.memory))
-    return max(time, room) < MAX_MAGNITUDE and effort(classes, deadline) <= MAX_ENTRIES
+    return max(time, room) < MAX_MAGNITUDE and effort(classes, deadline) <= _MAX_ENTRIES
 
 
 def effort(classes: Classes, deadline: int) -> int:

@@ -19,7 +19,7 @@ from profiles.cluster import Device, Link
 
 Mask = NDArray[numpy.bool_]
 
-UNLINKED = NEVER // 4
+_UNLINKED = NEVER // 4
 """The time of a transfer from a device to itself: there is none."""
 
 MAX_RANKS = 64
@@ -111,7 +111,7 @@ class Classes:
     def slowest_hops(self) -> int:
         """No way through the trunk takes longer for all its transfers, there and back."""
         boundaries = [forward + backward for forward, backward in zip(*self.hops, strict=True)]
-        return sum(int(times[times < UNLINKED].max(initial=0)) for times in boundaries)
+        return sum(int(times[times < _UNLINKED].max(initial=0)) for times in boundaries)
 
     def _transfer_ns(self, a: int, b: int, *, num_bytes: int) -> int:
         """No transfer of so many bytes from a device of class a to another one of class b is faster."""
@@ -119,7 +119,7 @@ class Classes:
             self.least.transfer_ns(num_bytes) if link is None else link.latency_ns + link.moving_ns(num_bytes)
             for link in self._links[a][b]
         ]
-        return min(times, default=UNLINKED)
+        return min(times, default=_UNLINKED)
 
     @cached_property
     def _links(self) -> list[list[set[Link | None]]]:

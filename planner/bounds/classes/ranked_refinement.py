@@ -15,7 +15,7 @@ from planner.bounds.minimum_costs import Integers
 SWEEPS = 3
 """Times that the stages are gone through, from the end and from the beginning."""
 
-CALLS = 800
+_CALLS = 800
 """What the calls for one rank of the stages of one boundary and class take, in figures."""
 
 
@@ -203,7 +203,7 @@ class Ranks:
 
 def sweep_figures(num_entries: int, *, num_steps: int, count: int) -> int:
     """Figures of one sweep over so many entries of so many boundaries and classes, with so many microbatches."""
-    return num_entries * count**2 // 4 + CALLS * count * num_steps
+    return num_entries * count**2 // 4 + _CALLS * count * num_steps
 
 
 def _chain(first: Integers, then: Integers) -> Integers:

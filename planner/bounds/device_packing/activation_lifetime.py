@@ -9,7 +9,7 @@ from planner.bounds.minimum_costs import Integers
 
 Mask = NDArray[numpy.bool_]
 
-MAX_AREA = 1 << 60
+_MAX_AREA = 1 << 60
 """Bytes x time stay below this, so that 64 bits hold them."""
 
 MAX_TRIED = 8
@@ -91,7 +91,7 @@ class Residence:
         """
         first, second = self.first, self.second
         largest = int(self.free.max(initial=0)) * (self.deadline + 1) * 4 * (self.count + 1)
-        shift = max(0, largest.bit_length() - MAX_AREA.bit_length() + 1)
+        shift = max(0, largest.bit_length() - _MAX_AREA.bit_length() + 1)
         filled, free = -(-filled >> shift), -(-self.free >> shift)
         staying = self.count * ((first.held >> shift) * first.stay + (second.held >> shift) * second.stay)
         after = self.count * ((first.kept >> shift) * first.rest + (second.kept >> shift) * second.rest)

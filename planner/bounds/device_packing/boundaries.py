@@ -12,12 +12,12 @@ from planner.bounds.heaviest_path import Trunk
 from planner.bounds.minimum_costs import Integers, Least, prefix_sums
 from planner.layout.costs import overlap
 
-MAX_KINDS = 4
+_MAX_KINDS = 4
 """Kinds of devices that are told apart."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AlikeDevices:
+class _AlikeDevices:
     """Devices that the packing bound does not tell apart: the least times of their types, the most memory of any."""
 
     members: list[tuple[str, int]]
@@ -60,7 +60,7 @@ class Boundaries:
         self.memory = max(device.usable_bytes for device in least.problem.cluster.devices)
 
     @cached_property
-    def kinds(self) -> list[AlikeDevices]:
+    def kinds(self) -> list[_AlikeDevices]:
         """Devices of like type and memory; where these are many, the fastest together, and so on, in equal parts."""
         found: dict[tuple[str, int], int] = {}
         for device in self.least.problem.cluster.devices:
@@ -68,18 +68,18 @@ class Boundaries:
         times = [self.least.time_on(name) for name in self.least.types]
         work = {name: int(each.total.sum()) for name, each in zip(self.least.types, times, strict=True)}
         order = sorted(found, key=lambda alike: (work[alike[0]], alike))
-        size = -(-len(order) // MAX_KINDS)
+        size = -(-len(order) // _MAX_KINDS)
         groups = [order[first : first + size] for first in range(0, len(order), size)]
         return [self._kind(group, count=sum(found[alike] for alike in group)) for group in groups]
 
-    def _kind(self, group: list[tuple[str, int]], *, count: int) -> AlikeDevices:
+    def _kind(self, group: list[tuple[str, int]], *, count: int) -> _AlikeDevices:
         times = [self.least.time_on(name) for name in dict(group)]
 
         def sums(columns: list[Integers]) -> Integers:
             least = numpy.min(columns, axis=0)
             return prefix_sums([int(least[self.trunk.path[key]]) for key in self.keys])
 
-        return AlikeDevices(
+        return _AlikeDevices(
             members=group,
             count=count,
             memory=max(memory for _, memory in group),

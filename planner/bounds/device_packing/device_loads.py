@@ -27,10 +27,10 @@ PAIRS_AT_ONCE = 1 << 14
 FULL = 1 << 20
 """Parts of the largest device's memory, and of the time until the deadline."""
 
-MOST_BITS = 40
+_MOST_BITS = 40
 """Of numbers that are counted in such parts, so that 64 bits hold the product."""
 
-LATE = NEVER // 2
+_LATE = NEVER // 2
 """Times from here on are never."""
 
 
@@ -69,7 +69,7 @@ class DeviceLoads:
 
 def parts_up(numbers: Integers, whole: int) -> Integers:
     """Numbers from 0 to `whole` in parts of `FULL` of it, rounded up."""
-    shift = max(0, whole.bit_length() - MOST_BITS)
+    shift = max(0, whole.bit_length() - _MOST_BITS)
     below = (-numbers) >> shift
     found: Integers = -(below * FULL // max(whole >> shift, 1))
     return found
@@ -77,7 +77,7 @@ def parts_up(numbers: Integers, whole: int) -> Integers:
 
 def parts_down(numbers: Integers, whole: int, *, parts: int = FULL) -> Integers:
     """The same rounded down, in `parts` of it, at most `FULL`."""
-    shift = max(0, whole.bit_length() - MOST_BITS)
+    shift = max(0, whole.bit_length() - _MOST_BITS)
     found: Integers = (numbers >> shift) * parts // max((whole >> shift) + (shift > 0), 1)
     return found
 
@@ -177,7 +177,7 @@ class OpenStages:
         turned = numpy.maximum(self.all_forward + self.all_returning, b.count * ahead // b.num_devices)
         last = numpy.maximum(self.work + self.synchronisation, turned + self.tail_anywhere)
         trip = numpy.minimum(self.trip, self.trip_anywhere)
-        self.is_open &= (self.soonest < LATE) & (trip < LATE)
+        self.is_open &= (self.soonest < _LATE) & (trip < _LATE)
         self.is_open &= self.soonest + last <= self.deadline
         self.is_open &= self.soonest + self.forward + trip + self.all_backward <= self.deadline
 
@@ -200,7 +200,7 @@ class OpenStages:
             self.head[chosen] = numpy.maximum(self.head[chosen], head)
             self.soonest[chosen] = numpy.maximum(self.soonest[chosen], numpy.minimum(head, stay))
             for table, start in ((hopped, self.head[chosen]), (stayed, numpy.maximum(stay, self.soonest[chosen]))):
-                ends = numpy.where(start < LATE, start + self.forward[chosen], NEVER)
+                ends = numpy.where(start < _LATE, start + self.forward[chosen], NEVER)
                 numpy.minimum.at(table, (self.end[chosen], r), ends)
 
     def _raise_tails(self) -> None:
@@ -223,7 +223,7 @@ class OpenStages:
             anywhere = numpy.maximum(self.tail_anywhere[chosen], numpy.minimum(over, stay))
             self.tail_anywhere[chosen] = anywhere
             for table, tail in ((hopped, self.tail[chosen]), (stayed, numpy.maximum(stay, anywhere))):
-                numpy.minimum.at(table, (end, r), numpy.where(tail < LATE, tail + self.returning[chosen], NEVER))
+                numpy.minimum.at(table, (end, r), numpy.where(tail < _LATE, tail + self.returning[chosen], NEVER))
 
     def _set_trips(self) -> None:
         """Least time from the end of an F to its gradient, if the next stage is on other devices, or anywhere."""

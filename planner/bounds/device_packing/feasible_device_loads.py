@@ -27,7 +27,7 @@ def list_loads(stages: OpenStages, *, has_time: HasTime = always) -> DeviceLoads
     """
     found = list[DeviceLoads]()
     for number in range(len(stages.boundaries.kinds)):
-        timely = TimelyLoads(stages, number)
+        timely = _TimelyLoads(stages, number)
         found.append(timely.alone(numpy.flatnonzero(stages.is_open)))
         if stages.boundaries.chunks > 1:
             for k, j in stages.pairs():
@@ -44,7 +44,7 @@ def narrow_loads(stages: OpenStages, loads: DeviceLoads, *, has_time: HasTime = 
     is_open = stages.is_open[loads.first] & ((loads.second < 0) | stages.is_open[loads.second])
     found = list[DeviceLoads]()
     for number in range(len(stages.boundaries.kinds)):
-        timely = TimelyLoads(stages, number)
+        timely = _TimelyLoads(stages, number)
         own = numpy.flatnonzero(is_open & (loads.kind == number))
         pairs = own[loads.second[own] >= 0]
         found.append(timely.alone(loads.first[own[loads.second[own] < 0]].astype(numpy.int64)))
@@ -56,7 +56,7 @@ def narrow_loads(stages: OpenStages, loads: DeviceLoads, *, has_time: HasTime = 
     return join_loads(found)
 
 
-class TimelyLoads:
+class _TimelyLoads:
     """Loads of a device of one kind: its own times and memory, and the least of any device elsewhere."""
 
     def __init__(self, stages: OpenStages, number: int) -> None:

@@ -39,10 +39,10 @@ WIDE_PART, WIDE_EFFORT = 10, 3
 
 Floats = NDArray[numpy.float64]
 
-EFFORT_PER_STAGE = 200
+_EFFORT_PER_STAGE = 200
 """Loads of devices that a stage counts for."""
 
-DEADLINE_PARTS = 3, 4
+_DEADLINE_PARTS = 3, 4
 """The part of the effort left that a deadline may take."""
 
 SLOW_AFTER, SLOW_PART = 0.5, 0.25
@@ -52,13 +52,13 @@ SLOW_AFTER, SLOW_PART = 0.5, 0.25
 FEW_SEATINGS, FEW_STEPS = 12, 400
 """Whole plans that are looked at, and steps until they are known, where a case could as well be split."""
 
-PAIRS_PER_LOAD = 2
+_PAIRS_PER_LOAD = 2
 """Of so many pairs of stages about one is a load."""
 
-FAR_FROM_START = 64
+_FAR_FROM_START = 64
 """Deadlines so many times that of the start are not tried where no plan is known."""
 
-PAIRS_OF_ROOT = 8
+_PAIRS_OF_ROOT = 8
 """Where the effort is less than so many times the pairs of stages, a first case takes most of it: short strides."""
 
 
@@ -76,7 +76,7 @@ MakeCovering = Callable[[Iterable[float]], Covering]
 
 
 @dataclass
-class Relaxation:
+class _Relaxation:
     """The fractional packing of one case: how many devices the layers need, and where it is undecided."""
 
     packing: Packing
@@ -300,13 +300,13 @@ class Refutation:
         split = None
         while not packing.is_empty and len(rounds) < MAX_ROUNDS and (not rounds or self.has_time()):
             before = int(packing.stages.is_open.sum())
-            needed = len(packing.loads.first) + EFFORT_PER_STAGE * before
+            needed = len(packing.loads.first) + _EFFORT_PER_STAGE * before
             self.effort -= needed
             if needed > self.largest:
                 break
             needs = [1.0] * self.boundaries.size + [packing.needed / packing.unit, 0.0]
             needs += [0.0] * len(self.boundaries.kinds)
-            relaxation = Relaxation(packing, self.make(needs), self.params, self.has_time)
+            relaxation = _Relaxation(packing, self.make(needs), self.params, self.has_time)
             prices, taken = relaxation.solve()
             split = relaxation.split(taken)
             rounds.append(prices)
@@ -350,7 +350,7 @@ class Climb:
             is_done = middle == self.low or (high is not None and high - self.low <= self.precise)
             if self.effort <= 0 or not self.has_time() or is_done:
                 break
-            most = self.effort * DEADLINE_PARTS[0] // DEADLINE_PARTS[1]
+            most = self.effort * _DEADLINE_PARTS[0] // _DEADLINE_PARTS[1]
             refutation = Refutation(
                 self.boundaries, self.make, most=MAX_CASES, effort=most, has_time=self.has_time, params=self.params
             )
@@ -391,9 +391,9 @@ def climb(
     Nothing is begun that would take much more than the effort to list, nor without time.
     """
     pairs = OpenStages(boundaries, start).count_pairs() * len(boundaries.kinds)
-    if pairs > min(PAIRS_PER_LOAD * effort, most_effort(boundaries)):
+    if pairs > min(_PAIRS_PER_LOAD * effort, most_effort(boundaries)):
         return Packed(start, [], [])
-    is_small = PAIRS_OF_ROOT * pairs <= effort
+    is_small = _PAIRS_OF_ROOT * pairs <= effort
     if is_small and reached is not None and WIDE_PART * (reached - start) > reached:
         effort *= WIDE_EFFORT
     search = Climb(boundaries, start, make=make, effort=effort, has_time=has_time, params=params)
@@ -417,7 +417,7 @@ def climb_on(
     before each), or to one that is given up. What whole plans pass for, of which it looks for as many as `wanted`, is
     given up for good, since no effort refutes it, and so is that whose first case takes too much of the first effort,
     or whose cases nobody would check.
-    It ends where no two deadlines left are far enough apart, and, as long as no plan is known, `FAR_FROM_START` times
+    It ends where no two deadlines left are far enough apart, and, as long as no plan is known, `_FAR_FROM_START` times
     above where it began: there may be none.
     """
     first = effort = int(params.max_s * params.packing_per_s)
@@ -426,13 +426,13 @@ def climb_on(
         failed = list[int]()
         while has_time():
             known = reached()
-            ahead = min(2 * low + 2, FAR_FROM_START * start, max(REFUTED_NS, start)) if known is None else known
+            ahead = min(2 * low + 2, _FAR_FROM_START * start, max(REFUTED_NS, start)) if known is None else known
             high = min([*passed, *failed, ahead])
             if high - low <= precise:
                 break
             middle = low + max((high - low) // 4, precise)
             pairs = OpenStages(boundaries, middle).count_pairs() * len(boundaries.kinds)
-            if PAIRS_OF_ROOT * pairs > first:
+            if _PAIRS_OF_ROOT * pairs > first:
                 passed.append(middle)
                 continue
             refutation = Refutation(

@@ -17,7 +17,7 @@ from planner.clock import HasTime, always, require_time
 NO_COST = 1 << 50
 """More waste than any plan can have."""
 
-SHARINGS = 4
+_SHARINGS = 4
 """How often the waste of loads is shared out anew between their two stages."""
 
 BUCKETS = 64
@@ -211,11 +211,11 @@ def share_waste(priced: Priced, *, num_stages: int) -> tuple[Integers, tuple[Int
     of_first, of_second = waste.copy(), numpy.zeros_like(waste)
     of_first[pairs] = waste[pairs] // 2
     of_second[pairs] = waste[pairs] - of_first[pairs]
-    for further in range(SHARINGS + 1):
+    for further in range(_SHARINGS + 1):
         least = numpy.full(num_stages, NO_COST)
         numpy.minimum.at(least, first, of_first)
         numpy.minimum.at(least, second[pairs], of_second[pairs])
-        if further < SHARINGS:
+        if further < _SHARINGS:
             own, others = least[first[pairs]], least[second[pairs]]
             of_first[pairs] = own + (waste[pairs] - own - others) // 2
             of_second[pairs] = waste[pairs] - of_first[pairs]

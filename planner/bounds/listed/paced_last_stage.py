@@ -17,13 +17,13 @@ from planner.bounds.listed.dealt_microbatches import Rows
 Table = numpy.ndarray[Any, numpy.dtype[numpy.int64]]
 """Of times."""
 
-MOST_CLASSES = 24
+_MOST_CLASSES = 24
 """Microbatches are told apart by so many classes of like length. Measured on SE: 40 raise the bound by 0.1 %."""
 
 MOST_ROUNDS = 40
 """Of looking for the cheapest walk; where a cycle costs less than nothing no number is enough. Measured: up to 12."""
 
-CLIMBS = 6
+_CLIMBS = 6
 """Halvings of the step by which a price is raised. Measured on SE: the sixth still brings 0.02 %."""
 
 TOO_LONG = 1 << 60
@@ -72,7 +72,7 @@ def bound_last_stage(forward: Rows, backward: Rows, *, pipelines: int, transfer_
 def _climb(classes: _Classes, *, first: int, limit: int, least: int) -> int:
     """The best found for one price on all classes from `first` on; the bound is concave in it."""
     best, at, step = least, 0, limit / 2
-    for _ in range(CLIMBS):
+    for _ in range(_CLIMBS):
         for price in (at + round(step), at - round(step)):
             prices = numpy.zeros(len(classes.counts), dtype=numpy.int64)
             prices[first:] = price
@@ -140,7 +140,7 @@ def _split(lengths: Table) -> Sequence[Table]:
     """Places in order of length, in classes; again and again the class whose lengths differ most is halved."""
     order = numpy.argsort(lengths, kind="stable")
     parts = [order]
-    while len(parts) < MOST_CLASSES:
+    while len(parts) < _MOST_CLASSES:
         widths = [int(lengths[part[-1]] - lengths[part[0]]) for part in parts]
         widest = max(range(len(parts)), key=widths.__getitem__)
         if not widths[widest]:

@@ -27,7 +27,7 @@ MAX_RANKS = 10_000
 MAX_EFFORT = 10**8
 """Actions that may be played to refute cases, of one width and number of replicas."""
 
-FINEST = 400
+_FINEST = 400
 """Values that differ by less than such a part of them are not told apart by cases."""
 
 MOST_NS = 1 << 53
@@ -35,7 +35,7 @@ MOST_NS = 1 << 53
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LoopShape:
+class _LoopShape:
     """What a plan in a loop has of devices."""
 
     kind: LoopKind
@@ -56,7 +56,7 @@ class LoopShape:
         return range(2, most + 1) if self.is_interleaved else range(1, 2)
 
 
-class LoopCounting:
+class _LoopCounting:
     """What the ranks of a loop hold in whole layers, of one width and number of replicas.
 
     Proof. A plan has P ranks of r groups of w devices; stage s is on rank s mod P, and the layers of a chain, numbered
@@ -97,10 +97,10 @@ class LoopCounting:
         self.all_return = all(edge.has_gradient for edge in edges)
         self.lost = lost_at_ends(self.least, layers.time)
         self.overhead = sum(self.least.overhead)
-        self.shapes, self._looked_at = shapes_of(self.least, layers.kind), cache(self._look_at)
+        self.shapes, self._looked_at = _shapes_of(self.least, layers.kind), cache(self._look_at)
         self.fillings = StageFillings(layers, unit=unit, special=special)
 
-    def _look_at(self, shape: LoopShape) -> tuple[UnitsHeld, Integers, Integers]:
+    def _look_at(self, shape: _LoopShape) -> tuple[UnitsHeld, Integers, Integers]:
         """What a rank holds; what special layers take of time and memory on every rank; the ways to put them there."""
         layers, count = self.layers, self.least.problem.num_microbatches
         flying = shape.flying(count)
@@ -117,7 +117,7 @@ class LoopCounting:
         effort = ActionsLeft(self.effort)
         return deadline < 0 or all(self._is_shape_out(shape, deadline, effort=effort) for shape in self.shapes)
 
-    def _is_shape_out(self, shape: LoopShape, deadline: int, *, effort: ActionsLeft) -> bool:
+    def _is_shape_out(self, shape: _LoopShape, deadline: int, *, effort: ActionsLeft) -> bool:
         count, replicas = self.least.problem.num_microbatches, shape.kind.replicas
         travel = replicas * sum(_hops_ns(self.least, replicas)) * numpy.arange(shape.ranks)
         lost = self.lost[: shape.ranks] + travel
@@ -134,7 +134,7 @@ class LoopCounting:
         rooms = RankRooms(room=room, special=special, held=held)
         return self.all_return and shape.ranks > 1 and self._is_played_out(shape, deadline, rooms=rooms, effort=effort)
 
-    def _is_played_out(self, shape: LoopShape, deadline: int, *, rooms: RankRooms, effort: ActionsLeft) -> bool:
+    def _is_played_out(self, shape: _LoopShape, deadline: int, *, rooms: RankRooms, effort: ActionsLeft) -> bool:
         """Whether the order ends too late however many units the stages hold, for every number of chunks."""
         count, replicas = self.least.problem.num_microbatches, shape.kind.replicas
         there, back = _hops_ns(self.least, replicas)
@@ -149,7 +149,7 @@ class LoopCounting:
                 return False
         return True
 
-    def _time_between(self, shape: LoopShape, deadline: int) -> Integers:
+    def _time_between(self, shape: _LoopShape, deadline: int) -> Integers:
         """Per rank, with one stage on each: time per microbatch for its layers, by what lies around its backwards."""
         count, replicas = self.least.problem.num_microbatches, shape.kind.replicas
         path = self.work + replicas * (shape.ranks - 1) * sum(_hops_ns(self.least, replicas))
@@ -162,10 +162,10 @@ class LoopCounting:
         return numpy.array(room, dtype=numpy.int64)
 
 
-class AllKinds:
+class _AllKinds:
     """Of every width and number of replicas a way to count."""
 
-    def __init__(self, ways: Sequence[LoopCounting]) -> None:
+    def __init__(self, ways: Sequence[_LoopCounting]) -> None:
         self.ways = ways
 
     def is_out_of_reach(self, deadline: int) -> bool:
@@ -185,12 +185,12 @@ def applies_to(least: Least) -> bool:
     )
 
 
-def shapes_of(least: Least, kind: LoopKind) -> list[LoopShape]:
+def _shapes_of(least: Least, kind: LoopKind) -> list[_LoopShape]:
     """Every loop of a kind that the devices and the layers allow, those on most devices first."""
     problem = least.problem
     most = min(num_groups(least, kind.width) // kind.replicas, len(least.layers))
     return [
-        LoopShape(kind=kind, ranks=ranks, is_interleaved=is_interleaved)
+        _LoopShape(kind=kind, ranks=ranks, is_interleaved=is_interleaved)
         for ranks in range(most, 0, -1)
         for is_interleaved in (False, True)
         if (problem.options.idle_devices or ranks * kind.replicas * kind.width == least.num_devices)
@@ -225,7 +225,7 @@ def _cells(least: Least, kind: LoopKind, *, special: Sequence[int]) -> int:
     size = len(least.layers)
     return sum(
         shape.ranks * int(numpy.prod([len(each) for each in open_ranks(size, special, ranks=shape.ranks)], initial=1.0))
-        for shape in shapes_of(least, kind)
+        for shape in _shapes_of(least, kind)
     )
 
 
@@ -256,7 +256,7 @@ def climb_by_cases(
     """
     kinds, rows = _open_kinds(least), list[dict[str, Any]]()
     low, high = start, 2 * start if reached is None else reached
-    most = max((shape.ranks for layers in kinds for shape in shapes_of(least, layers.kind)), default=0)
+    most = max((shape.ranks for layers in kinds for shape in _shapes_of(least, layers.kind)), default=0)
     is_short = effort < 2 * most * least.problem.num_microbatches  # for one play of the longest loop
     if is_short or not kinds or high <= low or _num_ranks(least, kinds) > MAX_RANKS:
         return None
@@ -270,7 +270,7 @@ def climb_by_cases(
         named = {"special": [least.layers[number].name for number in special], "effort": effort}
         rows.append({**asdict(layers.kind), **found[1], **named})
     refutes = read(least, {"ways": rows})
-    while high - low > max(1, low // FINEST) and has_time():
+    while high - low > max(1, low // _FINEST) and has_time():
         middle = (low + high) // 2
         low, high = (middle, high) if refutes.is_out_of_reach(middle) else (low, middle)
     return (low + 1, {"ways": rows}) if low > start else None
@@ -289,12 +289,12 @@ def _stride(least: Least, kinds: Sequence[LoopLayers]) -> int:
 
 def _num_ranks(least: Least, kinds: Sequence[LoopLayers]) -> int:
     """Of all loops that there are."""
-    return sum(shape.ranks for layers in kinds for shape in shapes_of(least, layers.kind))
+    return sum(shape.ranks for layers in kinds for shape in _shapes_of(least, layers.kind))
 
 
 def _open_kinds(least: Least) -> list[LoopLayers]:
     """Kinds of which there are loops."""
-    return [layers for layers in layers_of_kinds(least) if shapes_of(least, layers.kind)]
+    return [layers for layers in layers_of_kinds(least) if _shapes_of(least, layers.kind)]
 
 
 def _climb_kind(
@@ -307,13 +307,13 @@ def _climb_kind(
     least, reached = layers.least, min(MOST_NS, reached or MOST_NS)
     few = _few_proposals(layers, most_cells=most_cells, stride=stride)
     for unit, special in few:
-        if LoopCounting(layers, unit=unit, special=special).is_out_of_reach(reached - 1):
+        if _LoopCounting(layers, unit=unit, special=special).is_out_of_reach(reached - 1):
             return reached, {"unit": unit, "special": [least.layers[number].name for number in special]}
-    made = ((unit, special, LoopCounting(layers, unit=unit, special=special)) for unit, special in few)
+    made = ((unit, special, _LoopCounting(layers, unit=unit, special=special)) for unit, special in few)
     return best_of(least, made, start=start, reached=reached)
 
 
-def read(least: Least, certificate: Mapping[str, Any]) -> AllKinds:
+def read(least: Least, certificate: Mapping[str, Any]) -> _AllKinds:
     """The ways to count that a certificate names, one of every kind; raises ValueError if it does not."""
     kinds, rows = _open_kinds(least), certificate["ways"]
     is_table = isinstance(rows, list) and all(isinstance(row, Mapping) and _has_fields(row) for row in rows)
@@ -324,7 +324,7 @@ def read(least: Least, certificate: Mapping[str, Any]) -> AllKinds:
             "the bound again"
         )
     most = MAX_CELLS // len(kinds)
-    return AllKinds([_read_way(layers, row, most_cells=most) for layers, row in zip(kinds, rows, strict=True)])
+    return _AllKinds([_read_way(layers, row, most_cells=most) for layers, row in zip(kinds, rows, strict=True)])
 
 
 def _has_fields(row: Mapping[str, Any]) -> bool:
@@ -332,7 +332,7 @@ def _has_fields(row: Mapping[str, Any]) -> bool:
     return set(row) - {"effort"} == {"width", "replicas", "unit", "special"}
 
 
-def _read_way(layers: LoopLayers, row: Mapping[str, Any], *, most_cells: int) -> LoopCounting:
+def _read_way(layers: LoopLayers, row: Mapping[str, Any], *, most_cells: int) -> _LoopCounting:
     unit, special = read_counted(layers.least, row)
     if _cells(layers.least, layers.kind, special=special) > most_cells:
         raise ValueError(f"certificate: {len(special)} special layers are too many for the ranks; make the bound again")
@@ -340,4 +340,4 @@ def _read_way(layers: LoopLayers, row: Mapping[str, Any], *, most_cells: int) ->
     if type(effort) is not int or not 0 <= effort <= MAX_EFFORT:
         shown = f"certificate: effort = {str(effort)[:60]!r}"
         raise ValueError(f"{shown} is no integer from 0 to {MAX_EFFORT}; make the bound again")
-    return LoopCounting(layers, unit=unit, special=special, effort=effort)
+    return _LoopCounting(layers, unit=unit, special=special, effort=effort)

@@ -9,13 +9,13 @@ import numpy
 from planner.bounds.loop.loop_order import LoopOrder
 from planner.bounds.minimum_costs import Integers
 
-MOST_WAYS = 20_000
+_MOST_WAYS = 20_000
 """Ways to fill the stages of ranks, over all ranks, of one question."""
 
-CASES_AT_ONCE = 4_096
+_CASES_AT_ONCE = 4_096
 """Cases that are played together."""
 
-CASES_PER_STEP = 256
+_CASES_PER_STEP = 256
 """Cases that take about as long as what every action of a play takes once."""
 
 NONE_LEFT, ALL_LEFT = -(1 << 40), 1 << 40
@@ -30,7 +30,7 @@ class ActionsLeft:
 
     def take(self, actions: int, *, cases: int) -> bool:
         """Whether a play of so many cases is still paid for."""
-        self.left -= actions * (1 + cases // CASES_PER_STEP)
+        self.left -= actions * (1 + cases // _CASES_PER_STEP)
         return self.left >= 0
 
 
@@ -77,7 +77,7 @@ def is_refuted(filling: LoopFilling, deadline: int, *, effort: ActionsLeft) -> b
         return True
     search = _OpenCases(filling, ways, deadline=deadline, effort=effort)
     cases = [numpy.ones(search.num_ways, dtype=bool)]
-    at_once = max(1, CASES_AT_ONCE // search.num_ways)
+    at_once = max(1, _CASES_AT_ONCE // search.num_ways)
     while cases:
         batch, cases = numpy.array(cases[-at_once:]), cases[:-at_once]
         left = search.cross_out(batch)
@@ -97,7 +97,7 @@ def _all_ways(filling: LoopFilling) -> list[list[tuple[int, ...]]] | None:
     slack = int(filling.rooms.sum()) - filling.units
     for rank, most in enumerate(filling.rooms.tolist()):
         limits = [(int(filling.lower[s]), int(filling.upper[s])) for s in range(rank, len(filling.lower), ranks)]
-        left = MOST_WAYS - sum(map(len, found))
+        left = _MOST_WAYS - sum(map(len, found))
         found.append(list(islice(_fillings(limits, least=most - slack, most=most), left + 1)))
         if len(found[-1]) > left:
             return None
@@ -175,8 +175,8 @@ class _OpenCases:
         has_choice = self._num_left(cases) > 1
         chosen = cases & (has_choice | (numpy.arange(self.ranks) == 0))[:, self.rank]
         owners, ways = numpy.nonzero(chosen)
-        for begin in range(0, len(owners), CASES_AT_ONCE):
-            owner, way = owners[begin : begin + CASES_AT_ONCE], ways[begin : begin + CASES_AT_ONCE]
+        for begin in range(0, len(owners), _CASES_AT_ONCE):
+            owner, way = owners[begin : begin + _CASES_AT_ONCE], ways[begin : begin + _CASES_AT_ONCE]
             if not self.effort.take(len(self.filling.order.steps), cases=len(way)):
                 return False
             sizes = least[owner]

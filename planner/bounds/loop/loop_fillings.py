@@ -11,7 +11,7 @@ from planner.bounds.loop.loop_layers import LoopLayers, UnitsHeld
 from planner.bounds.loop.loop_order import order_of
 from planner.bounds.minimum_costs import Integers
 
-MOST_PLACEMENTS = 64
+_MOST_PLACEMENTS = 64
 """Ways to put special layers into stages, of one number of ranks and chunks."""
 
 
@@ -93,7 +93,7 @@ class StageFillings:
                 for former in chosen[-1:] or (-1,)
                 for stage in range(max(0, former, least), min(last, former + layer - before) + 1)
             ]
-            if len(found) > MOST_PLACEMENTS:
+            if len(found) > _MOST_PLACEMENTS:
                 return None
             before = layer
         return found

@@ -12,7 +12,7 @@ from planner.layout.costs import LayerWork
 from planner.plan import FULL_RECOMPUTATION
 from profiles.model_profile import Layer, WidthBytes
 
-BEYOND = 1 << 62
+_BEYOND = 1 << 62
 """Sums beyond it are not compared: then memory is left out."""
 
 SHARES = 1 << 10
@@ -70,10 +70,10 @@ class LoopLayers:
 
     @cached_property
     def extra(self) -> Integers:
-        """Per layer: the least that recomputation adds to its backward; `BEYOND` where it does not recompute."""
+        """Per layer: the least that recomputation adds to its backward; `_BEYOND` where it does not recompute."""
         return numpy.array(
             [
-                min((work.recomputation_ns(kind) for work in row for kind in kinds), default=BEYOND)
+                min((work.recomputation_ns(kind) for work in row for kind in kinds), default=_BEYOND)
                 for row, kinds in zip(self._works, self._kinds, strict=True)
             ],
             dtype=numpy.int64,
@@ -88,7 +88,7 @@ class LoopLayers:
     @cached_property
     def longest_ns(self) -> int:
         """What a rank with all layers has to do of a microbatch at most, if it recomputes by the quickest ways."""
-        return int(self.time.total.sum() + self.extra[self.extra < BEYOND].sum())
+        return int(self.time.total.sum() + self.extra[self.extra < _BEYOND].sum())
 
     @cached_property
     def _entries(self) -> list[Layer | WidthBytes]:
@@ -112,7 +112,7 @@ class LoopLayers:
     def counts_memory(self) -> bool:
         """Whether all sums of bytes are exact in 64 bits."""
         devices, replicas = self.least.num_devices, self.kind.replicas
-        return replicas * (int(self.state.sum()) + self.usable) + devices * int(self.stash.sum()) < BEYOND
+        return replicas * (int(self.state.sum()) + self.usable) + devices * int(self.stash.sum()) < _BEYOND
 
 
 def layers_of_kinds(least: Least) -> list[LoopLayers]:
@@ -159,7 +159,7 @@ class UnitsHeld:
         self.units = int(sizes.sum())
 
         def least(figures: Integers) -> int:
-            return int((figures[chosen] // sizes).min(initial=BEYOND)) if chosen else 0
+            return int((figures[chosen] // sizes).min(initial=_BEYOND)) if chosen else 0
 
         self.state, self.stash, self.held, self.extra = (
             [layers.kind.replicas * least(layers.state), *map(least, (layers.stash, layers.held, layers.extra))]

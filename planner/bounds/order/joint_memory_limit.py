@@ -15,7 +15,7 @@ from planner.bounds.order.stage_replicas import StageReplica
 MAX_COUNTED = 64
 """Most microbatches for which all numbers of one or two lanes are looked at; beyond, parts of microbatches may fit."""
 
-PART_BITS = 20
+_PART_BITS = 20
 """Bits of what sizes are compared in."""
 
 
@@ -138,6 +138,6 @@ def _fill(left: Integers, items: Sequence[tuple[int, int]], *, count: int) -> In
 
 def _part_of(part: Integers, size: int, *, worth: int) -> Integers:
     """`part / size` of the worth, rounded up, without products beyond 64 bits."""
-    shift = max(0, size.bit_length() - PART_BITS)
+    shift = max(0, size.bit_length() - _PART_BITS)
     share: Integers = numpy.minimum((-(-part >> shift)) * worth // max(size >> shift, 1) + (part > 0), worth)
     return share

@@ -22,7 +22,7 @@ MIN_PASSES, PASS_EFFORT = 24, 200_000_000
 """Passes over all lanes, as many at least; and table entries for which there may be more. Each leaves valid bounds; a
 late one rarely changes any, but where one microbatch fits, every pass lets one more wait for the one before it."""
 
-MAX_SPAN_DEVICES = 16
+_MAX_SPAN_DEVICES = 16
 """Devices whose span is bounded one by one, those with the most work first."""
 
 
@@ -42,7 +42,7 @@ def schedule_bound(problem: Problem, stages: tuple[Stage, ...], *, costs: CostMo
     if problem.options.objective == "span":
         devices.sort(key=lambda device: -_work_on(lanes, device))
         found = [
-            _on_device(HeadsAndTails(problem, lanes, anchor=device), device) for device in devices[:MAX_SPAN_DEVICES]
+            _on_device(HeadsAndTails(problem, lanes, anchor=device), device) for device in devices[:_MAX_SPAN_DEVICES]
         ]
         return max([*found, *(problem.num_microbatches * _work_on(lanes, device) for device in devices)])
     return bound_of_times(HeadsAndTails(problem, lanes, anchor=None)) + lanes.optimizer_ns

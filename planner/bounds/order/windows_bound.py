@@ -26,7 +26,7 @@ MAX_SWEEPS, PROBE_PASSES = 2, 6
 MAX_PROBES = 1_000
 """Most pairs that a certificate may ask to try in both orders."""
 
-MAX_PAIRS = 4_000_000
+_MAX_PAIRS = 4_000_000
 """Most pairs of actions that one pass looks at."""
 
 MAX_PROBED = 60_000_000
@@ -153,17 +153,17 @@ def make_times(problem: Problem, stages: tuple[Stage, ...], *, costs: CostModel)
     if problem.options.objective == "span" or any(stage.is_split for stage in stages):
         return None
     times = HeadsAndTails.of(problem, stages, costs=costs)
-    return times if pairs_of_pass(times) <= MAX_PAIRS else None
+    return times if _pairs_of_pass(times) <= _MAX_PAIRS else None
 
 
-def pairs_of_pass(times: HeadsAndTails) -> int:
+def _pairs_of_pass(times: HeadsAndTails) -> int:
     """Pairs of actions that one pass looks at."""
     return sum((2 * len(numbers) * times.count) ** 2 for numbers in times.partners.on.values())
 
 
 def most_probes(times: HeadsAndTails) -> int:
     """Pairs that a certificate may ask to try in both orders."""
-    return min(MAX_PROBES, MAX_PROBED // max(pairs_of_pass(times), 1))
+    return min(MAX_PROBES, MAX_PROBED // max(_pairs_of_pass(times), 1))
 
 
 def climb(times: HeadsAndTails, start: int, *, steps: int, reached: int | None = None, probes: int = 0) -> int:

@@ -5,7 +5,7 @@ from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 
 import torch
 
-Circles = Sequence[tuple[int, Sequence[int]]]
+_Circles = Sequence[tuple[int, Sequence[int]]]
 """Numbers of stages, each with ranks that hold the same of it."""
 
 _AS_WHOLE_NUMBERS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
@@ -22,7 +22,7 @@ def digest_batch(tensors: Iterable[torch.Tensor]) -> str:
     return found.hexdigest()
 
 
-def digest_values(tensor: torch.Tensor) -> int:
+def _digest_values(tensor: torch.Tensor) -> int:
     """A sum over all bits, made where the tensor is: values that differ anywhere differ in it, but by an accident."""
     flat = tensor.detach().contiguous().reshape(-1)
     whole = flat.view(_AS_WHOLE_NUMBERS[min(flat.element_size(), 8)])
@@ -140,7 +140,7 @@ def find_uneven_targets(target: torch.Tensor, *, num_microbatches: int, samples:
     )
 
 
-def find_drift(digests: Sequence[Mapping[str, int]], *, alike: Circles, devices: Sequence[str], number: int) -> str:
+def find_drift(digests: Sequence[Mapping[str, int]], *, alike: _Circles, devices: Sequence[str], number: int) -> str:
     """A sentence if replicas of a stage are not alike; per rank the sums of `stage/name` of parameters and buffers."""
     for name, stage, first, rank in _find_apart(digests, alike):
         return (
@@ -153,7 +153,7 @@ def find_drift(digests: Sequence[Mapping[str, int]], *, alike: Circles, devices:
 
 
 def find_team_drift(
-    digests: Sequence[Mapping[str, int]], *, teams: Circles, devices: Sequence[str], number: int
+    digests: Sequence[Mapping[str, int]], *, teams: _Circles, devices: Sequence[str], number: int
 ) -> str:
     """The same of what all members of a group have whole."""
     for name, stage, first, rank in _find_apart(digests, teams):
@@ -166,7 +166,7 @@ def find_team_drift(
     return ""
 
 
-def _find_apart(digests: Sequence[Mapping[str, int]], circles: Circles) -> Iterator[tuple[str, int, int, int]]:
+def _find_apart(digests: Sequence[Mapping[str, int]], circles: _Circles) -> Iterator[tuple[str, int, int, int]]:
     """Name, stage, and the two ranks that differ."""
     for stage, (first, *others) in circles:
         for rank in others:
@@ -177,4 +177,4 @@ def _find_apart(digests: Sequence[Mapping[str, int]], circles: Circles) -> Itera
 
 def digest_stage(stage: int, tensors: Iterable[tuple[str, torch.Tensor]]) -> dict[str, int]:
     """The sums of one stage's parameters and buffers, by `stage/name`."""
-    return {f"{stage}/{name}": digest_values(tensor) for name, tensor in tensors if tensor.numel()}
+    return {f"{stage}/{name}": _digest_values(tensor) for name, tensor in tensors if tensor.numel()}

@@ -112,7 +112,7 @@ class TraitFinder(TorchFunctionMode):
         )
 
 
-class Moments(NamedTuple):
+class _Moments(NamedTuple):
     """Of one channel each."""
 
     mean: torch.Tensor
@@ -137,19 +137,19 @@ def exchange_in(group: Any) -> Exchange:
     return exchange
 
 
-def combine(parts: Sequence[Moments]) -> Moments:
+def _combine(parts: Sequence[_Moments]) -> _Moments:
     """The moments of all samples from those of disjoint sets of them."""
     size = sum(part.size for part in parts)
     mean = torch.stack([part.mean * part.size for part in parts]).sum(0) / size
     between = torch.stack([part.size * (part.mean - mean) ** 2 for part in parts]).sum(0)
-    return Moments(mean, torch.stack([part.squares for part in parts]).sum(0) + between, size)
+    return _Moments(mean, torch.stack([part.squares for part in parts]).sum(0) + between, size)
 
 
 @dataclass(slots=True)
 class Memory:
     """The moments of one layer's run on one microbatch, for its recomputation."""
 
-    moments: list[Moments] = field(default_factory=list)
+    moments: list[_Moments] = field(default_factory=list)
     position: int | None = None
     """Where a recomputation is; None while the first run writes."""
 
@@ -172,7 +172,7 @@ class ReplicaBatchNorms(TorchFunctionMode):
             call.x, call.weight, call.bias, moments, call.eps, self.exchange
         )
 
-    def _moments(self, call: _BatchNormCall) -> Moments:
+    def _moments(self, call: _BatchNormCall) -> _Moments:
         memory = self.memory
         if memory.position is not None:  # the running statistics have had this microbatch, and the others are busy
             memory.position += 1
@@ -183,19 +183,19 @@ class ReplicaBatchNorms(TorchFunctionMode):
         return moments
 
     @torch.no_grad()
-    def _measure(self, x: torch.Tensor) -> Moments:
+    def _measure(self, x: torch.Tensor) -> _Moments:
         values, axes = x.to(_wide(x)), _axes(x)
         mean, size = values.mean(axes), x.numel() // x.shape[1]
         squares = (values - _spread(mean, x)).square_().sum(axes)  # torch.var_mean takes twenty times as long
         parts = self.exchange(torch.stack([mean, squares]))
-        moments = combine([Moments(part[0], part[1], size) for part in parts])
+        moments = _combine([_Moments(part[0], part[1], size) for part in parts])
         if moments.size < 2:
             raise ValueError(f"Expected more than 1 value per channel when training, got input size {list(x.shape)}")
         return moments
 
 
 @torch.no_grad()
-def _update(call: _BatchNormCall, moments: Moments) -> None:
+def _update(call: _BatchNormCall, moments: _Moments) -> None:
     unbiased = moments.squares / (moments.size - 1)
     for running, value in ((call.running_mean, moments.mean), (call.running_var, unbiased)):
         if running is not None:

@@ -24,14 +24,14 @@ def list_microbatches(given: Batch | Microbatches, *, planned: Sequence[int] | N
     `planned`: the samples of each, if the plan says so; otherwise `count` equal ones.
     """
     if are_listed(given):
-        return number_microbatches(cast(Microbatches, given))
+        return _number_microbatches(cast(Microbatches, given))
     batch = cast(Batch, given)
     samples = len(batch[1]) if batch[1].dim() else 0
     is_planned = planned is not None and (sum(planned) == samples or len(set(planned)) > 1)
-    return cut_batch(batch, sizes=planned if planned is not None and is_planned else [samples // count] * count)
+    return _cut_batch(batch, sizes=planned if planned is not None and is_planned else [samples // count] * count)
 
 
-def number_microbatches(given: Microbatches) -> dict[int, Batch]:
+def _number_microbatches(given: Microbatches) -> dict[int, Batch]:
     """By their numbers; raises ValueError for what is no microbatch."""
     numbered = dict(given) if isinstance(given, Mapping) else dict(enumerate(given))
     for number, each in numbered.items():
@@ -44,7 +44,7 @@ def number_microbatches(given: Microbatches) -> dict[int, Batch]:
     return numbered
 
 
-def cut_batch(batch: Batch, *, sizes: Sequence[int]) -> dict[int, Batch]:
+def _cut_batch(batch: Batch, *, sizes: Sequence[int]) -> dict[int, Batch]:
     """The microbatches of a batch whose samples lie along dimension 0, so many in each.
 
     Raises ValueError if it has another number of samples.

@@ -22,7 +22,7 @@ from planner.execute.torch_versions.collectives import all_gather_single
 from planner.execute.torch_versions.sharded_gradients import reduce_now
 
 
-class ReplicaPart(GroupPart):
+class _ReplicaPart(GroupPart):
     """The rows of one parameter on this replica: as many on each, fewer or none on the last."""
 
     is_over_replicas = True
@@ -56,7 +56,7 @@ class LayerSharder:
         self._trained: list[str] = []
         """The names of those of which anything is trained."""
 
-    def cut(self, name: str, layer: nn.Module) -> dict[str, ReplicaPart]:
+    def cut(self, name: str, layer: nn.Module) -> dict[str, _ReplicaPart]:
         """Leave this replica's rows of a layer; gives its parts by their paths."""
         named = list(layer.named_parameters(remove_duplicate=False))
         whole = {each for path, each in named if f"{name}:{path}" in self.tied or is_single(each)}
@@ -67,10 +67,10 @@ class LayerSharder:
         cut.set_force_sum_reduction_for_comms(True)
         cut.set_reduce_scatter_unused_params(True)
         paths = [path for path, each in named if each not in whole]
-        held: dict[nn.Parameter, ReplicaPart] = {}
+        held: dict[nn.Parameter, _ReplicaPart] = {}
         for path in paths:
             parameter = layer.get_parameter(path)
-            held[parameter] = held.get(parameter) or ReplicaPart(parameter, group=self.group)
+            held[parameter] = held.get(parameter) or _ReplicaPart(parameter, group=self.group)
         self._cut[name] = cut
         if any(parameter.requires_grad for parameter in held):
             self._trained.append(name)
@@ -128,7 +128,7 @@ class FullyShardedReduction(ShardedReduction):
         parameters: Sequence[nn.Parameter],
         *,
         group: Any,
-        parts: Sequence[ReplicaPart],
+        parts: Sequence[_ReplicaPart],
         tied: Sequence[nn.Parameter] = (),
         bucket_bytes: int = BUCKET_BYTES,
     ) -> None:
@@ -151,6 +151,6 @@ class FullyShardedReduction(ShardedReduction):
                 part.parameter.grad.div_(divisor)
 
 
-def unique_parts(parts: Mapping[str, GroupPart]) -> list[ReplicaPart]:
+def unique_parts(parts: Mapping[str, GroupPart]) -> list[_ReplicaPart]:
     """Of a layer, once each: a parameter may have several paths."""
-    return list({id(part): part for part in parts.values() if isinstance(part, ReplicaPart)}.values())
+    return list({id(part): part for part in parts.values() if isinstance(part, _ReplicaPart)}.values())

@@ -22,7 +22,7 @@ from planner.execute.parallel.parallel_styles import (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ParallelRule:
+class _ParallelRule:
     """How one class of modules is cut."""
 
     styles: Mapping[str, Callable[[], ParallelStyle]]
@@ -36,30 +36,30 @@ class ParallelRule:
 
 
 _ATTENTION_HEADS = ("num_attention_heads", "num_key_value_heads", "n_head")
-_DECODER_ATTENTION = ParallelRule(
+_DECODER_ATTENTION = _ParallelRule(
     styles=dict.fromkeys(("q_proj", "k_proj", "v_proj"), ColwiseParallel) | {"o_proj": RowwiseParallel},
     heads=_ATTENTION_HEADS,
 )
-_NORMED_ATTENTION = ParallelRule(
+_NORMED_ATTENTION = _ParallelRule(
     styles={**_DECODER_ATTENTION.styles, "q_norm": SummedGradients, "k_norm": SummedGradients}, heads=_ATTENTION_HEADS
 )
-_GATED_PERCEPTRON = ParallelRule(
+_GATED_PERCEPTRON = _ParallelRule(
     styles=dict.fromkeys(("gate_proj", "up_proj"), ColwiseParallel) | {"down_proj": RowwiseParallel}
 )
-_ENCODER_ATTENTION = ParallelRule(
+_ENCODER_ATTENTION = _ParallelRule(
     styles=dict.fromkeys(("self.query", "self.key", "self.value"), ColwiseParallel) | {"output.dense": RowwiseParallel},
     heads=_ATTENTION_HEADS,
 )
-_ENCODER_PERCEPTRON = ParallelRule(styles={"intermediate.dense": ColwiseParallel, "output.dense": RowwiseParallel})
-_NUMBERED_PERCEPTRON = ParallelRule(styles={"fc1": ColwiseParallel, "fc2": RowwiseParallel})
-_EXPERTS = ParallelRule(styles={"": ExpertsParallel}, weights=tuple(ExpertsParallel.CUTS))
+_ENCODER_PERCEPTRON = _ParallelRule(styles={"intermediate.dense": ColwiseParallel, "output.dense": RowwiseParallel})
+_NUMBERED_PERCEPTRON = _ParallelRule(styles={"fc1": ColwiseParallel, "fc2": RowwiseParallel})
+_EXPERTS = _ParallelRule(styles={"": ExpertsParallel}, weights=tuple(ExpertsParallel.CUTS))
 
 
-def _of_families(names: str, kind: str, *, rule: ParallelRule) -> dict[tuple[str, str], ParallelRule]:
+def _of_families(names: str, kind: str, *, rule: _ParallelRule) -> dict[tuple[str, str], _ParallelRule]:
     return {("transformers", f"{name}{kind}"): rule for name in names.split()}
 
 
-RULES: Mapping[tuple[str, str], ParallelRule] = {
+RULES: Mapping[tuple[str, str], _ParallelRule] = {
     **_of_families("Llama Mistral Mixtral Qwen2", "Attention", rule=_DECODER_ATTENTION),
     **_of_families("Qwen3 Qwen3Moe", "Attention", rule=_NORMED_ATTENTION),
     **_of_families("ViT", "Attention", rule=_DECODER_ATTENTION),
@@ -69,28 +69,28 @@ RULES: Mapping[tuple[str, str], ParallelRule] = {
     **_of_families("ViT", "MLP", rule=_NUMBERED_PERCEPTRON),
     **_of_families("Whisper", "EncoderLayer", rule=_NUMBERED_PERCEPTRON),
     **_of_families("Whisper", "DecoderLayer", rule=_NUMBERED_PERCEPTRON),
-    ("transformers", "WhisperAttention"): ParallelRule(
+    ("transformers", "WhisperAttention"): _ParallelRule(
         styles=dict.fromkeys(("q_proj", "k_proj", "v_proj"), ColwiseParallel) | {"out_proj": RowwiseParallel},
         heads=("encoder_attention_heads", "decoder_attention_heads"),
         local={"num_heads": None},
     ),
     **_of_families("Mixtral Qwen3Moe", "Experts", rule=_EXPERTS),
-    ("transformers", "T5Attention"): ParallelRule(
+    ("transformers", "T5Attention"): _ParallelRule(
         styles={"": OwnHeadsOfBias, **dict.fromkeys("qkv", ColwiseParallel), "o": RowwiseParallel},
         heads=("num_heads",),
         local={"n_heads": None, "inner_dim": None},
     ),
-    ("transformers", "T5DenseActDense"): ParallelRule(styles={"wi": ColwiseParallel, "wo": RowwiseParallel}),
-    ("transformers", "T5DenseGatedActDense"): ParallelRule(
+    ("transformers", "T5DenseActDense"): _ParallelRule(styles={"wi": ColwiseParallel, "wo": RowwiseParallel}),
+    ("transformers", "T5DenseGatedActDense"): _ParallelRule(
         styles={"wi_0": ColwiseParallel, "wi_1": ColwiseParallel, "wo": RowwiseParallel}
     ),
-    ("transformers", "GPT2Attention"): ParallelRule(
+    ("transformers", "GPT2Attention"): _ParallelRule(
         styles={"c_attn": lambda: FusedColwiseParallel(num_fused=3), "c_proj": Conv1DRowwiseParallel},
         heads=_ATTENTION_HEADS,
         local={"split_size": None, "num_heads": None},
     ),
-    ("transformers", "GPT2MLP"): ParallelRule(styles={"c_fc": FusedColwiseParallel, "c_proj": Conv1DRowwiseParallel}),
-    ("torch", "TransformerEncoderLayer"): ParallelRule(
+    ("transformers", "GPT2MLP"): _ParallelRule(styles={"c_fc": FusedColwiseParallel, "c_proj": Conv1DRowwiseParallel}),
+    ("torch", "TransformerEncoderLayer"): _ParallelRule(
         styles={"linear1": ColwiseParallel, "linear2": RowwiseParallel},
         local={"activation_relu_or_gelu": 0},  # its fast path for evaluation reads whole weights
     ),
@@ -121,7 +121,7 @@ def parallelize_by_table(layer: nn.Module, width: int) -> dict[str, ParallelStyl
     return found
 
 
-def _known_parts(layer: nn.Module) -> Iterator[tuple[str, Any, ParallelRule]]:
+def _known_parts(layer: nn.Module) -> Iterator[tuple[str, Any, _ParallelRule]]:
     for path, part in layer.named_modules():
         kind = type(part)
         rule = RULES.get((kind.__module__.partition(".")[0], kind.__name__))

@@ -17,7 +17,7 @@ from planner.execute.parallel.group_parts import GroupPart
 from planner.execute.parallel.reduction import BUCKET_BYTES, StageReduction, gradient_of
 from planner.execute.torch_versions.collectives import all_gather_single
 
-IN_FLIGHT = 2
+_IN_FLIGHT = 2
 """Messages of a reduction under way at once: one is added up while the next one travels."""
 
 
@@ -104,7 +104,7 @@ class ShardedReduction(StageReduction):
         for piece in self._scattered:
             piece.whole.grad = gradient_of(piece.whole).contiguous()
         self._messages = self._stretches(self._scattered, lambda each: each.grad_dtype or each.dtype)
-        for _ in range(IN_FLIGHT):
+        for _ in range(_IN_FLIGHT):
             self._send_next()
 
     @torch.no_grad()
@@ -173,7 +173,7 @@ class ShardedReduction(StageReduction):
         for piece in pieces:
             kinds.setdefault(kind_of(piece.whole), []).append(piece)
         for kind, alike in kinds.items():
-            most = max(1, self.bucket_bytes // (2 * IN_FLIGHT * self.num_replicas * kind.itemsize))
+            most = max(1, self.bucket_bytes // (2 * _IN_FLIGHT * self.num_replicas * kind.itemsize))
             found, room = list[_Stretch](), most
             for piece in alike:
                 start = 0

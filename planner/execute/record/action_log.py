@@ -51,7 +51,7 @@ AHEAD = 2
 """So many actions the host may be ahead of the device: enough to hide launches. What is sent lives on until the send is
 done, and what is received has its buffer from when the host asks: far ahead of the device it would hold all at once."""
 
-BASE_NS = 10**9
+_BASE_NS = 10**9
 """After so long moments are counted from a new one: the device tells distances as 32-bit floats of milliseconds, which
 are off by a quarter of one after an hour, and by a microsecond at most after ten seconds."""
 
@@ -76,7 +76,7 @@ class _CountedEvent:
         return self._ns
 
 
-class CudaMark(NamedTuple):
+class _CudaMark(NamedTuple):
     """A moment on the current stream."""
 
     event: Any
@@ -93,26 +93,26 @@ class CudaClock:
 
     def __init__(self) -> None:
         self._base = _CountedEvent(None)
-        self._ends = deque[CudaMark]()
+        self._ends = deque[_CudaMark]()
 
-    def mark(self) -> CudaMark:
+    def mark(self) -> _CudaMark:
         """Queue an event."""
-        if time.perf_counter_ns() - self._base.made > BASE_NS:
+        if time.perf_counter_ns() - self._base.made > _BASE_NS:
             self._base = _CountedEvent(self._base)
         event = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
         event.record()
-        return CudaMark(event, self._base)
+        return _CudaMark(event, self._base)
 
-    def is_past(self, mark: CudaMark) -> bool:
+    def is_past(self, mark: _CudaMark) -> bool:
         """Whether the device has got there."""
         return bool(mark.event.query())
 
-    def resolve(self, mark: CudaMark) -> int:
+    def resolve(self, mark: _CudaMark) -> int:
         """When it was reached; waits for it."""
         mark.event.synchronize()
         return mark.base.when() + _elapsed_ns(mark.base.event, mark.event)
 
-    def keep_pace(self, mark: CudaMark) -> None:
+    def keep_pace(self, mark: _CudaMark) -> None:
         """Wait for the end of the action before the last `AHEAD`."""
         self._ends.append(mark)
         while len(self._ends) > AHEAD:

@@ -8,7 +8,7 @@ CATEGORIES = {"F": "forward", "I": "input gradient", "W": "weight gradient", "B"
 """What the letters of an action are called."""
 
 
-class ExecutedAction(NamedTuple):
+class _ExecutedAction(NamedTuple):
     """One action of one process, in nanoseconds since the first action of the iteration on any process."""
 
     name: str
@@ -62,11 +62,11 @@ def render_rank(
     return json.dumps(document) + "\n"
 
 
-def merge(iteration: Mapping[str, Sequence[tuple[str, int, int]]]) -> dict[str, tuple[ExecutedAction, ...]]:
+def merge(iteration: Mapping[str, Sequence[tuple[str, int, int]]]) -> dict[str, tuple[_ExecutedAction, ...]]:
     """One iteration of all devices on one axis of time; hosts' clocks are taken as they are."""
     origin = min((start for row in iteration.values() for _, start, _ in row), default=0)
     return {
-        device: tuple(ExecutedAction(name, start - origin, end - origin) for name, start, end in row)
+        device: tuple(_ExecutedAction(name, start - origin, end - origin) for name, start, end in row)
         for device, row in iteration.items()
     }
 
@@ -86,7 +86,7 @@ def render_executed_trace(iterations: Sequence[Mapping[str, Sequence[tuple[str, 
     return f'{{"displayTimeUnit":"ms",\n"traceEvents":[\n{lines}\n]}}\n'
 
 
-def _event(action: ExecutedAction, *, process: int, offset: int, iteration: int) -> dict[str, Any]:
+def _event(action: _ExecutedAction, *, process: int, offset: int, iteration: int) -> dict[str, Any]:
     kind = action.name.rstrip("0123456789")[-1:]
     return {
         "ph": "X",

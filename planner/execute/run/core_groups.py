@@ -11,7 +11,7 @@ from planner.plan import DeviceGroup, Plan, Stage
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class HostCores:
+class _HostCores:
     """Which cores of its host a device stands for."""
 
     host: str
@@ -48,21 +48,21 @@ def _merged(stage: Stage) -> Stage:
     return replace(stage, replicas=tuple((group[0],) for group in stage.replicas))
 
 
-def cores_of(cluster: Any, devices: Sequence[str]) -> dict[str, HostCores]:
+def cores_of(cluster: Any, devices: Sequence[str]) -> dict[str, _HostCores]:
     """The cores of every device of a cluster as parsed, in the order in which its host's devices are listed; None: each
     of the devices named is one core of one host.
     """
     if cluster is None:
-        return {name: HostCores(host="", first=place, count=1) for place, name in enumerate(devices)}
-    found, used = dict[str, HostCores](), dict[str, int]()
+        return {name: _HostCores(host="", first=place, count=1) for place, name in enumerate(devices)}
+    found, used = dict[str, _HostCores](), dict[str, int]()
     for device in cluster["devices"]:
         host, count = device.get("host") or device["name"], int(device.get("cores", 1))
-        found[device["name"]] = HostCores(host=host, first=used.get(host, 0), count=count)
+        found[device["name"]] = _HostCores(host=host, first=used.get(host, 0), count=count)
         used[host] = used.get(host, 0) + count
     return found
 
 
-def pick_cores(group: DeviceGroup, cores: Mapping[str, HostCores], *, usable: Sequence[int]) -> tuple[int, ...]:
+def pick_cores(group: DeviceGroup, cores: Mapping[str, _HostCores], *, usable: Sequence[int]) -> tuple[int, ...]:
     """The cores of a group among those that this process may use, in ascending order.
 
     Raises ValueError if the group is not on one host, or its host has too few.

@@ -20,9 +20,9 @@ from planner.execute.run.nvidia_smi import (
     visible_numbers,
 )
 
-MEASURED_TYPE = "NVIDIA "
+_MEASURED_TYPE = "NVIDIA "
 """Device types that begin so are names that `pipeplan cluster discover` read off the devices: they can be compared."""
-NVLINK_SWITCH = "nvlink "
+_NVLINK_SWITCH = "nvlink "
 """Switches that begin so are NVSwitches that `pipeplan cluster discover` saw."""
 
 
@@ -100,7 +100,7 @@ def _joined_pairs(cluster: Any, devices: Mapping[str, Any]) -> Iterator[tuple[st
         if a in devices and b in devices:
             yield a, b
         for end, other in ((a, b), (b, a)):
-            if end in devices and str(other).startswith(NVLINK_SWITCH):
+            if end in devices and str(other).startswith(_NVLINK_SWITCH):
                 at_switches.setdefault(other, []).append(end)
     for names in at_switches.values():
         yield from itertools.combinations(names, 2)
@@ -127,7 +127,7 @@ def find_world_differences(world: World, found: Found, *, on_processors: bool = 
 
 
 def _is_measured(device: Expected) -> bool:
-    return device.type.startswith(MEASURED_TYPE)
+    return device.type.startswith(_MEASURED_TYPE)
 
 
 def _differences(device: Expected, *, world: World, found: Found) -> list[str]:

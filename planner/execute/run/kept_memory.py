@@ -8,7 +8,7 @@ from typing import Any
 TRIM_THRESHOLD, MMAP_THRESHOLD, MMAP_MAX = -1, -3, -4
 """Parameters of mallopt(3): from how many free bytes at the end of the heap on they go back to the host (-1: never),
 from how many bytes on blocks lie outside the heap, and how many may."""
-HANDED_BACK_BYTES = 2**20
+_HANDED_BACK_BYTES = 2**20
 """From this size on blocks go back to the host at once, where they shall."""
 
 
@@ -28,7 +28,7 @@ def hand_back_freed_memory() -> bool:
     Where weights come and go between others (`full_sharding.py`) a heap that keeps all has no room of the right size:
     eight layers of 18 MiB, of which a replica held 365 MiB, took 1,183.
     """
-    return _tell({MMAP_THRESHOLD: HANDED_BACK_BYTES})
+    return _tell({MMAP_THRESHOLD: _HANDED_BACK_BYTES})
 
 
 def _tell(parameters: Mapping[int, int]) -> bool:

@@ -145,7 +145,7 @@ def prepare(
 
 def _is_plain(layout: Layout, wirings: Sequence[StageWiring], *, skip: Skip) -> bool:
     """Whether torch can send all messages by itself."""
-    return sends_itself() and has_like_replicas(layout) and (skip == "relay" or is_chain(wirings))
+    return sends_itself() and _has_like_replicas(layout) and (skip == "relay" or is_chain(wirings))
 
 
 def _first_batch(training: Training) -> Batch | Microbatches:
@@ -310,7 +310,7 @@ def _find_circle(
     return ""
 
 
-def has_like_replicas(layout: Layout) -> bool:
+def _has_like_replicas(layout: Layout) -> bool:
     """Whether pipelines run side by side and reduce their stages in one order: torch does so as each stage ends."""
     if not isinstance(layout, Pipelines):
         return False

@@ -40,7 +40,7 @@ def require_sharding(plan: Plan, training: Training, *, device: torch.device) ->
             }
             problem = _find_gaps(named) if stage.shard != "none" else ""
             instead = _WHOLE if width == 1 else "max_width = 1"
-            if problem := problem or find_joint_step(training, named, device=device, instead=instead):
+            if problem := problem or _find_joint_step(training, named, device=device, instead=instead):
                 what = f"shard = {stage.shard!r}" if stage.shard != "none" else f"groups of {width} devices"
                 raise ExecutionError(f"stage {number} is planned with {what}, but {problem}")
 
@@ -52,7 +52,7 @@ def _find_gaps(named: Mapping[str, nn.Parameter]) -> str:
     return ""
 
 
-def find_joint_step(
+def _find_joint_step(
     training: Training, named: Mapping[str, nn.Parameter], *, device: torch.device, instead: str = _WHOLE
 ) -> str:
     """A sentence if the training's optimizers treat a piece otherwise than a whole, or keep what cannot be cut.

@@ -28,7 +28,7 @@ ALIKE = {torch.float64: 1e-9, torch.float32: 1e-3}
 _REMEDY = "give `parallelize` styles that fit, or plan with max_width = 1"
 
 
-def styles_of(training: Training, name: str, *, layer: nn.Module, width: int) -> dict[str, ParallelStyle]:
+def _styles_of(training: Training, name: str, *, layer: nn.Module, width: int) -> dict[str, ParallelStyle]:
     """How a layer is cut for a group: what the training says, or else the table; it may change the layer's counts."""
     if training.parallelize is None:
         return parallelize_by_table(layer, width)
@@ -59,7 +59,7 @@ def require_widths(training: Training, stages: Sequence[tuple[str, ...]], *, wid
         for name in names:
             layer = make_layer(training, name, device=torch.device("meta"))
             try:
-                cut[name] = _find_cut(layer, styles_of(training, name, layer=layer, width=width), width=width)
+                cut[name] = _find_cut(layer, _styles_of(training, name, layer=layer, width=width), width=width)
             except ValueError as error:
                 raise ValueError(f"{where}, but layer {name!r} cannot be cut: {error}") from None
         has_cut |= any(cut.values())
@@ -167,7 +167,7 @@ class GroupTrial:
         """
         with evaluating([layer]):
             whole = _run(layer, arguments, weights=None)
-            styles = styles_of(self.training, name, layer=layer, width=self.width)
+            styles = _styles_of(self.training, name, layer=layer, width=self.width)
             if styles:
                 parallelize_module(layer, self.mesh, styles, src_data_rank=None)
             parts = parts_of(layer, group=self.group)

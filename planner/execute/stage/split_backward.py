@@ -21,7 +21,7 @@ from planner.execute.training import Tensors, as_tuple
 _REMEDY = "plan with split_placement = false"
 
 
-class WeightGradParts(NamedTuple):
+class _WeightGradParts(NamedTuple):
     """What W of one share needs, as it travels: each tensor once."""
 
     calls: tuple[WeightGrad, ...]
@@ -37,7 +37,7 @@ class ShareOfBackward:
 
     def __init__(self, graph: BackwardGraph, *, cuts: Sequence[int | None], part: StagePart) -> None:
         self.graph, self.part, self._cuts = graph, part, cuts
-        self.weights = WeightGradParts((), (), ())
+        self.weights = _WeightGradParts((), (), ())
         """What its W needs; known after the trial."""
         self.direct: list[int] = []
         """Numbers of the parameters whose gradients are complete with I; known after the trial."""
@@ -168,7 +168,7 @@ class SplitBackward:
         tensors, pairs = _each_once(calls)
         likes = tuple(torch.empty_like(tensor, device="meta") for tensor in tensors)
         empty = torch.empty(0)
-        share.weights = WeightGradParts(tuple(call._replace(x=empty, grad=empty) for call in calls), pairs, likes)
+        share.weights = _WeightGradParts(tuple(call._replace(x=empty, grad=empty) for call in calls), pairs, likes)
         for call in calls:
             call()
         return found + [parameter.grad for parameter in self.parameters]

@@ -18,7 +18,7 @@ from planner.execute.table.routes import Cell
 from planner.execute.training import Tensors, as_tuple
 
 
-class Inner(NamedTuple):
+class _Inner(NamedTuple):
     """A message between two ranks of one stage; `rank` is the other one."""
 
     letter: str
@@ -47,7 +47,7 @@ class SplitStage(RoutedStage):
         self.part = next(part for part in parts if part.rank == rank)
         self.weight_part = next((part for part in parts if "W" in part.kinds), None)
         if copy is not module:
-            share_parameters(module, copy)
+            _share_parameters(module, copy)
             copy.store = self.store
             defer_layers(copy, self.store, shape=self.shape)
         self.backward = SplitBackward(copy, parts, wants_grad=[like.requires_grad for like in self.shape.inputs])
@@ -55,8 +55,8 @@ class SplitStage(RoutedStage):
         """By microbatch what the share of I that runs here needs of F, where both are here."""
         self.waiting: dict[tuple[int, int], list[torch.Tensor]] = {}
         """By microbatch and rank of the share what W needs, where both are here."""
-        self.mail: dict[Inner, Mail] = {}
-        self.leaving_mail: dict[Inner, list[torch.Tensor]] = {}
+        self.mail: dict[_Inner, Mail] = {}
+        self.leaving_mail: dict[_Inner, list[torch.Tensor]] = {}
 
     @property
     def is_owner(self) -> bool:
@@ -110,7 +110,7 @@ class SplitStage(RoutedStage):
         if part is self.part:
             self.kept[microbatch] = tensors
         else:
-            self.leaving_mail[Inner("S", microbatch, part.rank)] = [tensor.contiguous() for tensor in tensors]
+            self.leaving_mail[_Inner("S", microbatch, part.rank)] = [tensor.contiguous() for tensor in tensors]
 
     def run_input_grad(self, microbatch: int) -> None:
         """I of the share that runs here; what W needs waits here, or is made ready to leave."""
@@ -126,7 +126,7 @@ class SplitStage(RoutedStage):
         if self.weight_part is self.part:
             self.waiting[microbatch, self.part.rank] = tensors
         elif self.weight_part is not None:
-            self.leaving_mail[Inner("X", microbatch, self.weight_part.rank)] = tensors
+            self.leaving_mail[_Inner("X", microbatch, self.weight_part.rank)] = tensors
 
     def run_weight_grad(self, microbatch: int) -> None:
         """W: of all shares of I, in their order."""
@@ -140,12 +140,12 @@ class SplitStage(RoutedStage):
 
     def _collect(self, letter: str, microbatch: int, *, rank: int | None = None) -> list[torch.Tensor]:
         """What has come, once it is there; nothing if nothing was to come."""
-        mail = self.mail.pop(Inner(letter, microbatch, self.parts[0].rank if rank is None else rank), None)
+        mail = self.mail.pop(_Inner(letter, microbatch, self.parts[0].rank if rank is None else rank), None)
         for work in [] if mail is None else mail.works:
             work.wait()
         return [] if mail is None else mail.tensors
 
-    def leaving_inner(self, key: Inner) -> list[torch.Tensor]:
+    def leaving_inner(self, key: _Inner) -> list[torch.Tensor]:
         """What a message takes along."""
         if key.letter == "P":
             return [parameter.detach() for parameter in self.backward.parameters]
@@ -158,7 +158,7 @@ class SplitStage(RoutedStage):
             parameter.grad = None
         return [grad.contiguous() for grad in grads]
 
-    def make_inner_buffers(self, key: Inner) -> list[torch.Tensor]:
+    def make_inner_buffers(self, key: _Inner) -> list[torch.Tensor]:
         """Where a message is received; weights straight into the layers."""
         if key.letter == "P":
             return [parameter.detach() for parameter in self.backward.parameters]
@@ -179,7 +179,7 @@ class SplitStage(RoutedStage):
                 add_grad(parameter, grad)
 
 
-def share_parameters(module: StageModule, copy: StageModule) -> None:
+def _share_parameters(module: StageModule, copy: StageModule) -> None:
     """Let the layers of a copy have the parameters of others of the same make; buffers stay its own."""
     for mine, theirs in zip(copy.modules(), module.modules(), strict=True):
         for name in mine._parameters:
@@ -253,5 +253,5 @@ class SplitRuntime(RoutedRuntime):
             super()._receive(action, context)
 
 
-def _inner(cell: Cell) -> Inner:
-    return Inner(cell.kind[-1], cell.microbatch, cell.rank)
+def _inner(cell: Cell) -> _Inner:
+    return _Inner(cell.kind[-1], cell.microbatch, cell.rank)

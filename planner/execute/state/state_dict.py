@@ -19,9 +19,9 @@ from planner.execute.parallel.process_groups import gather
 from planner.execute.run.execution import Execution
 from planner.execute.training import Training
 
-STEM = "model"
+_STEM = "model"
 
-HAS_SAFETENSORS = importlib.util.find_spec("safetensors") is not None
+_HAS_SAFETENSORS = importlib.util.find_spec("safetensors") is not None
 
 
 def name_of(layer: nn.Module, name: str, *, path: str) -> str:
@@ -39,7 +39,7 @@ def save_weights(execution: Execution, folder: Path) -> None:
     mine, conversion = _held(execution), execution.training.conversion
     if conversion is not None:
         mine = conversion.revert(mine)
-    file = f"{STEM}-{execution.rank + 1:05}-of-{execution.layout.world_size:05}{_ending()}"
+    file = f"{_STEM}-{execution.rank + 1:05}-of-{execution.layout.world_size:05}{_ending()}"
     execution.log.note("the writing of weights")
     folder.mkdir(parents=True, exist_ok=True)
     _write(folder / file, {key: tensor.detach().cpu().contiguous().clone() for key, tensor in mine.items()})
@@ -49,7 +49,7 @@ def save_weights(execution: Execution, folder: Path) -> None:
         found_in = {key: name for name, keys in everyone for key in keys}
         total = sum(sum(keys.values()) for _, keys in everyone)
         index = {"metadata": {"total_size": total}, "weight_map": dict(sorted(found_in.items()))}
-        (folder / f"{STEM}{_ending()}.index.json").write_text(json.dumps(index, indent=2) + "\n", encoding="utf-8")
+        (folder / f"{_STEM}{_ending()}.index.json").write_text(json.dumps(index, indent=2) + "\n", encoding="utf-8")
         if conversion is not None:
             conversion.save_config(folder)
     distributed.barrier()
@@ -125,11 +125,11 @@ def _layers(execution: Execution) -> list[tuple[int, str]]:
 
 
 def _ending() -> str:
-    return ".safetensors" if HAS_SAFETENSORS else ".bin"
+    return ".safetensors" if _HAS_SAFETENSORS else ".bin"
 
 
 def _write(path: Path, tensors: dict[str, torch.Tensor]) -> None:
-    if HAS_SAFETENSORS:
+    if _HAS_SAFETENSORS:
         from safetensors.torch import save_file
 
         save_file(tensors, str(path), metadata={"format": "pt"})

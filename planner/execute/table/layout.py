@@ -164,7 +164,7 @@ class Pipelines(Layout):
 def make_layout(plan: Plan) -> Layout:
     """Give every device its rank; raises ValueError for a plan that this executor cannot run as written."""
     _require_own_devices(plan)
-    require_whole_samples(plan)
+    _require_whole_samples(plan)
     _require_sound_shares(plan)
     _require_sound_dealing(plan)
     _require_full_recomputation(plan)
@@ -268,7 +268,7 @@ def _stages_on(plan: Plan, device: str) -> list[int]:
     return [number for number, stage in enumerate(plan.stages) if (device,) in stage.replicas]
 
 
-def require_whole_samples(plan: Plan) -> None:
+def _require_whole_samples(plan: Plan) -> None:
     """Raise ValueError if replicas are to share a microbatch whose size the profile does not state."""
     assumed = None if plan.evidence is None else plan.evidence.assumed_divisible
     if assumed:

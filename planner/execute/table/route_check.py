@@ -13,7 +13,7 @@ from typing import NamedTuple
 from planner.execute.table.routes import Cell
 from planner.execute.table.table_check import MAX_FAULTS
 
-Owners = Sequence[Sequence[int]]
+_Owners = Sequence[Sequence[int]]
 """Per stage the ranks that hold it, replica after replica."""
 
 _Team = tuple[int, ...]
@@ -62,7 +62,7 @@ _CONTENTS = {
 def check_routed_rows(
     rows: Sequence[Sequence[Cell]],
     *,
-    owners: Owners,
+    owners: _Owners,
     edges: Sequence[tuple[int, int]],
     microbatches: int | Sequence[Sequence[int]],
     widths: Sequence[int] = (),
@@ -96,7 +96,7 @@ class _RouteChecker:
         self,
         rows: Sequence[Sequence[Cell]],
         *,
-        owners: Owners,
+        owners: _Owners,
         edges: Sequence[tuple[int, int]],
         microbatches: int | Sequence[Sequence[int]],
         widths: Sequence[int],

@@ -246,7 +246,7 @@ class _Lowering:
             for route in self.routes:
                 self._tell(route, rank, action=action)
         parts = self.layout.parts_of(action.stage)
-        for letter, target in inner_messages(parts, rank, action=action):
+        for letter, target in _inner_messages(parts, rank, action=action):
             self._tell_part(letter, stage=action.stage, microbatch=action.microbatch, ends=(rank, target))
         if action.kind in "WB" or parts:
             self._count_down(rank, action.stage)
@@ -281,7 +281,7 @@ class _Lowering:
             self.rows[theirs[1]].append(Cell(theirs[0], f"RECV_{letter}", action.microbatch, *mine))
 
 
-def inner_messages(parts: Sequence[StagePart], rank: int, *, action: Action) -> Iterator[tuple[str, int]]:
+def _inner_messages(parts: Sequence[StagePart], rank: int, *, action: Action) -> Iterator[tuple[str, int]]:
     """What an action of a stage whose I or W is elsewhere sends to other ranks of that stage, and to which."""
     if action.kind == "F":
         yield from (("S", part.rank) for part in parts if part.has_share and part.rank != rank)

@@ -20,7 +20,7 @@ Table = Sequence[Sequence[str]]
 """The cells of every rank in their order."""
 
 
-class TableCell(NamedTuple):
+class _TableCell(NamedTuple):
     """`kind` of `stage` for `microbatch` (-1 where there is none)."""
 
     stage: int
@@ -44,12 +44,12 @@ class Message(NamedTuple):
         return "F" if self.receiver > self.sender else "B"
 
 
-def parse_cell(text: str) -> TableCell:
+def parse_cell(text: str) -> _TableCell:
     """Read one cell; raises ValueError for anything else, trailing text included."""
     if match := _CELL.fullmatch(text):
-        return TableCell(int(match[1]), match[2], int(match[3]))
+        return _TableCell(int(match[1]), match[2], int(match[3]))
     if match := _WHOLE.fullmatch(text):
-        return TableCell(int(match[1]), match[2], -1)
+        return _TableCell(int(match[1]), match[2], -1)
     raise ValueError(f"{text[:40]!r} is no cell of a lowered table; write e.g. 2F0, 1SEND_F0, 2RECV_F0 or 2REDUCE_GRAD")
 
 
@@ -95,12 +95,12 @@ class _TableChecker:
     """The rules, one method each, in the order in which they make sense."""
 
     def __init__(
-        self, rows: list[list[TableCell]], *, num_stages: int, num_microbatches: int, is_lowered: bool = True
+        self, rows: list[list[_TableCell]], *, num_stages: int, num_microbatches: int, is_lowered: bool = True
     ) -> None:
         self.rows, self.num_stages, self.num_microbatches = rows, num_stages, num_microbatches
         self.is_lowered = is_lowered
         self.owner: dict[int, int] = {}
-        self.position: list[dict[TableCell, int]] = []
+        self.position: list[dict[_TableCell, int]] = []
         for rank, row in enumerate(rows):
             self.position.append({cell: place for place, cell in reversed(list(enumerate(row)))})
             for cell in row:
@@ -148,7 +148,7 @@ class _TableChecker:
                 yield f"{cell} is of microbatch {cell.microbatch}, but there are {self.num_microbatches}"
         for number in range(self.num_stages):
             for microbatch in range(self.num_microbatches):
-                kinds = "".join(kind for kind in "FIWB" if TableCell(number, kind, microbatch) in count)
+                kinds = "".join(kind for kind in "FIWB" if _TableCell(number, kind, microbatch) in count)
                 if kinds not in ("FIW", "FB"):
                     yield f"stage {number} runs {kinds or 'nothing'} for microbatch {microbatch}, not F I W or F B"
 
@@ -160,7 +160,7 @@ class _TableChecker:
                 if before and not self._is_before(rank, first=cell._replace(kind=before), second=cell):
                     yield f"rank {rank} runs {cell} before {cell._replace(kind=before)}"
 
-    def _is_before(self, rank: int, *, first: TableCell, second: TableCell) -> bool:
+    def _is_before(self, rank: int, *, first: _TableCell, second: _TableCell) -> bool:
         places = self.position[rank]
         return first in places and second in places and places[first] < places[second]
 
@@ -187,7 +187,7 @@ class _TableChecker:
             times = Counter(cell.stage for cell in row if cell.kind == "REDUCE_GRAD")
             last = {cell.stage: place for place, cell in enumerate(row) if cell.kind in "WB"}
             for number in sorted({cell.stage for cell in row}):
-                reduction = TableCell(number, "REDUCE_GRAD", -1)
+                reduction = _TableCell(number, "REDUCE_GRAD", -1)
                 if times[number] != 1:
                     yield f"stage {number} is reduced {times[number]} times, not once"
                 elif self.position[rank][reduction] < last.get(number, -1):
@@ -203,17 +203,17 @@ class _TableChecker:
             if not self._is_before(self.owner[message.receiver], first=receive, second=user):
                 yield f"{receive} comes after {user}, which needs it"
 
-    def _maker(self, message: Message) -> TableCell:
+    def _maker(self, message: Message) -> _TableCell:
         forward = message.letter == "F"
         return self._run(message.sender, message.microbatch, is_forward=forward)
 
-    def _user(self, message: Message) -> TableCell:
+    def _user(self, message: Message) -> _TableCell:
         forward = message.letter == "F"
         return self._run(message.receiver, message.microbatch, is_forward=forward)
 
-    def _run(self, stage: int, microbatch: int, *, is_forward: bool) -> TableCell:
+    def _run(self, stage: int, microbatch: int, *, is_forward: bool) -> _TableCell:
         """F, or whichever of I and B the stage runs."""
-        whole = TableCell(stage, "B", microbatch)
+        whole = _TableCell(stage, "B", microbatch)
         if is_forward:
             return whole._replace(kind="F")
         return whole if whole in self.position[self.owner[stage]] else whole._replace(kind="I")
@@ -253,11 +253,11 @@ class _TableChecker:
         if stuck:
             yield f"the ranks wait for each other: {', '.join(stuck)}"
 
-    def _needs(self, row: list[TableCell]) -> list[Message | TableCell | None]:
+    def _needs(self, row: list[_TableCell]) -> list[Message | _TableCell | None]:
         """What each cell of a row waits for: a message, a computation on the same rank, or nothing."""
         return [self._need(cell) for cell in row]
 
-    def _need(self, cell: TableCell) -> Message | TableCell | None:
+    def _need(self, cell: _TableCell) -> Message | _TableCell | None:
         number, kind, microbatch = cell
         if kind not in ("F", "I", "B"):
             return None
@@ -272,21 +272,21 @@ class _TableChecker:
 class _MessageSimulation:
     """Plays the rows against each other, a message at a time per rank pair."""
 
-    def __init__(self, rows: list[list[TableCell]], channels: dict[tuple[int, int], list[Message]]) -> None:
+    def __init__(self, rows: list[list[_TableCell]], channels: dict[tuple[int, int], list[Message]]) -> None:
         self.rows = rows
         self.queues = {pair: list(messages) for pair, messages in channels.items() if pair[0] < pair[1]}
         self.at = [0] * len(rows)
-        self.done: set[Message | TableCell] = set()
+        self.done: set[Message | _TableCell] = set()
         self.posted: Counter[Message] = Counter()
 
-    def play(self, needs: dict[int, list[Message | TableCell | None]]) -> None:
+    def play(self, needs: dict[int, list[Message | _TableCell | None]]) -> None:
         """As far as it goes."""
         moves = True
         while moves:
             advanced = [self._advance(rank, needs[rank]) for rank in range(len(self.rows))]
             moves = any(advanced) or self._deliver()
 
-    def _advance(self, rank: int, needs: list[Message | TableCell | None]) -> bool:
+    def _advance(self, rank: int, needs: list[Message | _TableCell | None]) -> bool:
         row, start = self.rows[rank], self.at[rank]
         while self.at[rank] < len(row):
             need, cell = needs[self.at[rank]], row[self.at[rank]]
@@ -307,17 +307,17 @@ class _MessageSimulation:
         return delivered
 
 
-def sending(message: Message) -> TableCell:
+def sending(message: Message) -> _TableCell:
     """The cell that sends it."""
-    return TableCell(message.sender, f"SEND_{message.letter}", message.microbatch)
+    return _TableCell(message.sender, f"SEND_{message.letter}", message.microbatch)
 
 
-def receiving(message: Message) -> TableCell:
+def receiving(message: Message) -> _TableCell:
     """The cell that receives it."""
-    return TableCell(message.receiver, f"RECV_{message.letter}", message.microbatch)
+    return _TableCell(message.receiver, f"RECV_{message.letter}", message.microbatch)
 
 
-def _message_of(cell: TableCell) -> Message | None:
+def _message_of(cell: _TableCell) -> Message | None:
     """What a cell sends or receives."""
     step = 1 if cell.kind.endswith("_F") else -1
     if cell.kind.startswith("SEND"):

@@ -43,7 +43,7 @@ class Store(Protocol):
         """Write the second value if the first, or nothing, is there; gives what is there afterwards."""
 
 
-class ActionProgress(Protocol):
+class _ActionProgress(Protocol):
     """What is used of the action log."""
 
     current: str
@@ -62,7 +62,7 @@ def make_timeout_s(makespan_ns: int | None) -> float:
 class Watch:
     """The thread of one process."""
 
-    def __init__(self, store: Store, progress: ActionProgress, *, layout: Layout, rank: int, timeout_s: float) -> None:
+    def __init__(self, store: Store, progress: _ActionProgress, *, layout: Layout, rank: int, timeout_s: float) -> None:
         self.store, self.progress, self.layout, self.rank, self.timeout_s = store, progress, layout, rank, timeout_s
         self._handlers: dict[signal.Signals, Any] = {}
         self._stopping = threading.Event()

@@ -12,7 +12,7 @@ from pathlib import Path
 from planner.execute.session import refuse
 from planner.execute.transformers_trainer.planned_trainer import PlannedTrainer
 
-LAUNCHER_VARIABLES = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "GROUP_RANK", "ROLE_RANK")
+_LAUNCHER_VARIABLES = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "GROUP_RANK", "ROLE_RANK")
 """What accelerate would make processes with a share of the data each of."""
 
 
@@ -24,7 +24,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("arguments", nargs=argparse.REMAINDER, help="what the script is given")
     options = parser.parse_args(arguments)
     PlannedTrainer.plan = options.plan
-    PlannedTrainer.launcher = {name: os.environ.pop(name) for name in LAUNCHER_VARIABLES if name in os.environ}
+    PlannedTrainer.launcher = {name: os.environ.pop(name) for name in _LAUNCHER_VARIABLES if name in os.environ}
     for module in ("transformers", "transformers.trainer"):
         sys.modules[module].Trainer = PlannedTrainer  # type: ignore[attr-defined]  # transformers replaces its own module
     sys.argv = [str(options.script), *options.arguments]

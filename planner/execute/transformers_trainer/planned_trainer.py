@@ -26,7 +26,7 @@ from planner.execute.transformers_trainer.trainer_training import (
     require_trainable,
 )
 
-CHECKPOINT = "pipeplan"
+_CHECKPOINT = "pipeplan"
 """Folder of a checkpoint of the `Trainer` with what the processes have to go on from."""
 
 
@@ -77,7 +77,7 @@ class PlannedTrainer(Trainer):
         schedule = _OwnSchedule(schedules)
         self.optimizer, self.lr_scheduler = _OwnOptimizer(self.execution), cast(Any, schedule)
         if resume_from_checkpoint is not None:
-            self._number = load_checkpoint(self.execution, Path(resume_from_checkpoint, CHECKPOINT))
+            self._number = load_checkpoint(self.execution, Path(resume_from_checkpoint, _CHECKPOINT))
             schedule.step()
         for name in ("model", "optimizer", "lr_scheduler"):
             setattr(self.callback_handler, name, getattr(self, name))
@@ -147,7 +147,7 @@ class PlannedTrainer(Trainer):
 
     def _save_optimizer_and_scheduler(self, output_dir: str) -> None:
         assert self.execution is not None
-        save_checkpoint(self.execution, Path(output_dir, CHECKPOINT), iteration=self._number)
+        save_checkpoint(self.execution, Path(output_dir, _CHECKPOINT), iteration=self._number)
 
     def _save_rng_state(self, output_dir: str) -> None:
         if self.args.should_save:

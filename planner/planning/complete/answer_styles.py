@@ -13,7 +13,7 @@ WANTED = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AnswerStyle:
+class _AnswerStyle:
     """A style that is told and not read."""
 
     name: str
@@ -24,36 +24,36 @@ class AnswerStyle:
     """Why no answer is read from it."""
 
 
-STYLES = (
-    AnswerStyle(
+_STYLES = (
+    _AnswerStyle(
         name="GLPK's raw style (glpsol --write; HiGHS' write_solution_style = 2)",
         sign=r"^s (mip|bas|ipt) \d+ \d+ ",
         lacks="numbers the columns and names none",
     ),
-    AnswerStyle(
+    _AnswerStyle(
         name="GLPK's printable style (glpsol --output; HiGHS' write_solution_style = 3)",
         sign=r"^\s*No\.\s+Column name\s+(St\s+)?Activity",
         lacks="rounds every value to six digits",
     ),
-    AnswerStyle(
+    _AnswerStyle(
         name="HiGHS' pretty style (write_solution_style = 1)",
         sign=r"^\s*Index\s+Status\s+Lower\s+Upper\s+Primal",
         lacks="rounds every value to six digits",
     ),
-    AnswerStyle(
+    _AnswerStyle(
         name="HiGHS' oldest style (write_solution_style = -1)",
         sign=r"^\d+ \d+ : Number of columns and rows",
         lacks="lists values and names no variable",
     ),
-    AnswerStyle(name="CPLEX's XML", sign=r"^\s*<(\?xml|CPLEXSolution)", lacks="is not read here"),
-    AnswerStyle(name="MOSEK's style", sign=r"^INDEX\s+NAME\s+AT\s+ACTIVITY", lacks="is not read here"),
+    _AnswerStyle(name="CPLEX's XML", sign=r"^\s*<(\?xml|CPLEXSolution)", lacks="is not read here"),
+    _AnswerStyle(name="MOSEK's style", sign=r"^INDEX\s+NAME\s+AT\s+ACTIVITY", lacks="is not read here"),
 )
 """Such as people have brought, or can ask their solvers for."""
 
 
 def require_readable(text: str, *, source: str) -> None:
     """Raise ValueError for an answer in a style that is known and not read."""
-    for style in STYLES:
+    for style in _STYLES:
         if re.search(style.sign, text, re.MULTILINE):
             raise ValueError(f"{source}: is in {style.name}, which {style.lacks}; {WANTED}")
 

@@ -17,17 +17,17 @@ from planner.simulation.timeline import Timeline
 from solver_models.complete.with_cp_sat import write_cp_model
 from solver_models.complete.with_pulp import linear, write_linear
 
-ModelForm = Literal["mps", "lp", "cp-sat"]
+_ModelForm = Literal["mps", "lp", "cp-sat"]
 """An integer linear programme as MPS or LP file; CP-SAT's own text form."""
 
 
-def _ask(problem: Problem, timeline: Timeline, *, form: ModelForm) -> CompleteQuestion:
-    if form not in get_args(ModelForm):
-        raise ValueError(f"model form {form!r} is unknown; give one of {', '.join(get_args(ModelForm))}")
+def _ask(problem: Problem, timeline: Timeline, *, form: _ModelForm) -> CompleteQuestion:
+    if form not in get_args(_ModelForm):
+        raise ValueError(f"model form {form!r} is unknown; give one of {', '.join(get_args(_ModelForm))}")
     return ask(problem, CostModel(problem), horizon=timeline.makespan_ns, is_coarse=form != "cp-sat")
 
 
-def write_model(problem: Problem, timeline: Timeline, *, path: Path, form: ModelForm) -> int:
+def write_model(problem: Problem, timeline: Timeline, *, path: Path, form: _ModelForm) -> int:
     """Write the complete model of a problem, without plans longer than `timeline`; returns its nanoseconds per tick.
 
     Raises ValueError, with what to change, where the model does not cover the problem or would be too large.

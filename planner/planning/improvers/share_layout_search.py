@@ -37,7 +37,7 @@ from solver_models.simulation.evaluator import FAR
 Choice = tuple[Stages, tuple[Backward, ...], Warmup]
 """Stages with shares, how each runs backward, and how many forwards come first."""
 
-RatedChoice = tuple[int, Stages, tuple[Backward, ...], Warmup]
+_RatedChoice = tuple[int, Stages, tuple[Backward, ...], Warmup]
 """The same behind its objective."""
 
 Rated = tuple[int, Plan]
@@ -134,7 +134,7 @@ class ShareLayouts:
         for each in backwards:
             yield stages, (*kinds[:number], each, *kinds[number + 1 :]), warmup
 
-    def _least(self, choices: Sequence[Choice], known: RatedChoice | None = None) -> RatedChoice | None:
+    def _least(self, choices: Sequence[Choice], known: _RatedChoice | None = None) -> _RatedChoice | None:
         """The choice of the least objective among those that fit into memory, and one that is known."""
         found = known
         for choice in choices:

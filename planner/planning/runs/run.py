@@ -170,7 +170,7 @@ def make_first_plans(run: SearchState, start: Plan | None) -> LoopedSearch | Non
 
     Raises InfeasibleProblemError if a limit alone rules out every plan.
     """
-    prove_feasible(run)
+    _prove_feasible(run)
     begin_large(run)
     begin_with_classes(run)
     propose_best_seed(run)
@@ -178,12 +178,12 @@ def make_first_plans(run: SearchState, start: Plan | None) -> LoopedSearch | Non
         run.make_ready("looped")
     layouts = LoopedSearch(run) if run.fits_stages else None
     if layouts is not None:
-        search_layouts(run, layouts, share=run.params.first_plans.first_layouts_share)
+        _search_layouts(run, layouts, share=run.params.first_plans.first_layouts_share)
     run.make_ready(*BASELINE_KERNELS)
     play_baselines(run)
     run.make_ready(*JOINT)
     if start is not None:
-        play_start(run, start)
+        _play_start(run, start)
     return layouts
 
 
@@ -191,7 +191,7 @@ def bound_and_lay_out(run: SearchState, layouts: LoopedSearch | None) -> None:
     """The bound, and with it the rest of the search of layouts."""
     bound(run)
     if layouts is not None:
-        search_layouts(run, layouts, share=run.params.first_plans.layouts_share)
+        _search_layouts(run, layouts, share=run.params.first_plans.layouts_share)
 
 
 def ignore(progress: Progress) -> None:
@@ -204,7 +204,7 @@ def never() -> bool:
     return False
 
 
-def prove_feasible(run: SearchState) -> None:
+def _prove_feasible(run: SearchState) -> None:
     """Raise InfeasibleProblemError if a limit alone rules out every plan."""
     reason = prove_infeasible(run.problem, run.costs)
     if reason is not None:
@@ -218,7 +218,7 @@ def play_baselines(run: SearchState) -> None:
 
 
 def _play_baselines(run: SearchState) -> None:
-    for baseline in make_baselines(run.problem, run.costs, has_time=lambda: has_time_for_baseline(run)):
+    for baseline in make_baselines(run.problem, run.costs, has_time=lambda: _has_time_for_baseline(run)):
         run.report_if_due("baselines")
         row, timeline = play_baseline(run.problem, baseline, costs=run.costs)
         run.baselines.append(row)
@@ -239,7 +239,7 @@ def _play_baselines(run: SearchState) -> None:
             run.report("baselines")
 
 
-def has_time_for_baseline(run: SearchState) -> bool:
+def _has_time_for_baseline(run: SearchState) -> bool:
     """Whether the baselines may go on: they get a part of the time limit, or all where rounds are counted."""
     limit_s, params = run.limits.time_limit_s, run.params.first_plans
     if run.should_stop():
@@ -252,7 +252,7 @@ def has_time_for_baseline(run: SearchState) -> bool:
     return run.elapsed_s + (2 * run.offer_s if run.is_large else 0.0) < until
 
 
-def play_start(run: SearchState, start: Plan) -> None:
+def _play_start(run: SearchState, start: Plan) -> None:
     """The plan to start from becomes the incumbent if it is one, and the search takes its stages and orders in."""
     plan = replace(start, problem=run.problem.reference(), evidence=None)
     if not verify(run.problem, plan).passed:
@@ -260,12 +260,12 @@ def play_start(run: SearchState, start: Plan) -> None:
     with run.turn_of(START):
         run.offer(plan, None, source=START)
     run.report("start")
-    if is_searchable(run, plan):
+    if _is_searchable(run, plan):
         run.start = plan
         run.layouts.append(plan.stages)
 
 
-def is_searchable(run: SearchState, plan: Plan) -> bool:
+def _is_searchable(run: SearchState, plan: Plan) -> bool:
     """Whether the search can go on from the plan's stages."""
     is_plain = not any(stage.is_split or stage.samples for stage in plan.stages)
     return is_plain and has_listed_groups(run.problem, plan.stages)
@@ -279,7 +279,7 @@ def take_in(run: SearchState, loop: SearchLoop | None) -> None:
     plan = replace(found, problem=run.problem.reference(), evidence=None)
     with run.turn_of(ISLAND):
         is_better = run.offer(plan, None, source=ISLAND)
-        if is_better and loop is not None and is_searchable(run, plan):
+        if is_better and loop is not None and _is_searchable(run, plan):
             loop.search.keep(candidate_of(run.problem, loop.search.searcher, plan=plan))
     if is_better:
         run.report("search")
@@ -312,11 +312,11 @@ def bound(run: SearchState) -> None:
                 reached=run.threshold_ns,
                 params=params,
             )
-        add_layouts(run, seconds=seconds, params=params)
+        _add_layouts(run, seconds=seconds, params=params)
     run.report("bound")
 
 
-def add_layouts(run: SearchState, *, seconds: float, params: BoundParams) -> None:
+def _add_layouts(run: SearchState, *, seconds: float, params: BoundParams) -> None:
     """Stages that a plan close to the bound could have; where shares may be unequal, to that of equal shares.
 
     The search begins with equal shares, of which more is known: that bound is no bound here, but shows where to begin.
@@ -346,7 +346,7 @@ def add_class_layouts(run: SearchState, costs: CostModel, *, value_ns: int) -> N
     run.layouts += run.near_bound[: params.seed_layouts]
 
 
-def certify(run: SearchState, loop: SearchLoop | None) -> None:
+def _certify(run: SearchState, loop: SearchLoop | None) -> None:
     """Where a gap is open after the search of a small problem: a certificate that there is nothing below the incumbent.
 
     What the complete search closed, a reader has to believe; a refutation is derived again by whoever checks the plan.
@@ -373,7 +373,7 @@ def certify(run: SearchState, loop: SearchLoop | None) -> None:
                 run.report_if_due("search")
 
 
-def search_layouts(run: SearchState, layouts: LoopedSearch, *, share: float) -> None:
+def _search_layouts(run: SearchState, layouts: LoopedSearch, *, share: float) -> None:
     """The best numbers of chunks and cuts for programs whose order is fixed, up to a part of the time limit."""
     with run.turn_of("looped layouts"):
         for plan in layouts.plans(share=share):
@@ -397,7 +397,7 @@ def search(run: SearchState) -> Generator[None, None, None]:
                 yield
             if run.stopped_by == "time":
                 run.window.drain()
-        certify(run, loop)
+        _certify(run, loop)
         _keep_candidates(run, loop)
     except GeneratorExit:
         _keep_candidates(run, loop)

@@ -16,7 +16,7 @@ from planner.problem import Problem
 NEAR_BOUND = "stages near the bound"
 """What they are called among improvers: looking for them, and a first try of their orders."""
 
-Way = tuple[tuple[int, int, int], ...]
+_Way = tuple[tuple[int, int, int], ...]
 """Start, end and class of every stage."""
 
 
@@ -57,7 +57,7 @@ def class_layouts(
     return sorted(rated, key=lambda stages: rated[stages])[: params.layouts]
 
 
-def _ways(sequence: Sequence, *, rng: Random, params: NearBoundParams) -> set[Way]:
+def _ways(sequence: Sequence, *, rng: Random, params: NearBoundParams) -> set[_Way]:
     """Random ways through what is possible by a deadline."""
     classes = sequence.classes
     into: dict[tuple[int, int], list[tuple[int, int]]] = {}
@@ -73,7 +73,7 @@ def _ways(sequence: Sequence, *, rng: Random, params: NearBoundParams) -> set[Wa
 
 def _way(
     classes: Classes, into: dict[tuple[int, int], list[tuple[int, int]]], *, place: tuple[int, int], rng: Random
-) -> Way:
+) -> _Way:
     """A random way back from a boundary and state to the beginning; empty where it ends before."""
     way: list[tuple[int, int, int]] = []
     while place[0]:
@@ -85,7 +85,7 @@ def _way(
     return tuple(way[::-1]) if place[1] == 0 else ()
 
 
-def _stages(classes: Classes, way: Way) -> tuple[Stage, ...]:
+def _stages(classes: Classes, way: _Way) -> tuple[Stage, ...]:
     """The stages of a way, on the devices of every class in their order."""
     free = [[device.name for device in devices] for devices in classes.members]
     names = [classes.least.layers[layer].name for layer in classes.trunk.path]

@@ -60,11 +60,11 @@ class LoopedSearch:
             if self._are_all_busy:  # there was no time left for what was under way
                 break
             self._start(self._choose())
-            if is_less(self.best, best):
+            if _is_less(self.best, best):
                 best = self.best
                 yield self.plan_of(min(self.shapes, key=_worth))
         window.drain()
-        if is_less(self.best, best):
+        if _is_less(self.best, best):
             yield self.plan_of(min(self.shapes, key=_worth))
 
     def _start(self, shape: Shape) -> None:
@@ -75,9 +75,9 @@ class LoopedSearch:
             if found[0] is None and shape.value is None:
                 self.run.dropped.add(f"{shape.describe()}: no cut was found that fits into memory")
             value = None if found[0] is None else found[0] + self._closing(shape, found[1])
-            if is_less(value, shape.value):
+            if _is_less(value, shape.value):
                 shape.value, shape.cut = value, found[1]
-            if is_less(shape.value, self.best):
+            if _is_less(shape.value, self.best):
                 self.best, self.stale = shape.value, 0
 
         seed = int(self.rng.integers(1 << 31))
@@ -128,7 +128,7 @@ class LoopedSearch:
         return ranked[int(self.rng.choice(len(ranked), p=weights / weights.sum()))]
 
 
-def is_less(found: int | None, best: int | None) -> bool:
+def _is_less(found: int | None, best: int | None) -> bool:
     """Whether a makespan is less than the best one so far; None stands for none at all."""
     return found is not None and (best is None or found < best)
 

@@ -30,7 +30,7 @@ Ranks = tuple[tuple[DeviceGroup, ...], ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StageRecomputation:
+class _StageRecomputation:
     """What every stage recomputes."""
 
     kind: str | None = None
@@ -56,7 +56,7 @@ class Shape:
     ranks: Ranks
     chunks: int
     """Stages per rank."""
-    recomputation: StageRecomputation
+    recomputation: _StageRecomputation
     shard: Shard
     """What all stages shard over their replicas."""
     loop: Loop
@@ -128,17 +128,17 @@ class LoopedShapes:
         return tuple(sorted(set.intersection(*sizes)))
 
     @cached_property
-    def recomputations(self) -> tuple[StageRecomputation, ...]:
+    def recomputations(self) -> tuple[_StageRecomputation, ...]:
         """Nothing and all layers; where layers are decided, the first 1, 2, 4 ... blocks, or all by another kind."""
         options, blocks = self.problem.options, [layer for layer in self.layers if is_block(layer.name)]
-        found = [StageRecomputation()]
+        found = [_StageRecomputation()]
         if options.recompute and not options.recompute_layers:
-            found.append(StageRecomputation(kind=FULL_RECOMPUTATION))
+            found.append(_StageRecomputation(kind=FULL_RECOMPUTATION))
         if options.recompute_layers and blocks:
             counts = [1 << power for power in range(len(blocks).bit_length()) if 1 << power < len(blocks)]
-            found += [StageRecomputation(kind=FULL_RECOMPUTATION, blocks=count) for count in (*counts, len(blocks))]
+            found += [_StageRecomputation(kind=FULL_RECOMPUTATION, blocks=count) for count in (*counts, len(blocks))]
             if all(SELECTIVE in {entry.kind for entry in layer.recompute_kinds} for layer in blocks):
-                found.append(StageRecomputation(kind=SELECTIVE, blocks=len(blocks)))
+                found.append(_StageRecomputation(kind=SELECTIVE, blocks=len(blocks)))
         return tuple(found)
 
     def _shapes(self, *, leaves_idle: bool) -> Iterator[Shape]:
@@ -162,7 +162,7 @@ class LoopedShapes:
         return tuple(listed_blocks(self.problem, width))
 
     def _shapes_of(
-        self, ranks: Ranks, loop: Loop, *, recomputation: StageRecomputation, shard: Shard
+        self, ranks: Ranks, loop: Loop, *, recomputation: _StageRecomputation, shard: Shard
     ) -> Iterator[Shape]:
         count, size = self.problem.num_microbatches, len(self.layers)
         for chunks in range(1, min(self.problem.options.max_stages_per_device, size // len(ranks)) + 1):
@@ -174,7 +174,7 @@ class LoopedShapes:
             cut = proportional_cut(loop, stages)
             yield Shape(ranks=ranks, chunks=chunks, recomputation=recomputation, shard=shard, loop=loop, cut=cut)
 
-    def _loop(self, ranks: Ranks, *, recomputation: StageRecomputation, shard: Shard) -> Loop | None:
+    def _loop(self, ranks: Ranks, *, recomputation: _StageRecomputation, shard: Shard) -> Loop | None:
         """The layers as sums over the first of them; None if some have no costs there."""
         replicas, width, size = len(ranks[0]), len(ranks[0][0]), len(self.layers)
         works = [self._works(rank) for rank in ranks]
@@ -225,7 +225,7 @@ class LoopedShapes:
             shared,
         ]
 
-    def _ends(self, recomputation: StageRecomputation) -> Integers:
+    def _ends(self, recomputation: _StageRecomputation) -> Integers:
         """[L + 1] up to which layer a stage recomputes that begins there, if it is long enough."""
         size = len(self.layers)
         if recomputation.kind is None:

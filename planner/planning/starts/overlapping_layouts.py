@@ -34,7 +34,7 @@ def given_stages(problem: Problem) -> tuple[Stage, ...]:
     return tuple(Stage(layers=layers, replicas=groups) for layers, groups in pairs)
 
 
-def wide_units(problem: Problem) -> list[Unit]:
+def _wide_units(problem: Problem) -> list[Unit]:
     """What wide stages hold, by the order of the layers."""
     wide = set(problem.only_wider)
     if problem.options.partition is not None:
@@ -93,7 +93,7 @@ class OverlappingLayouts:
 
     def __init__(self, problem: Problem) -> None:
         self.problem = problem
-        self.units = wide_units(problem)
+        self.units = _wide_units(problem)
         wide = {name for unit in self.units for name in unit}
         self.ancestors = _wide_ancestors(problem.profile, wide)
         """Per layer, the wide ones that come before it."""

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from profiles.estimates.operations import PricedOperation
 
-COVERED = 0.95
+_COVERED = 0.95
 """The part of the rows that an error of interpolation covers."""
 
 Floats = NDArray[numpy.float64]
@@ -104,7 +104,7 @@ class TimeGrid:
             true = numpy.take(true, range(1, size - 1), axis)
         off = numpy.abs(numpy.expm1(true - read))
         off = off[~numpy.isnan(off)]
-        return float(numpy.quantile(off, COVERED, method="higher")) if off.size else None
+        return float(numpy.quantile(off, _COVERED, method="higher")) if off.size else None
 
 
 def _neighbours(axis: Floats, value: float) -> list[tuple[int, float]]:

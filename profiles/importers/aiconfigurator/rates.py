@@ -20,20 +20,20 @@ from profiles.estimates.operations import (
 from profiles.importers.aiconfigurator.grids import TimeGrid, make_grid
 from profiles.importers.aiconfigurator.tables import Columns, NoTablesError, TablePackage, read_columns
 
-PRODUCTS_FROM = ("trtllm", "vllm", "sglang")
+_PRODUCTS_FROM = ("trtllm", "vllm", "sglang")
 """Whose matrix products count, the first that has them: trtllm's were measured on every device type and for every type
 of number; the others differ by up to 10 % on large shapes."""
 
-ATTENTION_FROM = ("vllm", "sglang", "trtllm")
+_ATTENTION_FROM = ("vllm", "sglang", "trtllm")
 """Whose attention counts: vLLM's is FlashAttention 2 and 3, which training runs as well."""
 
 DTYPES: dict[Dtype, str] = {"bf16": "bfloat16", "fp8": "fp8", "fp8_block": "fp8_block", "nvfp4": "nvfp4"}
 """Our types of numbers by theirs."""
 
-SUBSTITUTES: dict[Dtype, Dtype] = {"fp8": "fp8_block"}
+_SUBSTITUTES: dict[Dtype, Dtype] = {"fp8": "fp8_block"}
 """Where experts were not measured in one type of numbers."""
 
-LATENT_WIDTHS = (192, 128)
+_LATENT_WIDTHS = (192, 128)
 """Width of queries and keys, and of values, in DeepSeek-V3's attention."""
 
 
@@ -106,7 +106,7 @@ class MeasuredRates:
             self._grids[key] = self._make_grid(
                 "gemm",
                 "gemm_perf.parquet",
-                frameworks=PRODUCTS_FROM,
+                frameworks=_PRODUCTS_FROM,
                 where={"gemm_dtype": DTYPES[dtype]},
                 axes=("m", "n", "k"),
                 powers=(1, 1, 1),
@@ -149,7 +149,7 @@ class MeasuredRates:
             grid = self._latent_grid()
             if grid is not None:
                 return grid.read((wanted.heads, wanted.samples, wanted.sequence))
-            width = sum(LATENT_WIDTHS) // 2
+            width = sum(_LATENT_WIDTHS) // 2
             plain = replace(wanted, is_latent=False, head_width=width, key_value_heads=wanted.heads)
             return self._attention(plain).times(1, because=f"as attention with heads of {width}")
         kinds = self._key_value_heads(wanted.window)
@@ -174,7 +174,7 @@ class MeasuredRates:
         """The bf16 rows of the first file that has any at a window, with `kind`: key-value heads, or 0 if all."""
         key = ("attention", str(window))
         for path in self.package.find(
-            self.gpu, "attention", file="context_attention_perf.parquet", frameworks=ATTENTION_FROM
+            self.gpu, "attention", file="context_attention_perf.parquet", frameworks=_ATTENTION_FROM
         ):
             columns = self._columns("attention", str(path))
             if window and "window_size" not in columns:
@@ -206,7 +206,7 @@ class MeasuredRates:
             self._grids[key] = self._make_grid(
                 "mla",
                 "context_mla_perf.parquet",
-                frameworks=PRODUCTS_FROM,
+                frameworks=_PRODUCTS_FROM,
                 where={"mla_dtype": "bfloat16", "kv_cache_dtype": "bfloat16"},
                 axes=("num_heads", "batch_size", "isl"),
                 powers=(1, 1, 2),
@@ -216,7 +216,7 @@ class MeasuredRates:
     def _experts(self, wanted: ExpertProducts) -> PricedOperation:
         """The row, unless its kernel is slower than the experts one after another, which a program is free to do."""
         found = [self._one_by_one(wanted)]
-        for dtype in dict.fromkeys((wanted.dtype, SUBSTITUTES.get(wanted.dtype, wanted.dtype))):
+        for dtype in dict.fromkeys((wanted.dtype, _SUBSTITUTES.get(wanted.dtype, wanted.dtype))):
             grid = self._experts_grid(replace(wanted, dtype=dtype))
             if grid is not None:
                 row = grid.read((wanted.tokens,))
@@ -244,7 +244,7 @@ class MeasuredRates:
             self._grids[key] = self._make_grid(
                 "moe",
                 "moe_perf.parquet",
-                frameworks=PRODUCTS_FROM,
+                frameworks=_PRODUCTS_FROM,
                 where={
                     "moe_dtype": DTYPES[wanted.dtype],
                     "distribution": "balanced",

@@ -21,7 +21,7 @@ PACKAGE = "aiconfigurator_core"
 INSTALL = "pip install 'pipeline-planner[tables]'"
 """What installs it."""
 
-MAX_YAML_BYTES = 10**6
+_MAX_YAML_BYTES = 10**6
 
 Columns = dict[str, NDArray[Any]]
 """A table by column."""
@@ -68,7 +68,7 @@ class TablePackage:
         """What the package's `NAME.yaml` says about a device type: `gpu`, `node` and `misc`."""
         path = self.folder / f"{gpu}.yaml"
         try:
-            text = path.read_bytes()[:MAX_YAML_BYTES]
+            text = path.read_bytes()[:_MAX_YAML_BYTES]
             found = yaml.safe_load(text)
         except (OSError, yaml.YAMLError) as error:
             raise NoTablesError(f"{path.name}: cannot be read ({type(error).__name__}); {INSTALL} again") from None

@@ -38,7 +38,7 @@ def make_family(name: str, settings: str) -> Model:
 
     Raises ValueError that names the setting, its value and what may be given.
     """
-    known = defaults_of(name)
+    known = _defaults_of(name)
     chosen: dict[str, Any] = {}
     for item in filter(None, settings.split(",")):
         key, sign, text = item.partition("=")
@@ -54,7 +54,7 @@ def make_family(name: str, settings: str) -> Model:
     return FAMILIES[name](**chosen)
 
 
-def defaults_of(name: str) -> dict[str, int]:
+def _defaults_of(name: str) -> dict[str, int]:
     """The settings of a family and their defaults."""
     return {key: parameter.default for key, parameter in inspect.signature(FAMILIES[name]).parameters.items()}
 

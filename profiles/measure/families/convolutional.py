@@ -21,7 +21,7 @@ def convolution(inner: int, outer: int, *, size: int = 3, stride: int = 1, group
     ]
 
 
-class Bottleneck(nn.Module):
+class _Bottleneck(nn.Module):
     """1 x 1, 3 x 3, 1 x 1, beside a shortcut."""
 
     def __init__(self, inner: int, outer: int, *, stride: int) -> None:
@@ -55,7 +55,7 @@ class DenseLayer(nn.Module):
         return torch.cat([x, self.path(x)], 1)
 
 
-class Excitation(nn.Module):
+class _Excitation(nn.Module):
     """Weighs channels by what is in the whole picture."""
 
     def __init__(self, channels: int) -> None:
@@ -69,7 +69,7 @@ class Excitation(nn.Module):
         return x * functional.hardsigmoid(weights)
 
 
-class InvertedResidual(nn.Module):
+class _InvertedResidual(nn.Module):
     """Wider, depthwise, narrower again; beside a shortcut where the shape stays."""
 
     def __init__(
@@ -79,7 +79,7 @@ class InvertedResidual(nn.Module):
         activation = nn.Hardswish if rule == "hardswish" else nn.ReLU
         parts = [*convolution(inner, middle, size=1), activation()] if middle != inner else []
         parts += [*convolution(middle, middle, size=size, stride=stride, groups=middle), activation()]
-        parts += [Excitation(middle)] if excites else []
+        parts += [_Excitation(middle)] if excites else []
         self.path = nn.Sequential(*parts, *convolution(middle, outer, size=1))
         self.has_shortcut = inner == outer and stride == 1
 
@@ -116,7 +116,7 @@ def make_resnet(*, layers: int = 50, width: int = 64, image: int = 224, classes:
         outer = 4 * width * 2**group
         for number in range(count):
             stride = 2 if group and not number else 1
-            found[f"block{group}.{number}"] = partial(Bottleneck, channels, outer, stride=stride)
+            found[f"block{group}.{number}"] = partial(_Bottleneck, channels, outer, stride=stride)
             channels = outer
     found["head"] = _pooled(partial(nn.Linear, channels, classes))
     return _classifier(found, image=image, classes=classes, batch=batch)
@@ -196,7 +196,7 @@ def make_mobilenet(*, image: int = 224, classes: int = 1000, batch: int = 8) -> 
     channels = 16
     for number, (size, middle, outer, excites, rule, stride) in enumerate(_MOBILENET):
         found[f"block{number}"] = partial(
-            InvertedResidual, channels, outer, middle=middle, size=size, stride=stride, rule=rule, excites=excites
+            _InvertedResidual, channels, outer, middle=middle, size=size, stride=stride, rule=rule, excites=excites
         )
         channels = outer
     last = channels

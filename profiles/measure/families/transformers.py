@@ -11,7 +11,7 @@ from profiles.measure.families.tasks import make_model, random_images, random_te
 from profiles.measure.model import Model
 
 
-def require_divides(family: str, **named: int) -> None:
+def _require_divides(family: str, **named: int) -> None:
     """Raise ValueError unless the first of two named numbers is a multiple of the second."""
     (whole, total), (part, count) = named.items()
     if total % count:
@@ -51,7 +51,7 @@ def rotate(x: torch.Tensor) -> torch.Tensor:
     return torch.cat([a * cosine - b * sine, b * cosine + a * sine], -1)
 
 
-class FeedForward(nn.Module):
+class _FeedForward(nn.Module):
     """Two matrices and a GELU."""
 
     def __init__(self, width: int, inner: int) -> None:
@@ -63,7 +63,7 @@ class FeedForward(nn.Module):
         return self.down(functional.gelu(self.up(x)))
 
 
-class GatedFeedForward(nn.Module):
+class _GatedFeedForward(nn.Module):
     """Three matrices and a SiLU."""
 
     def __init__(self, width: int, inner: int) -> None:
@@ -83,7 +83,7 @@ class Experts(nn.Module):
         super().__init__()
         self.per_token = per_token
         self.router = nn.Linear(width, experts, bias=False)
-        self.experts = nn.ModuleList(GatedFeedForward(width, inner) for _ in range(experts))
+        self.experts = nn.ModuleList(_GatedFeedForward(width, inner) for _ in range(experts))
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """(n, t, h) -> (n, t, h)."""
@@ -118,14 +118,14 @@ class Block(nn.Module):
         return x + self.inner(self.second(x))
 
 
-class CrossBlock(nn.Module):
+class _CrossBlock(nn.Module):
     """A decoder's block: attention to itself, attention to what the encoder gives, a feed-forward part."""
 
     def __init__(self, width: int, heads: int, *, inner: int) -> None:
         super().__init__()
         self.own = Attention(width, heads, causal=True)
         self.cross = Attention(width, heads, causal=False)
-        self.inner = FeedForward(width, inner)
+        self.inner = _FeedForward(width, inner)
         self.first, self.second, self.third = (nn.LayerNorm(width) for _ in range(3))
 
     def forward(self, x: torch.Tensor, memory: torch.Tensor) -> torch.Tensor:
@@ -185,11 +185,11 @@ def make_gpt(
     batch: int = 8,
 ) -> Model:  # fmt: skip
     """GPT-2: the defaults are its smallest; XL is layers=48,width=1600,heads=25."""
-    require_divides("gpt", width=width, heads=heads)
+    _require_divides("gpt", width=width, heads=heads)
     norm = partial(nn.LayerNorm, width)
 
     def block() -> nn.Module:
-        return Block(Attention(width, heads, causal=True), FeedForward(width, 4 * width), norm=norm)
+        return Block(Attention(width, heads, causal=True), _FeedForward(width, 4 * width), norm=norm)
 
     return make_model(
         {
@@ -207,13 +207,13 @@ def make_llama(
     sequence: int = 4096, vocabulary: int = 128256, batch: int = 8,
 ) -> Model:  # fmt: skip
     """Llama 3: the defaults are 8B; 70B is layers=80,width=8192,heads=64,inner=28672."""
-    require_divides("llama", width=width, heads=heads)
-    require_divides("llama", heads=heads, groups=groups)
+    _require_divides("llama", width=width, heads=heads)
+    _require_divides("llama", heads=heads, groups=groups)
     norm = partial(nn.RMSNorm, width)
 
     def block() -> nn.Module:
         attention = Attention(width, heads, groups=groups, causal=True, rotates=True)
-        return Block(attention, GatedFeedForward(width, inner), norm=norm)
+        return Block(attention, _GatedFeedForward(width, inner), norm=norm)
 
     return make_model(
         {
@@ -230,12 +230,12 @@ def make_bert(
     *, layers: int = 12, width: int = 768, heads: int = 12, sequence: int = 512, vocabulary: int = 30522, batch: int = 8
 ) -> Model:
     """BERT with its language head: the defaults are base; large is layers=24,width=1024,heads=16."""
-    require_divides("bert", width=width, heads=heads)
+    _require_divides("bert", width=width, heads=heads)
     norm = partial(nn.LayerNorm, width)
 
     def block() -> nn.Module:
         attention = Attention(width, heads, causal=False)
-        return Block(attention, FeedForward(width, 4 * width), norm=norm, norms_after=True)
+        return Block(attention, _FeedForward(width, 4 * width), norm=norm, norms_after=True)
 
     return make_model(
         {
@@ -256,12 +256,12 @@ def make_vit(
     batch: int = 8,
 ) -> Model:  # fmt: skip
     """A vision transformer: the defaults are B/16; L/16 is layers=24,width=1024,heads=16."""
-    require_divides("vit", width=width, heads=heads)
-    require_divides("vit", image=image, patch=patch)
+    _require_divides("vit", width=width, heads=heads)
+    _require_divides("vit", image=image, patch=patch)
     norm = partial(nn.LayerNorm, width)
 
     def block() -> nn.Module:
-        return Block(Attention(width, heads, causal=False), FeedForward(width, 4 * width), norm=norm)
+        return Block(Attention(width, heads, causal=False), _FeedForward(width, 4 * width), norm=norm)
 
     return make_model(
         {
@@ -278,11 +278,11 @@ def make_encoder_decoder(
     *, layers: int = 6, width: int = 512, heads: int = 8, sequence: int = 128, vocabulary: int = 32000, batch: int = 8
 ) -> Model:
     """As many encoder blocks as decoder blocks; every decoder block takes what the encoder gives."""
-    require_divides("encoder-decoder", width=width, heads=heads)
+    _require_divides("encoder-decoder", width=width, heads=heads)
     norm = partial(nn.LayerNorm, width)
 
     def encoder() -> nn.Module:
-        return Block(Attention(width, heads, causal=False), FeedForward(width, 4 * width), norm=norm)
+        return Block(Attention(width, heads, causal=False), _FeedForward(width, 4 * width), norm=norm)
 
     last = f"encoder{layers - 1}"
     decoders = [f"decoder{number}" for number in range(layers)]
@@ -292,7 +292,7 @@ def make_encoder_decoder(
             "source": lambda: Embedding(vocabulary, width, sequence=sequence),
             **{f"encoder{number}": encoder for number in range(layers)},
             "target": lambda: Embedding(vocabulary, width, sequence=sequence, number=1),
-            **{name: lambda: CrossBlock(width, heads, inner=4 * width) for name in decoders},
+            **{name: lambda: _CrossBlock(width, heads, inner=4 * width) for name in decoders},
             "head": lambda: Head(norm, width=width, classes=vocabulary, pools=False, bias=False),
         },
         inputs={"target": ("",)} | {name: (before[name], last) for name in decoders},
@@ -306,7 +306,7 @@ def make_mixture(
     sequence: int = 1024, vocabulary: int = 50257, batch: int = 8,
 ) -> Model:  # fmt: skip
     """Llama-like blocks with a mixture of experts (expert choice, hence static shapes)."""
-    require_divides("mixture", width=width, heads=heads)
+    _require_divides("mixture", width=width, heads=heads)
     norm = partial(nn.RMSNorm, width)
 
     def block() -> nn.Module:

@@ -13,7 +13,7 @@ from planner.execute.model.cut.hooks import carry_weight_hooks, find_derived, fi
 from planner.execute.model.cut.recording import RecordedCall, with_gradient_hook
 from planner.execute.model.cut.trees import OwnDevice, OwnMode, Ref, ScaledLength, Sizes, change_leaves, tensors_of
 
-FEWEST_TOKENS = 2
+_FEWEST_TOKENS = 2
 """The least of a length that differs: of 1, dimensions are expanded and masks left out."""
 
 
@@ -97,8 +97,8 @@ class CutLayer(nn.Module):
                 (size,) = length.needs
                 if sizes.setdefault(size, length.solve(number)) != length.solve(number):
                     return f"lengths of {number} and {sizes[size]} were the same in all microbatches of iteration 0"
-                if size and number < FEWEST_TOKENS:
-                    return f"a length of {number} is below {FEWEST_TOKENS}, which models may treat otherwise"
+                if size and number < _FEWEST_TOKENS:
+                    return f"a length of {number} is below {_FEWEST_TOKENS}, which models may treat otherwise"
         return ""
 
     def _as_told(self, arrived: Sequence[torch.Tensor]) -> torch.Tensor | tuple[torch.Tensor, ...]:

@@ -214,7 +214,7 @@ def _require_one_holder(
         holders = [
             name
             for (name, layer), passing in zip(layers.items(), passings, strict=True)
-            if path in kept_paths(layer) or any(path in recording.steps[place].writes for place in passing.steps)
+            if path in _kept_paths(layer) or any(path in recording.steps[place].writes for place in passing.steps)
         ]
         if len(holders) > 1:
             raise ValueError(
@@ -223,7 +223,7 @@ def _require_one_holder(
             )
 
 
-def kept_paths(layer: nn.Module) -> set[str]:
+def _kept_paths(layer: nn.Module) -> set[str]:
     """The paths of all buffers of a layer."""
     return {path for path, _ in layer.named_buffers(remove_duplicate=False)}
 
@@ -231,7 +231,7 @@ def kept_paths(layer: nn.Module) -> set[str]:
 def _take_other_buffers(layers: Mapping[str, CutLayer], *, module: nn.Module) -> None:
     """What a state dictionary has and no layer uses goes with the last layer, to be saved and loaded."""
     *_, last = layers.values()
-    held = {path for layer in layers.values() for path in kept_paths(layer)}
+    held = {path for layer in layers.values() for path in _kept_paths(layer)}
     for path, tensor in kept_tensors(module).items():
         if path not in held and not isinstance(tensor, nn.Parameter):
             _put_tensor(last, path, module=module)
@@ -273,7 +273,7 @@ def _find_tied(layers: Mapping[str, CutLayer]) -> tuple[tuple[str, ...], ...]:
     return tuple(tuple(names) for names in holders.values() if len(names) > 1)
 
 
-def run_layers(cut: CutModel, batch: Sequence[torch.Tensor]) -> tuple[torch.Tensor, ...]:
+def _run_layers(cut: CutModel, batch: Sequence[torch.Tensor]) -> tuple[torch.Tensor, ...]:
     """What the last layer gives when all run one after the other; notes which change what they are given."""
     values: dict[str, tuple[torch.Tensor, ...]] = {"": tuple(batch)}
     name = ""
@@ -297,7 +297,7 @@ def _try_out(module: nn.Module, cut: CutModel, *, arguments: Arguments, places: 
         before = [layer.changed for layer in cut.layers.values()]
         state.restore()
         torch.manual_seed(1)
-        leaving = run_layers(cut, tensors_of(arguments))
+        leaving = _run_layers(cut, tensors_of(arguments))
     found = dict(zip(cut.given, leaving, strict=True))
     numbers = refs_of(cut.output)
     for place in places:

@@ -114,7 +114,7 @@ class ForwardRecording:
         return {path for step in self.steps for path in step.writes}
 
 
-def first_of(tensor: torch.Tensor, _: torch.Tensor) -> torch.Tensor:
+def _first_of(tensor: torch.Tensor, _: torch.Tensor) -> torch.Tensor:
     """A tensor that changed because another did that shares its memory."""
     return tensor
 
@@ -128,12 +128,12 @@ def with_gradient_hook(tensor: torch.Tensor, hook: Callable[..., Any]) -> torch.
 
 
 @torch.no_grad()
-def assign_buffer(buffer: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
+def _assign_buffer(buffer: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
     """What `self.buffer = value` comes to."""
     return buffer.copy_(value)
 
 
-def stays_whole(module: nn.Module) -> bool:
+def _stays_whole(module: nn.Module) -> bool:
     """Whether a module that is not opened is called as one: torch's own, those with weights or hooks on gradients, and
     those that act otherwise in evaluation; what has none of these is gone through.
     """
@@ -252,7 +252,7 @@ class _Notes:
             arguments: Any = (self.ref(buffer), Ref(self.numbers[id(now)])), {}
             maker = next((k for k, step in enumerate(self.steps) if self.numbers[id(now)] in step.gives), -1)
             step = RecordedCall(
-                call=assign_buffer,
+                call=_assign_buffer,
                 arguments=arguments,
                 gives=(self.new(torch.empty(0)),),
                 has_grad=False,
@@ -308,7 +308,7 @@ class _Notes:
             if other is not tensor and id(other) in self.numbers:
                 before = Ref(self.numbers[id(other)])
                 gives = (self.new(other),)
-                self.steps.append(RecordedCall(call=first_of, arguments=((before, Ref(changed)), {}), gives=gives))
+                self.steps.append(RecordedCall(call=_first_of, arguments=((before, Ref(changed)), {}), gives=gives))
 
 
 def _with_markers(function: Callable[..., Any], arguments: Any) -> Any:
@@ -380,7 +380,7 @@ def _calls_told(notes: _Notes) -> Any:
     original = nn.Module.__call__
 
     def call(module: nn.Module, *args: Any, **named: Any) -> Any:
-        if notes.is_inside or module in notes.opened or module not in notes.paths or not stays_whole(module):
+        if notes.is_inside or module in notes.opened or module not in notes.paths or not _stays_whole(module):
             return original(module, *args, **named)
 
         def run() -> Any:

@@ -22,7 +22,7 @@ KEPT = 2, 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ReducedModel:
+class _ReducedModel:
     """What is trained for a trial in the place of a model."""
 
     module: nn.Module | None
@@ -33,20 +33,20 @@ class ReducedModel:
 
 def reduce_model(
     module: nn.Module, *, blocks: Sequence[str], largest: int = LARGEST, most: int | None = None
-) -> ReducedModel:
+) -> _ReducedModel:
     """`blocks`: paths of those that it is cut at; `largest`: bytes of weights of a whole model;
     `most`: of one with fewer blocks, by default a sixteenth of this machine's memory if that is more.
     """
     is_small = _num_bytes(module.parameters()) <= largest
     if is_small and not any(each.is_meta for each in module.parameters()):
-        return ReducedModel(module=module, left_out=())
+        return _ReducedModel(module=module, left_out=())
     most = max(largest, os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 16) if most is None else most
     choices = [[]] if is_small else [_find_alike(module, blocks, num_kept=kept) for kept in KEPT]
     for left_out in choices:
         weights = _weights_without(module, {module.get_submodule(path) for path in left_out})
         if _num_bytes(weights) <= most:
-            return ReducedModel(module=_make(module, left_out=left_out, weights=weights), left_out=tuple(left_out))
-    return ReducedModel(module=None, left_out=tuple(path for path, _ in module.named_children()))
+            return _ReducedModel(module=_make(module, left_out=left_out, weights=weights), left_out=tuple(left_out))
+    return _ReducedModel(module=None, left_out=tuple(path for path, _ in module.named_children()))
 
 
 def _make(module: nn.Module, *, left_out: Sequence[str], weights: Sequence[nn.Parameter]) -> nn.Module:

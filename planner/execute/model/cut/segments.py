@@ -18,7 +18,7 @@ BATCH = -1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LayerSteps:
+class _LayerSteps:
     """The steps of one layer."""
 
     name: str
@@ -40,7 +40,7 @@ class Passing:
     """Those of its steps that give the same for every batch of one size."""
 
 
-def find_segments(recording: ForwardRecording, blocks: Blocks, *, module: nn.Module) -> list[LayerSteps]:
+def find_segments(recording: ForwardRecording, blocks: Blocks, *, module: nn.Module) -> list[_LayerSteps]:
     """A segment begins with each block; what lies before, between and behind lists is one if it has weights."""
     runs: list[tuple[str, list[int]]] = [("", [])]
     for place, step in enumerate(recording.steps):
@@ -48,9 +48,9 @@ def find_segments(recording: ForwardRecording, blocks: Blocks, *, module: nn.Mod
             runs.append((str(step.call), []))
         runs[-1][1].append(place)
     (_, before), *runs = runs
-    name, found = _name_of(before, recording, module=module), list[LayerSteps]()
+    name, found = _name_of(before, recording, module=module), list[_LayerSteps]()
     if name or not runs:
-        found.append(LayerSteps(name=name or "all", steps=tuple(before)))
+        found.append(_LayerSteps(name=name or "all", steps=tuple(before)))
         before = []
     for number, (block, places) in enumerate(runs):
         own, after = [*before, places[0]], places[1:]
@@ -58,8 +58,8 @@ def find_segments(recording: ForwardRecording, blocks: Blocks, *, module: nn.Mod
         home = blocks.lists[block]
         is_end = number + 1 == len(runs) or blocks.lists[runs[number + 1][0]] != home
         name = _name_of(after, recording, module=module) if home and is_end else ""
-        found.append(LayerSteps(name=block, steps=tuple(own if name else own + after)))
-        found += [LayerSteps(name=name, steps=tuple(after))] if name else []
+        found.append(_LayerSteps(name=block, steps=tuple(own if name else own + after)))
+        found += [_LayerSteps(name=name, steps=tuple(after))] if name else []
     return _with_own_names(found)
 
 
@@ -87,14 +87,14 @@ def _name_of(places: Sequence[int], recording: ForwardRecording, *, module: nn.M
     return ""
 
 
-def _with_own_names(segments: Iterable[LayerSteps]) -> list[LayerSteps]:
+def _with_own_names(segments: Iterable[_LayerSteps]) -> list[_LayerSteps]:
     """A module that is called again gives its name with a number."""
-    taken: dict[str, LayerSteps] = {}
+    taken: dict[str, _LayerSteps] = {}
     for segment in segments:
         number, name = 2, segment.name
         while name in taken:
             name, number = f"{segment.name}.{number}", number + 1
-        taken[name] = LayerSteps(name=name, steps=segment.steps)
+        taken[name] = _LayerSteps(name=name, steps=segment.steps)
     return list(taken.values())
 
 
@@ -113,7 +113,7 @@ class Liveness:
     """What is computed where, and what has to pass."""
 
     def __init__(
-        self, recording: ForwardRecording, segments: Sequence[LayerSteps], *, wanted: Sequence[int], buffers: set[str]
+        self, recording: ForwardRecording, segments: Sequence[_LayerSteps], *, wanted: Sequence[int], buffers: set[str]
     ) -> None:
         """`wanted`: numbers that the last segment gives; `buffers`: paths of tensors that are not trained."""
         self.recording, self.segments, self.wanted, self.buffers = recording, segments, tuple(wanted), buffers
@@ -201,7 +201,7 @@ class Liveness:
         step = self.recording.steps[place]
         return bool(step.gives) and self.still.issuperset(step.gives)
 
-    def _own_steps(self, segment: LayerSteps) -> list[int]:
+    def _own_steps(self, segment: _LayerSteps) -> list[int]:
         """Those that are not free, and guards."""
         steps = self.recording.steps
         return [

@@ -237,7 +237,7 @@ def _repeats(module: nn.Module, sample: Sample, *, loss: Loss, state: ModuleStat
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ApartRun:
+class _ApartRun:
     """A forward of layers of which each has a graph of its own."""
 
     calls: list[tuple[Sequence[torch.Tensor], Sequence[torch.Tensor], Sequence[torch.Tensor]]]
@@ -265,10 +265,10 @@ class ApartRun:
 
 def run_apart(
     layers: Mapping[str, nn.Module], inputs: Mapping[str, Sequence[str]], *, batch: Sequence[torch.Tensor]
-) -> ApartRun:
+) -> _ApartRun:
     """All layers, in order."""
     values: dict[str, Sequence[torch.Tensor]] = {"": batch}
-    run = ApartRun(calls=[])
+    run = _ApartRun(calls=[])
     for name, layer in layers.items():
         sent = [tensor for source in inputs[name] for tensor in values[source]]
         given = [tensor.detach().requires_grad_(tensor.requires_grad) for tensor in sent]

@@ -30,7 +30,7 @@ from planner.execute.model.cut.trial_training import Sample, require_same_traini
 from planner.execute.model.named_tensors import kept_tensors
 from planner.execute.model.weight_conversion import WeightConversion
 
-LABELS = "labels"
+_LABELS = "labels"
 """The name under which models that compute their own loss take the target."""
 
 GivenBatch = Callable[[int], Any]
@@ -42,7 +42,7 @@ Loss = Callable[..., torch.Tensor]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ModelParts:
+class _ModelParts:
     """What a training is made of, under the names that it has there."""
 
     layers: Mapping[str, Callable[[], nn.Module]]
@@ -69,7 +69,7 @@ class BatchReader:
         given = batch(0)
         microbatches = [self.read(each) for each in _listed(given).values()] if _is_listed(given) else []
         self.example, self.target = microbatches[0] if microbatches else self.read(given)
-        self.lengths = DifferingLengths([[*tensors_of(inputs), target] for inputs, target in microbatches])
+        self.lengths = _DifferingLengths([[*tensors_of(inputs), target] for inputs, target in microbatches])
         self.form = _form_of(self.example)
 
     def __call__(self, number: int) -> Any:
@@ -102,16 +102,16 @@ class BatchReader:
     def read(self, given: Any) -> tuple[Any, torch.Tensor]:
         """Inputs as the model's forward takes them (a tuple, or by name), and the target."""
         if isinstance(given, Mapping):
-            inputs, target = dict(given), given.get(LABELS)
+            inputs, target = dict(given), given.get(_LABELS)
         elif isinstance(given, tuple | list) and len(given) == 2:
             inputs, target = given
             inputs = dict(inputs) if isinstance(inputs, Mapping) else inputs
         else:
             raise ValueError(f"the batch is a {type(given).__name__}; give (inputs, target), or names and tensors")
         if not isinstance(target, torch.Tensor):
-            raise ValueError(f"the batch has no target; give (inputs, target), or a dictionary with {LABELS!r}")
-        if self.has_own_loss and (not isinstance(inputs, dict) or LABELS not in inputs):
-            raise ValueError(f"without a loss the model has to compute it, of {LABELS!r} in the batch; give a loss")
+            raise ValueError(f"the batch has no target; give (inputs, target), or a dictionary with {_LABELS!r}")
+        if self.has_own_loss and (not isinstance(inputs, dict) or _LABELS not in inputs):
+            raise ValueError(f"without a loss the model has to compute it, of {_LABELS!r} in the batch; give a loss")
         return inputs if isinstance(inputs, dict | tuple | list) else (inputs,), target
 
 
@@ -126,7 +126,7 @@ def _listed(given: Any) -> dict[int, Any]:
     return dict(given) if isinstance(given, Mapping) else dict(enumerate(given))
 
 
-class DifferingLengths:
+class _DifferingLengths:
     """Which lengths of inputs and target differ from microbatch to microbatch, and which of them always agree."""
 
     def __init__(self, microbatches: Sequence[Sequence[torch.Tensor]]) -> None:
@@ -170,7 +170,7 @@ def make_parts(
     loss: Loss | None,
     weights: Path | None,
     conversion: WeightConversion | None = None,
-) -> ModelParts:
+) -> _ModelParts:
     """Cut the model on samples of the first batch; raises ValueError that says why it cannot be cut.
 
     `weights`: files with the values that its layers start with; `conversion`: between its names and theirs.
@@ -203,7 +203,7 @@ def make_parts(
             return cut_model(reduced, arguments, uses=uses, lengths=lengths)
 
         not_compared = _compare(module, cut, cut_again=cut_again, samples=samples, loss=loss)
-    return ModelParts(
+    return _ModelParts(
         layers={name: partial(_make_copy, layer, name=name, values=values) for name, layer in cut.layers.items()},
         inputs=cut.inputs,
         tied=cut.tied,
@@ -215,7 +215,7 @@ def make_parts(
 
 
 def _loss_of_last(loss: Loss | None, cut: CutModel) -> Loss:
-    return _given_loss if loss is None else OutputLoss(loss, cut)
+    return _given_loss if loss is None else _OutputLoss(loss, cut)
 
 
 def _compare(
@@ -293,7 +293,7 @@ def _given_loss(output: torch.Tensor, target: torch.Tensor) -> torch.Tensor:  # 
     return output
 
 
-class OutputLoss:
+class _OutputLoss:
     """The user's loss of what the model gives, of which the last layer gives the part that the loss uses."""
 
     def __init__(self, loss: Loss, cut: CutModel) -> None:
