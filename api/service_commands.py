@@ -15,8 +15,9 @@ from api.jobs.logs import VARIABLE, LogFormat, configure
 from api.jobs.moments import moment
 from api.jobs.request import Ceilings
 from api.jobs.stores.database import FILE, await_server, open_database
-from api.jobs.stores.sql_store import Database, SqlStore
+from api.jobs.stores.sql_store import SqlStore
 from api.jobs.stores.sqlite import FolderLock
+from api.jobs.stores.transactions import Database
 from api.jobs.workers.container import Shares, available_bytes, share_out
 from api.jobs.workers.solver_handle import ProcessLimits
 from api.service.audit import AuditLog, operator

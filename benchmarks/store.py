@@ -20,8 +20,9 @@ import psycopg
 
 from api.jobs.job import NewJob, Outcome, Quota
 from api.jobs.stores.postgres import PostgresDatabase
-from api.jobs.stores.sql_store import Cursor, Database, SqlStore
+from api.jobs.stores.sql_store import SqlStore
 from api.jobs.stores.sqlite import SqliteDatabase
+from api.jobs.stores.transactions import Cursor, Database
 from benchmarks.report import Table, make_parser
 from tests.api.postgres import PostgresServer
 

@@ -5,7 +5,7 @@ import socket
 import uuid
 from dataclasses import dataclass
 
-from api.jobs.stores.sql_store import Cursor, Database
+from api.jobs.stores.transactions import Cursor, Database
 
 KEPT_S = 400 * 24 * 3600.0
 """How long an entry is kept."""

@@ -11,8 +11,9 @@ from typing import Any
 
 from api.jobs.job import DamagedError
 from api.jobs.stores.job_rows import is_sha256
-from api.jobs.stores.sql_store import Cursor, Database, freeing
+from api.jobs.stores.sql_store import freeing
 from api.jobs.stores.store import STORE_FAILURES
+from api.jobs.stores.transactions import Cursor, Database
 from api.service.audit import AuditEntry, operator, record
 
 SCOPES = ("plans:read", "plans:write", "metrics")

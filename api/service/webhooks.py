@@ -24,8 +24,9 @@ from urllib.parse import urlsplit
 from api.jobs.job import DamagedError, Job
 from api.jobs.logs import tell
 from api.jobs.stores.job_rows import is_object
-from api.jobs.stores.sql_store import Database, freeing
+from api.jobs.stores.sql_store import freeing
 from api.jobs.stores.store import STORE_FAILURES
+from api.jobs.stores.transactions import Database
 from api.signatures import HEADER, sign
 
 logger = logging.getLogger(__name__)

@@ -19,6 +19,7 @@ import numpy as np
 
 from solver_models.instance import BACKWARD, FORWARD, INPUT_GRAD, WEIGHT_GRAD, Instance, Integers, RecomputeKinds, Word
 from solver_models.local_search.search import Candidate, Searcher
+from solver_models.recomputation.alike_layers import AlikeLayers, Room
 from solver_models.search_params import SolverParams
 from solver_models.simulation.columns import CHECKPOINT_ROW, RECOMPUTATION, RECOMPUTING, SHARDING
 from solver_models.simulation.evaluator import Net
@@ -32,32 +33,6 @@ class ChosenKinds:
     """[L] number of the kind; 0: the layer does not recompute."""
     candidate: Candidate
     """What it is worth with them."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AlikeLayers:
-    """Layers of one stage that take and leave the same by every kind."""
-
-    stage: int
-    """Number of the stage."""
-    layers: list[int]
-    """In topological order."""
-    kinds: list[int]
-    """The numbers of the kinds that they may choose."""
-    extra: list[int]
-    """Ticks that each takes, on the slowest device of the stage."""
-    kept: list[int]
-    """Units that each leaves."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Room:
-    """What a moment of an order leaves for what F leaves."""
-
-    held: tuple[tuple[int, int], ...]
-    """Stages and how many microbatches of each are held."""
-    units: int
-    """At most so many in all."""
 
 
 class LayerRecomputation:

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from ortools.sat.python import cp_model
 
-from solver_models.recomputation.layer_recomputation import AlikeLayers, Room
+from solver_models.recomputation.alike_layers import AlikeLayers, Room
 
 _MOST_UNITS = 1 << 56
 """Sums above are counted in larger units, rounded against the plan, so that the solver can add them."""

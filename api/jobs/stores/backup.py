@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from api.jobs.stores import store_schema
-from api.jobs.stores.sql_store import Cursor, Database, SqlStore
+from api.jobs.stores.sql_store import SqlStore
+from api.jobs.stores.transactions import Cursor, Database
 
 FORMAT = "pipeplan-store/1"
 

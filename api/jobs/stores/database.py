@@ -5,8 +5,8 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from api.jobs.stores.sql_store import Database
 from api.jobs.stores.sqlite import SqliteDatabase
+from api.jobs.stores.transactions import Database
 
 FILE = "pipeplan.sqlite"
 """Name of the SQLite file in the data folder."""

@@ -4,13 +4,11 @@ Whoever holds the job is island 0 and ends it. The others publish plans and boun
 with its evidence behind when they end, and are gone with the job. One that is lost is claimed anew or given up.
 """
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from api.jobs.job import Island, LeaseLostError
 from api.jobs.stores.job_rows import find_job, tell_event
-
-if TYPE_CHECKING:
-    from api.jobs.stores.sql_store import Cursor, Database
+from api.jobs.stores.transactions import Cursor, Database
 
 MAX_CRASHES = 3
 """Times that the solver of an island may die; then it is given up."""
@@ -26,7 +24,7 @@ _WANTED = (
 class Islands:
     """What workers ask of the store about islands; every method is one transaction."""
 
-    def __init__(self, database: "Database") -> None:
+    def __init__(self, database: Database) -> None:
         self._database = database
 
     def claim(self, worker: str, *, lease_s: float) -> Island | None:
@@ -130,7 +128,7 @@ class Islands:
         return bool(row and row[0])
 
 
-def require_held(cursor: "Cursor", island: Island) -> bool:
+def require_held(cursor: Cursor, island: Island) -> bool:
     """Whether the island is to end; raises LeaseLostError unless the caller holds it."""
     cursor.execute(f"SELECT is_stopped FROM islands WHERE {_IS_MINE}", (island.job.id, island.number, island.attempt))
     row = cursor.fetchone()
@@ -139,7 +137,7 @@ def require_held(cursor: "Cursor", island: Island) -> bool:
     return bool(row[0])
 
 
-def insert_islands(cursor: "Cursor", job_id: str, *, count: int) -> None:
+def insert_islands(cursor: Cursor, job_id: str, *, count: int) -> None:
     """Those of a new job, beside the first."""
     for number in range(1, count + 1):
         cursor.execute(
@@ -149,16 +147,16 @@ def insert_islands(cursor: "Cursor", job_id: str, *, count: int) -> None:
         )
 
 
-def reopen_islands(cursor: "Cursor", job_id: str) -> None:
+def reopen_islands(cursor: Cursor, job_id: str) -> None:
     """The job was claimed anew by somebody who has not ended it yet."""
     cursor.execute("UPDATE islands SET is_stopped = 0 WHERE job_id = ? AND is_stopped = 1", (job_id,))
 
 
-def forget_islands(cursor: "Cursor", job_id: str) -> None:
+def forget_islands(cursor: Cursor, job_id: str) -> None:
     """Those of a job that has ended; whoever works on one loses its lease."""
     cursor.execute("DELETE FROM islands WHERE job_id = ?", (job_id,))
 
 
-def free_islands(cursor: "Cursor") -> None:
+def free_islands(cursor: Cursor) -> None:
     """Whoever is idle may take up all that run: their workers are gone."""
     cursor.execute("UPDATE islands SET state = 'waiting', worker = NULL, lease_until = NULL WHERE state = 'running'")

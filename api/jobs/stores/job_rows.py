@@ -9,12 +9,10 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import fields
-from typing import TYPE_CHECKING, Any, get_args, get_type_hints
+from typing import Any, get_args, get_type_hints
 
 from api.jobs.job import DamagedError, Event, Job, State
-
-if TYPE_CHECKING:
-    from api.jobs.stores.sql_store import Cursor, Row
+from api.jobs.stores.transactions import Cursor, Row
 
 COLUMNS = ", ".join(field.name for field in fields(Job))
 """What is read of a job."""
@@ -34,7 +32,7 @@ _KINDS = _kinds_of_columns()
 _SHA256 = re.compile(r"[0-9a-f]{64}", re.ASCII)
 
 
-def job_of_row(row: "Row | None") -> Job | None:
+def job_of_row(row: Row | None) -> Job | None:
     """The job of a row with `COLUMNS`; raises DamagedError for one that was not written like that."""
     if row is None:
         return None
@@ -83,7 +81,7 @@ def naming(what: str) -> Iterator[None]:
         raise DamagedError(what) from damage
 
 
-def event_of_row(job_id: str, row: "Row") -> Event:
+def event_of_row(job_id: str, row: Row) -> Event:
     """An event of a job's story; raises DamagedError for one that was not written like that."""
     seq, kind, at, data = row
     if not isinstance(kind, str) or not isinstance(at, float) or not is_object(data):
@@ -91,13 +89,13 @@ def event_of_row(job_id: str, row: "Row") -> Event:
     return Event(seq=seq, kind=kind, at=at, data=data)
 
 
-def find_job(cursor: "Cursor", job_id: str, *, lock: str = "") -> Job | None:
+def find_job(cursor: Cursor, job_id: str, *, lock: str = "") -> Job | None:
     """A job by its number."""
     cursor.execute(f"SELECT {COLUMNS} FROM jobs WHERE id = ?{lock}", (job_id,))
     return job_of_row(cursor.fetchone())
 
 
-def tell_event(cursor: "Cursor", job_id: str, *, kind: str, now: float, data: dict[str, Any]) -> None:
+def tell_event(cursor: Cursor, job_id: str, *, kind: str, now: float, data: dict[str, Any]) -> None:
     """The next event of the job's story; whoever writes one holds the job's row."""
     cursor.execute(
         "INSERT INTO events (job_id, seq, kind, at, data) "

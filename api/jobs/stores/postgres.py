@@ -19,8 +19,8 @@ from psycopg import sql
 
 from api.jobs.job import DamagedError
 from api.jobs.stores.connections import ThreadConnections
-from api.jobs.stores.sql_store import Cursor
 from api.jobs.stores.store import OPENING_S, GivenUpError, StoreFullError, persistently
+from api.jobs.stores.transactions import Cursor
 
 logger = logging.getLogger(__name__)
 

@@ -11,8 +11,8 @@ from api.jobs.job import DamagedError
 from api.jobs.stores.batch_size import Portion
 from api.jobs.stores.connections import ThreadConnections
 from api.jobs.stores.reserve import Reserve
-from api.jobs.stores.sql_store import Cursor
 from api.jobs.stores.store import StoreFullError
+from api.jobs.stores.transactions import Cursor
 
 _BUSY_TIMEOUT_S = 10.0
 """How long a writer waits for another."""

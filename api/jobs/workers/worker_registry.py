@@ -4,8 +4,8 @@ import logging
 import threading
 from dataclasses import dataclass
 
-from api.jobs.stores.sql_store import Database
 from api.jobs.stores.store import STORE_FAILURES
+from api.jobs.stores.transactions import Database
 
 logger = logging.getLogger(__name__)
 

@@ -10,8 +10,9 @@ from pathlib import Path
 from api.jobs.job import NewJob, News, Outcome, Quota
 from api.jobs.stores import store_schema
 from api.jobs.stores.postgres import PostgresDatabase
-from api.jobs.stores.sql_store import Database, SqlStore
+from api.jobs.stores.sql_store import SqlStore
 from api.jobs.stores.sqlite import SqliteDatabase
+from api.jobs.stores.transactions import Database
 from api.service.keys import KeyRing
 from api.service.webhooks import Webhooks
 from tests.api.postgres import PostgresServer

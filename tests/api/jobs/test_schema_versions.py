@@ -12,9 +12,10 @@ import pytest
 
 from api.jobs.stores import store_schema
 from api.jobs.stores.postgres import PostgresDatabase
-from api.jobs.stores.sql_store import Database, SqlStore
+from api.jobs.stores.sql_store import SqlStore
 from api.jobs.stores.sqlite import SqliteDatabase
 from api.jobs.stores.store import IdempotencyConflictError
+from api.jobs.stores.transactions import Database
 from api.service.keys import KeyRing
 from planner.document import parse_plan
 from tests.api.jobs import frozen_stores

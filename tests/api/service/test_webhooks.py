@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from api.jobs.stores.postgres import PostgresDatabase
-from api.jobs.stores.sql_store import Database, SqlStore
+from api.jobs.stores.sql_store import SqlStore
 from api.jobs.stores.sqlite import SqliteDatabase
+from api.jobs.stores.transactions import Database
 from api.running.notices import notify_service
 from api.service.webhooks import MOST_ATTEMPTS, MOST_PER_TENANT, Courier, Webhooks
 from api.signatures import AGE_S, is_signed, sign

@@ -12,8 +12,9 @@ import pytest
 
 from api.jobs.stores.backup import back_up, restore
 from api.jobs.stores.postgres import PostgresDatabase
-from api.jobs.stores.sql_store import Database, SqlStore
+from api.jobs.stores.sql_store import SqlStore
 from api.jobs.stores.sqlite import SqliteDatabase
+from api.jobs.stores.transactions import Database
 from api.service.keys import KeyRing
 from tests.api.jobs.stores.test_store import DONE, NEWS, claim, submit
 

@@ -10,7 +10,8 @@ import pytest
 
 from api.jobs.stores.database import await_server
 from api.jobs.stores.postgres import EVEN_S, HOUSEKEEPING_S, PostgresDatabase
-from api.jobs.stores.sql_store import Cursor, SqlStore
+from api.jobs.stores.sql_store import SqlStore
+from api.jobs.stores.transactions import Cursor
 from tests.api.jobs.stores.test_store import submit
 from tests.api.postgres import PostgresServer, find_programs
 
