@@ -1,7 +1,7 @@
 # Everything a visitor runs. `make` alone lists the targets.
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup demo quick branches test test-long test-crash lint bench bench-age gpu-profiles gpu-bundle test-torch clean packages parsers database launchers watched
+.PHONY: help setup demo docs quick branches test test-long test-crash lint bench bench-age gpu-profiles gpu-bundle test-torch clean packages parsers database launchers watched
 
 # Another Python beside the first: make quick PYTHON=python3.13 VENV=.venv-3.13
 PYTHON ?= python3
@@ -62,6 +62,9 @@ $(TESTED): pyproject.toml constraints.txt
 $(KERNELS): $(wildcard solver_models/*.py solver_models/*/*.py)
 	@$(BIN)/python -m solver_models.precompile
 	@touch $@
+
+docs: $(STAMP) ## build the site of the pages into out/site; nothing in it asks another host
+	@$(BIN)/sphinx-build -q -W --keep-going -b html docs out/site
 
 demo: $(PLANNER) ## plan a real measured workload: table on the screen, picture and trace in out/
 	@mkdir -p out

@@ -1,0 +1,88 @@
+"""What Sphinx is told beside the pages: mathematics as MathML, and pages that are made from the product itself."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import latex2mathml.converter
+import typer
+from docutils import nodes
+from sphinx.application import Sphinx
+
+from api.cli import app as command_line
+
+DOCS = Path(__file__).resolve().parent
+GENERATED = DOCS / "generated"
+"""Written by every build, and by git ignored."""
+
+
+def setup(app: Sphinx) -> dict[str, bool]:
+    """Register what this module adds."""
+    app.add_html_math_renderer("mathml", (_inline_math, None), (_display_math, None))
+    app.connect("builder-inited", lambda _: write_generated_pages())
+    return {"parallel_read_safe": True, "parallel_write_safe": True}
+
+
+def _inline_math(translator: Any, node: nodes.Node) -> None:
+    translator.body.append(latex2mathml.converter.convert(node.astext()))
+    raise nodes.SkipNode
+
+
+def _display_math(translator: Any, node: nodes.Node) -> None:
+    translator.body.append(latex2mathml.converter.convert(node.astext(), display="block"))
+    raise nodes.SkipNode
+
+
+def write_generated_pages() -> None:
+    """Write the pages that code makes; one that has not changed is left alone, so that it is not built anew."""
+    GENERATED.mkdir(exist_ok=True)
+    document = json.loads((DOCS / "openapi.json").read_text(encoding="utf-8"))
+    pages = {"cli.md": command_line_page(), "rest.md": rest_page(document)}
+    for name, text in pages.items():
+        path = GENERATED / name
+        if not path.exists() or path.read_text(encoding="utf-8") != text:
+            path.write_text(text, encoding="utf-8")
+
+
+def command_line_page() -> str:
+    """Every command with its options, from the command line's own help."""
+    lines = ["# Command line", ""]
+    for names, command in _commands(typer.main.get_command(command_line), ("pipeplan",)):
+        lines += [f"## `{' '.join(names)}`", "", (command.help or "").strip(), ""]
+        rows = [_option_row(parameter) for parameter in command.params if not getattr(parameter, "hidden", False)]
+        lines += ["| option | meaning |", "|---|---|", *rows, ""] if rows else []
+    return "\n".join(lines)
+
+
+def _commands(command: Any, names: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], Any]]:
+    """Every command that does something, with the words that call it."""
+    inner = getattr(command, "commands", {})
+    if not inner:
+        yield names, command
+    for name, each in inner.items():
+        if not each.hidden:
+            yield from _commands(each, (*names, name))
+
+
+def _option_row(parameter: Any) -> str:
+    names = ", ".join(f"`{name}`" for name in [*parameter.opts, *parameter.secondary_opts])
+    meaning = " ".join((getattr(parameter, "help", None) or "").split()).replace("|", "\\|")
+    return f"| {names} | {meaning} |"
+
+
+def rest_page(document: dict[str, Any]) -> str:
+    """Every operation of the OpenAPI document: what it takes and what it answers."""
+    lines = ["# REST interface", ""]
+    for path, operations in document["paths"].items():
+        for method, operation in operations.items():
+            if "responses" in operation:
+                lines += [f"## `{method.upper()} {path}`", "", operation.get("summary", ""), ""]
+                lines += [f"* `{code}`: {_described(answer)}" for code, answer in operation["responses"].items()]
+                lines.append("")
+    return "\n".join(lines)
+
+
+def _described(answer: dict[str, Any]) -> str:
+    """What an answer says of itself, or the name of the shared one that it is."""
+    return answer.get("description") or answer.get("$ref", "").rpartition("/")[2]
