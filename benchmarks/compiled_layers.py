@@ -43,7 +43,7 @@ def gradients_ms(block: Block, module: nn.Module, *, wants: Sequence[str]) -> fl
 
 
 def rows_of(block: Block) -> list[list[str]]:
-    """A block as it is, and compiled in place as docs/execute.md says."""
+    """A block as it is, and compiled in place as docs/reference/executor.md says."""
     rows = []
     for is_compiled in (False, True):
         torch.manual_seed(0)
@@ -72,7 +72,7 @@ PREFACE = (
     f"processor time, medians of {REPETITIONS - 1}; `layer.compile()` with inductor. *Apart / whole*: a backward that",
     "is asked for the gradient of the inputs alone and one that is asked for those of the weights alone, over one",
     "asked for both. At 2 each of them is a whole backward: W would cost one more. What is not compiled is below that,",
-    "since only what both share is computed twice; the executor's own split (docs/execute.md) keeps that from I to W.",
+    "since only what both share is computed twice; the executor's own split keeps that from I to W.",
     "",
 )
 

@@ -245,7 +245,7 @@ Models of transformers and torchtitan as they are (`benchmarks/corpus_models.py`
 model in a loop. The largest difference of any microbatch's loss, and of any weight or buffer after the last step (of
 1e-3, the rate, is what a step moves). Losses of words are taken in float32 by transformers, so the mean over replicas
 is off by its last places; gradients are not. No label is left out: with -100 among them, replicas of the last stage are
-refused, for the model takes a mean (docs/execute.md). Models of fewer layers than a plan has stages (ALBERT has two:
+refused, for the model takes a mean. Models of fewer layers than a plan has stages (ALBERT has two:
 its blocks are one) have no such case. Targets: {loss_target:g} for losses, {weight_target:g} for weights.
 Made by `python -m benchmarks.exactness -o docs/benchmarks/exactness.md`. Plans are made by hand, to be of many kinds:
 a plan's order has no influence on what is computed. Rows of torchtitan want it installed, as docs/benchmarks/

@@ -301,9 +301,9 @@ def _preface() -> tuple[str, ...]:
         f"{WARM_UP} iteration that does not count, and {ITERATIONS} that do. Predicted: the plan played with "
         "the medians of these timings. Measured: the median from the begin of the first process to the end of the "
         "last, optimizer included. Error: (predicted - measured) / measured. The parts, as shares of the measured "
-        "time, say where measured - predicted of the median iteration comes from (docs/compare.md; optimizer and "
-        "synchronisation count as launch overhead here). Memory error: of the device where it is largest, against the "
-        "most bytes that tensors held at once. `sleepers` emulate devices: their layers sleep. "
+        "time, say where measured - predicted of the median iteration comes from (`docs/reference/comparison.md`; "
+        "optimizer and synchronisation count as launch overhead here). Memory error: of the device where it is largest,"
+        " against the most bytes that tensors held at once. `sleepers` emulate devices: their layers sleep. "
         "Calibrated: the prediction with, before every action, what executing its kind of action cost between actions "
         "in the runs of the *other* plans of the model (median).",
         "",

@@ -159,7 +159,7 @@ HEADER = ("model", "plan", "processes have", "predicted ms", "iteration ms", "sa
 
 PREFACE = """# Cores of their own, and a malloc that keeps what is freed
 
-What the executor sets up on a host (docs/execute.md, "What is held"), with and without: plans of README's commands on a
+What the executor sets up on a host (docs/reference/executor.md), with and without: plans of README's commands on a
 fresh profile, two processes, fresh ones for every run, all settings in turns, {rounds} rounds. Predicted: by the
 profile, which was measured with both. Iteration: median over rounds of a run's median. Saved: over neither, round by
 round, with 95 % confidence intervals. Its spread: quartiles of a run's iterations apart. Begun late: actions taken up

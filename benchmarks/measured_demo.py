@@ -72,7 +72,8 @@ prefers, `rank*.json` are its median run of {len(runs)}, each in fresh processes
 |---|---|---|---|
 | {ms(predicted)} | {ms(measured)} | {percent(spread_of(durations))} | {percent(predicted / measured - 1)} |
 
-Where measured - predicted of the median iteration comes from, in shares of the measured time (docs/compare.md):
+Where measured - predicted of the median iteration comes from, in shares of the measured time
+(docs/reference/comparison.md):
 {parts}.
 
 ![the same to scale](both.svg)

@@ -215,7 +215,7 @@ losses, and of all weights and buffers after the last step, in float32; lines ar
 `benchmarks/corpus_models.py`. AdamW divides by the size of gradients: where they are nothing but rounding (biases of
 keys in attention), weights differ by a part of the learning rate of 0.001.
 Where a batch has a mask, some microbatches are without padding, and transformers leaves their masks out; cut models
-always make them, and another kernel of attention rounds otherwise. All are cut by one recorder (docs/execute.md), at
+always make them, and another kernel of attention rounds otherwise. All are cut by one recorder, at
 the blocks of their lists; layers are named as the library names its modules. Attention of torchtitan's models is its
 module around torch's own function: flex attention, its default, has no backward pass on processors. That is set where
 they are made (`titan_model`, 9 lines), where triton's names stand in if it is not there; no kernel of its runs. Without

@@ -115,7 +115,7 @@ def norm_row(block: Block) -> str:
 
 HEAD = """# Weights of norms, which do not wait
 
-What I computes although W could (docs/execute.md, "What is executed"). Blocks of transformers, {samples}
+What I computes although W could (docs/reference/executor.md). Blocks of transformers, {samples}
 samples of {tokens} tokens, float32, one thread, in milliseconds of its processor time, medians of {repetitions}.
 Made by `python -m benchmarks.norm_weights -o docs/benchmarks/norm_weights.md`.
 

@@ -285,7 +285,7 @@ class Evidence:
     """Threads that searched at once; None with `max_rounds`, where their number decides nothing, and in documents of
     earlier versions."""
     search_params: Mapping[str, Any] = field(default_factory=dict)
-    """What steered the search otherwise than by default, by `group.field` (docs/search.md); empty in earlier
+    """What steered the search otherwise than by default, by `group.field` (`pipeplan search-params`); empty in earlier
     documents."""
     improvers: tuple[ImproverTally, ...] = ()
     """What every part of the search found, in the order of their first turns; empty in earlier documents."""

@@ -1,4 +1,4 @@
-"""The search parameters as a table of docs/search.md."""
+"""The search parameters as a table."""
 
 import json
 

@@ -110,7 +110,7 @@ def _require_runnable(model: str) -> None:
     if kind != "training":
         raise InputError(
             f"{model}: is profiled, but cannot be run; give module:factory of a planner.execute.training.Training "
-            "(docs/execute.md)"
+            "(docs/how-to/run-it.md)"
         )
 
 

@@ -34,7 +34,7 @@ def read_evidence(reader: DocumentReader) -> Evidence:
     if (params := reader.optional("search_params", dict)) is not None:
         for name in params.value:
             if re.match(PARAMETER_NAME, name) is None:
-                raise params.error(f"names {name[:40]!r}, which is no group.field; see docs/search.md")
+                raise params.error(f"names {name[:40]!r}, which is no group.field; see `pipeplan search-params`")
             if params.value[name] is not None:
                 _read_param(params.get(name, object), depth=_DEPTH)
     return evidence
@@ -119,4 +119,4 @@ def _read_param(reader: DocumentReader, *, depth: int) -> None:
     elif not isinstance(reader.value, list):
         _read_number(reader, float, name="")
     else:
-        raise reader.error("is no number and no list of numbers; see docs/search.md")
+        raise reader.error("is no number and no list of numbers; see `pipeplan search-params`")

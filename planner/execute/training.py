@@ -60,7 +60,7 @@ class Training:
     `loss_is_sum`."""
     batch: Callable[[int], Batch | Microbatches]
     """The inputs and the target of the whole iteration with this number, on any device; samples along dimension 0. Or
-    a list of its microbatches, which may differ in size (docs/execute.md)."""
+    a list of its microbatches, which may differ in size (docs/how-to/uneven-sequences.md)."""
     optimizer: Callable[[list[Any]], torch.optim.Optimizer | Sequence[torch.optim.Optimizer]]
     """Makes the optimizer of one process, or several, from the parameters that it holds: a list of parameters, or of
     groups (dictionaries) where `settings` is given."""
@@ -107,7 +107,7 @@ class Training:
     parallelize: Callable[[str, nn.Module, int], Mapping[str, Any]] | None = None
     """(layer's name, layer, width) to what `parallelize_module` is told where a group of `width` devices runs the
     layer together: the styles (`torch.distributed.tensor.parallel`) of its parts by their paths. It may change what the
-    layer counts (heads). None: families that are known (docs/execute.md)."""
+    layer counts (heads). None: families that are known (docs/reference/executor.md)."""
 
     def __post_init__(self) -> None:
         if self.accumulate < 1:

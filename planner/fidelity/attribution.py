@@ -1,7 +1,7 @@
 """Why an iteration took another time than predicted: the plan replayed with measured quantities, kind by kind.
 
-docs/compare.md defines every part. The parts add up exactly, because each is the difference of two replays, the first
-replay is the prediction and the last one is what was measured.
+docs/reference/comparison.md defines every part. The parts add up exactly, because each is the difference of two
+replays, the first replay is the prediction and the last one is what was measured.
 """
 
 import statistics

@@ -1,6 +1,6 @@
 """What a run teaches: samples with their spread, and a profile and cluster whose figures are those of the run.
 
-docs/compare.md says which figure becomes which entry.
+docs/reference/comparison.md says which figure becomes which entry.
 """
 
 import statistics

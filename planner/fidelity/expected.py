@@ -11,7 +11,7 @@ def expected(samples: Sequence[int]) -> float:
     """The mean, in which no sample counts for more than `MOST` medians; 0 without samples.
 
     An iteration is a sum of dozens of actions. Where a host is slow for a tenth of the time, medians know nothing of
-    it, and the sum is too small (docs/profile.md, Averages).
+    it, and the sum is too small (docs/how-to/profile-my-model.md).
     """
     if not samples:
         return 0.0

@@ -1,4 +1,4 @@
-"""Where a run's peak memory differs from the plan's: at rest, and under way (docs/compare.md, Memory)."""
+"""Where a run's peak memory differs from the plan's: at rest, and under way (docs/reference/comparison.md)."""
 
 import json
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""nginx before the service, with the file of `docker/nginx`: what docs/operate.md says; skipped where it is not."""
+"""nginx before the service, with the file of `docker/nginx`: what the operating page says; skipped where it is not."""
 
 import http.client
 import json

@@ -131,7 +131,9 @@ def launch(num_processes: int, command: Sequence[object]) -> tuple[int, str]:
 
 def test_the_documented_model_trains_as_planned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """Tests that the documented model, as the planner plans it, has one process's losses, and a timeline of each."""
-    (example,) = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "execute.md").read_text(), flags=re.DOTALL)
+    (example,) = re.findall(
+        r"```python\n(.*?)```", (ROOT / "docs" / "how-to" / "run-it.md").read_text(), flags=re.DOTALL
+    )
     (tmp_path / "my_model.py").write_text(example)
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     model = ["--model", "my_model:make_training", "--steps", 3]

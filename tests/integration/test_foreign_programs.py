@@ -180,8 +180,8 @@ def fork_agents(commands: Sequence[Command]) -> int:
     return next((code for code, _ in answers if code), 0)
 
 
-def test_the_example_runs_as_the_readme_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    """Tests that the README's third command trains on two ranks, with a plan that passes the verifier.
+def test_the_example_runs_as_the_page_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Tests that the first command of the launch page trains on two ranks, with a plan that passes the verifier.
 
     `make test` forks the two: `launch` starts torchrun in test_healing.py, and the executor in test_three_commands.py.
     """
@@ -196,7 +196,8 @@ def test_the_example_runs_as_the_readme_says(tmp_path: Path, monkeypatch: pytest
         monkeypatch.setattr(launching, "run_agents", fork_agents)
     for name, value in environment().items():
         monkeypatch.setenv(name, value)
-    words = (ROOT / "README.md").read_text().partition("$ .venv/bin/pipeplan ")[2].splitlines()[0].split()
+    page = (ROOT / "docs" / "how-to" / "launch.md").read_text(encoding="utf-8")
+    words = page.partition("$ pipeplan ")[2].splitlines()[0].split()
     place = words.index("--")
     words[place:place] = ["--folder", str(tmp_path / "job")]
     assert main([*words, "--losses", str(tmp_path / "losses")]) == 0

@@ -1,4 +1,4 @@
-"""The README's three commands, on the model that docs/execute.md shows."""
+"""The README's three commands, on the model that it shows."""
 
 import os
 import re
@@ -22,8 +22,8 @@ def blocks(document: str, language: str) -> list[str]:
 
 
 def test_profile_plan_run(tmp_path: Path):
-    """Tests that the three commands of the README, as printed, measure, plan and train the model of docs/execute.md."""
-    (example,) = (block for block in blocks("docs/execute.md", "python") if "def make_training" in block)
+    """Tests that the three commands of the README, as printed, measure, plan and train its model."""
+    (example,) = (block for block in blocks("README.md", "python") if "def make_training" in block)
     (tmp_path / "my_model.py").write_text(example)
     (commands,) = (block for block in blocks("README.md", "console") if "pipeplan profile" in block)
     environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT), str(tmp_path)]), "OMP_NUM_THREADS": "1"}

@@ -363,7 +363,7 @@ def without_option(problem: Problem) -> Problem:
 @pytest.mark.slow
 def test_the_search_finds_unequal_shares():
     """Tests that on two unlike devices the search takes 3 + 1 samples, as brute force does, and the fast one alone
-    where shares are equal; the figures are those of docs/search.md."""
+    where shares are equal."""
     free = unlike_pair()
     plan, equal = planned(free), planned(without_option(free))
     assert [stage.samples for stage in plan.stages] == [(3, 1)]

@@ -628,7 +628,7 @@ Patches = Annotated[
     typer.Option(
         "--patch",
         metavar="FILE",
-        help="YAML or JSON that is merged over what is written (docs/launch.md); repeatable.",
+        help="YAML or JSON that is merged over what is written (docs/how-to/launch.md); repeatable.",
         show_default=False,
     ),
 ]

@@ -116,7 +116,7 @@ ClientLimit = Annotated[
     typer.Option(
         "--limit",
         metavar="NAME=VALUE",
-        help="A limit, e.g. header_timeout_s=5 (docs/service.md lists them); repeatable.",
+        help="A limit, e.g. header_timeout_s=5 (docs/how-to/serve-a-team.md lists them); repeatable.",
         rich_help_panel=_LIMITS,
     ),
 ]

@@ -247,7 +247,7 @@ def _make_schedules(training: Training, optimizers: Sequence[torch.optim.Optimiz
         if isinstance(schedule, ReduceLROnPlateau) or not callable(getattr(schedule, "step", None)):
             raise ValueError(
                 f"the schedule is a {type(schedule).__name__}, which takes more than the number of steps; set the rate "
-                "in a loop of your own (docs/execute.md)"
+                "in a loop of your own (docs/how-to/run-it.md)"
             )
         schedules.append(schedule)
     return schedules

@@ -1,4 +1,4 @@
-"""How much memory a process of a run really took, beside what the plan says (docs/compare.md, Memory)."""
+"""How much memory a process of a run really took, beside what the plan says (docs/reference/comparison.md)."""
 
 import ctypes
 import gc

@@ -61,8 +61,7 @@ def make_plan(
     `start` may answer a similar question: if its stages and orders pass the verifier here, the search begins with them.
     `target`: the program that is to run the plan; only plans that it can run are ever returned, and where it runs
     stages in a loop in the order of 1F1B alone, chunks and cuts are searched for that order. `params`: what steers the
-    search (docs/search.md). `on_progress` hears of every step; `should_stop` is asked several times a second and ends
-    the search early.
+    search. `on_progress` hears of every step; `should_stop` is asked several times a second and ends the search early.
     Raises InfeasibleProblemError if no plan can exist, NoPlanFoundError if none was found,
     PlanError if our own verifier rejects every plan found.
     """

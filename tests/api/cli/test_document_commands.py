@@ -83,9 +83,9 @@ def test_a_cluster_alone(shell: Shell):
 
 
 def test_the_example_of_the_page(shell: Shell, repository_root: Path):
-    """Tests that the workload of docs/profile.md obeys the schema, and is planned as the page says."""
-    page = (repository_root / "docs" / "profile.md").read_text(encoding="utf-8").partition("## By hand")[2]
-    document, screen = page.partition("```json\n")[2].split("```")[0], page.partition("-o plan.json\n```\n\n```\n")[2]
+    """Tests that the workload of the page obeys the schema, and is planned as the page says."""
+    page = (repository_root / "docs" / "how-to" / "write-a-workload.md").read_text(encoding="utf-8")
+    document, screen = page.partition("```json\n")[2].split("```")[0], page.partition("```\n\n```\n")[2]
     Draft202012Validator(document_schema("workload")).validate(json.loads(document))
     shell.write("workload.json", document)
     planned = shell.run("plan", "workload.json", "--max-rounds", "1", "-o", "plan.json")

@@ -1,7 +1,6 @@
-"""The search parameters for people: set on the command line, stated in the evidence, listed in a page."""
+"""The search parameters for people: set on the command line, stated in the evidence, listed by a command."""
 
 import json
-from pathlib import Path
 
 import pytest
 
@@ -10,12 +9,6 @@ from planner.document import parse_plan
 from tests.api.worlds import Shell
 
 PLAN = ("plan", "workload.json", "--time-limit", "30", "--max-rounds", "1")
-
-
-def test_the_page_is_current(repository_root: Path):
-    """Tests that docs/search.md ends with the table that `pipeplan search-params` prints."""
-    page = (repository_root / "docs" / "search.md").read_text(encoding="utf-8")
-    assert page.endswith(render_params_table()), "replace the table of docs/search.md: pipeplan search-params"
 
 
 def test_the_command_prints_the_table(shell: Shell):

@@ -1,4 +1,4 @@
-"""The pictures of docs/page.md, made in a real browser while a plan is found: the looks of a plan, and the story.
+"""The pictures of docs/how-to/use-the-page.md, made in a real browser: the looks of a plan, and the story.
 
 PIPEPLAN_LONG=1 PIPEPLAN_PICTURES=docs/images pytest tests/api/service/test_pictures.py
 """
@@ -42,7 +42,8 @@ def size_of(picture: Path) -> tuple[int, int]:
 
 def shown_in_docs(prefix: str) -> set[str]:
     """The names of pictures that the page of the docs shows."""
-    return set(re.findall(rf"images/({prefix}-[a-z0-9-]+\.webp)", (DOCS / "page.md").read_text(encoding="utf-8")))
+    page = (DOCS / "how-to" / "use-the-page.md").read_text(encoding="utf-8")
+    return set(re.findall(rf"images/({prefix}-[a-z0-9-]+\.webp)", page))
 
 
 @long_only

@@ -84,7 +84,7 @@ def test_lists_merge_by_their_keys_as_in_kubernetes():
 @pytest.mark.parametrize("kind", ["jobset", "volcano"])
 @pytest.mark.parametrize("name", ["shared-memory", "checkpoints", "tolerations", "rdma"])
 def test_examples_are_pods_that_kubernetes_knows(name: str, kind: Kind):
-    """Tests that each example of docs/launch.md changes every host's pod, which still runs the program on its node."""
+    """Tests that each example of the launch page changes every host's pod, which still runs the program on its node."""
     plain, job = render((), kind=kind), render(read_patches([str(EXAMPLES / f"{name}.yaml")]), kind=kind)
     for before, pod in zip(pods(plain), pods(job), strict=True):
         require_valid(pod)

@@ -26,7 +26,7 @@ FEWEST = 2
 SHORTEST = 4
 """Of lengths that differ, with which a model is cut; recordings have one less or none, and the trial two."""
 
-REMEDY = "give a planner.execute.training.Training whose `layers` name the model's parts (docs/execute.md)"
+REMEDY = "give a planner.execute.training.Training whose `layers` name the model's parts (docs/how-to/run-it.md)"
 
 Arguments = tuple[tuple[Any, ...], dict[str, Any]]
 """Positional ones and those by name."""

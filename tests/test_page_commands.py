@@ -1,0 +1,128 @@
+"""Commands on pages: blocks of `console` are checked here, blocks of `console no-test: reason` cannot run here.
+
+`pipeplan` lines go through the command line's own parser, with all their options and values. Modules and targets of
+make exist, and their options stand in their source. Other programs are named in RUN_ELSEWHERE, or need a reason.
+"""
+
+import re
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+from typer.exceptions import TyperException
+
+from api.cli import app
+from tests.prose import ROOT
+from tests.test_documents import NEW_PAGES, text_of
+from tests.test_house_rules import assert_none
+
+FENCE = re.compile(r"^```(?P<info>[^\n`]*)\n(?P<body>.*?)^```$", re.MULTILINE | re.DOTALL)
+RUN_ELSEWHERE = {("docs/how-to/serve-a-team.md", "curl"): "tests/test_readme.py runs it"}
+LAUNCHER_OPTIONS = {"--nproc-per-node", "--nnodes", "--standalone"}
+"""Options of torchrun that pages use."""
+
+
+def console_blocks(text: str) -> Iterator[tuple[str, list[str]]]:
+    """The reason why a block is not tested, or nothing, and its commands; raises ValueError for other blocks."""
+    for block in FENCE.finditer(text):
+        info, body = block["info"].strip(), re.sub(r"(\\|\|)\n\s*", lambda end: end[1].strip("\\"), block["body"])
+        lines = [line.removeprefix("$ ") for line in body.splitlines() if line.startswith("$ ")]
+        language, _, rest = info.partition(" ")
+        reason = rest.removeprefix("no-test:").strip() if rest.startswith("no-test:") else ""
+        if bool(lines) != (language == "console") or (rest and not reason):
+            raise ValueError(f"```{info}: commands stand in `console` blocks, or in `console no-test: reason`")
+        if lines:
+            yield reason, lines
+
+
+def fault(line: str, page: str) -> str | None:
+    """What is wrong with a command, or None."""
+    words = shlex.split(line, comments=True)
+    while re.match(r"[A-Z_]+=", words[0]):
+        words = words[1:]
+    program, *arguments = words
+    if program == "pipeplan":
+        return fault_of_pipeplan(arguments)
+    if program == "make":
+        targets = re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE)
+        return None if arguments[0] in targets else f"no target {arguments[0]}"
+    if program in ("torchrun", "python", "python3") and "-m" in arguments:
+        return fault_of_module(arguments)
+    return None if (page, program) in RUN_ELSEWHERE else f"say why {program} is not run: `console no-test: reason`"
+
+
+def fault_of_pipeplan(arguments: list[str]) -> str | None:
+    """What the command line's parser says."""
+    command: Any = typer.main.get_command(app)
+    try:
+        while hasattr(command, "commands"):
+            context = command.make_context("pipeplan", [], resilient_parsing=True)
+            context.resilient_parsing = False
+            _, command, arguments = command.resolve_command(context, arguments)
+        command.make_context("pipeplan", list(arguments))
+    except TyperException as error:
+        return str(error)
+    return None
+
+
+def fault_of_module(arguments: list[str]) -> str | None:
+    """Whether a module exists whose source has the options, itself or in its folder."""
+    place = arguments.index("-m")
+    module, given = arguments[place + 1], until_program(arguments[place + 2 :])
+    if module == "torch.distributed.run":
+        return fault_of_module(given)
+    unknown = {word.partition("=")[0] for word in arguments[:place] if word.startswith("--")} - LAUNCHER_OPTIONS
+    path = ROOT / Path(*module.split("."))
+    files = [path / "__main__.py", path.with_suffix(".py")]
+    source = "".join(file.read_text(encoding="utf-8") for file in files if file.exists())
+    if not source:
+        return f"no module {module}"
+    unknown |= {word for word in given if word.startswith("--") and f'"{word.partition("=")[0]}"' not in source}
+    return f"{module} has no {', '.join(sorted(unknown))}" if unknown else None
+
+
+def until_program(words: list[str]) -> list[str]:
+    """Without the program that a launcher is to run."""
+    return words[: words.index("--")] if "--" in words else words
+
+
+@pytest.mark.parametrize("page", NEW_PAGES)
+def test_commands_are_ones_that_exist(page: str):
+    """Tests that each command of a page is taken by its program's parser, or says why it cannot be run here."""
+    faults = [
+        f"{line}: {found}"
+        for reason, lines in console_blocks(text_of(page))
+        for line in lines
+        if not reason and (found := fault(line, page))
+    ]
+    assert_none(faults, f"Commands of {page}:")
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("pipeplan plan workload.json --no-such", "No such option"),
+        ("pipeplan plan", "Missing parameter: workload"),
+        ("pipeplan plan w.json --threads many", "should be a valid integer"),
+        ("pipeplan plam w.json", "No such command"),
+        ("pipeplan launch torchrum p.json -- x.py", "No such command"),
+        ("torchrun --nproc-per-node 2 -m planner.execute p.json --modul m:f", "has no --modul"),
+        ("torchrun --procs 2 -m planner.execute p.json", "has no --procs"),
+        ("python -m benchmarks.no_such", "no module"),
+        ("make everything", "no target"),
+        ("kubectl get pods", "say why kubectl is not run"),
+    ],
+)
+def test_wrong_commands_are_found(line: str, said: str):
+    """Tests that a command which its program would refuse is found."""
+    assert said in (fault(line, "README.md") or "")
+
+
+@pytest.mark.parametrize("info", ["", "bash", "console no-test:", "console gpu"])
+def test_other_blocks_have_no_commands(info: str):
+    """Tests that commands outside console blocks, and blocks left out without a reason, are refused."""
+    with pytest.raises(ValueError, match="commands stand in"):
+        list(console_blocks(f"```{info}\n$ ls\n```\n"))
