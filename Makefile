@@ -64,7 +64,7 @@ $(KERNELS): $(wildcard solver_models/*.py solver_models/*/*.py)
 	@touch $@
 
 docs: $(STAMP) ## build the site of the pages into out/site; nothing in it asks another host
-	@$(BIN)/sphinx-build -q -W --keep-going -b html docs out/site
+	@$(BIN)/sphinx-build -q -W --keep-going -d out/doctrees -b html docs out/site
 
 demo: $(PLANNER) ## plan a real measured workload: table on the screen, picture and trace in out/
 	@mkdir -p out
@@ -100,7 +100,7 @@ $(COLLECTED): $(STAMP)
 # core, while the others begin.
 test: ## every check and every test, four files at a time
 	@$(MAKE) --no-print-directory --jobs 2 packages $(STAMP)
-	@$(MAKE) --no-print-directory --jobs 3 lint parsers watched
+	@$(MAKE) --no-print-directory --jobs 3 lint docs parsers watched
 	@$(BIN)/python -m tests.branch_floor quick_branch_floor_percent & floor=$$!; \
 	$(BIN)/python -m pytest $(BY_FILE) --quick never $(KERNELS_FIRST); tests=$$?; wait $$floor && exit $$tests
 

@@ -11,6 +11,7 @@ from docutils import nodes
 from sphinx.application import Sphinx
 
 from api.cli import app as command_line
+from planner.documents.schema import document_schema
 
 DOCS = Path(__file__).resolve().parent
 GENERATED = DOCS / "generated"
@@ -38,7 +39,7 @@ def write_generated_pages() -> None:
     """Write the pages that code makes; one that has not changed is left alone, so that it is not built anew."""
     GENERATED.mkdir(exist_ok=True)
     document = json.loads((DOCS / "openapi.json").read_text(encoding="utf-8"))
-    pages = {"cli.md": command_line_page(), "rest.md": rest_page(document)}
+    pages = {"cli.md": command_line_page(), "rest.md": rest_page(document), "fields.md": fields_page()}
     for name, text in pages.items():
         path = GENERATED / name
         if not path.exists() or path.read_text(encoding="utf-8") != text:
@@ -72,17 +73,62 @@ def _option_row(parameter: Any) -> str:
 
 
 def rest_page(document: dict[str, Any]) -> str:
-    """Every operation of the OpenAPI document: what it takes and what it answers."""
-    lines = ["# REST interface", ""]
+    """Every operation of the OpenAPI document: what it is for and what it answers."""
+    lines = ["# REST interface", "", "`docs/openapi.json` describes it for tools. Problems are `problem+json`.", ""]
     for path, operations in document["paths"].items():
         for method, operation in operations.items():
             if "responses" in operation:
+                said = {code: _described(answer) for code, answer in operation["responses"].items()}
+                problems = ", ".join(sorted(code for code, text in said.items() if text == "Problem"))
                 lines += [f"## `{method.upper()} {path}`", "", operation.get("summary", ""), ""]
-                lines += [f"* `{code}`: {_described(answer)}" for code, answer in operation["responses"].items()]
+                lines += [f"* `{code}`: {text}" for code, text in said.items() if text != "Problem"]
+                lines += [f"* problems: {problems}"] if problems else []
                 lines.append("")
     return "\n".join(lines)
 
 
 def _described(answer: dict[str, Any]) -> str:
     """What an answer says of itself, or the name of the shared one that it is."""
-    return answer.get("description") or answer.get("$ref", "").rpartition("/")[2]
+    return str(answer.get("description") or answer.get("$ref", "").rpartition("/")[2])
+
+
+def fields_page() -> str:
+    """Every field of every document, with its type and meaning, from the schemas."""
+    lines, done = ["# Fields of documents", ""], set[str]()
+    for kind in ("workload", "plan"):
+        schema = document_schema(kind)
+        parts = {kind: schema, **schema["$defs"]}
+        for name, part in parts.items():
+            if name not in done and "properties" in part:
+                done.add(name)
+                rows = [_field_row(field, value) for field, value in part["properties"].items()]
+                lines += [
+                    f"## {name}",
+                    "",
+                    _in_a_row(part),
+                    "",
+                    "| field | type | meaning |",
+                    "|---|---|---|",
+                    *rows,
+                    "",
+                ]
+    return "\n".join(lines)
+
+
+def _field_row(name: str, value: dict[str, Any]) -> str:
+    return f"| `{name}` | {_type_of(value)} | {_in_a_row(value)} |"
+
+
+def _in_a_row(value: dict[str, Any]) -> str:
+    return " ".join(value.get("description", "").split()).replace("|", "\\|")
+
+
+def _type_of(value: dict[str, Any]) -> str:
+    """The type in words: `list of Layer`, `integer or null`."""
+    if "$ref" in value:
+        return str(value["$ref"].rpartition("/")[2])
+    if "anyOf" in value:
+        return " or ".join(map(_type_of, value["anyOf"]))
+    if "const" in value or "enum" in value:
+        return ", ".join(f"`{each}`" for each in value.get("enum", [value.get("const")]))
+    return f"list of {_type_of(value['items'])}" if "items" in value else str(value.get("type", "any"))
