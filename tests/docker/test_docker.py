@@ -176,7 +176,7 @@ def exported() -> set[str]:
     metrics = Metrics()
     metrics.observe("GET", "/", status=200, seconds=0.1)
     text = "\n".join([metrics.render([]), *JobMetrics().render()])
-    gauges = (ROOT / "api" / "service" / "health.py").read_text(encoding="utf-8")
+    gauges = (ROOT / "api" / "service" / "handlers" / "health.py").read_text(encoding="utf-8")
     named = set(re.findall(r"# TYPE (\w+) (?:counter|gauge)", text)) | set(re.findall(r'"(pipeplan_\w+)"', gauges))
     histograms = set(re.findall(r"# TYPE (\w+) histogram", text))
     return named | {f"{name}_{part}" for name in histograms for part in ("bucket", "sum", "count")}

@@ -96,6 +96,16 @@ def test_the_example_of_the_page(shell: Shell, repository_root: Path):
     assert set(shown) <= set(said)
 
 
+def test_the_neutral_form_of_the_page(shell: Shell, repository_root: Path):
+    """Tests that the page's shorter form becomes a workload with the types of devices that the page names."""
+    page = (repository_root / "docs" / "how-to" / "write-a-workload.md").read_text(encoding="utf-8")
+    shell.write("neutral.json", page.split("```json\n")[2].split("```")[0])
+    assert shell.run("import", "neutral.json", "-o", "workload.json").code == 0
+    cluster = load_workload(shell.folder / "workload.json").cluster
+    assert cluster is not None
+    assert [device.type for device in cluster.devices] == ["reference", "reference/0.5"]
+
+
 @pytest.mark.parametrize("words", [("new", "plan"), ("schema", "gantt"), ("new", "workload", "--layers", "0")])
 def test_what_there_is_not(shell: Shell, words: tuple[str, ...]):
     """Tests that other documents and sizes are bad usage."""
