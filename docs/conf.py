@@ -19,6 +19,7 @@ html_title = "pipeplan"
 html_static_path = ["_static"]
 html_css_files = ["site.css"]
 highlight_language = "none"
+smartquotes = False
 html_math_renderer = "mathml"
 html_copy_source = False
 html_show_sphinx = False
