@@ -338,7 +338,7 @@ class SearchState:
             simulate(self.problem, plan, costs=self.costs)
         except OutOfRangeError:
             return True
-        except (PlanError, ValueError):
+        except (PlanError, ValueError, KeyError, IndexError):
             return False
         return False
 
