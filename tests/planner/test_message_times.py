@@ -153,7 +153,7 @@ FAULTS: dict[str, Change] = {
         planner.judge.synchronisation, "_go_round", in_one(planner.judge.synchronisation._go_round)
     ),
 }
-"""Each with what it is called in docs/judge.md."""
+"""Each by what is wrong."""
 
 
 def ring_in_one(original: Callable[..., int]) -> Callable[..., int]:

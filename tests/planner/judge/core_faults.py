@@ -422,7 +422,7 @@ CORE_FAULTS: dict[str, Fault] = {
     "microbatches cost what the largest does": put(CostModel, "at", largest_size),
     "receive buffers are for the smallest microbatch": put(CostModel, "static_bytes_of", smallest_buffers),
 }
-"""Each with what it is called in docs/judge.md."""
+"""Each with what it is called in faults.md."""
 
 ACCEPTING_FAULTS: dict[str, tuple[Fault, Callable[[], tuple[Problem, Plan]]]] = {
     "replicas may cut samples": (whole_samples, cut_sample),

@@ -16,7 +16,7 @@ from tests.planner.judge.judge_faults import JUDGE_FAULTS
 from tests.planner.judge.test_times import TAMPERED, make_case, with_transfer
 from tests.planner.test_verify import BROKEN, unmeasured_share
 
-DOCUMENT = Path(__file__).parents[3] / "docs" / "judge.md"
+DOCUMENT = Path(__file__).with_name("faults.md")
 
 
 def refuses() -> bool:
@@ -58,7 +58,7 @@ SHOWN: dict[str, Callable[[], bool]] = {
     "lets": is_blind,
     "believes": is_credulous,
 }
-"""What shows a fault, by the first word that docs/judge.md says of the faulty judge."""
+"""What shows a fault, by the first word that faults.md says of the faulty judge."""
 
 
 def faults_of(part: str) -> dict[str, str]:
@@ -82,6 +82,6 @@ def test_there_are_enough_faults():
 
 
 def test_the_document_lists_all_faults():
-    """Tests that docs/judge.md names exactly the faults that are tried."""
+    """Tests that faults.md names exactly the faults that are tried."""
     assert list(faults_of("core")) == [*CORE_FAULTS, *ACCEPTING_FAULTS]
     assert list(faults_of("judge")) == list(JUDGE_FAULTS)
