@@ -12,6 +12,7 @@ from sphinx.application import Sphinx
 
 from api.cli import app as command_line
 from planner.documents.schema import document_schema
+from schedule_gallery import write_gallery
 
 DOCS = Path(__file__).resolve().parent
 GENERATED = DOCS / "generated"
@@ -22,6 +23,7 @@ def setup(app: Sphinx) -> dict[str, bool]:
     """Register what this module adds."""
     app.add_html_math_renderer("mathml", (_inline_math, None), (_display_math, None))
     app.connect("builder-inited", lambda _: write_generated_pages())
+    app.connect("builder-inited", lambda _: write_gallery(GENERATED))
     return {"parallel_read_safe": True, "parallel_write_safe": True}
 
 

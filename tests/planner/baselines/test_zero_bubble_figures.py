@@ -15,7 +15,9 @@ from benchmarks.zero_bubble import (
     span_line,
 )
 
-DOCUMENT = Path(__file__).resolve().parents[3] / "docs" / "zero_bubble.md"
+ROOT = Path(__file__).resolve().parents[3]
+FIGURES = ROOT / "tests" / "golden" / "zero-bubble-figures.md"
+PAGE = ROOT / "docs" / "concepts" / "schedules.md"
 
 
 def name(setting: Setting) -> str:
@@ -59,11 +61,12 @@ def test_no_baseline_is_weaker_than_published(setting: Setting, published: tuple
 
 
 def test_document_holds_the_figures():
-    """Tests that the rows with eight devices and 24 microbatches stand in the document as the benchmark prints them."""
-    text = DOCUMENT.read_text(encoding="utf-8")
+    """Tests that rows with eight devices and 24 microbatches stand in table and page as the benchmark prints them."""
+    text, page = FIGURES.read_text(encoding="utf-8"), PAGE.read_text(encoding="utf-8")
     for setting, published in SPAN_ROWS:
         if setting.num_devices == 8 and setting.num_microbatches == 24:
             assert span_line(setting, published) in text
+            assert span_line(setting, published) in page
     for setting, published in MAKESPAN_ROWS:
         if setting.num_devices == 8 and setting.num_microbatches == 24:
             assert makespan_line(setting, published) in text
