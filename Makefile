@@ -1,7 +1,7 @@
 # Everything a visitor runs. `make` alone lists the targets.
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup demo docs quick branches test test-long test-crash lint bench bench-age gpu-profiles gpu-bundle test-torch clean packages parsers database launchers watched
+.PHONY: help setup demo docs quick branches test test-long test-crash lint bench bench-age gpu-profiles gpu-bundle test-torch clean packages parsers database watched
 
 # Another Python beside the first: make quick PYTHON=python3.13 VENV=.venv-3.13
 PYTHON ?= python3
@@ -122,16 +122,15 @@ test-crash: setup database ## kill solvers, workers, services and databases, a h
 	PIPEPLAN_KILLS=100 PIPEPLAN_STARTS=20 PIPEPLAN_HELD_S=60 $(BIN)/python -m pytest --numprocesses 2 --dist worksteal --durations 0 \
 	  tests/api/service/test_crashes.py tests/api/service/test_first_posts.py tests/api/service/test_connections.py
 
-# Each table has a module of its own; their docstrings say what is measured.
-TABLES := first_minute joint_small capped_uniform layouts order_only two_chunks zero_bubble_span piper sailor pipeline_balance tessel_shapes sequential families large fidelity fidelity_upper_limit does_it_pay \
-  seeds_joint seeds_out_of_order seeds_layer_pipe seeds_concurrency service \
-  plays threads time_limits judge search_params
+# Each table has a module of its own; their docstrings say what is measured. They write whole tables into out/benchmarks;
+# the pages in docs/benchmarks, which name the commit of their table, sum them up.
+TABLES := joint_small capped_uniform order_only layouts independent_proofs large plays seeds_joint fidelity service
 
-bench: setup $(TABLES:%=docs/benchmarks/%.md) ## make every benchmark table in docs/benchmarks anew (more than an hour)
-	@$(BIN)/python -m benchmarks.run --time-limit 10 -o docs/benchmarks/workloads.md
+bench: setup $(TABLES:%=out/benchmarks/%.md) ## make the benchmark tables anew in out/benchmarks (more than an hour)
+	@$(BIN)/python -m benchmarks.run --time-limit 10 -o out/benchmarks/workloads.md
 
-.PHONY: $(TABLES:%=docs/benchmarks/%.md)
-$(TABLES:%=docs/benchmarks/%.md): docs/benchmarks/%.md: setup
+.PHONY: $(TABLES:%=out/benchmarks/%.md)
+$(TABLES:%=out/benchmarks/%.md): out/benchmarks/%.md: setup
 	@$(BIN)/python -m benchmarks.$* -o $@
 
 bench-age: $(PLANNER) ## list the committed tables that are older than the code they measure
@@ -140,8 +139,8 @@ bench-age: $(PLANNER) ## list the committed tables that are older than the code 
 # Not part of `make setup`: the tables are a wheel of 80 MB, and bring scipy.
 tables: setup ## predict iterations that others measured from the measured tables of GPUs, and hold our own rates against these
 	@$(BIN)/python -m pip install --quiet -c constraints.txt aiconfigurator-core
-	@$(BIN)/python -m benchmarks.achieved_rates -o docs/benchmarks/achieved_rates.md
-	@$(BIN)/python -m benchmarks.measured_iterations -o docs/benchmarks/measured_iterations.md
+	@$(BIN)/python -m benchmarks.achieved_rates -o out/benchmarks/achieved_rates.md
+	@$(BIN)/python -m benchmarks.measured_iterations -o out/benchmarks/measured_iterations.md
 
 gpu-profiles: setup ## measure five well-known models on the GPU at hand (bf16, three microbatch sizes) into out/
 	@$(BIN)/python -m benchmarks.gpu_profiles
@@ -149,7 +148,7 @@ gpu-profiles: setup ## measure five well-known models on the GPU at hand (bf16, 
 gpu-bundle: setup ## one folder, out/gpu-bundle, that profiles and runs plans on a GPU of a machine that reaches nothing
 	@$(BIN)/python -m benchmarks.gpu_bundle
 
-# Torch with its CUDA libraries is 6 GB on disk: not part of `make test`. Results: docs/benchmarks/torch_versions.md.
+# Torch with its CUDA libraries is 6 GB on disk: not part of `make test`.
 TORCH_TESTS := tests/planner/execute tests/integration/test_execute.py tests/integration/test_deferred.py tests/integration/test_execute_widths.py tests/integration/test_execute_fully_sharded.py
 test-torch: ## the executor's tests with another torch, in .venv-torch-VERSION: make test-torch VERSION=2.15.0 (6 GB)
 	@[ -n "$(VERSION)" ] || { echo 'Which? make test-torch VERSION=2.15.0 (2.11.0 to 2.15.0)' >&2; exit 2; }
@@ -157,12 +156,6 @@ test-torch: ## the executor's tests with another torch, in .venv-torch-VERSION: 
 	  && .venv-torch-$(VERSION)/bin/python -m pip install --quiet --constraint .venv-torch-$(VERSION)/constraints.txt torch==$(VERSION) 'setuptools>=77' \
 	  && .venv-torch-$(VERSION)/bin/python -m pip install --quiet --constraint .venv-torch-$(VERSION)/constraints.txt --no-build-isolation --editable '.[solve,test,models]' && touch .venv-torch-$(VERSION)/.done; }
 	.venv-torch-$(VERSION)/bin/python -m pytest --numprocesses 2 --dist loadfile $(TORCH_TESTS)
-
-# Too heavy for `make setup`, and at odds with its versions: each package has an environment of its own.
-launchers: setup ## ask SkyPilot and Ray themselves whether they take what is written for them (half a gigabyte)
-	@[ -x .venv-sky/bin/sky ] || { $(PYTHON) -m venv .venv-sky && .venv-sky/bin/python -m pip install --quiet skypilot==0.14.1; }
-	@[ -x .venv-ray/bin/ray ] || { $(PYTHON) -m venv .venv-ray && .venv-ray/bin/python -m pip install --quiet 'ray[default,train]==2.60.0'; }
-	@$(BIN)/python -m benchmarks.launcher_packages -o docs/benchmarks/launcher_packages.md
 
 clean: ## remove the environment, the caches and the demo's output
 	rm -rf .venv .venv-* .parsers build dist out *.egg-info .hypothesis .mypy_cache .pytest_cache .ruff_cache .coverage .import_linter_cache

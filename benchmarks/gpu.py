@@ -24,12 +24,9 @@ from typing import Any
 import torch
 from torch import distributed
 
-from benchmarks.co_runs import co_run
 from benchmarks.gpu_models import MODELS, TINY
 from benchmarks.gpu_orders import race, settle
 from benchmarks.gpu_runs import DTYPES, MICROBATCHES, Case, execute, fit, make_cluster, time_launch
-from benchmarks.one_device import NETWORKS
-from benchmarks.statistics_of import paired
 from planner.document import parse_plan
 from planner.execute.model.deferred import make_deferring
 from planner.judge.reading import Reading
@@ -117,16 +114,7 @@ def findings(options: argparse.Namespace) -> list[tuple[str, Callable[[], str]]]
     for dtype in DTYPES:
         for case in cases(options, dtype):
             found += findings_of(case, options)
-        if dtype == "bf16" and not options.only:
-            found += co_runs(options)
     return found
-
-
-def co_runs(options: argparse.Namespace) -> Iterator[tuple[str, Callable[[], str]]]:
-    """W beside regions of one device (out-of-order backprop)."""
-    for network in ["transformer"] if options.quick else NETWORKS:
-        name = f"co-runs.{network}.json"
-        yield name, lambda network=network: dump(co_run(network, rounds=8, device=options.device))
 
 
 def cases(options: argparse.Namespace, dtype: str) -> list[Case]:
@@ -261,7 +249,7 @@ def measure(case: Case, options: argparse.Namespace) -> str:
 
 
 def make_table(folder: Path) -> str:
-    """All executed plans, all orders and all co-runs as Markdown, by their names."""
+    """All executed plans and all orders as Markdown, by their names."""
     plans = [
         "| plan | samples per microbatch | actions, ms | executed / predicted | iteration | peak, GiB "
         "| executed / predicted | allocator keeps, MiB | us per launch |",
@@ -269,8 +257,6 @@ def make_table(folder: Path) -> str:
     ]
     orders = ["| model | samples | order | ms | faster than the plain loop | losses differ by |"]
     orders += ["| --- | --- | --- | --- | --- | --- |"]
-    beside = ["| network | order | predicted, ms | ms | saved | as a CUDA graph, ms | saved |"]
-    beside += ["| --- | --- | --- | --- | --- | --- | --- |"]
     for path in sorted(folder.glob("*.json")):
         found = json.loads(path.read_text(encoding="utf-8"))
         name = path.name.removesuffix(".json")
@@ -278,11 +264,9 @@ def make_table(folder: Path) -> str:
             plans.append(f"| {name} | {found['failed']} | | | | | | | |")
         elif "executed_ns" in found:
             plans.append(plan_row(name, found))
-        elif "network" in found:
-            beside += co_run_rows(found)
         elif "seconds" in found:
             orders += order_rows(found)
-    return "\n".join([*plans, "", *orders, "", *beside]) + "\n"
+    return "\n".join([*plans, "", *orders]) + "\n"
 
 
 def plan_row(name: str, found: dict[str, Any]) -> str:
@@ -311,20 +295,6 @@ def order_rows(found: dict[str, Any]) -> Iterator[str]:
             f"| {found['case']} | {found['microbatch_size']} | {name} | {1e3 * median(seconds):.2f} "
             f"| {100 * faster:.1f} ± {100 * plus_minus:.1f} % | {differ:.1e} |"
         )
-
-
-def co_run_rows(found: dict[str, Any]) -> Iterator[str]:
-    """Orders of one network, launched one by one and as graphs."""
-    for name in found["seconds"]:
-        cells = [found["network"], name, f"{found['predicted_ns'][name] / 1e6:.2f}", *saved(found["seconds"], name)]
-        cells += saved(found["replayed seconds"], name) if "replayed seconds" in found else ["", ""]
-        yield f"| {' | '.join(cells)} |"
-
-
-def saved(seconds: dict[str, list[float]], name: str) -> list[str]:
-    """Milliseconds of an order, and by how much it is faster than the plain one."""
-    share, plus_minus = paired(seconds["plain"], seconds[name])
-    return [f"{1e3 * median(seconds[name]):.2f}", f"{100 * share:.1f} ± {100 * plus_minus:.1f} %"]
 
 
 if __name__ == "__main__":

@@ -7,7 +7,6 @@ core for bringing threads together; a core does `MACS_PER_NS` multiply-accumulat
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from benchmarks.concurrency.strategies import Operation
 from benchmarks.convnets import NETWORKS, Shape, convolution, linear
 
 MACS_PER_NS = 32
@@ -39,33 +38,6 @@ def time_ns(kind: str, macs: int, *, width: int) -> int:
     """The modelled time of an operation."""
     work, parallel = macs / MACS_PER_NS, PARALLEL[kind]
     return round(LAUNCH_NS + work * (1 - parallel + parallel / width) + JOIN_NS * (width - 1))
-
-
-def training_graph(nodes: Sequence[Node], *, cores: int) -> list[Operation]:
-    """F of every layer in order, then I and W from the last layer to the first; the first has no I."""
-    found: list[Operation] = []
-    forward = list(range(len(nodes)))
-
-    def add(letter: str, node: Node, after: tuple[int, ...]) -> int:
-        widths = [width for width in WIDTHS if width <= cores]
-        times = {width: time_ns(node.kind, node.macs, width=width) for width in widths}
-        name = f"{letter} {node.name}"
-        found.append(Operation(name=name, kind=f"{letter} {node.kind}", times_ns=times, after=after))
-        return len(found) - 1
-
-    for node in nodes:
-        add("F", node, node.inputs)
-    readers: list[list[int]] = [[] for _ in nodes]
-    for number, node in enumerate(nodes):
-        for read in node.inputs:
-            readers[read].append(number)
-    input_grad: dict[int, int] = {}
-    for number in reversed(forward):
-        ready = tuple(sorted(input_grad[reader] for reader in readers[number])) or (number,)
-        if nodes[number].inputs:
-            input_grad[number] = add("I", nodes[number], ready)
-        add("W", nodes[number], ready)
-    return found
 
 
 def chain_like(shapes: Sequence[Shape], *, batch: int) -> list[Node]:

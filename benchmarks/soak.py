@@ -19,11 +19,12 @@ from dataclasses import dataclass, field
 from itertools import cycle
 from pathlib import Path
 
-from api.jobs.stores.database import open_database
+import psycopg
+
+from api.jobs.stores.database import Database, PostgresDatabase, SqliteDatabase, open_database
 from benchmarks.report import Table, make_parser
 from benchmarks.soak_load import NUM_CLIENTS, Ledger, Sent, SoakClient
 from benchmarks.soak_site import HELPER, SERVICE, SOLVER, Footprint, SoakSite
-from benchmarks.store import size_of
 from tests.api.postgres import PostgresServer
 
 SAMPLE_S = 3.0
@@ -48,6 +49,17 @@ FLAT = {"memory": (0.10, 12.0), "count": (0.10, 4.0), "size": (0.10, 1.0), "late
 
 BARS = "▁▂▃▄▅▆▇█"
 WIDTH = 60
+
+
+def size_of(database: Database) -> int:
+    """Bytes that the store takes on the disk."""
+    if isinstance(database, SqliteDatabase):
+        return sum(path.stat().st_size for path in database.path.parent.glob(database.path.name + "*"))
+    assert isinstance(database, PostgresDatabase)
+    with psycopg.connect(database.url) as connection:
+        row = connection.execute("SELECT pg_database_size(current_database())").fetchone()
+        assert row is not None
+        return int(row[0])
 
 
 @dataclass(frozen=True, kw_only=True)

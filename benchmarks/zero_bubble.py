@@ -1,7 +1,7 @@
 """The published zero-bubble settings as problems, and what our baselines make of them."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from planner.baselines.layouts import EVEN
@@ -152,6 +152,18 @@ def play(problem: Problem, method: str) -> Timeline:
     """The timeline of a baseline with one equal stage (or two equal halves) per device."""
     costs = CostModel(problem)
     return simulate(problem, make_method_plan(costs, METHOD_OF[method], cut=EVEN), costs=costs)
+
+
+def given_problem(setting: Setting, *, limit: int) -> Problem:
+    """The setting with its even stages given, the span minimised."""
+    problem = make_problem(setting, limit=limit, objective="span")
+    stages = make_method_plan(CostModel(problem), METHOD_OF["1F1B"], cut=EVEN).stages
+    options = replace(
+        problem.options,
+        partition=tuple(stage.layers for stage in stages),
+        placement=tuple(stage.replicas for stage in stages),
+    )
+    return replace(problem, options=options)
 
 
 def span_bubble(setting: Setting, timeline: Timeline) -> float:

@@ -27,8 +27,8 @@ STASH_BYTES = 2
 """What one microbatch keeps on a device until its W has ended."""
 
 SCHEDULES = {
-    "GPipe": NUM_MICROBATCHES, "1F1B": 4, "interleaved 1F1B": 6, "breadth-first": NUM_MICROBATCHES, "ZB-H1": 4, "ZB-H2": 7,
-    "ZB-V": 4, "V-Half-like": 3, "V-Min": 2, "capped greedy": 3, "capped V": 3,
+    "GPipe": 8, "1F1B": 4, "interleaved 1F1B": 6, "breadth-first": 8, "ZB-H1": 4, "ZB-H2": 7, "ZB-V": 4,
+    "V-Half-like": 3, "V-Min": 2, "capped greedy": 3, "capped V": 3,
 }  # fmt: skip
 """Per method how many microbatches fit into the memory of a device."""
 OURS = "joint search"
@@ -95,7 +95,9 @@ def make_question(capacity: int) -> Problem:
     devices = [f"gpu{number}" for number in range(NUM_DEVICES)]
     return Problem(
         profile=ModelProfile(
-            name="equal layers", layers=layers, edges=tuple(Edge(producer=a, consumer=b, bytes=0) for a, b in pairwise(names))
+            name="equal layers",
+            layers=layers,
+            edges=tuple(Edge(producer=a, consumer=b, bytes=0) for a, b in pairwise(names)),
         ),
         cluster=Cluster(
             name="ring",
@@ -132,11 +134,12 @@ def _row(device: str, row: Sequence[TimedAction], *, top: int) -> Iterator[str]:
     for timed in row:
         x, width = (LEFT_PX + timed.start_ns / STEP_NS * STEP_PX, (timed.end_ns - timed.start_ns) / STEP_NS * STEP_PX)
         opacity = 1 if timed.action.stage == first else 0.6
+        ink = "#ffffff" if timed.action.kind in "FB" and opacity == 1 else "#1b2026"
         yield (
             f'<rect x="{x:.1f}" y="{top + 1}" width="{width - 1:.1f}" height="{ROW_PX - 2}" '
             f'fill="{COLOURS[timed.action.kind]}" fill-opacity="{opacity}"><title>{timed.action}</title></rect>'
-            f'<text x="{x + width / 2 - 0.5:.1f}" y="{top + 15}" text-anchor="middle" '
-            f'fill="{"#ffffff" if timed.action.kind in "FB" and opacity == 1 else "#1b2026"}">{timed.action.microbatch}</text>'
+            f'<text x="{x + width / 2 - 0.5:.1f}" y="{top + 15}" text-anchor="middle" fill="{ink}">'
+            f"{timed.action.microbatch}</text>"
         )
 
 
@@ -153,7 +156,9 @@ def draw_memory(pictures: Sequence[Picture]) -> str:
             path.append(f"H{x:.1f} V{base - point.num_bytes / most * (row_px - 8):.1f}")
         parts.append(f'<path d="{" ".join(path)} V{base} Z" fill="{COLOURS["F"]}" fill-opacity="0.5"/>')
         parts.append(f'<text x="{left_px - 34}" y="{base}" text-anchor="end" fill="#1b2026">{picture.name}</text>')
-        parts.append(f'<text x="{left_px - 10}" y="{base}" text-anchor="end" fill="#1b2026">{peak / STASH_BYTES:g}</text>')
+        parts.append(
+            f'<text x="{left_px - 10}" y="{base}" text-anchor="end" fill="#1b2026">{peak / STASH_BYTES:g}</text>'
+        )
     return _document(parts, width=left_px + int(34 * STEP_PX * 0.7), height=44 + row_px * len(pictures))
 
 

@@ -8,11 +8,11 @@ from typing import Any
 import latex2mathml.converter
 import typer
 from docutils import nodes
+from schedule_gallery import write_gallery
 from sphinx.application import Sphinx
 
 from api.cli import app as command_line
 from planner.documents.schema import document_schema
-from schedule_gallery import write_gallery
 
 DOCS = Path(__file__).resolve().parent
 GENERATED = DOCS / "generated"

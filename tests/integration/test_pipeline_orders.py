@@ -13,7 +13,7 @@ STEPS = shortened(24, whole=80)
 @pytest.mark.parametrize("count", shortened([2], whole=[2, 4]))
 def test_training_is_the_same_in_every_order(count: int):
     """Tests that fast-forwarding and modulo leave dozens of steps as they were to the bit, and tasks apart to 1e-5."""
-    answer = json.loads(run_module("benchmarks.pipeline_worker", count, arguments=[str(STEPS)]))
+    answer = json.loads(run_module("tests.integration.pipeline_worker", count, arguments=[str(STEPS)]))
     assert answer["steps"] == [STEPS // 2, STEPS]
     assert answer["losses"][1] < shortened(0.97, whole=0.9) * answer["losses"][0]
     assert set(answer["orders"]) == {"fast-forward", "modulo", "tasks apart"}

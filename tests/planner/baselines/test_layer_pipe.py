@@ -5,7 +5,6 @@ from random import Random
 import pytest
 
 from benchmarks.convnets import NETWORKS
-from benchmarks.layer_pipe_problem import make_problem
 from planner.baselines.applicability import DoesNotApplyError
 from planner.baselines.layer_pipe.loads import (
     Work,
@@ -20,6 +19,7 @@ from planner.baselines.layer_pipe.plans import bytes_moved, make_layer_pipe_plan
 from planner.layout.costs import CostModel
 from planner.problem import Options, Problem
 from planner.verify import verify
+from tests.integration.layer_pipe_problem import make_problem
 from tests.planner.builders import make_layer, make_link
 from tests.planner.builders import make_problem as make_small_problem
 

@@ -5,8 +5,7 @@ from random import Random
 import numpy as np
 import pytest
 
-from benchmarks.zero_bubble import SPAN_ROWS
-from benchmarks.zero_bubble_span import given_problem
+from benchmarks.zero_bubble import SPAN_ROWS, given_problem
 from planner.layout.costs import CostModel
 from planner.lowering import make_instance
 from solver_models.local_search.building_blocks import find_blocks, make_block_words

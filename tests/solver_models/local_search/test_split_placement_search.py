@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from benchmarks.convnets import NETWORKS
-from benchmarks.seeds_layer_pipe import make_problem as make_network_problem
+from benchmarks.convnets import make_problem as make_network_problem
 from planner.layout.costs import CostModel
 from planner.lowering import make_apart_plan, make_instance
 from planner.planning import Limits, make_plan

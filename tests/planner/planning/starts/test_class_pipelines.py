@@ -5,7 +5,6 @@ from dataclasses import replace
 import pytest
 
 from benchmarks.generate import make_workload, parse_family
-from benchmarks.sailor import make_question
 from planner.batch_problem import BatchProblem, question_of_workload
 from planner.evidence.certificate import make_bound
 from planner.layout.costs import CostModel
@@ -22,6 +21,7 @@ from planner.planning.starts.first_starts import propose_best_seed
 from planner.problem import Options, PinnedLayer, Problem
 from planner.progress import Limits
 from solver_models.search_params import KindCutParams
+from tests.planner.planning.starts.two_type_cluster import make_question
 
 PARAMS = KindCutParams()
 

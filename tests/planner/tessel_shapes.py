@@ -9,13 +9,10 @@ that it printed where they were run for this project; V and X have room for 4 st
 example scripts.
 """
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import pairwise
 
-from benchmarks.report import Table, make_parser, plan_and_check
 from planner.problem import Options, Problem
-from planner.progress import Limits
 from profiles.cluster import Cluster, Device, Link
 from profiles.model_profile import Edge, Layer, LayerCost, ModelProfile, WidthBytes
 
@@ -84,63 +81,3 @@ def _shared(name: str, has_stash: bool) -> Layer:
 
 def _cost(backward: int, *, width: int) -> LayerCost:
     return LayerCost(device_type="device", width=width, forward_ns=1, input_grad_ns=backward, weight_grad_ns=0)
-
-
-HEADER = (
-    "shape",
-    "microbatches",
-    "Tessel",
-    "ours",
-    "lower bound",
-    "gap",
-    "status",
-    "first plan, s",
-    "all, s",
-    "stages",
-)
-
-
-def rows(num_microbatches: int, seconds: float) -> Iterable[list[str]]:
-    """A row per shape."""
-    for shape in SHAPES:
-        found = plan_and_check(make_problem(shape, num_microbatches), Limits(time_limit_s=seconds))
-        assert found.is_verified
-        assert found.is_certified
-        evidence = found.evidence
-        known = "not known" if shape.tessel is None else str(shape.tessel)
-        yield [
-            shape.name,
-            str(num_microbatches),
-            known,
-            str(evidence.makespan_ns),
-            f"{evidence.lower_bound_ns} ({evidence.bound_kind})",
-            f"{evidence.gap:.2%}",
-            evidence.solution_status,
-            f"{found.first_plan_s:.1f}",
-            f"{found.total_s:.1f}",
-            "; ".join(f"{' '.join(stage.layers)}: {'+'.join(stage.replicas[0])}" for stage in found.plan.stages),
-        ]
-
-
-def main() -> None:
-    """Print the table."""
-    arguments = make_parser(__doc__).parse_args()
-    seconds = 5 if arguments.quick else 60
-    table = Table(
-        preface=(
-            "# Tessel's shapes",
-            "",
-            f"`python -m benchmarks.tessel_shapes`. {NUM_DEVICES} devices, F 1, B 3, blocks in capitals on all devices "
-            f"at once (F 1, B 1), {seconds} s each. Steps.",
-            "Target: a plan for each, at most Tessel's steps.",
-        ),
-        header=HEADER,
-        output=arguments.output,
-    )
-    for row in rows(8, seconds):
-        table.add(row)
-    table.close("Every plan was verified and its certificate derived once more.")
-
-
-if __name__ == "__main__":
-    main()

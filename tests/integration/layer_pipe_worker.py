@@ -1,6 +1,6 @@
 """One rank that runs its part of a plan with split placement: F, I (or a half of it) and W of a layer where it says.
 
-`python -m benchmarks.layer_pipe_worker STORE RANK COUNT` plans a chain of linear layers by LayerPipe, runs one
+`python -m tests.integration.layer_pipe_worker STORE RANK COUNT` plans a chain of linear layers by LayerPipe, runs one
 iteration over gloo, and rank 0 prints what came out against one process. All that travels are tagged messages.
 """
 
@@ -14,12 +14,12 @@ from itertools import pairwise
 import torch
 from torch import distributed
 
-from benchmarks.layer_pipe_problem import BATCH, MICROBATCHES, WIDTHS, make_problem
 from planner.actions import Action
 from planner.baselines.layer_pipe.plans import make_layer_pipe_plan
 from planner.layout.costs import CostModel
 from planner.layout.split_placement import SplitPart
 from planner.plan import Plan
+from tests.integration.layer_pipe_problem import BATCH, MICROBATCHES, WIDTHS, make_problem
 
 KINDS = ("activation", "gradient", "stash", "weight stash", "weights", "finished")
 

@@ -1,7 +1,7 @@
 """One rank that trains 80 steps, or some, in several orders of a pipeline: usual, fast-forwarded, modulo, tasks apart.
 
-`python -m benchmarks.pipeline_worker STORE RANK COUNT [STEPS]` runs plans of the chain of `layer_pipe_worker` over
-gloo, one after the other from the same weights; rank 0 prints whether losses, and parameters after half of the steps
+`python -m tests.integration.pipeline_worker STORE RANK COUNT [STEPS]` runs plans of the chain of `layer_pipe_worker`
+over gloo, one after the other from the same weights; rank 0 prints whether losses, and parameters after half of the steps
 and after all, are equal.
 """
 
@@ -12,14 +12,14 @@ from dataclasses import replace
 import torch
 from torch import distributed
 
-from benchmarks.layer_pipe_problem import MICROBATCHES, make_problem
-from benchmarks.layer_pipe_worker import Runner, make_weights
 from planner.actions import Action
 from planner.baselines.layer_pipe.plans import make_layer_pipe_plan
 from planner.baselines.out_of_order.pipelined import make_modulo_plan, order_fast_forward
 from planner.baselines.pipeline import Pipeline, Words, make_pipeline, make_plan
 from planner.layout.costs import CostModel
 from planner.plan import Plan, Stage
+from tests.integration.layer_pipe_problem import MICROBATCHES, make_problem
+from tests.integration.layer_pipe_worker import Runner, make_weights
 
 STEPS, RATE = 80, 0.002
 
