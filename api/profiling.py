@@ -35,7 +35,7 @@ MAX_SIZES = 16
 
 WIDE = 0.1
 """Figures that are farther from a short run of their own are taken again. Measured: of 16 profiles on a virtual machine
-that nothing else used, the farthest was 6.4 % off (docs/benchmarks/probes.md); beside other programs 47 and 62 %."""
+that nothing else used, the farthest was 6.4 % off; beside other programs 47 and 62 %."""
 
 EXECUTOR = ("planner.execute.run.preparation", "planner.execute.run.execution")
 """What processes of the executor import."""

@@ -39,7 +39,7 @@ MODELS = ("gpt2", "llama", "mistral", "qwen", "mixtral", "bert", "t5", "vit", "w
 """Of benchmarks.corpus_models; those whose library every development environment has."""
 
 TITAN = ("titan_llama",)
-"""Likewise, where torchtitan is there as well (docs/benchmarks/foreign_programs.md). Its Qwen3 rotates in float32,
+"""Likewise, where torchtitan is there as well (tests/integration/test_torchtitan.py). Its Qwen3 rotates in float32,
 where another last place of float64 may become another number; its DeepSeek counts tokens in buffers, per replica."""
 
 WIDE = ("gpt2", "llama", "mistral", "qwen", "mixtral", "bert", "t5", "vit", "whisper")
@@ -247,9 +247,9 @@ model in a loop. The largest difference of any microbatch's loss, and of any wei
 is off by its last places; gradients are not. No label is left out: with -100 among them, replicas of the last stage are
 refused, for the model takes a mean. Models of fewer layers than a plan has stages (ALBERT has two:
 its blocks are one) have no such case. Targets: {loss_target:g} for losses, {weight_target:g} for weights.
-Made by `python -m benchmarks.exactness -o docs/benchmarks/exactness.md`. Plans are made by hand, to be of many kinds:
-a plan's order has no influence on what is computed. Rows of torchtitan want it installed, as docs/benchmarks/
-foreign_programs.md says; without it they are left out, and the others are the same.
+Made by `python -m benchmarks.exactness -o out/benchmarks/exactness.md`. Plans are made by hand, to be of many kinds:
+a plan's order has no influence on what is computed. Rows of torchtitan want it installed, as tests/integration/
+test_torchtitan.py says; without it they are left out, and the others are the same.
 
 Machine: {machine}. Commit: {commit}.
 

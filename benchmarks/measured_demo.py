@@ -81,7 +81,7 @@ Where measured - predicted of the median iteration comes from, in shares of the 
 ```
 {draw_pair(run.comparison.timeline.actions, run.timeline().actions)}```
 
-A column is a hundredth of the time; F, I, W and B as in docs/model.md, lower case for a device's second stage.
+A column is a hundredth of the time; F, I, W and B as in docs/reference/contract.md, lower case for a second stage.
 `pipeplan compare plan.json . --html both.html` draws the same to scale.
 """
 

@@ -1,6 +1,6 @@
 """Iterations that others measured, predicted from aiconfigurator-core's tables without running anything.
 
-`python -m benchmarks.measured_iterations -o docs/benchmarks/measured_iterations.md` needs the extra `tables`. The files
+`python -m benchmarks.measured_iterations -o out/benchmarks/measured_iterations.md` needs the extra `tables`. The files
 in `benchmarks/measured/` have their sources and licences beside them. The layers of a model are put together as
 `pipeplan import aiconfigurator` does, its stages played by the simulator of plans in the order that was run (1F1B, or
 interleaved 1F1B), a tensor-parallel group as one device and one of the equal pipelines for all; what the replicas then

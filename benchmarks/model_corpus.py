@@ -1,8 +1,8 @@
 """Well-known models as they are: profiled, planned, trained on two processes, and compared with one process.
 
-`python -m benchmarks.model_corpus -o docs/benchmarks/model_corpus.md` (`--only llama t5` for some; rows that were made
+`python -m benchmarks.model_corpus -o out/benchmarks/model_corpus.md` (`--only llama t5` for some; rows that were made
 on the same commit are kept in `--rows` and not made again). Needs transformers, torchvision and timm:
-`pip install '.[models,vision]'`, and torchtitan (docs/benchmarks/foreign_programs.md), without which its rows fail.
+`pip install '.[models,vision]'`, and torchtitan (tests/integration/test_torchtitan.py), without which its rows fail.
 """
 
 import argparse
@@ -210,7 +210,7 @@ HEAD = """# Models as they are
 {good} of {all} models, unchanged, with random weights: `pipeplan profile benchmarks.corpus_models:NAME`,
 `pipeplan plan`, and {steps} iterations of {microbatches} microbatches with AdamW on two gloo processes, compared with
 the uncut model trained by a loop in one process. Made by
-`python -m benchmarks.model_corpus -o docs/benchmarks/model_corpus.md`. Differences are the largest of all microbatches'
+`python -m benchmarks.model_corpus -o out/benchmarks/model_corpus.md`. Differences are the largest of all microbatches'
 losses, and of all weights and buffers after the last step, in float32; lines are those of the body of the function in
 `benchmarks/corpus_models.py`. AdamW divides by the size of gradients: where they are nothing but rounding (biases of
 keys in attention), weights differ by a part of the learning rate of 0.001.
@@ -219,7 +219,7 @@ always make them, and another kernel of attention rounds otherwise. All are cut 
 the blocks of their lists; layers are named as the library names its modules. Attention of torchtitan's models is its
 module around torch's own function: flex attention, its default, has no backward pass on processors. That is set where
 they are made (`titan_model`, 9 lines), where triton's names stand in if it is not there; no kernel of its runs. Without
-torchtitan (docs/benchmarks/foreign_programs.md) its rows fail.
+torchtitan (tests/integration/test_torchtitan.py) its rows fail.
 
 Machine: {machine}. Commit: {commit}.
 

@@ -3,7 +3,7 @@
 Everything runs on this machine, the clients as well, over the loopback interface, so every figure includes their cost.
 Every client has an API key of its own, so that nobody is sent away for his rate.
 
-    python -m benchmarks.service [--quick] -o docs/benchmarks/service.md
+    python -m benchmarks.service [--quick] -o out/benchmarks/service.md
 """
 
 import statistics

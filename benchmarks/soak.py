@@ -5,7 +5,7 @@ delete. From a tenth of the time to its middle a process is killed by SIGKILL ev
 solver, a helper and, with PostgreSQL, the workers; solvers and helpers are killed to the end. Finished plans expire
 after three minutes. The processes that are alive at the end are so since the middle.
 
-    python -m benchmarks.soak [--quick] [--minutes 30] [--engine sqlite|postgres] -o docs/benchmarks/service.md
+    python -m benchmarks.soak [--quick] [--minutes 30] [--engine sqlite|postgres] -o out/benchmarks/service.md
 """
 
 import math

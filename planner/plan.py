@@ -1,4 +1,4 @@
-"""The answer: stages on device groups, one order of actions per device, and the evidence (MODEL.md section 7)."""
+"""The answer: stages on device groups, one order of actions per device, and the evidence (contract, "Documents")."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace

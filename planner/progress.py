@@ -18,7 +18,7 @@ COMPILING = "compiling kernels (once)"
 
 Method = Literal["auto", "search", "cp-sat", "ilp"]
 """`auto`: everything there is; `search`: moves and orders, without a complete search; `cp-sat` and `ilp`: a solver on
-one model with everything open, which is for small problems (docs/exact.md)."""
+one model with everything open, which is for small problems (docs/proofs/exact.md)."""
 
 _STRICT = {"extra": "forbid", "use_attribute_docstrings": True}
 

@@ -181,7 +181,7 @@ class Route:
     """Those of its links that state times by message size."""
 
     def duration_ns(self, num_bytes: int) -> int:
-        """Time of a transfer of `num_bytes`, rounded up to a nanosecond (MODEL.md section 1)."""
+        """Time of a transfer of `num_bytes`, rounded up to a nanosecond (contract, "The question")."""
         time = -(-num_bytes * 10**9 // self.bandwidth_bytes_per_s)
         return self.latency_ns + max(time, *(link.moving_ns(num_bytes) for link in self.sized), 0)
 

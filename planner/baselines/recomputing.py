@@ -15,7 +15,7 @@ def with_recomputation(stages: tuple[Stage, ...]) -> tuple[Stage, ...]:
 
 
 def breaks_memory(costs: CostModel, plan: Plan) -> bool:
-    """Whether a device's order needs more memory than it has; orders alone decide that (MODEL.md section 4)."""
+    """Whether a device's order needs more memory than it has; orders alone decide that (contract, "Memory")."""
     static = costs.static_bytes(plan.stages)
     replica_of = {
         (device, number): replica

@@ -1,8 +1,8 @@
 """Runtime concurrency control under a pipeline: how many cores of its host each stage gets.
 
 The operations of the method are a stage's F, I and W, its resource the cores of a host, which are devices here
-(docs/model.md, section 9, "Width on CPU hosts"): the stages of a host use no more cores than it has, and a stage's
-width is one at which all its layers were measured. The even split, one width for all, is what it is compared with.
+(docs/reference/contract.md, "What the planner considers"): the stages of a host use no more cores than it has, and a
+stage's width is one at which all its layers were measured. The even split, one width for all, is what it is compared with.
 """
 
 from collections.abc import Iterator, Sequence

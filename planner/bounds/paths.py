@@ -1,7 +1,7 @@
 """Bounds of one layer: what must happen before, in and after it.
 
 Where replicas take unequal shares, the chains are those of some sample: on average over the samples a stage on r
-replicas takes at least its work / r (docs/bounds.md).
+replicas takes at least its work / r (docs/proofs/bounds.md).
 """
 
 from collections.abc import Mapping

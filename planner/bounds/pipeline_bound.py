@@ -4,7 +4,8 @@ It asks whether a plan can reach a given objective T at all, and looks only at w
 into stages, in order, each on r of the D devices, with at most C stages per device. A state is (layers done, slots
 used), a slot being one stage on one device. It keeps, each at its least over all ways to get there, the head (no F of
 the next stage starts sooner), the tail (what must follow an I of the next stage) and a cost that adds up. If no way
-leads to the end, T is out of reach, whatever the partition, mapping, replication and order. docs/bounds.md proves it.
+leads to the end, T is out of reach, whatever the partition, mapping, replication and order
+(docs/proofs/bounds.md).
 """
 
 from dataclasses import dataclass

@@ -180,7 +180,7 @@ def _share(schema: JsonSchema) -> JsonSchema:
 
 
 def _certificate(ref_template: str) -> JsonSchema:
-    """The numbers differ with the kind of bound (docs/bounds.md); the enclosed question has one of two forms."""
+    """The numbers differ with the kind of bound (docs/proofs/bounds.md); the enclosed question has one of two forms."""
     parts = {"profile": "ModelProfile", "cluster": "Cluster"}
     whole: dict[str, Any] = {name: {"$ref": ref_template.format(model=model)} for name, model in parts.items()}
     deflated = {

@@ -76,7 +76,7 @@ class Bound:
     """A value that the objective of no allowed plan is below."""
 
     kind: str
-    """Which bound it is; docs/bounds.md has the proofs."""
+    """Which bound it is; docs/proofs/bounds.md has the proofs."""
     value_ns: int
     """In nanoseconds of the objective."""
     certificate: dict[str, Any]

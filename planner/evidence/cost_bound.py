@@ -1,4 +1,4 @@
-"""A bound on the money of an iteration over all subsets of the devices, with a certificate (docs/bounds.md).
+"""A bound on the money of an iteration over all subsets of the devices, with a certificate (docs/proofs/bounds.md).
 
 Every plan uses so many devices of each class (`planner.device_subsets.DeviceKinds`). The certificate has boxes of such
 counts that together hold them all, each with a bound on the makespan of its largest subset.

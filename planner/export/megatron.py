@@ -1,7 +1,7 @@
 """A plan for Megatron-LM: its pipeline layout and the flags around it, one argument per line.
 
 Written for `--pipeline-model-parallel-layout` as Megatron core 0.16 to 0.20 read it (`PipelineParallelLayerLayout`);
-what its own parser, checks and schedules make of it: docs/benchmarks/foreign_programs.md.
+what its own parser, checks and schedules make of it: tests/integration/test_foreign_programs.py.
 """
 
 import itertools

@@ -2,7 +2,7 @@
 
 A device's first action is an F of its first stage: the stages before it are elsewhere, and a later one of its own comes
 behind the first. So it begins behind some microbatch's forwards of the stages before. Its last action is a W, or a
-backward of its first stage, behind which the backwards of the stages before still run; docs/bounds.md, at length.
+backward of its first stage, behind which the backwards of the stages before still run; docs/proofs/bounds.md.
 """
 
 from collections.abc import Mapping, Sequence

@@ -1,4 +1,4 @@
-"""What the executor costs beyond layers and links, from a short run of two stages (MODEL.md section 1, Overhead)."""
+"""What the executor costs beyond layers and links, from a short run of two stages (docs/reference/contract.md)."""
 
 import itertools
 import statistics

@@ -1,6 +1,6 @@
 """What a stage costs on a device group, and what flows between stages: the one place where layer costs are added up.
 
-Durations are rounded up to whole nanoseconds, byte counts to whole bytes (MODEL.md sections 1, 2 and 5).
+Durations are rounded up to whole nanoseconds, byte counts to whole bytes (docs/reference/contract.md).
 """
 
 import itertools

@@ -1,4 +1,4 @@
-"""Who runs what of a stage whose I or W is on other devices (MODEL.md section 2, "split placement").
+"""Who runs what of a stage whose I or W is on other devices (docs/reference/contract.md).
 
 Shares of I are ranges of the microbatch's samples, in the order in which the stage lists them.
 """

@@ -1,7 +1,7 @@
 """Records of layers become a profile; needs no torch.
 
-Where the contract (docs/model.md) has no word for what was found, the safe side is taken: a stash is never less than
-what waits for W, and a layer of which only a part is trained synchronises that part.
+Where the contract (docs/reference/contract.md) has no word for what was found, the safe side is taken: a stash is never
+less than what waits for W, and a layer of which only a part is trained synchronises that part.
 """
 
 from collections.abc import Iterable, Mapping

@@ -2,8 +2,8 @@
 
 In PuLP, solved by HiGHS. It knows the loads of the devices, the fill before a stage and its synchronisation;
 everything else it learns from cuts: a case whose floor or best order is known costs at least that, and one that is
-closed is forbidden. The planner asks it where the compiled tree (`subproblems`) gives up; docs/exact.md compares the
-two.
+closed is forbidden. The planner asks it where the compiled tree (`subproblems`) gives up; docs/proofs/exact.md has
+both.
 """
 
 from collections.abc import Iterator

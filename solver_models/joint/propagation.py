@@ -2,7 +2,7 @@
 
 *Suppose that some order ends below the threshold.* Every action then lies in a window, from its earliest start to its
 latest end. Of two actions of one device one comes first; what cannot come first comes second. Every rule below only
-removes what no such order does, so that an empty window refutes the supposition. docs/exact.md lists the rules.
+removes what no such order does, so that an empty window refutes the supposition. docs/proofs/exact.md lists the rules.
 Of one device, with = for the ticks of an action from its earliest start on, and . for the rest of its window:
 
     tick   0         10        20

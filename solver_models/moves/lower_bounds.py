@@ -1,7 +1,7 @@
 """Compiled floors under every order of a net, in time proportional to its lanes and flows: what no play can beat.
 
 They are the first objective of the joint search, and spare it most plays afterwards. All are weaker forms of the
-schedule bound of `docs/bounds.md`; there stand the proofs at length.
+schedule bound of `docs/proofs/bounds.md`, with its proofs.
 """
 
 import numpy as np

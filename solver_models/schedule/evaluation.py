@@ -1,4 +1,4 @@
-"""The times at which given words play, every action and transfer as early as the rules allow (MODEL.md section 3)."""
+"""The times at which given words play, every action and transfer as early as the rules allow (contract, "Time")."""
 
 from dataclasses import dataclass
 
@@ -111,7 +111,7 @@ def play(instance: ScheduleInstance, words: dict[int, Word]) -> TimedOrders | No
 
 
 def in_order(words: dict[int, Word]) -> dict[int, Word]:
-    """The same words with the microbatches of every lane renumbered so that they come in order (MODEL.md section 6)."""
+    """The same words with the microbatches of every lane renumbered so that they come in order (contract, "Schedule")."""
     return {device: _renumber(word) for device, word in words.items()}
 
 

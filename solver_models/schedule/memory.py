@@ -1,4 +1,4 @@
-"""Memory on one device (MODEL.md section 4): F takes at its start, I gives back in part at its end, W and B in full."""
+"""Memory on one device (contract, "Memory"): F takes at its start, I gives back in part at its end, W and B in full."""
 
 from collections.abc import Iterator, Sequence
 

@@ -1,4 +1,4 @@
-"""Whether words stay within the memory of every device (MODEL.md section 4)."""
+"""Whether words stay within the memory of every device (contract, "Memory")."""
 
 from solver_models.instance import FORWARD, INPUT_GRAD, WEIGHT_GRAD, ScheduleInstance, StageReplica, Word
 

@@ -2,8 +2,8 @@
 
 DenseNet-121, MobileNetV3 (small) and a transformer, narrow enough for a CPU. Put off, each W runs in ascending order,
 just before the layer's next forward; the layer's weights are updated then. `python -m
-tests.integration.one_device NETWORK` trains 80 steps in both orders and prints what is equal; with a GPU and `--cuda` it also times both orders, of the
-networks as they are published and images of 224 x 224.
+tests.integration.one_device NETWORK` trains 80 steps in both orders and prints what is equal; with a GPU and `--cuda`
+it also times both orders, of the networks as they are published and images of 224 x 224.
 """
 
 import argparse

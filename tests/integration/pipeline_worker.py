@@ -1,8 +1,8 @@
 """One rank that trains 80 steps, or some, in several orders of a pipeline: usual, fast-forwarded, modulo, tasks apart.
 
 `python -m tests.integration.pipeline_worker STORE RANK COUNT [STEPS]` runs plans of the chain of `layer_pipe_worker`
-over gloo, one after the other from the same weights; rank 0 prints whether losses, and parameters after half of the steps
-and after all, are equal.
+over gloo, one after the other from the same weights; rank 0 prints whether losses, and parameters after half of
+the steps and after all, are equal.
 """
 
 import json

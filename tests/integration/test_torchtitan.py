@@ -1,6 +1,9 @@
 """Torchtitan's own program, started with the shipped recipe on an exported folder: it trains, on processors.
 
-PIPEPLAN_TORCHTITAN_PATHS names the folders that have torchtitan and what it needs, as PYTHONPATH does.
+PIPEPLAN_TORCHTITAN_PATHS names the folders that have torchtitan and what it needs, as PYTHONPATH does. One is made by
+
+    python -m pip install --target NEEDS --no-deps torchtitan==0.3.0 tyro docstring-parser typeguard shtab torchdata \\
+        torch_checkpointing spmd_types==0.2.3 'datasets<4.8' dill multiprocess xxhash einops pillow httpx httpcore
 """
 
 import json

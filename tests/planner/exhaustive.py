@@ -1,6 +1,6 @@
 """Every order of the actions of given stages on given devices, searched depth first and compiled.
 
-The search plays all devices at once, instant by instant (MODEL.md section 3). Whenever a device is free it commits
+The search plays all devices at once, instant by instant (contract, "Time"). Whenever a device is free it commits
 itself to its next action, ready or not: one branch for each action that its memory and its earlier actions allow. A
 branch is left when a lower bound on whatever can come of it reaches the best objective so far; nothing else is omitted.
 """

@@ -127,7 +127,7 @@ def merge(queues: list[Word], word: Word, lanes: dict[int, StageReplica], budget
 
 
 def memory_steps(own: StageReplica, kind: int) -> tuple[int, int]:
-    """Units that an action adds while it runs, and for good (MODEL.md section 4)."""
+    """Units that an action adds while it runs, and for good (contract, "Memory")."""
     rest = own.stash - own.held + own.workspace
     return {
         FORWARD: (own.held + own.workspace, own.held),

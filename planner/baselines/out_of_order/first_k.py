@@ -3,7 +3,7 @@
 The weight gradients of the k layers nearest the input wait until all output gradients are there and then run in
 ascending order, so that what the next forward needs first is synchronised first. `period_ns` plays that with the wait
 per layer: a layer's next forward starts once its own gradient is synchronised. In a plan the iteration ends for all
-layers at once (MODEL.md section 3); there a reordering pays only where it fills the links earlier.
+layers at once (contract, "Time"); there a reordering pays only where it fills the links earlier.
 """
 
 from dataclasses import dataclass

@@ -2,7 +2,7 @@
 
 While it is open what a pass is, its first action takes i = min(I, B) and its second the rest of B, which both ways are
 at least. It is split where one piece would not fit, or where something comes between; it is one piece where I and W do
-not fit; otherwise both are tried (docs/bounds.md, `refutation`).
+not fit; otherwise both are tried (docs/proofs/refutations.md, `refutation`).
 """
 
 import numpy

@@ -3,7 +3,7 @@
 A state is a sequence of stages, each a segment on a seat, that begins with the sources of the graph. The stages of
 every plan are such a sequence, in the order of their heads, which follows the dependencies. States are left out for
 three reasons only: no plan that begins so ends by the deadline, the heads are in no order, or a symmetry of the devices
-leads to a sequence that is looked at (docs/bounds.md).
+leads to a sequence that is looked at (docs/proofs/refutations.md).
 """
 
 from collections.abc import Iterator

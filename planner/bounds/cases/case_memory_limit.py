@@ -1,6 +1,7 @@
 """What the memory of a device leaves to do before its first I and after its last F, in many cases at once.
 
-The rule of `held_together`, on windows of actions, for devices with one or two stage replicas; docs/bounds.md says why.
+The rule of `held_together`, on windows of actions, for devices with one or two stage replicas;
+docs/proofs/refutations.md says why.
 """
 
 import numpy

@@ -29,7 +29,8 @@ MAX_BYTES = 1 << 50
 """Layers that hold more are refused; devices that do are taken to hold 2 to the 58."""
 
 FORWARD, RETURNING, REST, STATE, HELD, KEPT, WORKSPACE, INPUT, WEIGHT, FUSED, STEP = range(11)
-"""Figures of a replica: the parts of its time (docs/bounds.md), its bytes, I, W, B if less than both, the step."""
+"""Figures of a replica: the parts of its time (docs/proofs/refutations.md), its bytes, I, W, B if less than both, the
+step."""
 
 
 class TooManyCasesError(ValueError):

@@ -3,7 +3,7 @@
 A case has its stages on its devices. Every device has `C` places for stage replicas, and every place an F, an I (what
 precedes the gradient) and a W (the rest of the backward pass) of `M` microbatches: `Y = 3 C M` actions per device,
 numbered (place, kind, microbatch). A place without a stage has actions without duration, which change nothing.
-docs/bounds.md says why each rule is sound; links are taken as free, so that every order of the case obeys them.
+docs/proofs/refutations.md says why each rule is sound; links are free, so that every order of the case obeys them.
 """
 
 from collections.abc import Callable, Sequence

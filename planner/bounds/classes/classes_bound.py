@@ -2,7 +2,7 @@
 
 For one stage per device, without replicas. Like the pipeline bound it follows the trunk stage by stage, but a state
 says how many devices of every class are used and on which class the last stage is, so that work, memory and transfers
-are those of the very devices. Per state the least head, tail and trip are kept. docs/bounds.md has rules and proofs.
+are those of the very devices. Per state the least head, tail and trip are kept. docs/proofs/bounds.md has proofs.
 """
 
 import math

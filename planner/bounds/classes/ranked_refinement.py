@@ -1,7 +1,7 @@
 """What the classes bound sees of every microbatch: times by rank, for the stages that its sums leave possible.
 
 Ranks are places in time: what is said of the n-th F of a stage holds for whichever microbatch that is. All of it is
-kept per state, each rank at its least on its own. docs/bounds.md has the rules and their proofs.
+kept per state, each rank at its least on its own. docs/proofs/bounds.md has the rules and their proofs.
 """
 
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""How long microbatches stay on a device with two stages, and how many fit at a time; docs/bounds.md proves it."""
+"""How long microbatches stay on a device with two stages, and how many fit; docs/proofs/refutations.md proves it."""
 
 from dataclasses import dataclass
 

@@ -1,7 +1,7 @@
 """The loads that devices can have until a deadline: stages, alone or two on a device.
 
 A stage is an interval of keys on r replicas. Heads say when a replica of it can start: `head` if its device holds
-nothing of the stage before, `soonest` whatever its device holds. docs/bounds.md has the rules and their proofs.
+nothing of the stage before, `soonest` whatever its device holds. docs/proofs/refutations.md has the proofs.
 """
 
 from collections.abc import Iterator, Sequence

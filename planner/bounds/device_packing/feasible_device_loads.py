@@ -1,4 +1,4 @@
-"""The rules for what a device of one kind can hold and be done in time with; docs/bounds.md has their proofs."""
+"""The rules for what a device of one kind can hold and be done in time with; docs/proofs/refutations.md has proofs."""
 
 from dataclasses import replace
 

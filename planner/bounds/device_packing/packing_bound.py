@@ -2,7 +2,7 @@
 
 It asks whether a plan can reach an objective T, like the pipeline bound, but looks at what a device can hold as a
 whole: one stage, or two, with the times before, between and after them. Cases are told apart in a tree;
-docs/bounds.md proves it.
+docs/proofs/refutations.md proves it.
 """
 
 from collections.abc import Sequence

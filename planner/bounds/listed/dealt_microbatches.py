@@ -1,6 +1,6 @@
 """Floors under every dealing of whole microbatches of different length to the pipelines of a job.
 
-Written for integers: forward and backward times by microbatch, then stage; docs/bounds.md has the proofs at length.
+Written for integers: forward and backward times by microbatch, then stage; docs/proofs/bounds.md has the proofs.
 """
 
 from collections.abc import Sequence

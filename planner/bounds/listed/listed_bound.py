@@ -1,6 +1,6 @@
 """Floors under every plan for listed microbatches, whether they are cut over replicas or dealt whole to pipelines.
 
-docs/bounds.md has the proofs at length. A microbatch has the least cost at its own size; `Least` at that size knows it.
+docs/proofs/bounds.md has the proofs. A microbatch has the least cost at its own size; `Least` at that size knows it.
 """
 
 from collections.abc import Callable

@@ -4,7 +4,7 @@ Under 1F1B the stage before the last runs F(i + 1) only after the backward of i 
 one transfer after that backward begins: i waits for F(i), which ran before it, and for i - 1, which it waited for. So
 the last stage starts i + 1 no sooner than max(own work of i, that backward + F(i + 1)) after it starts i. What exceeds
 its own work is its idle time: a long microbatch ahead of a short one costs some, and so does a run of microbatches
-which take the stage before longer than the last. docs/bounds.md has the proof at length.
+which take the stage before longer than the last. docs/proofs/bounds.md has the proof.
 """
 
 from collections.abc import Iterator, Sequence

@@ -1,6 +1,6 @@
 """What the memory of a device leaves to do before its first I, and after its last F, of all its lanes together.
 
-Rules that look at one lane at a time give every lane the whole memory. docs/bounds.md has the proof.
+Rules that look at one lane at a time give every lane the whole memory. docs/proofs/bounds.md has the proof.
 """
 
 from collections.abc import Sequence

@@ -315,7 +315,7 @@ def _require_sound_dealing(plan: Plan) -> None:
 
 
 def _require_plain_parts(stage: Stage, number: int) -> None:
-    """What docs/model.md allows: one owner of one device, one device per share, and every sample once."""
+    """What docs/reference/contract.md allows: one owner of one device, one device per share, and every sample once."""
     if len(stage.replicas) != 1 or len(stage.replicas[0]) != 1 or stage.recomputed:
         raise ValueError(
             f"stage {number} places its I or W on other devices: it needs one replica of one device, and must not "

@@ -5,7 +5,7 @@ import re
 import torch
 
 OLDEST, NEWEST = (2, 11), (2, 15)
-"""All between are tested, each in an environment of its own (docs/benchmarks/torch_versions.md)."""
+"""All between are tested, each in an environment of its own (`make test-torch`)."""
 
 TORCH_SENDS = ((2, 13), (2, 14))
 """The versions whose own sends and receives are used. 2.11 makes the receive buffers of all microbatches at the start,

@@ -1,4 +1,4 @@
-"""Timelines drawn by hand, rule by rule of MODEL.md sections 1 to 4, and properties of all timelines."""
+"""Timelines drawn by hand, rule by rule of docs/reference/contract.md, and properties of all timelines."""
 
 from dataclasses import replace
 
