@@ -2,7 +2,7 @@
 
 The operations of the method are a stage's F, I and W, its resource the cores of a host, which are devices here
 (docs/reference/contract.md, "What the planner considers"): the stages of a host use no more cores than it has, and a
-stage's width is one at which all its layers were measured. The even split, one width for all, is what it is compared with.
+stage's width is one at which all its layers were measured. It is compared with the even split, one width for all.
 """
 
 from collections.abc import Iterator, Sequence

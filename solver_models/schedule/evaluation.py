@@ -111,7 +111,7 @@ def play(instance: ScheduleInstance, words: dict[int, Word]) -> TimedOrders | No
 
 
 def in_order(words: dict[int, Word]) -> dict[int, Word]:
-    """The same words with the microbatches of every lane renumbered so that they come in order (contract, "Schedule")."""
+    """The same words with the microbatches of every lane renumbered in order (contract, "Schedule")."""
     return {device: _renumber(word) for device, word in words.items()}
 
 

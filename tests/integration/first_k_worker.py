@@ -2,9 +2,10 @@
 
 `python -m tests.integration.first_k_worker STORE RANK COUNT MODE [NUMBER]`: `speed` times the usual order against the
 chosen k and against delaying every layer, in NUMBER rounds; `exact` trains 80 or NUMBER steps in each order and
-compares the results. A layer's next forward waits for its own gradient only. The arithmetic and the gloo all-reduces are real; the link is a thread that
-sends one gradient after the other and takes as long as a slow link would, and each F, I and W takes at least
-`PACE_S`, as on a device that is busy so long: the processes share few cores, and their own times would be noise.
+compares the results. A layer's next forward waits for its own gradient only. Arithmetic and gloo all-reduces are
+real; the link is a thread that sends one gradient after the other and takes as long as a slow link would, and each F, I
+and W takes at least `PACE_S`, as on a device that is busy so long: the processes share few cores, and their own times
+would be noise.
 """
 
 import json
