@@ -11,13 +11,13 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from api.run_comparison import PlanAndRun, compare_run, render_run_picture
+from api.reporting.run_comparison import PlanAndRun, compare_run, render_run_picture
 from api.tuning.short_run import WARM_UP, ShortRun
 from benchmarks.report import describe_commit, describe_machine, make_parser, ms, percent
 from benchmarks.timeline_picture import draw_timelines
 from benchmarks.user_flow import Flow, FlowModel, spread_of
 from planner.document import parse_plan
-from planner.timeline import TimedAction
+from planner.simulation.timeline import TimedAction
 from profiles.workload import Workload
 
 COLUMNS = 100

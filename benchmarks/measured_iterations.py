@@ -19,18 +19,18 @@ from benchmarks.report import Table, line, make_parser
 from planner.baselines.interleaved import order_interleaved
 from planner.baselines.one_f_one_b import order_one_f_one_b
 from planner.baselines.pipeline import make_pipeline, make_plan
-from planner.costs import CostModel
+from planner.layout.costs import CostModel
 from planner.plan import Stage
 from planner.problem import Options, Problem
-from planner.simulate import simulate
+from planner.simulation.simulate import simulate
 from profiles.cluster import Cluster, Device, Link
-from profiles.composed_profile import STEP_BYTES, CompositionQuestion, compose
+from profiles.estimates.composed_profile import STEP_BYTES, CompositionQuestion, compose
+from profiles.estimates.model_shapes import ModelShape
+from profiles.estimates.operations import Dtype
 from profiles.importers.aiconfigurator.rates import MeasuredRates
 from profiles.importers.aiconfigurator.tables import find_package
 from profiles.importers.aiconfigurator.workloads import find_shape
 from profiles.model_profile import Layer, LayerCost, ModelProfile
-from profiles.model_shapes import ModelShape
-from profiles.operations import Dtype
 
 FOLDER = Path(__file__).parent / "measured"
 VOCABULARY = 51_200

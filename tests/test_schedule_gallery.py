@@ -28,7 +28,7 @@ def schedule_gallery() -> Iterator[ModuleType]:
 
 
 def test_every_picture_of_a_page_is_drawn(gallery: ModuleType, tmp_path: Path):
-    """Tests that pages show what the gallery draws, that 1F1B has a box for every F and B, and what its caption says."""
+    """Tests that pages show what the gallery draws, and that 1F1B has a box for every F and B, and a caption."""
     gallery.write_gallery(tmp_path)
     pages = (ROOT / "docs" / "concepts").glob("*.md")
     shown = {

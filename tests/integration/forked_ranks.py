@@ -87,7 +87,7 @@ def run_script(text: str, path: Path) -> str:
 
 
 def run_module(module: str, count: int, *, arguments: Sequence[str] = (), timeout_s: float = 240.0) -> str:
-    """What `benchmarks.processes.run_ranks` gives, of forked ranks: what rank 0 wrote."""
+    """Run so many forked ranks of a module as `MODULE STORE RANK COUNT ARGUMENTS...`; what rank 0 wrote."""
     with tempfile.TemporaryDirectory() as folder:
         ranks = [
             Rank(
