@@ -1,8 +1,7 @@
 """Is what is predicted what happens? `python -m benchmarks.fidelity [--quick] [--minutes 25] [--models A,B] -o FILE`.
 
 Measured the user's way: README's commands, each in fresh processes, profile before any plan exists. Models are those
-of `benchmarks.transformers_models` (extra `models`) and of `examples`. The other table is
-`benchmarks.fidelity_upper_limit`.
+of `benchmarks.transformers_models` (extra `models`) and of `examples`.
 """
 
 import math

@@ -103,7 +103,7 @@ class SqliteDatabase:
             yield cursor
 
     def begin_housekeeping(self, cursor: Cursor, *, given_up: int = 0) -> None:
-        """SQLite knows no such thing within a transaction; what one of expiry writes is small (benchmarks/store.py)."""
+        """SQLite knows no such thing within a transaction; what one of expiry writes is small."""
 
     def lock_schema(self, cursor: Cursor) -> None:
         """A writing transaction is alone anyway."""
