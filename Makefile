@@ -124,7 +124,7 @@ test-crash: setup database ## kill solvers, workers, services and databases, a h
 
 # Each table has a module of its own; their docstrings say what is measured. They write whole tables into out/benchmarks;
 # the pages in docs/benchmarks, which name the commit of their table, sum them up.
-TABLES := joint_small capped_uniform order_only layouts independent_proofs large plays seeds_joint fidelity service
+TABLES := joint_small capped_uniform order_only layouts large plays seeds_joint fidelity service
 
 bench: setup $(TABLES:%=out/benchmarks/%.md) ## make the benchmark tables anew in out/benchmarks (more than an hour)
 	@$(BIN)/python -m benchmarks.run --time-limit 10 -o out/benchmarks/workloads.md
