@@ -21,7 +21,10 @@ from pathlib import Path
 
 import psycopg
 
-from api.jobs.stores.database import Database, PostgresDatabase, SqliteDatabase, open_database
+from api.jobs.stores.database import open_database
+from api.jobs.stores.postgres import PostgresDatabase
+from api.jobs.stores.sqlite import SqliteDatabase
+from api.jobs.stores.transactions import Database
 from benchmarks.report import Table, make_parser
 from benchmarks.soak_load import NUM_CLIENTS, Ledger, Sent, SoakClient
 from benchmarks.soak_site import HELPER, SERVICE, SOLVER, Footprint, SoakSite
