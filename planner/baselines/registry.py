@@ -19,6 +19,7 @@ from planner.baselines.data_parallel import make_replicated_stage, order_data_pa
 from planner.baselines.gpipe import order_gpipe
 from planner.baselines.greedy.capped_chunks import order_capped_chunks, order_capped_whole_chunks
 from planner.baselines.greedy.capped_greedy import order_capped_greedy, order_capped_whole
+from planner.baselines.idealised import twins
 from planner.baselines.interleaved import order_interleaved
 from planner.baselines.layer_pipe.plans import make_layer_pipe_plan
 from planner.baselines.layouts import (
@@ -88,6 +89,8 @@ class Method:
     """Whether it runs I and W apart."""
     is_slow: bool = False
     """Whether it tries many orders; such methods come last."""
+    has_twins: bool = False
+    """Whether it decides in order of time, so that its order for an idealised twin may be the better one."""
     is_always_played: bool = False
     """Whether it is played even where time is short: no plan is ever above it."""
 
@@ -99,9 +102,14 @@ METHODS = (
     Method(name="GPipe", placement=ONE_EACH, order=order_gpipe, splits_backward=False),
     Method(name="1F1B", placement=ONE_EACH, order=order_one_f_one_b, splits_backward=False),
     Method(
-        name="capped greedy", placement=ONE_EACH, order=order_capped_greedy, splits_backward=True, is_always_played=True
+        name="capped greedy",
+        placement=ONE_EACH,
+        order=order_capped_greedy,
+        splits_backward=True,
+        has_twins=True,
+        is_always_played=True,
     ),
-    Method(name="capped 1F1B", placement=ONE_EACH, order=order_capped_whole, splits_backward=False),
+    Method(name="capped 1F1B", placement=ONE_EACH, order=order_capped_whole, splits_backward=False, has_twins=True),
     Method(name="ZB-H1", placement=ONE_EACH, order=order_zb_h1, splits_backward=True),
     Method(name="ZB-H2", placement=ONE_EACH, order=order_zb_h2, splits_backward=True),
     Method(name="ZB automatic", placement=ONE_EACH, order=order_zb_automatic, splits_backward=True, is_slow=True),
@@ -111,10 +119,18 @@ METHODS = (
     Method(name="V-Min", placement=V_SHAPED, order=order_v_min, splits_backward=True, is_slow=True),
     Method(name="breadth-first", placement=LOOPED, order=order_breadth_first, splits_backward=False),
     Method(name="interleaved ZB", placement=LOOPED, order=order_zb_interleaved, splits_backward=True),
-    Method(name="capped loop", placement=LOOPED, order=order_capped_chunks, splits_backward=True),
-    Method(name="capped loop 1F1B", placement=LOOPED, order=order_capped_whole_chunks, splits_backward=False),
-    Method(name="capped V", placement=V_SHAPED, order=order_capped_chunks, splits_backward=True),
-    Method(name="capped V 1F1B", placement=V_SHAPED, order=order_capped_whole_chunks, splits_backward=False),
+    Method(name="capped loop", placement=LOOPED, order=order_capped_chunks, splits_backward=True, has_twins=True),
+    Method(
+        name="capped loop 1F1B",
+        placement=LOOPED,
+        order=order_capped_whole_chunks,
+        splits_backward=False,
+        has_twins=True,
+    ),
+    Method(name="capped V", placement=V_SHAPED, order=order_capped_chunks, splits_backward=True, has_twins=True),
+    Method(
+        name="capped V 1F1B", placement=V_SHAPED, order=order_capped_whole_chunks, splits_backward=False, has_twins=True
+    ),
 )
 """From simple to elaborate; those that any number of chunks can have come with two here (see `all_methods`)."""
 
@@ -300,7 +316,24 @@ class _Maker:
             require_split_backward(self.costs.problem)
         stages = self.stages(method.placement, cut)
         stages = with_recomputation(stages) if recompute else stages
-        return make_plan(self.costs, stages, words=method.order(self.pipeline(stages)))
+        pipeline = self.pipeline(stages)
+        plan = make_plan(self.costs, stages, words=method.order(pipeline))
+        return self._best_of_twins(plan, pipeline, order=method.order) if method.has_twins else plan
+
+    def _best_of_twins(self, plan: Plan, pipeline: Pipeline, *, order: Callable[[Pipeline], Words]) -> Plan:
+        """The plan, or the one with the order of an idealised twin, whichever is the shorter on the real costs."""
+        plans = {tuple(plan.schedule.items()): plan}
+        for twin in twins(pipeline):
+            if self.has_time():
+                other = make_plan(self.costs, plan.stages, words=order(twin))
+                plans.setdefault(tuple(other.schedule.items()), other)
+        return min(plans.values(), key=self._worth) if len(plans) > 1 else plan
+
+    def _worth(self, plan: Plan) -> tuple[bool, int]:
+        problem = self.costs.problem
+        timeline = simulate(problem, plan, costs=self.costs)
+        is_too_much = _fullest(problem, timeline)[1] > 1
+        return is_too_much, timeline.span_ns if problem.options.objective == "span" else timeline.makespan_ns
 
     def may_depend_on_transfers(self, method: Method, *, has_time: HasTime) -> bool:
         """Whether counting transfers changes the stages, as far as the method has any; else it is no other baseline.

@@ -1,0 +1,67 @@
+"""Idealised twins of a pipeline: its stages without transfers, and durations that are nearly equal made equal.
+
+A greedy order decides in order of time: an I that arrives a nanosecond late loses its turn to an F, and every later
+decision shifts with it. The order that is best on the twin does not have this fault, and is played on the real costs.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+from planner.baselines.pipeline import Legs, Pipeline
+from planner.layout.costs import StageCost
+
+TOLERANCES = (0.0, 0.05, 0.25, 0.6)
+"""Durations that differ by no more than this share of the shortest one among them are made equal."""
+
+
+def twins(pipeline: Pipeline) -> Iterator[Pipeline]:
+    """Every twin that differs from the pipeline and from the twins before it."""
+    seen = {pipeline}
+    for tolerance in TOLERANCES:
+        twin = replace(
+            pipeline,
+            costs=_rounded(pipeline.costs, tolerance=tolerance),
+            activations_to=_without_delay(pipeline.activations_to),
+            gradients_to=_without_delay(pipeline.gradients_to),
+        )
+        if twin not in seen:
+            seen.add(twin)
+            yield twin
+
+
+def _without_delay(targets: Sequence[Legs]) -> tuple[Legs, ...]:
+    return tuple(tuple((stage, 0) for stage, _ in legs) for legs in targets)
+
+
+def _rounded(costs: Sequence[StageCost], *, tolerance: float) -> tuple[StageCost, ...]:
+    """The costs with the durations of all stages and kinds in classes, each at the mean of its class."""
+    durations = [ns for cost in costs for ns in (cost.forward_ns, cost.input_grad_ns, cost.weight_grad_ns)]
+    mean_of = _class_means(durations, tolerance=tolerance)
+    return tuple(
+        replace(
+            cost,
+            forward_ns=mean_of[cost.forward_ns],
+            input_grad_ns=mean_of[cost.input_grad_ns],
+            weight_grad_ns=mean_of[cost.weight_grad_ns],
+            backward_ns=round(cost.backward_ns * _scale(cost, mean_of)),
+        )
+        for cost in costs
+    )
+
+
+def _scale(cost: StageCost, mean_of: dict[int, int]) -> float:
+    """How many times as long the backward pass takes on the twin."""
+    whole = cost.input_grad_ns + cost.weight_grad_ns
+    return (mean_of[cost.input_grad_ns] + mean_of[cost.weight_grad_ns]) / whole if whole else 1.0
+
+
+def _class_means(durations: Sequence[int], *, tolerance: float) -> dict[int, int]:
+    """By duration, the mean of its class: classes are cut from the shortest duration on."""
+    found: dict[int, int] = {}
+    members: list[int] = []
+    for duration in sorted(durations):
+        if members and duration > members[0] * (1 + tolerance):
+            members = []
+        members.append(duration)
+        found |= dict.fromkeys(members, round(sum(members) / len(members)))
+    return found
