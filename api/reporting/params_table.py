@@ -4,7 +4,7 @@ import json
 
 from planner.planning.named_params import ParamDescription, describe_params
 
-HEAD = "| parameter | default | from, to | what it does | measured |\n| --- | --- | --- | --- | --- |"
+HEAD = "| parameter | default | from, to | what it does |\n| --- | --- | --- | --- |"
 
 
 def render_params_table() -> str:
@@ -16,5 +16,4 @@ def _row(param: ParamDescription) -> str:
     default = json.dumps(param.default) if isinstance(param.default, list) else f"{param.default:,.6g}"
     if isinstance(param.default, int):
         default = f"{param.default:,}"
-    measured = param.measured.removesuffix(".")
-    return f"| `{param.name}` | {default} | {param.allowed} | {param.meaning} | {measured} |"
+    return f"| `{param.name}` | {default} | {param.allowed} | {param.meaning} |"

@@ -27,6 +27,13 @@ from planner.layout.costs import CostModel
 from planner.plan import Stage
 from planner.problem import Problem
 
+_STEPS = 16
+"""Steps of the search for the largest pipeline or windows bound; each halves what is open."""
+_CLIMB_S = 2.0
+"""Seconds, roughly, that the pipeline bound may take; more rarely show more."""
+ENTRIES_PER_S = 10_000_000
+"""Table entries of the pipeline and the classes bound that a slow machine fills in a second."""
+
 _MAX_VALUE_NS = 1 << 60
 """No bound is as large; what is stated beyond is refused before it is looked at."""
 
@@ -134,16 +141,16 @@ def make_bound(
     if reached is not None and best.value_ns >= reached:
         return best
     for prices in (weights, None):
-        best = _climb(least, best, weights=prices, seconds=time_limit_s, has_time=has_time, params=params)
+        best = _climb(least, best, weights=prices, seconds=time_limit_s, has_time=has_time)
     if not has_time():
         return best
     if _is_placed(problem):
-        return _narrow(least, best, seconds=2 * time_limit_s, params=params)
-    best = _tell_apart(least, best, seconds=time_limit_s, has_time=has_time, params=params)
+        return _narrow(least, best, seconds=2 * time_limit_s)
+    best = _tell_apart(least, best, seconds=time_limit_s, has_time=has_time)
     if make_covering is None or not has_time():
         return best
     effort = int(time_limit_s * params.packing_per_s)
-    return _pack(least, best, make=make_covering, effort=effort, has_time=has_time, reached=reached, params=params)
+    return _pack(least, best, make=make_covering, effort=effort, has_time=has_time, reached=reached)
 
 
 def _make_listed(costs: CostModel) -> Bound:
@@ -271,7 +278,6 @@ def _pack(
     effort: int,
     has_time: HasTime,
     reached: int | None,
-    params: BoundParams,
 ) -> Bound:
     """The packing bound, if it is above the best so far."""
     if not packing.applies_to(least):
@@ -284,7 +290,6 @@ def _pack(
         effort=effort,
         has_time=has_time,
         reached=None if reached is None else reached - optimizer,
-        params=params,
     )
     return _packed(best, found, optimizer_ns=optimizer)
 
@@ -335,13 +340,13 @@ def raise_bound(
         yield best
 
 
-def _narrow(least: Least, best: Bound, *, seconds: float, params: BoundParams) -> Bound:
+def _narrow(least: Least, best: Bound, *, seconds: float) -> Bound:
     """The windows bound of the given stages, if it is above the best so far."""
     times = windows.make_times(least.problem, _given_stages(least.problem), costs=least.costs)
     if times is None:
         return best
-    for probes in (0, windows.count_probes(times, seconds=seconds, params=params)):
-        steps = params.probe_steps if probes else params.steps
+    for probes in (0, windows.count_probes(times, seconds=seconds)):
+        steps = windows.PROBE_STEPS if probes else _STEPS
         value = windows.climb(times, best.value_ns, steps=steps, probes=probes)
         if value > best.value_ns:
             certificate = {"kind": "windows", "value_ns": value, "probes": probes}
@@ -361,13 +366,12 @@ def _climb(
     weights: dict[str, int] | None,
     seconds: float,
     has_time: HasTime,
-    params: BoundParams,
 ) -> Bound:
     """The pipeline bound at one of two prices, if it is above the best so far; the steps are counted, not timed."""
     trunk = Trunk(least)
     price = pipeline_bound.make_price(least, best.value_ns, weights=weights)
     effort = pipeline_bound.DivisionProgramme(trunk, best.value_ns, price=price).effort
-    steps = min(params.steps, int(min(seconds, params.climb_s) / 2 * params.entries_per_s / effort))
+    steps = min(_STEPS, int(min(seconds, _CLIMB_S) / 2 * ENTRIES_PER_S / effort))
     value = pipeline_bound.climb(trunk, best.value_ns, price=price, steps=steps, has_time=has_time)
     if value <= best.value_ns:
         return best
@@ -375,15 +379,15 @@ def _climb(
     return Bound(kind="pipeline", value_ns=value, certificate=certificate)
 
 
-def _tell_apart(least: Least, best: Bound, *, seconds: float, has_time: HasTime, params: BoundParams) -> Bound:
+def _tell_apart(least: Least, best: Bound, *, seconds: float, has_time: HasTime) -> Bound:
     """The classes bound, first with few classes, then with more, if it is above the best so far."""
     if not classes_bound.applies_to(least):
         return best
     trunk, optimizer = Trunk(least), least.optimizer_ns
     for members in propose(trunk):
         classes, start = Classes(trunk, members), max(best.value_ns - optimizer, 1)
-        figures = seconds * params.entries_per_s
-        value = classes_bound.climb(classes, start, figures=figures, has_time=has_time, params=params) + optimizer
+        figures = seconds * ENTRIES_PER_S
+        value = classes_bound.climb(classes, start, figures=figures, has_time=has_time) + optimizer
         if value > start + optimizer:
             best = Bound(
                 kind="classes", value_ns=value, certificate={"kind": "classes", "value_ns": value, "classes": members}

@@ -20,6 +20,9 @@ from planner.simulation.timeline import Timeline
 from planner.verify import Verdict, verify
 from solver_models.local_search.search import Candidate, Searcher
 
+OVERTIME_SHARE = 0.1
+"""Part of the time limit that the last look at them may take beyond it."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Kept:
@@ -66,7 +69,7 @@ class Archive:
             self.candidates.append((_origin(candidate), plan))
 
     def others(
-        self, run: SearchState, best: Plan, *, conclude: Callable[[int], Conclusion], share: float
+        self, run: SearchState, best: Plan, *, conclude: Callable[[int], Conclusion], share: float = OVERTIME_SHARE
     ) -> list[tuple[int, Plan]]:
         """Verified plans of other kinds than the best's and each other's, the fastest first, after their objectives.
 

@@ -11,7 +11,7 @@ from planner.layout.costs import CostModel
 from planner.plan import BaselineResult, Evidence, Plan, ProvedBy, SizeResult
 from planner.planning.named_params import changed_params
 from planner.planning.planning_params import SearchParams
-from planner.planning.search_state import COMPLETE, SearchState
+from planner.planning.search_state import COMPLETE, MAX_BOUNDED_ACTIONS, SearchState
 from planner.problem import Problem
 from planner.progress import Limits
 from planner.release import release
@@ -144,8 +144,7 @@ def require_not_refuted(run: SearchState) -> None:
 
 def _has_time_for_schedule_bound(run: SearchState) -> bool:
     """Whether the bound of the plan's own stages can be derived without going far beyond the time limit."""
-    pace = run.params.pace
-    if run.bounded_jobs > pace.max_bounded_actions:
+    if run.bounded_jobs > MAX_BOUNDED_ACTIONS:
         return False
     late_s = run.schedule_bound_s - run.seconds_left
     return run.limits.max_rounds is not None or late_s <= run.most_late_s

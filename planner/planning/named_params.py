@@ -1,18 +1,22 @@
-"""Search parameters by name, as people type them and evidence states them (`multistart.round_ticks`); what each is."""
+"""Search parameters by name, as people type them and evidence states them (`multistart.round_ticks`); what each is.
+
+A part of the search that is left out has a name as well: `without.order_search`, whose value is 1.
+"""
 
 import ast
 import inspect
 import json
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, is_dataclass
 from functools import cache
 from textwrap import dedent
 from types import UnionType
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
-from planner.planning.planning_params import SearchParams
+from planner.planning.planning_params import PARTS, SearchParams
 
-_UNMEASURED, _MEASURED = "Not measured", "Measured: "
+_WITHOUT = "without"
+_PART_NAMES = {f"{_WITHOUT}.{part.lower().replace(' ', '_').replace('-', '_')}": part for part in PARTS}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,8 +31,6 @@ class ParamDescription:
     """The range of a number, or of every number of a list."""
     meaning: str
     """Its unit and what it does."""
-    measured: str
-    """What was measured, or why nothing was; empty: nothing was."""
 
 
 def parse_assignments(assignments: Iterable[str]) -> SearchParams:
@@ -44,7 +46,7 @@ def parse_assignments(assignments: Iterable[str]) -> SearchParams:
         except (ValueError, RecursionError):
             raise ValueError(
                 f"search parameter {name[:60]} = {value[:60]!r} is neither a number nor a list; "
-                "give one as in multistart.round_ticks=4000000 or order_search.slopes=[4,8]"
+                "give one as in multistart.round_ticks=4000000 or listed.depths=[1,2]"
             ) from None
     return params_with(changes)
 
@@ -52,11 +54,14 @@ def parse_assignments(assignments: Iterable[str]) -> SearchParams:
 def params_with(changes: Mapping[str, object]) -> SearchParams:
     """The default parameters but for these, by `group.field`: what a plan's `evidence.search_params` states.
 
-    Raises ValueError for names that do not exist and values that will not do.
+    Raises ValueError for names that do not exist, as of releases that had more, and values that will not do.
     """
-    kinds, groups = get_type_hints(SearchParams), dict[str, dict[str, object]]()
+    kinds, groups, without = _kinds(), dict[str, dict[str, object]](), list[str]()
     for name, value in changes.items():
         group, _, own = name.partition(".")
+        if group == _WITHOUT:
+            without.append(_part(name, value))
+            continue
         if group not in kinds:
             raise ValueError(f"there is no search parameter {name[:60]!r}; choose from the groups {', '.join(kinds)}")
         known = [each.name for each in fields(kinds[group])]
@@ -64,19 +69,21 @@ def params_with(changes: Mapping[str, object]) -> SearchParams:
             listed = ", ".join(f"{group}.{each}" for each in known)
             raise ValueError(f"there is no search parameter {name[:60]!r}; choose from {listed}")
         groups.setdefault(group, {})[own] = _frozen(value)
-    return SearchParams(**{group: kinds[group](**values) for group, values in groups.items()})
+    own_groups: dict[str, Any] = {group: kinds[group](**values) for group, values in groups.items()}
+    return SearchParams(**own_groups, without=tuple(without))
 
 
 def changed_params(params: SearchParams) -> dict[str, Any]:
     """What differs from the defaults, by `group.field`, with lists for tuples."""
     standard = SearchParams()
-    return {
-        f"{group.name}.{each.name}": _plain(getattr(own, each.name))
-        for group in fields(params)
-        for own, usual in [(getattr(params, group.name), getattr(standard, group.name))]
+    changed = {
+        f"{group}.{each.name}": _plain(getattr(own, each.name))
+        for group in _kinds()
+        for own, usual in [(getattr(params, group), getattr(standard, group))]
         for each in fields(own)
         if getattr(own, each.name) != getattr(usual, each.name)
     }
+    return changed | {name: 1 for name, part in _PART_NAMES.items() if not params.has(part)}
 
 
 @cache
@@ -86,19 +93,29 @@ def describe_params() -> tuple[ParamDescription, ...]:
 
 
 def _describe() -> Iterator[ParamDescription]:
-    kinds = get_type_hints(SearchParams)
-    for group in fields(SearchParams):
-        kind = kinds[group.name]
+    for group, kind in _kinds().items():
         hints, said = get_type_hints(kind, include_extras=True), _docstrings(kind)
         for each in fields(kind):
-            meaning, measured = _split(said[each.name])
             yield ParamDescription(
-                name=f"{group.name}.{each.name}",
+                name=f"{group}.{each.name}",
                 default=_plain(each.default),
                 allowed=_range(hints[each.name]),
-                meaning=meaning,
-                measured=measured,
+                meaning=said[each.name],
             )
+
+
+def _kinds() -> dict[str, Any]:
+    """The groups and their classes."""
+    return {name: kind for name, kind in get_type_hints(SearchParams).items() if is_dataclass(kind)}
+
+
+def _part(name: str, value: object) -> str:
+    """The part of the search that a name leaves out."""
+    if name not in _PART_NAMES:
+        raise ValueError(f"there is no search parameter {name[:60]!r}; choose from {', '.join(_PART_NAMES)}")
+    if value != 1 or isinstance(value, bool):
+        raise ValueError(f"search parameter {name} = {repr(value)[:60]} will not do; give 1, or leave it out")
+    return _PART_NAMES[name]
 
 
 def _frozen(value: object) -> object:
@@ -107,15 +124,6 @@ def _frozen(value: object) -> object:
 
 def _plain(value: object) -> Any:
     return [_plain(each) for each in value] if isinstance(value, tuple) else value
-
-
-def _split(text: str) -> tuple[str, str]:
-    """What a parameter does, and what was measured."""
-    for mark in (_MEASURED, _UNMEASURED):
-        meaning, found, measured = text.partition(mark)
-        if found:
-            return meaning.strip(), (measured if mark == _MEASURED else found + measured).strip()
-    raise ValueError(f"a search parameter's docstring does not say what was measured: {text!r}")
 
 
 def _range(kind: Any) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Generator, Iterator, Sequence
 
 from planner.clock import while_time
 from planner.planning.improvers.bound_improver import BoundTurns
-from planner.planning.improvers.cp_sat_orders import SingleOrders
+from planner.planning.improvers.cp_sat_orders import MAX_ACTIONS, SingleOrders
 from planner.planning.improvers.exact_improver import ExactTurns, FinalExactTurn
 from planner.planning.improvers.improver import Improver, Leader
 from planner.planning.improvers.intervals import add_intervals
@@ -17,7 +17,7 @@ from planner.planning.improvers.recompute_improver import RecomputeTurns
 from planner.planning.improvers.sequential_improver import SequentialTurns
 from planner.planning.improvers.share_improver import ShareTurns
 from planner.planning.improvers.split_placement_improver import ApartTurns
-from planner.planning.search_state import SearchState
+from planner.planning.search_state import SEED_SHARE, SearchState
 from planner.planning.starts.class_layouts import NEAR_BOUND
 from planner.planning.starts.conversions import candidate_of, plan_of, played_candidates, rate
 from solver_models.local_search.multistart import JointSearch
@@ -25,6 +25,17 @@ from solver_models.local_search.order_search import OrderSearch
 from solver_models.local_search.search import Candidate
 from solver_models.precompile import FIRST
 from solver_models.starts.first_candidates import make_seeds
+
+_SLOW_PLAY_S = 0.001
+"""A play that takes longer says how long the first round of the joint search takes."""
+_TIMED_PLAYS = 5
+"""Plays that are timed for that, at most; the least counts."""
+_ALL_SEEDS = 1_000
+"""How many plays all balanced seeds take, about."""
+_SEED_ACTIONS_PER_S = 3_000_000
+"""Actions of seeds that a slow machine plays in a second."""
+_MAX_SEED_ACTIONS = 200_000_000
+"""Actions that all balanced seeds of a large problem may be in all."""
 
 
 class _JointTurns:
@@ -125,7 +136,7 @@ class SearchLoop:
         """Search until the rounds are over; it yields wherever the run may end."""
         yield from self._begin()
         instance = self.run.instance
-        if self.overlaps.is_open:
+        if self.overlaps.is_open and self.run.params.has(self.overlaps.name):
             with self.run.turn_of(self.overlaps.name):
                 yield from self.overlaps.begin()
         if self.overlaps.layouts and (instance.given_groups is not None or not self.search.pool):
@@ -146,7 +157,7 @@ class SearchLoop:
         """Cuts and orders of other origins, and then rounds of joint search with the other improvers in between."""
         run, search = self.run, self.search
         yield from add_intervals(run, search, leader=self.leader)
-        if run.has_time_for_round(search.round_s):
+        if run.has_time_for_round(search.round_s) and run.params.has("sequential planner"):
             with run.turn_of("sequential planner"):
                 self.sequential.begin()
             yield
@@ -154,7 +165,7 @@ class SearchLoop:
             try_orders(run, search)
             self.leader.propose(NEAR_BOUND)
         yield
-        if self.layers.is_open:
+        if self.layers.is_open and run.params.has(self.layers.name):
             with run.turn_of(self.layers.name):
                 yield from self.layers.begin()
         if not search.pool:
@@ -172,10 +183,10 @@ class SearchLoop:
 
     def _expect_first_round(self) -> None:
         """Tell how long the first round takes, where a play is slow: many devices, or links that many of them share."""
-        search, slow_s, seconds = self.search, self.run.params.pace.slow_play_s, math.inf
+        search, slow_s, seconds = self.search, _SLOW_PLAY_S, math.inf
         # the least of several, for other programs may interrupt a quick play; none is interrupted for so long as to
         # take a hundred times what a slow one does
-        for _ in range(self.run.params.pace.timed_plays):
+        for _ in range(_TIMED_PLAYS):
             begin = time.monotonic()
             search.searcher.play(search.pool[0])
             seconds = min(seconds, time.monotonic() - begin)
@@ -202,14 +213,14 @@ class SearchLoop:
         if not turns.order.pool:
             yield from self._finish_exactly()
         self.apart.given = seeds[0]
-        is_small = turns.order.num_actions <= self.run.params.cp_order.max_actions
+        is_small = turns.order.num_actions <= MAX_ACTIONS
         is_exact = is_small and self.run.limits.method == "auto"
         others = (self.apart, self.shares, *((FinalExactTurn(self.exact),) if is_exact else ()))
         yield from self._take_turns(turns, others)
 
     def _take_turns(self, pace: _JointTurns | _OrderTurns | OverlapTurns, others: Sequence[Improver]) -> Iterator[None]:
         """One round of `pace` after the other, each followed by a turn of the others that are due."""
-        improvers: tuple[Improver, ...] = (pace, *others)
+        improvers: tuple[Improver, ...] = (pace, *(each for each in others if self.run.params.has(each.name)))
         try:
             while not self.run.rounds_are_over(pace.rounds, pace.round_s):
                 for improver in improvers:
@@ -223,7 +234,7 @@ class SearchLoop:
 
     def _finish_exactly(self) -> Iterator[None]:
         """The exact search to its end: where nothing else can find a plan."""
-        if self.layers.is_open:
+        if self.layers.is_open or not self.run.params.has(self.exact.name):
             return
         last = FinalExactTurn(self.exact)
         try:
@@ -235,7 +246,7 @@ class SearchLoop:
     def _add_seeds(self) -> list[Candidate]:
         """Balanced cuts, the stages of the baselines, and their orders where there is time for it."""
         run, search, searcher = self.run, self.search, self.search.searcher
-        share = run.params.pace.seed_share
+        share = SEED_SHARE
         search.add(run.seeds)
         has_time = run.time_until(share)
         seeds = []
@@ -254,14 +265,14 @@ class SearchLoop:
 
     def _may_take_long(self) -> bool:
         """Whether rating all balanced cuts could take much of the time that is left."""
-        run, pace = self.run, self.run.params.pace
-        seconds = pace.all_seeds * run.num_actions / pace.seed_actions_per_s
-        return run.limits.max_rounds is None and seconds > pace.seed_share * run.seconds_left
+        run = self.run
+        seconds = _ALL_SEEDS * run.num_actions / _SEED_ACTIONS_PER_S
+        return run.limits.max_rounds is None and seconds > SEED_SHARE * run.seconds_left
 
     def _has_time_for_all_seeds(self) -> bool:
         """Whether all balanced cuts can be played with all standard policies."""
-        run, pace = self.run, self.run.params.pace
-        actions = pace.all_seeds * run.num_actions
+        run = self.run
+        actions = _ALL_SEEDS * run.num_actions
         if not run.is_large or run.limits.max_rounds is not None:
-            return actions <= pace.max_seed_actions or not run.is_large
-        return run.elapsed_s + actions / pace.seed_actions_per_s <= run.limits.time_limit_s
+            return actions <= _MAX_SEED_ACTIONS or not run.is_large
+        return run.elapsed_s + actions / _SEED_ACTIONS_PER_S <= run.limits.time_limit_s

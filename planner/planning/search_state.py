@@ -5,7 +5,7 @@ import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
 from threading import RLock
@@ -28,7 +28,23 @@ from solver_models.instance import Instance
 from solver_models.local_search.search import Candidate, Searcher
 from solver_models.local_search.task_window import TaskWindow
 from solver_models.precompile import compile_groups, is_warm
-from solver_models.search_params import TaskWindowParams
+
+_MAX_LATE_S = 0.3
+"""By how much a run may exceed its time limit for the sake of a schedule bound or of verifying a last plan."""
+_MAX_LATE_SHARE = 0.02
+"""And by which part of the limit beyond that."""
+_BOUNDED_ACTIONS_PER_S = 10_000
+"""Actions and transfers for which a slow machine finds the schedule bound in a second."""
+SEED_SHARE = 0.3
+"""Part of the time left that first candidates, or the sequential planner's stages, may take."""
+MAX_BOUNDED_ACTIONS = 400_000
+"""Larger plans come without a schedule bound, which would take as long as the rest."""
+_LONGER_ROUND = 1.25
+"""How many times as long as the one before a round is expected to take: they grow, and other processes come and go."""
+_PLAYS_PER_ROUND = 8
+"""Plays that the first round of a large problem is expected to take."""
+_ACTIONS_PER_S = 1_000_000
+"""Actions that a slow machine plays in a second."""
 
 FAILED = "solver_failed"
 """Why a run ends whose solver gave no answer that holds."""
@@ -121,7 +137,7 @@ class SearchState:
         """Objective of the best plan known of another run, above which nothing is worth proving here."""
         self.reporting = RLock()
         """Kernels may be compiled on any thread, and each compilation is reported."""
-        self.window = _make_window(limits, params.task_window, has_time=self.has_time_for_round)
+        self.window = _make_window(limits, has_time=self.has_time_for_round)
         """The threads of the search."""
         self.tallies: dict[str, _Tally] = {}
         """What every improver did, by its name."""
@@ -397,7 +413,7 @@ class SearchState:
     @property
     def most_late_s(self) -> float:
         """Seconds beyond the time limit that a last step may end."""
-        return self.params.pace.max_late_s + self.params.pace.max_late_share * self.limits.time_limit_s
+        return _MAX_LATE_S + _MAX_LATE_SHARE * self.limits.time_limit_s
 
     @property
     def finish_s(self) -> float:
@@ -409,8 +425,7 @@ class SearchState:
     @property
     def schedule_bound_s(self) -> float:
         """Seconds that the bound of the incumbent's stages is expected to take; 0 if it is too large to be derived."""
-        pace = self.params.pace
-        return self.bounded_jobs / pace.bounded_actions_per_s if self.bounded_jobs <= pace.max_bounded_actions else 0.0
+        return self.bounded_jobs / _BOUNDED_ACTIONS_PER_S if self.bounded_jobs <= MAX_BOUNDED_ACTIONS else 0.0
 
     @property
     def bounded_jobs(self) -> int:
@@ -434,13 +449,13 @@ class SearchState:
         """Whether a task, and the check of what it finds, would end within the time limit, or not far beyond."""
         if self.limits.max_rounds is not None:
             return True
-        pace = self.params.pace
-        needed = pace.longer_round * round_s or pace.plays_per_round * self.num_actions / pace.actions_per_s
+        needed = _LONGER_ROUND * round_s or _PLAYS_PER_ROUND * self.num_actions / _ACTIONS_PER_S
         return self.elapsed_s + needed + self.offer_s + self.finish_s <= self.limits.time_limit_s
 
 
-def _make_window(limits: Limits, params: TaskWindowParams, *, has_time: Callable[[float], bool]) -> TaskWindow:
+def _make_window(limits: Limits, *, has_time: Callable[[float], bool]) -> TaskWindow:
     """Where rounds are counted, as many tasks at a time on every machine; otherwise as few as keep its threads busy."""
-    if limits.max_rounds is None:
-        params = replace(params, first=limits.num_threads + 1, most=limits.num_threads + 1)
-    return TaskWindow(limits.num_threads, params=params, has_time=has_time)
+    if limits.max_rounds is not None:
+        return TaskWindow(limits.num_threads, has_time=has_time)
+    width = limits.num_threads + 1
+    return TaskWindow(limits.num_threads, first=width, most=width, has_time=has_time)

@@ -6,7 +6,7 @@ from typing import NamedTuple
 from solver_models.instance import Integers
 from solver_models.joint.decomposition import likeness, split_net
 from solver_models.joint.order_trees import OrderTree, find_tree
-from solver_models.local_search.search import Candidate, Searcher
+from solver_models.local_search.search import FIRST_RUN, Candidate, Searcher
 
 
 class CaseTree(NamedTuple):
@@ -34,7 +34,7 @@ def refute_case(
         if key in seen:
             continue
         seen.add(key)
-        tree, _, is_closed = find_tree(part, threshold, most_nodes, searcher.params.branch.first_run, stop)
+        tree, _, is_closed = find_tree(part, threshold, most_nodes, FIRST_RUN, stop)
         if is_closed:
             return CaseTree(tree=tree, stage=part.lane_stage, device=part.lane_device)
     return None

@@ -20,6 +20,9 @@ from solver_models.local_search.search import Searcher
 from solver_models.pulp_solvers import least_whole, solve_checked
 from solver_models.simulation.evaluator import assemble
 
+_MAX_COLUMNS = 20_000
+"""Columns of the largest integer programme over cases that is built."""
+
 TOLERANCE = 2e-6
 """What HiGHS may get wrong, relative to the objective; bounds are lowered, and limits raised, by that."""
 
@@ -73,7 +76,7 @@ class MasterProgramme:
             for group in range(len(space.group_size))
         )
         self.columns = [column for column in columns if self._is_measured(column)]
-        is_long = len(self.columns) > searcher.params.tree.max_columns
+        is_long = len(self.columns) > _MAX_COLUMNS
         instance = searcher.instance
         if is_long or instance.recompute or instance.sharding or instance.objective != "makespan":
             raise ValueError(f"master: {len(self.columns)} columns, modes of stages, or span, are more than it takes")

@@ -11,6 +11,13 @@ from solver_models.joint.partition_enumeration import Space, Tree, TreeLimits, f
 from solver_models.local_search.search import LATEST, Searcher
 from solver_models.local_search.task_window import TaskWindow
 
+_MAX_CASES = 100_000
+"""Open cases that are listed, at most."""
+_PARTS = 16
+"""Parts of the tree that may be searched side by side."""
+_LARGEST_PART = 0.25
+"""How much of all nodes one of them may have."""
+
 Groups = tuple[tuple[int, ...], ...]
 
 
@@ -41,17 +48,16 @@ def open_cases(
     """The open cases below `threshold`, least floor first; None if there are too many, or if it was stopped.
 
     Of cases that differ only by a symmetry of the devices, one is listed; there may be `most_cases` (None: as many as
-    `TreeParams` has). All parts of the tree together may have `most_nodes`, and each `largest_part` of them; so it does
-    not depend on threads whether that is enough.
+    memory has room for). All parts of the tree together may have `most_nodes`, and each a part of them; so it does not
+    depend on threads whether that is enough.
     """
     _load(searcher, space)
-    params = searcher.params.tree
-    most_cases = params.max_cases if most_cases is None else most_cases
-    tree, stop, looked_at = _tree(searcher, space, threshold=threshold), np.zeros(1, np.int64), [0] * params.parts
-    most_of_part = max(1, int(params.largest_part * most_nodes))
+    most_cases = _MAX_CASES if most_cases is None else most_cases
+    tree, stop, looked_at = _tree(searcher, space, threshold=threshold), np.zeros(1, np.int64), [0] * _PARTS
+    most_of_part = max(1, int(_LARGEST_PART * most_nodes))
 
     def search(number: int) -> Integers:
-        share = np.array([number, params.parts], np.int64)
+        share = np.array([number, _PARTS], np.int64)
         limits = TreeLimits(most_nodes=most_of_part, most_cases=most_cases, share=share, stop=stop)
         table, looked_at[number] = find_cases(tree, limits)
         if looked_at[number] >= most_of_part or sum(looked_at) >= most_nodes:
@@ -59,7 +65,7 @@ def open_cases(
         return np.array(table, np.int64)
 
     run = (window or TaskWindow()).map
-    found = run_stoppable(lambda: run(search, range(params.parts)), stop=lambda: stop.fill(1), should_stop=should_stop)
+    found = run_stoppable(lambda: run(search, range(_PARTS)), stop=lambda: stop.fill(1), should_stop=should_stop)
     if found is None or stop[0] or sum(map(len, found)) > most_cases:
         return None
     return _read(searcher, space, table=np.concatenate(found))

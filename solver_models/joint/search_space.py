@@ -8,8 +8,16 @@ import numpy as np
 
 from solver_models.instance import Instance, Integers
 from solver_models.joint.partition_enumeration import NO_PLAN, Space
-from solver_models.search_params import TreeParams
 from solver_models.simulation.columns import HAS_GRADIENT
+
+_MAX_DOWNSETS = 2_000
+"""Down-sets of the layers of the largest graph that is searched exactly."""
+_MAX_GROUPS = 400
+"""Ordered groups of devices that may hold a stage, at most."""
+_MAX_ARCS = 200_000
+"""Sets of layers that may be a stage, at most."""
+_MAX_PERMUTATIONS = 720
+"""Permutations of the devices that are tried for symmetry; 720 are all of six."""
 
 MAX_LAYERS = 62
 """Most layers of a space: sets of them are bits."""
@@ -18,20 +26,20 @@ WEIGHT = 1 << 10
 """Price of time on the fastest type."""
 
 
-def make_space(instance: Instance, *, params: TreeParams = TreeParams()) -> Space | None:
+def make_space(instance: Instance) -> Space | None:
     """The space of an instance; None if it is too large to be searched."""
-    downsets = _downsets(instance, most=params.max_downsets) if len(instance.state) <= MAX_LAYERS else None
-    groups = device_groups(instance, limit=params.max_groups)
+    downsets = _downsets(instance, most=_MAX_DOWNSETS) if len(instance.state) <= MAX_LAYERS else None
+    groups = device_groups(instance, limit=_MAX_GROUPS)
     if downsets is None or groups is None or not set(instance.given_groups or ()) <= set(groups):
         return None
     arcs = _arcs(instance, downsets)
-    if sum(len(ends) for ends in arcs) > params.max_arcs:
+    if sum(len(ends) for ends in arcs) > _MAX_ARCS:
         return None
     weight, least_work = _prices(instance)
     table = np.full((len(groups), max(len(group) for group in groups)), -1, np.int64)
     for row, group in zip(table, groups, strict=True):
         row[: len(group)] = group
-    choices, images = _choices(instance, groups), automorphisms(instance, params=params)
+    choices, images = _choices(instance, groups), automorphisms(instance)
     return Space(
         downset=np.array(downsets, np.int64),
         arc_start=np.cumsum([0, *(len(ends) for ends in arcs)]).astype(np.int64),
@@ -186,7 +194,7 @@ def _prices(instance: Instance) -> tuple[Integers, Integers]:
     return weight, np.array([np.where(is_open, offer, NO_PLAN).min(axis=(0, 1)) for offer in offers], np.int64)
 
 
-def automorphisms(instance: Instance, *, params: TreeParams = TreeParams()) -> Integers:
+def automorphisms(instance: Instance) -> Integers:
     """[P, H] permutations of the devices and groups, but the identity, under which nothing changes."""
     num_devices = len(instance.capacity)
     groups = () if instance.wide is None else instance.wide.groups
@@ -196,7 +204,7 @@ def automorphisms(instance: Instance, *, params: TreeParams = TreeParams()) -> I
         links = _links_of_routes(instance)
         known = _signatures(links, range(num_devices))
         for number, image in enumerate(permutations(range(num_devices))):
-            if number >= params.max_permutations:
+            if number >= _MAX_PERMUTATIONS:
                 break
             if number and _keeps_devices(instance, image) and _signatures(links, image) == known:
                 wide = [number_of.get((image[group[0]], frozenset(image[x] for x in group))) for group in groups]

@@ -10,7 +10,11 @@ from functools import cache
 from itertools import product
 
 from solver_models.instance import FORWARD, INPUT_GRAD, WEIGHT_GRAD, Word
-from solver_models.search_params import BlockParams
+
+_STEPS = (1, 2, 3, 4)
+"""Slots tried from device to device."""
+_PER_STEPS = 10
+"""Blocks of the same steps that are looked at: those of the shortest stay in memory."""
 
 PERIOD = 6
 """Slots between two microbatches."""
@@ -20,11 +24,11 @@ Block = tuple[tuple[int, int, int, int], ...]
 
 
 @cache
-def find_blocks(num_devices: int, *, params: BlockParams = BlockParams()) -> tuple[tuple[int, Block], ...]:
+def find_blocks(num_devices: int) -> tuple[tuple[int, Block], ...]:
     """(most stashes of a chunk on a device, block): for about every number of stashes the block that ends first."""
     best: dict[int, Block] = {}
-    for steps in product(params.steps, repeat=4):
-        for block in sorted(_turns(num_devices, steps), key=_lifetime)[: params.per_steps]:
+    for steps in product(_STEPS, repeat=4):
+        for block in sorted(_turns(num_devices, steps), key=_lifetime)[:_PER_STEPS]:
             peak = max(_peak(block[0]), _peak(block[num_devices // 2]), _peak(block[-1]))
             if peak not in best or block[0][3] < best[peak][0][3]:
                 best[peak] = block

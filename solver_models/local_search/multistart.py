@@ -14,7 +14,34 @@ import numpy as np
 from solver_models.instance import Instance
 from solver_models.local_search.search import Candidate, Searcher
 from solver_models.local_search.task_window import TaskWindow
-from solver_models.search_params import SolverParams
+from solver_models.search_params import Heats, SolverParams
+
+_MOST_STEPS = 6
+"""Steps of `round_ticks` up to which rounds grow."""
+_PROGRESS_PARTS = 1000
+"""Progress is one part in so many of the objective."""
+_RANK_WEIGHT = 0.7
+"""How likely each next candidate of the pool is to be started from, relative to the one before."""
+_NARROW_ROUNDS = 8
+"""Where widths are open: first rounds on single devices alone."""
+_WIDE_EVERY_ROUNDS = 2
+"""After those, one round in so many looks at groups of devices."""
+_PER_SHAPE = 2
+"""How many of them may have the same numbers of replicas stage by stage."""
+_POLISH_HEATS = (0.0, 0.0003, 0.001, 0.0001)
+"""Temperatures of polishing orders, which take turns."""
+_NEAR_HEATS: Heats = ((0.01, 0.0003), (0.003, 0.0001))
+"""Temperatures of anneals on the floor that begin with a candidate whose orders are good; they take turns."""
+_FLOOR_TICKS = 200
+"""Work of a step on the floor, in played actions, on up to `_FLOOR_DEVICES` devices."""
+_FLOOR_DEVICES = 16
+"""With more devices that work grows in proportion."""
+_MOST_FLOORED_ACTIONS = 30_000
+"""Actions of the largest candidate whose schedule bound is asked for before its orders are polished."""
+_MOST_POLISHED = 3
+"""Of how many of these, and of the pool, orders are polished beside annealing what policies reach."""
+_KEPT_POLISHED = 12
+"""Candidates with orders of their own that are kept."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,7 +116,7 @@ class JointSearch:
     @property
     def steps(self) -> int:
         """Steps of an anneal in the round that runs."""
-        return self.iterations * min(1 + self.round // self.params.rounds_per_step, self.params.most_steps)
+        return self.iterations * min(1 + self.round // self.params.rounds_per_step, _MOST_STEPS)
 
     @property
     def best(self) -> Candidate | None:
@@ -162,7 +189,7 @@ class JointSearch:
         """Whether a pool's best has gained enough, or is the first that fits; while none fits, every round counts."""
         if not (before.is_feasible and now.is_feasible):
             return True
-        return before.objective - now.objective > before.objective // self.params.progress_parts
+        return before.objective - now.objective > before.objective // _PROGRESS_PARTS
 
     def _begin_afresh(self) -> None:
         """Leave a pool that finds nothing better: for one of other starts, and every other time for all pools' best."""
@@ -195,11 +222,10 @@ class JointSearch:
         polishes = number % 3 == 2 and start.round >= self.annealing.first_polish_round
         chosen = self._choose_polish(number, start) if polishes else None
         if chosen is not None:
-            heats = self.annealing.polish_heats
-            heat = heats[number // 3 % len(heats)]
+            heat = _POLISH_HEATS[number // 3 % len(_POLISH_HEATS)]
             return self.searcher.polish(chosen, iterations=2 * start.steps, heat=heat, seed=seed)
         searcher, pool = self._scope(start)
-        candidate = _draw(pool, seed=seed, weight=self.params.rank_weight)
+        candidate = _draw(pool, seed=seed, weight=_RANK_WEIGHT)
         if number % 4 == 1 or start.is_first:
             return self._restart(candidate, number, searcher=searcher, seed=seed, steps=start.steps)
         return self._anneal(candidate, number, searcher=searcher, seed=seed, steps=start.steps)
@@ -210,15 +236,15 @@ class JointSearch:
         Policies play many stages badly whose best orders are the best of all, and annealing what policies reach leaves
         those behind.
         """
-        heats = self.annealing.near_heats
+        heats = _NEAR_HEATS
         searcher, pool = self._scope(start)
         polished = self._within(searcher, start.polished)
         if number % 3 == 2 and polished:
-            chosen = _draw(polished, seed=seed, weight=self.params.rank_weight)
+            chosen = _draw(polished, seed=seed, weight=_RANK_WEIGHT)
             if self.searcher.is_open(chosen):
                 return self.searcher.polish(chosen, iterations=2 * start.steps, heat=0.0, seed=seed)
         if number % 3 == 1 and polished:
-            begin, heat = _draw(polished, seed=seed, weight=self.params.rank_weight), heats[number // 3 % len(heats)]
+            begin, heat = _draw(polished, seed=seed, weight=_RANK_WEIGHT), heats[number // 3 % len(heats)]
         else:
             starts = self._within(searcher, start.starts) or pool
             begin, heats = _draw(starts, seed=seed, weight=1.0), self.annealing.floor_heats
@@ -242,14 +268,14 @@ class JointSearch:
 
     def _floor_steps(self, steps: int) -> int:
         """Steps on the floor that take half as long as so many steps of an anneal."""
-        ticks = self.annealing.floor_ticks * max(1, self.num_devices // self.annealing.floor_devices)
+        ticks = _FLOOR_TICKS * max(1, self.num_devices // _FLOOR_DEVICES)
         return max(steps * (self.num_actions + 150) // ticks, steps) // 2
 
     def _is_hopeless(self, candidate: Candidate, start: _RoundStart) -> bool:
         """Whether no order of a candidate's stages is better than what the round began with."""
         known = [each.objective for each in (*start.pool[:1], *start.polished[:1]) if each.is_feasible]
         lanes = sum(map(len, candidate.groups))
-        if not known or 3 * self.searcher.instance.num_microbatches * lanes > self.annealing.most_floored_actions:
+        if not known or 3 * self.searcher.instance.num_microbatches * lanes > _MOST_FLOORED_ACTIONS:
             return False
         floor = self.searcher.exact_floor(candidate)
         return floor is None or floor >= min(known)
@@ -257,7 +283,7 @@ class JointSearch:
     def _scope(self, start: _RoundStart) -> tuple[Searcher, Sequence[Candidate]]:
         """What the round searches, and the candidates to start from: single devices alone, or groups as well."""
         single = self._within(self.narrow, start.pool)
-        is_narrow = start.round <= self.params.narrow_rounds or start.round % self.params.wide_every_rounds
+        is_narrow = start.round <= _NARROW_ROUNDS or start.round % _WIDE_EVERY_ROUNDS
         is_possible = is_narrow and any(c.is_feasible for c in single)
         return (self.narrow, single) if is_possible else (self.searcher, start.pool)
 
@@ -285,8 +311,8 @@ class JointSearch:
 
     def _choose_polish(self, number: int, start: _RoundStart) -> Candidate | None:
         """The candidate whose words are polished; None where no other order can be better, and annealing is."""
-        best = [candidate for candidate in start.pool if candidate.is_feasible][: self.annealing.most_polished]
-        known = start.polished[: self.annealing.most_polished]
+        best = [candidate for candidate in start.pool if candidate.is_feasible][:_MOST_POLISHED]
+        known = start.polished[:_MOST_POLISHED]
         sources = [[each for each in found if self.searcher.is_open(each)] for found in (best, known)]
         found = sources[number // 3 % 2] or sources[0] or sources[1]
         return found[number // 6 % len(found)] if found else None
@@ -303,7 +329,7 @@ class JointSearch:
         for candidate in sorted(best.values(), key=lambda candidate: candidate.worth):
             shape = tuple(len(group) for group in candidate.groups)
             shapes[shape] += 1
-            if shapes[shape] <= self.params.per_shape:
+            if shapes[shape] <= _PER_SHAPE:
                 kept.append(candidate)
         return kept[: self.params.pool_size]
 
@@ -312,7 +338,7 @@ class JointSearch:
         others = [c for c in polished if _signature(c) != _signature(candidate)]
         same = [c for c in polished if _signature(c) == _signature(candidate)]
         winner = min([*same, candidate], key=lambda c: c.worth)
-        return sorted([*others, winner], key=lambda c: c.worth)[: self.annealing.kept_polished]
+        return sorted([*others, winner], key=lambda c: c.worth)[:_KEPT_POLISHED]
 
 
 def _deal(number: int, *, are_most_floors: bool) -> tuple[bool, int]:

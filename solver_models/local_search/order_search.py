@@ -21,6 +21,33 @@ from solver_models.moves.annealing import longest_word
 from solver_models.moves.lower_bounds import net_floor
 from solver_models.simulation.evaluator import FAR, MICROBATCHES, SPLIT, Net, Policy, peak_excess, play
 
+MOST_ACTIONS = 16_000_000
+"""Work up to which it doubles, where partition and mapping are given or come from the sequential planner."""
+_BLOCK_SEEDS = 4
+"""Orders that repeat a building block to begin with."""
+_EXTRAS = (0, 1)
+"""Microbatches beyond the caps that fill the pipeline."""
+_TASKS_PER_ROUND = 2
+"""Tasks of a round; the number of threads is another matter."""
+_POOL_SIZE = 8
+"""Orders that are kept, at most one of each origin."""
+_REPETEND_TASK = 5
+"""The number of the task that looks for repetends."""
+_RANK_WEIGHT = 0.6
+"""How likely each next order of the pool is to be started from, relative to the one before."""
+_SLOPES = (4, 8, 6, 2, 12, 5, 0)
+"""Slopes of the in-flight caps that policies are annealed from, in quarters; 0: caps that fill the pipeline."""
+_EVERY_TURNS = 6
+"""Turns of an order search between two with windows."""
+_MAX_ACTIONS = 30_000
+"""Longer orders have no windows."""
+_SAMPLES = (60, 30, 120, 200)
+"""Moves judged per step of the tabu search; tasks take turns."""
+_PATIENCE = (300, 1000, 200, 3000)
+"""Steps without success before it goes back to the best order; tasks take turns."""
+_HEATS = (0.0, 0.0003, 0.001, 0.0001)
+"""Temperatures where a tabu search does not know the critical path (shared links); tasks take turns."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Order:
@@ -55,7 +82,7 @@ class OrderSearch:
         self.searcher, self.candidate, self.seed = searcher, candidate, seed
         self.params, self.cp_window = searcher.params.order_search, searcher.params.cp_window
         self.by_span, self.schedule = searcher.by_span, schedule
-        self.most_actions = most_actions or self.params.most_actions
+        self.most_actions = most_actions or MOST_ACTIONS
         self.net: Net = searcher.net_of(candidate)
         self.is_exact = bool(follows_words(self.net))
         self.floor = floor if self.by_span else max(floor, int(net_floor(self.net)))
@@ -93,7 +120,7 @@ class OrderSearch:
         if positions is None or not self.net.scalars[SPLIT]:
             return
         count, found = int(self.net.scalars[MICROBATCHES]), list[Order]()
-        for _, block in find_blocks(len(positions), params=self.searcher.params.block):
+        for _, block in find_blocks(len(positions)):
             named = make_block_words(block, num_microbatches=count)
             codes, lengths = self._room()
             words = {
@@ -106,11 +133,11 @@ class OrderSearch:
             if order is not None:
                 found.append(order)
         found.sort(key=lambda order: (order.objective, order.total))
-        self._keep(found[: self.params.block_seeds])
+        self._keep(found[:_BLOCK_SEEDS])
 
     def add_filled(self) -> None:
         """Offer the orders in which every device runs as many F as end before the first gradient can be back."""
-        for extra in self.params.extras:
+        for extra in _EXTRAS:
             words, lengths = self._room()
             if play_filled(self.net, words, lengths, extra, self.by_span)[0] < FAR:
                 self._offer(words, lengths)
@@ -126,9 +153,8 @@ class OrderSearch:
 
         Every result is taken in by a later round, or by `window.drain`.
         """
-        num_tasks = self.params.tasks_per_round
-        self.window.make_room(num_tasks)
-        numbers = range(self.round * num_tasks, (self.round + 1) * num_tasks)
+        self.window.make_room(_TASKS_PER_ROUND)
+        numbers = range(self.round * _TASKS_PER_ROUND, (self.round + 1) * _TASKS_PER_ROUND)
 
         def take(order: Order | None, seconds: float) -> None:
             best, self.round_s, self.num_ended = self.pool[:1], seconds, self.num_ended + 1
@@ -172,13 +198,13 @@ class OrderSearch:
             old = best.get(order.origin)
             if old is None or _worth(order) < _worth(old):
                 best[order.origin] = order
-        self.pool = sorted(best.values(), key=_worth)[: self.params.pool_size]
+        self.pool = sorted(best.values(), key=_worth)[:_POOL_SIZE]
 
     def _task(self, number: int, pool: tuple[Order, ...], *, work: int) -> Order | None:
         """One task of a round that begins with this pool, for the work of so many played actions."""
         seed = (self.seed * 1_000_003 + number) % 2**31
-        turn = sum(divmod(number, self.params.tasks_per_round))
-        if number == self.params.repetend_task and self.schedule is not None:
+        turn = sum(divmod(number, _TASKS_PER_ROUND))
+        if number == _REPETEND_TASK and self.schedule is not None:
             periods = sorted(self._repetends(seed=seed), key=_worth)
             if periods:
                 return self._improved(replace(periods[0], origin=-1 - number), number, work=work, seed=seed)
@@ -187,19 +213,19 @@ class OrderSearch:
         if self._has_window(turn):
             return self._windowed(pool[0], seed=seed)
         rng = np.random.default_rng(seed)
-        weights = self.params.rank_weight ** np.arange(len(pool))
+        weights = _RANK_WEIGHT ** np.arange(len(pool))
         start = pool[int(rng.choice(len(pool), p=weights / weights.sum()))]
         return self._improved(start, number, work=work, seed=seed)
 
     def _has_window(self, turn: int) -> bool:
         """Whether CP-SAT solves parts of the best order in this turn."""
-        every, is_short = self.cp_window.every_turns, self.num_actions <= self.cp_window.max_actions
+        every, is_short = _EVERY_TURNS, self.num_actions <= _MAX_ACTIONS
         return self.schedule is not None and turn % every == every - 1 and is_short
 
     def _tuned(self, number: int, *, work: int, seed: int) -> Order | None:
         words, lengths = self._room()
         iterations = max(10, work // 2 // (self.num_actions + 100))
-        slope = self.params.slopes[number % len(self.params.slopes)]
+        slope = _SLOPES[number % len(_SLOPES)]
         tuning = Tuning(slope=slope, steps=iterations, heat=0.02, floor=self.floor, seed=seed)
         value, total = tune(self.net, words, lengths, tuning, self.by_span)
         if value >= FAR:
@@ -213,7 +239,7 @@ class OrderSearch:
         from solver_models.schedule.repetend import find_repetends, repeat
 
         assert self.schedule is not None
-        for pattern in find_repetends(self.schedule, seed=seed, params=self.searcher.params.repetend):
+        for pattern in find_repetends(self.schedule, seed=seed):
             codes, lengths = self._room()
             words = repeat(self.schedule, pattern)
             encode(self.net, words, words=codes, lengths=lengths, first=self.searcher.first_member)
@@ -223,14 +249,14 @@ class OrderSearch:
 
     def _improved(self, order: Order, number: int, *, work: int, seed: int) -> Order:
         words, lengths = order.words.copy(), order.lengths.copy()
-        turn, params = number // self.params.tasks_per_round, self.params
+        turn = number // _TASKS_PER_ROUND
         if self.is_exact:
-            samples, patience = (each[turn % len(each)] for each in (params.samples, params.patience))
+            samples, patience = (each[turn % len(each)] for each in (_SAMPLES, _PATIENCE))
             iterations = max(10, work // (2 * self.num_actions + 20 * samples))
             search = TabuSearch(steps=iterations, samples=samples, patience=patience, floor=self.floor, seed=seed)
             value, total = improve(self.net, words, lengths, search, self.by_span)
         else:
-            heat = params.heats[turn % len(params.heats)]
+            heat = _HEATS[turn % len(_HEATS)]
             iterations = max(10, work // (self.num_actions + 100))
             value, total = polish(self.net, words, lengths, iterations, heat, seed, self.by_span)
         return replace(order, objective=int(value), total=int(total), words=words, lengths=lengths)

@@ -31,6 +31,19 @@ from solver_models.search_params import SolverParams
 from solver_models.simulation.columns import SHARDING
 from solver_models.simulation.evaluator import FAR, OPTIONS, Layers, Net, assemble, peak_excess, play
 
+_MOST_FLOORED_ACTIONS = 400_000
+"""Actions of the largest candidate whose schedule bound says whether its orders are worth looking at."""
+FIRST_RUN = 100
+"""Nodes until the search starts again for the first time, with the weighted degrees learnt."""
+_WHOLE_NODES = 100
+"""With so few nodes, orders are searched as a whole; with more, parts that share nothing one by one."""
+_STEP_PLAYS = 3
+"""Plays that a step is counted as."""
+_SAMPLES = 60
+"""Moves judged per step."""
+_PATIENCE = 300
+"""Steps without success before it starts again."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Candidate:
@@ -193,7 +206,7 @@ class Searcher:
     def is_floored(self, candidate: Candidate) -> bool:
         """Whether the schedule bound holds for the objective, and is derived in the time between two steps."""
         actions = 3 * self.instance.num_microbatches * sum(map(len, candidate.groups))
-        return not self.by_span and actions <= self.params.polish.most_floored_actions
+        return not self.by_span and actions <= _MOST_FLOORED_ACTIONS
 
     def is_open(self, candidate: Candidate) -> bool:
         """Whether orders of the same partition and mapping could be better, as far as the schedule bound knows."""
@@ -239,16 +252,16 @@ class Searcher:
         """Whether branch and bound has closed every order, and the best below `threshold` that it found, if any.
 
         It looks at `most_nodes` nodes at most, for the makespan only, and ends early once `stop[0]` is set; it starts
-        again after `first_run` nodes (None: those of `BranchParams`), and now and then. Parts that have nothing to do
+        again after `first_run` nodes (None: `FIRST_RUN`), and now and then. Parts that have nothing to do
         with each other are searched one by one.
         """
         if self.by_span:
             return False, None
         net = self._net(candidate.stage_of, candidate.groups, modes=candidate.modes)
         flag, limit = np.zeros(1, np.int64) if stop is None else stop, min(threshold, LATEST)
-        first_run = first_run or self.params.branch.first_run
+        first_run = first_run or FIRST_RUN
         found, words = dict[Hashable, _Sequenced](), dict[int, Word]()
-        for part in split_net(net) if most_nodes > self.params.branch.whole_nodes else [net]:
+        for part in split_net(net) if most_nodes > _WHOLE_NODES else [net]:
             if likeness(part) not in found:
                 value, codes, lengths, is_closed = _sequence_part(
                     part,
@@ -292,11 +305,10 @@ class Searcher:
         """Improve the words of a candidate with its partition and mapping fixed: as much work as `iterations` plays."""
         net, words, lengths, fit, _ = self._play(candidate)
         if fit == FITS and follows_words(net):
-            params = self.params.polish
             search = TabuSearch(
-                steps=max(1, iterations // params.step_plays),
-                samples=params.samples,
-                patience=params.patience,
+                steps=max(1, iterations // _STEP_PLAYS),
+                samples=_SAMPLES,
+                patience=_PATIENCE,
                 floor=0 if self.by_span else int(net_floor(net)),
                 seed=seed,
             )

@@ -16,7 +16,12 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from solver_models.search_params import TaskWindowParams
+_MOST = 64
+"""Most tasks under way."""
+_FIRST = 2
+"""Tasks under way at first; a task knows nothing of those that are."""
+_TASKS_PER_WIDTH = 64
+"""Started tasks that make room for one more under way."""
 
 Given = TypeVar("Given")
 Found = TypeVar("Found")
@@ -41,11 +46,13 @@ class TaskWindow:
         self,
         num_threads: int = 1,
         *,
-        params: TaskWindowParams = TaskWindowParams(),
+        first: int = _FIRST,
+        most: int = _MOST,
+        tasks_per_width: int = _TASKS_PER_WIDTH,
         has_time: Callable[[float], bool] | None = None,
     ) -> None:
         """`has_time` is asked, with the seconds that a task is expected to take, just before it runs."""
-        self.params = params
+        self._first, self._most, self._tasks_per_width = first, most, tasks_per_width
         self.num_started = 0
         self.owner = ""
         """On whose behalf tasks are started."""
@@ -60,8 +67,7 @@ class TaskWindow:
     @property
     def width(self) -> int:
         """Tasks that may be under way once the next ones are started."""
-        params = self.params
-        return min(params.most, params.first + self.num_started // params.tasks_per_width)
+        return min(self._most, self._first + self.num_started // self._tasks_per_width)
 
     def start(
         self, tasks: Sequence[Callable[[], Found]], take: Callable[[Found, float], None], *, expected_s: float = 0.0

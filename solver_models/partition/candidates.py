@@ -11,7 +11,17 @@ from solver_models.instance import Integers
 from solver_models.partition.closed_form import schedule_bound
 from solver_models.partition.dynamic import Partitioner, Stages
 from solver_models.partition.partition_instance import PartitionInstance
-from solver_models.search_params import DynamicParams
+
+_TOLERANCE = 2e-3
+"""How exactly the least largest load is found for each number of stages, as a part of it."""
+_MOST_SHIFTED = 16
+"""Partitions whose cuts are shifted."""
+_RADIUS = 24
+"""How far, in layers, cuts are shifted for the sake of fill and drain."""
+_MOST_PROBES = 600_000
+"""Intervals looked at per pattern of replication, at most."""
+_FEWEST_LOOKS = 12
+"""A pattern that can be looked at fewer times than this within `most_probes` is left out."""
 
 
 def candidates(
@@ -20,7 +30,6 @@ def candidates(
     limit: int,
     uneven: bool = True,
     has_time: Callable[[], bool] = lambda: True,
-    params: DynamicParams = DynamicParams(),
 ) -> list[Stages]:
     """At most `limit` different partitions that fit in memory, the one with the least schedule bound first.
 
@@ -30,18 +39,18 @@ def candidates(
     """
     partitioner = Partitioner(instance)
     found: dict[Stages, int] = {}
-    per_stage_count = partial(_per_stage_count, partitioner, has_time=has_time, params=params)
+    per_stage_count = partial(_per_stage_count, partitioner, has_time=has_time)
     by_pattern = [per_stage_count(allowed) for allowed in _patterns(instance, uneven=uneven)]
-    for stages in chain(*by_pattern, _in_simple_orders(partitioner, tolerance=params.tolerance)):
+    for stages in chain(*by_pattern, _in_simple_orders(partitioner, tolerance=_TOLERANCE)):
         if found and not has_time():
             break
         bound = schedule_bound(partitioner, stages)
         if bound is not None:
             found[stages] = bound
-    for stages in sorted(found, key=lambda stages: found[stages])[: params.most_shifted]:
+    for stages in sorted(found, key=lambda stages: found[stages])[:_MOST_SHIFTED]:
         if not has_time():
             break
-        shifted = partitioner.shift_cuts(stages, radius=params.radius, within=found[stages], tolerance=params.tolerance)
+        shifted = partitioner.shift_cuts(stages, radius=_RADIUS, within=found[stages], tolerance=_TOLERANCE)
         bound = None if shifted is None else schedule_bound(partitioner, shifted)
         if shifted is not None and bound is not None:
             found[shifted] = bound
@@ -60,14 +69,12 @@ def _patterns(instance: PartitionInstance, *, uneven: bool) -> list[Integers]:
     return list(np.unique(rows, axis=0)[::-1])
 
 
-def _per_stage_count(
-    partitioner: Partitioner, allowed: Integers, *, has_time: Callable[[], bool], params: DynamicParams
-) -> Iterator[Stages]:
+def _per_stage_count(partitioner: Partitioner, allowed: Integers, *, has_time: Callable[[], bool]) -> Iterator[Stages]:
     """The least largest load for each number of stages, all bisected together: one look serves every number."""
     instance = partitioner.instance
     most = min(instance.num_layers, instance.num_devices)
-    looks = params.most_probes // (most * int(partitioner.stride[-1]) * int(allowed.sum()) * len(instance.count))
-    if looks < params.fewest_looks:
+    looks = _MOST_PROBES // (most * int(partitioner.stride[-1]) * int(allowed.sum()) * len(instance.count))
+    if looks < _FEWEST_LOOKS:
         return
     best: dict[int, Stages] = {}
     low, high = dict.fromkeys(_stage_counts(most), partitioner.floor() - 1), dict[int, int]()
@@ -83,7 +90,7 @@ def _per_stage_count(
                 low[k] = max(low[k], limit)
             elif k not in high or limit < high[k]:
                 best[k], high[k] = stages, min(limit, partitioner.largest_load(stages))
-        limit = _next_limit(low, high, tolerance=params.tolerance)
+        limit = _next_limit(low, high, tolerance=_TOLERANCE)
     yield from best.values()
 
 

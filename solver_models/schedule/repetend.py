@@ -16,7 +16,34 @@ from math import gcd
 from ortools.sat.python import cp_model
 
 from solver_models.instance import BACKWARD, FORWARD, INPUT_GRAD, WEIGHT_GRAD, ScheduleInstance, StageReplica, Word
-from solver_models.search_params import RepetendParams
+
+_MAX_ACTIONS = 256
+"""Largest patterns looked for, in actions of one microbatch."""
+_SLOTS = 120
+"""Ticks of the fullest device's work on one microbatch are rounded so that it has at most about so many."""
+_STRETCHES = (
+    100,
+    102,
+    104,
+    107,
+    110,
+    114,
+    118,
+    122,
+    127,
+    133,
+    140,
+    150,
+    165,
+    200,
+)
+"""Periods tried, in percent of the fullest device's work, until one is possible in the memory."""
+_MORE_PERIODS = 1
+"""Longer periods tried after the first possible one: they need a shorter fill."""
+_MOST_FAILURES = 2
+"""Periods given up in all."""
+_WORK = 0.25
+"""CP-SAT's deterministic limit of one period."""
 
 Key = tuple[int, int]
 """Lane and kind (`BACKWARD` for I and W at once)."""
@@ -38,18 +65,17 @@ def find_repetends(
     instance: ScheduleInstance,
     *,
     seed: int = 0,
-    params: RepetendParams = RepetendParams(),
     should_stop: Callable[[], bool] | None = None,
 ) -> Iterator[_Repetend]:
-    """Patterns of ever longer periods, the shortest possible one first; none for nets above `params.max_actions`."""
-    if sum(len(_kinds(instance, lane)) for lane in instance.lanes) > params.max_actions:
+    """Patterns of ever longer periods, the shortest possible one first; none for nets above `_MAX_ACTIONS`."""
+    if sum(len(_kinds(instance, lane)) for lane in instance.lanes) > _MAX_ACTIONS:
         return
-    model = _Model(instance, most_slots=params.slots)
+    model = _Model(instance, most_slots=_SLOTS)
     found = failures = 0
-    for period in dict.fromkeys(-(-model.load * stretch // 100) for stretch in params.stretches):
-        if found > params.more_periods or failures >= params.most_failures or (should_stop and should_stop()):
+    for period in dict.fromkeys(-(-model.load * stretch // 100) for stretch in _STRETCHES):
+        if found > _MORE_PERIODS or failures >= _MOST_FAILURES or (should_stop and should_stop()):
             return
-        pattern, is_settled = model.solve(period, seed=seed, work=params.work)
+        pattern, is_settled = model.solve(period, seed=seed, work=_WORK)
         failures += pattern is None and not is_settled
         if pattern is not None:
             found += 1

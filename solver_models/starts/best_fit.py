@@ -10,7 +10,23 @@ from dataclasses import dataclass
 import numpy as np
 
 from solver_models.instance import Instance, Integers
-from solver_models.search_params import BestFitParams
+
+_FIRST_TARGETS = (1.02, 1.1, 1.3, 2.0, 4.0)
+"""Targets over the floor, in turn until one is reached."""
+_STEPS = 9
+"""Halvings of the bracket around the least period."""
+_MOST_DEVICES = 256
+"""With more devices it takes too long and is left out."""
+_SHARES = (1.0, 0.75, 0.5)
+"""Parts of the devices, the fastest ones, that may be used."""
+_HELD = (1.0, 0.5, 0.0)
+"""Microbatches that a stage shall hold at once, as parts of the devices that are left."""
+_MOST_TRIES = 192
+"""Choices that are followed at once; the first always takes the best fit."""
+_TRIES_TIMES_DEVICES = 3_072
+"""Choices times devices, at most."""
+_MOST_NOISE = 1.0
+"""What chance adds at most to the waste that devices are compared by, as a part of the target; little in most tries."""
 
 Floats = np.ndarray[tuple[int, ...], np.dtype[np.float64]]
 
@@ -27,25 +43,25 @@ class Fit:
     """[stages + 1] where stages begin, from 0 to L."""
 
 
-def best_fits(instance: Instance, *, params: BestFitParams = BestFitParams()) -> list[Fit]:
+def best_fits(instance: Instance, *, most_devices: int = _MOST_DEVICES) -> list[Fit]:
     """Different fits in memory, on all devices and on the fastest of them, the least period first.
 
     None where devices are alike, or too many.
     """
     num_devices = len(instance.capacity)
-    if len(np.unique(instance.device_type)) < 2 or num_devices > params.most_devices:
+    if len(np.unique(instance.device_type)) < 2 or num_devices > most_devices:
         return []
     slowness = instance.work[0, :3].sum(axis=(0, 2))[instance.device_type]
     fastest = np.argsort(slowness, kind="stable")
-    counts = dict.fromkeys(max(1, int(share * num_devices)) for share in params.shares)
-    found = dict.fromkeys(fit for count in counts for fit in _per_depth(instance, fastest[:count], params=params))
+    counts = dict.fromkeys(max(1, int(share * num_devices)) for share in _SHARES)
+    found = dict.fromkeys(fit for count in counts for fit in _per_depth(instance, fastest[:count]))
     return sorted(found, key=lambda fit: fit.period)
 
 
-def _per_depth(instance: Instance, devices: Integers, *, params: BestFitParams) -> Iterator[Fit]:
+def _per_depth(instance: Instance, devices: Integers) -> Iterator[Fit]:
     """The best fit for every number of microbatches held; less held is no use if memory did not bind."""
-    for held in params.held:
-        fitter = _Fitter(instance, devices, held=held, params=params)
+    for held in _HELD:
+        fitter = _Fitter(instance, devices, held=held)
         fit = fitter.least()
         if fit is not None:
             yield fit
@@ -56,8 +72,8 @@ def _per_depth(instance: Instance, devices: Integers, *, params: BestFitParams) 
 class _Fitter:
     """Best fits on some devices with a given number of microbatches in flight."""
 
-    def __init__(self, instance: Instance, devices: Integers, *, held: float, params: BestFitParams) -> None:
-        self.instance, self.devices, self.held, self.params = instance, devices, held, params
+    def __init__(self, instance: Instance, devices: Integers, *, held: float) -> None:
+        self.instance, self.devices, self.held = instance, devices, held
         work = instance.work[0]
         backward = work[1] + work[2] if instance.can_split else work[3]
         types, self.kind = np.unique(instance.device_type[devices], return_inverse=True)
@@ -67,9 +83,9 @@ class _Fitter:
         self.room = instance.capacity[devices] - int(instance.workspace.max(initial=0))
         self.crossing = _crossing(instance)
         self.was_full = False
-        self.tries = np.arange(max(1, min(params.most_tries, params.tries_times_devices // len(devices))))
+        self.tries = np.arange(max(1, min(_MOST_TRIES, _TRIES_TIMES_DEVICES // len(devices))))
         self.weight = (self.tries % 2).astype(np.float64)[:, None]
-        self.noise = params.most_noise * np.linspace(0, 1, len(self.tries))[:, None] ** 3
+        self.noise = _MOST_NOISE * np.linspace(0, 1, len(self.tries))[:, None] ** 3
 
     @property
     def floor(self) -> int:
@@ -80,11 +96,9 @@ class _Fitter:
     def least(self) -> Fit | None:
         """The fit with the least period; None if none is found within the last of the first targets."""
         low = self.floor
-        reached = (
-            (int(low * factor), fit) for factor in self.params.first_targets if (fit := self.within(int(low * factor)))
-        )
+        reached = ((int(low * factor), fit) for factor in _FIRST_TARGETS if (fit := self.within(int(low * factor))))
         best: Fit | None = next((fit for _, fit in reached), None)
-        for _ in range(self.params.steps if best is not None else 0):
+        for _ in range(_STEPS if best is not None else 0):
             assert best is not None
             middle = (low + best.period) // 2
             found = self.within(middle)

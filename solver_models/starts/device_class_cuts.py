@@ -14,6 +14,15 @@ import numpy as np
 from solver_models.instance import Integers
 from solver_models.search_params import KindCutParams
 
+MOST_STAGES = 20
+"""Stages of a pipeline."""
+WORSE = 1.2
+"""Estimates so many times the best plan known are not followed up."""
+_FINE = (0.88, 1.0)
+"""Least and largest beside the best one found, as multiples of it."""
+_WIDE = (1.0, 1.4)
+"""The same where synchronisation is to be shorter."""
+
 Floats = np.ndarray[tuple[int, ...], np.dtype[np.float64]]
 
 
@@ -74,13 +83,13 @@ def kind_cuts(
         if not cuts:
             break
         best = min(cuts, key=lambda cut: cut.estimate)
-        if step == 0 and best.estimate <= params.worse * known:
-            cuts += programme.cuts(programme.limits_beside(best, params.fine), most_sync)
+        if step == 0 and best.estimate <= WORSE * known:
+            cuts += programme.cuts(programme.limits_beside(best, _FINE), most_sync)
         found.update({(cut.bounds, cut.kinds): cut for cut in cuts})
         most_sync = params.sync_factor * programme.longest_sync(best)
-        limits = programme.limits_beside(best, params.wide)
+        limits = programme.limits_beside(best, _WIDE)
         least = min(cut.estimate for cut in found.values())
-        if most_sync <= 0 or best.estimate > params.worse * min(least, known):
+        if most_sync <= 0 or best.estimate > WORSE * min(least, known):
             break
     return sorted(found.values(), key=lambda cut: cut.estimate)
 
@@ -163,7 +172,7 @@ class _KindProgramme:
                 yield self._trace(tables, number, limit=float(limit), most_sync=most_sync, depth=int(depth_of[number]))
 
     def _most_stages(self) -> int:
-        return min(self.size, self.params.most_stages, sum(self.class_units))
+        return min(self.size, MOST_STAGES, sum(self.class_units))
 
     def _allowed(self, depth: int, most_sync: float) -> Floats:
         """[K, L + 1, L + 1] a stage's time, where one so deep fits into memory and synchronises in time; else inf."""

@@ -11,8 +11,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from solver_models.instance import Integers
-from solver_models.search_params import KindFitParams
 from solver_models.starts.device_class_cuts import Floats, KindCut, StageKinds, estimated
+
+_TRIES = 128
+"""Choices that are followed at once; the first always takes what fills devices best."""
+_MOST_NOISE = 0.5
+"""What chance adds at most to the part of its devices' time that a stage fills; little in most tries."""
+_MOST_THRIFT = 0.5
+"""By how much fast devices are saved at most, for layers that no others can hold in time."""
+_FIRST_TARGETS = (1.02, 1.1, 1.2, 1.35, 1.6, 2.0, 3.0, 5.0)
+"""Limits on the slowest stage over the floor, in turn until one is reached."""
+_STEPS = 8
+"""Halvings of the bracket around the least limit."""
 
 
 def kind_fits(
@@ -22,16 +32,16 @@ def kind_fits(
     num_microbatches: int,
     overlap: bool,
     known: float,
-    params: KindFitParams,
+    targets: tuple[float, ...] = _FIRST_TARGETS,
 ) -> list[KindCut]:
     """Pipelines within memory and devices, the least estimate first.
 
     `class_devices`: how many every class has; a kind's units are devices here. `known`: ticks of a plan of another
     origin; where no stage's time below it is possible, nothing is tried.
     """
-    fitter = KindFitter(kinds, class_devices, num_microbatches=num_microbatches, overlap=overlap, params=params)
+    fitter = KindFitter(kinds, class_devices, num_microbatches=num_microbatches, overlap=overlap)
     most = known / num_microbatches
-    reached = (limit for factor in params.first_targets if (limit := factor * fitter.floor) <= most)
+    reached = (limit for factor in targets if (limit := factor * fitter.floor) <= most)
     found: dict[tuple[tuple[int, ...], tuple[int, ...]], KindCut] = {}
 
     def is_within(limit: float) -> bool:
@@ -40,7 +50,7 @@ def kind_fits(
         return bool(cuts)
 
     low, high = fitter.floor, next(filter(is_within, reached), None)
-    for _ in range(params.steps if high is not None else 0):
+    for _ in range(_STEPS if high is not None else 0):
         assert high is not None
         middle = (low + high) / 2
         low, high = (low, middle) if is_within(middle) else (middle, high)
@@ -57,9 +67,8 @@ class KindFitter:
         *,
         num_microbatches: int,
         overlap: bool,
-        params: KindFitParams,
     ) -> None:
-        self.kinds, self.count, self.overlap, self.params = kinds, num_microbatches, overlap, params
+        self.kinds, self.count, self.overlap = kinds, num_microbatches, overlap
         self.class_devices = np.array(class_devices)
         self.size = kinds.load.shape[1] - 1
         self.work, self.rate = self._work_and_rates()
@@ -85,10 +94,10 @@ class KindFitter:
 
     def within(self, limit: float) -> Iterator[KindCut]:
         """Different pipelines whose stages all take at most `limit`; none where no try came through."""
-        tries, random = self.params.tries, np.random.default_rng(0)
+        tries, random = _TRIES, np.random.default_rng(0)
         earliest, rows = self._earliest(limit), np.arange(tries)
-        noise = self.params.most_noise * np.linspace(0, 1, tries) ** 2
-        thrift = self.params.most_thrift * random.random(tries)
+        noise = _MOST_NOISE * np.linspace(0, 1, tries) ** 2
+        thrift = _MOST_THRIFT * random.random(tries)
         end, free = np.full(tries, self.size), np.tile(self.class_devices, (tries, 1))
         picks, begins = list[Integers](), list[Integers]()
         while (end > 0).any() and len(picks) < self.size:

@@ -7,11 +7,17 @@ import numpy as np
 
 from solver_models.instance import Instance, Integers
 from solver_models.local_search.search import Candidate, Searcher
-from solver_models.search_params import BestFitParams, SolverParams
 from solver_models.starts.best_fit import best_fits
 from solver_models.starts.device_arrangement import cut_order, device_orders
 from solver_models.starts.recomputing import recompute_variants
 from solver_models.starts.replica_groups import common_replicas, largest_allowed, share_out
+
+_FEWEST_RATED = 6
+"""Candidates that are rated whatever the time: a search needs some to begin with."""
+_FIRST_CHUNKS = (0.5, 0.25, 1 / 3, 2 / 3, 0.75)
+"""Part of a device's work that its first chunk takes, where every device holds two."""
+_MOST_CHUNKS = 12
+"""Most stages per device that seeds have."""
 
 Groups = tuple[tuple[int, ...], ...]
 Floats = np.ndarray[tuple[int, ...], np.dtype[np.float64]]
@@ -22,8 +28,8 @@ def make_seeds(searcher: Searcher, *, has_time: Callable[[], bool] | None = None
 
     With `has_time` those with the least floors are rated first, and after a few none once it has denied.
     """
-    instance, params = searcher.instance, searcher.params
-    found = _balanced(instance, params) if instance.given_stages is None else _given(instance, instance.given_stages)
+    instance = searcher.instance
+    found = _balanced(instance) if instance.given_stages is None else _given(instance, instance.given_stages)
     full = [(stage_of, groups) for stage_of, groups in found if len(np.unique(stage_of)) == len(groups)]
     full = [(stage_of, _seat_pins(instance, stage_of, groups=groups)) for stage_of, groups in full]
     full += _wide(instance)
@@ -32,7 +38,7 @@ def make_seeds(searcher: Searcher, *, has_time: Callable[[], bool] | None = None
         return [*rated, *recompute_variants(searcher, rated)]
     rated = []
     for stage_of, groups in _by_floor(searcher, full):
-        if len(rated) >= params.balanced_seed.fewest_rated and not has_time():
+        if len(rated) >= _FEWEST_RATED and not has_time():
             return rated
         rated.append(searcher.rate(stage_of, groups))
         rated += recompute_variants(searcher, rated[-1:])
@@ -66,7 +72,7 @@ def _given(instance: Instance, stage_of: Integers) -> Iterator[tuple[Integers, G
     yield stage_of, tuple((stage * num_devices // num_stages,) for stage in range(num_stages))
 
 
-def _balanced(instance: Instance, params: SolverParams) -> Iterator[tuple[Integers, Groups]]:
+def _balanced(instance: Instance) -> Iterator[tuple[Integers, Groups]]:
     """S stages on S devices, on all devices evenly, and S = 2 D stages as a V and as a loop."""
     num_devices, num_layers = len(instance.capacity), len(instance.state)
     device_order = device_orders(instance)
@@ -76,13 +82,13 @@ def _balanced(instance: Instance, params: SolverParams) -> Iterator[tuple[Intege
                 (balanced_cut(instance, groups, order=order), groups)
                 for groups in _spread(instance, device_order, num_stages=num_stages)
             )
-    yield from _best_fitting(instance, params.best_fit)
+    yield from _best_fitting(instance)
     if instance.max_stages_per_device > 1 and num_layers >= 2 * num_devices:
         for groups in _chunked(instance):
-            for first in params.balanced_seed.first_chunks:
+            for first in _FIRST_CHUNKS:
                 scale = np.repeat([first, 1 - first], num_devices)
                 yield balanced_cut(instance, groups, scale=scale), groups
-        most_chunks = min(instance.max_stages_per_device, num_layers // num_devices, params.balanced_seed.most_chunks)
+        most_chunks = min(instance.max_stages_per_device, num_layers // num_devices, _MOST_CHUNKS)
         for chunks in range(3, most_chunks + 1):
             yield from ((balanced_cut(instance, groups), groups) for groups in _chunked(instance, chunks))
     yield from _overlapped(instance)
@@ -96,9 +102,9 @@ def _chunked(instance: Instance, chunks: int = 2) -> Iterator[Groups]:
         yield tuple((device,) for chunk in range(chunks) for device in (devices[::-1] if chunk % 2 else devices))
 
 
-def _best_fitting(instance: Instance, params: BestFitParams) -> Iterator[tuple[Integers, Groups]]:
+def _best_fitting(instance: Instance) -> Iterator[tuple[Integers, Groups]]:
     """One stage on each of the devices that a target period fills best, where they are unlike."""
-    for fit in best_fits(instance, params=params):
+    for fit in best_fits(instance):
         yield np.repeat(np.arange(len(fit.devices)), np.diff(fit.bounds)), tuple((device,) for device in fit.devices)
 
 

@@ -11,12 +11,45 @@ from solver_models.instance import Instance, Integers
 from solver_models.local_search.search import STANDARD_POLICY_PARAMS, Candidate, Searcher, solution_of
 from solver_models.moves.annealing import FITS, UNRATED, evaluate
 from solver_models.moves.lower_bounds import net_floors
-from solver_models.search_params import SolverParams
 from solver_models.simulation.evaluator import FAR, assemble
 from solver_models.starts.best_fit import best_fits
 from solver_models.starts.cuts import Seats, Sums, best_cut
 from solver_models.starts.device_arrangement import device_orders
 from solver_models.starts.replica_groups import common_replicas, cut_into_blocks
+
+_REPLICAS = (
+    1,
+    2,
+    3,
+    4,
+    6,
+    8,
+    12,
+    16,
+    24,
+    32,
+    48,
+    64,
+    96,
+    128,
+    192,
+    256,
+    384,
+    512,
+    768,
+    1024,
+)
+"""Devices per stage that are tried."""
+_STEPS = 14
+"""Halvings of the search for the least largest load of a cut."""
+_SLACKS = (0.0, 0.03, 0.1, 0.25)
+"""By how much a stage may fall short of the largest load where that makes what crosses its end smaller."""
+_MOST_SLACK_GROUPS = 160
+"""Cuts into more stages have no slack to give."""
+_DEPTHS = (1.0, 0.5, 0.2, 0.0)
+"""Microbatches that a stage shall hold at once, as parts of the stages from it to the last."""
+_MOST_FLOORS = 200
+"""Cuts whose floor is looked at, those with the least estimates."""
 
 Groups = tuple[tuple[int, ...], ...]
 
@@ -124,16 +157,15 @@ def _rated(searcher: Searcher, *, until: float) -> list[Candidate]:
     if instance.given_stages is not None or (instance.pinned >= 0).any():
         return []
     sums, found, seen = _make_sums(instance), list[Candidate](), set[Groups]()
-    params = searcher.params.large_seed
-    for groups in filter(None, _groupings(instance, searcher.params, has_time=lambda: time.monotonic() < until)):
+    for groups in filter(None, _groupings(instance, has_time=lambda: time.monotonic() < until)):
         if found and time.monotonic() >= until:
             break
         if groups in seen:
             continue
         seen.add(groups)
-        cutter = _LayerCutter(instance, sums, groups=groups, steps=params.steps)
-        slacks = params.slacks if len(groups) <= params.most_slack_groups else params.slacks[:1]
-        cuts = (cutter.best(depth, slack) for depth in params.depths for slack in slacks)
+        cutter = _LayerCutter(instance, sums, groups=groups, steps=_STEPS)
+        slacks = _SLACKS if len(groups) <= _MOST_SLACK_GROUPS else _SLACKS[:1]
+        cuts = (cutter.best(depth, slack) for depth in _DEPTHS for slack in slacks)
         for cut in dict.fromkeys(tuple(bounds) for bounds in cuts if bounds):
             used = groups[: len(cut) - 1]
             stage_of = np.repeat(np.arange(len(used)), np.diff(cut))
@@ -142,7 +174,7 @@ def _rated(searcher: Searcher, *, until: float) -> list[Candidate]:
                 if searcher.is_allowed(candidate):
                     found.append(replace(candidate, objective=cutter.estimate(np.array(cut))))
     found.sort(key=lambda candidate: candidate.objective)
-    rated = [replace(c, objective=max(c.objective, _floor(searcher, c))) for c in found[: params.most_floors]]
+    rated = [replace(c, objective=max(c.objective, _floor(searcher, c))) for c in found[:_MOST_FLOORS]]
     return sorted(rated, key=lambda candidate: candidate.objective)
 
 
@@ -160,7 +192,7 @@ def _floor(searcher: Searcher, candidate: Candidate) -> int:
     return max(int(net_floors(net)[0]), int(searcher.instance.num_microbatches * loads.max()))
 
 
-def _groupings(instance: Instance, params: SolverParams, *, has_time: Callable[[], bool]) -> Iterator[Groups]:
+def _groupings(instance: Instance, *, has_time: Callable[[], bool]) -> Iterator[Groups]:
     """Devices in listed order, by recursive cuts, or class by class, as stages of equally many devices of one type.
 
     And one device per stage as a target period fills them best, which takes longest.
@@ -170,14 +202,14 @@ def _groupings(instance: Instance, params: SolverParams, *, has_time: Callable[[
         types = instance.device_type[order]
         cuts = [0, *(np.flatnonzero(np.diff(types)) + 1).tolist(), len(order)]
         runs = [order[begin:end].tolist() for begin, end in pairwise(cuts)]
-        for replicas in params.large_seed.replicas:
+        for replicas in _REPLICAS:
             if replicas <= len(order) and replicas in allowed:
                 yield tuple(group for run in runs for group in _side_by_side(run, replicas))
                 blocks = [group for run in runs for group in cut_into_blocks(run, replicas, allowed=allowed)]
                 is_even = instance.uneven_replication or replicas == 1
                 yield tuple(group for group in blocks if is_even or len(group) == replicas)
     if has_time():
-        yield from (tuple((device,) for device in fit.devices) for fit in best_fits(instance, params=params.best_fit))
+        yield from (tuple((device,) for device in fit.devices) for fit in best_fits(instance))
 
 
 def _side_by_side(run: list[int], replicas: int) -> list[tuple[int, ...]]:

@@ -12,13 +12,15 @@ from math import prod
 import numpy
 
 from planner.bounds.bisection import largest_refuted
-from planner.bounds.bound_params import BoundParams
 from planner.bounds.classes.device_classes import MAX_RANKS, Classes, ClassStages, Mask
 from planner.bounds.classes.ranked_refinement import SWEEPS as RANKED_SWEEPS
 from planner.bounds.classes.ranked_refinement import Ranks, Steps, sweep_figures
 from planner.bounds.heaviest_path import NEVER
 from planner.bounds.minimum_costs import Integers, Least
 from planner.clock import HasTime, always
+
+_CLASSES_STEPS = 48
+"""Deadlines that are tried for the classes bound."""
 
 SWEEPS = 3
 """Times that heads and tails, then trips, are raised; a late one rarely changes any."""
@@ -208,7 +210,6 @@ def climb(
     *,
     figures: float,
     has_time: HasTime = always,
-    params: BoundParams = BoundParams(),
 ) -> int:
     """The largest deadline + 1 found out of reach, at least `start`, looking at about so many figures."""
     left = figures
@@ -222,4 +223,4 @@ def climb(
         left -= sequence.cost
         return answer
 
-    return largest_refuted(is_out, start, steps=params.classes_steps, has_time=has_time)
+    return largest_refuted(is_out, start, steps=_CLASSES_STEPS, has_time=has_time)

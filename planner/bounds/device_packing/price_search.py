@@ -34,6 +34,15 @@ from planner.bounds.minimum_costs import Integers
 from planner.clock import HasTime, InterruptedStepError, always
 from planner.plan import Stage
 
+_PACKING_COLUMNS = 40
+"""Columns per round, at most."""
+_PACKING_ROUNDS = 60
+"""Rounds of column generation of one relaxation, at most."""
+_PACKING_ENOUGH = 0.9
+"""Another round of prices is worth its while if the last one left fewer stages than this part."""
+_PACKING_STEPS = 16
+"""Deadlines that are tried for the packing bound."""
+
 WIDE_PART, WIDE_EFFORT = 10, 3
 """Where a known plan lies above the other bounds by more than one part in so many, there is so much more effort."""
 
@@ -81,7 +90,6 @@ class _Relaxation:
 
     packing: Packing
     covering: Covering
-    params: BoundParams
     has_time: HasTime = always
     columns: list[int] = field(default_factory=list)
     """Number of the load that is a column; before them is one that offers all devices."""
@@ -96,15 +104,15 @@ class _Relaxation:
             [float(kind.count) for kind in kinds],
             cost=float(self.packing.boundaries.num_devices),
         )
-        self._add(numpy.flatnonzero(self.packing.loads.second < 0)[: self.params.packing_columns])
-        for _ in range(self.params.packing_rounds):
+        self._add(numpy.flatnonzero(self.packing.loads.second < 0)[:_PACKING_COLUMNS])
+        for _ in range(_PACKING_ROUNDS):
             duals, taken = self.covering.solve()
             of_keys, of_kinds = duals[:first], duals[first:]
             prices = _whole(of_keys)
             values = self.packing.values(prices) / (self.packing.unit * _scale(of_keys))
             values -= of_kinds[self.packing.loads.kind]
             worthy = numpy.flatnonzero(values > 1e-4)
-            best = self._varied(_largest(values, worthy, most=8 * self.params.packing_columns))
+            best = self._varied(_largest(values, worthy, most=8 * _PACKING_COLUMNS))
             if not len(best) or not self.has_time():
                 break
             self._add(best)
@@ -120,7 +128,7 @@ class _Relaxation:
             if load not in self.known and all(used.get(stage, 0) < 3 for stage in stages if stage):
                 chosen.append(load)
                 used.update({stage: used.get(stage, 0) + 1 for stage in stages})
-        return numpy.array(chosen[: self.params.packing_columns], dtype=numpy.int64)
+        return numpy.array(chosen[:_PACKING_COLUMNS], dtype=numpy.int64)
 
     def _add(self, chosen: Integers) -> None:
         packing = self.packing
@@ -211,10 +219,9 @@ class Refutation:
         effort: int,
         wanted: int = 1,
         has_time: HasTime = always,
-        params: BoundParams = BoundParams(),
     ) -> None:
         self.boundaries, self.make, self.most, self.effort = boundaries, make, most, effort
-        self.wanted, self.has_time, self.params = wanted, has_time, params
+        self.wanted, self.has_time = wanted, has_time
         self.budget, self.closed = max(effort, 1), 0.0
         """All effort, and the part of the cases that is closed, every split counting half."""
         self.largest = 2 * effort
@@ -306,14 +313,14 @@ class Refutation:
                 break
             needs = [1.0] * self.boundaries.size + [packing.needed / packing.unit, 0.0]
             needs += [0.0] * len(self.boundaries.kinds)
-            relaxation = _Relaxation(packing, self.make(needs), self.params, self.has_time)
+            relaxation = _Relaxation(packing, self.make(needs), self.has_time)
             prices, taken = relaxation.solve()
             split = relaxation.split(taken)
             rounds.append(prices)
             if packing.is_refuted(prices):
                 packing.close()
                 break
-            if packing.stages.is_open.sum() > self.params.packing_enough * before:
+            if packing.stages.is_open.sum() > _PACKING_ENOUGH * before:
                 break
         return rounds, None if packing.is_empty else split
 
@@ -329,9 +336,8 @@ class Climb:
         make: MakeCovering,
         effort: int,
         has_time: HasTime = always,
-        params: BoundParams = BoundParams(),
     ) -> None:
-        self.boundaries, self.make, self.has_time, self.params = boundaries, make, has_time, params
+        self.boundaries, self.make, self.has_time = boundaries, make, has_time
         self.precise = max(start // 200, 1)
         self.low, self.effort = start - 1, effort
         self.cases: list[PackingCertificate] = []
@@ -341,7 +347,7 @@ class Climb:
     def go_on(self, reached: int | None) -> None:
         """A quarter of the way that is left to what a plan has reached, or doubled strides, then halves."""
         stride, high = max(self.low // 64, 1), reached
-        for _ in range(self.params.packing_steps):
+        for _ in range(_PACKING_STEPS):
             if reached is not None:
                 stride = max(self.low // 64, (reached - self.low) // 4, 1)
             middle = next_above(self.low, stride)
@@ -351,9 +357,7 @@ class Climb:
             if self.effort <= 0 or not self.has_time() or is_done:
                 break
             most = self.effort * _DEADLINE_PARTS[0] // _DEADLINE_PARTS[1]
-            refutation = Refutation(
-                self.boundaries, self.make, most=MAX_CASES, effort=most, has_time=self.has_time, params=self.params
-            )
+            refutation = Refutation(self.boundaries, self.make, most=MAX_CASES, effort=most, has_time=self.has_time)
             cases = refutation.find(middle)
             self.effort -= most - refutation.effort
             if cases is None:
@@ -383,7 +387,6 @@ def climb(
     effort: int,
     has_time: HasTime = always,
     reached: int | None = None,
-    params: BoundParams = BoundParams(),
 ) -> Packed:
     """The largest T + 1 found out of reach, above `start`, with its cases; else `start` and none.
 
@@ -396,7 +399,7 @@ def climb(
     is_small = _PAIRS_OF_ROOT * pairs <= effort
     if is_small and reached is not None and WIDE_PART * (reached - start) > reached:
         effort *= WIDE_EFFORT
-    search = Climb(boundaries, start, make=make, effort=effort, has_time=has_time, params=params)
+    search = Climb(boundaries, start, make=make, effort=effort, has_time=has_time)
     search.go_on(reached if is_small else None)
     return Packed(search.low + 1, search.cases, search.timely)
 
@@ -435,10 +438,7 @@ def climb_on(
             if _PAIRS_OF_ROOT * pairs > first:
                 passed.append(middle)
                 continue
-            refutation = Refutation(
-                boundaries, make, most=MAX_CASES, effort=effort, wanted=wanted, has_time=has_time,
-                params=params,
-            )  # fmt: skip
+            refutation = Refutation(boundaries, make, most=MAX_CASES, effort=effort, wanted=wanted, has_time=has_time)
             for _ in refutation.steps(middle):
                 yield Packed(low + 1, [], [])
             if refutation.found is not None:

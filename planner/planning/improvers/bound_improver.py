@@ -20,6 +20,21 @@ from solver_models.local_search.multistart import JointSearch
 from solver_models.local_search.order_search import OrderSearch
 from solver_models.precompile import FIRST
 
+_AFTER_ROUNDS = 2
+"""Rounds of the joint search before it goes on."""
+_SHARE = 0.4
+"""Part of the search's time that it gets at most."""
+_GAP_SHARES = 4
+"""It gets so many times the gap as a part of the search's time."""
+_TURN_S = 0.5
+"""Seconds of a turn, about."""
+_WANTED = 4
+"""Whole plans that it lets pass for a deadline until it gives that up."""
+_MOST_ACTIONS = 4_000_000
+"""Work up to which that of a round doubles, in played actions."""
+_ORDER_ROUNDS = 2
+"""Rounds of order search on the stages of a plan that it lets pass."""
+
 
 def raises_bound(run: SearchState) -> bool:
     """Whether the bound goes on beside the search: not where rounds are counted, since somebody waits for every one."""
@@ -33,7 +48,7 @@ class BoundTurns:
     name = "packing bound"
 
     def __init__(self, run: SearchState, search: JointSearch, *, leader: Leader) -> None:
-        self.run, self.search, self.leader, self.params = run, search, leader, run.params.bound_turn
+        self.run, self.search, self.leader = run, search, leader
         self.seen = set(run.layouts)
         """Stages that the search knows."""
         self.found: list[tuple[Stage, ...]] = []
@@ -44,12 +59,12 @@ class BoundTurns:
 
     def is_due(self, rounds: int) -> bool:
         """As soon as the others had their first rounds, as long as it has used no more than its share of the time."""
-        if rounds < self.params.after_rounds or (self.is_done and not self.found):
+        if rounds < _AFTER_ROUNDS or (self.is_done and not self.found):
             return False
         gap = 1.0 if self.run.gap is None else self.run.gap
-        share = min(self.params.share, self.params.gap_shares * gap)
+        share = min(_SHARE, _GAP_SHARES * gap)
         is_paid = self.used_s <= share * (self.run.elapsed_s - self.begin_s)
-        return is_paid and self.run.has_time_for_round(max(self.search.round_s, self.params.turn_s))
+        return is_paid and self.run.has_time_for_round(max(self.search.round_s, _TURN_S))
 
     def take_turn(self) -> Iterator[None]:
         """Some steps of the bound, or the order of one plan that it lets pass."""
@@ -57,7 +72,7 @@ class BoundTurns:
             yield from self._try(self.found.pop())
             return
         begin = time.monotonic()
-        self._climb(until=begin + self.params.turn_s)
+        self._climb(until=begin + _TURN_S)
         self.used_s += time.monotonic() - begin
         yield
 
@@ -72,7 +87,7 @@ class BoundTurns:
                 run.costs, run.lower_bound,
                 make_covering=Covering,
                 reached=lambda: run.threshold_ns,
-                wanted=self.params.wanted,
+                wanted=_WANTED,
                 has_time=lambda: run.has_time_for_round(0.0) and not run.should_stop(),
                 params=run.params.bound,
             )  # fmt: skip
@@ -105,10 +120,10 @@ class BoundTurns:
         floor = searcher.exact_floor(candidate)
         if floor is not None and run.threshold_ns is not None and floor >= run.threshold_ns:
             return
-        order = begin_order_search(run, searcher, candidate=candidate, plans=[], most_actions=self.params.most_actions)
+        order = begin_order_search(run, searcher, candidate=candidate, plans=[], most_actions=_MOST_ACTIONS)
         order.add([searcher.words(candidate)[0]])
         self._take_best(order)
-        for _ in range(self.params.order_rounds):
+        for _ in range(_ORDER_ROUNDS):
             if not run.has_time_for_round(order.round_s):
                 break
             order.run_round(lambda: self._take_best(order))

@@ -18,7 +18,7 @@ from planner.layout.costs import CostModel
 from planner.layout.device_groups import list_groups, lists_every_group
 from planner.lowering import make_plan_from_words, make_schedule_instance, make_stages, make_words
 from planner.plan import Plan, Stage
-from planner.planning.planning_params import ExactParams, SearchParams
+from planner.planning.planning_params import SearchParams
 from planner.problem import Problem
 from planner.simulation.simulate import simulate
 from solver_models.branch_and_check.subproblems import OpenCase, open_cases
@@ -29,6 +29,33 @@ from solver_models.joint.symmetry import make_quotient, signature
 from solver_models.local_search.search import LATEST, Candidate, Searcher
 from solver_models.local_search.task_window import TaskWindow
 from solver_models.result import ScheduleResult
+
+_MASTER_SHARE = 0.5
+"""Part of the time left that the integer programme over cases may take."""
+_NODES_AGAIN = (20_000, 200_000)
+"""Nodes that a case gets which only CP-SAT closed, once no refutation was found, one after the other."""
+_MOST_NODES_AGAIN = 1_000_000
+"""Nodes of all these cases together; where they would take more, CP-SAT's word remains a claim."""
+_LONG_BATCH = 4
+"""Cases that are branched on at a time, below the same incumbent, with many nodes."""
+_FEW_NODES = 100
+"""So many nodes take no time worth stopping."""
+_QUICK_BATCH = 16
+"""Cases that are branched on at a time, below the same incumbent, with few nodes."""
+_EFFORTS = (0.3, 3.0, 30.0)
+"""Work that CP-SAT may spend on an order, in its deterministic seconds, one after the other."""
+_PROMISING_STEPS = 3_000
+"""Plays that polish the orders of a promising case."""
+_ORDER_BATCH = 8
+"""Orders that are solved side by side, below the same incumbent, however many threads there are."""
+_POLISH_ITERATIONS = 50_000
+"""Plays that polish the words of a case where these are too many to be enumerated."""
+_MOST_PAIRS = 16_384
+"""Pairs of devices whose routes are compared in networks with several paths; none is searched with more."""
+_FIRST_STEP = 2
+"""Where there is no incumbent, so many times the bound is tried first."""
+_SMALLEST_STEP = 200
+"""Steps above less than one part in so many of the bound are not tried."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -53,7 +80,7 @@ class _Case:
         self.bound, self.proved = max(self.bound, bound), max(self.proved, bound)
 
 
-def is_small(problem: Problem, params: ExactParams = ExactParams()) -> bool:
+def is_small(problem: Problem, *, most_pairs: int = _MOST_PAIRS) -> bool:
     """Whether partitions, mappings and floors are what the kernels take them for: one route per pair of devices.
 
     One latency and one bandwidth per pair are taken for all sizes.
@@ -61,7 +88,7 @@ def is_small(problem: Problem, params: ExactParams = ExactParams()) -> bool:
     options, cluster = problem.options, problem.cluster
     if options.split_placement or any(link.message_times for link in cluster.links):
         return False
-    return cluster.is_tree or _has_one_route_per_pair(problem, most_pairs=params.most_pairs)
+    return cluster.is_tree or _has_one_route_per_pair(problem, most_pairs=most_pairs)
 
 
 def _has_one_route_per_pair(problem: Problem, *, most_pairs: int) -> bool:
@@ -161,7 +188,7 @@ class ExactSearch:
         step it yields, None where it found nothing, so that the caller can spend time elsewhere in between.
         Raises InfeasibleProblemError if every case is closed and there is no plan.
         """
-        if not is_small(self.problem, self.exact_params):
+        if not is_small(self.problem):
             return
         for threshold, opened in self._rungs(least):
             self.is_listing = opened is None
@@ -189,15 +216,14 @@ class ExactSearch:
 
         Nothing where that would be too many nodes. A better plan is found only where CP-SAT was wrong.
         """
-        for nodes in self.case_params.nodes_again if self.branches and self.is_closed else ():
+        for nodes in _NODES_AGAIN if self.branches and self.is_closed else ():
             claimed = self._claimed()
-            if not claimed or len(claimed) * nodes > self.case_params.most_nodes_again:
+            if not claimed or len(claimed) * nodes > _MOST_NODES_AGAIN:
                 return
-            size = self.case_params.long_batch
-            for first in range(0, len(claimed), size):
+            for first in range(0, len(claimed), _LONG_BATCH):
                 if self._is_over():
                     return
-                batch = claimed[first : first + size]
+                batch = claimed[first : first + _LONG_BATCH]
                 for better in self.window.map(partial(self._sequence, nodes=nodes, below=self.below), batch):
                     yield None if better is None else self._to_plan(better)
             self._claimed()
@@ -219,7 +245,7 @@ class ExactSearch:
         The first is the incumbent itself; each that leaves too many is brought half-way down to what is known to be
         out of reach; after one that is closed the next is three times as far above it.
         """
-        space, params = make_space(self.searcher.instance, params=self.searcher.params.tree), self.exact_params
+        space, params = make_space(self.searcher.instance), self.exact_params
         bottom, threshold, effort = least, self.below, 0
         while space is not None and not self._is_over() and effort < len(params.nodes):
             opened = open_cases(
@@ -231,10 +257,10 @@ class ExactSearch:
                 window=self.window,
             )
             if opened is None:
-                threshold = bottom + (min(threshold, params.first_step * max(bottom, 1)) - bottom) // 2
-                if threshold - bottom <= bottom // params.smallest_step:
+                threshold = bottom + (min(threshold, _FIRST_STEP * max(bottom, 1)) - bottom) // 2
+                if threshold - bottom <= bottom // _SMALLEST_STEP:
                     effort += 1
-                    threshold = min(self.below, bottom + bottom // params.smallest_step * 4)
+                    threshold = min(self.below, bottom + bottom // _SMALLEST_STEP * 4)
                 self.next_nodes = params.nodes[min(effort, len(params.nodes) - 1)]
                 yield threshold, None
                 continue
@@ -264,9 +290,9 @@ class ExactSearch:
         """Branch and bound over the orders of the open ones of these cases; if it may take long, of unlike ones."""
         if not self.branches:
             return
-        is_quick = nodes <= self.case_params.few_nodes
+        is_quick = nodes <= _FEW_NODES
         waiting = list(cases if is_quick else self._unlike(cases))
-        size = self.case_params.quick_batch if is_quick else self.case_params.long_batch
+        size = _QUICK_BATCH if is_quick else _LONG_BATCH
         for first in range(0, len(waiting), size):
             if self._is_over():
                 break
@@ -305,7 +331,7 @@ class ExactSearch:
         def call() -> tuple[bool, Candidate | None]:
             return self.searcher.sequence(case.candidate, threshold=below, most_nodes=nodes, stop=stop)
 
-        if nodes <= self.case_params.few_nodes:
+        if nodes <= _FEW_NODES:
             return call()
         return run_stoppable(call, stop=lambda: stop.fill(1), should_stop=self._is_over)
 
@@ -317,9 +343,9 @@ class ExactSearch:
         # pulp takes a third of a second to import, and most problems never need it
         from solver_models.branch_and_check.master import make_master
 
-        space = make_space(self.searcher.instance, params=self.searcher.params.tree)
+        space = make_space(self.searcher.instance)
         master = None if space is None else make_master(self.searcher, space)
-        end = self.seconds_left() * (1 - self.exact_params.master_share)
+        end = self.seconds_left() * (1 - _MASTER_SHARE)
         opened: list[_Case] = []
         while master is not None and self._may_ask() and not self._is_over():
             below, self.num_master_rounds = self.below, self.num_master_rounds + 1
@@ -349,7 +375,7 @@ class ExactSearch:
         """Lift the bound of one case as far as all efforts can."""
         floor = self.searcher.exact_floor(case.candidate)
         case.prove(LATEST if floor is None else floor)
-        for effort in self.case_params.efforts:
+        for effort in _EFFORTS:
             for open_case in () if self._is_over() else self._next_batch([case], effort=effort):
                 yield self._settle(open_case, effort, below=self.below)
 
@@ -380,14 +406,13 @@ class ExactSearch:
             own = case.candidate
             rated = self.searcher.rate(own.stage_of, own.groups, modes=own.modes)
             if rated.is_feasible:
-                steps = self.case_params.promising_steps
-                rated = self.searcher.polish(rated, iterations=steps, heat=0.002, seed=self.seed)
+                rated = self.searcher.polish(rated, iterations=_PROMISING_STEPS, heat=0.002, seed=self.seed)
             yield self._to_plan(rated) if rated.is_feasible and rated.objective < self.below else None
 
     def _next_batch(self, cases: Sequence[_Case], *, effort: float) -> list[_Case]:
         """The open cases of least bound that have not been given so much effort yet, no two of them alike."""
         waiting = (case for case in sorted(cases, key=lambda case: case.bound) if case.effort < effort)
-        return list(islice(self._unlike(waiting), self.case_params.order_batch))
+        return list(islice(self._unlike(waiting), _ORDER_BATCH))
 
     def _unlike(self, cases: Iterable[_Case]) -> Iterator[_Case]:
         """The open ones of these cases, of those alike the first; what is alike to a settled one is settled with it."""
@@ -490,8 +515,7 @@ class ExactSearch:
         if case.bound >= below:
             return better
         start = replace(case.candidate, words=make_words(self.problem, plan))
-        iterations = self.case_params.polish_iterations
-        return self._to_plan(self.searcher.polish(start, iterations=iterations, heat=0.01, seed=self.seed))
+        return self._to_plan(self.searcher.polish(start, iterations=_POLISH_ITERATIONS, heat=0.01, seed=self.seed))
 
     def _enumerate(self, case: _Case, *, below: int, most_plays: int) -> Plan | None:
         """The best of all orders if it is below `below`; none, and the case stays as it is, if there are too many."""

@@ -13,6 +13,15 @@ from solver_models.local_search.multistart import JointSearch
 from solver_models.local_search.search import Candidate
 from solver_models.result import ScheduleResult
 
+_EVERY_ROUNDS = 12
+"""Rounds between two orders."""
+MAX_ACTIONS = 300
+"""The largest number of actions it is given."""
+_LIMIT_S = 5.0
+"""Seconds for one order, where rounds are not counted."""
+_WORK = 5.0
+"""CP-SAT's deterministic limit."""
+
 
 class SingleOrders:
     """Gives each partition and mapping to CP-SAT once."""
@@ -20,12 +29,12 @@ class SingleOrders:
     name = "CP-SAT order"
 
     def __init__(self, run: SearchState, search: JointSearch) -> None:
-        self.run, self.search, self.params = run, search, run.params.cp_order
+        self.run, self.search = run, search
         self.ordered: set[Key] = set()
 
     def is_due(self, rounds: int) -> bool:
         """Once in a while."""
-        return rounds % self.params.every_rounds == 0 and self.search.best is not None
+        return rounds % _EVERY_ROUNDS == 0 and self.search.best is not None
 
     def take_turn(self) -> Iterator[None]:
         """A better order of the best partition and mapping, if it is small enough for CP-SAT and open."""
@@ -48,8 +57,8 @@ class SingleOrders:
     def _solve(self, candidate: Candidate) -> None:
         """Have CP-SAT look for an order better than the incumbent."""
         words = self.search.searcher.words(candidate)[0]
-        stages, params = stages_of(self.run.problem, candidate), self.params
-        _start(self.run, stages, hint=words, source=self.name, work=params.work, most_s=params.limit_s)
+        stages = stages_of(self.run.problem, candidate)
+        _start(self.run, stages, hint=words, source=self.name, work=_WORK, most_s=_LIMIT_S)
 
 
 def order_by_cp_sat(run: SearchState, plan: Plan, *, source: str, work: float) -> bool:
@@ -69,7 +78,7 @@ def order_by_cp_sat(run: SearchState, plan: Plan, *, source: str, work: float) -
 def _is_small(run: SearchState, groups: Sequence[Sequence[object]]) -> bool:
     """Whether CP-SAT is given so many actions."""
     num_actions = 3 * run.problem.num_microbatches * sum(len(group) for group in groups)
-    return num_actions <= run.params.cp_order.max_actions
+    return num_actions <= MAX_ACTIONS
 
 
 def _start(

@@ -8,6 +8,13 @@ from planner.planning.improvers.branch_and_check import ExactSearch
 from planner.planning.search_state import COMPLETE, SearchState
 from solver_models.local_search.search import Searcher
 
+_LISTING_STEPS = 2
+"""Attempts to list all open cases per turn, once one has failed."""
+_LISTING_NODES = 1_200_000
+"""With a deterministic limit, nodes of the tree per turn that they may look at; what is left is saved up."""
+_LISTING_SHARE = 1 / 3
+"""Part of the search's time that such attempts get."""
+
 
 class ExactTurns:
     """An exact search that can be left and taken up again.
@@ -66,7 +73,7 @@ class ExactTurns:
         """Some steps, or all that are left."""
         failed, self.num_turns = 0, self.num_turns + 1
         self.begin = time.monotonic() if self.begin is None else self.begin
-        while not self.is_done and failed < self.params.listing_steps:
+        while not self.is_done and failed < _LISTING_STEPS:
             if self.exact.is_listing and not self._has_time(self.begin):
                 break
             self.run.propose(self._step(), source=self.name)
@@ -90,8 +97,8 @@ class ExactTurns:
     def _has_time(self, begin: float) -> bool:
         """Whether the next attempt fits into its share; with a deterministic limit, nodes decide instead of seconds."""
         if self.run.limits.max_rounds is not None:
-            return self.used_nodes + self.exact.next_nodes <= self.params.listing_nodes * self.num_turns
-        return self.used_s + self.expected_s < self.params.listing_share * (time.monotonic() - begin)
+            return self.used_nodes + self.exact.next_nodes <= _LISTING_NODES * self.num_turns
+        return self.used_s + self.expected_s < _LISTING_SHARE * (time.monotonic() - begin)
 
 
 class FinalExactTurn:

@@ -10,24 +10,39 @@ from solver_models.local_search.multistart import JointSearch
 from solver_models.shared_state import as_if_sharding
 from solver_models.starts.recomputing import as_if_recomputing, recompute_variants
 
+_MAX_DEVICES = 128
+"""Most devices for either programme."""
+_DYNAMIC_SHARE = 0.2
+"""Part of the time left that the dynamic programme, and playing what it finds, may take."""
+_MAX_CANDIDATES = 8
+"""Cuts taken from the dynamic programme."""
+_MIN_LEFT_S = 4.0
+"""Without so many seconds left it is not begun."""
+_LIMIT_S = 2.0
+"""Seconds for building and solving the integer programme."""
+_SHARE = 0.1
+"""Part of the time left for it."""
+_MAX_NODES = 200
+"""Where rounds are counted: nodes of HiGHS's tree for every largest load that is tried."""
+
 
 def add_intervals(run: SearchState, search: JointSearch, *, leader: Leader) -> Iterator[None]:
     """Offer cuts to the search, and propose the best; yields after each step."""
-    instance, params = search.searcher.instance, run.params.interval
-    if instance.given_stages is not None or len(instance.capacity) > params.max_devices:
+    instance, has = search.searcher.instance, run.params.has
+    is_given = instance.given_stages is not None
+    if is_given or len(instance.capacity) > _MAX_DEVICES or not has("dynamic programme"):
         return
     # solvers take long to import: not before the first plans are out
     from solver_models.partition import Interval, candidates, make_partition_instance, seat, solve_partition
 
     partition = make_partition_instance(instance)
     with run.turn_of("dynamic programme"):
-        has_time, rate = run.time_until(params.dynamic_share), search.searcher.rate
+        has_time, rate = run.time_until(_DYNAMIC_SHARE), search.searcher.rate
         look = partial(
             candidates,
-            limit=params.max_candidates,
+            limit=_MAX_CANDIDATES,
             uneven=instance.uneven_replication,
             has_time=has_time,
-            params=run.params.dynamic,
         )
         found = look(partition)
         search.add(while_time((rate(*seat(partition, stages)) for stages in found), has_time=has_time))
@@ -42,15 +57,15 @@ def add_intervals(run: SearchState, search: JointSearch, *, leader: Leader) -> I
             search.add(while_time((rate(*seat(smaller, stages)) for stages in cuts), has_time=has_time))
         leader.propose("dynamic programme")
     yield
-    if not found or run.seconds_left < params.min_left_s:
+    if not found or run.seconds_left < _MIN_LEFT_S or not has("interval programme"):
         return
     is_timed = run.limits.max_rounds is None
     with run.turn_of("interval programme"):
         result = solve_partition(
             partition,
             incumbent=found[0],
-            time_limit_s=min(params.limit_s, params.share * run.seconds_left) if is_timed else run.seconds_left,
-            max_nodes=None if is_timed else params.max_nodes,
+            time_limit_s=min(_LIMIT_S, _SHARE * run.seconds_left) if is_timed else run.seconds_left,
+            max_nodes=None if is_timed else _MAX_NODES,
             seed=run.limits.seed,
             should_stop=run.should_stop,
         )

@@ -9,16 +9,22 @@ from planner.planning.starts.conversions import rate
 from solver_models.local_search.multistart import JointSearch
 from solver_models.precompile import FIRST
 
+_TRIAL_SHARE = 0.2
+"""Part of the time that is left after which no turn begins."""
+_TURN_ACTIONS = 60_000_000
+"""Most work of a turn on all of them, in played actions."""
+_FIRST_PLAYS = 900
+"""Work on the orders of each of them in the first turn, in plays; doubled for the better half."""
+
 
 def try_orders(run: SearchState, search: JointSearch) -> None:
     """Offer the best orders found for the stages near the bound to the search."""
-    params = run.params.near_bound
     if run.near_bound:
         run.make_ready(*FIRST)
-    until = run.elapsed_s + params.trial_share * run.seconds_left
-    most = max(1, params.turn_actions // (params.first_plays * run.num_actions))
+    until = run.elapsed_s + _TRIAL_SHARE * run.seconds_left
+    most = max(1, _TURN_ACTIONS // (_FIRST_PLAYS * run.num_actions))
     rated = (rate(run.problem, search.searcher, stages=stages) for stages in run.near_bound[:most])
-    live, plays = [candidate for candidate in rated if candidate.is_feasible], params.first_plays
+    live, plays = [candidate for candidate in rated if candidate.is_feasible], _FIRST_PLAYS
     while live and not run.should_stop() and (run.limits.max_rounds is not None or run.elapsed_s < until):
         live = search.polish_each(live, iterations=plays)
         search.take(live[:1])

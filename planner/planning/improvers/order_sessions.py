@@ -8,10 +8,25 @@ from planner.planning.improvers.improver import Leader
 from planner.planning.search_state import SearchState
 from planner.planning.starts.conversions import is_laid_out, stages_of
 from solver_models.local_search.multistart import JointSearch
-from solver_models.local_search.order_search import OrderSearch
+from solver_models.local_search.order_search import MOST_ACTIONS, OrderSearch
 from solver_models.local_search.search import Candidate, Searcher
 from solver_models.schedule.serial_schedule import one_by_one
 from solver_models.simulation.evaluator import FAR
+
+_EVERY_ROUNDS = 4
+"""Joint rounds between two sessions."""
+_MAX_VEE_ACTIONS = 30_000
+"""Actions of the largest of those."""
+_MAX_VEES = 2
+"""Two-chunk V that get sessions of their own."""
+_HOPELESS = 1.05
+"""The ratio to the incumbent that ends their sessions."""
+_ROUNDS = 2
+"""Rounds of a session."""
+_MAX_SESSIONS = 4
+"""Order searches that are under way at once."""
+_SESSION_MOST_ACTIONS = 4_000_000
+"""Work up to which that of a round doubles, in played actions."""
 
 Key = tuple[bytes, tuple[tuple[int, ...], ...]]
 """A partition and a mapping: stage of every layer, and devices per stage."""
@@ -23,14 +38,14 @@ class Sessions:
     name = "order search"
 
     def __init__(self, run: SearchState, search: JointSearch, *, leader: Leader) -> None:
-        self.run, self.search, self.leader, self.params = run, search, leader, run.params.session
+        self.run, self.search, self.leader = run, search, leader
         self.orders: dict[Key, OrderSearch] = {}
         self.contenders: dict[Key, Candidate] = {}
         """Candidates that get sessions although they may not be the best ones."""
 
     def is_due(self, rounds: int) -> bool:
         """Once in a while, if there is time."""
-        return rounds % self.params.every_rounds == 0 and self.run.has_time_for_round(self.search.round_s)
+        return rounds % _EVERY_ROUNDS == 0 and self.run.has_time_for_round(self.search.round_s)
 
     def close(self) -> None:
         """There is nothing to note."""
@@ -42,15 +57,15 @@ class Sessions:
             half = len(seed.groups) // 2
             is_vee = half and len(set(seed.groups)) == half and seed.groups[half:] == seed.groups[:half][::-1]
             num_actions = 3 * self.run.problem.num_microbatches * len(seed.groups)
-            if is_vee and num_actions <= self.params.max_vee_actions and searcher.is_allowed(seed):
+            if is_vee and num_actions <= _MAX_VEE_ACTIONS and searcher.is_allowed(seed):
                 floor = searcher.floor(seed.stage_of, seed.groups, modes=seed.modes)
                 if floor is not None:
                     rated.append((floor, len(rated), seed))
-        self.contenders = {key_of(seed): seed for *_, seed in sorted(rated)[: self.params.max_vees]}
+        self.contenders = {key_of(seed): seed for *_, seed in sorted(rated)[:_MAX_VEES]}
 
     def take_turn(self) -> Iterator[None]:
         """In turn, the order of the best candidate, and that of every contender that is not hopeless yet."""
-        turn = self.search.round // self.params.every_rounds - 1
+        turn = self.search.round // _EVERY_ROUNDS - 1
         self.contenders = {key: each for key, each in self.contenders.items() if not self._is_hopeless(key)}
         best = self.search.best
         if best is not None and (not self.contenders or turn % 2):
@@ -66,13 +81,13 @@ class Sessions:
         if order is None or not order.num_ended or incumbent is None:
             return False
         reached = order.pool[0].objective if order.pool else FAR
-        return reached > self.params.hopeless * incumbent or order.floor >= incumbent
+        return reached > _HOPELESS * incumbent or order.floor >= incumbent
 
     def _session(self, candidate: Candidate) -> Iterator[None]:
         """A few rounds on the order of a good candidate; the next session of the same one goes on from there."""
         order = self.order_search(candidate)
         self._take_best(order)
-        for _ in range(self.params.rounds):
+        for _ in range(_ROUNDS):
             if not self.run.has_time_for_round(order.round_s):
                 break
             if order.pool and order.pool[0].objective <= order.floor:
@@ -90,7 +105,7 @@ class Sessions:
         """The order search of a candidate's partition and mapping, with everything known about their orders."""
         key = key_of(candidate)
         if key not in self.orders:
-            while len(self.orders) >= self.params.max_sessions:
+            while len(self.orders) >= _MAX_SESSIONS:
                 self.orders.pop(next(old for old in self.orders if old not in self.contenders))
             self.orders[key] = self._begin(candidate)
         self.orders[key].add([self.search.searcher.words(candidate)[0]])
@@ -98,7 +113,7 @@ class Sessions:
 
     def _begin(self, candidate: Candidate) -> OrderSearch:
         is_given = self.run.problem.options.placement is not None
-        most_actions = self.run.params.order_search.most_actions if is_given else self.params.most_actions
+        most_actions = MOST_ACTIONS if is_given else _SESSION_MOST_ACTIONS
         return begin_order_search(
             self.run, self.search.searcher, candidate=candidate, plans=self.run.played, most_actions=most_actions
         )

@@ -25,6 +25,31 @@ from solver_models.result import ScheduleResult
 from solver_models.schedule.periodic_orders import PeriodicOrder, PeriodicSearch
 from solver_models.starts.first_candidates import make_seeds
 
+_EVERY_ROUNDS = 2
+"""Rounds of the joint search between two of this one."""
+_LAYOUT_SHARE = 0.3
+"""Part of the time left after which no further layout is tried."""
+_KEPT = 6
+"""Layouts whose orders are searched, those with the best first orders."""
+_ALIGNMENTS = 4
+"""In how many ways for each of them."""
+_BASE_ROUNDS = 3
+"""Rounds of the joint search on the layers that single devices can run."""
+_BASES = 12
+"""How many of its layouts the wide stages are put beside."""
+_FIRST_PERIODS = (0, 25, 50, 75, 100, 110, 125, 150, 200, 300, 400, 600, 800)
+"""Times from one microbatch to the next that are tried first, in percent of what the busiest device needs for one."""
+_SOLVER_EVERY_ROUNDS = 4
+"""Rounds after which a layout is given to CP-SAT, each layout once."""
+_MAX_SOLVER_ACTIONS = 600
+"""The largest number of actions it is given."""
+_ROUND_ACTIONS = 30_000
+"""Actions that a round plays in all."""
+_SOLVER_LIMIT_S = 20.0
+"""Seconds for one layout, where rounds are not counted."""
+_SOLVER_WORK = 20.0
+"""CP-SAT's deterministic limit."""
+
 
 @dataclass(slots=True, kw_only=True)
 class _Layout:
@@ -53,7 +78,7 @@ class OverlapTurns:
     name = "overlapping groups"
 
     def __init__(self, run: SearchState) -> None:
-        self.run, self.params = run, run.params.overlap
+        self.run = run
         self.is_open = needs_overlaps(run.problem) and not run.fits_stages
         self.layouts: list[_Layout] = []
         """The best first."""
@@ -63,14 +88,14 @@ class OverlapTurns:
 
     def is_due(self, rounds: int) -> bool:
         """Once in a while, where another search sets the pace."""
-        return bool(self.layouts) and rounds % self.params.every_rounds == 0
+        return bool(self.layouts) and rounds % _EVERY_ROUNDS == 0
 
     def close(self) -> None:
         """There is nothing to note."""
 
     def begin(self) -> Iterator[None]:
         """Find layouts, and a first order of each; the best are kept."""
-        run, has_time, found = self.run, self.run.time_until(self.params.layout_share), list[_Layout]()
+        run, has_time, found = self.run, self.run.time_until(_LAYOUT_SHARE), list[_Layout]()
         for stages in self._all_stages():
             layout = self._made(stages)
             if layout is not None:
@@ -80,7 +105,7 @@ class OverlapTurns:
             if found and not has_time():
                 break
         found.sort(key=lambda layout: layout.order.objective)
-        self.layouts = found[: self.params.kept]
+        self.layouts = found[:_KEPT]
 
     def _all_stages(self) -> Iterator[tuple[Stage, ...]]:
         run = self.run
@@ -93,7 +118,7 @@ class OverlapTurns:
             if base in bases:
                 continue
             bases.add(base)
-            for stages in layouts.around(base, most=self.params.alignments, seed=run.limits.seed):
+            for stages in layouts.around(base, most=_ALIGNMENTS, seed=run.limits.seed):
                 if stages not in known:
                     known.add(stages)
                     yield stages
@@ -108,11 +133,11 @@ class OverlapTurns:
         instance = make_instance(problem, CostModel(problem))
         search = JointSearch(instance, seed=run.limits.seed, window=run.window, params=run.params)
         search.add(make_seeds(search.searcher))
-        for rounds in range(1 + self.params.base_rounds if search.pool else 0):
+        for rounds in range(1 + _BASE_ROUNDS if search.pool else 0):
             if rounds and run.has_time_for_round(search.round_s):
                 search.run_round()
             run.window.drain()
-            for candidate in islice(search.pool, self.params.bases):
+            for candidate in islice(search.pool, _BASES):
                 yield stages_of(problem, candidate)
 
     def _made(self, stages: tuple[Stage, ...]) -> _Layout | None:
@@ -121,7 +146,7 @@ class OverlapTurns:
         for recompute in (False, True) if run.problem.options.recompute else (False,):
             chosen = tuple(replace(stage, recompute=True) for stage in stages) if recompute else stages
             search = PeriodicSearch(make_schedule_instance(run.problem, chosen, costs=run.costs))
-            order = search.begin(self.params.first_periods)
+            order = search.begin(_FIRST_PERIODS)
             if order is not None:
                 return _Layout(stages=chosen, search=search, order=order)
         return None
@@ -132,17 +157,17 @@ class OverlapTurns:
         self.rounds += 1
         self.layouts.sort(key=lambda layout: layout.order.objective)
         unseen = [each for each in self.layouts if not each.is_given_to_solver and self._is_small(each)]
-        if unseen and self.rounds % self.params.solver_every_rounds == 0:
+        if unseen and self.rounds % _SOLVER_EVERY_ROUNDS == 0:
             self._solve(unseen[0])
         elif self.layouts:
             self._move(self.layouts[(self.rounds - 1) % len(self.layouts)])
         yield
 
     def _is_small(self, layout: _Layout) -> bool:
-        return layout.num_actions <= self.params.max_solver_actions
+        return layout.num_actions <= _MAX_SOLVER_ACTIONS
 
     def _move(self, layout: _Layout) -> None:
-        tries = max(1, self.params.round_actions // layout.num_actions)
+        tries = max(1, _ROUND_ACTIONS // layout.num_actions)
         seed, order = self.run.limits.seed * 1_000_003 + self.rounds, layout.order
 
         def improve() -> PeriodicOrder:
@@ -164,7 +189,7 @@ class OverlapTurns:
             return
         limit_s = run.seconds_left
         if run.limits.max_rounds is None:
-            limit_s = min(self.params.solver_limit_s, run.seconds_left / 2)
+            limit_s = min(_SOLVER_LIMIT_S, run.seconds_left / 2)
         hint = layout.order.words
 
         def solve() -> ScheduleResult:
@@ -174,7 +199,7 @@ class OverlapTurns:
 
             effort = SolveEffort(
                 time_limit_s=max(0.1, limit_s),
-                deterministic_limit=self.params.solver_work,
+                deterministic_limit=_SOLVER_WORK,
                 seed=run.limits.seed,
                 should_stop=run.should_stop,
             )

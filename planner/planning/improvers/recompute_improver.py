@@ -20,6 +20,21 @@ from solver_models.recomputation.layer_recomputation import ChosenKinds, LayerRe
 from solver_models.simulation.columns import RECOMPUTING
 from solver_models.starts.recomputing_cuts import RecomputingCuts
 
+_WORK = 1.0
+"""CP-SAT's deterministic limit for one choice of kinds."""
+_CUT_PRECISION = 200
+"""Parts of the whole work in which their longest stages are told apart."""
+_NUM_CUTS = 24
+"""Cuts that are balanced with their recomputation to begin with, the best first."""
+_FRESH_STARTS = 6
+"""How many candidates of the joint search are begun from in turn."""
+_ANNEAL_SHARE = 0.5
+"""Part of a turn's steps that change partition and mapping, layers keeping their kinds."""
+_POLISH_HEAT = 0.0003
+"""Temperature of the rest, which improves orders."""
+_POOL_SIZE = 6
+"""Candidates kept."""
+
 
 class RecomputeTurns:
     """Candidates with kinds of recomputation of their own, better with every turn."""
@@ -27,7 +42,7 @@ class RecomputeTurns:
     name = "layer recomputation"
 
     def __init__(self, run: SearchState, search: JointSearch) -> None:
-        self.run, self.search, self.params = run, search, run.params.recompute
+        self.run, self.search = run, search
         self.pool: list[ChosenKinds] = []
         self.turn, self.turn_s = 0, 0.0
         """Turns so far, and seconds of the last task that was taken in."""
@@ -36,11 +51,12 @@ class RecomputeTurns:
         self.recomputation: LayerRecomputation | None = None
         """None where they do not."""
         if self.is_open:
-            self.recomputation = LayerRecomputation(run.instance, params=run.params, work=self.params.work)
+            self.recomputation = LayerRecomputation(run.instance, params=run.params, work=_WORK)
 
     def is_due(self, rounds: int) -> bool:
-        """Once in a few rounds, where it is open."""
-        return self.is_open and rounds % self.params.every_rounds == 0
+        """In every round, where it is open."""
+        del rounds
+        return self.is_open
 
     def close(self) -> None:
         """There is nothing to note."""
@@ -68,17 +84,17 @@ class RecomputeTurns:
         relaxed = self.recomputation.relaxed
         groups = tuple((device,) for device in range(len(self.run.instance.capacity)))
         if len(self.run.instance.state) >= len(groups):
-            cuts = RecomputingCuts(self.run.instance, precision=self.params.cut_precision)
-            for stage_of in cuts.cuts(most=self.params.num_cuts):
+            cuts = RecomputingCuts(self.run.instance, precision=_CUT_PRECISION)
+            for stage_of in cuts.cuts(most=_NUM_CUTS):
                 yield relaxed.make_candidate(stage_of, groups, modes=numpy.full(len(groups), RECOMPUTING))
-        yield from self.search.pool[: self.params.fresh_starts]
+        yield from self.search.pool[:_FRESH_STARTS]
 
     def take_turn(self) -> Iterator[None]:
         """Kinds for a joint candidate, and a better candidate from one of our own; what is better is proposed."""
         self.run.window.make_room(2)
         self.turn += 1
         tasks = list[Callable[[], ChosenKinds | None]]()
-        fresh = [*self.search.polished[:2], *self.search.pool[: self.params.fresh_starts]]
+        fresh = [*self.search.polished[:2], *self.search.pool[:_FRESH_STARTS]]
         if fresh:
             chosen = fresh[self.turn % len(fresh)]
             own = self.search.searcher if chosen.is_feasible else None
@@ -105,12 +121,11 @@ class RecomputeTurns:
 
     def _improve(self, start: ChosenKinds, number: int, *, steps: int) -> ChosenKinds:
         assert self.recomputation is not None
-        annealed, seed = int(self.params.anneal_share * steps), self._seed(number)
+        annealed, seed = int(_ANNEAL_SHARE * steps), self._seed(number)
         heats = self.run.params.anneal.heats
         heat = heats[number // 2 % len(heats)]
         best = self.recomputation.anneal(start, iterations=max(1, annealed), heat=heat, seed=seed)
-        polish_heat = self.params.polish_heat
-        return self.recomputation.polish(best, iterations=max(1, steps - annealed), heat=polish_heat, seed=seed)
+        return self.recomputation.polish(best, iterations=max(1, steps - annealed), heat=_POLISH_HEAT, seed=seed)
 
     def _seed(self, number: int) -> int:
         return (self.run.limits.seed * 1_000_003 + number) % 2**31
@@ -120,7 +135,7 @@ class RecomputeTurns:
         if found is None:
             return
         others = [each for each in self.pool if each.candidate.worth != found.candidate.worth]
-        self.pool = sorted([*others, found], key=lambda each: each.candidate.worth)[: self.params.pool_size]
+        self.pool = sorted([*others, found], key=lambda each: each.candidate.worth)[:_POOL_SIZE]
         best = self.run.incumbent_ns
         if best is None or found.candidate.objective < best:
             self.run.propose(self._plan_of(found), source=self.name)

@@ -16,12 +16,23 @@ from planner.layout.costs import CostModel
 from planner.plan import Plan, Stage
 from planner.planning.improvers.improver import Leader
 from planner.planning.improvers.order_sessions import begin_order_search
-from planner.planning.search_state import SearchState
+from planner.planning.search_state import SEED_SHARE, SearchState
 from planner.planning.starts.conversions import rate
 from solver_models.local_search.multistart import JointSearch
-from solver_models.local_search.order_search import OrderSearch
+from solver_models.local_search.order_search import MOST_ACTIONS, OrderSearch
 from solver_models.local_search.search import Candidate
 from solver_models.precompile import FIRST
+
+_MAX_CELLS = 500_000
+"""Most devices x layers x layers for which the sequential planner is asked."""
+_LOOKS = 200
+"""How often it may look at all of them."""
+_EQUAL_ROUNDS = 8
+"""Rounds of order search that follow one joint round each."""
+_LATER_EVERY_ROUNDS = 4
+"""Later, one round in so many is followed by another."""
+_HOPELESS = 1.05
+"""Ratio to the incumbent that ends it."""
 
 
 class SequentialTurns:
@@ -30,7 +41,7 @@ class SequentialTurns:
     name = "order of sequential stages"
 
     def __init__(self, run: SearchState, search: JointSearch, *, leader: Leader) -> None:
-        self.run, self.search, self.leader, self.params = run, search, leader, run.params.sequential
+        self.run, self.search, self.leader = run, search, leader
         self.order: OrderSearch | None = None
         """None where the sequential planner has no stages, and once there is nothing to hope for."""
 
@@ -49,9 +60,8 @@ class SequentialTurns:
         self.leader.propose("sequential planner")
         if not self._is_refuted(candidate):
             played = [] if self.run.is_large else list(play_baselines_on(self.run, stages))
-            most_actions = self.run.params.order_search.most_actions
             self.order = begin_order_search(
-                self.run, searcher, candidate=candidate, plans=played, most_actions=most_actions
+                self.run, searcher, candidate=candidate, plans=played, most_actions=MOST_ACTIONS
             )
             self.order.add([searcher.words(candidate)[0]])
             self._take_best(self.order, source="sequential planner")
@@ -59,10 +69,10 @@ class SequentialTurns:
     def _find_stages(self) -> tuple[Stage, ...] | None:
         problem = self.run.problem
         num_cells = len(problem.cluster.devices) * len(problem.profile.layers) ** 2
-        if num_cells > self.params.max_cells or problem.options.partition is not None or problem.only_wider:
+        if num_cells > _MAX_CELLS or problem.options.partition is not None or problem.only_wider:
             return None
-        max_cells = self.params.looks * self.params.max_cells
-        has_time = self.run.time_until(self.run.params.pace.seed_share)
+        max_cells = _LOOKS * _MAX_CELLS
+        has_time = self.run.time_until(SEED_SHARE)
         try:
             return sequential_seating(self.run.costs, max_cells=max_cells, has_time=has_time).stages
         except DoesNotApplyError:
@@ -85,8 +95,8 @@ class SequentialTurns:
         """After every joint round at first, now and then later, as long as there is something to hope for and time."""
         if self.order is None or not self.run.has_time_for_round(self.order.round_s):
             return False
-        is_late = self.order.round >= self.params.equal_rounds
-        return rounds % self.params.later_every_rounds == 0 if is_late else self.order.round < rounds
+        is_late = self.order.round >= _EQUAL_ROUNDS
+        return rounds % _LATER_EVERY_ROUNDS == 0 if is_late else self.order.round < rounds
 
     def take_turn(self) -> Iterator[None]:
         """The next round of the order, unless there is nothing to hope for any more."""
@@ -104,7 +114,7 @@ class SequentialTurns:
             return True
         if incumbent is None:
             return False
-        most = self.params.hopeless * incumbent
+        most = _HOPELESS * incumbent
         is_behind = order.num_ended > 0 and (not order.pool or order.pool[0].objective > most)
         return is_behind or self._is_refuted(order.candidate)
 

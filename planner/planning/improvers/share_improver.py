@@ -15,13 +15,18 @@ from random import Random
 from planner.actions import Action, Kind
 from planner.errors import PlanError
 from planner.plan import Plan, Stage
-from planner.planning.improvers.share_layout_search import ShareLayouts
+from planner.planning.improvers.share_layout_search import MOVES, ShareLayouts
 from planner.planning.search_state import SearchState
 from planner.planning.starts.conversions import plan_of
 from planner.simulation.simulate import simulate
 from planner.simulation.timeline import Timeline
 from solver_models.local_search.multistart import JointSearch
 from solver_models.sample_shares import shortest_shares
+
+_STARTS = 4
+"""Good candidates of the joint search whose shares are looked for in a turn."""
+_TOGETHER_SHARE = 0.5
+"""How often all stages with the same samples are changed alike."""
 
 Samples = tuple[int, ...]
 
@@ -32,7 +37,7 @@ class ShareTurns:
     name = "unequal shares"
 
     def __init__(self, run: SearchState, search: JointSearch) -> None:
-        self.run, self.search, self.params = run, search, run.params.shares
+        self.run, self.search = run, search
         self.problem, self.costs = run.problem, run.costs
         self.size = run.problem.profile.microbatch_size or 0
         self.layouts = ShareLayouts(run)
@@ -46,8 +51,9 @@ class ShareTurns:
         return self.problem.options.unequal_shares and self.size > 1 and not self.run.is_large
 
     def is_due(self, rounds: int) -> bool:
-        """Once in a few rounds, where it is open."""
-        return self.is_open and rounds % self.params.every_rounds == 0
+        """In every round, where it is open."""
+        del rounds
+        return self.is_open
 
     def close(self) -> None:
         """There is nothing to note."""
@@ -72,7 +78,7 @@ class ShareTurns:
         if self.turn == 1:
             spread = self._spread()
             yield from [*self.run.played, *([] if spread is None else [spread])]
-        for candidate in [each for each in self.search.pool if each.is_feasible][: self.params.starts]:
+        for candidate in [each for each in self.search.pool if each.is_feasible][:_STARTS]:
             yield plan_of(self.problem, self.search.searcher, candidate=candidate)
 
     def _propose(self, plans: Iterator[Plan]) -> None:
@@ -190,7 +196,7 @@ class ShareTurns:
         """The plan with a sample of a stage, or of all stages with the same samples, moved to another replica."""
         rng = Random(self.run.limits.seed * 1_000_003 + self.turn)
         chosen = [number for number, stage in enumerate(plan.stages) if stage.samples]
-        for _ in range(self.params.moves):
+        for _ in range(MOVES):
             number = rng.choice(chosen)
             own = list(plan.stages[number].samples)
             giver, taker = rng.sample(range(len(own)), 2)
@@ -198,7 +204,7 @@ class ShareTurns:
             own[taker] += 1
             if own[giver]:
                 same = [n for n in chosen if plan.stages[n].samples == plan.stages[number].samples]
-                moved = same if rng.random() < self.params.together_share else [number]
+                moved = same if rng.random() < _TOGETHER_SHARE else [number]
                 yield _with_samples(plan, dict.fromkeys(moved, tuple(own)))
 
 

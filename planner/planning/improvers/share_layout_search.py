@@ -44,13 +44,25 @@ Rated = tuple[int, Plan]
 """Objective and plan."""
 
 
+MOVES = 24
+"""Plans that are played with a sample moved, per turn."""
+_MOST_ACTIONS = 60_000
+"""Actions that are played in a turn for stages that equal shares do not allow."""
+_PLAY_ACTIONS = 200
+"""What a play takes beside its actions, in actions."""
+_MOST_NEIGHBOURS = 48
+"""Neighbours of stages that are looked at."""
+_ORDER_WORK = 1.0
+"""CP-SAT's deterministic limit, and seconds, for the order of a plan per turn."""
+
+
 class ShareLayouts:
     """Stages in the order of the best plan that is known for them; each is opened once, for its neighbours."""
 
     name = "unequal shares"
 
     def __init__(self, run: SearchState) -> None:
-        self.run, self.problem, self.costs, self.params = run, run.problem, run.costs, run.params.shares
+        self.run, self.problem, self.costs = run, run.problem, run.costs
         self.size = run.problem.profile.microbatch_size or 0
         self.random = Random(run.limits.seed)
         self.left = 0
@@ -64,14 +76,14 @@ class ShareLayouts:
 
     def take_turn(self, starts: Iterable[Stages]) -> Iterator[None]:
         """Rate a few stages, the first time beside plain ones, and have CP-SAT order the best plan that is open."""
-        self.left = self.params.most_actions
+        self.left = _MOST_ACTIONS
         self.pending.extendleft([*starts, *(plain_stages(self.problem) if not self.known else ())])
         while self.left > 0 and (self.pending or self.waiting):
             if not self.pending:
                 *_, stages = heappop(self.waiting)
                 near = list(dict.fromkeys(neighbours(self.problem, stages)))
                 self.random.shuffle(near)
-                self.pending.extend(near[: self.params.neighbours])
+                self.pending.extend(near[: _MOST_NEIGHBOURS])
                 continue
             self._add(self._bare(self.pending.popleft()))
             yield
@@ -128,8 +140,8 @@ class ShareLayouts:
         replicas = len(stages[number].replicas)
         if replicas > 1:
             own = stages[number].samples or (self.size // replicas,) * replicas
-            shares = compositions(self.size, replicas) if comb(self.size - 1, replicas - 1) <= self.params.moves else ()
-            for samples in shares or islice(moved_samples(own), self.params.moves):
+            shares = compositions(self.size, replicas) if comb(self.size - 1, replicas - 1) <= MOVES else ()
+            for samples in shares or islice(moved_samples(own), MOVES):
                 yield with_samples(stages, {number: samples}), kinds, warmup
         for each in backwards:
             yield stages, (*kinds[:number], each, *kinds[number + 1 :]), warmup
@@ -152,7 +164,7 @@ class ShareLayouts:
 
     def _objective_ns(self, plan: Plan) -> int | None:
         """None if the plan cannot be played, or does not fit into memory."""
-        self.left -= self.params.play_actions + sum(len(word) for word in plan.schedule.values())
+        self.left -= _PLAY_ACTIONS + sum(len(word) for word in plan.schedule.values())
         try:
             timeline = simulate(self.problem, plan, costs=self.costs)
         except (PlanError, ValueError):
@@ -192,5 +204,5 @@ class ShareLayouts:
             _, _, plan = heappop(self.rated)
             if not verify(self.problem, plan).passed:
                 continue
-            if order_by_cp_sat(self.run, plan, source=self.name, work=self.params.order_work):
+            if order_by_cp_sat(self.run, plan, source=self.name, work=_ORDER_WORK):
                 return

@@ -13,6 +13,19 @@ from solver_models.local_search.multistart import JointSearch
 from solver_models.local_search.search import Candidate
 from solver_models.local_search.split_placement_search import ApartCandidate, ApartOrders, ApartSearcher
 
+_EVERY_ROUNDS = 2
+"""Joint rounds between two turns."""
+_FRESH_STARTS = 3
+"""How many of the joint pool are begun from in turn."""
+_RANKS = 3
+"""From how many of those kept."""
+_POLISH_HEAT = 0.0003
+"""Their temperature."""
+_POLISH_SHARE = 0.5
+"""Part of a turn's steps that improve the orders of its best candidate."""
+_POOL_SIZE = 6
+"""Candidates kept."""
+
 
 class ApartTurns:
     """Candidates with split placement, better with every turn."""
@@ -20,7 +33,7 @@ class ApartTurns:
     name = "split placement"
 
     def __init__(self, run: SearchState, search: JointSearch) -> None:
-        self.run, self.search, self.params = run, search, run.params.split_placement
+        self.run, self.search = run, search
         self.searcher = ApartSearcher(search.narrow)
         self.pool: list[ApartCandidate] = []
         self.given: Candidate | None = None
@@ -37,7 +50,7 @@ class ApartTurns:
 
     def is_due(self, rounds: int) -> bool:
         """Once in a few rounds, where it is open."""
-        return rounds % self.params.every_rounds == 1 and self.is_open
+        return rounds % _EVERY_ROUNDS == 1 and self.is_open
 
     def close(self) -> None:
         """There is nothing to note."""
@@ -47,12 +60,12 @@ class ApartTurns:
         self.run.window.make_room(2)
         self.turn += 1
         starts = [self.given] if self.given is not None else [*self.search.polished[:1], *self.search.pool]
-        fresh = [each for each in starts if each.is_feasible and self._is_narrow(each)][: self.params.fresh_starts]
+        fresh = [each for each in starts if each.is_feasible and self._is_narrow(each)][:_FRESH_STARTS]
         chosen = []
         if fresh:
             chosen.append((self.searcher.begin(fresh[self.turn % len(fresh)]), 2 * self.turn))
         if self.pool:
-            chosen.append((self.pool[self.turn % min(self.params.ranks, len(self.pool))], 2 * self.turn + 1))
+            chosen.append((self.pool[self.turn % min(_RANKS, len(self.pool))], 2 * self.turn + 1))
         steps = self.search.steps
         tasks = [partial(self._anneal, start, number, steps=steps) for start, number in chosen]
         self.run.window.start(tasks, self._take_in, expected_s=self.turn_s)
@@ -68,17 +81,17 @@ class ApartTurns:
         seed = (self.run.limits.seed * 1_000_003 + number) % 2**31
         heats = self.run.params.anneal.heats
         found = self.searcher.anneal(start, iterations=steps, heat=heats[number // 2 % len(heats)], seed=seed)
-        order = partial(self.searcher.order, found, heat=self.params.polish_heat, seed=seed)
+        order = partial(self.searcher.order, found, heat=_POLISH_HEAT, seed=seed)
         return found, tuple(
             order(iterations=iterations) if found.base.is_feasible else None
-            for iterations in (0, int(self.params.polish_share * steps))
+            for iterations in (0, int(_POLISH_SHARE * steps))
         )
 
     def _take_in(self, result: tuple[ApartCandidate, tuple[ApartOrders | None, ...]], seconds: float) -> None:
         self.turn_s = seconds
         found, every = result
         if found.base.is_feasible:
-            self.pool = _keep(self.pool, found, size=self.params.pool_size)
+            self.pool = _keep(self.pool, found, size=_POOL_SIZE)
         for orders in every:
             if orders is not None and (self.run.incumbent_ns is None or orders.objective < self.run.incumbent_ns):
                 self.run.propose(make_apart_plan(self.run.problem, orders), source=self.name)

@@ -17,6 +17,9 @@ from solver_models.interruptible import run_stoppable
 from solver_models.joint.order_trees import LEAF, PASS, SHAVE
 from solver_models.local_search.search import Searcher
 
+_REFUTED_NODES = 20_000
+"""Nodes that the search for the tree of one case of a refutation looks at, at most."""
+
 
 class TreeProposals:
     """Proposes how to show that no order of a case ends before a value."""
@@ -28,7 +31,7 @@ class TreeProposals:
         """The tree of these stages as a certificate has it; None if the search finds none."""
         stage_of, groups = make_candidate_arrays(self.problem, stages)
         candidate = self.searcher.make_candidate(stage_of, groups, modes=modes_of(stages))
-        stop, most_nodes = np.zeros(1, np.int64), self.searcher.params.branch.refuted_nodes
+        stop, most_nodes = np.zeros(1, np.int64), _REFUTED_NODES
         found = run_stoppable(
             lambda: refute_case(self.searcher, candidate, threshold=self.value, most_nodes=most_nodes, stop=stop),
             stop=lambda: stop.fill(1),

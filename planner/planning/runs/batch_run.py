@@ -12,11 +12,11 @@ from typing import NoReturn, Unpack
 from planner.batch_problem import BatchProblem
 from planner.errors import InfeasibleProblemError, NoPlanFoundError
 from planner.plan import Plan
-from planner.planning.archive import Archive
+from planner.planning.archive import OVERTIME_SHARE, Archive
 from planner.planning.complete.complete_search import require_answerable
 from planner.planning.evidence import Conclusion, finish, why_none_was_found
 from planner.planning.planning_params import SearchParams
-from planner.planning.runs.run import PlanningOptions, archive_kinds, ignore, never
+from planner.planning.runs.run import NO_PLAN_SHARE, PlanningOptions, archive_kinds, ignore, never
 from planner.planning.runs.size_run import SizeRun, conclude
 from planner.planning.runs.successive_halving import Heats
 from planner.progress import Limits
@@ -46,7 +46,7 @@ def make_batch_plans(question: BatchProblem, *, top: int, **how: Unpack[Planning
             archive_kinds(run.state, top)
             sizes.runs.append(stack.enter_context(run))
         stack.enter_context(sizes.runs[0].state.collected_rarely())
-        sizes.make_first_plans(sizes.runs, how.get("start"), share=params.first_plans.no_plan_share)
+        sizes.make_first_plans(sizes.runs, how.get("start"), share=NO_PLAN_SHARE)
         sizes.bound(sizes.runs)
         sizes.search()
         best = sizes.finish()
@@ -92,10 +92,10 @@ class _Sizes(Heats[SizeRun]):
         """The best plans of other kinds that any run came by."""
         found: list[tuple[int, Plan]] = []
         for run in self.runs:
-            archive, params = run.state.witness, run.state.params.archive
+            archive = run.state.witness
             if isinstance(archive, Archive):
                 with run.active():
-                    share = params.overtime_share / len(self.runs)
+                    share = OVERTIME_SHARE / len(self.runs)
                     found += archive.others(run.state, best, conclude=partial(self._conclude, run), share=share)
         return [plan for _, plan in sorted(found, key=lambda each: each[0])][:most]
 

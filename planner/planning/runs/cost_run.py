@@ -20,11 +20,18 @@ from planner.plan import Plan
 from planner.planning.complete.complete_search import require_answerable
 from planner.planning.evidence import why_none_was_found
 from planner.planning.planning_params import SearchParams
-from planner.planning.runs.run import PlanningOptions, ignore, never
+from planner.planning.runs.run import NO_PLAN_SHARE, PlanningOptions, ignore, never
 from planner.planning.runs.subset_run import SubsetRun, answer
 from planner.planning.runs.subsets import Choice, Subsets
 from planner.planning.runs.successive_halving import Heats
 from planner.progress import Limits
+
+_RUNS_PER_WAVE = 4
+"""Subsets that are planned for at once."""
+SECOND_WAVE_SHARE = 0.5
+"""Part of the time limit after which no further subsets are begun."""
+BRANCH_SHARE = 0.1
+"""Part of the time limit for telling them apart, each of two times."""
 
 
 def make_cheapest_plan(question: Question, **how: Unpack[PlanningOptions]) -> Plan:
@@ -36,11 +43,10 @@ def make_cheapest_plan(question: Question, **how: Unpack[PlanningOptions]) -> Pl
     with ExitStack() as stack:
         field = SubsetField(question, stack, **how)
         field.branch()
-        most = field.params.subsets.runs_per_wave
-        field.begin(field.promising(), most=most)
-        if not field.is_late(field.params.subsets.second_wave_share):
+        field.begin(field.promising(), most=_RUNS_PER_WAVE)
+        if not field.is_late(SECOND_WAVE_SHARE):
             field.branch()
-            field.begin(field.promising(), most=most)
+            field.begin(field.promising(), most=_RUNS_PER_WAVE)
         field.search()
         return field.finish()
 
@@ -119,15 +125,14 @@ class SubsetField(Heats[SubsetRun]):
 
     def branch(self) -> None:
         """Cut boxes until the most promising ones are single subsets."""
-        params = self.params.subsets
-        until = self.elapsed_s + params.branch_share * self.limits.time_limit_s
+        until = self.elapsed_s + BRANCH_SHARE * self.limits.time_limit_s
         with self._branching() as passed_s:
 
             def has_time() -> bool:
                 return self.limits.max_rounds is not None or self.elapsed_s + passed_s() < until
 
             self.subsets.propose(has_time=has_time)
-            self.subsets.branch(below=self.best_money, wanted=params.runs_per_wave, has_time=has_time)
+            self.subsets.branch(below=self.best_money, wanted=_RUNS_PER_WAVE, has_time=has_time)
 
     def promising(self) -> list[Choice]:
         """Subsets and sizes that may have a cheaper plan; those fastest by their bounds if none is in time so far."""
@@ -139,7 +144,7 @@ class SubsetField(Heats[SubsetRun]):
     def begin(self, candidates: Sequence[Choice], *, most: int) -> None:
         """Baselines and bounds of the first candidates that have no run yet."""
         runs = self._enter(candidates, most=most)
-        self.make_first_plans(runs, self.how.get("start"), share=self.params.first_plans.no_plan_share)
+        self.make_first_plans(runs, self.how.get("start"), share=NO_PLAN_SHARE)
         self.bound(runs)
 
     def _enter(self, candidates: Sequence[Choice], *, most: int) -> list[SubsetRun]:

@@ -16,12 +16,15 @@ from planner.export.targets import require_possible
 from planner.option_conflicts import require_consistent
 from planner.plan import Plan
 from planner.planning.complete.complete_search import require_answerable
-from planner.planning.runs.cost_run import SubsetField
+from planner.planning.runs.cost_run import BRANCH_SHARE, SECOND_WAVE_SHARE, SubsetField
 from planner.planning.runs.run import PlanningOptions
 from planner.planning.runs.subset_run import SubsetRun
 from planner.planning.runs.subsets import Choice, Prospect
 from planner.problem import Problem
 from planner.progress import Limits
+
+_RUNS_ON_FRONT = 8
+"""Subsets that are planned for where the front of time and money is asked for."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,10 +71,9 @@ def make_pareto(problem: Question, **how: Unpack[PlanningOptions]) -> ParetoFron
     with ExitStack() as stack:
         field = _Front(question, stack, **how)
         field.branch()
-        most = field.params.subsets.runs_on_front
-        field.begin(field.promising(), most=most)
-        if not field.is_late(field.params.subsets.second_wave_share):
-            field.begin(field.promising(), most=max(1, most // 2))
+        field.begin(field.promising(), most=_RUNS_ON_FRONT)
+        if not field.is_late(SECOND_WAVE_SHARE):
+            field.begin(field.promising(), most=_RUNS_ON_FRONT // 2)
         field.search()
         return field.front()
 
@@ -96,8 +98,7 @@ class _Front(SubsetField):
 
     def branch(self) -> None:
         """Cut boxes everywhere, not only where it is cheap."""
-        params = self.params.subsets
-        until = 2 * params.branch_share * self.limits.time_limit_s
+        until = 2 * BRANCH_SHARE * self.limits.time_limit_s
         with self._branching() as passed_s:
 
             def has_time() -> bool:
@@ -114,7 +115,7 @@ class _Front(SubsetField):
         ]
         front = [each for each in found if not any(_is_behind(each, other) for other in found)]
         ordered = sorted(front, key=lambda each: each.time_ns)
-        most = self.params.subsets.runs_on_front
+        most = _RUNS_ON_FRONT
         if len(ordered) <= most:
             return [each.choice for each in ordered]
         return [ordered[number * (len(ordered) - 1) // max(1, most - 1)].choice for number in range(most)]

@@ -11,7 +11,7 @@ from typing import TypedDict, Unpack
 from planner.baselines.registry import make_baselines, play_baseline
 from planner.bounds.bound_params import BoundParams
 from planner.errors import InfeasibleProblemError, PipeplanError
-from planner.evidence.certificate import make_bound, prove_infeasible, refute
+from planner.evidence.certificate import ENTRIES_PER_S, make_bound, prove_infeasible, refute
 from planner.export.looped_pipelines import as_looped
 from planner.export.targets import Target
 from planner.layout.costs import CostModel
@@ -37,6 +37,31 @@ from planner.replanning.transition import Transition
 from planner.verify import verify
 from solver_models.covering import Covering
 from solver_models.precompile import BASELINE_KERNELS, JOINT
+
+_TRANSITION_SHARE = 0.25
+"""Last part of the time limit for layouts by the sum of iterations and moving."""
+_FIRST_LAYOUTS_SHARE = 0.3
+"""Part of the time limit up to which layouts in a loop are looked for before the baselines."""
+_LAYOUTS_SHARE = 0.8
+"""The same after the bound."""
+_REFUTED_EFFORT = 400_000
+"""Units of work that a refutation may take, of some 20 microseconds each; 0: none is tried."""
+NO_PLAN_SHARE = 0.6
+"""Part of the time limit by whose end the baselines are played as long as none of them fits."""
+_BASELINE_SHARE = 0.3
+"""Part of the time limit by whose end the baselines are played."""
+_MIN_S = 1.0
+"""Seconds that the bound over all plans may take, roughly and at least."""
+_LIMIT_PARTS = 10
+"""Between these, one part in so many of the time limit."""
+_BOUND_SHARE = 0.3
+"""Part of the time left after which no further step of the bound begins."""
+_MIN_LEFT_S = 3.0
+"""Seconds that must be left for stages near the bound to be looked for."""
+_NEAR_BOUND_SHARE = 0.2
+"""Part of the time left that looking for them may take, about."""
+_SEED_LAYOUTS = 12
+"""How many of those the joint search begins with."""
 
 BASELINES, START, BOUND, REFUTATION = "baselines", "the plan to start from", "bound", "refutation"
 """What all baselines together, the caller's plan, the first bound and the last proof are called among improvers."""
@@ -96,8 +121,8 @@ def make_plans(problem: Problem, *, top: int, **how: Unpack[PlanningOptions]) ->
         best = finish(run)
         if archive is None:
             return (best,)
-        share, known = run.params.archive.overtime_share, Conclusion.of(run)
-        return (best, *(plan for _, plan in archive.others(run, best, conclude=lambda _: known, share=share)))
+        known = Conclusion.of(run)
+        return (best, *(plan for _, plan in archive.others(run, best, conclude=lambda _: known)))
 
 
 def _search_through(run: SearchState, start: Plan | None) -> None:
@@ -117,7 +142,7 @@ def _take_over(
     if top > 1:
         raise ValueError(f"top = {top}: what takes over from a running plan is one plan; leave it out")
     params = how.get("params", SearchParams())
-    share = 0.0 if limits.max_rounds is not None else params.transition.share
+    share = 0.0 if limits.max_rounds is not None else _TRANSITION_SHARE
     run = begin_run(
         problem.at_its_size(),
         replace(limits, time_limit_s=(1 - share) * limits.time_limit_s),
@@ -178,7 +203,7 @@ def make_first_plans(run: SearchState, start: Plan | None) -> LoopedSearch | Non
         run.make_ready("looped")
     layouts = LoopedSearch(run) if run.fits_stages else None
     if layouts is not None:
-        _search_layouts(run, layouts, share=run.params.first_plans.first_layouts_share)
+        _search_layouts(run, layouts, share=_FIRST_LAYOUTS_SHARE)
     run.make_ready(*BASELINE_KERNELS)
     play_baselines(run)
     run.make_ready(*JOINT)
@@ -191,7 +216,7 @@ def bound_and_lay_out(run: SearchState, layouts: LoopedSearch | None) -> None:
     """The bound, and with it the rest of the search of layouts."""
     bound(run)
     if layouts is not None:
-        _search_layouts(run, layouts, share=run.params.first_plans.layouts_share)
+        _search_layouts(run, layouts, share=_LAYOUTS_SHARE)
 
 
 def ignore(progress: Progress) -> None:
@@ -241,14 +266,14 @@ def _play_baselines(run: SearchState) -> None:
 
 def _has_time_for_baseline(run: SearchState) -> bool:
     """Whether the baselines may go on: they get a part of the time limit, or all where rounds are counted."""
-    limit_s, params = run.limits.time_limit_s, run.params.first_plans
+    limit_s, min_s = run.limits.time_limit_s, run.params.first_plans.min_baseline_s
     if run.should_stop():
-        return run.elapsed_s < min(params.min_baseline_s, limit_s)
+        return run.elapsed_s < min(min_s, limit_s)
     if run.limits.max_rounds is not None:
         return run.elapsed_s < limit_s
-    share = params.no_plan_share if run.plan is None else params.baseline_share
-    share += params.first_layouts_share if run.fits_stages else 0
-    until = max(share * limit_s, min(params.min_baseline_s, limit_s / 2))
+    share = NO_PLAN_SHARE if run.plan is None else _BASELINE_SHARE
+    share += _FIRST_LAYOUTS_SHARE if run.fits_stages else 0
+    until = max(share * limit_s, min(min_s, limit_s / 2))
     return run.elapsed_s + (2 * run.offer_s if run.is_large else 0.0) < until
 
 
@@ -292,7 +317,7 @@ def bound(run: SearchState) -> None:
         run.lower_bound = make_bound(run.problem, run.costs, time_limit_s=0.0, params=params)
     else:
         limit_s = run.num_runs * run.limits.time_limit_s
-        seconds = min(params.max_s, max(params.min_s, limit_s / params.limit_parts)) / run.num_runs
+        seconds = min(params.max_s, max(_MIN_S, limit_s / _LIMIT_PARTS)) / run.num_runs
         if run.limits.max_rounds is not None:
             part = run.params.pace.counted_part
             params = replace(
@@ -301,14 +326,14 @@ def bound(run: SearchState) -> None:
                 loop_actions_per_s=params.loop_actions_per_s // part,
             )
         elif raises_bound(run):
-            params = replace(params, packing_per_s=max(1, int(params.packing_per_s * params.min_s / seconds)))
+            params = replace(params, packing_per_s=max(1, int(params.packing_per_s * _MIN_S / seconds)))
         with run.turn_of(BOUND):
             run.lower_bound = make_bound(
                 run.problem,
                 run.costs,
                 time_limit_s=seconds,
                 make_covering=Covering,
-                has_time=run.time_until(params.share),
+                has_time=run.time_until(_BOUND_SHARE),
                 reached=run.threshold_ns,
                 params=params,
             )
@@ -324,7 +349,7 @@ def _add_layouts(run: SearchState, *, seconds: float, params: BoundParams) -> No
     costs, bound = run.costs, run.lower_bound
     if run.problem.options.unequal_shares:
         equal = replace(run.problem, options=replace(run.problem.options, unequal_shares=False))
-        costs, has_time = CostModel(equal), run.time_until(params.share)
+        costs, has_time = CostModel(equal), run.time_until(_BOUND_SHARE)
         bound = make_bound(equal, costs, time_limit_s=seconds, make_covering=Covering, has_time=has_time, params=params)
     if bound is not None:
         run.layouts += filter(run.problem.is_as_given, bound.timely)
@@ -333,17 +358,15 @@ def _add_layouts(run: SearchState, *, seconds: float, params: BoundParams) -> No
 
 def add_class_layouts(run: SearchState, costs: CostModel, *, value_ns: int) -> None:
     """Stages that the classes bound leaves possible a little above a bound, for the search to begin with."""
-    params = run.params.near_bound
     is_counted = run.limits.max_rounds is not None
-    if run.is_large or not (is_counted or run.seconds_left > params.min_left_s):
+    has_time = is_counted or run.seconds_left > _MIN_LEFT_S
+    if run.is_large or not has_time or not run.params.has(NEAR_BOUND):
         return
-    figures = math.inf if is_counted else params.share * run.seconds_left * run.params.bound.entries_per_s
+    figures = math.inf if is_counted else _NEAR_BOUND_SHARE * run.seconds_left * ENTRIES_PER_S
     with run.turn_of(NEAR_BOUND):
-        run.near_bound = class_layouts(
-            costs.problem, costs, value_ns=value_ns, seed=run.limits.seed, figures=figures, params=params
-        )
+        run.near_bound = class_layouts(costs.problem, costs, value_ns=value_ns, seed=run.limits.seed, figures=figures)
     run.near_bound = list(filter(run.problem.is_as_given, run.near_bound))
-    run.layouts += run.near_bound[: params.seed_layouts]
+    run.layouts += run.near_bound[:_SEED_LAYOUTS]
 
 
 def _certify(run: SearchState, loop: SearchLoop | None) -> None:
@@ -360,9 +383,11 @@ def _certify(run: SearchState, loop: SearchLoop | None) -> None:
     if not is_claimed or loop is None:
         return
     with run.turn_of(REFUTATION):
-        effort, has_time = run.params.branch.refuted_effort, run.time_until(0.95)
+        has_time = run.time_until(0.95)
         trees = TreeProposals(run.problem, loop.search.searcher, value=below, has_time=has_time)
-        found = refute(run.problem, run.costs, value=below, effort=effort, has_time=has_time, propose=trees.propose)
+        found = refute(
+            run.problem, run.costs, value=below, effort=_REFUTED_EFFORT, has_time=has_time, propose=trees.propose
+        )
         run.lower_bound = found or run.lower_bound
     if found is not None:
         run.stopped_by = "proof"

@@ -23,6 +23,17 @@ from solver_models.local_search.search import Candidate, Searcher
 from solver_models.precompile import FIRST
 from solver_models.starts.layout_neighbours import Layout, key_of, layout_of, neighbours
 
+_STARTS = 8
+"""Candidates of the joint search that it begins with."""
+_MOST_LAYOUTS = 4_000
+"""Layouts that are looked at, most of them by a bound alone."""
+_POLISH_PLAYS = 200
+"""Plays that go into the orders of a layout that could be cheapest."""
+_MOST_SEQUENCED_ACTIONS = 100
+"""Layouts with at most so many actions also get their best order by branch and bound."""
+_SEQUENCE_NODES = 2_000
+"""Nodes that it may look at."""
+
 NAME = "search for the sum"
 """Who is said to have found what the search of layouts finds."""
 
@@ -42,7 +53,7 @@ class TransitionSearch:
     """What a run shows its plans to, and what searches on when the run has ended."""
 
     def __init__(self, run: SearchState, transition: Transition) -> None:
-        self.run, self.transition, self.params = run, transition, run.params.transition
+        self.run, self.transition = run, transition
         self.best: _Found | None = None
         """The plan with the least sum."""
         self.leanest: _Found | None = None
@@ -85,7 +96,7 @@ class TransitionSearch:
         """Look at what the joint search had at its end; the best by their sums are where the search goes on."""
         feasible = [each for each in candidates if each.is_feasible]
         sums = {id(each): self._sum_of(each) for each in feasible}
-        self.starts = sorted(feasible, key=lambda each: sums[id(each)])[: self.params.starts]
+        self.starts = sorted(feasible, key=lambda each: sums[id(each)])[:_STARTS]
         for candidate in [*self.starts, *sorted(feasible, key=self._lean_of)[:1]]:
             self._offer(searcher, candidate, source="joint search")
 
@@ -117,7 +128,7 @@ class TransitionSearch:
         for layout in self._first_layouts(searcher):
             self._admit(searcher, layout, queue=queue, seen=seen)
         while (chosen := queue.pop()) is not None and has_time():
-            if queue.popped_ns >= self._limit_ns or len(seen) > self.params.most_layouts:
+            if queue.popped_ns >= self._limit_ns or len(seen) > _MOST_LAYOUTS:
                 return
             self._improve(searcher, chosen)
             for other in neighbours(chosen, holders=range(len(self.run.instance.capacity))):
@@ -158,16 +169,16 @@ class TransitionSearch:
         stage_of, groups, modes = layout
         best = searcher.rate(stage_of, groups, modes=modes)
         if best.is_feasible and searcher.is_open(best):
-            plays, seed = self.params.polish_plays, self.run.limits.seed
+            plays, seed = _POLISH_PLAYS, self.run.limits.seed
             polished = searcher.polish(best, iterations=plays, heat=0.0, seed=seed)
             best = min(best, polished, key=lambda candidate: candidate.worth)
         if best.is_feasible:
             self._offer(searcher, best, source=NAME)
         num_actions = 3 * self.run.instance.num_microbatches * sum(map(len, groups))
-        if num_actions <= self.params.most_sequenced_actions and searcher.is_open(best):
+        if num_actions <= _MOST_SEQUENCED_ACTIONS and searcher.is_open(best):
             left_ns = self._limit_ns - self._moving_of(layout)
             below = -(-left_ns // self.transition.steps_left)
-            _, found = searcher.sequence(best, threshold=below, most_nodes=self.params.sequence_nodes)
+            _, found = searcher.sequence(best, threshold=below, most_nodes=_SEQUENCE_NODES)
             if found is not None:
                 self._offer(searcher, found, source=NAME)
 

@@ -37,6 +37,15 @@ from planner.replanning.transition import Transition
 from planner.simulation.simulate import Timeline, simulate
 from planner.verify import verify
 
+_BASELINE_SHARE = 0.25
+"""Part of the time limit for baselines."""
+_LAYOUT_SHARE = 0.6
+"""Part of it after which no further numbers of pipelines are looked at."""
+_USUAL_SHARE = 0.25
+"""Part of it for the search that takes all microbatches for equal."""
+_KEPT_LAYOUTS = 4
+"""Layouts that are annealed and cut anew."""
+
 
 @dataclass(kw_only=True)
 class _DealtLayout:
@@ -178,9 +187,7 @@ def _require_listed_alone(limits: Limits, how: driver.PlanningOptions) -> None:
 def _play_baselines(run: _Run) -> None:
     """Every baseline with the real sizes; the best that fits and that the verifier passes is the first plan."""
     fitting: list[tuple[int, int, Plan]] = []
-    for baseline in listed_baselines(
-        run.problem, run.costs, has_time=lambda: run.has_time(run.params.listed.baseline_share)
-    ):
+    for baseline in listed_baselines(run.problem, run.costs, has_time=lambda: run.has_time(_BASELINE_SHARE)):
         try:
             row, _ = play_baseline(run.problem, baseline, costs=run.costs)
         except (PlanError, ValueError) as error:
@@ -197,7 +204,7 @@ def _play_baselines(run: _Run) -> None:
 def _is_usual_worth_it(run: _Run) -> bool:
     """Whether a plan without a dealing may be better: where no replicas cut all sizes, it has a device per layer."""
     best = run.objective_ns
-    if run.is_closed or not is_cut_as_placed(run.problem) or not run.has_time(run.params.listed.layout_share):
+    if run.is_closed or not is_cut_as_placed(run.problem) or not run.has_time(_LAYOUT_SHARE):
         return False
     if best is None or run.bound is None or usual_problem(run.problem).options.max_replicas != 1:
         return True
@@ -217,9 +224,7 @@ def _plan_usual(run: _Run) -> Plan | None:
     """What the usual search makes of as many microbatches of the mean size."""
     usual = usual_problem(run.problem)
     try:
-        plan, *_ = driver.make_plans(
-            usual, top=1, limits=_part(run, run.params.listed.usual_share), should_stop=run.should_stop
-        )
+        plan, *_ = driver.make_plans(usual, top=1, limits=_part(run, _USUAL_SHARE), should_stop=run.should_stop)
     except PipeplanError:
         return None
     plan = replace(plan, problem=run.problem.reference(), evidence=None)
@@ -239,16 +244,16 @@ def _first_layouts(run: _Run) -> list[_DealtLayout]:
     for pipelines in range(min(run.problem.replica_limit, run.problem.num_microbatches), 0, -1):
         for stages in _stages_for(run, pipelines):
             used = len({device for stage in stages for group in stage.replicas for device in group})
-            is_in_time = run.has_time(run.params.listed.layout_share if found else 1.0)
+            is_in_time = run.has_time(_LAYOUT_SHARE if found else 1.0)
             if is_in_time and not any(work >= layout.end_ns * used for layout in found):
                 found += _dealt(run, stages)
     found.sort(key=lambda layout: layout.end_ns)
-    for layout in found[: run.params.listed.kept_layouts]:
+    for layout in found[:_KEPT_LAYOUTS]:
         run.offer(layout.table.plan(layout.hands), source="dealing")
     if found and not run.is_closed:
         found += _searched(run, len(found[0].hands))
         found.sort(key=lambda layout: layout.end_ns)
-    return found[: run.params.listed.kept_layouts]
+    return found[:_KEPT_LAYOUTS]
 
 
 def _stages_for(run: _Run, pipelines: int) -> Iterator[tuple[Stage, ...]]:
@@ -308,9 +313,7 @@ def _searched(run: _Run, pipelines: int) -> list[_DealtLayout]:
     alone = problem_on(run.problem.at_size(usual_size(run.problem), count=count), blocks[0])
     alone = replace(alone, options=replace(alone.options, max_replicas=1, shard_optimizer="never", idle_devices=True))
     try:
-        plan, *_ = driver.make_plans(
-            alone, top=1, limits=_part(run, run.params.listed.usual_share / 2), should_stop=run.should_stop
-        )
+        plan, *_ = driver.make_plans(alone, top=1, limits=_part(run, _USUAL_SHARE / 2), should_stop=run.should_stop)
     except (PipeplanError, ValueError):
         return []
     return [found for stages in _variants(run, carried_over(plan.stages, blocks)) for found in _dealt(run, stages)]
@@ -375,7 +378,7 @@ def _reorder(run: _Run, plan: Plan) -> None:
     down = sorted(range(len(listed)), key=lambda m: -listed[m])
     orders: list[Sequence[int]] = [down, down[::-1], down[::2] + down[1::2][::-1], down[::2][::-1] + down[1::2]]
     for order in orders:
-        if run.has_time(run.params.listed.layout_share):
+        if run.has_time(_LAYOUT_SHARE):
             schedule = {
                 device: tuple(action._replace(microbatch=order[action.microbatch]) for action in word)
                 for device, word in plan.schedule.items()

@@ -10,8 +10,18 @@ from planner.bounds.minimum_costs import Least
 from planner.bounds.order.schedule_bound import HeadsAndTails, bound_of_times
 from planner.layout.costs import CostModel
 from planner.plan import Stage
-from planner.planning.planning_params import NearBoundParams
 from planner.problem import Problem
+
+_SLACKS = (0.003, 0.01, 0.02)
+"""How far above the bound stages are looked for, as parts of it."""
+_LAYOUTS = 40
+"""How many of all ways are kept, those with the least schedule bounds."""
+_MIN_WAYS = 20
+"""Ways through the stages that are rated for every slack, at least."""
+_MAX_WAYS = 50
+"""Ways, at most."""
+_WAY_ACTIONS = 100_000
+"""Between these, as many ways as have so many actions in all."""
 
 NEAR_BOUND = "stages near the bound"
 """What they are called among improvers: looking for them, and a first try of their orders."""
@@ -27,7 +37,6 @@ def class_layouts(
     value_ns: int,
     seed: int,
     figures: float = math.inf,
-    params: NearBoundParams = NearBoundParams(),
 ) -> list[tuple[Stage, ...]]:
     """Stages on devices whose schedule bounds are least among those tried, the best first.
 
@@ -43,21 +52,21 @@ def class_layouts(
         return []
     classes = Classes(trunk, propose(trunk)[0])
     rated: dict[tuple[Stage, ...], int] = {}
-    for slack in params.slacks:
+    for slack in _SLACKS:
         deadline = int(value_ns * (1 + slack)) - least.optimizer_ns
         if deadline <= 0 or not is_exact(classes, deadline):
             continue
         sequence = Sequence(classes, deadline, most_figures=figures)
         is_out = sequence.is_out_of_reach()
         figures -= sequence.cost
-        for way in () if is_out else sorted(_ways(sequence, rng=rng, params=params)):
+        for way in () if is_out else sorted(_ways(sequence, rng=rng)):
             stages = _stages(classes, way)
             if stages not in rated:
                 rated[stages] = bound_of_times(HeadsAndTails.of(problem, stages, costs=costs))
-    return sorted(rated, key=lambda stages: rated[stages])[: params.layouts]
+    return sorted(rated, key=lambda stages: rated[stages])[:_LAYOUTS]
 
 
-def _ways(sequence: Sequence, *, rng: Random, params: NearBoundParams) -> set[_Way]:
+def _ways(sequence: Sequence, *, rng: Random) -> set[_Way]:
     """Random ways through what is possible by a deadline."""
     classes = sequence.classes
     into: dict[tuple[int, int], list[tuple[int, int]]] = {}
@@ -66,7 +75,7 @@ def _ways(sequence: Sequence, *, rng: Random, params: NearBoundParams) -> set[_W
             into.setdefault((end, after), []).append((steps.start, steps.number))
     last = [place for place in into if place[0] == sequence.size]
     num_actions = 3 * classes.count * sum(len(devices) for devices in classes.members)
-    num_ways = max(params.min_ways, min(params.max_ways, params.way_actions // num_actions))
+    num_ways = max(_MIN_WAYS, min(_MAX_WAYS, _WAY_ACTIONS // num_actions))
     ways = (_way(classes, into, place=rng.choice(last), rng=rng) for _ in range(num_ways if last else 0))
     return {way for way in ways if way}
 

@@ -12,7 +12,6 @@ from planner.layout.costs import CostModel, LayerWork
 from planner.layout.device_groups import open_widths
 from planner.lowering import make_candidate_arrays
 from planner.plan import DeviceGroup, Stage
-from planner.planning.planning_params import SearchParams
 from planner.planning.search_state import SearchState
 from planner.planning.starts.conversions import rate
 from planner.planning.starts.first_starts import add_seeds
@@ -22,10 +21,25 @@ from profiles.model_profile import LayerCost
 from solver_models.local_search.search import STANDARD_POLICY_PARAMS, Candidate, Searcher
 from solver_models.precompile import FIRST
 from solver_models.search_params import KindCutParams
-from solver_models.starts.device_class_cuts import Floats, KindCut, StageKinds, kind_cuts
+from solver_models.starts.device_class_cuts import MOST_STAGES, WORSE, Floats, KindCut, StageKinds, kind_cuts
 from solver_models.starts.device_class_fits import kind_fits
 from solver_models.starts.large_construction import POLICY_PARAMS
 from solver_models.starts.link_spread import spread_groups
+
+_PLAYS = 3
+"""Candidates that are played, of those with the least estimates."""
+_SPREAD_STEPS = 100_000
+"""Exchanges of devices tried so that links share the traffic."""
+_MOST_KEPT = 64
+"""Candidates that devices are given to, of those with the least estimates."""
+_KIND_FIT_LEAST_DEVICES = 16
+"""Types of like speed form a class until it has as many."""
+_KIND_CUT_LEAST_DEVICES = 32
+"""Clusters with fewer devices have none."""
+_CLASS_UNITS = 16
+"""Units that the devices of a class are counted in, at most."""
+_MOST_REPLICA_COUNTS = 5
+"""Numbers of replicas per class and width, the largest ones."""
 
 CLASS_PIPELINES = "class pipelines"
 """What they are called among the improvers."""
@@ -41,9 +55,9 @@ def lay_out_classes(run: SearchState, *, known: float) -> None:
     """Note the pipelines of a run's problem, unless that was done; `known` as for `class_pipelines`."""
     if run.pipelines is None:
         run.pipelines = []
-        if not run.fits_stages and may_have_classes(run.problem, run.params.kind_cut):
+        if not run.fits_stages and run.params.has(CLASS_PIPELINES) and may_have_classes(run.problem):
             with run.turn_of(CLASS_PIPELINES):
-                run.pipelines = class_pipelines(run.problem, run.costs, known=known, params=run.params)
+                run.pipelines = class_pipelines(run.problem, run.costs, known=known, params=run.params.kind_cut)
 
 
 def begin_with_classes(run: SearchState) -> None:
@@ -54,8 +68,8 @@ def begin_with_classes(run: SearchState) -> None:
     known = min([seed.objective for seed in run.seeds if seed.is_feasible], default=math.inf)
     known = known if run.rival_ns is None else min(known, run.rival_ns)
     lay_out_classes(run, known=known)
-    most, run.pipelines, found = run.params.kind_cut.worse * known, [], run.pipelines or []
-    promising = [stages for estimate, stages in found if estimate <= most][: run.params.kind_cut.plays]
+    most, run.pipelines, found = WORSE * known, [], run.pipelines or []
+    promising = [stages for estimate, stages in found if estimate <= most][:_PLAYS]
     if promising:
         with run.turn_of(CLASS_PIPELINES):
             add_seeds(run, _play(run, promising), source=CLASS_PIPELINES)
@@ -77,19 +91,19 @@ def _spread(run: SearchState, stages: tuple[Stage, ...]) -> tuple[Stage, ...]:
     if any(len(group) != 1 for stage in stages for group in stage.replicas):
         return stages
     stage_of, groups = make_candidate_arrays(run.problem, stages)
-    moved = spread_groups(run.instance, stage_of, groups=groups, steps=run.params.class_pipeline.spread_steps)
+    moved = spread_groups(run.instance, stage_of, groups=groups, steps=_SPREAD_STEPS)
     names = [device.name for device in run.problem.cluster.devices]
     found = (tuple((names[device],) for device in group) for group in moved)
     return tuple(replace(stage, replicas=replicas) for stage, replicas in zip(stages, found, strict=True))
 
 
-def may_have_classes(problem: Problem, params: KindCutParams) -> bool:
+def may_have_classes(problem: Problem, *, least_devices: int = _KIND_CUT_LEAST_DEVICES) -> bool:
     """Whether there are many devices whose stages may have different numbers of replicas, and a chain to cut freely."""
     options = problem.options
     is_free = options.partition is None and not options.pinned and not options.deadline_ns
     return (
         is_free
-        and len(problem.cluster.devices) >= params.least_devices
+        and len(problem.cluster.devices) >= least_devices
         and options.max_replicas != 1
         and options.uneven_replication
         and options.idle_devices
@@ -100,37 +114,33 @@ def may_have_classes(problem: Problem, params: KindCutParams) -> bool:
 
 
 def class_pipelines(
-    problem: Problem, costs: CostModel, *, known: float, params: SearchParams = SearchParams()
+    problem: Problem, costs: CostModel, *, known: float, params: KindCutParams = KindCutParams()
 ) -> list[tuple[float, tuple[Stage, ...]]]:
     """Estimated nanoseconds and stages of different pipelines, the least estimate first; fewer if far above `known`."""
     classes = _classes(problem)
-    has_tables = _num_cells(problem, classes, params=params.kind_cut) <= MOST_CELLS
+    has_tables = _num_cells(problem, classes, limits=params.limits) <= MOST_CELLS
     if not has_tables:
-        classes = _bands(problem, classes, least_devices=params.kind_fit.least_devices)
-    kinds = list(_kinds(problem, classes, params=params.kind_cut))
+        classes = _bands(problem, classes, least_devices=_KIND_FIT_LEAST_DEVICES)
+    kinds = list(_kinds(problem, classes))
     if not kinds:
         return []
-    units = {name: _unit(len(devices), params.kind_cut) if has_tables else 1 for name, devices in classes.items()}
+    units = {name: _unit(len(devices)) if has_tables else 1 for name, devices in classes.items()}
     table = _tabulate(problem, costs, kinds=kinds, classes=classes, units=units)
     count, overlap = problem.num_microbatches, problem.cluster.overlap
     sizes = tuple(len(devices) // units[name] for name, devices in classes.items())
     if has_tables:
-        cuts = kind_cuts(
-            table, class_units=sizes, num_microbatches=count, overlap=overlap, known=known, params=params.kind_cut
-        )
+        cuts = kind_cuts(table, class_units=sizes, num_microbatches=count, overlap=overlap, known=known, params=params)
     else:
-        cuts = kind_fits(
-            table, class_devices=sizes, num_microbatches=count, overlap=overlap, known=known, params=params.kind_fit
-        )
-    kept = cuts[: params.class_pipeline.most_kept]
+        cuts = kind_fits(table, class_devices=sizes, num_microbatches=count, overlap=overlap, known=known)
+    kept = cuts[:_MOST_KEPT]
     return [(cut.estimate, stages) for cut in kept if (stages := _lay_out(problem, kinds, classes=classes, cut=cut))]
 
 
-def _num_cells(problem: Problem, classes: Classes, *, params: KindCutParams) -> int:
+def _num_cells(problem: Problem, classes: Classes, *, limits: int) -> int:
     """Entries of all tables of the dynamic programme."""
     sizes = [len(devices) for devices in classes.values()]
-    units = math.prod(size // _unit(size, params) + 1 for size in sizes)
-    return params.limits * (len(problem.profile.layers) + 1) * (params.most_stages + 1) * units
+    units = math.prod(size // _unit(size) + 1 for size in sizes)
+    return limits * (len(problem.profile.layers) + 1) * (MOST_STAGES + 1) * units
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -187,19 +197,19 @@ def _is_on(cost: LayerCost, device_type: str, *, width: int = 1) -> bool:
     return (cost.device_type, cost.width) == (device_type, width)
 
 
-def _unit(count: int, params: KindCutParams) -> int:
+def _unit(count: int) -> int:
     """The least power of two of which a class has few enough."""
-    return 1 << max(0, math.ceil(math.log2(count / params.class_units)))
+    return 1 << max(0, math.ceil(math.log2(count / _CLASS_UNITS)))
 
 
-def _kinds(problem: Problem, classes: Classes, *, params: KindCutParams) -> Iterator[_Kind]:
+def _kinds(problem: Problem, classes: Classes) -> Iterator[_Kind]:
     """For every class and width the largest numbers of replicas whose shares were measured, or all if none was."""
     for name, devices in classes.items():
         for width in (1, *open_widths(problem)):
             most = min(len(devices) // width, problem.options.max_replicas or len(devices))
             found = [_replica_counts(problem, each, width=width, most=most) for each in _types(devices)]
             counts = [count for count in found[0] if all(count in others for others in found[1:])]
-            for replicas in counts[-params.most_replica_counts :]:
+            for replicas in counts[-_MOST_REPLICA_COUNTS:]:
                 yield _Kind(device_class=name, width=width, replicas=replicas)
 
 

@@ -10,6 +10,13 @@ from solver_models.local_search.search import Candidate, Searcher
 from solver_models.precompile import FIRST
 from solver_models.starts.large_construction import large_seeds
 
+_SEED_SHARE = 0.1
+"""Part of the time limit by whose end they are played."""
+_MIN_SEED_PLAYS = 6
+"""First candidates of a large problem that are played at least."""
+_MAX_SEED_ACTIONS = 200_000_000
+"""Actions that they may be in all."""
+
 LARGE_SEEDS = "large seeds"
 """What those of large problems are called among the improvers."""
 
@@ -41,12 +48,12 @@ def begin_large(run: SearchState) -> None:
     if not run.is_large:
         return
     run.make_ready(*FIRST, "large")
-    searcher, params = Searcher(run.instance, params=run.params), run.params.first_plans
+    searcher = Searcher(run.instance, params=run.params)
     with run.turn_of(LARGE_SEEDS):
         is_timed = run.limits.max_rounds is None
-        until = time.monotonic() + (params.seed_share * run.limits.time_limit_s if is_timed else math.inf)
-        most = max(params.min_seed_plays, params.max_seed_actions // run.num_actions)
+        until = time.monotonic() + (_SEED_SHARE * run.limits.time_limit_s if is_timed else math.inf)
+        most = max(_MIN_SEED_PLAYS, _MAX_SEED_ACTIONS // run.num_actions)
         for candidate in large_seeds(searcher, most_plays=most, until=until):
             add_seeds(run, [candidate], source=LARGE_SEEDS)
-            if run.plan is None and run.num_actions <= params.quick_actions:
+            if run.plan is None and run.num_actions <= run.params.first_plans.quick_actions:
                 _propose_best(run)

@@ -21,6 +21,19 @@ from solver_models.instance import Integers
 from solver_models.moves.annealing import Cooling
 from solver_models.starts.looped_construction import anneal_cut
 
+_STALE_TURNS = 120
+"""Anneals without a better cut after which the search ends."""
+_ROUND_TURNS = 2
+"""Anneals of a shape for one round of a limit on rounds."""
+_RANK_WEIGHT = 0.7
+"""How likely each next shape is to be annealed, relative to the one before."""
+_MAX_STEPS = 20_000
+"""Steps of an anneal, at most."""
+_MIN_STEPS = 200
+"""Steps of an anneal, at least, whatever their work."""
+_HEATS = (0.0003, 0.001, 0.003, 0.0001)
+"""First temperatures of anneals, as parts of the objective; they take turns and fall to a twentieth."""
+
 
 class LoopedSearch:
     """All shapes of a problem, better with every round."""
@@ -39,7 +52,7 @@ class LoopedSearch:
         if options.objective != "makespan" or options.partition is not None or options.pinned:
             self.run.dropped.note("layouts in a loop are searched for the makespan alone, without partition and pins")
             return []
-        shapes = LoopedShapes(self.problem, self.costs, params=self.params).make()
+        shapes = LoopedShapes(self.problem, self.costs).make()
         if not shapes:
             size = self.problem.profile.microbatch_size
             self.run.dropped.note(
@@ -51,8 +64,8 @@ class LoopedSearch:
     def plans(self, *, share: float) -> Iterator[Plan]:
         """Ever better plans, until no shape has got better for a while or a part of the time limit is over."""
         window, best, self.stale = self.run.window, self.best, 0
-        stale_turns = max(self.params.stale_turns, len(self.shapes))
-        most_turns = self.num_turns + self.params.round_turns * len(self.shapes) * (self.run.limits.max_rounds or 0)
+        stale_turns = max(_STALE_TURNS, len(self.shapes))
+        most_turns = self.num_turns + _ROUND_TURNS * len(self.shapes) * (self.run.limits.max_rounds or 0)
         while self.shapes and self.stale < stale_turns and self._has_time(share=share, most_turns=most_turns):
             window.make_room(1)
             if self._are_all_busy:
@@ -124,7 +137,7 @@ class LoopedSearch:
         if fresh:
             return fresh[0]
         ranked = sorted(free, key=_worth)
-        weights = self.params.rank_weight ** numpy.arange(len(ranked))
+        weights = _RANK_WEIGHT ** numpy.arange(len(ranked))
         return ranked[int(self.rng.choice(len(ranked), p=weights / weights.sum()))]
 
 
@@ -148,8 +161,8 @@ def anneal(shape: Shape, *, cut: Integers, turn: int, seed: int, params: LoopedP
         cut = proportional_cut(shape.loop, len(cut) - 1)
     actions = 2 * (len(cut) - 1) * shape.loop.microbatches
     work = min(params.first_actions * (1 + turn), params.most_actions)
-    iterations = min(params.max_steps, max(params.min_steps, work // actions))
-    heat = params.heats[turn % len(params.heats)]
+    iterations = min(_MAX_STEPS, max(_MIN_STEPS, work // actions))
+    heat = _HEATS[turn % len(_HEATS)]
     cooling = Cooling(steps=iterations, first=heat, last=heat / 20, seed=seed)
     missing, value = anneal_cut(shape.loop, cut, len(shape.ranks), cooling, False)
     return None if missing else int(value), cut

@@ -18,12 +18,16 @@ from planner.export.model_parts import is_block
 from planner.layout.costs import CostModel, LayerWork, checkpoint_bytes
 from planner.layout.device_groups import listed_blocks
 from planner.plan import FULL_RECOMPUTATION, SHARDS, DeviceGroup, RecomputeMap, Shard, Stage
-from planner.planning.planning_params import LoopedParams
 from planner.problem import Problem, ShardChoice
 from profiles.model_profile import Layer, WidthBytes
 from solver_models.instance import Integers
 from solver_models.simulation.evaluator import FAR
 from solver_models.starts.looped_construction import Loop, rate_cut
+
+_MOST_SHAPES = 128
+"""Shapes whose cuts are annealed, of more those whose equal parts of the work promise most."""
+_MAX_SHAPE_ACTIONS = 4_000_000
+"""Largest pipeline whose cuts are annealed."""
 
 Ranks = tuple[tuple[DeviceGroup, ...], ...]
 """Per rank the groups that are its replicas."""
@@ -89,8 +93,8 @@ class Shape:
 class LoopedShapes:
     """The shapes of a problem."""
 
-    def __init__(self, problem: Problem, costs: CostModel, *, params: LoopedParams) -> None:
-        self.problem, self.costs, self.params = problem, costs, params
+    def __init__(self, problem: Problem, costs: CostModel) -> None:
+        self.problem, self.costs = problem, costs
         self.layers = [problem.profile.by_name[name] for name in problem.profile.topological_order]
         self.crossing = crossing_bytes(problem.profile).astype(numpy.int64)
         self._delays = cache(self._make_delays)
@@ -105,7 +109,7 @@ class LoopedShapes:
         shapes = list(self._shapes(leaves_idle=False))
         if not shapes and self.problem.options.idle_devices:
             shapes = list(self._shapes(leaves_idle=True))
-        if len(shapes) <= self.params.most_shapes:
+        if len(shapes) <= _MOST_SHAPES:
             return shapes
         known: dict[tuple[object, ...], Shape] = {}
         for shape in shapes:
@@ -115,7 +119,7 @@ class LoopedShapes:
         fitting, lacking = ([each[-1] for each in rated if bool(each[0][0]) is lacks] for lacks in (False, True))
         places = [(float(number), shape) for number, shape in enumerate(fitting)]
         places += [(3 * number + 2.5, shape) for number, shape in enumerate(lacking)]
-        return [shape for _, shape in sorted(places, key=lambda each: each[0])][: self.params.most_shapes]
+        return [shape for _, shape in sorted(places, key=lambda each: each[0])][:_MOST_SHAPES]
 
     @cached_property
     def widths(self) -> tuple[int, ...]:
@@ -167,7 +171,7 @@ class LoopedShapes:
         count, size = self.problem.num_microbatches, len(self.layers)
         for chunks in range(1, min(self.problem.options.max_stages_per_device, size // len(ranks)) + 1):
             stages = chunks * len(ranks)
-            if (chunks > 1 and count % len(ranks)) or 2 * stages * count > self.params.max_shape_actions:
+            if (chunks > 1 and count % len(ranks)) or 2 * stages * count > _MAX_SHAPE_ACTIONS:
                 continue
             if chunks > 1 and len(ranks) == 1:
                 continue
