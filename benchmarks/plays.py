@@ -29,13 +29,12 @@ from profiles.load import load_workload
 from solver_models.local_search.critical_path_search import TabuSearch, improve, polish
 from solver_models.local_search.search import Candidate, Searcher, encode
 from solver_models.moves.annealing import longest_word
-from solver_models.search_params import PolishParams
 
 WORKLOADS = ("chain-24x4-m16-tight-homogeneous-equal", "chain-96x16-m32-loose-random-different",
              "dag-200x8-m16-tight-two-level-classes")  # fmt: skip
 FOLDER = Path(__file__).parent / "workloads"
 SLICES, FIRST_STEPS = 5, 512
-POLISH = PolishParams()
+SAMPLES, PATIENCE = 60, 300
 HEADER = ("workload", "actions", "policies/s", "orders/s", "moves/s", "simulated actions/s")
 
 
@@ -56,7 +55,7 @@ def even_candidate(problem: Problem, searcher: Searcher) -> Candidate:
 
 def tabu_search(steps: int) -> TabuSearch:
     """One that goes on for so many steps."""
-    return TabuSearch(steps=steps, samples=POLISH.samples, patience=POLISH.patience, floor=0, seed=1)
+    return TabuSearch(steps=steps, samples=SAMPLES, patience=PATIENCE, floor=0, seed=1)
 
 
 def per_second(run: Callable[[int], object], *, seconds: float) -> float:

@@ -256,7 +256,7 @@ def _search_params(assignments: list[str]) -> "SearchParams":
 
 @commands.command("search-params", hidden=True)
 def search_params_command() -> None:
-    """List what steers the search and can be set by --search-param NAME=VALUE, with what was measured."""
+    """List what steers the search and can be set by --search-param NAME=VALUE."""
     from api.reporting.params_table import render_params_table
 
     write_document(render_params_table(), None)

@@ -29,7 +29,7 @@ from solver_models.starts.first_candidates import make_seeds
 _SLOW_PLAY_S = 0.001
 """A play that takes longer says how long the first round of the joint search takes."""
 _TIMED_PLAYS = 5
-"""Plays that are timed for that, at most; the least counts."""
+"""Plays that are timed to tell how long the first round takes, at most; the least counts."""
 _ALL_SEEDS = 1_000
 """How many plays all balanced seeds take, about."""
 _SEED_ACTIONS_PER_S = 3_000_000
@@ -161,10 +161,11 @@ class SearchLoop:
             with run.turn_of("sequential planner"):
                 self.sequential.begin()
             yield
-        with run.turn_of(NEAR_BOUND):
-            try_orders(run, search)
-            self.leader.propose(NEAR_BOUND)
-        yield
+        if run.params.has(NEAR_BOUND):
+            with run.turn_of(NEAR_BOUND):
+                try_orders(run, search)
+                self.leader.propose(NEAR_BOUND)
+            yield
         if self.layers.is_open and run.params.has(self.layers.name):
             with run.turn_of(self.layers.name):
                 yield from self.layers.begin()

@@ -32,7 +32,7 @@ from solver_models.precompile import compile_groups, is_warm
 _MAX_LATE_S = 0.3
 """By how much a run may exceed its time limit for the sake of a schedule bound or of verifying a last plan."""
 _MAX_LATE_SHARE = 0.02
-"""And by which part of the limit beyond that."""
+"""By which part of the time limit a run may exceed it beyond that."""
 _BOUNDED_ACTIONS_PER_S = 10_000
 """Actions and transfers for which a slow machine finds the schedule bound in a second."""
 SEED_SHARE = 0.3

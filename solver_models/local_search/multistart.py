@@ -25,9 +25,9 @@ _RANK_WEIGHT = 0.7
 _NARROW_ROUNDS = 8
 """Where widths are open: first rounds on single devices alone."""
 _WIDE_EVERY_ROUNDS = 2
-"""After those, one round in so many looks at groups of devices."""
+"""After these rounds, one in so many looks at groups of devices."""
 _PER_SHAPE = 2
-"""How many of them may have the same numbers of replicas stage by stage."""
+"""How many candidates of the pool may have the same numbers of replicas stage by stage."""
 _POLISH_HEATS = (0.0, 0.0003, 0.001, 0.0001)
 """Temperatures of polishing orders, which take turns."""
 _NEAR_HEATS: Heats = ((0.01, 0.0003), (0.003, 0.0001))
@@ -35,11 +35,11 @@ _NEAR_HEATS: Heats = ((0.01, 0.0003), (0.003, 0.0001))
 _FLOOR_TICKS = 200
 """Work of a step on the floor, in played actions, on up to `_FLOOR_DEVICES` devices."""
 _FLOOR_DEVICES = 16
-"""With more devices that work grows in proportion."""
+"""With more devices the work of a step on the floor grows in proportion."""
 _MOST_FLOORED_ACTIONS = 30_000
 """Actions of the largest candidate whose schedule bound is asked for before its orders are polished."""
 _MOST_POLISHED = 3
-"""Of how many of these, and of the pool, orders are polished beside annealing what policies reach."""
+"""Of how many polished candidates, and of the pool, orders are polished beside annealing what policies reach."""
 _KEPT_POLISHED = 12
 """Candidates with orders of their own that are kept."""
 

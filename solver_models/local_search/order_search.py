@@ -40,7 +40,7 @@ _SLOPES = (4, 8, 6, 2, 12, 5, 0)
 _EVERY_TURNS = 6
 """Turns of an order search between two with windows."""
 _MAX_ACTIONS = 30_000
-"""Longer orders have no windows."""
+"""Longer orders have no windows for CP-SAT."""
 _SAMPLES = (60, 30, 120, 200)
 """Moves judged per step of the tabu search; tasks take turns."""
 _PATIENCE = (300, 1000, 200, 3000)

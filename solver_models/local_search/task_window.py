@@ -16,11 +16,11 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-_MOST = 64
+MOST = 64
 """Most tasks under way."""
-_FIRST = 2
+FIRST = 2
 """Tasks under way at first; a task knows nothing of those that are."""
-_TASKS_PER_WIDTH = 64
+TASKS_PER_WIDTH = 64
 """Started tasks that make room for one more under way."""
 
 Given = TypeVar("Given")
@@ -46,9 +46,9 @@ class TaskWindow:
         self,
         num_threads: int = 1,
         *,
-        first: int = _FIRST,
-        most: int = _MOST,
-        tasks_per_width: int = _TASKS_PER_WIDTH,
+        first: int = FIRST,
+        most: int = MOST,
+        tasks_per_width: int = TASKS_PER_WIDTH,
         has_time: Callable[[float], bool] | None = None,
     ) -> None:
         """`has_time` is asked, with the seconds that a task is expected to take, just before it runs."""

@@ -41,7 +41,7 @@ _STRETCHES = (
 _MORE_PERIODS = 1
 """Longer periods tried after the first possible one: they need a shorter fill."""
 _MOST_FAILURES = 2
-"""Periods given up in all."""
+"""Periods that are given up before no more are tried."""
 _WORK = 0.25
 """CP-SAT's deterministic limit of one period."""
 

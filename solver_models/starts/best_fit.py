@@ -16,7 +16,7 @@ _FIRST_TARGETS = (1.02, 1.1, 1.3, 2.0, 4.0)
 _STEPS = 9
 """Halvings of the bracket around the least period."""
 _MOST_DEVICES = 256
-"""With more devices it takes too long and is left out."""
+"""With more devices it takes too long."""
 _SHARES = (1.0, 0.75, 0.5)
 """Parts of the devices, the fastest ones, that may be used."""
 _HELD = (1.0, 0.5, 0.0)

@@ -21,7 +21,7 @@ WORSE = 1.2
 _FINE = (0.88, 1.0)
 """Least and largest beside the best one found, as multiples of it."""
 _WIDE = (1.0, 1.4)
-"""The same where synchronisation is to be shorter."""
+"""Least and largest limits, as multiples of the best one, where synchronisation is to be shorter."""
 
 Floats = np.ndarray[tuple[int, ...], np.dtype[np.float64]]
 

@@ -156,7 +156,7 @@ def test_a_first_plan_compiles_nothing_beyond_the_first_groups():
 
     The interval programme takes two thirds of the time where rounds are counted; `make test-long` solves it.
     """
-    params = shortened({"interval.min_left_s": 1000.0}, whole={})
+    params = shortened({"without.interval_programme": 1}, whole={})
     code = f"PARAMS = {params}\n{FIRST_PLAN}"
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert run.stdout == "True []\n"

@@ -211,14 +211,14 @@ class ExactSearch:
                 "receive buffers, recomputation, or more stages per device"
             )
 
-    def close_again(self) -> Iterator[Plan | None]:
+    def close_again(self, *, most_nodes: int = _MOST_NODES_AGAIN) -> Iterator[Plan | None]:
         """Close what only CP-SAT closed by branch and bound, with more nodes than it was given before CP-SAT was asked.
 
         Nothing where that would be too many nodes. A better plan is found only where CP-SAT was wrong.
         """
         for nodes in _NODES_AGAIN if self.branches and self.is_closed else ():
             claimed = self._claimed()
-            if not claimed or len(claimed) * nodes > _MOST_NODES_AGAIN:
+            if not claimed or len(claimed) * nodes > most_nodes:
                 return
             for first in range(0, len(claimed), _LONG_BATCH):
                 if self._is_over():

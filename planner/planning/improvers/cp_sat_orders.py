@@ -14,11 +14,11 @@ from solver_models.local_search.search import Candidate
 from solver_models.result import ScheduleResult
 
 _EVERY_ROUNDS = 12
-"""Rounds between two orders."""
+"""Rounds of the search between two orders that CP-SAT is given."""
 MAX_ACTIONS = 300
-"""The largest number of actions it is given."""
+"""The largest number of actions that CP-SAT is given."""
 _LIMIT_S = 5.0
-"""Seconds for one order, where rounds are not counted."""
+"""Seconds that CP-SAT gets for one order, where rounds are not counted."""
 _WORK = 5.0
 """CP-SAT's deterministic limit."""
 

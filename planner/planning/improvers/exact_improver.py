@@ -11,9 +11,9 @@ from solver_models.local_search.search import Searcher
 _LISTING_STEPS = 2
 """Attempts to list all open cases per turn, once one has failed."""
 _LISTING_NODES = 1_200_000
-"""With a deterministic limit, nodes of the tree per turn that they may look at; what is left is saved up."""
+"""With a deterministic limit, nodes of the tree per turn that such attempts may look at; what is left is saved up."""
 _LISTING_SHARE = 1 / 3
-"""Part of the search's time that such attempts get."""
+"""Part of the search's time that further attempts to list all cases get."""
 
 
 class ExactTurns:
@@ -25,8 +25,8 @@ class ExactTurns:
 
     name = "exact search"
 
-    def __init__(self, run: SearchState, searcher: Searcher) -> None:
-        self.run, self.params = run, run.params.exact
+    def __init__(self, run: SearchState, searcher: Searcher, *, listing_nodes: int = _LISTING_NODES) -> None:
+        self.run, self.params, self.listing_nodes = run, run.params.exact, listing_nodes
         self.exact = ExactSearch(
             run.costs,
             searcher=searcher,
@@ -97,7 +97,7 @@ class ExactTurns:
     def _has_time(self, begin: float) -> bool:
         """Whether the next attempt fits into its share; with a deterministic limit, nodes decide instead of seconds."""
         if self.run.limits.max_rounds is not None:
-            return self.used_nodes + self.exact.next_nodes <= _LISTING_NODES * self.num_turns
+            return self.used_nodes + self.exact.next_nodes <= self.listing_nodes * self.num_turns
         return self.used_s + self.expected_s < _LISTING_SHARE * (time.monotonic() - begin)
 
 

@@ -17,7 +17,7 @@ _DYNAMIC_SHARE = 0.2
 _MAX_CANDIDATES = 8
 """Cuts taken from the dynamic programme."""
 _MIN_LEFT_S = 4.0
-"""Without so many seconds left it is not begun."""
+"""Without so many seconds left the integer programme is not begun."""
 _LIMIT_S = 2.0
 """Seconds for building and solving the integer programme."""
 _SHARE = 0.1

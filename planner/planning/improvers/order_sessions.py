@@ -16,7 +16,7 @@ from solver_models.simulation.evaluator import FAR
 _EVERY_ROUNDS = 4
 """Joint rounds between two sessions."""
 _MAX_VEE_ACTIONS = 30_000
-"""Actions of the largest of those."""
+"""Actions of the largest two-chunk V that gets a session."""
 _MAX_VEES = 2
 """Two-chunk V that get sessions of their own."""
 _HOPELESS = 1.05

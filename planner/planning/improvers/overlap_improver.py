@@ -32,17 +32,17 @@ _LAYOUT_SHARE = 0.3
 _KEPT = 6
 """Layouts whose orders are searched, those with the best first orders."""
 _ALIGNMENTS = 4
-"""In how many ways for each of them."""
+"""In how many ways wide stages are put beside a layout."""
 _BASE_ROUNDS = 3
 """Rounds of the joint search on the layers that single devices can run."""
 _BASES = 12
-"""How many of its layouts the wide stages are put beside."""
+"""How many layouts of the joint search wide stages are put beside."""
 _FIRST_PERIODS = (0, 25, 50, 75, 100, 110, 125, 150, 200, 300, 400, 600, 800)
 """Times from one microbatch to the next that are tried first, in percent of what the busiest device needs for one."""
 _SOLVER_EVERY_ROUNDS = 4
 """Rounds after which a layout is given to CP-SAT, each layout once."""
 _MAX_SOLVER_ACTIONS = 600
-"""The largest number of actions it is given."""
+"""The largest number of actions that CP-SAT is given."""
 _ROUND_ACTIONS = 30_000
 """Actions that a round plays in all."""
 _SOLVER_LIMIT_S = 20.0

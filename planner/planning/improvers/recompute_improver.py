@@ -25,7 +25,7 @@ _WORK = 1.0
 _CUT_PRECISION = 200
 """Parts of the whole work in which their longest stages are told apart."""
 _NUM_CUTS = 24
-"""Cuts that are balanced with their recomputation to begin with, the best first."""
+"""Cuts that are balanced with their recomputation to begin with."""
 _FRESH_STARTS = 6
 """How many candidates of the joint search are begun from in turn."""
 _ANNEAL_SHARE = 0.5

@@ -26,11 +26,11 @@ from solver_models.precompile import FIRST
 _MAX_CELLS = 500_000
 """Most devices x layers x layers for which the sequential planner is asked."""
 _LOOKS = 200
-"""How often it may look at all of them."""
+"""How often the sequential planner may look at all of these."""
 _EQUAL_ROUNDS = 8
 """Rounds of order search that follow one joint round each."""
 _LATER_EVERY_ROUNDS = 4
-"""Later, one round in so many is followed by another."""
+"""Later, one joint round in so many is followed by one of order search."""
 _HOPELESS = 1.05
 """Ratio to the incumbent that ends it."""
 

@@ -18,9 +18,9 @@ _EVERY_ROUNDS = 2
 _FRESH_STARTS = 3
 """How many of the joint pool are begun from in turn."""
 _RANKS = 3
-"""From how many of those kept."""
+"""How many of the candidates kept are begun from in turn."""
 _POLISH_HEAT = 0.0003
-"""Their temperature."""
+"""Temperature of the steps that improve orders."""
 _POLISH_SHARE = 0.5
 """Part of a turn's steps that improve the orders of its best candidate."""
 _POOL_SIZE = 6

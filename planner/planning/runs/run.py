@@ -43,7 +43,7 @@ _TRANSITION_SHARE = 0.25
 _FIRST_LAYOUTS_SHARE = 0.3
 """Part of the time limit up to which layouts in a loop are looked for before the baselines."""
 _LAYOUTS_SHARE = 0.8
-"""The same after the bound."""
+"""Part of the time limit up to which layouts in a loop are looked for after the bound."""
 _REFUTED_EFFORT = 400_000
 """Units of work that a refutation may take, of some 20 microseconds each; 0: none is tried."""
 NO_PLAN_SHARE = 0.6
@@ -53,7 +53,7 @@ _BASELINE_SHARE = 0.3
 _MIN_S = 1.0
 """Seconds that the bound over all plans may take, roughly and at least."""
 _LIMIT_PARTS = 10
-"""Between these, one part in so many of the time limit."""
+"""The bound over all plans gets one part in so many of the time limit, within its least and most seconds."""
 _BOUND_SHARE = 0.3
 """Part of the time left after which no further step of the bound begins."""
 _MIN_LEFT_S = 3.0
@@ -61,7 +61,7 @@ _MIN_LEFT_S = 3.0
 _NEAR_BOUND_SHARE = 0.2
 """Part of the time left that looking for them may take, about."""
 _SEED_LAYOUTS = 12
-"""How many of those the joint search begins with."""
+"""How many stages near the bound the joint search begins with."""
 
 BASELINES, START, BOUND, REFUTATION = "baselines", "the plan to start from", "bound", "refutation"
 """What all baselines together, the caller's plan, the first bound and the last proof are called among improvers."""

@@ -15,13 +15,13 @@ from planner.problem import Problem
 _SLACKS = (0.003, 0.01, 0.02)
 """How far above the bound stages are looked for, as parts of it."""
 _LAYOUTS = 40
-"""How many of all ways are kept, those with the least schedule bounds."""
+"""How many of all ways through the stages are kept, those with the least schedule bounds."""
 _MIN_WAYS = 20
 """Ways through the stages that are rated for every slack, at least."""
 _MAX_WAYS = 50
-"""Ways, at most."""
+"""Ways that are rated for every slack, at most."""
 _WAY_ACTIONS = 100_000
-"""Between these, as many ways as have so many actions in all."""
+"""Within these limits, as many ways as have so many actions in all."""
 
 NEAR_BOUND = "stages near the bound"
 """What they are called among improvers: looking for them, and a first try of their orders."""

@@ -11,11 +11,11 @@ from solver_models.precompile import FIRST
 from solver_models.starts.large_construction import large_seeds
 
 _SEED_SHARE = 0.1
-"""Part of the time limit by whose end they are played."""
+"""Part of the time limit by whose end the first candidates of a large problem are played."""
 _MIN_SEED_PLAYS = 6
 """First candidates of a large problem that are played at least."""
 _MAX_SEED_ACTIONS = 200_000_000
-"""Actions that they may be in all."""
+"""Actions that the first candidates of a large problem may be in all."""
 
 LARGE_SEEDS = "large seeds"
 """What those of large problems are called among the improvers."""

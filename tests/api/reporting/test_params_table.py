@@ -20,13 +20,13 @@ def test_the_command_prints_the_table(shell: Shell):
 def test_parameters_are_stated_and_made_again(shell: Shell):
     """Tests that what is set is stated, what is not is not, and that the same parameters give the same document."""
     assert shell.run(*PLAN, "-o", "usual.json").code == 0
-    given = ("--search-param", "multistart.round_ticks=4000", "--search-param", "order_search.slopes=[4, 8]")
+    given = ("--search-param", "multistart.round_ticks=4000", "--search-param", "listed.depths=[1, 2]")
     for name in ("one.json", "other.json"):
         outcome = shell.run(*PLAN, *given, "-o", name)
         assert outcome.code == 0, outcome.err
     texts = [(shell.folder / name).read_text() for name in ("usual.json", "one.json", "other.json")]
     stated = [json.loads(text)["evidence"].get("search_params") for text in texts]
-    changed = {"multistart.round_ticks": 4000, "order_search.slopes": [4, 8]}
+    changed = {"multistart.round_ticks": 4000, "listed.depths": [1, 2]}
     assert stated == [None, changed, changed]
     assert texts[1] == texts[2]
     evidence = parse_plan(texts[1]).evidence
@@ -46,7 +46,12 @@ def test_parameters_are_stated_and_made_again(shell: Shell):
         ("multistart.pool_size=many", "multistart.pool_size = 'many' is neither a number nor a list; give"),
         ("multistart.pool_size", "multistart.pool_size = '' is neither a number nor a list"),
         ("multistart.pool_size=0", "multistart.pool_size = 0 is out of range; give a whole number from 1"),
-        ("bound.share=2", "bound.share = 2 will not do; give a number from 0.0 to 1.0"),
+        ("bound.max_s=-1", "bound.max_s = -1 will not do; give a number from 0.0 to 1000000.0"),
+        (
+            "without.joint_search=1",
+            "'without.joint_search'; choose from without.class_pipelines, without.dynamic_programme,",
+        ),
+        ("without.order_search=0", "without.order_search = 0 will not do; give 1, or leave it out"),
     ],
 )
 def test_what_will_not_do_is_refused(shell: Shell, assignment: str, message: str):

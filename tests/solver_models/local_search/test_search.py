@@ -23,7 +23,7 @@ from solver_models.local_search.task_window import TaskWindow
 from solver_models.moves.annealing import DEADLOCKS, FITS, Worth, is_better, is_taken, overflow
 from solver_models.moves.neighbourhood import neighbour
 from solver_models.moves.order_enumeration import legal_words
-from solver_models.search_params import MultistartParams, SolverParams, TaskWindowParams
+from solver_models.search_params import MultistartParams, SolverParams
 from solver_models.simulation.evaluator import FAR
 from solver_models.starts.first_candidates import make_seeds
 from tests.long_runs import examples
@@ -318,7 +318,7 @@ def test_rounds_are_reproducible():
         search = JointSearch(
             Case(problem, ()).instance,
             seed=5,
-            window=TaskWindow(num_threads, params=TaskWindowParams(tasks_per_width=2)),
+            window=TaskWindow(num_threads, tasks_per_width=2),
         )
         search.iterations = 300
         search.add(make_seeds(search.searcher))

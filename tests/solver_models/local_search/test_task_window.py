@@ -7,12 +7,11 @@ from random import Random
 import pytest
 
 from solver_models.local_search.task_window import TaskWindow
-from solver_models.search_params import TaskWindowParams
 
 
 def knowledge(num_threads: int, *, rounds: int, seed: int) -> list[tuple[int, ...]]:
     """For every task, the tasks whose results it knew, in the order in which they came; tasks take random times."""
-    window, rng = TaskWindow(num_threads, params=TaskWindowParams(first=2, tasks_per_width=4, most=6)), Random(seed)
+    window, rng = TaskWindow(num_threads, first=2, tasks_per_width=4, most=6), Random(seed)
     known, at_start = list[int](), list[tuple[int, ...]]()
 
     def make_task(number: int, seconds: float) -> Callable[[], int]:
@@ -50,7 +49,7 @@ def test_knowledge_is_what_the_width_says():
 def test_tasks_without_time_are_left_out():
     """Tests that a task which would end too late does not run, and that what ran before it is taken in."""
     times, taken = iter([True, False, True]), list[int]()
-    window = TaskWindow(1, params=TaskWindowParams(first=9), has_time=lambda _: next(times))
+    window = TaskWindow(1, first=9, has_time=lambda _: next(times))
     window.start([lambda: 0, lambda: 1, lambda: 2], lambda number, _: taken.append(number))
     window.drain()
     assert taken == [0, 2]

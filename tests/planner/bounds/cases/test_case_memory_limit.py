@@ -16,14 +16,13 @@ from planner.bounds.order.stage_replicas import StageReplica
 from planner.evidence.certificate import check_certificate, refute
 from planner.layout.costs import CostModel
 from planner.problem import Options, Problem
-from solver_models.search_params import BranchParams
 from tests.long_runs import examples, shortened
 from tests.planner.bounds.order.test_joint_memory_limit import random_v
 from tests.planner.brute_force import brute_force
 from tests.planner.evidence.test_certificate import make_chain
 from tests.strategies import random_chain
 
-EFFORT = BranchParams().refuted_effort
+EFFORT = 400_000
 
 
 def random_lanes(rng: Random, *, num_lanes: int) -> list[StageReplica]:

@@ -24,7 +24,6 @@ from planner.planning.improvers.tree_proposals import TreeProposals
 from planner.problem import Options, Problem
 from planner.simulation.simulate import simulate
 from solver_models.local_search.search import Searcher
-from solver_models.search_params import BranchParams
 from tests.long_runs import shortened
 from tests.planner.brute_force import brute_force, brute_force_plan
 from tests.planner.eager_plans import eager_plan, varied_problem, with_memory_of
@@ -32,7 +31,7 @@ from tests.planner.evidence.test_certificate import make_chain
 from tests.planner.plan_in_cases import ContradictedError, follow
 from tests.strategies import random_chain, random_links, random_plan, random_problem, tiny_problem
 
-EFFORT = BranchParams().refuted_effort
+EFFORT = 400_000
 TIMES = [(7, 9, 6), (5, 8, 5), (9, 6, 8), (4, 7, 3)]
 
 

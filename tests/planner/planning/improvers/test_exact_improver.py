@@ -1,6 +1,5 @@
 """The exact search in turns: a problem whose cases cannot be listed leaves the joint search its time."""
 
-from dataclasses import replace
 from random import Random
 from typing import Any
 
@@ -26,7 +25,9 @@ def make_row() -> Problem:
     return make_problem(layers, [make_link("d0 d1", latency=1)], edge_bytes=4, num_microbatches=3, memory_bytes=1_000)
 
 
-def make_turns(problem: Problem | None = None, *, case: CaseParams | None = None, **exact: Any) -> ExactTurns:
+def make_turns(
+    problem: Problem | None = None, *, case: CaseParams | None = None, listing_nodes: int = 10**6, **exact: Any
+) -> ExactTurns:
     run = SearchState(
         problem or make_row(),
         Limits(max_rounds=1),
@@ -34,13 +35,13 @@ def make_turns(problem: Problem | None = None, *, case: CaseParams | None = None
         should_stop=lambda: False,
         params=SearchParams(exact=ExactParams(**exact), case=case or CaseParams()),
     )
-    return ExactTurns(run, Searcher(run.instance))
+    return ExactTurns(run, Searcher(run.instance), listing_nodes=listing_nodes)
 
 
 def test_a_turn_ends_where_cases_are_too_many():
     """Tests that a turn takes a few attempts at a list that is too long, and that the next turn goes on from there."""
     turns = make_turns(nodes=(2, 3, 4), master_rounds=0)
-    assert len(list(turns.take_turn())) == turns.params.listing_steps
+    assert len(list(turns.take_turn())) == 2
     assert turns.run.plan is None
     assert not turns.is_done
     for _ in range(1_000):
@@ -82,9 +83,10 @@ def test_what_only_cp_sat_closed_is_a_claim():
 
 def test_too_many_nodes_leave_a_claim():
     """Tests that nothing is closed again where that may take more nodes than are allowed."""
-    turns = make_turns(ABOVE_ITS_FLOOR, case=replace(BY_CP_SAT, most_nodes_again=1))
+    turns = make_turns(ABOVE_ITS_FLOOR, case=BY_CP_SAT)
     list(turns.take_turn())
-    assert list(turns.close_again()) == []
+    assert list(turns.exact.close_again(most_nodes=1)) == []
+    turns.close()
     run = turns.run
     assert run.incumbent_ns == run.solver_bound_ns is not None
     assert run.searched_ns is not None
@@ -123,5 +125,5 @@ def test_transfers_of_all_sizes_take_one_route():
     assert is_small(between(make_link("a b", bandwidth=10**8), *over_s))
     assert is_small(between(*over_s, *over_t))
     assert not is_small(between(*over_s, narrow, over_t[1]))
-    assert is_small(between(*over_s), ExactParams(most_pairs=1))
-    assert not is_small(between(*over_s, *over_t), ExactParams(most_pairs=1))
+    assert is_small(between(*over_s), most_pairs=1)
+    assert not is_small(between(*over_s, *over_t), most_pairs=1)

@@ -13,7 +13,6 @@ from planner.bounds.heaviest_path import Trunk
 from planner.bounds.minimum_costs import Least
 from planner.evidence.certificate import make_bound, schedule_bound
 from planner.layout.costs import CostModel
-from planner.planning.planning_params import NearBoundParams
 from planner.planning.runs import run as driver
 from planner.planning.search_state import SearchState
 from planner.planning.starts.class_layouts import NEAR_BOUND, class_layouts
@@ -34,7 +33,7 @@ def test_layouts_are_partitions_close_to_the_bound(family):
     costs = CostModel(family)
     bound = make_bound(family, costs)
     found = class_layouts(family, costs, value_ns=bound.value_ns, seed=1)
-    assert 0 < len(found) <= NearBoundParams().layouts
+    assert 0 < len(found) <= 40
     for stages in found:
         assert [name for stage in stages for name in stage.layers] == list(family.profile.topological_order)
         devices = [stage.replicas[0][0] for stage in stages]

@@ -20,10 +20,7 @@ from planner.planning.starts.class_pipelines import (
 from planner.planning.starts.first_starts import propose_best_seed
 from planner.problem import Options, PinnedLayer, Problem
 from planner.progress import Limits
-from solver_models.search_params import KindCutParams
 from tests.planner.planning.starts.two_type_cluster import make_question
-
-PARAMS = KindCutParams()
 
 
 @pytest.fixture(name="mixed", scope="module")
@@ -64,11 +61,11 @@ def test_best_becomes_the_incumbent(mixed):
 
 def test_where_there_are_none(mixed):
     """Tests that few devices, pinned layers and single replicas are left to others."""
-    assert may_have_classes(mixed, PARAMS)
-    assert not may_have_classes(mixed, KindCutParams(least_devices=49))
+    assert may_have_classes(mixed)
+    assert not may_have_classes(mixed, least_devices=49)
     pinned = (PinnedLayer(layer="layer 0", device=mixed.cluster.devices[0].name),)
     for options in (replace(mixed.options, pinned=pinned), replace(mixed.options, max_replicas=1)):
-        assert not may_have_classes(replace(mixed, options=options), PARAMS)
+        assert not may_have_classes(replace(mixed, options=options))
 
 
 @pytest.mark.parametrize("speeds", ["four", "different"])
@@ -82,7 +79,7 @@ def test_many_classes(speeds: str):
     assert isinstance(question, BatchProblem)
     problem = question.candidates[-1]
     costs = CostModel(problem)
-    assert may_have_classes(problem, PARAMS)
+    assert may_have_classes(problem)
     found = class_pipelines(problem, costs, known=float("inf"))
     assert found
     for _, stages in found[:3]:

@@ -19,7 +19,7 @@ def make_run(*, quick_actions: int) -> SearchState:
     """A chain on enough devices for classes, taken for large."""
     problem = question_of_workload(make_workload(parse_family("chain-12x16-m4-loose-homogeneous-equal")), Options())
     assert isinstance(problem, Problem)
-    first_plans = FirstPlansParams(large_actions=100, quick_actions=quick_actions, min_seed_plays=2, max_seed_actions=1)
+    first_plans = FirstPlansParams(large_actions=100, quick_actions=quick_actions)
     how = {"on_progress": ignore, "should_stop": never, "target": None}
     return begin_run(problem, Limits(max_rounds=1), params=SearchParams(first_plans=first_plans), **how)
 
