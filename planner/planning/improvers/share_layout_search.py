@@ -83,7 +83,7 @@ class ShareLayouts:
                 *_, stages = heappop(self.waiting)
                 near = list(dict.fromkeys(neighbours(self.problem, stages)))
                 self.random.shuffle(near)
-                self.pending.extend(near[: _MOST_NEIGHBOURS])
+                self.pending.extend(near[:_MOST_NEIGHBOURS])
                 continue
             self._add(self._bare(self.pending.popleft()))
             yield
