@@ -87,6 +87,7 @@ MANY_NAMES = {
     "solver_models/moves/neighbourhood.py": 18,
     "solver_models/partition/interval_kernels.py": 13,
     "solver_models/precompile.py": 12,
+    "solver_models/search_params.py": 14,
     "solver_models/simulation/evaluator.py": 33,
 }
 

@@ -7,6 +7,9 @@ parameters: who checks a certificate has to do the same.
 from dataclasses import dataclass
 from typing import Annotated, get_args, get_type_hints
 
+ENTRIES_PER_S = 10_000_000
+"""Table entries of the pipeline and the classes bound that a slow machine fills in a second."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BoundParams:

@@ -7,7 +7,7 @@ from typing import Any
 from planner.batch_problem import BatchProblem, Question, batch_problem_of
 from planner.bounds import counting, memory, paths, pipeline_bound, recompute_bound, shared_layers, work
 from planner.bounds.bisection import REFUTED_NS
-from planner.bounds.bound_params import BoundParams
+from planner.bounds.bound_params import ENTRIES_PER_S, BoundParams
 from planner.bounds.cases import refutation
 from planner.bounds.classes import classes_bound
 from planner.bounds.classes.device_classes import Classes, fits, propose
@@ -31,8 +31,8 @@ _STEPS = 16
 """Steps of the search for the largest pipeline or windows bound; each halves what is open."""
 _CLIMB_S = 2.0
 """Seconds, roughly, that the pipeline bound may take; more rarely show more."""
-ENTRIES_PER_S = 10_000_000
-"""Table entries of the pipeline and the classes bound that a slow machine fills in a second."""
+_PROBE_STEPS = 5
+"""Values for which pairs of actions are tried in both orders, for the windows bound."""
 
 _MAX_VALUE_NS = 1 << 60
 """No bound is as large; what is stated beyond is refused before it is looked at."""
@@ -345,8 +345,8 @@ def _narrow(least: Least, best: Bound, *, seconds: float) -> Bound:
     times = windows.make_times(least.problem, _given_stages(least.problem), costs=least.costs)
     if times is None:
         return best
-    for probes in (0, windows.count_probes(times, seconds=seconds)):
-        steps = windows.PROBE_STEPS if probes else _STEPS
+    for probes in (0, windows.count_probes(times, seconds=seconds, steps=_PROBE_STEPS)):
+        steps = _PROBE_STEPS if probes else _STEPS
         value = windows.climb(times, best.value_ns, steps=steps, probes=probes)
         if value > best.value_ns:
             certificate = {"kind": "windows", "value_ns": value, "probes": probes}

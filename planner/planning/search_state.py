@@ -35,6 +35,8 @@ _MAX_LATE_SHARE = 0.02
 """By which part of the time limit a run may exceed it beyond that."""
 _BOUNDED_ACTIONS_PER_S = 10_000
 """Actions and transfers for which a slow machine finds the schedule bound in a second."""
+NO_PLAN_SHARE = 0.6
+"""Part of the time limit by whose end the baselines are played as long as none of them fits."""
 SEED_SHARE = 0.3
 """Part of the time left that first candidates, or the sequential planner's stages, may take."""
 MAX_BOUNDED_ACTIONS = 400_000

@@ -5,8 +5,8 @@ from typing import NamedTuple
 
 from solver_models.instance import Integers
 from solver_models.joint.decomposition import likeness, split_net
-from solver_models.joint.order_trees import OrderTree, find_tree
-from solver_models.local_search.search import FIRST_RUN, Candidate, Searcher
+from solver_models.joint.order_trees import FIRST_RUN, OrderTree, find_tree
+from solver_models.local_search.search import Candidate, Searcher
 
 
 class CaseTree(NamedTuple):

@@ -37,6 +37,9 @@ from solver_models.joint.propagation import (
 from solver_models.joint.shaving import COMES_FIRST, shave
 from solver_models.simulation.evaluator import MICROBATCHES, Net
 
+FIRST_RUN = 100
+"""Nodes until the search starts again for the first time, with the weighted degrees learnt."""
+
 SHAVE, PASS, LEAF = -3, -2, -1
 """First figures of a node: it decides where in its room an action starts, or a backward pass, or is closed."""
 

@@ -11,6 +11,7 @@ from solver_models.instance import FORWARD, INPUT_GRAD, WEIGHT_GRAD, Instance, I
 from solver_models.joint.branch_and_bound import best_sequence
 from solver_models.joint.decomposition import likeness, split_net, twin_devices, without_gains
 from solver_models.joint.lower_bounds import schedule_floor
+from solver_models.joint.order_trees import FIRST_RUN
 from solver_models.local_search.critical_path_search import TabuSearch, follows_words, improve, polish
 from solver_models.moves.annealing import (
     DEADLOCKS,
@@ -33,8 +34,6 @@ from solver_models.simulation.evaluator import FAR, OPTIONS, Layers, Net, assemb
 
 _MOST_FLOORED_ACTIONS = 400_000
 """Actions of the largest candidate whose schedule bound says whether its orders are worth looking at."""
-FIRST_RUN = 100
-"""Nodes until the search starts again for the first time, with the weighted degrees learnt."""
 _WHOLE_NODES = 100
 """With so few nodes, orders are searched as a whole; with more, parts that share nothing one by one."""
 _STEP_PLAYS = 3

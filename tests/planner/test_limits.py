@@ -214,7 +214,7 @@ def test_bounds_stop_between_steps():
 def test_seeds_stop_and_the_best_floors_come_first():
     """Tests that as many seeds are rated as there is time for, and without a limit the same ones as ever."""
     searcher = Searcher(make_run(Limits()).instance)
-    fewest = searcher.params.balanced_seed.fewest_rated
+    fewest = 6
     usual = {(seed.stage_of.tobytes(), seed.groups) for seed in make_seeds(searcher)}
     patient = make_seeds(searcher, has_time=lambda: True)
     assert {(seed.stage_of.tobytes(), seed.groups) for seed in patient} == usual

@@ -18,8 +18,6 @@ from planner.problem import Problem
 
 _PROBES_PER_S = 500
 """Pairs that are tried in a second, for one lane; with more, as many times fewer."""
-PROBE_STEPS = 5
-"""Values for which pairs of actions are tried in both orders, for the windows bound."""
 
 MAX_PASSES = 60
 """Passes over all pairs; each leaves valid windows."""
@@ -187,7 +185,7 @@ def climb(times: HeadsAndTails, start: int, *, steps: int, reached: int | None =
     return low + 1
 
 
-def count_probes(times: HeadsAndTails, *, seconds: float) -> int:
-    """How many pairs may be tried per value so that some values can be tried in so many seconds."""
-    wanted = int(seconds * _PROBES_PER_S / (PROBE_STEPS * len(times.lanes.lanes)))
+def count_probes(times: HeadsAndTails, *, seconds: float, steps: int) -> int:
+    """How many pairs may be tried per value so that so many values can be tried in so many seconds."""
+    wanted = int(seconds * _PROBES_PER_S / (steps * len(times.lanes.lanes)))
     return min(most_probes(times), wanted)

@@ -16,7 +16,7 @@ from planner.planning.archive import OVERTIME_SHARE, Archive
 from planner.planning.complete.complete_search import require_answerable
 from planner.planning.evidence import Conclusion, finish, why_none_was_found
 from planner.planning.planning_params import SearchParams
-from planner.planning.runs.run import NO_PLAN_SHARE, PlanningOptions, archive_kinds, ignore, never
+from planner.planning.runs.run import PlanningOptions, archive_kinds, ignore, never
 from planner.planning.runs.size_run import SizeRun, conclude
 from planner.planning.runs.successive_halving import Heats
 from planner.progress import Limits
@@ -46,7 +46,7 @@ def make_batch_plans(question: BatchProblem, *, top: int, **how: Unpack[Planning
             archive_kinds(run.state, top)
             sizes.runs.append(stack.enter_context(run))
         stack.enter_context(sizes.runs[0].state.collected_rarely())
-        sizes.make_first_plans(sizes.runs, how.get("start"), share=NO_PLAN_SHARE)
+        sizes.make_first_plans(sizes.runs, how.get("start"))
         sizes.bound(sizes.runs)
         sizes.search()
         best = sizes.finish()

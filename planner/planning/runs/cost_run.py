@@ -20,7 +20,7 @@ from planner.plan import Plan
 from planner.planning.complete.complete_search import require_answerable
 from planner.planning.evidence import why_none_was_found
 from planner.planning.planning_params import SearchParams
-from planner.planning.runs.run import NO_PLAN_SHARE, PlanningOptions, ignore, never
+from planner.planning.runs.run import PlanningOptions, ignore, never
 from planner.planning.runs.subset_run import SubsetRun, answer
 from planner.planning.runs.subsets import Choice, Subsets
 from planner.planning.runs.successive_halving import Heats
@@ -144,7 +144,7 @@ class SubsetField(Heats[SubsetRun]):
     def begin(self, candidates: Sequence[Choice], *, most: int) -> None:
         """Baselines and bounds of the first candidates that have no run yet."""
         runs = self._enter(candidates, most=most)
-        self.make_first_plans(runs, self.how.get("start"), share=NO_PLAN_SHARE)
+        self.make_first_plans(runs, self.how.get("start"))
         self.bound(runs)
 
     def _enter(self, candidates: Sequence[Choice], *, most: int) -> list[SubsetRun]:

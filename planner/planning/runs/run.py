@@ -9,9 +9,9 @@ from functools import partial
 from typing import TypedDict, Unpack
 
 from planner.baselines.registry import make_baselines, play_baseline
-from planner.bounds.bound_params import BoundParams
+from planner.bounds.bound_params import ENTRIES_PER_S, BoundParams
 from planner.errors import InfeasibleProblemError, PipeplanError
-from planner.evidence.certificate import ENTRIES_PER_S, make_bound, prove_infeasible, refute
+from planner.evidence.certificate import make_bound, prove_infeasible, refute
 from planner.export.looped_pipelines import as_looped
 from planner.export.targets import Target
 from planner.layout.costs import CostModel
@@ -25,7 +25,7 @@ from planner.planning.improvers.tree_proposals import TreeProposals
 from planner.planning.planning_params import SearchParams
 from planner.planning.runs.transition_search import NAME, TransitionSearch
 from planner.planning.search_loop import SearchLoop
-from planner.planning.search_state import SearchState
+from planner.planning.search_state import NO_PLAN_SHARE, SearchState
 from planner.planning.starts.class_layouts import NEAR_BOUND, class_layouts
 from planner.planning.starts.class_pipelines import begin_with_classes
 from planner.planning.starts.conversions import candidate_of
@@ -46,8 +46,6 @@ _LAYOUTS_SHARE = 0.8
 """Part of the time limit up to which layouts in a loop are looked for after the bound."""
 _REFUTED_EFFORT = 400_000
 """Units of work that a refutation may take, of some 20 microseconds each; 0: none is tried."""
-NO_PLAN_SHARE = 0.6
-"""Part of the time limit by whose end the baselines are played as long as none of them fits."""
 _BASELINE_SHARE = 0.3
 """Part of the time limit by whose end the baselines are played."""
 _MIN_S = 1.0

@@ -19,6 +19,7 @@ from typing import Any, Generic, TypeVar
 
 from planner.plan import Plan
 from planner.planning.runs.resumable_run import PausableRun
+from planner.planning.search_state import NO_PLAN_SHARE
 from planner.progress import Limits, Progress
 
 Run = TypeVar("Run", bound=PausableRun)
@@ -91,8 +92,8 @@ class Heats(ABC, Generic[Run]):
         """A run's plan as an answer to the question that all of them share."""
         return plan
 
-    def make_first_plans(self, runs: Sequence[Run], start: Plan | None, *, share: float) -> None:
-        """Baselines of some runs, or only the proofs that some are closed once that part of the time is over.
+    def make_first_plans(self, runs: Sequence[Run], start: Plan | None) -> None:
+        """Baselines of some runs, or only the proofs that some are closed once the time for first plans is over.
 
         Before them, the most promising ones first, come plans that need little time.
         """
@@ -100,10 +101,10 @@ class Heats(ABC, Generic[Run]):
             known = min(each.estimate_ns for each in runs)
             self.take_up(run, partial(PausableRun.lay_out, known=known))
         for run in sorted(runs, key=lambda each: each.estimate_ns):
-            if run.estimate_ns < math.inf and not self.is_late(share):
+            if run.estimate_ns < math.inf and not self.is_late(NO_PLAN_SHARE):
                 self.take_up(run, lambda each: each.begin())
         for run in reversed(runs):
-            if self.is_late(share):
+            if self.is_late(NO_PLAN_SHARE):
                 self.take_up(run, lambda each: each.rule_out())
             else:
                 self.take_up(run, lambda each: each.make_first_plans(start))

@@ -79,8 +79,7 @@ def test_looking_for_them_takes_a_part_of_the_time_left(family, monkeypatch, max
     limits = Limits(time_limit_s=1000, max_rounds=max_rounds)
     run = SearchState(family, limits, on_progress=lambda _: None, should_stop=lambda: False)
     driver.add_class_layouts(run, CostModel(family), value_ns=1)
-    share, entries_per_s = run.params.near_bound.share, run.params.bound.entries_per_s
-    expected = math.inf if max_rounds else share * 1000 * entries_per_s
+    expected = math.inf if max_rounds else 0.2 * 1000 * 10_000_000
     assert asked == [pytest.approx(expected, rel=0.1)]
     assert NEAR_BOUND in {each.name for each in run.improvers}
 
