@@ -21,22 +21,7 @@ _MAX_ACTIONS = 256
 """Largest patterns looked for, in actions of one microbatch."""
 _SLOTS = 120
 """Ticks of the fullest device's work on one microbatch are rounded so that it has at most about so many."""
-_STRETCHES = (
-    100,
-    102,
-    104,
-    107,
-    110,
-    114,
-    118,
-    122,
-    127,
-    133,
-    140,
-    150,
-    165,
-    200,
-)
+_STRETCHES = (100, 102, 104, 107, 110, 114, 118, 122, 127, 133, 140, 150, 165, 200)
 """Periods tried, in percent of the fullest device's work, until one is possible in the memory."""
 _MORE_PERIODS = 1
 """Longer periods tried after the first possible one: they need a shorter fill."""

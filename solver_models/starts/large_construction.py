@@ -17,28 +17,7 @@ from solver_models.starts.cuts import Seats, Sums, best_cut
 from solver_models.starts.device_arrangement import device_orders
 from solver_models.starts.replica_groups import common_replicas, cut_into_blocks
 
-_REPLICAS = (
-    1,
-    2,
-    3,
-    4,
-    6,
-    8,
-    12,
-    16,
-    24,
-    32,
-    48,
-    64,
-    96,
-    128,
-    192,
-    256,
-    384,
-    512,
-    768,
-    1024,
-)
+_REPLICAS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024)
 """Devices per stage that are tried."""
 _STEPS = 14
 """Halvings of the search for the least largest load of a cut."""
