@@ -14,6 +14,7 @@ import typer
 
 from api.cli import (
     advise_command,
+    audit_command,
     cluster_commands,
     compare_command,
     document_commands,
@@ -56,6 +57,7 @@ for commands in (  # in the order of the help
     compare_command.commands,
     watch_command.commands,
     advise_command.commands,
+    audit_command.commands,
     export_commands.targets,
     view_command.commands,
     import_command.commands,

@@ -18,6 +18,7 @@ from planner.export.samples import require_equal_shares, require_known_shares, r
 from planner.export.shards import is_sharded
 from planner.plan import FULL_RECOMPUTATION, Plan
 from planner.problem import Problem
+from profiles.configurations.megatron_layout import written_out
 
 SELECTIVE = "selective"
 """The kind of recomputation that Megatron's granularity of that name is."""
@@ -171,12 +172,10 @@ def render_megatron(job: _MegatronJob) -> str:
 
 def parse_layout(layout: str) -> list[str]:
     """The letters of every stage of a layout, written out; raises ValueError for what is none."""
-    text = layout.replace(",", "")
-    for pattern in (r"\(([^)]+)\)\*(\d+)", r"(.)\*(\d+)"):
-        text = re.sub(pattern, lambda found: found.group(1) * int(found.group(2)), text)
-    if re.fullmatch(r"E[tm|]*L", text) is None:
+    stages = written_out(layout)
+    if re.fullmatch(r"E[tm|]*L", "|".join(stages)) is None:
         raise ValueError(f"{layout[:60]!r} is no layout from E over t, m and | to L")
-    return text.split("|")
+    return stages
 
 
 def import_partition(layout: str, layers: Sequence[str]) -> tuple[tuple[str, ...], ...]:

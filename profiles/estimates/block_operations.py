@@ -32,6 +32,13 @@ class Run:
     """Of matrix products in blocks; the head is bf16."""
     hides_exchanges: bool = False
     """Whether gathers and scatters go on chunk by chunk beside the products that need them."""
+    experts: int | None = None
+    """Devices that share the experts of a layer; None: those that share the layer."""
+
+    @property
+    def expert_devices(self) -> int:
+        """How many devices share the experts."""
+        return self.experts or self.degree
 
     @property
     def tokens(self) -> int:
@@ -201,12 +208,12 @@ def _scores(shape: ModelShape, run: Run, *, block: int) -> CausalAttention:
 
 def _experts(mixture: ExpertShape, *, shape: ModelShape, run: Run) -> ExpertProducts:
     return ExpertProducts(
-        tokens=run.tokens,
+        tokens=max(1, run.tokens * run.expert_devices // run.degree),
         hidden=shape.hidden,
         inner=mixture.inner,
         chosen=mixture.chosen,
         experts=mixture.experts,
-        groups=run.degree,
+        groups=run.expert_devices,
         dtype=run.dtype,
     )
 
@@ -257,10 +264,10 @@ def _exchanges(shape: ModelShape, mixture: ExpertShape | None, *, run: Run) -> I
     yield from pair
     if mixture is None or mixture.shared_inner:
         yield from pair
-    if mixture is not None and run.degree > 1:
+    if mixture is not None and run.expert_devices > 1:
         sent = run.tokens // run.degree * mixture.chosen * shape.hidden
         for what in ("tokens to experts", "tokens from experts"):
-            operation = Exchange(kind="alltoall", num_bytes=BF16 * sent, devices=run.degree)
+            operation = Exchange(kind="alltoall", num_bytes=BF16 * sent, devices=run.expert_devices)
             yield OperationStep(what=what, operation=operation)
 
 

@@ -78,6 +78,8 @@ class CompositionQuestion:
     """Devices that share a sequence; their cost and bytes are those of one."""
     hides_exchanges: bool = False
     """Whether gathers and scatters are hidden beside products, as Megatron's `--tp-comm-overlap` does."""
+    experts: int | None = None
+    """Devices that share the experts of a layer; None: those that share the layer."""
 
     def __post_init__(self) -> None:
         for degree in self.degrees:
@@ -177,6 +179,7 @@ class _Composer:
                 context=question.context,
                 dtype=question.dtype,
                 hides_exchanges=question.hides_exchanges,
+                experts=question.experts,
             )
             steps = _steps(kind, block=block, shape=question.shape, run=run)
             forward, input_grad, weight_grad = (
@@ -270,7 +273,7 @@ class _Bytes:
             return shape.vocabulary // degree * shape.hidden
         held = sum(product.columns * product.inner for product in self._products(degree))
         if shape.mixture is not None and shape.is_mixture(self.block):
-            held += shape.mixture.experts // degree * 3 * shape.hidden * shape.mixture.inner
+            held += shape.mixture.experts // (self.question.experts or degree) * 3 * shape.hidden * shape.mixture.inner
         return held
 
     def _block(self, degree: int) -> _Held:

@@ -1,0 +1,1 @@
+"""What is said of a configuration that somebody has."""

@@ -1,0 +1,283 @@
+"""An audit as data, and as words."""
+
+from collections.abc import Iterator
+from dataclasses import asdict
+from typing import Any
+
+from api.auditing.audit_flags import dropped_flags, flags_of, letters_of_rank, short_layout
+from api.auditing.configuration_audit import Audit, PlayedRun
+from api.formatting import render_bytes, render_of_limit
+from planner.simulation.explain import DeviceTime
+from profiles.estimates.composed_profile import shares
+
+ERRORS = {
+    "a100_sxm": (109, 1.24, 3.5, 44),
+    "h100_sxm": (7, 1.08, 2.7, 14),
+    "gb200": (27, 1.13, 5.6, 19),
+    "gb300": (27, 1.04, 6.3, 28),
+}
+"""Of dense models by docs/benchmarks/measured_iterations.md: rows, measured over estimated time on the median, and the
+error in percent once that factor is counted, on the median and at worst."""
+
+NO_ERROR = "no measured iterations of this type of GPU, or of models with experts, have been compared"
+
+WHERE_FROM = {
+    "row": "are measured rows",
+    "interpolated": "lie between rows",
+    "assumed": "are assumed",
+    "measured": "are a profile's",
+}
+
+WAITS = {
+    "fill_ns": "before its first microbatch",
+    "others_ns": "for other ranks",
+    "transfer_ns": "for messages",
+    "link_ns": "for busy links",
+    "memory_ns": "for memory",
+    "order_ns": "by the order",
+    "drain_ns": "at the end",
+}
+
+
+def summarise_audit(audit: Audit) -> dict[str, Any]:
+    """Everything that was found, for programs."""
+    run, played = audit.audited.run, audit.played
+    better = audit.better
+    return {
+        "event": "done",
+        "verdict": audit.verdict,
+        "refusals": list(audit.refusals),
+        "configuration": _configuration(audit),
+        "run": None if played is None else _played(audit, played),
+        "ranks": [] if played is None else _ranks(audit, played),
+        "fits_with": None if audit.fitting is None else _played(audit, audit.fitting),
+        "better": None if better is None or better.evidence is None else {
+            "time_ns": better.evidence.makespan_ns,
+            "peak_bytes": max(better.evidence.peak_bytes.values()),
+            "stages": len(better.stages),
+            "flags": list(flags_of(audit.audited, better)),
+            "drop": list(dropped_flags(audit.audited, better)),
+        },
+        "slower": None if audit.at_least is None else {
+            "at_least_percent": _floor(audit.at_least),
+            "at_most_percent": None if audit.at_most is None else _ceiling(audit.at_most),
+        },
+        "lower_bound_ns": audit.lower_bound_ns,
+        "certificate_checked": audit.is_checked,
+        "nothing_fits": audit.is_infeasible,
+        "time_from": time_from(audit),
+        "times_rest_on": audit.audited.origin,
+        "error": error_of(audit),
+        **{name: list(value) for name, value in asdict(run.notes).items() if name != "refusals"},
+    }  # fmt: skip
+
+
+def time_from(audit: Audit) -> dict[str, float]:
+    """Shares of the blocks' time by where they are from."""
+    if not audit.audited.figures:
+        return {"measured": 1.0}
+    blocks = [figure for figure in audit.audited.figures if figure.layer.startswith("block")]
+    return {source: round(part, 4) for source, part in shares(blocks).items()}
+
+
+def error_of(audit: Audit) -> str:
+    """What is known of how far estimates of this kind are from runs."""
+    name = audit.audited.sheet.name
+    if not audit.audited.figures:
+        return "layers as measured; what a run takes beside them is not known"
+    if audit.audited.run.shape.mixture is not None or name not in ERRORS:
+        return NO_ERROR
+    rows, factor, median, worst = ERRORS[name]
+    is_fitted = time_from(audit)["assumed"] == 1
+    by_tables = (
+        " (by the measured tables; rates fitted to them: docs/benchmarks/achieved_rates.md)" if is_fitted else ""
+    )
+    return (
+        f"{rows} iterations of dense models measured on {shown_gpu(name)} took {factor} times their estimate on the "
+        f"median; once that is counted, estimates are {median} % off on the median, {worst} % at worst{by_tables}"
+    )
+
+
+def shown_gpu(name: str) -> str:
+    """`H100` of `h100_sxm`."""
+    return name.removesuffix("_sxm").upper()
+
+
+def _floor(part: float) -> float:
+    return int(part * 1000) / 10
+
+
+def _ceiling(part: float) -> float:
+    return -int(-part * 1000 // 1) / 10
+
+
+def _configuration(audit: Audit) -> dict[str, Any]:
+    run = audit.audited.run
+    return {
+        "program": run.program,
+        "model": run.shape.name,
+        "gpu": audit.audited.sheet.name,
+        "reserved_bytes": audit.audited.problem.cluster.devices[0].reserved_bytes,
+        "devices": run.devices,
+        "tensor": run.tensor,
+        "context": run.context,
+        "experts": run.experts,
+        "pipeline": run.pipeline,
+        "data": run.data,
+        "stages_per_rank": run.chunks,
+        "layout": short_layout("|".join(run.stages)) if run.stages else None,
+        "order": run.order,
+        "micro_batch": run.micro_batch,
+        "global_batch": run.global_batch,
+        "microbatches": run.num_microbatches,
+        "sequence": run.sequence,
+        "dtype": run.dtype,
+        "recompute": None if run.recompute is None else run.recompute.blocks or "all",
+        "shards": run.shards,
+    }
+
+
+def _played(audit: Audit, played: PlayedRun) -> dict[str, Any]:
+    run, time_ns = audit.audited.run, played.timeline.makespan_ns
+    return {
+        "time_ns": time_ns,
+        "tokens_per_s_per_device": round(run.global_batch * run.sequence / (time_ns / 1e9) / run.devices, 1),
+        "bubble": round(played.timeline.bubble, 4),
+        "peak_bytes": max(played.timeline.peak_bytes.values()),
+        "recompute_blocks": None if played.recompute is None else played.recompute.blocks or "all",
+    }
+
+
+def _ranks(audit: Audit, played: PlayedRun) -> list[dict[str, Any]]:
+    assert audit.explanation is not None
+    cluster, total = audit.audited.problem.cluster.by_name, audit.explanation.makespan_ns
+    return [
+        {
+            "rank": number,
+            "stages": list(letters_of_rank(audit.audited.run, number)),
+            "peak_bytes": played.timeline.peak_bytes[time.device],
+            "limit_bytes": cluster[time.device].usable_bytes,
+            "work": round(time.work_ns / total, 4),
+            "waits": {name.removesuffix("_ns"): round(getattr(time, name) / total, 4) for name in WAITS},
+        }
+        for number, time in enumerate(sorted(audit.explanation.devices, key=lambda each: int(each.device[4:])))
+    ]
+
+
+def render_audit(audit: Audit) -> str:
+    """For people."""
+    return "\n".join(_lines(audit))
+
+
+def _lines(audit: Audit) -> Iterator[str]:
+    run = audit.audited.run
+    yield (
+        f"{run.program}: {run.shape.name} on {run.devices} {shown_gpu(audit.audited.sheet.name)} "
+        f"(tensor {run.tensor}, context {run.context}, pipeline {run.pipeline} x {run.chunks}, data {run.data}), "
+        f"{run.num_microbatches} microbatches of {run.micro_batch} x {run.sequence} tokens, {run.dtype}"
+    )
+    yield from _verdict(audit)
+    if audit.played is not None:
+        yield from _time(audit, audit.played)
+    yield from _better(audit)
+    yield from _basis(audit)
+
+
+def _verdict(audit: Audit) -> Iterator[str]:
+    if audit.verdict == "does not start":
+        yield "DOES NOT START:"
+        yield from (f"  {reason}" for reason in audit.refusals)
+    elif audit.played is not None and audit.played.over_bytes:
+        worst = max(audit.played.over_bytes.items(), key=lambda each: each[1])[0]
+        peak, limit = audit.played.timeline.peak_bytes[worst], audit.audited.problem.cluster.by_name[worst].usable_bytes
+        needed = f"{render_bytes(peak)} ({peak / 1e9:.1f} GB)"
+        yield f"DOES NOT FIT: {worst} needs {needed}, and {render_bytes(limit)} are usable"
+        if (fitting := audit.fitting) is not None:
+            yield f"  {_recomputing(fitting)} it fits, and takes {seconds(fitting.timeline.makespan_ns)}"
+    else:
+        yield "RUNS"
+
+
+def _recomputing(played: PlayedRun) -> str:
+    blocks = None if played.recompute is None else played.recompute.blocks
+    what = "every block" if blocks is None else "the first block" if blocks == 1 else f"the first {blocks} blocks"
+    return f"with {what} of every stage recomputed"
+
+
+def seconds(nanoseconds: int) -> str:
+    """`30.6 s`, `0.85 s`."""
+    return f"{nanoseconds / 1e9:.3g} s" if nanoseconds < 10**11 else f"{nanoseconds / 1e9:.0f} s"
+
+
+def _time(audit: Audit, played: PlayedRun) -> Iterator[str]:
+    said = _played(audit, played)
+    fits = "" if audit.verdict == "runs" else " if it fitted"
+    yield (
+        f"  an iteration takes {seconds(said['time_ns'])}{fits}, {said['tokens_per_s_per_device']:,.0f} tokens/s per "
+        f"GPU, bubble {100 * said['bubble']:.1f} %"
+    )
+    yield "  rank   work  waits                                  memory              stages"
+    assert audit.explanation is not None
+    times = {time.device: time for time in audit.explanation.devices}
+    for rank in _ranks(audit, played):
+        stages = " | ".join(short_layout(stage) for stage in rank["stages"])
+        waits = _waiting(times[f"rank{rank['rank']}"], played)
+        yield (
+            f"  {rank['rank']:>4} {100 * rank['work']:5.1f}%  {waits:<38} "
+            f"{render_of_limit(rank['peak_bytes'], rank['limit_bytes']):<19} {_cut(stages)}"
+        )
+    busiest = max(_ranks(audit, played), key=lambda rank: rank["work"])["rank"]
+    idlest = min(_ranks(audit, played), key=lambda rank: rank["work"])["rank"]
+    if busiest != idlest:
+        yield f"  rank {busiest} has the most work; rank {idlest} waits most"
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= 40 else f"{text[:39]}…"
+
+
+def _waiting(time: DeviceTime, played: PlayedRun) -> str:
+    total = played.timeline.makespan_ns
+    parts = sorted(((getattr(time, name), what) for name, what in WAITS.items()), reverse=True)
+    return ", ".join(f"{100 * part / total:.0f}% {what}" for part, what in parts[:1] if part > total / 200)
+
+
+def _better(audit: Audit) -> Iterator[str]:
+    better = audit.better
+    if audit.is_infeasible:
+        what = "cut and recomputation" if audit.audited.problem.options.recompute else "cut"
+        yield f"NOTHING FITS at these degrees, whatever the {what}: use more ranks, or shard more"
+        return
+    if better is None or better.evidence is None:
+        yield "no other plan was found in the time limit; give more (--time-limit)"
+        return
+    if audit.at_least is not None:
+        most = "" if audit.at_most is None else f" and at most {_ceiling(audit.at_most):.1f} %"
+        yield f"at least {_floor(audit.at_least):.1f} %{most} slower than the best possible at these degrees"
+    bound = audit.lower_bound_ns or 0
+    yield (
+        f"best found: {seconds(better.evidence.makespan_ns)}; none can take less than {seconds(bound)} "
+        f"({'certificate checked' if audit.is_checked else 'not certified'})"
+    )
+    if audit.at_least is None or audit.at_least >= 0.001:
+        peak = max(better.evidence.peak_bytes.values())
+        yield f"flags for it ({render_bytes(peak)} on the fullest rank):"
+        yield from (f"    {line}" for line in flags_of(audit.audited, better))
+        yield from (f"  without {name}" for name in dropped_flags(audit.audited, better))
+
+
+def _basis(audit: Audit) -> Iterator[str]:
+    parts, notes = time_from(audit), audit.audited.run.notes
+    told = ", ".join(f"{100 * part:.0f} % {WHERE_FROM[source]}" for source, part in parts.items())
+    yield f"what the certificate does not cover: of the blocks' time {told}"
+    yield f"  times: {audit.audited.origin}; {error_of(audit)}"
+    device = audit.audited.problem.cluster.devices[0]
+    reserve = f"{render_bytes(device.reserved_bytes or 0)} of a GPU kept by its runtime"
+    for title, entries in (
+        ("assumed, not stated", [*notes.assumed, reserve]),
+        ("read, but not in the estimate", notes.not_counted),
+        ("under conditions that are not met, left out", notes.left_out),
+        ("NOT KNOWN", notes.unknown),
+    ):
+        if entries:
+            yield f"{title}: {'; '.join(entry[:160] for entry in entries)}"

@@ -1,0 +1,330 @@
+"""The question that a configuration answers: one of its equal pipelines, a group of devices as one.
+
+What the pipelines exchange at the end, and what they shard, stands in the layers' optimizer times and state.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+
+from api.auditing.measured_layers import measured_layers
+from planner.baselines.gpipe import order_gpipe
+from planner.baselines.pipeline import make_pipeline
+from planner.baselines.pipeline import make_plan as play_order
+from planner.baselines.zero_bubble.zb_v import order_zb_v
+from planner.export.looped_pipelines import as_looped
+from planner.export.model_parts import letter_of
+from planner.export.targets import TARGETS, Target, restrict, with_chunks
+from planner.layout.costs import CostModel
+from planner.plan import FULL_RECOMPUTATION, Plan, Stage
+from planner.problem import Options, Problem
+from profiles.cluster import Cluster, Device, Link, assumed_reserve_bytes
+from profiles.configurations.known_models import GpuSheet, find_sheet
+from profiles.configurations.run_configuration import Recomputation, RunConfiguration
+from profiles.estimates.composed_profile import (
+    GRADIENT_BYTES,
+    OPTIMIZER_BYTES,
+    CompositionQuestion,
+    Figure,
+    compose,
+)
+from profiles.estimates.operations import Rates
+from profiles.importers.aiconfigurator.default_rates import rates_at_hand
+from profiles.model_profile import Edge, Layer, LayerCost, ModelProfile
+
+WEIGHT_BYTES = 2
+MOST_RANKS, MOST_BLOCKS, MOST_PLAYED = 256, 2_000, 10**6
+"""What is looked at."""
+LATENCY_NS = 10_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AuditedProblem:
+    """The question, and what its times were made of."""
+
+    run: RunConfiguration
+    """Whose question it is."""
+    sheet: GpuSheet
+    """Of the devices."""
+    problem: Problem
+    """A device is a rank of the pipeline, which may be a group."""
+    figures: tuple[Figure, ...]
+    """Every time of an operation."""
+    origin: str
+    """What the times rest on."""
+    recompute: Recomputation | None
+    """What stages recompute; None: nothing, or it stands in the layers' times."""
+    target: Target
+    """The program."""
+
+
+def make_audited_problem(
+    run: RunConfiguration, *, gpu: str, memory_bytes: int | None = None, measured: ModelProfile | None = None
+) -> AuditedProblem:
+    """Times by a measured profile, or by the tables or rates at hand; raises ValueError where none are known."""
+    _require_moderate(run)
+    sheet = find_sheet(gpu)
+    target = TARGETS[run.program]
+    decides = bool(target.limits.get("recompute", True))
+    profile, figures, origin = _estimated(run, sheet) if measured is None else _measured(run, sheet, profile=measured)
+    if not decides and run.recompute is not None:
+        profile = replace(profile, layers=tuple(_recomputing(layer) for layer in profile.layers))
+    options = Options(
+        max_replicas=1, recompute=decides, recompute_layers=decides, recompute_in_turn=decides, idle_devices=False
+    )
+    options = restrict(with_chunks(options, target), target)
+    if run.chunks > options.max_stages_per_device:
+        options = replace(options, max_stages_per_device=run.chunks)
+    problem = Problem(
+        profile=profile,
+        cluster=_cluster(run, sheet, memory_bytes=memory_bytes or sheet.memory_bytes),
+        num_microbatches=run.num_microbatches,
+        options=options,
+    )
+    return AuditedProblem(
+        run=run,
+        sheet=sheet,
+        problem=problem,
+        figures=figures,
+        origin=origin,
+        recompute=run.recompute if decides else None,
+        target=target,
+    )
+
+
+def _require_moderate(run: RunConfiguration) -> None:
+    """Raise ValueError for what takes too long to play."""
+    played = run.num_microbatches * max(run.pipeline, len(run.stages))
+    for what, value, most in (
+        ("ranks of a pipeline", run.pipeline, MOST_RANKS),
+        ("blocks", run.shape.blocks, MOST_BLOCKS),
+        ("microbatches times stages", played, MOST_PLAYED),
+    ):
+        if value > most:
+            raise ValueError(f"{value:,} {what}: at most {most:,} are looked at; use fewer")
+
+
+def _estimated(run: RunConfiguration, sheet: GpuSheet) -> tuple[ModelProfile, tuple[Figure, ...], str]:
+    """The profile, its figures, and what they rest on."""
+    rates = _rates(sheet)
+    profile, figures = compose(
+        CompositionQuestion(
+            shape=run.shape,
+            rates=[rates],
+            sequence=run.sequence,
+            sizes=(run.micro_batch,),
+            degrees=(run.tensor,),
+            dtype=run.dtype,
+            context=run.context,
+            hides_exchanges=run.hides_exchanges,
+            experts=run.experts,
+        )
+    )
+    costs = _StateCosts(run, sheet)
+    layers = tuple(costs.layer(_as_one(layer), block=number - 1) for number, layer in enumerate(profile.layers))
+    return _with_layers(profile, layers, predicting=run.predicting), figures, rates.origin
+
+
+def _measured(
+    run: RunConfiguration, sheet: GpuSheet, *, profile: ModelProfile
+) -> tuple[ModelProfile, tuple[Figure, ...], str]:
+    costs = _StateCosts(run, sheet)
+    layers = tuple(costs.measured_layer(layer) for layer in measured_layers(profile, run, gpu=sheet.name))
+    kept = replace(profile, layers=layers, measurements=(), assumptions=None)
+    return kept, (), f"measured profile {profile.name!r}"
+
+
+def _rates(sheet: GpuSheet) -> Rates:
+    try:
+        return rates_at_hand(sheet.name)
+    except KeyError:
+        raise ValueError(
+            f"--gpu {sheet.name}: its rates are in the measured tables only: pip install 'pipeline-planner[tables]'"
+        ) from None
+
+
+def _as_one(layer: Layer) -> Layer:
+    """The layer of a group of devices, as if the group were one."""
+    cost = layer.costs[0]
+    own = LayerCost(
+        device_type=cost.device_type,
+        forward_ns=cost.forward_ns,
+        input_grad_ns=cost.input_grad_ns,
+        weight_grad_ns=cost.weight_grad_ns,
+        recompute_ns=cost.recompute_ns,
+        optimizer_ns=cost.optimizer_ns,
+    )
+    if not layer.wider:
+        return replace(layer, costs=(own,))
+    wide = layer.wider[0]
+    return replace(
+        layer,
+        costs=(own,),
+        wider=(),
+        parameter_bytes=wide.parameter_bytes or 0,
+        gradient_bytes=wide.gradient_bytes,
+        optimizer_bytes=wide.optimizer_bytes,
+        state_bytes=wide.state_bytes,
+        stash_bytes=wide.stash_bytes,
+        weight_stash_bytes=wide.weight_stash_bytes,
+        checkpoint_bytes=wide.checkpoint_bytes,
+    )
+
+
+def _recomputing(layer: Layer) -> Layer:
+    """The layer as it is where it always recomputes, which its program does whatever the plan is."""
+    cost = layer.costs[0]
+    whole = replace(cost, input_grad_ns=cost.input_grad_ns + cost.recompute_ns, recompute_ns=0)
+    return replace(
+        layer,
+        costs=(whole,),
+        stash_bytes=layer.checkpoint_bytes,
+        weight_stash_bytes=min(layer.weight_stash_bytes, layer.checkpoint_bytes),
+        workspace_bytes=layer.workspace_bytes + layer.stash_bytes - layer.checkpoint_bytes,
+    )
+
+
+class _StateCosts:
+    """What replicas shard of a layer's state, and what its step and the exchange of its gradients take."""
+
+    def __init__(self, run: RunConfiguration, sheet: GpuSheet) -> None:
+        self.run, self.sheet = run, sheet
+        self.replicas = run.data * run.context
+        """Of weights that are no expert's."""
+        self.expert_replicas = max(1, self.replicas * run.tensor // (run.experts or run.tensor))
+
+    def layer(self, layer: Layer, *, block: int) -> Layer:
+        """The layer with them."""
+        weights = (layer.parameter_bytes or 0) // WEIGHT_BYTES
+        experts = self._expert_weights(block)
+        parts = ((weights - experts, self.replicas), (experts, self.expert_replicas))
+        shards = self.run.shards
+        own = sum(-(-held // count) for held, count in parts)
+        optimizer = OPTIMIZER_BYTES * (weights if shards == "nothing" else own)
+        gradients = GRADIENT_BYTES * (own if shards in ("gradients", "weights") else weights)
+        step_ns = layer.costs[0].optimizer_ns * (own if shards != "nothing" else weights) // max(1, weights)
+        exchange_ns = sum(self._exchange_ns(held, replicas=count) for held, count in parts)
+        return replace(
+            layer,
+            costs=(replace(layer.costs[0], optimizer_ns=step_ns + exchange_ns),),
+            gradient_bytes=gradients,
+            optimizer_bytes=optimizer,
+            state_bytes=WEIGHT_BYTES * weights + gradients + optimizer,
+        )
+
+    def measured_layer(self, layer: Layer) -> Layer:
+        """A measured layer's state where replicas shard the optimizer's, with the exchange of its gradients."""
+        weights = 0 if layer.frozen else layer.parameter_bytes // WEIGHT_BYTES
+        held = layer.optimizer_bytes or 0
+        own = held if self.run.shards == "nothing" else -(-held // self.replicas)
+        cost = layer.costs[0]
+        step_ns = cost.optimizer_ns * own // held if held else cost.optimizer_ns
+        step_ns += self._exchange_ns(weights, replicas=self.replicas)
+        return replace(
+            layer,
+            costs=(replace(cost, optimizer_ns=step_ns),),
+            optimizer_bytes=own if held else layer.optimizer_bytes,
+            state_bytes=layer.state_bytes - held + own,
+        )
+
+    def _expert_weights(self, block: int) -> int:
+        shape = self.run.shape
+        if shape.mixture is None or not 0 <= block < shape.blocks or not shape.is_mixture(block):
+            return 0
+        return shape.mixture.experts // (self.run.experts or self.run.tensor) * 3 * shape.hidden * shape.mixture.inner
+
+    def _exchange_ns(self, weights: int, *, replicas: int) -> int:
+        """Gradients scattered and weights gathered (or gradients reduced) in a ring; of several stages on a rank one
+        stage's stays where the rest goes on beside backward passes.
+        """
+        run, sheet = self.run, self.sheet
+        back = run.gradient_bytes if run.shards == "nothing" else WEIGHT_BYTES
+        moved = (replicas - 1) / replicas * (run.gradient_bytes + back) * weights
+        is_inside = run.tensor * self.replicas <= sheet.node
+        speed = sheet.inside if is_inside else min(sheet.inside, sheet.outside * max(1, sheet.node // run.tensor))
+        return round(moved / speed * 1e9 / (run.chunks if run.overlaps_data else 1))
+
+
+def _with_layers(profile: ModelProfile, layers: Sequence[Layer], *, predicting: int) -> ModelProfile:
+    """Multi-token prediction is so many blocks more before the head, whose work is done once more for each."""
+    *before, head = layers
+    more = [replace(before[-1], name=f"mtp.{number}") for number in range(predicting)]
+    cost, times = head.costs[0], predicting + 1
+    heavier = replace(
+        head,
+        costs=(
+            replace(
+                cost,
+                forward_ns=times * cost.forward_ns,
+                input_grad_ns=times * cost.input_grad_ns,
+                weight_grad_ns=times * cost.weight_grad_ns,
+            ),
+        ),
+        stash_bytes=times * head.stash_bytes,
+        weight_stash_bytes=times * head.weight_stash_bytes,
+        checkpoint_bytes=times * head.stash_bytes,
+    )
+    chain, size = (*before, *more, heavier), profile.edges[0].bytes
+    edges = tuple(Edge(producer=a.name, consumer=b.name, bytes=size) for a, b in pairwise(chain))
+    return replace(profile, layers=chain, edges=edges, measurements=(), assumptions=None)
+
+
+def _cluster(run: RunConfiguration, sheet: GpuSheet, *, memory_bytes: int) -> Cluster:
+    """The ranks, each joined to each: within a node where all devices are in one."""
+    single = sheet.inside if run.devices <= sheet.node else sheet.outside
+    speed = single * min(run.tensor, sheet.node)
+    devices = tuple(
+        Device(
+            name=f"rank{number}",
+            type=sheet.name,
+            memory_bytes=memory_bytes,
+            reserved_bytes=assumed_reserve_bytes(memory_bytes),
+        )
+        for number in range(run.pipeline)
+    )
+    links = tuple(
+        Link(a=a.name, b=b.name, bandwidth_bytes_per_s=speed, latency_ns=LATENCY_NS)
+        for number, a in enumerate(devices)
+        for b in devices[number + 1 :]
+    )
+    return Cluster(
+        name=f"{run.pipeline} ranks of {run.tensor * run.context} {sheet.name}", devices=devices, links=links
+    )
+
+
+def stage_layers(stages: Sequence[str], names: Sequence[str]) -> Iterator[tuple[str, ...]]:
+    """The layers of every stage by its letters; E and L are all that come before and after the blocks."""
+    named = {letter: [name for name in names if letter_of(name) == letter] for letter in "EtmL"}
+    blocks = {letter: iter(named[letter]) for letter in "tm"}
+    for stage in stages:
+        yield tuple(name for letter in stage for name in ([next(blocks[letter])] if letter in "tm" else named[letter]))
+
+
+def audited_plan(audited: AuditedProblem, *, recompute: Recomputation | None) -> Plan:
+    """The configuration as a plan, with the recomputation of its own or another."""
+    run, problem = audited.run, audited.problem
+    names = [layer.name for layer in problem.profile.layers]
+    stages = tuple(
+        Stage(layers=layers, replicas=((_device(run, number),),), recompute=_recomputed(layers, recompute))
+        for number, layers in enumerate(stage_layers(run.stages, names))
+    )
+    if run.order == "1F1B":
+        return as_looped(problem, Plan(problem=problem.reference(), stages=stages, schedule={}))
+    costs = CostModel(problem)
+    order = order_gpipe if run.order == "GPipe" else order_zb_v
+    return play_order(costs, stages, words=order(make_pipeline(costs, stages)))
+
+
+def _device(run: RunConfiguration, stage: int) -> str:
+    """Ranks in a loop, or in a V."""
+    turn, place = divmod(stage, run.pipeline)
+    return f"rank{run.pipeline - 1 - place if run.order == 'ZBVZeroBubble' and turn % 2 else place}"
+
+
+def _recomputed(layers: Sequence[str], recompute: Recomputation | None) -> bool | tuple[tuple[str, str], ...]:
+    if recompute is None:
+        return False
+    if recompute.blocks is None:
+        return True
+    blocks = [name for name in layers if letter_of(name) in "tm"][: recompute.blocks]
+    return tuple((name, FULL_RECOMPUTATION) for name in blocks)

@@ -1,0 +1,179 @@
+"""A configuration by its program, its file and the options beside it."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+from profiles.configurations.argument_forms import ReadArguments, Value, read_arguments
+from profiles.configurations.deepspeed_run import DeepSpeedQuestion, read_deepspeed
+from profiles.configurations.megatron_run import read_megatron
+from profiles.configurations.run_configuration import RunConfiguration
+from profiles.configurations.torchtitan_run import read_titan_document, read_torchtitan
+from profiles.estimates.operations import Dtype
+
+MAX_BYTES = 2**24
+
+_PRECISIONS: Mapping[Dtype, Mapping[str, Value]] = {
+    "bf16": {"bf16": True, "fp8_format": False, "fp4_format": False},
+    "fp8": {"bf16": True, "fp8_format": "hybrid", "fp8_recipe": "tensorwise"},
+    "fp8_block": {"bf16": True, "fp8_format": "e4m3", "fp8_recipe": "blockwise"},
+    "nvfp4": {"bf16": True, "fp4_format": "e2m1"},
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AuditQuestion:
+    """What was typed."""
+
+    program: Literal["megatron", "torchtitan", "deepspeed"]
+    """Who runs it."""
+    file: str | None = None
+    """What it is started with."""
+    model: str | None = None
+    gpu: str | None = None
+    gpu_memory: float | None = None
+    profile: str | None = None
+    devices: int | None = None
+    seq_length: int | None = None
+    micro_batch_size: int | None = None
+    global_batch_size: int | None = None
+    dtype: Dtype | None = None
+    variables: list[str] | None = field(default=None)
+    """`NAME=VALUE` of the script's environment."""
+    tp: int | None = None
+    pp: int | None = None
+    vpp: int | None = None
+    cp: int | None = None
+    ep: int | None = None
+    layout: str | None = None
+    recompute_granularity: str | None = None
+    recompute_method: str | None = None
+    recompute_num_layers: int | None = None
+    use_distributed_optimizer: bool = False
+    partition_method: str | None = None
+
+
+MEGATRON_NAMES = {
+    "devices": "world_size",
+    "seq_length": "seq_length",
+    "micro_batch_size": "micro_batch_size",
+    "global_batch_size": "global_batch_size",
+    "tp": "tensor_model_parallel_size",
+    "pp": "pipeline_model_parallel_size",
+    "vpp": "num_virtual_stages_per_pipeline_rank",
+    "cp": "context_parallel_size",
+    "ep": "expert_model_parallel_size",
+    "layout": "pipeline_model_parallel_layout",
+    "recompute_granularity": "recompute_granularity",
+    "recompute_method": "recompute_method",
+    "recompute_num_layers": "recompute_num_layers",
+}
+"""Options by Megatron's names."""
+
+
+MEGATRON_ONLY = (
+    "layout",
+    "vpp",
+    "recompute_method",
+    "recompute_num_layers",
+    "use_distributed_optimizer",
+    "dtype",
+    "variables",
+)
+"""Options that no other program's configuration has."""
+
+ASSUMED_GPU = "h100"
+"""Where nobody names one."""
+
+
+def read_configuration(asked: AuditQuestion) -> RunConfiguration:
+    """Raises ValueError with file, flag, value and remedy."""
+    try:
+        run = _read_run(asked)
+    except RecursionError:
+        raise ValueError(f"{asked.file}: is nested too deeply; give the arguments themselves") from None
+    if asked.gpu is None:
+        run.notes.assumed.append(f"gpu = {ASSUMED_GPU}")
+    return run
+
+
+def _read_run(asked: AuditQuestion) -> RunConfiguration:
+    text = "" if asked.file is None else _read(asked.file)
+    if asked.program == "megatron":
+        return _read_megatron(asked, text)
+    if asked.program == "torchtitan":
+        _require_unused(asked, (*MEGATRON_ONLY, "partition_method", "global_batch_size"))
+        document = {} if asked.file is None else read_titan_document(text, source=asked.file)
+        return read_torchtitan(
+            _titan_options(asked, document), model=asked.model, devices=asked.devices, sequence=asked.seq_length
+        )
+    _require_unused(asked, (*MEGATRON_ONLY, "cp", "ep", "recompute_granularity"))
+    wanted = DeepSpeedQuestion(
+        model=asked.model,
+        stages=asked.pp,
+        method=asked.partition_method,
+        devices=asked.devices,
+        tensor=asked.tp or 1,
+        sequence=asked.seq_length,
+        micro_batch=asked.micro_batch_size,
+        batch=asked.global_batch_size,
+    )
+    return read_deepspeed(text or "{}", wanted, source=asked.file or "options")
+
+
+def _read(file: str) -> str:
+    with Path(file).open("rb") as opened:
+        return opened.read(MAX_BYTES).decode("utf-8", errors="replace")
+
+
+def _require_unused(asked: AuditQuestion, names: tuple[str, ...]) -> None:
+    for name in names:
+        if getattr(asked, name):
+            option = "set" if name == "variables" else name.replace("_", "-")
+            raise ValueError(f"--{option}: is not for {asked.program}; leave it out")
+
+
+def _read_megatron(asked: AuditQuestion, text: str) -> RunConfiguration:
+    _require_unused(asked, ("partition_method",))
+    given = dict(_variable(each) for each in asked.variables or [])
+    if asked.file is None:
+        read = ReadArguments(values={}, kind="options")
+    else:
+        read = read_arguments(text, source=asked.file, given=given)
+    options: dict[str, Value] = {
+        MEGATRON_NAMES[name]: str(value) for name in MEGATRON_NAMES if (value := getattr(asked, name)) is not None
+    }
+    if asked.dtype is not None:
+        options.update(_PRECISIONS[asked.dtype])
+    if asked.use_distributed_optimizer:
+        options["use_distributed_optimizer"] = True
+    if asked.layout is not None or asked.vpp is not None:  # what was typed overrules the other ways to say it
+        others = ("pipeline_model_parallel_layout", "num_virtual_stages_per_pipeline_rank")
+        options = {**dict.fromkeys((*others, "num_layers_per_virtual_pipeline_stage"), False), **options}
+    return read_megatron(read, options=options, model=asked.model)
+
+
+def _variable(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not equals or not name.isidentifier():
+        raise ValueError(f"--set {text[:60]}: write NAME=VALUE")
+    return name, value
+
+
+def _titan_options(asked: AuditQuestion, document: dict[str, object]) -> dict[str, object]:
+    """The document with what was typed in its sections."""
+    typed = {
+        ("parallelism", "tensor_parallel_degree"): asked.tp,
+        ("parallelism", "pipeline_parallel_degree"): asked.pp,
+        ("parallelism", "context_parallel_degree"): asked.cp,
+        ("parallelism", "expert_parallel_degree"): asked.ep,
+        ("parallelism", "pipeline_parallel_microbatch_size"): asked.micro_batch_size,
+        ("activation_checkpoint", "mode"): asked.recompute_granularity,
+    }
+    for (section, name), value in typed.items():
+        if value is not None:
+            within = document.setdefault(section, {})
+            assert isinstance(within, dict)
+            within[name] = value
+    return document

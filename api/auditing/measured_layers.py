@@ -1,0 +1,77 @@
+"""Layers out of a measured profile, as a configuration runs them."""
+
+from dataclasses import replace
+
+from planner.export.model_parts import letter_of
+from profiles.configurations.known_models import find_sheet
+from profiles.configurations.run_configuration import RunConfiguration
+from profiles.model_profile import Layer, LayerCost, ModelProfile
+
+
+def measured_layers(profile: ModelProfile, run: RunConfiguration, *, gpu: str) -> tuple[Layer, ...]:
+    """Each with its one cost at the tensor-parallel degree, under the GPU's name.
+
+    Raises ValueError with the profile's name where it is of another model, size of microbatches, degree or device type.
+    """
+    owner = f"profile {profile.name!r}"
+    letters = "".join(letter_of(layer.name) for layer in profile.layers)
+    wanted = run.shape.blocks, run.predicting
+    if (letters.count("t"), letters.count("m")) != wanted:
+        raise ValueError(
+            f"{owner}: has {letters.count('t')} blocks and {letters.count('m')} of multi-token prediction, and the "
+            f"configuration {wanted[0]} and {wanted[1]}; give the profile of its model"
+        )
+    if profile.microbatch_size != run.micro_batch:
+        raise ValueError(
+            f"{owner}: microbatch_size = {profile.microbatch_size}, and the configuration's is {run.micro_batch}; "
+            "measure that size"
+        )
+    device_type = _device_type(profile, gpu=gpu)
+    return tuple(_layer(layer, device_type=device_type, width=run.tensor, gpu=gpu) for layer in profile.layers)
+
+
+def _device_type(profile: ModelProfile, *, gpu: str) -> str:
+    """The only one that there is, or the one that is the GPU's name in some form."""
+    types = sorted({cost.device_type for layer in profile.layers for cost in layer.costs})
+    if len(types) == 1:
+        return types[0]
+    for name in types:
+        try:
+            if find_sheet(name).name == gpu:
+                return name
+        except ValueError:
+            continue
+    raise ValueError(f"profile {profile.name!r}: none of its device types ({', '.join(types)}) is --gpu {gpu}")
+
+
+def _layer(layer: Layer, *, device_type: str, width: int, gpu: str) -> Layer:
+    sizes = layer.bytes_at(width)
+    cost = next((each for each in layer.costs if (each.device_type, each.width) == (device_type, width)), None)
+    if cost is None or sizes is None:
+        widths = sorted({each.width for each in layer.costs if each.device_type == device_type})
+        raise ValueError(
+            f"layer {layer.name!r}: was not measured on {width} devices, of {device_type!r} on "
+            f"{', '.join(map(str, widths))}; measure it so, or take another --tp"
+        )
+    own = LayerCost(
+        device_type=gpu,
+        forward_ns=cost.forward_ns,
+        input_grad_ns=cost.input_grad_ns,
+        weight_grad_ns=cost.weight_grad_ns,
+        recompute_ns=cost.recompute_ns,
+        optimizer_ns=cost.optimizer_ns,
+    )
+    return replace(
+        layer,
+        costs=(own,),
+        wider=(),
+        recompute_kinds=(),
+        parameter_bytes=sizes.parameter_bytes or 0,
+        gradient_bytes=sizes.gradient_bytes,
+        optimizer_bytes=sizes.optimizer_bytes,
+        state_bytes=sizes.state_bytes,
+        stash_bytes=sizes.stash_bytes,
+        weight_stash_bytes=sizes.weight_stash_bytes,
+        checkpoint_bytes=sizes.checkpoint_bytes,
+        workspace_bytes=sizes.workspace_bytes,
+    )

@@ -1,0 +1,136 @@
+"""`pipeplan audit`."""
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+import typer
+
+from api.cli.options import arguments as arg
+from api.cli.options import audit_arguments as audited
+from api.cli.options.option_groups import takes_groups
+from api.cli.output import report_json
+from api.failures import Exit, InputError
+
+if TYPE_CHECKING:
+    from api.auditing.configuration_audit import Audit
+
+commands = typer.Typer()
+
+
+class AuditedOptions(NamedTuple):
+    """What runs, on what."""
+
+    model: audited.AuditedModel = None
+    gpu: audited.AuditedGpu = None
+    gpu_memory: audited.MemoryGb = None
+    profile: audited.MeasuredProfile = None
+    devices: audited.AuditedDevices = None
+    seq_length: audited.AuditedSequence = None
+    micro_batch_size: audited.AuditedMicro = None
+    global_batch_size: audited.AuditedBatch = None
+    dtype: audited.AuditedDtype = None
+    variables: audited.SetVariables = None
+
+
+class LayoutOptions(NamedTuple):
+    """How it is cut."""
+
+    tp: audited.Tensor = None
+    pp: audited.Pipeline = None
+    vpp: audited.Virtual = None
+    cp: audited.Context = None
+    ep: audited.Expert = None
+    layout: audited.Layout = None
+    recompute_granularity: audited.RecomputeGranularity = None
+    recompute_method: audited.RecomputeMethod = None
+    recompute_num_layers: audited.RecomputeLayers = None
+    use_distributed_optimizer: audited.ShardOptimizer = False
+    partition_method: audited.PartitionMethod = None
+
+
+class AnswerOptions(NamedTuple):
+    """What is answered."""
+
+    time_limit: audited.AuditTime = 12.0
+    max_slower: audited.MaxSlower = None
+    strict: audited.Strict = False
+    json: arg.Json = False
+    output: audited.AuditFolder = None
+
+
+@commands.command(
+    "audit",
+    epilog="Exit codes: 0 runs, 2 not understood, 3 does not start or does not fit, 4 slower than --max-slower.\n\n"
+    "Examples:\n\npipeplan audit megatron --model llama3-70b --gpu h100 --tp 4 --pp 8 "
+    "--layout 'Et*2|(t*2|)*34,t*3|(t*2|)*3,tL'\n\n"
+    "pipeplan audit megatron train.sh --gpu h100 --devices 64 --max-slower 5 --json\n\n"
+    "pipeplan audit torchtitan llama3_70b.toml --gpu h100 --devices 256\n\n"
+    "pipeplan audit deepspeed ds_config.json --model llama3-8b --pp 8 --partition-method parameters",
+)
+@takes_groups
+def audit_command(
+    *,
+    program: audited.Program,
+    file: audited.ConfigurationFile = None,
+    run: AuditedOptions,
+    layout: LayoutOptions,
+    answer: AnswerOptions,
+) -> None:
+    """Say whether a configuration of another program runs, how fast, and how far from the best possible it is.
+
+    No GPU is needed: times are those of measured tables, or of rates fitted to them. What is assumed, what is not in
+    the estimate and what is not known is named, flag by flag.
+    """
+    from api.auditing.audit_report import render_audit, summarise_audit
+    from api.auditing.audited_problem import make_audited_problem
+    from api.auditing.configuration_audit import audit
+    from api.auditing.configuration_files import ASSUMED_GPU, AuditQuestion, read_configuration
+    from api.inputs import read_workload, reading, require_limits
+
+    require_limits(time_limit_s=answer.time_limit, gap=None, seed=0)
+    with reading():
+        found = read_configuration(AuditQuestion(program=program, file=file, **{**run._asdict(), **layout._asdict()}))
+        if answer.strict and found.notes.unknown:
+            raise InputError(f"not known: {'; '.join(found.notes.unknown)}; leave them out, or --strict")
+        memory = None if run.gpu_memory is None else int(run.gpu_memory * 2**30)
+        measured = None if run.profile is None else read_workload(run.profile).profile
+        question = make_audited_problem(found, gpu=run.gpu or ASSUMED_GPU, memory_bytes=memory, measured=measured)
+    result = audit(question, time_limit_s=answer.time_limit)
+    if answer.output is not None:
+        _write(result, Path(answer.output))
+    if answer.json:
+        report_json(summarise_audit(result))
+    else:
+        sys.stdout.write(f"{render_audit(result)}\n")
+    if result.verdict != "runs":
+        raise typer.Exit(Exit.INFEASIBLE)
+    if answer.max_slower is not None and result.at_least is not None and 100 * result.at_least > answer.max_slower:
+        raise typer.Exit(Exit.GAP_MISSED)
+
+
+def _write(result: "Audit", folder: Path) -> None:
+    """The workload, the configuration as a plan, the better plan with its certificate, and what its program reads."""
+    from api.auditing.audit_flags import files_of
+    from planner.document import render_plan
+    from profiles.documents.canonical_json import to_plain
+    from profiles.workload import Workload, dump_workload
+
+    problem = result.audited.problem
+    workload = Workload(
+        profile=problem.profile,
+        cluster=problem.cluster,
+        num_microbatches=problem.num_microbatches,
+        options=to_plain(problem.options),
+    )
+    texts = {"workload.json": dump_workload(workload)}
+    if result.played is not None:
+        texts["audited.json"] = render_plan(result.played.plan)
+    if result.better is not None:
+        texts |= {"plan.json": render_plan(result.better), **files_of(result.audited, result.better)}
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for name, text in texts.items():
+            (folder / name).write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise InputError(f"-o {folder}: cannot be written ({error.strerror}); choose another place") from None

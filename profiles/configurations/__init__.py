@@ -1,0 +1,1 @@
+"""Configurations of other people's training programs, as they write them."""

@@ -1,0 +1,244 @@
+"""A run of DeepSpeed's pipeline engine, by its JSON and the method by which a PipelineModule cuts its layers.
+
+The layers are an embedding, the blocks and a head, one LayerSpec each.
+"""
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+from profiles.configurations.known_models import DEFAULT_SEQUENCE, find_model
+from profiles.configurations.run_configuration import ReadingNotes, Recomputation, RunConfiguration
+from profiles.estimates.model_shapes import ModelShape
+
+IRRELEVANT = (
+    "optimizer", "scheduler", "gradient_clipping", "steps_per_print", "wall_clock_breakdown", "dump_state",
+    "tensorboard", "wandb", "csv_monitor", "comet", "flops_profiler", "monitor_config", "prescale_gradients",
+    "memory_breakdown", "checkpoint", "data_types", "zero_allow_untested_optimizer", "zero_force_ds_cpu_optimizer",
+    "elasticity", "seed", "comms_logger", "gradient_predivide_factor", "sparse_gradients", "dataloader_drop_last",
+    "autotuning", "train_iters",
+)  # fmt: skip
+"""Sections that have nothing to do with where layers stand."""
+
+NOT_COUNTED = (
+    "fp16", "amp", "communication_data_type", "activation_checkpointing", "compression_training", "data_efficiency",
+    "sparse_attention", "aio", "hybrid_engine", "torch_autocast", "compile",
+)  # fmt: skip
+"""Those that change times or bytes, which estimates do not follow."""
+
+METHODS = "uniform, parameters, type:REGEX"
+
+_BLOCK_NAMES = "transformerlayer paralleltransformerlayerpipe transformerblock decoderlayer layer block"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeepSpeedQuestion:
+    """What DeepSpeed's configuration does not say."""
+
+    model: str | None
+    """A known model, or a config.json."""
+    stages: int | None = None
+    """PipelineModule's `num_stages`."""
+    method: str | None = None
+    """Its `partition_method`."""
+    devices: int | None = None
+    """In all."""
+    tensor: int = 1
+    """Devices that share every layer."""
+    sequence: int | None = None
+    """Tokens of a sample."""
+    micro_batch: int | None = None
+    """Samples of a microbatch, whatever the configuration says."""
+    batch: int | None = None
+    """Samples of an iteration, whatever the configuration says."""
+
+
+def read_deepspeed(text: str, asked: DeepSpeedQuestion, *, source: str) -> RunConfiguration:
+    """The run; raises ValueError with field, value and remedy for what is not understood."""
+    document = _document(text, source=source)
+    typed = {"train_micro_batch_size_per_gpu": asked.micro_batch, "train_batch_size": asked.batch}
+    document |= {name: value for name, value in typed.items() if value is not None}
+    if asked.model is None:
+        raise ValueError("the model is not in DeepSpeed's configuration; give --model")
+    notes = ReadingNotes()
+    shape, own_sequence = find_model(asked.model)
+    pipe = document.get("pipeline", {})
+    count = asked.stages or _count(pipe, "stages")
+    if count is None:
+        raise ValueError("the number of stages is not in DeepSpeed's configuration; give --pp, its num_stages")
+    data = _pipelines(asked, notes, within=count * asked.tensor)
+    micro, batch = _batch(document, notes, data=data, stages=count)
+    sequence = asked.sequence or own_sequence or DEFAULT_SEQUENCE
+    if asked.sequence is None:
+        notes.assumed.append(f"tokens of a sample = {sequence}")
+    cut = _cut(shape, count=count, method=asked.method or _method(pipe, notes), notes=notes)
+    zero = _count(document.get("zero_optimization", {}), "stage") or 0
+    if zero > 1:
+        notes.refusals.append(f"zero_optimization.stage = {zero}: the pipeline engine takes 0 and 1")
+    if not _is_on(document, "bf16") and not _is_on(document, "fp16"):
+        notes.assumed.append("bf16, though neither bf16 nor fp16 is enabled")
+    run = RunConfiguration(
+        program="deepspeed",
+        shape=shape,
+        tensor=asked.tensor,
+        experts=None if shape.mixture is None else asked.tensor,
+        pipeline=count,
+        data=data,
+        stages=() if notes.refusals else cut,
+        micro_batch=micro,
+        global_batch=batch,
+        sequence=sequence,
+        recompute=Recomputation() if _count(pipe, "activation_checkpoint_interval") else None,
+        shards="optimizer" if zero else "nothing",
+        gradient_bytes=2,
+        notes=notes,
+    )
+    _sort_out(document, notes)
+    return run
+
+
+def _document(text: str, *, source: str) -> dict[str, Any]:
+    try:
+        document = json.loads(text)
+    except (ValueError, RecursionError):
+        raise ValueError(f"{source}: is not JSON; give DeepSpeed's configuration") from None
+    if not isinstance(document, dict):
+        raise ValueError(f"{source}: is no object; give DeepSpeed's configuration")
+    return document
+
+
+def _pipelines(asked: DeepSpeedQuestion, notes: ReadingNotes, *, within: int) -> int:
+    if asked.devices is None:
+        notes.assumed.append(f"devices = {within} (one pipeline)")
+        return 1
+    if asked.devices % within:
+        notes.refusals.append(f"{asked.devices} devices are no multiple of {within}; use another number")
+    return max(1, asked.devices // within)
+
+
+def _count(section: Any, name: str) -> int | None:
+    value = section.get(name) if isinstance(section, Mapping) else None
+    if value is None or value == "auto":
+        return None
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < 10**9:
+        raise ValueError(f"{name} = {str(value)[:60]}: is no whole number")
+    return value
+
+
+def _is_on(document: Mapping[str, Any], name: str) -> bool:
+    section = document.get(name)
+    return isinstance(section, Mapping) and section.get("enabled") is True
+
+
+def _batch(document: Mapping[str, Any], notes: ReadingNotes, *, data: int, stages: int) -> tuple[int, int]:
+    """Two of three numbers say the third; what is missing besides is assumed."""
+    whole, micro, steps = (
+        _count(document, name)
+        for name in ("train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps")
+    )
+    if micro is None:
+        micro = whole // (data * steps) if whole and steps else 1
+        if not (whole and steps):
+            notes.assumed.append("train_micro_batch_size_per_gpu = 1")
+    if steps is None and whole is None:
+        steps = 4 * stages
+        notes.assumed.append(f"gradient_accumulation_steps = {steps}")
+    found = micro * data * (steps if steps is not None else max(1, (whole or 0) // (micro * data)))
+    if whole is not None and whole != found:
+        notes.refusals.append(
+            f"train_batch_size = {whole} is not micro batch x accumulation x pipelines = {found}; make them equal"
+        )
+    return max(1, micro), max(1, found)
+
+
+def _method(pipe: Any, notes: ReadingNotes) -> str:
+    named = pipe.get("partition_method") or pipe.get("partition") if isinstance(pipe, Mapping) else None
+    if named in (None, "best"):
+        notes.assumed.append("partition_method = parameters (PipelineModule's own)")
+        return "parameters"
+    return str(named)
+
+
+def _cut(shape: ModelShape, *, count: int, method: str, notes: ReadingNotes) -> tuple[str, ...]:
+    """As PipelineModule does it."""
+    letters = "E" + "t" * shape.blocks + "L"
+    if count > len(letters):
+        notes.refusals.append(f"{count} stages are more than {len(letters)} layers; use fewer")
+        return ()
+    kind = method.lower()
+    if kind == "uniform":
+        sizes = [len(letters) // count + (number < len(letters) % count) for number in range(count)]
+    elif kind == "parameters":
+        sizes = balanced_sizes(_parameters(shape), count)
+    elif kind.startswith("type:"):
+        try:
+            pattern = re.compile(kind.partition(":")[2])
+        except re.error:
+            raise ValueError(f"partition method {method[:40]!r}: is no regular expression behind type:") from None
+        if not any(pattern.search(name) for name in _BLOCK_NAMES.split()):
+            notes.assumed.append(f"{method[:40]} matches the blocks and nothing else")
+        sizes = balanced_sizes([int(letter == "t") for letter in letters], count)
+    else:
+        raise ValueError(f"partition method {method[:40]!r}: there are {METHODS}")
+    ends = [sum(sizes[: number + 1]) for number in range(count)]
+    stages = tuple(letters[end - size : end] for end, size in zip(ends, sizes, strict=True))
+    if "" in stages:
+        raise ValueError(f"stage {stages.index('')} has no layers; such stages are not played here")
+    return stages
+
+
+def _parameters(shape: ModelShape) -> list[int]:
+    table = shape.vocabulary * shape.hidden
+    attention = shape.hidden * shape.head_width * (2 * shape.heads + 2 * shape.key_value_heads)
+    dense = (2 + shape.is_gated) * shape.hidden * shape.inner
+    blocks = []
+    for block in range(shape.blocks):
+        mixture = shape.mixture if shape.is_mixture(block) else None
+        own = dense if mixture is None else 3 * shape.hidden * (mixture.experts * mixture.inner + mixture.shared_inner)
+        blocks.append(attention + own)
+    return [table, *blocks, table]
+
+
+def balanced_sizes(weights: Sequence[int], count: int) -> list[int]:
+    """Sizes of contiguous parts, largest weight less smallest as small as the recurrence of DeepSpeed 0.19 finds it.
+
+    Of equal ones the later cut counts, as there.
+    """
+    total = [0]
+    for weight in weights:
+        total.append(total[-1] + weight)
+    infinite = float("inf")
+    largest, smallest, spread = ([[infinite] * (count + 1) for _ in total] for _ in range(3))
+    cut = [[0] * (count + 1) for _ in total]
+    largest[0][0] = spread[0][0] = 0
+    for end in range(1, len(total)):
+        for part in range(1, min(end, count) + 1):
+            for start in range(end):
+                own = total[end] - total[start]
+                high, low = max(largest[start][part - 1], own), min(smallest[start][part - 1], own)
+                if high - low <= spread[end][part]:
+                    spread[end][part], largest[end][part], smallest[end][part] = high - low, high, low
+                    cut[end][part] = start
+    ends = [len(weights)]
+    for part in range(count, 0, -1):
+        ends.append(cut[ends[-1]][part])
+    return [end - start for end, start in pairwise(ends)][::-1]
+
+
+def _sort_out(document: Mapping[str, Any], notes: ReadingNotes) -> None:
+    read = {"train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps", "bf16"}
+    for name, value in document.items():
+        if name in read or name in IRRELEVANT or (isinstance(value, Mapping) and value.get("enabled") is False):
+            continue
+        if name in ("pipeline", "zero_optimization"):
+            known = {"stages", "partition", "partition_method", "activation_checkpoint_interval", "stage"}
+            if not isinstance(value, Mapping):
+                raise ValueError(f"{name} = {str(value)[:60]}: is no section; write an object")
+            notes.not_counted += [f"{name}.{key}" for key in value if key not in known]
+        elif name in NOT_COUNTED:
+            notes.not_counted.append(name)
+        else:
+            notes.unknown.append(f"{name} = {str(value)[:60]}")

@@ -1,0 +1,186 @@
+"""Models by short names, by their published configurations; and what data sheets say of GPUs.
+
+A model's name goes with the tokens of a sample that it was trained on. Bandwidths are bytes per second and direction.
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from profiles.estimates.model_shapes import ExpertShape, LatentAttention, ModelShape, read_shape
+
+MAX_CONFIG_BYTES = 2 * 10**7
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GpuSheet:
+    """One type of GPU, and the nodes that it stands in."""
+
+    name: str
+    """As tables name it."""
+    memory_bytes: int
+    """All of it."""
+    memory_bytes_per_s: float
+    """Achieved."""
+    node: int
+    """GPUs joined by NVLink."""
+    inside: int
+    """Between two of them."""
+    outside: int
+    """Of one GPU to another node."""
+
+
+SHEETS = {
+    sheet.name: sheet
+    for sheet in (
+        GpuSheet(name=name, memory_bytes=gib * 2**30, memory_bytes_per_s=0.8e9 * memory, node=node,
+                 inside=inside * 10**9, outside=outside * 10**9)
+        for name, gib, memory, node, inside, outside in (
+            ("a100_sxm", 80, 2_039, 8, 300, 25),
+            ("h100_sxm", 80, 3_350, 8, 450, 50),
+            ("h200_sxm", 141, 4_800, 8, 450, 50),
+            ("b200_sxm", 180, 7_700, 8, 900, 100),
+            ("b300_sxm", 268, 7_750, 8, 900, 100),
+            ("gb200", 185, 8_000, 72, 900, 100),
+            ("gb300", 277, 8_000, 72, 900, 100),
+        )
+    )
+}  # fmt: skip
+"""By name."""
+
+
+def find_sheet(gpu: str) -> GpuSheet:
+    """A GPU by its name, with or without its form, in any case; raises ValueError that lists the names."""
+    wanted = gpu.lower().replace("-", "_")
+    for name in (wanted, f"{wanted}_sxm"):
+        if name in SHEETS:
+            return SHEETS[name]
+    raise ValueError(
+        f"--gpu {gpu[:60]}: not known; there are {', '.join(name.removesuffix('_sxm') for name in SHEETS)}"
+    )
+
+
+def _dense(name: str, sizes: tuple[int, ...], *, is_gated: bool = True) -> ModelShape:
+    blocks, hidden, heads, key_value_heads, head_width, inner, vocabulary = sizes
+    return ModelShape(
+        name=name,
+        blocks=blocks,
+        hidden=hidden,
+        heads=heads,
+        key_value_heads=key_value_heads,
+        head_width=head_width,
+        inner=inner,
+        vocabulary=vocabulary,
+        is_gated=is_gated,
+    )
+
+
+def _mixture(name: str, sizes: tuple[int, ...], *, mixture: ExpertShape, latent: LatentAttention | None = None,
+             has_windows: bool = False) -> ModelShape:  # fmt: skip
+    blocks, hidden, heads, key_value_heads, head_width, inner, vocabulary = sizes
+    return ModelShape(
+        name=name,
+        blocks=blocks,
+        hidden=hidden,
+        heads=heads,
+        key_value_heads=key_value_heads,
+        head_width=head_width,
+        inner=inner,
+        vocabulary=vocabulary,
+        windows=tuple(128 if block % 2 == 0 else 0 for block in range(blocks)) if has_windows else (),
+        latent=latent,
+        mixture=mixture,
+    )
+
+
+_LATENT = LatentAttention(query_rank=1536, key_value_rank=512, rope=64, key=128, value=128)
+
+MODELS: dict[str, tuple[ModelShape, int]] = {
+    shape.name: (shape, sequence)
+    for sequence, shape in (
+        (8192, _dense("llama3-8b", (32, 4096, 32, 8, 128, 14336, 128256))),
+        (8192, _dense("llama3-70b", (80, 8192, 64, 8, 128, 28672, 128256))),
+        (8192, _dense("llama3-405b", (126, 16384, 128, 8, 128, 53248, 128256))),
+        (4096, _dense("llama2-7b", (32, 4096, 32, 32, 128, 11008, 32000))),
+        (4096, _dense("llama2-13b", (40, 5120, 40, 40, 128, 13824, 32000))),
+        (4096, _dense("llama2-70b", (80, 8192, 64, 8, 128, 28672, 32000))),
+        (4096, _dense("qwen3-8b", (36, 4096, 32, 8, 128, 12288, 151936))),
+        (4096, _dense("qwen3-32b", (64, 5120, 64, 8, 128, 25600, 151936))),
+        (2048, _dense("gpt3-175b", (96, 12288, 96, 96, 128, 49152, 51200), is_gated=False)),
+        (
+            4096,
+            _mixture(
+                "qwen3-30b-a3b",
+                (48, 2048, 32, 4, 128, 6144, 151936),
+                mixture=ExpertShape(experts=128, chosen=8, inner=768),
+            ),
+        ),
+        (
+            4096,
+            _mixture(
+                "qwen3-235b-a22b",
+                (94, 4096, 64, 4, 128, 12288, 151936),
+                mixture=ExpertShape(experts=128, chosen=8, inner=1536),
+            ),
+        ),
+        (
+            4096,
+            _mixture(
+                "mixtral-8x7b",
+                (32, 4096, 32, 8, 128, 14336, 32000),
+                mixture=ExpertShape(experts=8, chosen=2, inner=14336),
+            ),
+        ),
+        (
+            4096,
+            _mixture(
+                "mixtral-8x22b",
+                (56, 6144, 48, 8, 128, 16384, 32000),
+                mixture=ExpertShape(experts=8, chosen=2, inner=16384),
+            ),
+        ),
+        (
+            4096,
+            _mixture(
+                "deepseek-v3",
+                (61, 7168, 128, 128, 128, 18432, 129280),
+                mixture=ExpertShape(experts=256, chosen=8, inner=2048, shared_inner=2048, dense_layers=3),
+                latent=_LATENT,
+            ),
+        ),
+        (
+            4096,
+            _mixture(
+                "gpt-oss-20b",
+                (24, 2880, 64, 8, 64, 2880, 201088),
+                mixture=ExpertShape(experts=32, chosen=4, inner=2880),
+                has_windows=True,
+            ),
+        ),
+        (
+            4096,
+            _mixture(
+                "gpt-oss-120b",
+                (36, 2880, 64, 8, 64, 2880, 201088),
+                mixture=ExpertShape(experts=128, chosen=4, inner=2880),
+                has_windows=True,
+            ),
+        ),
+    )
+}
+"""By name: the shape, and the tokens of a sample."""
+
+DEFAULT_SEQUENCE = 4096
+"""Tokens of a sample, where neither flags nor a model's name say it."""
+
+
+def find_model(name: str) -> tuple[ModelShape, int | None]:
+    """A model by its short name or the path of a config.json; raises ValueError that lists the names."""
+    if name.lower() in MODELS:
+        return MODELS[name.lower()]
+    path = Path(name)
+    if path.is_file():
+        with path.open("rb") as file:
+            return read_shape(file.read(MAX_CONFIG_BYTES).decode("utf-8", errors="replace"), name=path.name), None
+    raise ValueError(
+        f"--model {name[:80]}: neither a known model nor a file; there are {', '.join(MODELS)}, and any config.json"
+    )

@@ -1,0 +1,450 @@
+"""A run of Megatron-LM, by its arguments."""
+
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from profiles.configurations.argument_forms import ReadArguments, Value
+from profiles.configurations.flag_meanings import REFUSED, meaning_of
+from profiles.configurations.known_models import DEFAULT_SEQUENCE, find_model
+from profiles.configurations.megatron_layout import layout_refusals, written_out
+from profiles.configurations.run_configuration import (
+    ReadingNotes,
+    Recomputation,
+    RunConfiguration,
+    even_stages,
+    with_ends,
+)
+from profiles.estimates.model_shapes import ExpertShape, LatentAttention, ModelShape
+from profiles.estimates.operations import Dtype
+
+MICROBATCHES_PER_RANK = 16
+"""Of one pipeline, where nobody says how large an iteration is."""
+
+_CUTS = (
+    "num_layers_per_virtual_pipeline_stage", "num_virtual_stages_per_pipeline_rank",
+    "decoder_first_pipeline_num_layers", "decoder_last_pipeline_num_layers",
+)  # fmt: skip
+"""What says where stages are cut, beside a layout."""
+_LAUNCHER = ("nproc_per_node", "nnodes", "world_size")
+_FP8: Mapping[str, Dtype] = {"tensorwise": "fp8", "delayed": "fp8", "blockwise": "fp8_block", "mxfp8": "fp8_block"}
+
+
+class Taking:
+    """Values by name; it remembers which were asked for."""
+
+    def __init__(self, values: Mapping[str, Value], notes: ReadingNotes) -> None:
+        self.values, self.notes = values, notes
+        self.taken: set[str] = set()
+
+    def text(self, name: str) -> str | None:
+        """Of a value that was given; None: it was not, or was turned off."""
+        self.taken.add(name)
+        value = self.values.get(name, False)
+        if value is True:
+            raise ValueError(f"{shown(name)}: has no value; give one")
+        return None if value is False or value == "None" else value
+
+    def number(self, name: str, otherwise: int | None = None, *, assumes: bool = False) -> int | None:
+        """A whole number; where it was not given, `otherwise`, which is noted if that is an assumption."""
+        text = self.text(name)
+        if text is None:
+            if assumes:
+                self.notes.assumed.append(f"{name} = {otherwise}")
+            return otherwise
+        if match := re.search(r"\$\{?(\w+)", text):
+            raise ValueError(f"{shown(name)}: ${match[1]} is not set in the script; give --set {match[1]}=VALUE")
+        if not re.fullmatch(r"\d{1,12}", text):
+            raise ValueError(f"{shown(name)}: {text[:60]!r} is no whole number")
+        return int(text)
+
+    def count(self, name: str, otherwise: int) -> int:
+        """A whole number, 1 or more."""
+        found = self.number(name, otherwise)
+        if not found:
+            raise ValueError(f"{shown(name)}: 0; give 1 or more")
+        return found
+
+    def switch(self, name: str) -> bool:
+        """Whether a flag stands there."""
+        self.taken.add(name)
+        return self.values.get(name, False) not in (False, "False", "false", "0")
+
+
+def shown(name: str) -> str:
+    """A name as a flag."""
+    return "--" + name.replace("_", "-")
+
+
+def read_megatron(read: ReadArguments, *, options: Mapping[str, Value], model: str | None) -> RunConfiguration:
+    """The run; `options` are typed and overrule what was read.
+
+    Raises ValueError with flag, value and remedy for what is not understood; what Megatron would refuse is noted.
+    """
+    notes = ReadingNotes(left_out=_left_out(read))
+    take = Taking({**read.values, **options}, notes)
+    for name, why in REFUSED.items():
+        if take.switch(name):
+            raise ValueError(f"{shown(name)}: {why}; leave the flag out to see the rest")
+    shape, sequence = _shape(take, model)
+    tensor, context = take.count("tensor_model_parallel_size", 1), take.count("context_parallel_size", 1)
+    pipeline = take.count("pipeline_model_parallel_size", 1)
+    if reason := shape.why_not(tensor):
+        notes.refusals.append(f"tensor_model_parallel_size = {tensor} does not divide the {reason}")
+    shape, experts = _experts(take, shape, tensor=tensor)
+    data = _pipelines(take, within=tensor * context * pipeline, least=_least_pipelines(experts, tensor * context))
+    micro = take.number("micro_batch_size", 1, assumes=True) or 1
+    batch = _batch(take, read, each=micro * data, ranks=pipeline)
+    predicting = _predicting(take, is_typed=read.kind == "options")
+    stages = _stages(take, shape, predicting=predicting, ranks=pipeline, is_typed=read.kind != "log")
+    chunks = max(1, len(stages) // pipeline)
+    _require_turns(take, count=batch // (micro * data), ranks=pipeline, chunks=chunks, each=micro * data)
+    recompute = _recomputation(take)
+    if experts is not None and data * context * tensor % experts:
+        notes.refusals.append(
+            f"{data * context * tensor} devices that hold the same layers are no multiple of the {experts} that share "
+            "their experts; use more devices (--devices), or a smaller expert degree"
+        )
+    run = RunConfiguration(
+        program="megatron",
+        shape=shape,
+        predicting=predicting,
+        tensor=tensor,
+        context=context,
+        experts=experts,
+        pipeline=pipeline,
+        data=data,
+        chunks=chunks,
+        stages=() if notes.refusals else stages,
+        micro_batch=micro,
+        global_batch=batch,
+        sequence=take.number("seq_length", sequence or DEFAULT_SEQUENCE, assumes=True) or DEFAULT_SEQUENCE,
+        dtype=_dtype(take, is_typed=read.kind == "options"),
+        recompute=recompute,
+        shards="optimizer" if take.switch("use_distributed_optimizer") else "nothing",
+        overlaps_data=take.switch("overlap_grad_reduce"),
+        hides_exchanges=take.switch("tp_comm_overlap"),
+        gradient_bytes=2 if take.switch("grad_reduce_in_bf16") else 4,
+        cut_by=tuple(f"{shown(name)} {value}" for name in _CUTS if (value := take.text(name)) is not None),
+        notes=notes,
+    )
+    take.switch("overlap_param_gather")
+    is_cut = take.switch("sequence_parallel")
+    if tensor > 1 and not is_cut and read.kind != "options":
+        notes.not_counted.append("no --sequence-parallel: estimates are with it")
+    _sort_out(take, read, notes=notes)
+    return run
+
+
+def _require_turns(take: Taking, *, count: int, ranks: int, chunks: int, each: int) -> None:
+    """Interleaving wants microbatches in whole turns; `each`: samples of one on all pipelines."""
+    if take.number("microbatch_group_size_per_vp_stage", ranks) != ranks and chunks > 1:
+        raise ValueError(f"--microbatch-group-size-per-vp-stage: other orders than with {ranks} are not played here")
+    if chunks > 1 and count % ranks:
+        take.notes.refusals.append(
+            f"{count} microbatches are no multiple of {ranks} ranks, as interleaving wants ({chunks} stages on each); "
+            f"use a global batch that is a multiple of {each * ranks}"
+        )
+
+
+def _left_out(read: ReadArguments) -> list[str]:
+    script = read.script
+    if script is None:
+        return []
+    return [statement for statement in script.left_out if re.match(r"\w+\+?=", statement)]
+
+
+def _sort_out(take: Taking, read: ReadArguments, *, notes: ReadingNotes) -> None:
+    """What nobody asked for: not counted, of no matter, or unknown."""
+    for name, value in take.values.items():
+        if name in take.taken or value is False or value in ("None", "False", "[]"):
+            continue
+        if (meaning := meaning_of(name)) != "irrelevant":
+            said = f"{shown(name)}{'' if value is True else f' {value}'}"
+            (notes.unknown if meaning == "unknown" else notes.not_counted).append(said[:120])
+    notes.unknown += [f"the word {word[:60]!r}" for word in read.strange]
+
+
+def _shape(take: Taking, model: str | None) -> tuple[ModelShape, int | None]:
+    """By the model's name, with as many blocks as the flags say; or by the flags alone."""
+    if model is not None:
+        shape, sequence = find_model(model)
+        blocks = take.number("num_layers", shape.blocks) or 0
+        _take_sizes(take)
+        if blocks == shape.blocks:
+            return shape, sequence
+        windows = shape.windows[:blocks]
+        return _with(shape, name=f"{shape.name}, {blocks} blocks", blocks=blocks, windows=windows), sequence
+    if take.text("num_layers") is None:
+        raise ValueError("the model is not stated; give --model NAME, or --num-layers, --hidden-size and so on")
+    sizes = {name: take.number(name) for name in ("num_layers", "hidden_size", "num_attention_heads")}
+    for name, value in sizes.items():
+        if not value:
+            raise ValueError(f"{shown(name)}: is not there; give it, or --model NAME")
+    hidden, heads = sizes["hidden_size"] or 1, sizes["num_attention_heads"] or 1
+    is_gated = take.switch("swiglu")
+    inner = take.number("ffn_hidden_size") or (4 * hidden * 2 // 3 // 64 * 64 if is_gated else 4 * hidden)
+    groups = take.number("num_query_groups") if take.switch("group_query_attention") else None
+    shape = ModelShape(
+        name="the flags' model",
+        blocks=sizes["num_layers"] or 1,
+        hidden=hidden,
+        heads=heads,
+        key_value_heads=groups or heads,
+        head_width=take.number("kv_channels") or max(1, hidden // heads),
+        inner=inner,
+        vocabulary=_vocabulary(take),
+        is_gated=is_gated,
+        latent=_latent(take),
+        mixture=_mixture(take, inner=inner),
+    )
+    return shape, None
+
+
+def _with(shape: ModelShape, **changes: Any) -> ModelShape:
+    return replace(shape, **changes)
+
+
+_SIZES = (
+    "hidden_size", "num_attention_heads", "ffn_hidden_size", "num_query_groups", "kv_channels", "vocab_size",
+    "padded_vocab_size", "make_vocab_size_divisible_by", "q_lora_rank", "kv_lora_rank", "qk_head_dim",
+    "qk_pos_emb_head_dim", "v_head_dim", "num_experts", "moe_router_topk", "moe_ffn_hidden_size",
+    "moe_shared_expert_intermediate_size", "moe_layer_freq",
+)  # fmt: skip
+
+
+def _take_sizes(take: Taking) -> None:
+    """A model's name overrules sizes that flags state."""
+    take.taken.update(_SIZES, ("swiglu", "group_query_attention", "multi_latent_attention"))
+
+
+def _vocabulary(take: Taking) -> int:
+    padded = take.number("padded_vocab_size")
+    rows, divisor = take.number("vocab_size"), take.number("make_vocab_size_divisible_by", 128) or 128
+    if padded:
+        return padded
+    if not rows:
+        take.notes.assumed.append("vocab_size = 128000")
+        rows = 128_000
+    return -(-rows // divisor) * divisor
+
+
+def _latent(take: Taking) -> LatentAttention | None:
+    ranks = [take.number(name, otherwise) or otherwise for name, otherwise in (
+        ("q_lora_rank", 1536), ("kv_lora_rank", 512), ("qk_pos_emb_head_dim", 64), ("qk_head_dim", 128),
+        ("v_head_dim", 128))]  # fmt: skip
+    if not take.switch("multi_latent_attention"):
+        return None
+    query, key_value, rope, key, value = ranks
+    return LatentAttention(query_rank=query, key_value_rank=key_value, rope=rope, key=key, value=value)
+
+
+def _mixture(take: Taking, *, inner: int) -> ExpertShape | None:
+    experts = take.number("num_experts")
+    chosen, own = take.number("moe_router_topk", 2) or 2, take.number("moe_ffn_hidden_size", inner) or inner
+    shared, dense = take.number("moe_shared_expert_intermediate_size", 0) or 0, _dense_blocks(take)
+    if not experts:
+        return None
+    return ExpertShape(experts=experts, chosen=chosen, inner=own, shared_inner=shared, dense_layers=dense)
+
+
+def _dense_blocks(take: Taking) -> int:
+    """Blocks without experts before those that have them; raises ValueError for other patterns."""
+    text = (take.text("moe_layer_freq") or "1").replace(" ", "").strip("()")
+    found: list[str] = []
+    for part in text.split("+"):
+        match = re.fullmatch(r"\[?([01](?:,[01])*)\]?(?:\*(\d{1,4}))?", part)
+        found += (match[1].split(",") * int(match[2] or 1)) if match else ["other"]
+    whole = "".join(found)
+    if not re.fullmatch(r"0*1+", whole):
+        raise ValueError(
+            f"--moe-layer-freq {text[:60]}: experts in every block but the first few are read, e.g. [0]*3+[1]*58"
+        )
+    return whole.count("0")
+
+
+def _experts(take: Taking, shape: ModelShape, *, tensor: int) -> tuple[ModelShape, int | None]:
+    """Devices that share the experts, and the shape as they hold it: experts that are cut are more and narrower ones,
+    to which every device of the cut sends its tokens.
+    """
+    expert, within = take.count("expert_model_parallel_size", 1), take.number("expert_tensor_parallel_size") or tensor
+    mixture = shape.mixture
+    if mixture is None:
+        return shape, None
+    if mixture.experts % expert:
+        take.notes.refusals.append(f"expert_model_parallel_size = {expert} does not divide {mixture.experts} experts")
+        return shape, within
+    if within == 1:
+        return shape, expert
+    take.notes.assumed.append(
+        f"experts cut by tensor parallelism are {within} times as many, of {within} times less width"
+    )
+    cut = replace(
+        mixture,
+        experts=within * mixture.experts,
+        chosen=within * mixture.chosen,
+        inner=max(1, mixture.inner // within),
+    )
+    return replace(shape, mixture=cut), expert * within
+
+
+def _predicting(take: Taking, *, is_typed: bool) -> int:
+    """Layers of multi-token prediction: as stated, or as a layout has them where nothing but options is there."""
+    stated = take.number("mtp_num_layers")
+    if stated is None and is_typed and (layout := take.text("pipeline_model_parallel_layout")) is not None:
+        stated = "".join(written_out(layout)).count("m")
+        take.notes.assumed += [f"mtp_num_layers = {stated} (as the layout has m)"] if stated else []
+    if stated:
+        take.notes.assumed.append(
+            "a layer of multi-token prediction takes as long as the last block, and its loss as long as the head"
+        )
+    return stated or 0
+
+
+def _least_pipelines(experts: int | None, tensor_and_context: int) -> int:
+    """So that as many devices hold the same layers as share their experts."""
+    return 1 if experts is None else experts // math.gcd(experts, tensor_and_context)
+
+
+def _pipelines(take: Taking, *, within: int, least: int) -> int:
+    """Of the devices that a launcher, a log or an option states; the `least` where nobody does."""
+    take.taken.update(_LAUNCHER)
+    stated = take.number("world_size")
+    if stated is None and take.text("nproc_per_node") is not None:
+        stated = (take.number("nproc_per_node") or 1) * (take.number("nnodes", 1) or 1)
+    if stated is None:
+        how_many = "one pipeline" if least == 1 else f"{least} pipelines"
+        take.notes.assumed.append(f"devices = {within * least} ({how_many})")
+        return least
+    if stated % within or stated < within:
+        take.notes.refusals.append(
+            f"{stated} devices are no multiple of tensor x context x pipeline = {within}; use another number "
+            "(--devices); what follows is for one pipeline"
+        )
+        return 1
+    return stated // within
+
+
+def _batch(take: Taking, read: ReadArguments, *, each: int, ranks: int) -> int:
+    """Samples of an iteration; `each`: of one microbatch on all pipelines."""
+    stated = take.number("global_batch_size")
+    if stated is None:
+        if read.kind == "options":
+            stated = MICROBATCHES_PER_RANK * ranks * each
+            take.notes.assumed.append(f"global_batch_size = {stated} ({MICROBATCHES_PER_RANK} microbatches per rank)")
+        else:
+            stated = each
+            take.notes.assumed.append(f"global_batch_size = {stated} (Megatron's own: one microbatch per pipeline)")
+    if stated % each or stated < each:
+        take.notes.refusals.append(
+            f"global_batch_size = {stated} is no multiple of micro_batch_size times pipelines = {each}"
+        )
+        return max(1, stated // each) * each
+    return stated
+
+
+def _dtype(take: Taking, *, is_typed: bool) -> Dtype:
+    is_half = [take.switch(name) for name in ("bf16", "fp16")]
+    fp8, recipe, fp4 = take.text("fp8_format"), take.text("fp8_recipe"), take.text("fp4_format")
+    take.text("fp4_recipe")
+    if fp4 or fp8:
+        take.notes.assumed.append("activations are kept in bf16; programs in fewer bits keep less")
+    if fp4:
+        return "nvfp4"
+    if fp8:
+        return _FP8.get(recipe or "delayed", "fp8")
+    if not any(is_half):
+        take.notes.assumed.append("bf16" if is_typed else "bf16, though no --bf16 is there")
+    return "bf16"
+
+
+def _recomputation(take: Taking) -> Recomputation | None:
+    kind, method = take.text("recompute_granularity"), take.text("recompute_method")
+    count = take.number("recompute_num_layers", 1) or 1
+    if take.switch("recompute_activations") or kind == "selective":
+        modules = take.text("recompute_modules") or "core_attn"
+        take.notes.not_counted.append(
+            f"selective recomputation of {modules}: estimates keep all of it, and take no time for it"
+        )
+        return None
+    if kind is None:
+        return None
+    if kind != "full":
+        raise ValueError(f"--recompute-granularity {kind[:40]}: there are full and selective")
+    if method is None:
+        take.notes.refusals.append("full recomputation wants --recompute-method (uniform or block)")
+    if method == "uniform" and count > 1:
+        take.notes.not_counted.append(
+            f"--recompute-num-layers {count} with uniform: estimates recompute block by block"
+        )
+    return Recomputation(blocks=count if method == "block" else None)
+
+
+def _stages(take: Taking, shape: ModelShape, *, predicting: int, ranks: int, is_typed: bool) -> tuple[str, ...]:
+    """What every stage holds; where Megatron refuses, the reason is noted and there are none."""
+    layout, refusals = take.text("pipeline_model_parallel_layout"), take.notes.refusals
+    each, chunks = (
+        take.number("num_layers_per_virtual_pipeline_stage"),
+        take.number("num_virtual_stages_per_pipeline_rank"),
+    )
+    first, last = (take.number(f"decoder_{end}_pipeline_num_layers") for end in ("first", "last"))
+    counts = [take.switch(f"account_for_{part}_in_pipeline_split") for part in ("embedding", "loss")]
+    if layout is not None:
+        if is_typed and (each or (chunks and len(written_out(layout)) != chunks * ranks)):
+            refusals.append(
+                "a layout and virtual stages are both given, and the layout says how many there are; drop one"
+            )
+        stages = written_out(layout)
+        found = list(layout_refusals(stages, blocks=shape.blocks, predicting=predicting, ranks=ranks))
+        refusals += found
+        if not found and "" in stages:
+            raise ValueError(
+                f"the layout's stage {stages.index('')} is empty; stages without layers are not played here"
+            )
+        return () if found else tuple(stages)
+    try:
+        if each:
+            chunks = _chunks(shape.blocks + sum(counts), ranks=ranks, each=each)
+        if first is not None or last is not None:
+            stages = _with_given_ends(shape.blocks, ranks=ranks, chunks=chunks or 1, ends=(first, last))
+        elif any(counts):
+            stages = _with_counted_ends(shape.blocks, stages=ranks * (chunks or 1), counts=counts)
+        else:
+            stages = list(even_stages(shape.blocks, ranks * (chunks or 1)))
+    except ValueError as reason:
+        refusals.append(f"{reason}; use --pipeline-model-parallel-layout")
+        return ()
+    stages[-1] = stages[-1][:-1] + "m" * predicting + "L"
+    return tuple(stages)
+
+
+def _chunks(blocks: int, *, ranks: int, each: int) -> int:
+    if blocks % (ranks * each):
+        raise ValueError(f"{blocks} blocks do not divide by {ranks} ranks of stages of {each}")
+    return blocks // (ranks * each)
+
+
+def _with_given_ends(blocks: int, *, ranks: int, chunks: int, ends: tuple[int | None, int | None]) -> list[str]:
+    """Some blocks on the first and the last rank, the others evenly on those between, each rank's over its stages."""
+    first, last = ends
+    between = ranks - (first is not None) - (last is not None)
+    rest = blocks - (first or 0) - (last or 0)
+    if between < 1 or rest < 0 or rest % between:
+        raise ValueError(f"{rest} blocks do not divide by the {between} ranks between those with a number of their own")
+    sizes = [rest // between] * ranks
+    sizes[0], sizes[-1] = sizes[0] if first is None else first, sizes[-1] if last is None else last
+    if any(size % chunks for size in sizes):
+        raise ValueError(f"{', '.join(map(str, sizes))} blocks per rank do not divide by {chunks} virtual stages")
+    return list(with_ends(["t" * (size // chunks) for _ in range(chunks) for size in sizes]))
+
+
+def _with_counted_ends(blocks: int, *, stages: int, counts: list[bool]) -> list[str]:
+    """Embedding and loss count as a block each."""
+    if (blocks + sum(counts)) % stages:
+        raise ValueError(f"{blocks + sum(counts)} blocks and what counts as one do not divide by {stages} stages")
+    sizes = [(blocks + sum(counts)) // stages] * stages
+    sizes[0] -= counts[0]
+    sizes[-1] -= counts[1]
+    return list(with_ends(["t" * size for size in sizes]))

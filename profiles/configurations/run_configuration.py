@@ -1,0 +1,111 @@
+"""What a training program was told, whatever program it is: model, degrees, batch, stages, recomputation."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+from profiles.estimates.model_shapes import ModelShape
+from profiles.estimates.operations import Dtype
+
+Order = Literal["1F1B", "GPipe", "ZBVZeroBubble"]
+"""What ranks run: 1F1B (interleaved where they hold several stages); GPipe; ZB-V."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recomputation:
+    """What is recomputed in backward passes, fully."""
+
+    blocks: int | None = None
+    """The first so many blocks of every stage; None: all."""
+
+
+@dataclass(slots=True, kw_only=True)
+class ReadingNotes:
+    """What a reader did with the parts that it was given."""
+
+    assumed: list[str] = field(default_factory=list)
+    """Values that nobody stated, each with the one that was taken."""
+    unknown: list[str] = field(default_factory=list)
+    """Flags that are not known."""
+    not_counted: list[str] = field(default_factory=list)
+    """Flags that change times or bytes, which the estimate does not follow."""
+    left_out: list[str] = field(default_factory=list)
+    """Parts of a script under conditions that are not met."""
+    refusals: list[str] = field(default_factory=list)
+    """Why the program itself does not start, each with a remedy."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunConfiguration:
+    """A run of a decoder on equal devices, in pipelines that are all alike."""
+
+    program: str
+    """Who runs it: `megatron`, `torchtitan`, `deepspeed`."""
+    shape: ModelShape
+    """The model."""
+    predicting: int = 0
+    """Layers of multi-token prediction."""
+    tensor: int = 1
+    """Devices that share every layer."""
+    context: int = 1
+    """Devices that share every sequence."""
+    experts: int | None = None
+    """Devices that share the experts of a layer; None: those that share the layer."""
+    pipeline: int = 1
+    """Ranks of a pipeline."""
+    data: int = 1
+    """Pipelines."""
+    chunks: int = 1
+    """Stages per rank."""
+    stages: tuple[str, ...]
+    """What each stage holds, in order: E the embedding, t a block, m multi-token prediction, L head and loss.
+    Empty where the program refuses."""
+    order: Order = "1F1B"
+    """What ranks run."""
+    micro_batch: int
+    """Samples of a microbatch."""
+    global_batch: int
+    """Samples of an iteration."""
+    sequence: int
+    """Tokens of a sample."""
+    dtype: Dtype = "bf16"
+    """Of products."""
+    recompute: Recomputation | None = None
+    """None: nothing is recomputed."""
+    shards: Literal["nothing", "optimizer", "gradients", "weights"] = "nothing"
+    """What replicas divide among themselves, and all before it."""
+    overlaps_data: bool = False
+    """Whether exchanges among replicas go on beside backward passes."""
+    hides_exchanges: bool = False
+    """Whether exchanges within a group go on beside products."""
+    gradient_bytes: int = 4
+    """Of a gradient on its way between replicas."""
+    cut_by: tuple[str, ...] = ()
+    """Flags that say where stages are cut, beside a layout."""
+    notes: ReadingNotes
+    """What the reader did."""
+
+    @property
+    def devices(self) -> int:
+        """Of all pipelines."""
+        return self.tensor * self.context * self.pipeline * self.data
+
+    @property
+    def num_microbatches(self) -> int:
+        """Of one pipeline, in an iteration."""
+        return self.global_batch // (self.micro_batch * self.data)
+
+
+def even_stages(blocks: int, stages: int) -> tuple[str, ...]:
+    """Equally many blocks per stage; raises ValueError where they do not divide."""
+    if blocks % stages:
+        raise ValueError(f"{blocks} blocks do not divide by {stages} stages")
+    return with_ends(["t" * (blocks // stages)] * stages)
+
+
+def with_ends(stages: Sequence[str]) -> tuple[str, ...]:
+    """The embedding before the first stage's blocks, the head behind the last one's."""
+    named = list(stages)
+    named[0] = "E" + named[0]
+    named[-1] += "L"
+    return tuple(named)

@@ -1,0 +1,274 @@
+"""A run of torchtitan, by its configuration in TOML or JSON (0.2 and 0.3, and the names of its main branch of 2026)."""
+
+import json
+import re
+import tomllib
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from profiles.configurations.known_models import MODELS, find_model
+from profiles.configurations.run_configuration import Order, ReadingNotes, Recomputation, RunConfiguration
+from profiles.estimates.model_shapes import ModelShape
+
+ORDERS: Mapping[str, tuple[Order, bool]] = {
+    "1f1b": ("1F1B", False),
+    "gpipe": ("GPipe", False),
+    "interleaved1f1b": ("1F1B", True),
+    "zbvzerobubble": ("ZBVZeroBubble", True),
+}
+"""Schedules that are played here, by their names in lower case, and whether ranks hold several stages."""
+
+MODELS_OF = {"llama3": "llama3-", "qwen3": "qwen3-", "deepseek_v3": "deepseek-v3"}
+"""The beginning of our names for its models."""
+
+IRRELEVANT = (
+    "job", "profiling", "metrics", "optimizer", "lr_scheduler", "checkpoint", "comm", "debug", "experimental",
+    "validation", "fault_tolerance", "memory_estimation", "model.hf_assets_path", "model.tokenizer_path",
+    "model.print_after_conversion", "training.dataset", "training.dataset_path", "training.max_norm", "training.steps",
+    "training.gc_freq", "training.gc_debug", "training.seed", "training.deterministic", "dataloader", "hf_assets_path",
+    "tokenizer", "model.converters_path", "model_registry", "dump_folder", "loss", "profiler",
+    "training.disable_cuda_graphs",
+)  # fmt: skip
+"""Sections and fields that have nothing to do with where layers stand."""
+
+NOT_COUNTED = (
+    "compile", "parallelism.enable_async_tensor_parallel", "parallelism.fsdp_reshard_after_forward",
+    "parallelism.enable_fsdp_symm_mem", "parallelism.enable_sequence_parallel", "parallelism.spmd_backend",
+    "parallelism.context_parallel_load_balancer", "parallelism.context_parallel_rotate_method",
+    "parallelism.context_parallel_ptrr_mask_key", "training.enable_cpu_offload", "training.mixed_precision_param",
+    "training.mixed_precision_reduce", "training.dtype", "quantize", "float8", "mx", "model.converters",
+    "activation_checkpoint", "parallelism.expert_tensor_parallel_degree", "parallelism.disable_loss_parallel",
+)  # fmt: skip
+"""Those that change times or bytes, which estimates do not follow."""
+
+
+class _Fields:
+    """Values by `section.field`; it remembers which were asked for."""
+
+    def __init__(self, document: Mapping[str, Any]) -> None:
+        self.values = dict(_leaves(document, before=""))
+        self.taken: set[str] = set()
+
+    def get(self, name: str, otherwise: Any = None) -> Any:
+        self.taken.add(name)
+        value = self.values.get(name)
+        return otherwise if value is None else value
+
+    def count(self, name: str, otherwise: int) -> int:
+        """A whole number, 1 or more."""
+        return self.number(name, least=1) or otherwise
+
+    def number(self, name: str, *, least: int) -> int | None:
+        """A whole number; None where it is not stated, or -1, which leaves it to torchtitan."""
+        value = self.get(name)
+        if value is None or value == -1:
+            return None
+        if isinstance(value, bool) or not isinstance(value, int) or not least <= value < 10**9:
+            raise ValueError(f"{name} = {str(value)[:60]}: is no whole number from {least} on")
+        return value
+
+
+def _leaves(document: Mapping[str, Any], *, before: str) -> Iterator[tuple[str, Any]]:
+    for key, value in document.items():
+        if isinstance(value, dict):
+            yield from _leaves(value, before=f"{before}{key}.")
+        else:
+            yield f"{before}{key}", value
+
+
+def read_titan_document(text: str, *, source: str) -> dict[str, Any]:
+    """TOML or JSON; raises ValueError with the source's name."""
+    try:
+        found = json.loads(text) if text.lstrip().startswith("{") else tomllib.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"{source}: is neither TOML nor JSON ({str(error)[:80]}); mend it") from None
+    return dict(found)
+
+
+def read_torchtitan(
+    document: Mapping[str, Any], *, model: str | None, devices: int | None, sequence: int | None = None
+) -> RunConfiguration:
+    """The run; raises ValueError with field, value and remedy for what is not understood."""
+    fields, notes = _Fields(document), ReadingNotes()
+    shape, own_sequence = find_model(model or _model_name(fields))
+    fields.get("model.name"), fields.get("model.flavor")
+    tensor, context = (
+        fields.count("parallelism.tensor_parallel_degree", 1),
+        fields.count("parallelism.context_parallel_degree", 1),
+    )
+    pipeline = max(1, fields.count("parallelism.pipeline_parallel_degree", 1))
+    data, shards = _data(fields, notes, within=tensor * context * pipeline, devices=devices)
+    expert = fields.count("parallelism.expert_parallel_degree", 1)
+    stated = [fields.number(f"training.{name}", least=1) for name in ("seq_len", "max_context_length")]
+    tokens = sequence or stated[0] or stated[1]
+    if tokens is None:
+        tokens = own_sequence or 2048
+        notes.assumed.append(f"training.seq_len = {tokens}")
+    micro, count = _microbatches(fields, notes, sequence=int(tokens), data=data)
+    order, has_several = _order(fields)
+    stages = _stages(fields, shape, notes=notes, ranks=pipeline, has_several=has_several)
+    if has_several and order == "1F1B" and count % pipeline:
+        notes.refusals.append(f"{count} microbatches are no multiple of {pipeline} ranks; use another local_batch_size")
+    run = RunConfiguration(
+        program="torchtitan",
+        shape=shape,
+        tensor=tensor,
+        context=context,
+        experts=None if shape.mixture is None else max(tensor, expert),
+        pipeline=pipeline,
+        data=data,
+        chunks=max(1, len(stages) // pipeline),
+        stages=() if notes.refusals else stages,
+        order=order,
+        micro_batch=micro,
+        global_batch=micro * count * data,
+        sequence=int(tokens),
+        recompute=_recomputation(fields, notes),
+        shards=shards,
+        gradient_bytes=4,
+        notes=notes,
+    )
+    _sort_out(fields, notes)
+    return run
+
+
+def _model_name(fields: _Fields) -> str:
+    """`llama3` and `70B`; raises ValueError for others."""
+    name, flavor = str(fields.get("model.name", "")), str(fields.get("model.flavor", ""))
+    wanted = f"{MODELS_OF.get(name, name + '-')}{'' if name == 'deepseek_v3' and flavor == '671B' else flavor}".lower()
+    if wanted not in MODELS:
+        raise ValueError(f"model.name = {name[:40]!r}, model.flavor = {flavor[:40]!r}: not known; give --model")
+    return wanted
+
+
+def _data(fields: _Fields, notes: ReadingNotes, *, within: int, devices: int | None) -> tuple[int, Any]:
+    """Pipelines, and what they shard: FSDP2 shards all that there is."""
+    replicate = fields.count("parallelism.data_parallel_replicate_degree", 1)
+    shard = fields.number("parallelism.data_parallel_shard_degree", least=1)
+    if shard is None:
+        if devices is None:
+            notes.assumed.append(
+                f"devices = {within * replicate} (parallelism.data_parallel_shard_degree = -1, 1 taken)"
+            )
+        shard = max(1, (devices or within * replicate) // (within * replicate))
+    if devices is not None and devices != within * replicate * shard:
+        notes.refusals.append(f"{devices} devices are not {within * replicate * shard}, the product of the degrees")
+    if shard > 1:
+        notes.assumed.append("weights stay gathered in bf16 while microbatches run (FSDP2 in a pipeline)")
+    return replicate * shard, "optimizer" if shard > 1 else "nothing"
+
+
+def _microbatches(fields: _Fields, notes: ReadingNotes, *, sequence: int, data: int) -> tuple[int, int]:
+    """Samples of one, and how many of them a rank takes at a time."""
+    micro = fields.number("parallelism.pipeline_parallel_microbatch_size", least=1)
+    per_rank = fields.number("training.local_batch_size", least=1)
+    steps = fields.number("training.global_batch_size", least=1)
+    count = fields.number("parallelism.num_pp_microbatches", least=1)
+    tokens = fields.number("training.num_tokens_per_microbatch_per_dp_rank", least=1)
+    if tokens is not None or count is not None:
+        return max(1, (tokens or sequence) // sequence), count or 1
+    if micro is None:
+        micro = 1
+        notes.assumed.append("parallelism.pipeline_parallel_microbatch_size = 1")
+    if per_rank is None:
+        per_rank = 8
+        notes.assumed.append("training.local_batch_size = 8 (torchtitan's own)")
+    if per_rank % micro:
+        notes.refusals.append(f"training.local_batch_size = {per_rank} is no multiple of the microbatch's {micro}")
+    if steps is not None and steps != per_rank * data:
+        notes.not_counted.append(
+            f"training.global_batch_size = {steps}: one round of its {steps // (per_rank * data)} is looked at"
+        )
+    return micro, max(1, per_rank // micro)
+
+
+def _order(fields: _Fields) -> tuple[Order, bool]:
+    name = str(fields.get("parallelism.pipeline_parallel_schedule", "1F1B"))
+    if fields.get("parallelism.pipeline_parallel_schedule_csv"):
+        raise ValueError(
+            "parallelism.pipeline_parallel_schedule_csv: schedules in files are not read here; leave it out"
+        )
+    if name.lower() not in ORDERS:
+        raise ValueError(
+            f"parallelism.pipeline_parallel_schedule = {name[:40]!r}: is not played here; there are 1F1B, GPipe, "
+            "Interleaved1F1B, ZBVZeroBubble"
+        )
+    return ORDERS[name.lower()]
+
+
+def _stages(
+    fields: _Fields, shape: ModelShape, *, notes: ReadingNotes, ranks: int, has_several: bool
+) -> tuple[str, ...]:
+    """As stated, or as torchtitan cuts: embedding and head count as blocks, and the first stages take the rest."""
+    parts = fields.get("parallelism.module_fqns_per_model_part")
+    ends = [
+        fields.number(f"parallelism.pipeline_parallel_{end}_stage_less_layers", least=0) for end in ("first", "last")
+    ]
+    first, last = (1 if end is None else end for end in ends)
+    each = fields.number("parallelism.pipeline_parallel_layers_per_stage", least=1)
+    if parts is not None:
+        return _stated_stages(parts, shape, notes=notes, ranks=ranks)
+    weights = shape.blocks + first + last
+    count = ranks * (2 if has_several else 1) if each is None else -(-weights // each)
+    if count % ranks or has_several != (count > ranks):
+        notes.refusals.append(
+            f"pipeline_parallel_layers_per_stage = {each} makes {count} stages on {ranks} ranks; the schedule wants "
+            f"{'two or more' if has_several else 'one'} on each: use another number"
+        )
+        return ()
+    if count == 1:
+        return ("E" + "t" * shape.blocks + "L",)
+    sizes = [weights // count + (number < weights % count) for number in range(count)]
+    sizes[0] -= first
+    sizes[-1] -= last
+    if min(sizes) < 0:
+        notes.refusals.append(f"{count} stages are too many for {shape.blocks} blocks; use fewer")
+        return ()
+    return tuple("E" * (n == 0) + "t" * size + "L" * (n == count - 1) for n, size in enumerate(sizes))
+
+
+def _stated_stages(
+    parts: Sequence[Sequence[str]], shape: ModelShape, *, notes: ReadingNotes, ranks: int
+) -> tuple[str, ...]:
+    if not isinstance(parts, list) or not all(
+        isinstance(part, list) and all(isinstance(name, str) for name in part) for part in parts
+    ):
+        raise ValueError("module_fqns_per_model_part: is no list of lists of names")
+    names = [name for part in parts for name in part]
+    wanted = ["tok_embeddings", *(f"layers.{number}" for number in range(shape.blocks))]
+    if names[: len(wanted)] != wanted or set(names[len(wanted) :]) - {"norm", "output", "lm_head"}:
+        notes.refusals.append(
+            "module_fqns_per_model_part does not name tok_embeddings, layers.0 to "
+            f"layers.{shape.blocks - 1}, norm and the head in this order"
+        )
+    if len(parts) % ranks:
+        notes.refusals.append(f"module_fqns_per_model_part has {len(parts)} parts, no multiple of {ranks} ranks")
+    stages = tuple(
+        "E" * ("tok_embeddings" in part)
+        + "t" * sum(re.fullmatch(r"layers\.\d+", name) is not None for name in part)
+        + "L" * bool({"output", "lm_head"} & set(part))
+        for part in parts
+    )
+    if "" in stages:
+        raise ValueError(
+            f"module_fqns_per_model_part: part {stages.index('')} has no layer; such stages are not played here"
+        )
+    return stages
+
+
+def _recomputation(fields: _Fields, notes: ReadingNotes) -> Recomputation | None:
+    mode = str(fields.get("activation_checkpoint.mode", "none")).lower()
+    if mode == "selective":
+        notes.not_counted.append("activation_checkpoint.mode = selective: estimates keep all")
+    return Recomputation() if mode == "full" else None
+
+
+def _sort_out(fields: _Fields, notes: ReadingNotes) -> None:
+    for name, value in fields.values.items():
+        if name in fields.taken or value in (None, False, "", [], "none"):
+            continue
+        ways = {name, *(name[:place] for place, char in enumerate(name) if char == ".")}
+        if ways & set(NOT_COUNTED):
+            notes.not_counted.append(f"{name} = {str(value)[:60]}")
+        elif not ways & set(IRRELEVANT):
+            notes.unknown.append(f"{name} = {str(value)[:60]}")

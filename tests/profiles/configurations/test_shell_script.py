@@ -1,0 +1,97 @@
+"""The words of a training command in a shell script."""
+
+import pytest
+
+from profiles.configurations.shell_script import read_script, training_words
+
+SCRIPT = r"""#!/bin/bash
+# a comment with "one quote
+export GPUS_PER_NODE=8   # on each
+NUM_NODES=${NNODES:-4}
+WORLD_SIZE=$(($GPUS_PER_NODE*NUM_NODES))
+LAYOUT="Et*2|(t*2|)*3tL"
+DTYPE='fp8'
+CHECKPOINT=$1
+ARGS=(
+    --num-layers 9 # a comment within
+    --pipeline-model-parallel-layout "$LAYOUT"
+    --save "${CHECKPOINT}/run"
+)
+if [[ "$DTYPE" == "fp8" ]]; then
+    ARGS+=("--fp8-format hybrid")
+else
+    ARGS+=(--bf16)
+fi
+[ -n "$X" ] && echo "none"
+if [ -n "${WANDB_KEY}" ] ; then ARGS+=(--wandb-project p); fi
+MORE="--micro-batch-size 1 \
+  --global-batch-size $((WORLD_SIZE / 2))"
+torchrun --nproc_per_node $GPUS_PER_NODE --nnodes ${NUM_NODES} pretrain_gpt.py "${ARGS[@]}" \
+    ${MORE} 2>&1 | tee log
+"""
+
+
+def words(text: str, **given: str) -> list[str]:
+    return training_words(read_script(text, given=given))
+
+
+def test_variables_arrays_sums_and_conditions() -> None:
+    """Tests that everything which the script itself decides is decided."""
+    assert words(SCRIPT) == [
+        "torchrun", "--nproc_per_node", "8", "--nnodes", "4", "pretrain_gpt.py",
+        "--num-layers", "9", "--pipeline-model-parallel-layout", "Et*2|(t*2|)*3tL", "--save", "$1/run",
+        "--fp8-format hybrid", "--micro-batch-size", "1", "--global-batch-size", "16", "2>&1", "|", "tee", "log",
+    ]  # fmt: skip
+
+
+def test_given_variables_and_what_is_left_out() -> None:
+    """Tests that the environment's variables count, and that a branch not taken is told."""
+    assert words(SCRIPT, NNODES="2")[4] == "2"
+    script = read_script(SCRIPT)
+    assert script.left_out == ["ARGS+=(--bf16)", "ARGS+=(--wandb-project p)"]
+    assert script.empty == {"WANDB_KEY"}
+
+
+@pytest.mark.parametrize(
+    ("condition", "is_met"),
+    [
+        ('[ "$A" = "x" ]', True),
+        ("[[ $A != x ]]", False),
+        ("[ $N -gt 3 ]", True),
+        ("[ $N -le 3 ]", False),
+        ('[[ "$A" == "y" || $N -eq 4 ]]', True),
+        ('[ -z "$NOBODY" ]', True),
+        ('[ ! -n "$A" ]', False),
+        ("command -v nvidia-smi", False),
+    ],
+)
+def test_conditions(condition: str, is_met: bool) -> None:
+    """Tests that a shell's own tests of strings and numbers are decided, and nothing is run."""
+    found = words(f"A=x\nN=4\nB=1\nif {condition}; then\n B=2\nfi\npython a.py --b $B")
+    assert found[-1] == ("2" if is_met else "1")
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted"),
+    [
+        ("--tp 4\n--pp '8'\n", ["--tp", "4", "--pp", "8"]),
+        ('ALL="--tp 4 --pp 8"\n', ["--tp", "4", "--pp", "8"]),
+        (
+            'CMD="pretrain.py --tp 4"\nsrun bash -c "python $CMD"',
+            ["srun", "bash", "-c", "python", "pretrain.py", "--tp", "4"],
+        ),
+        ("for x in 1 2; do\n python b.py --tp $x --pp 2\ndone\npython a.py --tp 1", ["python", "a.py", "--tp", "1"]),
+        ("python a.py \\\r\n  --tp 2\r\n", ["python", "a.py", "--tp", "2"]),
+    ],
+)
+def test_other_scripts(text: str, wanted: list[str]) -> None:
+    """Tests that lists of flags, variables that hold them, and commands within commands are read; loops are not."""
+    assert words(text) == wanted
+
+
+def test_no_flags_at_all() -> None:
+    """Tests that a script without flags is refused, and one that grows without end."""
+    with pytest.raises(ValueError, match="no command with flags"):
+        words("echo hello\n")
+    with pytest.raises(ValueError, match="grows to"):
+        words("A=xxxxxxxxxx\n" + "A=$A$A$A$A$A$A$A$A$A$A\n" * 9)
