@@ -26,7 +26,7 @@ PLANNED = ()
 FOLDERS = (*PACKAGES, "benchmarks", "docker", "docs", "examples", "tests")
 _HEAD = rf"(?<![\w/.:-])(?:{'|'.join(FOLDERS)})"
 PATH = re.compile(rf"({_HEAD}/(?:[\w./-]*[\w/])?)(?![*{{\w])")
-"""A path of the repository: `planner/judge/`, `docs/model.md`."""
+"""A path of the repository: `planner/judge/`, `docs/index.md`."""
 MODULE = re.compile(rf"({_HEAD}(?:\.[a-z_]\w*)+)(?![\w(/])")
 """A module, or something in one: `planner.execute`, `planner.dealing.deal`."""
 FILE = re.compile(r"(?<![\w/.-])(\w+\.py)\b")
