@@ -1,8 +1,8 @@
 """How far the achieved rates that come along are from the measured tables of aiconfigurator-core.
 
 `python -m benchmarks.achieved_rates -o out/benchmarks/achieved_rates.md` needs the extra `tables`; with `--fit` it
-first fits `profiles/estimates/achieved_rates.json` anew: the least sum of absolute relative errors, to the operations of the
-models of `pipeplan import aiconfigurator` at tensor-parallel degrees 1 to 8 and one to four sequences of 2,048 to
+first fits `profiles/estimates/achieved_rates.json` anew: the least sum of absolute relative errors, to the operations
+of the models of `pipeplan import aiconfigurator` at degrees 1 to 8 and one to four sequences of 2,048 to
 8,192. The table says how far the sums of whole blocks are apart, F, I and W each, also for two models to which nothing
 was fitted: Qwen3-32B and Mixtral 8x22B. GPT-OSS's experts have no rows in bf16 and fp8: what is compared there is one
 rule with another.
