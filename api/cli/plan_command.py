@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import typer
 
 from api.cli.options import arguments as arg
+from api.cli.options.folded_help import FoldedHelp, HelpAll
 from api.cli.options.option_groups import Reporting, takes_groups
 from api.cli.output import as_input_errors, make_console, report_event, write_document
 from api.failures import BrokenOffError, Exit, InputError
@@ -83,16 +84,27 @@ class _DecisionOptions(NamedTuple):
     pin: arg.Pins = None
 
 
+class _OtherOptions(NamedTuple):
+    """What belongs to none of these."""
+
+    server: arg.Server = None
+    help_all: HelpAll = False
+
+
+class _PlanHelp(FoldedHelp):
+    usual = frozenset(
+        {"workload", "cluster", "num_microbatches", "global_batch", "server", "output", "html", "json", "quiet"}
+        | {"time_limit", "gap", "seed", "max_rounds", "threads", "decide_all", "recompute", "target", "help_all"}
+    )
+
+
 @commands.command(
     "plan",
+    cls=_PlanHelp,
     epilog="Examples:\n\n"
-    "pipeplan plan demo:resnet50-two-hosts --time-limit 20 -o plan.json --html plan.html --trace trace.json\n\n"
+    "pipeplan plan demo:resnet50-two-hosts --time-limit 20 -o plan.json --html plan.html\n\n"
     "pipeplan plan profile.json --cluster cluster.json -m 32 --gap 0.01 > plan.json\n\n"
-    "pipeplan plan workload.json --pareto -o plan.json --html front.html\n\n"
-    "pipeplan plan workload.json --global-batch 256 --microbatch-sizes 1,2,4 -o plan.json\n\n"
-    "pipeplan plan workload.json --global-batch 256 --decide-all --target megatron -o plan.json\n\n"
-    "pipeplan plan workload.json --server https://plans.example.com --islands 4 -o plan.json\n\n"
-    "pipeplan plan - --json < workload.json > plan.json",
+    "pipeplan plan workload.json --global-batch 256 --decide-all --target megatron -o plan.json",
 )
 @takes_groups
 def plan_command(
@@ -101,7 +113,7 @@ def plan_command(
     files: _PlanFiles,
     reporting: Reporting,
     limits: _SearchLimits,
-    server: arg.Server = None,
+    rest: _OtherOptions,
     decisions: _DecisionOptions,
     target: arg.TargetName = None,
 ) -> None:
@@ -121,14 +133,14 @@ def plan_command(
         decisions = _for_front(decisions)
     question = _question(source, decisions)
     if files.pareto:
-        _require_front(files, server=server)
-    _require_served(limits, files, server=server, target=target)
+        _require_front(files, server=rest.server)
+    _require_served(limits, files, server=rest.server, target=target)
     if files.top > 1 and question.options.objective == "cost":
         raise InputError("--top: with --objective cost one plan is made; use --pareto for others, or leave --top out")
     question, program = _restricted(question, target, decides_chunks=decisions.max_stages_per_device is None)
     console = make_console(is_report=False)
     effort = replace(_effort(limits, style=reporting.style(console)), top=files.top)
-    if effort.needs_complete_model and server is None:
+    if effort.needs_complete_model and rest.server is None:
         from planner.planning.complete.complete_search import require_answerable
 
         with as_input_errors():
@@ -136,12 +148,12 @@ def plan_command(
     if files.pareto:
         _plan_front(question, effort, files=files, target=program)
         return
-    if server is None:
+    if rest.server is None:
         plan, run = run_plan(question, effort, console=console, target=program)
     else:
         from api.remote import run_remotely
 
-        plan, run = run_remotely(question, effort, console=console, url=server)
+        plan, run = run_remotely(question, effort, console=console, url=rest.server)
     problem = problem_for(question, plan)
     _deliver(problem, plan, run=run, files=files, style=effort.style)
     _require_unbroken(plan)

@@ -2,9 +2,12 @@
 
 import json
 from dataclasses import replace
+from typing import Any
 
 import pytest
+import typer
 
+from api.cli import app
 from api.inputs import UNKNOWN_SIZE
 from planner.document import parse_plan, render_plan
 from planner.verify import verify
@@ -372,6 +375,20 @@ def test_version_and_help(shell: Shell):
         outcome = shell.run(command, "--help")
         assert (outcome.code, outcome.err) == (0, "")
         assert "Usage: pipeplan" in outcome.out
+
+
+def test_help_of_plan_fits_on_two_screens(shell: Shell, monkeypatch: pytest.MonkeyPatch):
+    """Tests that --help shows the usual options in 72 lines of 80 columns, and --help-all every one, in any order."""
+    monkeypatch.setenv("COLUMNS", "80")
+    every = shell.run("plan", "--help-all").out
+    usual = shell.run("plan", "--help").out
+    assert len(usual.splitlines()) <= 72
+    assert "--help-all" in usual
+    command: Any = typer.main.get_command(app)
+    options = {name for each in command.commands["plan"].params for name in each.opts if name.startswith("--")}
+    assert {name for name in options if name not in every} == set()
+    assert {"--pin", "--search-param", "--islands"} <= {name for name in options if name not in usual}
+    assert shell.run("plan", "--help-all").out == every
 
 
 @pytest.mark.parametrize("command", ["plan", "verify", "simulate", "explain", "compare", "view", "import"])

@@ -290,7 +290,6 @@ SearchParameters = Annotated[
         "--search-param",
         metavar="NAME=VALUE",
         help="What steers the search, as `pipeplan search-params` lists it; repeatable.",
-        hidden=True,
         rich_help_panel=_HOW,
     ),
 ]
