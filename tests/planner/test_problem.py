@@ -108,7 +108,7 @@ def test_hashes_change_with_the_content_alone():
 
 
 def test_options_default_to_what_most_executors_can():
-    """Tests that the defaults are those of the contract's section 1: two receive buffers, makespan, idle devices."""
+    """Tests that the defaults are those of the contract: two receive buffers, makespan, idle devices."""
     options = Options()
     assert (options.receive_buffers, options.objective, options.idle_devices) == (2, "makespan", True)
     assert (options.max_width, options.recompute, options.split_backward) == (1, False, True)
