@@ -43,19 +43,19 @@ def folder_of(room: Path, module: str) -> Path:
 
 def test_the_folder_is_found_by_every_clone(copied: Path):
     """Tests that the same sources always give the same folder, below the one the user names, wherever they lie."""
-    folder = folder_of(copied, "annealing")
+    folder = folder_of(copied, "moves.annealing")
     assert folder.is_relative_to(copied / "cache")
-    assert folder_of(copied, "annealing") == folder
+    assert folder_of(copied, "moves.annealing") == folder
     assert folder.name == jit.module_folder("solver_models.moves.annealing").name
 
 
 CHANGES = {
-    ("annealing", "annealing"): True,
-    ("evaluator", "annealing"): True,
-    ("instance", "evaluator"): True,
-    ("jit", "evaluator"): True,
-    ("annealing", "evaluator"): False,
-    ("joint/partition_enumeration", "annealing"): False,
+    ("moves/annealing", "moves.annealing"): True,
+    ("simulation/evaluator", "moves.annealing"): True,
+    ("instance", "simulation.evaluator"): True,
+    ("jit", "simulation.evaluator"): True,
+    ("moves/annealing", "simulation.evaluator"): False,
+    ("joint/partition_enumeration", "moves.annealing"): False,
 }
 """Whether a change of one module leads to another folder for another."""
 
