@@ -132,12 +132,12 @@ class Client:
         return cast(JobDocument, self._json("POST", "/v1/plans", body=body))
 
     def job(self, job_id: str, *, wait_s: int = 0) -> JobDocument:
-        """How a plan stands."""
+        """The state and the figures of one plan."""
         headers = {"Prefer": f"wait={wait_s}"} if wait_s else {}
         return cast(JobDocument, self._json("GET", f"/v1/plans/{quote(job_id)}", headers=headers))
 
     def jobs(self, *, limit: int = 20) -> list[JobDocument]:
-        """The latest."""
+        """The newest plans, latest first."""
         found: list[JobDocument] = self._json("GET", f"/v1/plans?limit={limit}")["plans"]
         return found
 
@@ -168,7 +168,7 @@ class Client:
         return self._bytes("GET", f"/v1/plans/{quote(job_id)}/{quote(what)}")
 
     def fetch_plan(self, job_id: str) -> Plan:
-        """The plan."""
+        """The document of the best plan so far."""
         return parse_plan(self.fetch(job_id, "plan"), source=job_id)
 
     def what_if(self, job_id: str, *, limits: Limits | None = None, **change: object) -> JobDocument:

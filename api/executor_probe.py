@@ -118,13 +118,13 @@ def _run(module: str, about: str, *, folder: Path, host: "HostProcesses", count:
                 break
             time.sleep(0.05)
         failed = [rank for rank, process in enumerate(processes) if process.poll()]
-        return _last_words(folder / f"log{failed[0]}") if failed else ""
+        return _last_lines(folder / f"log{failed[0]}") if failed else ""
     finally:
         for process in processes:
             process.kill()
 
 
-def _last_words(path: Path) -> str:
+def _last_lines(path: Path) -> str:
     lines = path.read_text(encoding="utf-8", errors="replace").strip().splitlines()
     return lines[-1][:200] if lines else "it broke off without a word"
 

@@ -26,7 +26,7 @@ from profiles.workload import Workload
 if TYPE_CHECKING:
     from profiles.measure.host_processes import HostProcesses
     from profiles.measure.links import LinkTables
-    from profiles.measure.load_model import Intake
+    from profiles.measure.load_model import LoadedModel
     from profiles.measure.measure_layers import Findings, Survey
     from profiles.measure.record import Clock, Journal
 
@@ -47,8 +47,8 @@ DTYPES = {"fp32": "float32", "bf16": "bfloat16", "fp16": "float16"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wanted:
-    """What was typed."""
+class ProfileRequest:
+    """A profiling request, with the names and the text of the command line."""
 
     model: str
     num_microbatches: int | None = None
@@ -83,14 +83,14 @@ class Wanted:
     output: str | None = None
 
     @classmethod
-    def of(cls, parameters: Mapping[str, Any]) -> "Wanted":
+    def of(cls, parameters: Mapping[str, Any]) -> "ProfileRequest":
         """From the parameters of the command, which have the same names."""
         return cls(**{item.name: parameters[item.name] for item in fields(cls)})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _ProfilingResult:
-    """What a run made."""
+    """A measured workload, and how far its figures can be trusted."""
 
     workload: Workload
     num_estimated: int
@@ -105,7 +105,7 @@ def require_torch() -> None:
         raise InputError("profiling needs torch, which is not installed; run: pip install 'pipeline-planner[torch]'")
 
 
-def run_profile(wanted: Wanted, *, console: Console, style: ReportStyle) -> _ProfilingResult:
+def run_profile(wanted: ProfileRequest, *, console: Console, style: ReportStyle) -> _ProfilingResult:
     """Measure what is wanted; raises InputError where it cannot be measured."""
     require_torch()
     from planner.execute.run.kept_memory import keep_freed_memory
@@ -115,29 +115,31 @@ def run_profile(wanted: Wanted, *, console: Console, style: ReportStyle) -> _Pro
     started = time.monotonic()
     with reading():
         _require_sane(wanted)
-        intake = _load(wanted)
-        survey, count = _plan_survey(wanted, intake)
-        _require_groups(wanted, intake, survey=survey, num_microbatches=count)
+        loaded = _load(wanted)
+        survey, count = _plan_survey(wanted, loaded)
+        _require_groups(wanted, loaded, survey=survey, num_microbatches=count)
         given = _given_cluster(wanted, survey)  # before anything is measured: it may be refused
         journal_path = _journal_path(wanted)
         journal = open_journal(journal_path)
         prepare = _SETTLING if survey.device == "cpu" else ""
         if prepare:
             keep_freed_memory()  # layers that are timed alone are timed here
-        with Telling(console, style) as telling, HostProcesses(also=EXECUTOR, prepare=prepare) as host:
+        with ProfilingReporter(console, style) as reporter, HostProcesses(also=EXECUTOR, prepare=prepare) as host:
             machine = cache(
-                lambda: given or _measured_cluster(wanted, survey, journal=journal, telling=telling, host=host)
+                lambda: given or _measured_cluster(wanted, survey, journal=journal, reporter=reporter, host=host)
             )
 
             def measure(records: "Journal") -> "tuple[Findings, Workload]":
-                findings = _survey(wanted.model, intake, survey=survey, journal=records, telling=telling, host=host)
-                made = _assemble(wanted, intake, findings=findings, cluster=machine(), num_microbatches=count)
-                if findings.conditions == "busy" and intake.kind == "training":
-                    made = _add_overheads(wanted, made, telling=telling, host=host)
+                findings = _survey(wanted.model, loaded, survey=survey, journal=records, reporter=reporter, host=host)
+                made = _assemble(wanted, loaded, findings=findings, cluster=machine(), num_microbatches=count)
+                if findings.conditions == "busy" and loaded.kind == "training":
+                    made = _add_overheads(wanted, made, reporter=reporter, host=host)
                 return findings, made
 
-            findings, workload = _measure_again_where_wide(measure, journal, attempts=wanted.attempts, telling=telling)
-            workload = _add_groups(wanted, workload, survey=survey, telling=telling, host=host)
+            findings, workload = _measure_again_where_wide(
+                measure, journal, attempts=wanted.attempts, reporter=reporter
+            )
+            workload = _add_groups(wanted, workload, survey=survey, reporter=reporter, host=host)
             if wanted.global_batch is not None:
                 workload = workload.with_batch(wanted.global_batch, None)
     records = findings.records
@@ -151,7 +153,11 @@ def run_profile(wanted: Wanted, *, console: Console, style: ReportStyle) -> _Pro
 
 
 def _measure_again_where_wide(
-    measure: "Callable[[Journal], tuple[Findings, Workload]]", journal: "Journal", *, attempts: int, telling: "Telling"
+    measure: "Callable[[Journal], tuple[Findings, Workload]]",
+    journal: "Journal",
+    *,
+    attempts: int,
+    reporter: "ProfilingReporter",
 ) -> "tuple[Findings, Workload]":
     """What agrees with a short run of its own; of so many attempts that do not, the one that is closest to it.
 
@@ -159,15 +165,15 @@ def _measure_again_where_wide(
     """
     from profiles.measure.record import Journal
 
-    def apart(tried: "tuple[Findings, Workload]") -> float:
+    def spread_of(tried: "tuple[Findings, Workload]") -> float:
         probe = tried[1].profile.probe
         return 0.0 if probe is None else abs(probe.error)
 
     found = [measure(journal)]
-    while len(found) < attempts and apart(found[-1]) > WIDE:
-        telling.begin_again(f"a short run and these figures are {100 * apart(found[-1]):.0f} % apart")
+    while len(found) < attempts and spread_of(found[-1]) > WIDE:
+        reporter.begin_again(f"a short run and these figures are {100 * spread_of(found[-1]):.0f} % apart")
         found.append(measure(Journal()))
-    findings, workload = min(found, key=apart)
+    findings, workload = min(found, key=spread_of)
     if len(found) > 1:
         note = f"Timed {len(found)} times, until a short run agreed, or as often as was wanted: this is the closest."
         provenance = f"{workload.profile.provenance} {note}"
@@ -175,20 +181,20 @@ def _measure_again_where_wide(
     return findings, workload
 
 
-def forget_journal(wanted: Wanted) -> None:
+def forget_journal(wanted: ProfileRequest) -> None:
     """Remove the journal of a run whose document is written, unless it was asked for by name."""
     path = _journal_path(wanted)
     if path is not None and wanted.journal is None:
         path.unlink(missing_ok=True)
 
 
-def _journal_path(wanted: Wanted) -> Path | None:
+def _journal_path(wanted: ProfileRequest) -> Path | None:
     if wanted.journal is not None:
         return Path(wanted.journal)
     return None if wanted.output in (None, "-") else Path(f"{wanted.output}.partial")
 
 
-def _require_sane(wanted: Wanted) -> None:
+def _require_sane(wanted: ProfileRequest) -> None:
     if wanted.num_microbatches is not None and not 1 <= wanted.num_microbatches <= 2**30:
         raise InputError(f"-m {wanted.num_microbatches} is out of range; give 1 to {2**30:,} microbatches")
     if not 1 <= wanted.repetitions <= 10_000:
@@ -213,19 +219,19 @@ def _numbers(option: str, text: str) -> tuple[int, ...]:
     return numbers
 
 
-def _load(wanted: Wanted) -> "Intake":
+def _load(wanted: ProfileRequest) -> "LoadedModel":
     from planner.execute.training import training_of
     from profiles.measure.load_model import load_model
 
     return load_model(wanted.model, cut=training_of)
 
 
-def _plan_survey(wanted: Wanted, intake: "Intake") -> "tuple[Survey, int | None]":
+def _plan_survey(wanted: ProfileRequest, loaded: "LoadedModel") -> "tuple[Survey, int | None]":
     from profiles.measure.devices import device_name
     from profiles.measure.measure_layers import Survey
     from profiles.measure.segment import MeasuringEffort
 
-    sizes, count = _sizes(wanted, intake)
+    sizes, count = _sizes(wanted, loaded)
     device = _device(wanted)
     sheet = _sheet(wanted.estimate)
     widths = _numbers("--widths", wanted.widths)
@@ -236,7 +242,7 @@ def _plan_survey(wanted: Wanted, intake: "Intake") -> "tuple[Survey, int | None]
         widths=widths,
         device=device,
         device_type=wanted.device_type or (device_name(device) if sheet is None else sheet.name),
-        dtype=_dtype(wanted, intake),
+        dtype=_dtype(wanted, loaded),
         clock=wanted.clock,
         effort=MeasuringEffort(repetitions=wanted.repetitions, seconds=wanted.seconds),
         recomputes=not wanted.no_recompute,
@@ -248,7 +254,7 @@ def _plan_survey(wanted: Wanted, intake: "Intake") -> "tuple[Survey, int | None]
     return survey, count
 
 
-def _num_busy(wanted: Wanted, *, device: str, widths: tuple[int, ...]) -> int:
+def _num_busy(wanted: ProfileRequest, *, device: str, widths: tuple[int, ...]) -> int:
     """The devices of this host that will be at work at once; accelerators do not share what layers are timed on."""
     from profiles.measure.devices import count_devices
 
@@ -257,22 +263,22 @@ def _num_busy(wanted: Wanted, *, device: str, widths: tuple[int, ...]) -> int:
     return min(wanted.devices or MAX_SIZES, count_devices(device))
 
 
-def _dtype(wanted: Wanted, intake: "Intake") -> str | None:
+def _dtype(wanted: ProfileRequest, loaded: "LoadedModel") -> str | None:
     """Data sheets state bf16 rates, so an estimate of a family is one in bf16 unless another type is asked for."""
     if wanted.dtype is not None:
         return DTYPES[wanted.dtype]
-    return "bfloat16" if wanted.estimate is not None and intake.kind == "family" else None
+    return "bfloat16" if wanted.estimate is not None and loaded.kind == "family" else None
 
 
-def _sizes(wanted: Wanted, intake: "Intake") -> tuple[tuple[int, ...], int | None]:
+def _sizes(wanted: ProfileRequest, loaded: "LoadedModel") -> tuple[tuple[int, ...], int | None]:
     """The microbatch sizes, the profile's own first, and the number of microbatches."""
     from profiles.measure.model import num_samples
 
-    samples, count = num_samples(intake.model), wanted.num_microbatches
+    samples, count = num_samples(loaded.model), wanted.num_microbatches
     if wanted.microbatch_size is not None:
         sizes = _numbers("--microbatch-size", wanted.microbatch_size)
         _require_batch(wanted, sizes)
-        if intake.kind == "training" and wanted.global_batch not in (None, samples):
+        if loaded.kind == "training" and wanted.global_batch not in (None, samples):
             raise InputError(
                 f"--global-batch {wanted.global_batch}: an iteration of the Training has {samples} samples"
             )
@@ -287,7 +293,7 @@ def _sizes(wanted: Wanted, intake: "Intake") -> tuple[tuple[int, ...], int | Non
     return shares(samples // count, num_devices=_num_devices(wanted)), count
 
 
-def _require_batch(wanted: Wanted, sizes: Sequence[int]) -> None:
+def _require_batch(wanted: ProfileRequest, sizes: Sequence[int]) -> None:
     """A global batch is cut into microbatches of sizes that are measured."""
     whole = wanted.global_batch
     if whole is None:
@@ -311,14 +317,14 @@ def shares(size: int, *, num_devices: int) -> tuple[int, ...]:
     return tuple(sizes if len(sizes) <= MAX_SIZES else [*sizes[: MAX_SIZES - 1], sizes[-1]])
 
 
-def _num_devices(wanted: Wanted) -> int:
+def _num_devices(wanted: ProfileRequest) -> int:
     """Devices that a plan may use: those asked for, or those of this host."""
     from profiles.measure.devices import count_devices
 
     return wanted.devices or (1 if wanted.estimate is not None else count_devices(_device(wanted)))
 
 
-def _device(wanted: Wanted) -> str:
+def _device(wanted: ProfileRequest) -> str:
     from profiles.measure.devices import has_cuda
 
     if wanted.device == "cuda" and not has_cuda():
@@ -337,7 +343,13 @@ def _sheet(name: str | None) -> Any:
 
 
 def _survey(
-    name: str, intake: "Intake", *, survey: "Survey", journal: "Journal", telling: "Telling", host: "HostProcesses"
+    name: str,
+    loaded: "LoadedModel",
+    *,
+    survey: "Survey",
+    journal: "Journal",
+    reporter: "ProfilingReporter",
+    host: "HostProcesses",
 ) -> "Findings":
     """I and W are split by the executor's own hand: that is what will run."""
     from planner.execute.model.deferred import make_deferring
@@ -346,7 +358,7 @@ def _survey(
     from profiles.measure.measure_layers import survey_model
 
     def crowd(takes: Mapping[str, tuple[str, ...]], repetitions: int) -> Any:
-        telling.hear("rounds", 0, total=1, label=f"{survey.busy_processes} processes at work")
+        reporter.hear("rounds", 0, total=1, label=f"{survey.busy_processes} processes at work")
         work = BusyWork(
             model=name,
             takes=takes,
@@ -359,15 +371,15 @@ def _survey(
             cut=_name_of(training_of),
         )
         found = time_busy(work, processes=survey.busy_processes, host=host)
-        telling.hear("rounds", 1, total=1, label=f"{survey.busy_processes} processes at work")
+        reporter.hear("rounds", 1, total=1, label=f"{survey.busy_processes} processes at work")
         return found
 
     return survey_model(
-        intake.model,
+        loaded.model,
         survey,
         defer=make_deferring,
         journal=journal,
-        hear=lambda step: telling.hear("layers", step.done, total=step.total, label=f"{step.label} {step.how}"),
+        hear=lambda step: reporter.hear("layers", step.done, total=step.total, label=f"{step.label} {step.how}"),
         crowd=crowd,
     )
 
@@ -376,7 +388,7 @@ def _name_of(function: Any) -> str:
     return f"{function.__module__}:{function.__name__}"
 
 
-def _given_cluster(wanted: Wanted, survey: "Survey") -> Cluster | None:
+def _given_cluster(wanted: ProfileRequest, survey: "Survey") -> Cluster | None:
     """The machine whose tables `--links` names, if that file is there."""
     from profiles.measure.links import infer_cluster, load_links
 
@@ -386,21 +398,31 @@ def _given_cluster(wanted: Wanted, survey: "Survey") -> Cluster | None:
 
 
 def _measured_cluster(
-    wanted: Wanted, survey: "Survey", *, journal: "Journal", telling: "Telling", host: "HostProcesses"
+    wanted: ProfileRequest,
+    survey: "Survey",
+    *,
+    journal: "Journal",
+    reporter: "ProfilingReporter",
+    host: "HostProcesses",
 ) -> Cluster | None:
     """The machine at hand; None where nothing is known of it."""
     from profiles.measure.links import dump_links, infer_cluster
 
     if wanted.no_links or survey.sheet is not None:
         return None
-    tables = _tables(wanted, survey, journal=journal, telling=telling, host=host)
+    tables = _tables(wanted, survey, journal=journal, reporter=reporter, host=host)
     if wanted.links is not None:
         Path(wanted.links).write_text(dump_links(tables), encoding="utf-8")
     return infer_cluster(tables, name=tables.places[0].host)
 
 
 def _tables(
-    wanted: Wanted, survey: "Survey", *, journal: "Journal", telling: "Telling", host: "HostProcesses"
+    wanted: ProfileRequest,
+    survey: "Survey",
+    *,
+    journal: "Journal",
+    reporter: "ProfilingReporter",
+    host: "HostProcesses",
 ) -> "LinkTables":
     from profiles.documents.validation import validate
     from profiles.measure.devices import count_devices
@@ -416,14 +438,19 @@ def _tables(
             kind=DeviceKind(
                 device=survey.device, device_type=survey.device_type, memory_bytes=survey.memory_bytes or 0
             ),
-            hear=lambda done, total: telling.hear("links", done, total=total, label="pairs"),
+            hear=lambda done, total: reporter.hear("links", done, total=total, label="pairs"),
         )
         journal.put_table(key, to_plain(tables))
     return validate(LinkTables, journal.tables[key], source="journal")
 
 
 def _assemble(
-    wanted: Wanted, intake: "Intake", *, findings: "Findings", cluster: Cluster | None, num_microbatches: int | None
+    wanted: ProfileRequest,
+    loaded: "LoadedModel",
+    *,
+    findings: "Findings",
+    cluster: Cluster | None,
+    num_microbatches: int | None,
 ) -> Workload:
     from profiles.measure.assemble import Origin, make_profile
 
@@ -431,7 +458,7 @@ def _assemble(
     notes: tuple[str, ...] = () if dtype is None else (f"weights and activations in {dtype}",)
     if findings.conditions == "busy":
         notes += (f"layers timed by {findings.survey.busy_processes} processes at once",)
-    if left_out := intake.model.not_compared:
+    if left_out := loaded.model.not_compared:
         notes += (tell_not_compared(left_out),)
     profile = make_profile(
         wanted.model[:MAX_NAME_LENGTH],
@@ -447,9 +474,9 @@ def _assemble(
         is_split=not wanted.no_split,
     )
     options: dict[str, object] = {}
-    if intake.kind == "training":
+    if loaded.kind == "training":
         profile = replace(profile, bucket_bytes=_bucket_bytes(), gradient_as_bucket_view=True)
-    if intake.kind == "training" and num_microbatches is not None:
+    if loaded.kind == "training" and num_microbatches is not None:
         options = {"uneven_replication": False}  # what planner.execute can run on torch 2.13 without its own messages
     if wanted.no_split:
         options["split_backward"] = False
@@ -463,13 +490,15 @@ def _bucket_bytes() -> int:
     return BUCKET_BYTES
 
 
-def _add_overheads(wanted: Wanted, workload: Workload, *, telling: "Telling", host: "HostProcesses") -> Workload:
+def _add_overheads(
+    wanted: ProfileRequest, workload: Workload, *, reporter: "ProfilingReporter", host: "HostProcesses"
+) -> Workload:
     """With what actions and messages cost in the real executor; where that fails, the provenance says why."""
     from api.executor_probe import probe, with_overheads
 
-    telling.hear("executor", 0, total=1, label="a short pipeline")
+    reporter.hear("executor", 0, total=1, label="a short pipeline")
     found, reason = probe(workload, model=wanted.model, by_wall=wanted.clock == "wall", host=host)
-    telling.hear("executor", 1, total=1, label="a short pipeline")
+    reporter.hear("executor", 1, total=1, label="a short pipeline")
     if found is not None:  # who states the memory of a device states what plans may fill
         stated = wanted.memory is not None
         return with_overheads(workload, replace(found, reserved_bytes=None, reduction_bytes=0) if stated else found)
@@ -477,14 +506,16 @@ def _add_overheads(wanted: Wanted, workload: Workload, *, telling: "Telling", ho
     return replace(workload, profile=replace(workload.profile, provenance=f"{workload.profile.provenance} {note}"))
 
 
-def _require_groups(wanted: Wanted, intake: "Intake", *, survey: "Survey", num_microbatches: int | None) -> None:
+def _require_groups(
+    wanted: ProfileRequest, loaded: "LoadedModel", *, survey: "Survey", num_microbatches: int | None
+) -> None:
     """What the executor can run as a group of processes of this host."""
     if wanted.group_widths is None:
         return
     given = f"--group-widths {wanted.group_widths}"
     if 1 in _numbers("--group-widths", wanted.group_widths):
         raise InputError(f"{given}: one device is measured anyway; give the widths above 1")
-    if intake.kind != "training" or survey.device != "cpu" or survey.sheet is not None or survey.dtype is not None:
+    if loaded.kind != "training" or survey.device != "cpu" or survey.sheet is not None or survey.dtype is not None:
         raise InputError(f"{given}: for a Training on processors, in its own type; leave it out")
     samples = (num_microbatches or 0) * survey.microbatch_sizes[0]
     if not samples or any(samples % size for size in survey.microbatch_sizes):
@@ -492,13 +523,18 @@ def _require_groups(wanted: Wanted, intake: "Intake", *, survey: "Survey", num_m
 
 
 def _add_groups(
-    wanted: Wanted, workload: Workload, *, survey: "Survey", telling: "Telling", host: "HostProcesses"
+    wanted: ProfileRequest,
+    workload: Workload,
+    *,
+    survey: "Survey",
+    reporter: "ProfilingReporter",
+    host: "HostProcesses",
 ) -> Workload:
     """With what layers cost on groups of processes; raises InputError that says why they could not be measured."""
     from api.executor_probe import time_group
 
     for width in () if wanted.group_widths is None else _numbers("--group-widths", wanted.group_widths):
-        telling.hear("groups", 0, total=1, label=f"{width} processes together")
+        reporter.hear("groups", 0, total=1, label=f"{width} processes together")
         workload, reason = time_group(
             workload,
             model=wanted.model,
@@ -507,13 +543,13 @@ def _add_groups(
             iterations=max(1, wanted.repetitions // 2),
             host=host,
         )
-        telling.hear("groups", 1, total=1, label=f"{width} processes together")
+        reporter.hear("groups", 1, total=1, label=f"{width} processes together")
         if reason:
             raise InputError(f"--group-widths {width}: {reason}")
     return workload
 
 
-class Telling:
+class ProfilingReporter:
     """Tells how far the run has come, in its voice."""
 
     def __init__(self, console: Console, style: ReportStyle) -> None:
@@ -523,7 +559,7 @@ class Telling:
         self._last_line_at = 0.0
         self._told: set[tuple[str, int]] = set()
 
-    def __enter__(self) -> "Telling":
+    def __enter__(self) -> "ProfilingReporter":
         if self.style == "live":
             columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
             self._bar = Progress(*columns, console=self.console, transient=True)
@@ -543,7 +579,7 @@ class Telling:
             self.console.print(f"timed again: {why}", highlight=False, soft_wrap=True)
 
     def hear(self, what: str, done: int, *, total: int, label: str) -> None:
-        """One more is done."""
+        """Count one more measurement as finished."""
         if self._bar is not None:
             if what not in self._tasks:
                 self._tasks[what] = self._bar.add_task(what, total=total)

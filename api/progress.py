@@ -75,7 +75,7 @@ def _render_event(progress: Progress) -> str:
     return json.dumps(event, ensure_ascii=False)
 
 
-def _news(progress: Progress) -> tuple[object, ...]:
+def _visible(progress: Progress) -> tuple[object, ...]:
     return progress.phase, progress.incumbent_ns, progress.lower_bound_ns
 
 
@@ -101,15 +101,15 @@ class Reporter:
 
     def hear(self, progress: Progress) -> None:
         """Take note of a step, and tell if it is time to."""
-        is_news = self._last is None or _news(progress) != _news(self._last)
+        is_new = self._last is None or _visible(progress) != _visible(self._last)
         is_time = time.monotonic() - self._last_line_at >= MIN_PAUSE_S
         self._last = progress
-        if is_news:
+        if is_new:
             self._pause_s = LONGEST_PAUSE_S if progress.phase == COMPILING else MAX_PAUSE_S
             self._is_told = False
         if self.first_plan_s is None and progress.incumbent_ns is not None:
             self.first_plan_s = self.elapsed_s
-        if self.style == "json" and (is_news or is_time):
+        if self.style == "json" and (is_new or is_time):
             self._tell(_render_event(progress))
         elif self.style == "lines" and is_time and not self._is_told:
             self._tell(_render_progress(progress, self.elapsed_s))

@@ -151,8 +151,8 @@ def begin_logs(form: LogFormat) -> None:
     configure(form)
 
 
-def _say(words: str) -> None:
-    sys.stderr.write(words + "\n")
+def _say(line: str) -> None:
+    sys.stderr.write(line + "\n")
     sys.stderr.flush()
 
 

@@ -66,7 +66,7 @@ class Oidc:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """A service."""
+    """Everything that `pipeplan serve` may be told."""
 
     data: Path
     """Folder of the SQLite database; with PostgreSQL only of the service's own small files."""

@@ -12,7 +12,7 @@ from pathlib import Path
 from rich.console import Console
 
 from api.failures import InputError
-from api.profiling import Wanted, run_profile
+from api.profiling import ProfileRequest, run_profile
 from benchmarks.gpu_models import MODELS, TINY
 from profiles.workload import dump_workload
 
@@ -41,7 +41,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def write(target: Path, model: str, *, sizes: str, options: argparse.Namespace, console: Console) -> None:
     """One document; a run that is broken off goes on from the journal beside it."""
-    wanted = Wanted(
+    wanted = ProfileRequest(
         model=model,
         microbatch_size=sizes,
         device=options.device,

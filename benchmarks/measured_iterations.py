@@ -237,7 +237,7 @@ def predict(trial: Trial) -> Prediction:
     )
     pipeline = make_pipeline(costs, stages)
     order = order_interleaved if trial.chunks > 1 else order_one_f_one_b
-    timeline = simulate(problem, make_plan(costs, stages, words=order(pipeline)), costs=costs)
+    timeline = simulate(problem, make_plan(costs, stages, device_orders=order(pipeline)), costs=costs)
     weights = max(sum(_weights(profile, name, trial.tensor) for name in layers) for layers in _by_device(trial, parts))
     return Prediction(trial=trial, seconds=timeline.makespan_ns / 1e9 + exchange_s(trial, weights))
 

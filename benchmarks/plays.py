@@ -22,13 +22,13 @@ import numpy as np
 
 from benchmarks.report import Table
 from planner.layout.costs import CostModel
-from planner.lowering import make_instance, make_plan_from_words, make_stages
+from planner.lowering import make_instance, make_plan_from_orders, make_stages
 from planner.problem import Problem
 from planner.simulation.simulate import simulate
 from profiles.load import load_workload
 from solver_models.local_search.critical_path_search import TabuSearch, improve, polish
 from solver_models.local_search.search import Candidate, Searcher, encode
-from solver_models.moves.annealing import longest_word
+from solver_models.moves.annealing import longest_order
 
 WORKLOADS = ("chain-24x4-m16-tight-homogeneous-equal", "chain-96x16-m32-loose-random-different",
              "dag-200x8-m16-tight-two-level-classes")  # fmt: skip
@@ -55,7 +55,7 @@ def even_candidate(problem: Problem, searcher: Searcher) -> Candidate:
 
 def tabu_search(steps: int) -> TabuSearch:
     """One that goes on for so many steps."""
-    return TabuSearch(steps=steps, samples=SAMPLES, patience=PATIENCE, floor=0, seed=1)
+    return TabuSearch(steps=steps, samples=SAMPLES, patience=PATIENCE, lower_bound=0, seed=1)
 
 
 def per_second(run: Callable[[int], object], *, seconds: float) -> float:
@@ -83,17 +83,17 @@ def measure(name: str, *, seconds: float) -> list[str]:
     searcher = Searcher(make_instance(problem, costs))
     candidate = even_candidate(problem, searcher)
     net = searcher.net_of(candidate)
-    orders, _ = searcher.words(candidate)
+    orders, _ = searcher.device_orders(candidate)
     groups, modes = candidate.groups, candidate.modes
-    plan = make_plan_from_words(
-        problem, make_stages(problem, candidate.stage_of, groups=groups, modes=modes), words=orders
+    plan = make_plan_from_orders(
+        problem, make_stages(problem, candidate.stage_of, groups=groups, modes=modes), device_orders=orders
     )
     count = sum(map(len, plan.schedule.values()))
-    words = np.zeros((len(problem.cluster.devices), longest_word(net)), np.int32)
+    words = np.zeros((len(problem.cluster.devices), longest_order(net)), np.int32)
     lengths = np.zeros(len(problem.cluster.devices), np.int64)
-    encode(net, orders, words=words, lengths=lengths, first=searcher.first_member)
+    encode(net, orders, device_orders=words, lengths=lengths, first=searcher.first_member)
     runs: tuple[Callable[[int], object], ...] = (
-        lambda steps: searcher.anneal(candidate, iterations=steps, heat=(0.02, 0.001), seed=1),
+        lambda steps: searcher.anneal(candidate, iterations=steps, temperature=(0.02, 0.001), seed=1),
         lambda steps: polish(net, words.copy(), lengths, steps, 0.01, 1, False),
         lambda steps: improve(net, words.copy(), lengths, tabu_search(steps), False),
         lambda steps: [simulate(problem, plan, costs=costs) for _ in range(-(-steps // count))],

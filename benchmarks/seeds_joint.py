@@ -70,7 +70,7 @@ class Row:
     name: str
     problem: Problem
     planned: Planned
-    apart: Planned
+    separate: Planned
     """With split placement, from the joint plan on."""
     spp_order: str
     layer_pipe: LayerPipe
@@ -97,7 +97,7 @@ class Row:
     @property
     def is_never_worse(self) -> bool:
         """Against all four; against LayerPipe, the plan that may place W elsewhere (in fewer stages), too."""
-        ours, apart = self.planned.evidence.makespan_ns, self.apart.evidence.makespan_ns
+        ours, apart = self.planned.evidence.makespan_ns, self.separate.evidence.makespan_ns
         return all(
             theirs is None or (apart if name == "LayerPipe" else ours) <= theirs
             for name, theirs in self.systems.items()
@@ -161,7 +161,7 @@ def plan_row(name: str, problem: Problem, *, seconds: float) -> Row:
         name=name,
         problem=problem,
         planned=planned,
-        apart=plan_and_check(asked, limits, start=planned.plan),
+        separate=plan_and_check(asked, limits, start=planned.plan),
         spp_order=_spp_order(problem),
         layer_pipe=_play_layer_pipe(problem),
     )
@@ -214,13 +214,13 @@ def cells(row: Row) -> list[str]:
         _shown(row, "even widths"),
         _shown(row, "concurrency control"),
         ms(ours),
-        ms(row.apart.evidence.makespan_ns),
+        ms(row.separate.evidence.makespan_ns),
         *(f"{ours / theirs:.3f}" if theirs else "–" for theirs in row.systems.values()),
         ms(evidence.lower_bound_ns),
         percent(row.planned.gap),
-        "yes" if row.planned.is_verified and row.apart.is_verified else "NO",
-        "derived" if row.planned.is_certified and row.apart.is_certified else "REFUSED",
-        f"{row.planned.total_s + row.apart.total_s:.1f}",
+        "yes" if row.planned.is_verified and row.separate.is_verified else "NO",
+        "derived" if row.planned.is_certified and row.separate.is_certified else "REFUSED",
+        f"{row.planned.total_s + row.separate.total_s:.1f}",
         "yes" if row.is_never_worse else "NO",
     ]
 
@@ -264,7 +264,7 @@ def _verdict(rows: list[Row]) -> Iterator[str]:
         if ratios:
             strictly, mean = sum(ratio < 1 for ratio in ratios), sum(ratios) / len(ratios)
             yield f"* against {system}: shorter in {strictly} of {len(ratios)} rows, {percent(1 - mean)} on average."
-    gains = [1 - row.apart.evidence.makespan_ns / row.planned.evidence.makespan_ns for row in rows]
+    gains = [1 - row.separate.evidence.makespan_ns / row.planned.evidence.makespan_ns for row in rows]
     yield (
         f"* split placement: shorter in {sum(gain > 0 for gain in gains)} of {len(rows)} rows, "
         f"{percent(sum(gains) / len(gains))} on average, at most {percent(max(gains))}."

@@ -76,22 +76,24 @@ class StageRules:
         self.microbatches, self.end = range(instance.num_microbatches), instance.horizon - instance.tail
         self.synchronisation: dict[int, str] = {}
         self._choose()
-        self.lanes = [lane for slot in self.slots for lane in self._make_lanes(slot)]
+        self.stage_replicas = [lane for slot in self.slots for lane in self._make_replicas(slot)]
         self.buffers = self._make_buffers()
         self._take_time()
         self._keep_memory()
         self._send()
-        for lane in self.lanes:
-            self._take_turns(lane)
+        for lane in self.stage_replicas:
+            self._take_steps(lane)
             self._order(lane)
 
     def _choose(self) -> None:
         """Which layers stand in a slot, and on which devices."""
         add, instance = self.statement, self.instance
         self.sets = {(s, k): add.switch(f"set_{s}_{k}") for s in self.slots for k in instance.slot_sets[s]}
-        self.seats = {(s, k): add.switch(f"seat_{s}_{k}") for s in self.slots for k in instance.slot_seats[s]}
+        self.assignments = {
+            (s, k): add.switch(f"seat_{s}_{k}") for s in self.slots for k in instance.slot_assignments[s]
+        }
         self.on = {(s, d): add.switch(f"on_{s}_{d}") for s in self.slots for d in self.devices}
-        self.counts = sorted({len(seat) for seat in instance.seats})
+        self.counts = sorted({len(seat) for seat in instance.assignments})
         self.replicas = {(s, c): add.switch(f"replicas_{s}_{c}") for s in self.slots for c in self.counts}
         for slot in self.slots:
             self._fill_slot(slot)
@@ -167,26 +169,28 @@ class StageRules:
         """A set and a seat, or neither; slots are filled from the first on."""
         add, instance = self.statement, self.instance
         sets = [(self.sets[slot, k], 1) for k in instance.slot_sets[slot]]
-        seats = [(self.seats[slot, k], 1) for k in instance.slot_seats[slot]]
+        seats = [(self.assignments[slot, k], 1) for k in instance.slot_assignments[slot]]
         negative = [(name, -1) for name, _ in seats]
         add.row(sets, most=1)
         add.row([*sets, *negative], most=0)
         add.row([*seats, *((name, -1) for name, _ in sets)], most=0)
         if slot:
             add.row([*sets, *((self.sets[slot - 1, k], -1) for k in instance.slot_sets[slot - 1])], most=0)
-        for k in instance.slot_seats[slot]:
-            seat = instance.seats[k]
-            add.clause((self.seats[slot, k], 0), (self.replicas[slot, len(seat)], 1))
+        for k in instance.slot_assignments[slot]:
+            seat = instance.assignments[k]
+            add.clause((self.assignments[slot, k], 0), (self.replicas[slot, len(seat)], 1))
             for device in self.devices:
-                add.clause((self.seats[slot, k], 0), (self.on[slot, device], int(device in seat)))
-        for k, allowed in instance.set_seats.items():
+                add.clause((self.assignments[slot, k], 0), (self.on[slot, device], int(device in seat)))
+        for k, allowed in instance.set_assignments.items():
             if (slot, k) in self.sets:
-                for seat_number in set(instance.slot_seats[slot]) - allowed:
-                    add.clause((self.sets[slot, k], 0), (self.seats[slot, seat_number], 0))
+                for seat_number in set(instance.slot_assignments[slot]) - allowed:
+                    add.clause((self.sets[slot, k], 0), (self.assignments[slot, seat_number], 0))
 
     def _break_symmetry(self) -> None:
         """Of two devices that can change places in every plan, the one that comes first is used first."""
-        if self.instance.set_seats or any(self.instance.slot_seats[0] != own for own in self.instance.slot_seats):
+        if self.instance.set_assignments or any(
+            self.instance.slot_assignments[0] != own for own in self.instance.slot_assignments
+        ):
             return
         for first, second in combinations(self.devices, 2):
             if is_alike(self.instance, first, other=second):
@@ -194,28 +198,34 @@ class StageRules:
                     used = [(self.on[earlier, first], 1) for earlier in range(slot + 1)]
                     self.statement.clause((self.on[slot, second], 0), *used)
 
-    def _make_lanes(self, slot: int) -> Iterator[Lane]:
+    def _make_replicas(self, slot: int) -> Iterator[Lane]:
         if self.counts == [1]:
-            alone = [(k, seat[0]) for k, seat in enumerate(self.instance.seats) if k in self.instance.slot_seats[slot]]
-            positions = [Position(literal=(self.seats[slot, k], 1), device=d, replica=0, replicas=1) for k, d in alone]
-            yield self._make_lane(str(slot), slot=slot, positions=positions)
+            alone = [
+                (k, seat[0])
+                for k, seat in enumerate(self.instance.assignments)
+                if k in self.instance.slot_assignments[slot]
+            ]
+            positions = [
+                Position(literal=(self.assignments[slot, k], 1), device=d, replica=0, replicas=1) for k, d in alone
+            ]
+            yield self._make_replica(str(slot), slot=slot, positions=positions)
             return
         for device in self.devices:
             places: dict[tuple[int, int], list[int]] = {}
-            for k in self.instance.slot_seats[slot]:
-                seat = self.instance.seats[k]
+            for k in self.instance.slot_assignments[slot]:
+                seat = self.instance.assignments[k]
                 if device in seat:
                     places.setdefault((seat.index(device), len(seat)), []).append(k)
             positions = []
             for (replica, replicas), own in places.items():
                 place = self.statement.switch(f"place_{slot}_{device}_{replica}_{replicas}")
                 for k in own:
-                    self.statement.clause((self.seats[slot, k], 0), (place, 1))
+                    self.statement.clause((self.assignments[slot, k], 0), (place, 1))
                 positions.append(Position(literal=(place, 1), device=device, replica=replica, replicas=replicas))
             if positions:
-                yield self._make_lane(f"{slot}_{device}", slot=slot, positions=positions)
+                yield self._make_replica(f"{slot}_{device}", slot=slot, positions=positions)
 
-    def _make_lane(self, name: str, *, slot: int, positions: Sequence[Position]) -> Lane:
+    def _make_replica(self, name: str, *, slot: int, positions: Sequence[Position]) -> Lane:
         add, high = self.statement, self.instance.horizon
         return Lane(
             name=name,
@@ -230,7 +240,7 @@ class StageRules:
 
     def _take_time(self) -> None:
         """Actions take as long as those of the set, the device and the number of replicas that are chosen."""
-        for lane in self.lanes:
+        for lane in self.stage_replicas:
             ways: dict[tuple[int, int], list[SwitchLiteral]] = {}
             for position in lane.positions:
                 key = self.instance.device_type[position.device], position.replicas
@@ -293,10 +303,10 @@ class StageRules:
         """The all-reduce of a slot takes as long as that of the set on the seat."""
         for slot in self.slots:
             ticks = self.synchronisation[slot] = self.statement.integer(f"ring_{slot}", high=self.instance.horizon)
-            for number in self.instance.slot_seats[slot]:
+            for number in self.instance.slot_assignments[slot]:
                 rings = {k: self.instance.sets[k].synchronisation for k in self.instance.slot_sets[slot]}
                 values = {k: own.get(number, 0) for k, own in rings.items()}
-                given = [(self.seats[slot, number], 0)]
+                given = [(self.assignments[slot, number], 0)]
                 self._at_least_that_of_set(ticks, slot=slot, given=given, values=values)
 
     def _hold_all_work(self) -> None:
@@ -304,7 +314,7 @@ class StageRules:
         least = [min((self._work(k) for k in self._sets_of((layer,))), default=0) for layer in self._layers]
         sets = range(len(self.instance.sets))
         if all(self._work(k) >= sum(least[layer] for layer in self.instance.sets[k].layers) for k in sets):
-            self.statement.row([(lane.lengths["all"], -1) for lane in self.lanes], most=-sum(least))
+            self.statement.row([(lane.lengths["all"], -1) for lane in self.stage_replicas], most=-sum(least))
 
     @property
     def _layers(self) -> range:
@@ -320,7 +330,7 @@ class StageRules:
 
     def _keep_memory(self) -> None:
         """What a device cannot hold is not there; F waits for the end of I or B, and for that of W, where few fit."""
-        for lane, until in product(self.lanes, "GW"):
+        for lane, until in product(self.stage_replicas, "GW"):
             few: dict[int, str] = {}
             for k, position in product(self.instance.slot_sets[lane.slot], lane.positions):
                 most = self._most_begun(k, position, until=until)
@@ -377,13 +387,13 @@ class StageRules:
                         kinds[traffic] = self.statement.switch(f"traffic_{a}_{b}_{traffic}")
                     literals = ((self.sets[a, k], 0), (self.sets[b, other], 0), (kinds[traffic], 1))
                     self.statement.clause(*literals)
-            for first, second in product(self._lanes_of(a), self._lanes_of(b)):
-                self._flow(first, second, kinds=kinds)
+            for first, second in product(self._replicas_of(a), self._replicas_of(b)):
+                self._transfer(first, second, kinds=kinds)
 
-    def _lanes_of(self, slot: int) -> list[Lane]:
-        return [lane for lane in self.lanes if lane.slot == slot]
+    def _replicas_of(self, slot: int) -> list[Lane]:
+        return [lane for lane in self.stage_replicas if lane.slot == slot]
 
-    def _flow(self, first: Lane, second: Lane, *, kinds: dict[int, str]) -> None:
+    def _transfer(self, first: Lane, second: Lane, *, kinds: dict[int, str]) -> None:
         """What flows between two lanes, and how long it takes."""
         instance, add = self.instance, self.statement
         for is_backward in (False, True):
@@ -396,7 +406,7 @@ class StageRules:
                 if share is None or mine.device == other.device or not has_flow:
                     continue
                 sender, receiver = (other, mine) if is_backward else (mine, other)
-                duration = instance.legs[traffic, is_backward, share, sender.device, receiver.device].duration
+                duration = instance.transfers[traffic, is_backward, share, sender.device, receiver.device].duration
                 absent = [(literal[0], 1 - literal[1]) for literal in (mine.literal, other.literal)]
                 add.clause((kind, 0), *absent, (flow, 1))
                 if duration:
@@ -426,7 +436,7 @@ class StageRules:
                     given=(flow, 1),
                 )
 
-    def _take_turns(self, lane: Lane) -> None:
+    def _take_steps(self, lane: Lane) -> None:
         """Microbatches come in order, and what a device runs between two moments fits between them."""
         add, count, closing = self.statement, self.instance.num_microbatches, (self.synchronisation[lane.slot], 1)
         forward, backward, rest, whole = (lane.lengths[name] for name in NAMES)
@@ -468,12 +478,12 @@ def is_alike(instance: CompleteInstance, device: int, *, other: int) -> bool:
         return False
     if instance.capacity[device] != instance.capacity[other]:
         return False
-    number = {seat: n for n, seat in enumerate(instance.seats)}
-    moved = [number[tuple(swap.get(d, d) for d in seat)] for seat in instance.seats]
+    number = {seat: n for n, seat in enumerate(instance.assignments)}
+    moved = [number[tuple(swap.get(d, d) for d in seat)] for seat in instance.assignments]
     for each in instance.sets:
         if any(each.synchronisation.get(n) != each.synchronisation.get(m) for n, m in enumerate(moved)):
             return False
     return all(
-        leg.duration == instance.legs[traffic, way, share, swap.get(a, a), swap.get(b, b)].duration
-        for (traffic, way, share, a, b), leg in instance.legs.items()
+        leg.duration == instance.transfers[traffic, way, share, swap.get(a, a), swap.get(b, b)].duration
+        for (traffic, way, share, a, b), leg in instance.transfers.items()
     )

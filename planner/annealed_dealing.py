@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import exp
 
-Hands = Sequence[Sequence[int]]
+Assignments = Sequence[Sequence[int]]
 """By pipeline its microbatches, in order."""
 
 
@@ -25,29 +25,31 @@ class AnnealingParams:
     """Of the random numbers."""
 
 
-def anneal(hands: Hands, *, play: Callable[[Sequence[int]], int], params: AnnealingParams) -> list[list[int]]:
-    """Hands whose slowest pipeline ends no later than that of `hands`; `play` says when a pipeline ends."""
-    now = [list(hand) for hand in hands]
-    times = [play(hand) for hand in now]
+def anneal(
+    assignments: Assignments, *, play: Callable[[Sequence[int]], int], params: AnnealingParams
+) -> list[list[int]]:
+    """Assignments whose slowest pipeline ends no later than that of `assignments`; `play` says when a pipeline ends."""
+    now = [list(assignment) for assignment in assignments]
+    times = [play(assignment) for assignment in now]
     mean = sum(times) / max(len(times), 1)
-    best, least = [list(hand) for hand in now], max(times, default=0)
+    best, least = [list(assignment) for assignment in now], max(times, default=0)
     if not mean or (len(now) < 2 and max(map(len, now)) < 2):
         return best
     rng, plays = random.Random(params.seed), 0
     while plays < params.plays:
-        heat = params.hottest * (params.coldest / params.hottest) ** (plays / params.plays)
+        temperature = params.hottest * (params.coldest / params.hottest) ** (plays / params.plays)
         other = _neighbour(now, times, rng=rng)
-        played = {pipeline: play(hand) for pipeline, hand in other.items()}
+        played = {pipeline: play(assignment) for pipeline, assignment in other.items()}
         plays += max(1, len(played))
         more = sum(
             _price(time / mean, params.steepness) - _price(times[pipeline] / mean, params.steepness)
             for pipeline, time in played.items()
         ) / len(now)
-        if more <= 0 or rng.random() < exp(-more / heat):
+        if more <= 0 or rng.random() < exp(-more / temperature):
             for pipeline, time in played.items():
                 now[pipeline], times[pipeline] = other[pipeline], time
             if max(times) < least:
-                best, least = [list(hand) for hand in now], max(times)
+                best, least = [list(assignment) for assignment in now], max(times)
     return best
 
 
@@ -56,11 +58,11 @@ def _price(part: float, steepness: float) -> float:
     return exp(min(steepness * (part - 1), 600.0))
 
 
-def _neighbour(hands: Hands, times: Sequence[int], *, rng: random.Random) -> dict[int, list[int]]:
-    """One hand in another order, or two that have exchanged up to two in a row; half the time of the slowest."""
-    count = len(hands)
+def _neighbour(assignments: Assignments, times: Sequence[int], *, rng: random.Random) -> dict[int, list[int]]:
+    """One assignment in another order, or two that have exchanged up to two in a row; half the time of the slowest."""
+    count = len(assignments)
     one = max(range(count), key=times.__getitem__) if rng.random() < 0.5 else rng.randrange(count)
-    mine = list(hands[one])
+    mine = list(assignments[one])
     if not mine:
         return {}
     place = rng.randrange(len(mine))
@@ -68,7 +70,7 @@ def _neighbour(hands: Hands, times: Sequence[int], *, rng: random.Random) -> dic
         mine.insert(rng.randrange(len(mine)), mine.pop(place))
         return {one: mine}
     two = (one + rng.randrange(1, count)) % count
-    theirs = list(hands[two])
+    theirs = list(assignments[two])
     other = rng.randrange(len(theirs) + 1)
     here, there = (slice(at, at + rng.randrange(3)) for at in (place, other))
     mine[here], theirs[there] = theirs[there], mine[here]

@@ -14,7 +14,7 @@ class InterruptedStepError(Exception):
 
 
 def always() -> bool:
-    """There is time."""
+    """Always True: a clock without a limit."""
     return True
 
 

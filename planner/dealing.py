@@ -81,9 +81,9 @@ class Annealing(Protocol):
     """Who takes seconds for a better dealing: `planner.planning.starts.annealed_deals`."""
 
     def __call__(
-        self, hands: Sequence[Sequence[int]], *, microbatches: Sequence[Durations], transfer_ns: int
+        self, assignments: Sequence[Sequence[int]], *, microbatches: Sequence[Durations], transfer_ns: int
     ) -> list[list[int]]:
-        """Hands whose slowest pipeline ends no later than that of `hands`."""
+        """Assignments whose slowest pipeline ends no later than that of `assignments`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,7 +114,7 @@ class _InFlight:
     room_bytes: tuple[int | None, ...]
     """Per stage; None: no limit."""
 
-    def crowded(self, hand: Sequence[int]) -> tuple[int, int] | None:
+    def crowded(self, assignment: Sequence[int]) -> tuple[int, int] | None:
         """The first stage on which 1F1B over these has no room, and the bytes that it would hold; None: all have.
 
         Stage s of S has S - s microbatches in flight at most, those that follow each other.
@@ -123,7 +123,10 @@ class _InFlight:
         for stage, room in enumerate(self.room_bytes):
             if room is None:
                 continue
-            held, several = [self.held_bytes[number][stage] for number in hand], min(count - stage, len(hand))
+            held, several = (
+                [self.held_bytes[number][stage] for number in assignment],
+                min(count - stage, len(assignment)),
+            )
             most = max((sum(held[at : at + several]) for at in range(len(held) - several + 1)), default=0)
             if most > room:
                 return stage, most
@@ -131,7 +134,7 @@ class _InFlight:
 
 
 def deal(lengths: Sequence[int], pipelines: int, *, stages: Sequence[StageTimes], transfer_ns: int = 0) -> Dealing:
-    """Deal microbatches by their lengths; `planner.dealt_stages` has the stages of a plan.
+    """Deal microbatches by their lengths; `planner.balanced_stages` has the stages of a plan.
 
     Raises ValueError where a length lies outside what was measured of a stage, and where no dealing is found whose
     microbatches in flight fit into the stages' room.
@@ -149,7 +152,7 @@ def deal(lengths: Sequence[int], pipelines: int, *, stages: Sequence[StageTimes]
         }
         for to_int in (ceil, floor)
     )
-    return deal_durations(
+    return balance_durations(
         [up[length] for length in lengths],
         pipelines,
         transfer_ns=transfer_ns,
@@ -171,7 +174,7 @@ def _in_flight(lengths: Sequence[int], stages: Sequence[StageTimes]) -> _InFligh
     )
 
 
-def deal_durations(
+def balance_durations(
     microbatches: Sequence[Durations],
     pipelines: int,
     *,
@@ -195,9 +198,9 @@ def deal_durations(
     start = max(table.times, default=0)
     table.improve()
     if annealing is not None:
-        table.replace(annealing(table.hands, microbatches=microbatches, transfer_ns=transfer_ns))
+        table.replace(annealing(table.assignments, microbatches=microbatches, transfer_ns=transfer_ns))
     return Dealing(
-        pipelines=tuple(tuple(hand) for hand in table.hands),
+        pipelines=tuple(tuple(assignment) for assignment in table.assignments),
         largest_ns=max(table.times, default=0),
         longest_first_ns=start,
         lower_bound_ns=bound_dealings(at_least or microbatches, pipelines, transfer_ns=transfer_ns),
@@ -252,27 +255,31 @@ class _Table:
         loads = [[f + b for f, b in zip(*both, strict=True)] for both in zip(self.forward, self.backward, strict=True)]
         busiest = max(range(self.num_stages), key=lambda stage: sum(row[stage] for row in loads), default=0)
         self.load = [row[busiest] for row in loads]
-        self.hands: list[list[int]] = [[] for _ in range(pipelines)]
+        self.assignments: list[list[int]] = [[] for _ in range(pipelines)]
         sums = [0] * pipelines
         for number in sorted(range(len(loads)), key=lambda number: -self.load[number]):
             least = min(range(pipelines), key=lambda pipeline: sums[pipeline])
-            self.hands[least].append(number)
+            self.assignments[least].append(number)
             sums[least] += self.load[number]
-        self.hands = [self.fitting(hand, pipeline=number) for number, hand in enumerate(self.hands)]
+        self.assignments = [
+            self.fitting(assignment, pipeline=number) for number, assignment in enumerate(self.assignments)
+        ]
         self.trials = 0
-        self.times = [self.play(hand) for hand in self.hands]
+        self.times = [self.play(assignment) for assignment in self.assignments]
 
-    def fits(self, hand: Sequence[int]) -> bool:
+    def fits(self, assignment: Sequence[int]) -> bool:
         """Whether what is in flight has room."""
-        return self.in_flight is None or self.in_flight.crowded(hand) is None
+        return self.in_flight is None or self.in_flight.crowded(assignment) is None
 
-    def fitting(self, hand: list[int], *, pipeline: int) -> list[int]:
+    def fitting(self, assignment: list[int], *, pipeline: int) -> list[int]:
         """The same microbatches, where need be long and short ones in turns; ValueError if that is not enough."""
-        if self.in_flight is None or self.fits(hand):
-            return hand
-        half = (len(hand) + 1) // 2
-        turns = [number for pair in zip_longest(hand[:half], reversed(hand[half:])) for number in pair]
-        mixed = [number for number in turns if number is not None]
+        if self.in_flight is None or self.fits(assignment):
+            return assignment
+        half = (len(assignment) + 1) // 2
+        interleaved = [
+            number for pair in zip_longest(assignment[:half], reversed(assignment[half:])) for number in pair
+        ]
+        mixed = [number for number in interleaved if number is not None]
         if crowded := self.in_flight.crowded(mixed):
             stage, held = crowded
             raise ValueError(
@@ -281,30 +288,30 @@ class _Table:
             )
         return mixed
 
-    def play(self, hand: Sequence[int]) -> int:
+    def play(self, assignment: Sequence[int]) -> int:
         """When a pipeline with these microbatches, in this order, ends."""
         self.trials += 1
-        count, last, lag = len(hand), self.num_stages - 1, self.transfer_ns
-        forward, backward = ([row[number] for number in hand] for row in (self.forward, self.backward))
+        count, last, lag = len(assignment), self.num_stages - 1, self.transfer_ns
+        forward, backward = ([row[number] for number in assignment] for row in (self.forward, self.backward))
         free, returned = [0] * self.num_stages, [0] * (self.num_stages + 1)
-        for turn in range(count + last):  # the forwards of one microbatch; then on every stage the next backward
-            if turn < count:
+        for slot in range(count + last):  # the forwards of one microbatch; then on every stage the next backward
+            if slot < count:
                 ready = 0
-                for stage, time in enumerate(forward[turn]):
+                for stage, time in enumerate(forward[slot]):
                     begin = free[stage]
                     free[stage] = end = (begin if begin > ready else ready) + time
                     ready = end + lag
-            behind = turn - last
+            behind = slot - last
             for stage in range(max(0, -behind), min(last, count - 1 - behind) + 1):
                 begin, ready = free[stage], returned[stage + 1]
                 free[stage] = end = (begin if begin > ready else ready) + backward[behind + stage][stage]
                 returned[stage] = end + lag
-        return max(free, default=0) if hand else 0
+        return max(free, default=0) if assignment else 0
 
-    def replace(self, hands: list[list[int]]) -> None:
+    def replace(self, assignments: list[list[int]]) -> None:
         """Deal anew."""
-        self.hands = hands
-        self.times = [self.play(hand) for hand in hands]
+        self.assignments = assignments
+        self.times = [self.play(assignment) for assignment in assignments]
 
     def improve(self) -> None:
         """Make the slowest pipeline faster as long as that is found."""
@@ -315,29 +322,29 @@ class _Table:
 
     def reorder(self, worst: int) -> bool:
         """Another order of the same microbatches."""
-        hand, best = self.hands[worst], self.times[worst]
-        for taken in range(len(hand)):
-            rest = hand[:taken] + hand[taken + 1 :]
-            for place in range(len(hand)):
+        assignment, best = self.assignments[worst], self.times[worst]
+        for taken in range(len(assignment)):
+            rest = assignment[:taken] + assignment[taken + 1 :]
+            for place in range(len(assignment)):
                 if self.trials >= _MAX_TRIALS:
                     return False
-                other = [*rest[:place], hand[taken], *rest[place:]]
+                other = [*rest[:place], assignment[taken], *rest[place:]]
                 if place != taken and self.fits(other) and (time := self.play(other)) < best:
-                    self.hands[worst], self.times[worst] = other, time
+                    self.assignments[worst], self.times[worst] = other, time
                     return True
         return False
 
     def exchange(self, worst: int) -> bool:
         """Give a microbatch away, or for a shorter one; pipelines with most room first."""
-        hand, before = self.hands[worst], self.times[worst]
+        assignment, before = self.assignments[worst], self.times[worst]
         for other in sorted(range(len(self.times)), key=lambda pipeline: self.times[pipeline]):
             room = before - self.times[other]
             if other == worst or room <= 0:
                 continue
-            pairs = [(self.load[mine], i, None) for i, mine in enumerate(hand)] + [
+            pairs = [(self.load[mine], i, None) for i, mine in enumerate(assignment)] + [
                 (self.load[mine] - self.load[theirs], i, j)
-                for i, mine in enumerate(hand)
-                for j, theirs in enumerate(self.hands[other])
+                for i, mine in enumerate(assignment)
+                for j, theirs in enumerate(self.assignments[other])
             ]
             fitting = sorted(
                 (abs(2 * load - room), i, -1 if j is None else j) for load, i, j in pairs if 0 < load < room
@@ -345,14 +352,14 @@ class _Table:
             for _, i, j in fitting[:4]:
                 if self.trials >= _MAX_TRIALS:
                     return False
-                given = hand[:i] + ([] if j < 0 else [self.hands[other][j]]) + hand[i + 1 :]
-                theirs = self.hands[other]
-                got = [*theirs, hand[i]] if j < 0 else [*theirs[:j], hand[i], *theirs[j + 1 :]]
+                given = assignment[:i] + ([] if j < 0 else [self.assignments[other][j]]) + assignment[i + 1 :]
+                theirs = self.assignments[other]
+                got = [*theirs, assignment[i]] if j < 0 else [*theirs[:j], assignment[i], *theirs[j + 1 :]]
                 if not (self.fits(given) and self.fits(got)):
                     continue
                 times = self.play(given), self.play(got)
                 if max(times) < before:
-                    self.hands[worst], self.hands[other] = given, got
+                    self.assignments[worst], self.assignments[other] = given, got
                     self.times[worst], self.times[other] = times
                     return True
         return False

@@ -30,11 +30,11 @@ def stages_of_plan(plan: Plan, problem: Problem | None = None) -> tuple[StageTim
     if not sizes:
         raise ValueError(f"profile {question.profile.name!r}: no size is measured on {', '.join(types)}; profile some")
     listed = replace(question, microbatches=(sizes[-1],) * count, num_microbatches=count)
-    dealt = replace(plan, problem=listed.reference(), dealing=tuple((k,) for k in range(count)), schedule={})
+    balanced = replace(plan, problem=listed.reference(), dealing=tuple((k,) for k in range(count)), schedule={})
     costs = CostModel(listed)
-    static = costs.static_bytes_of(dealt)
+    static = costs.static_bytes_of(balanced)
     found = []
-    for stage in dealt.stages_in(0):
+    for stage in balanced.stages_in(0):
         at = [CostModel(listed.at_size(size)).stage_cost(stage, 0) for size in sizes]
         beside = at[-1].stash_bytes - at[-1].held_bytes + at[-1].workspace_bytes
         (device,) = stage.replicas[0]

@@ -58,7 +58,7 @@ def plan_to_plain(plan: Plan) -> dict[str, Any]:
         "format": PLAN_FORMAT,
         "problem": _problem_to_plain(plan.problem),
         "stages": [_stage_to_plain(stage) for stage in plan.stages],
-        **({"dealing": [list(hand) for hand in plan.dealing]} if plan.dealing else {}),
+        **({"dealing": [list(assignment) for assignment in plan.dealing]} if plan.dealing else {}),
         "schedule": {device: [str(action) for action in order] for device, order in plan.schedule.items()},
         "evidence": None if plan.evidence is None else _evidence_to_plain(plan.evidence),
     }
@@ -169,13 +169,13 @@ def plan_from_plain(document: Any, *, source: str = "plan") -> Plan:
             for device in top.get("schedule", dict).value
         },
         evidence=None if evidence is None else read_evidence(evidence),
-        dealing=_read_dealing(top.optional("dealing", list)),
+        dealing=_read_balance(top.optional("dealing", list)),
     )
 
 
-def _read_dealing(reader: DocumentReader | None) -> tuple[tuple[int, ...], ...]:
+def _read_balance(reader: DocumentReader | None) -> tuple[tuple[int, ...], ...]:
     """Whether it deals every microbatch once is for the verifier to say."""
-    return () if reader is None else tuple(_read_sizes(hand) or () for hand in reader.items(list))
+    return () if reader is None else tuple(_read_sizes(assignment) or () for assignment in reader.items(list))
 
 
 def _read_problem(reader: DocumentReader) -> ProblemReference:

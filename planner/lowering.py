@@ -14,6 +14,7 @@ from planner.plan import FULL_RECOMPUTATION, DeviceGroup, Plan, RecomputeMap, Sh
 from planner.problem import Options, Problem
 from solver_models.instance import (
     NO_TABLE,
+    DeviceOrder,
     Instance,
     Integers,
     RecomputeKinds,
@@ -22,9 +23,8 @@ from solver_models.instance import (
     StageReplica,
     Transfer,
     WideGroups,
-    Word,
 )
-from solver_models.local_search.split_placement_search import ApartOrders
+from solver_models.local_search.split_placement_search import SplitOrders
 from solver_models.simulation.columns import RECOMPUTING, SHARDING
 
 _MAX_EXACT_ROUTES = 64
@@ -362,27 +362,29 @@ def make_candidate_arrays(problem: Problem, stages: Sequence[Stage]) -> tuple[In
     return _column(stage_of[name] for name in problem.profile.topological_order), groups
 
 
-def make_plan_from_words(problem: Problem, stages: tuple[Stage, ...], *, words: dict[int, Word]) -> Plan:
+def make_plan_from_orders(
+    problem: Problem, stages: tuple[Stage, ...], *, device_orders: dict[int, DeviceOrder]
+) -> Plan:
     """A plan whose orders are given per index of a device as (kind, stage, microbatch) triples.
 
     Devices without one have that of the first device of their group: such groups are equal or disjoint.
     """
     first = {group[0]: group for stage in stages for group in stage.replicas}
-    ordered = {problem.cluster.devices[index].name for index, word in words.items() if word}
+    ordered = {problem.cluster.devices[index].name for index, device_order in device_orders.items() if device_order}
     schedule: dict[str, tuple[Action, ...]] = {}
     known: dict[int, tuple[Action, ...]] = {}
-    for index, word in words.items():
-        if word:
-            if id(word) not in known:
-                kinds, stage_numbers, microbatches = zip(*word, strict=True)
-                known[id(word)] = tuple(map(Action, map(KINDS.__getitem__, kinds), stage_numbers, microbatches))
+    for index, device_order in device_orders.items():
+        if device_order:
+            if id(device_order) not in known:
+                kinds, stage_numbers, microbatches = zip(*device_order, strict=True)
+                known[id(device_order)] = tuple(map(Action, map(KINDS.__getitem__, kinds), stage_numbers, microbatches))
             name = problem.cluster.devices[index].name
             members = [name, *(member for member in first.get(name, ()) if member not in ordered)]
-            schedule.update(dict.fromkeys(members, known[id(word)]))
+            schedule.update(dict.fromkeys(members, known[id(device_order)]))
     return Plan(problem=problem.reference(), stages=stages, schedule=schedule)
 
 
-def make_apart_plan(problem: Problem, orders: ApartOrders) -> Plan:
+def make_split_plan(problem: Problem, orders: SplitOrders) -> Plan:
     """A plan of which W, or half of every I, of some stages is on other devices."""
     base, names = orders.candidate.base, [device.name for device in problem.cluster.devices]
     whole = make_stages(problem, base.stage_of, groups=base.groups, modes=base.modes)
@@ -398,8 +400,8 @@ def make_apart_plan(problem: Problem, orders: ApartOrders) -> Plan:
             )
         )
     schedule = {
-        names[device]: tuple(Action(KINDS[kind], stage, microbatch) for kind, stage, microbatch in word)
-        for device, word in orders.words.items()
+        names[device]: tuple(Action(KINDS[kind], stage, microbatch) for kind, stage, microbatch in device_order)
+        for device, device_order in orders.device_orders.items()
     }
     return Plan(problem=problem.reference(), stages=tuple(stages), schedule=schedule)
 
@@ -408,18 +410,18 @@ def make_schedule_instance(problem: Problem, stages: tuple[Stage, ...], *, costs
     """The ordering problem that remains once the stages and their devices are fixed.
 
     Devices are numbered as in the cluster; a group is represented by its first device (its devices act as one), unless
-    groups of the plan overlap: then lanes have all of their devices.
+    groups of the plan overlap: then stage replicas have all of their devices.
     """
     has_overlaps = overlap_anywhere(stages)
     index = {device.name: number for number, device in enumerate(problem.cluster.devices)}
     static = costs.static_bytes(stages)
-    lanes: list[StageReplica] = []
-    lane_of: dict[tuple[int, int], int] = {}
+    replicas: list[StageReplica] = []
+    replica_of: dict[tuple[int, int], int] = {}
     for number, stage in enumerate(stages):
         for replica, group in enumerate(stage.replicas):
             cost = costs.stage_cost(stage, replica)
-            lane_of[number, replica] = len(lanes)
-            lanes.append(
+            replica_of[number, replica] = len(replicas)
+            replicas.append(
                 StageReplica(
                     stage=number,
                     device=index[group[0]],
@@ -443,8 +445,8 @@ def make_schedule_instance(problem: Problem, stages: tuple[Stage, ...], *, costs
         budgets[group[0]] = min(budgets[group[0]], *(room[name] for name in group))
     return ScheduleInstance(
         num_microbatches=problem.num_microbatches,
-        lanes=tuple(lanes),
-        flows=tuple(_make_flows(problem, stages, costs=costs, lane_of=lane_of)),
+        replicas=tuple(replicas),
+        transfers=tuple(_make_transfers(problem, stages, costs=costs, replica_of=replica_of)),
         budgets=tuple(budgets.values()),
         synchronisation=tuple(costs.synchronisation_ns(stage) for stage in stages),
         tail=costs.optimizer_ns(stages),
@@ -453,36 +455,36 @@ def make_schedule_instance(problem: Problem, stages: tuple[Stage, ...], *, costs
     )
 
 
-def _make_flows(
-    problem: Problem, stages: tuple[Stage, ...], *, costs: CostModel, lane_of: dict[tuple[int, int], int]
+def _make_transfers(
+    problem: Problem, stages: tuple[Stage, ...], *, costs: CostModel, replica_of: dict[tuple[int, int], int]
 ) -> list[Transfer]:
-    flows = []
+    transfers = []
     for (a, b), traffic in costs.traffic(stages).items():
         for i, j, share, whole in replica_overlaps(stages[a], stages[b]):
             sender, receiver = stages[a].replicas[i][0], stages[b].replicas[j][0]
             ends = [(sender, receiver, traffic.forward_bytes, (a, i), (b, j), False)]
             if traffic.has_gradient:
                 ends.append((receiver, sender, traffic.backward_bytes, (b, j), (a, i), True))
-            for source, target, size, from_lane, to_lane, is_backward in ends:
+            for source, target, size, from_replica, to_replica, is_backward in ends:
                 part = -(-size * share // whole)
                 route = None if source == target else problem.cluster.route(source, target, num_bytes=part)
                 duration = 0 if route is None else route.duration_ns(part)
-                flows.append(
+                transfers.append(
                     Transfer(
-                        sender=lane_of[from_lane],
-                        receiver=lane_of[to_lane],
+                        sender=replica_of[from_replica],
+                        receiver=replica_of[to_replica],
                         is_backward=is_backward,
                         duration=duration,
                         links=() if route is None or duration == 0 else route.links,
                     )
                 )
-    return flows
+    return transfers
 
 
-def make_words(problem: Problem, plan: Plan) -> dict[int, Word]:
-    """The inverse of `make_plan_from_words`, for all members: per device index, (kind, stage, microbatch) triples."""
+def make_orders(problem: Problem, plan: Plan) -> dict[int, DeviceOrder]:
+    """The inverse of `make_plan_from_orders`, for all members: per device index, (kind, stage, microbatch) triples."""
     index = {device.name: number for number, device in enumerate(problem.cluster.devices)}
     return {
-        index[device]: [(KINDS.index(action.kind), action.stage, action.microbatch) for action in word]
-        for device, word in plan.schedule.items()
+        index[device]: [(KINDS.index(action.kind), action.stage, action.microbatch) for action in device_order]
+        for device, device_order in plan.schedule.items()
     }

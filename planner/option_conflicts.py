@@ -217,7 +217,7 @@ def _pinned_elsewhere(decided: _Decided) -> Iterator[str]:
             )
 
 
-def _pinned_apart(decided: _Decided) -> Iterator[str]:
+def _pinned_separately(decided: _Decided) -> Iterator[str]:
     """A stage with layers that are pinned to several devices needs a group that has all of them."""
     for number, names in enumerate(decided.partition):
         pins = decided.pins_of(number)
@@ -243,7 +243,7 @@ def _pinned_together(decided: _Decided) -> Iterator[str]:
             )
 
 
-def _pinned_in_turn(decided: _Decided) -> Iterator[str]:
+def _pinned_looped(decided: _Decided) -> Iterator[str]:
     """Layers of a device with one of another device on a way between them are in different stages."""
     if decided.partition or decided.options.max_width > 1:
         return
@@ -312,9 +312,9 @@ RULES: tuple[Callable[[_Decided], Iterator[str]], ...] = (
     _too_many_placed,
     _placed_idle,
     _pinned_elsewhere,
-    _pinned_apart,
+    _pinned_separately,
     _pinned_together,
-    _pinned_in_turn,
+    _pinned_looped,
     _too_many_stages,
     _too_few_stages,
 )

@@ -274,7 +274,7 @@ class Evidence:
     verdict: Mapping[str, Any]
     """Result of the independent verifier: `{"passed": true, "violations": []}`."""
     proved_by: ProvedBy | None = None
-    """How a plan is known to be optimal: by its certificate, or by a complete search, whose word it is. None if it is
+    """How a plan is known to be optimal: by its certificate, or by a complete search, which claims it. None if it is
     not, and in documents from before this field."""
     timings: Mapping[str, str] = field(default_factory=dict)
     """How the times were taken: `conditions` (`busy`, `alone`, `not stated`), and of `action_overhead` and

@@ -66,7 +66,7 @@ class Verdict:
     """The judge's figures."""
 
     def covers(self, problem: Problem, plan: Plan) -> bool:
-        """Whether it has passed the very same stages and words as an answer to the very same problem."""
+        """Whether it has passed the very same stages and device orders as an answer to the very same problem."""
         if self.subject is None or not self.passed:
             return False
         known, judged = self.subject
@@ -75,7 +75,7 @@ class Verdict:
 
     @property
     def passed(self) -> bool:
-        """Whether nothing is wrong."""
+        """Whether no rule was broken and no stated value differs."""
         return not self.violations
 
     def summary(self) -> dict[str, Any]:
@@ -86,7 +86,8 @@ class Verdict:
 def verify(problem: Problem, plan: Plan, *, earlier: Verdict | None = None) -> Verdict:
     """Check `plan` against every rule, as an answer to `problem`.
 
-    Where an `earlier` verdict has passed the same stages and words, only what the evidence states is checked anew.
+    Where an `earlier` verdict has passed the same stages and device orders, only what the evidence states is checked
+    anew.
     """
     case = Case(problem, plan, play=lambda: _play(problem, plan))
     chosen = GROUPS

@@ -266,7 +266,7 @@ class Cluster:
     @cached_property
     def _directed(self) -> dict[tuple[str, str], int]:
         """Index among the ways of the network for every direction of every link."""
-        return {(self._nodes[way.tail], self._nodes[way.head]): number for number, way in enumerate(self._network.ways)}
+        return {(self._nodes[arc.tail], self._nodes[arc.head]): number for number, arc in enumerate(self._network.arcs)}
 
     @cached_property
     def _nodes(self) -> list[str]:
@@ -284,7 +284,7 @@ class Cluster:
         for index, link in enumerate(self.links):
             ends[link.a, link.b] = (2 * index, link)
             ends[link.b, link.a] = (2 * index + (1 if link.duplex else 0), link)
-        ways = [
+        arcs = [
             DirectedLink(
                 self._node_of[a],
                 self._node_of[b],
@@ -295,7 +295,7 @@ class Cluster:
             )
             for (a, b), (resource, link) in ends.items()
         ]
-        return Network(len(self._nodes), ways)
+        return Network(len(self._nodes), arcs)
 
     @cached_property
     def _routes(self) -> dict[tuple[str, str, int], Route]:
@@ -329,12 +329,12 @@ class Cluster:
                 self._routes[unknown[key]] = self._make_route(path)
 
     def _make_route(self, path: Iterable[int]) -> Route:
-        used = [self._network.ways[number] for number in path]
+        used = [self._network.arcs[number] for number in path]
         return Route(
-            links=tuple(way.resource for way in used),
-            latency_ns=sum(way.latency_ns for way in used) + max(way.message_overhead_ns for way in used),
-            bandwidth_bytes_per_s=min(way.bandwidth_bytes_per_s for way in used),
-            sized=tuple(link for way in used if (link := self.links[way.resource // 2]).message_times),
+            links=tuple(arc.resource for arc in used),
+            latency_ns=sum(arc.latency_ns for arc in used) + max(arc.message_overhead_ns for arc in used),
+            bandwidth_bytes_per_s=min(arc.bandwidth_bytes_per_s for arc in used),
+            sized=tuple(link for arc in used if (link := self.links[arc.resource // 2]).message_times),
         )
 
     def route_tables(self, *, num_bytes: int) -> RouteTables | None:

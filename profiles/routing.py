@@ -34,7 +34,7 @@ class DirectedLink(NamedTuple):
 class Trees(NamedTuple):
     """The shortest paths from some nodes to all."""
 
-    way: Integers
+    arc: Integers
     """[searches, nodes] index of the last way of the path to each node; -1 at the source and where none leads."""
     is_tied: NDArray[numpy.bool_]
     """[searches, nodes] whether another way is as short."""
@@ -43,16 +43,16 @@ class Trees(NamedTuple):
 class Network:
     """Nodes 0 .. N - 1 and the ways between them, in the order in which a search looks at them."""
 
-    def __init__(self, num_nodes: int, ways: Sequence[DirectedLink]) -> None:
-        self.num_nodes, self.ways = num_nodes, ways
+    def __init__(self, num_nodes: int, arcs: Sequence[DirectedLink]) -> None:
+        self.num_nodes, self.arcs = num_nodes, arcs
         self._last: tuple[int, list[int]] | None = None
         self.leaving: list[list[int]] = [[] for _ in range(num_nodes)]
-        for number, way in enumerate(ways):
-            self.leaving[way.tail].append(number)
-        by_head = sorted(range(len(ways)), key=lambda number: ways[number].head)
+        for number, arc in enumerate(arcs):
+            self.leaving[arc.tail].append(number)
+        by_head = sorted(range(len(arcs)), key=lambda number: arcs[number].head)
         self.order = numpy.array(by_head, dtype=numpy.int64)
-        self.tails = numpy.array([ways[number].tail for number in by_head], dtype=numpy.int64)
-        heads = [ways[number].head for number in by_head]
+        self.tails = numpy.array([arcs[number].tail for number in by_head], dtype=numpy.int64)
+        heads = [arcs[number].head for number in by_head]
         self.reached = numpy.array(sorted(set(heads)), dtype=numpy.int64)
         self.starts = numpy.searchsorted(numpy.array(heads, dtype=numpy.int64), self.reached)
 
@@ -74,7 +74,7 @@ class Network:
             if node == target:
                 break
             for number in self.leaving[node]:
-                head = self.ways[number].head
+                head = self.arcs[number].head
                 reached = length + weights[number]
                 if head not in done and (head not in known or reached < known[head]):
                     known[head], last[head] = reached, number
@@ -83,13 +83,13 @@ class Network:
         path = []
         while target != source:
             path.append(last[target])
-            target = self.ways[last[target]].tail
+            target = self.arcs[last[target]].tail
         return path[::-1]
 
     def _weights_of(self, num_bytes: int) -> list[int]:
         """Weights of all ways; those of the last size are remembered."""
         if self._last is None or self._last[0] != num_bytes:
-            self._last = num_bytes, [way.weight(num_bytes) for way in self.ways]
+            self._last = num_bytes, [arc.weight(num_bytes) for arc in self.arcs]
         return self._last[1]
 
     def weights(self, num_bytes: int) -> Integers | None:
@@ -112,12 +112,12 @@ class Network:
         is_best = through == numpy.repeat(best, spread, axis=1)
         places = numpy.where(is_best, numpy.arange(len(self.order)), len(self.order))
         first = numpy.minimum.reduceat(places, self.starts, axis=1)
-        way = numpy.full(length.shape, -1, dtype=numpy.int64)
-        way[:, self.reached] = numpy.append(self.order, -1)[first]
-        way[numpy.arange(len(sources)), sources] = -1
+        arc = numpy.full(length.shape, -1, dtype=numpy.int64)
+        arc[:, self.reached] = numpy.append(self.order, -1)[first]
+        arc[numpy.arange(len(sources)), sources] = -1
         is_tied = numpy.zeros(length.shape, dtype=numpy.bool_)
         is_tied[:, self.reached] = numpy.add.reduceat(is_best, self.starts, axis=1, dtype=numpy.int64) > 1
-        return Trees(way=way, is_tied=is_tied)
+        return Trees(arc=arc, is_tied=is_tied)
 
     def paths(self, wanted: Iterable[tuple[int, int, int]]) -> dict[tuple[int, int, int], list[int]]:
         """`shortest_path` for every (source, target, number of bytes), where that path is the only shortest one."""
@@ -127,7 +127,7 @@ class Network:
         weights = {size: self.weights(size) for size in dict.fromkeys(size for _, size in targets)}
         keys = [key for key in targets if weights[key[1]] is not None]
         found: dict[tuple[int, int, int], list[int]] = {}
-        step = max(1, _ENTRIES_AT_ONCE // max(len(self.ways), 1))
+        step = max(1, _ENTRIES_AT_ONCE // max(len(self.arcs), 1))
         for begin in range(0, len(keys), step):
             some = keys[begin : begin + step]
             table = numpy.stack([w for _, size in some if (w := weights[size]) is not None])
@@ -142,11 +142,11 @@ class Network:
     def _read(self, trees: Trees, row: int, *, source: int, target: int) -> list[int] | None:
         path: list[int] = []
         while target != source:
-            number = int(trees.way[row, target])
+            number = int(trees.arc[row, target])
             if number < 0 or trees.is_tied[row, target]:
                 return None
             path.append(number)
-            target = self.ways[number].tail
+            target = self.arcs[number].tail
         return path[::-1]
 
     def tables(self, num_ends: int, *, num_bytes: int, direct: dict[tuple[int, int], int]) -> "RouteTables | None":
@@ -157,14 +157,14 @@ class Network:
         weights = self.weights(num_bytes)
         if weights is None:
             return None
-        step = max(1, _ENTRIES_AT_ONCE // max(len(self.ways), num_ends, 1))
+        step = max(1, _ENTRIES_AT_ONCE // max(len(self.arcs), num_ends, 1))
         hops: list[_Hop] = []
         for begin in range(0, num_ends, step):
             sources = numpy.arange(begin, min(begin + step, num_ends), dtype=numpy.int64)
             trees = self.trees(sources, numpy.broadcast_to(weights, (len(sources), len(weights))))
-            shortcuts = [(a - begin, b, way) for (a, b), way in direct.items() if begin <= a < begin + len(sources)]
-            hops += _walk(self.ways, trees.way, shortcuts=shortcuts, pairs=(begin * num_ends, num_ends))
-        return _collect(self.ways, hops, num_ends=num_ends)
+            shortcuts = [(a - begin, b, arc) for (a, b), arc in direct.items() if begin <= a < begin + len(sources)]
+            hops += _walk(self.arcs, trees.arc, shortcuts=shortcuts, pairs=(begin * num_ends, num_ends))
+        return _collect(self.arcs, hops, num_ends=num_ends)
 
 
 class RouteTables(NamedTuple):
@@ -186,47 +186,47 @@ class _Hop(NamedTuple):
     distance: int
     pairs: Integers
     """Indices a * D + b of the paths."""
-    ways: Integers
+    arcs: Integers
     """The way of each."""
 
 
 def _walk(
-    ways: Sequence[DirectedLink], way: Integers, *, shortcuts: list[tuple[int, int, int]], pairs: tuple[int, int]
+    arcs: Sequence[DirectedLink], arc: Integers, *, shortcuts: list[tuple[int, int, int]], pairs: tuple[int, int]
 ) -> Iterator[_Hop]:
     """All paths of some sources back from their targets; `pairs`: index of the first pair, and number of ends."""
-    tails = numpy.array([each.tail for each in ways], dtype=numpy.int64)
-    last = way[:, : pairs[1]].copy()
+    tails = numpy.array([each.tail for each in arcs], dtype=numpy.int64)
+    last = arc[:, : pairs[1]].copy()
     is_direct = numpy.zeros(last.shape, dtype=numpy.bool_)
     for row, end, number in shortcuts:
         last[row, end], is_direct[row, end] = number, True
-    rows = numpy.repeat(numpy.arange(len(way)), pairs[1])
+    rows = numpy.repeat(numpy.arange(len(arc)), pairs[1])
     index = pairs[0] + numpy.arange(last.size)
     flat, is_last = last.ravel(), is_direct.ravel()
     distance = 0
     while len(going := numpy.flatnonzero(flat >= 0)):
         flat, is_last, rows, index = flat[going], is_last[going], rows[going], index[going]
         yield _Hop(distance, index, flat)
-        flat = numpy.where(is_last, -1, way[rows, tails[flat]])
+        flat = numpy.where(is_last, -1, arc[rows, tails[flat]])
         distance += 1
 
 
-def _collect(ways: Sequence[DirectedLink], hops: list[_Hop], *, num_ends: int) -> RouteTables:
+def _collect(arcs: Sequence[DirectedLink], hops: list[_Hop], *, num_ends: int) -> RouteTables:
     """The tables of paths that are given hop by hop."""
     latencies, bandwidths, resources, overheads = (
-        numpy.array([way[column] for way in ways], dtype=numpy.int64) for column in (2, 3, 4, 5)
+        numpy.array([arc[column] for arc in arcs], dtype=numpy.int64) for column in (2, 3, 4, 5)
     )
     latency, bandwidth = numpy.zeros(num_ends**2, numpy.int64), numpy.full(num_ends**2, _UNREACHED)
     overhead = numpy.zeros(num_ends**2, numpy.int64)
     count = numpy.zeros(num_ends**2 + 1, numpy.int64)
     for hop in hops:
-        latency[hop.pairs] += latencies[hop.ways]
-        overhead[hop.pairs] = numpy.maximum(overhead[hop.pairs], overheads[hop.ways])
-        bandwidth[hop.pairs] = numpy.minimum(bandwidth[hop.pairs], bandwidths[hop.ways])
+        latency[hop.pairs] += latencies[hop.arcs]
+        overhead[hop.pairs] = numpy.maximum(overhead[hop.pairs], overheads[hop.arcs])
+        bandwidth[hop.pairs] = numpy.minimum(bandwidth[hop.pairs], bandwidths[hop.arcs])
         count[hop.pairs + 1] += 1
     bandwidth[bandwidth == _UNREACHED] = 1
     start = numpy.cumsum(count)
     found = numpy.zeros(int(start[-1]), numpy.int64)
     for hop in hops:
-        found[start[hop.pairs + 1] - 1 - hop.distance] = resources[hop.ways]
+        found[start[hop.pairs + 1] - 1 - hop.distance] = resources[hop.arcs]
     shape = num_ends, num_ends
     return RouteTables((latency + overhead).reshape(shape), bandwidth.reshape(shape), start, found)

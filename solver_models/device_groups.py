@@ -1,4 +1,4 @@
-"""What can hold a lane: the devices and, where widths are open, groups of them that act as one."""
+"""What can hold a stage replica: the devices and, where widths are open, groups of them that act as one."""
 
 import numpy as np
 

@@ -23,7 +23,7 @@ ShardChoice = Literal["together", "allow", "always"]
 NO_TABLE = -1
 """In the place of a table of work: a stage may not have so many replicas (their samples would not be whole)."""
 
-Word = list[tuple[int, int, int]]
+DeviceOrder = list[tuple[int, int, int]]
 """The order of one device: (kind, stage, microbatch) triples."""
 
 
@@ -34,7 +34,7 @@ class StageReplica:
     stage: int
     """Stage number."""
     device: int
-    """Device (resource) that runs it; lanes of several stages may share one."""
+    """Device (resource) that runs it; stage replicas of several stages may share one."""
     forward: int
     """Ticks of F."""
     input_grad: int
@@ -44,7 +44,7 @@ class StageReplica:
     backward: int
     """Ticks of B, at most I + W."""
     has_weight_grad: bool
-    """Whether the lane has W actions."""
+    """Whether the stage replica has W actions."""
     held: int
     """Units taken at the start of F, given back at the end of I (except `weight_stash`) or B."""
     stash: int
@@ -77,12 +77,12 @@ class StageReplica:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Transfer:
-    """What one lane sends another for every microbatch, after its F (forward) or its I or B (backward)."""
+    """What one stage replica sends another for every microbatch, after its F (forward) or its I or B (backward)."""
 
     sender: int
-    """Index of the sending lane."""
+    """Index of the sending stage replica."""
     receiver: int
-    """Index of the lane whose F (forward) or whose I or B (backward) waits for it."""
+    """Index of the stage replica whose F (forward) or whose I or B (backward) waits for it."""
     is_backward: bool
     """Whether it is a gradient."""
     duration: int
@@ -96,15 +96,15 @@ class ScheduleInstance:
     """Partition and mapping are fixed; only the order of actions on every device is open."""
 
     num_microbatches: int
-    """Identical microbatches, taken in order by every lane."""
-    lanes: tuple[StageReplica, ...]
+    """Identical microbatches, taken in order by every stage replica."""
+    replicas: tuple[StageReplica, ...]
     """Ordered by stage, then replica."""
-    flows: tuple[Transfer, ...]
+    transfers: tuple[Transfer, ...]
     """All transfers, same-device ones included (duration 0, no links)."""
     budgets: tuple[int, ...]
     """Per device: units left for stashes and workspace once everything resident is subtracted."""
     synchronisation: tuple[int, ...]
-    """Per stage: ticks of the all-reduce after the last action of its lanes; 0 if none."""
+    """Per stage: ticks of the all-reduce after the last action of its stage replicas; 0 if none."""
     tail: int
     """Ticks after everything else (the optimizer step)."""
     can_split: bool
@@ -199,7 +199,7 @@ class Instance:
     edges: Integers
     """[E, 6] producer, consumer, forward units, backward units, 1 if a gradient flows, rank; sorted by producer.
 
-    Flows between two lanes that are ready together go in the order of the least rank of their edges.
+    Transfers between two stage replicas that are ready together go in the order of the least rank of their edges.
     """
     device_type: Integers
     """[D] type index of every device."""
@@ -290,7 +290,7 @@ class Instance:
         return any(table is not None and not table.all() for table in tables)
 
     def members_of(self, holder: int) -> tuple[int, ...]:
-        """The devices of a holder of lanes: itself, or the members of the group of that number."""
+        """The devices of a holder of stage replicas: itself, or the members of the group of that number."""
         if holder < len(self.capacity):
             return (holder,)
         assert self.wide is not None

@@ -19,22 +19,22 @@ import numpy as np
 
 from solver_models.instance import Instance, Integers, ShortIntegers
 from solver_models.jit import cache_folder, is_compiled, module_folder
-from solver_models.local_search.critical_path_search import TabuSearch, follows_words, improve, polish
+from solver_models.local_search.critical_path_search import TabuSearch, follows_orders, improve, polish
 from solver_models.local_search.list_policies import Tuning, play_filled, tune
 from solver_models.local_search.search import Candidate, Searcher, encode, solution_of
-from solver_models.moves.annealing import Cooling, longest_word
-from solver_models.moves.dealt_annealing import DealtTimes, Hands, anneal_dealt
+from solver_models.moves.annealing import Cooling, longest_order
+from solver_models.moves.dealt_annealing import Assignments, BalancedTimes, anneal_assignments
 from solver_models.moves.neighbourhood import neighbour
 from solver_models.simulation.capped_play import DEEPEST, CapRule, play_capped
 from solver_models.simulation.evaluator import Net
 from solver_models.simulation.placed_stages import PlacedStages
-from solver_models.simulation.recorded_play import Game, play_game
+from solver_models.simulation.recorded_play import PlayableSchedule, play_schedule
 from solver_models.simulation.weight_filling import FillHabit, fill_orders
 
 SHARE = "--share"
 """The switch of a process that compiles with others."""
 
-SEAT_EVERY_S = 0.1
+POLL_EVERY_S = 0.1
 """Seconds between two looks for a core to compile on."""
 
 FEW_COLLECTIONS = 50_000
@@ -90,17 +90,17 @@ def _recorded_plays(searcher: Searcher, candidate: Candidate) -> None:
     """What `simulate` plays, and with it every baseline: a forward action."""
     del searcher, candidate
     nothing = np.zeros(1, np.int64)
-    play_game(
-        Game(
+    play_schedule(
+        PlayableSchedule(
             num_microbatches=1,
             stage=nothing,
             devices=[(0,)],
             duration=np.ones((1, 4), np.int64),
-            flows=[],
+            transfers=[],
             waits=np.zeros((1, 2), np.int64),
             waits_once=nothing,
             first=np.array([0, 1], np.int64),
-            lane=nothing,
+            replica=nothing,
             kind=nothing,
             microbatch=nothing,
         )
@@ -116,8 +116,8 @@ def _published_orders(searcher: Searcher, candidate: Candidate) -> None:
         first=np.array([0, 1], np.int64),
         stages=np.zeros(1, np.int64),
         budget=np.ones(1, np.int64),
-        leg_start=np.zeros(3, np.int64),
-        legs=np.zeros((0, 2), np.int64),
+        transfer_start=np.zeros(3, np.int64),
+        transfers=np.zeros((0, 2), np.int64),
     )
     fill_orders(
         placed, np.array([0, 1], np.int64), np.array([0, 2], np.int64), FillHabit(4, False, False), placed.budget
@@ -135,48 +135,48 @@ def _nets(searcher: Searcher, candidate: Candidate) -> None:
 
 
 def _plays(searcher: Searcher, candidate: Candidate) -> None:
-    searcher.words(candidate)
+    searcher.device_orders(candidate)
 
 
-def _floors(searcher: Searcher, candidate: Candidate) -> None:
-    searcher.floor(candidate.stage_of, candidate.groups, modes=candidate.modes)
+def _lower_bounds(searcher: Searcher, candidate: Candidate) -> None:
+    searcher.lower_bound(candidate.stage_of, candidate.groups, modes=candidate.modes)
 
 
 def _ratings(searcher: Searcher, candidate: Candidate) -> None:
     searcher.rate(candidate.stage_of, candidate.groups)
 
 
-def _schedule_floors(searcher: Searcher, candidate: Candidate) -> None:
-    searcher.exact_floor(candidate)
+def _schedule_lower_bounds(searcher: Searcher, candidate: Candidate) -> None:
+    searcher.exact_lower_bound(candidate)
 
 
 def _anneals(searcher: Searcher, candidate: Candidate) -> None:
-    searcher.anneal(candidate, iterations=20, heat=(0.1, 0.01), seed=0)
+    searcher.anneal(candidate, iterations=20, temperature=(0.1, 0.01), seed=0)
 
 
 def _tabu_search(searcher: Searcher, candidate: Candidate) -> None:
-    net, words, lengths = _words(searcher, candidate)
-    follows_words(net)
-    search = TabuSearch(steps=2, samples=2, patience=2, floor=0, seed=0)
-    improve(net, words, lengths, search, searcher.by_span)
+    net, device_orders, lengths = _orders(searcher, candidate)
+    follows_orders(net)
+    search = TabuSearch(steps=2, samples=2, patience=2, lower_bound=0, seed=0)
+    improve(net, device_orders, lengths, search, searcher.by_span)
 
 
 def _polishes(searcher: Searcher, candidate: Candidate) -> None:
-    polish(*_words(searcher, candidate), 20, 0.0, 0, searcher.by_span)
+    polish(*_orders(searcher, candidate), 20, 0.0, 0, searcher.by_span)
 
 
 def _policies(searcher: Searcher, candidate: Candidate) -> None:
-    tuning = Tuning(slope=4, steps=2, heat=0.02, floor=0, seed=0)
-    tune(*_words(searcher, candidate), tuning, searcher.by_span)
-    play_filled(*_words(searcher, candidate), 0, searcher.by_span)
+    tuning = Tuning(slope=4, steps=2, temperature=0.02, lower_bound=0, seed=0)
+    tune(*_orders(searcher, candidate), tuning, searcher.by_span)
+    play_filled(*_orders(searcher, candidate), 0, searcher.by_span)
 
 
-def _words(searcher: Searcher, candidate: Candidate) -> tuple[Net, ShortIntegers, Integers]:
-    """The net of a candidate, its words by device and their lengths."""
-    net, orders = searcher.net_of(candidate), searcher.words(candidate)[0]
-    words, lengths = np.zeros((2, longest_word(net)), np.int32), np.zeros(2, np.int64)
-    encode(net, orders, words=words, lengths=lengths, first=searcher.first_member)
-    return net, words, lengths
+def _orders(searcher: Searcher, candidate: Candidate) -> tuple[Net, ShortIntegers, Integers]:
+    """The net of a candidate, its device orders by device and their lengths."""
+    net, orders = searcher.net_of(candidate), searcher.device_orders(candidate)[0]
+    device_orders, lengths = np.zeros((2, longest_order(net)), np.int32), np.zeros(2, np.int64)
+    encode(net, orders, device_orders=device_orders, lengths=lengths, first=searcher.first_member)
+    return net, device_orders, lengths
 
 
 def _cuts(searcher: Searcher, candidate: Candidate) -> None:
@@ -218,18 +218,18 @@ def _looped(searcher: Searcher, candidate: Candidate) -> None:
 
 
 def _split_placement(searcher: Searcher, candidate: Candidate) -> None:
-    from solver_models.local_search.split_placement_search import ApartSearcher
+    from solver_models.local_search.split_placement_search import SplitSearcher
 
-    apart = ApartSearcher(searcher)
-    found = apart.anneal(apart.begin(candidate), iterations=20, heat=(0.1, 0.01), seed=0)
-    apart.order(found, iterations=20, heat=0.0, seed=0)
+    split_searcher = SplitSearcher(searcher)
+    found = split_searcher.anneal(split_searcher.begin(candidate), iterations=20, temperature=(0.1, 0.01), seed=0)
+    split_searcher.order(found, iterations=20, temperature=0.0, seed=0)
 
 
 def _branch_and_bound(searcher: Searcher, candidate: Candidate) -> None:
     from solver_models.branch_and_check.case_trees import refute_case
 
-    searcher.exact_floor(candidate)
-    searcher.enumerate_orders(candidate, threshold=10**9, most_words=100, most_plays=10_000)
+    searcher.exact_lower_bound(candidate)
+    searcher.enumerate_orders(candidate, threshold=10**9, most_orders=100, most_plays=10_000)
     searcher.sequence(candidate, threshold=10**9, most_nodes=10)
     refute_case(searcher, candidate, threshold=10, most_nodes=10, stop=np.zeros(1, np.int64))
 
@@ -244,11 +244,11 @@ def _enumeration(searcher: Searcher, candidate: Candidate) -> None:
     open_cases(searcher, space)
 
 
-def _dealt(searcher: Searcher, candidate: Candidate) -> None:
+def _balanced(searcher: Searcher, candidate: Candidate) -> None:
     del searcher, candidate
     times, numbers = np.ones((2, 2), np.int64), np.arange(2, dtype=np.int64)
-    hands = Hands(numbers.reshape(2, 1).repeat(2, axis=1), np.ones(2, np.int64))
-    anneal_dealt(DealtTimes(times, times, 0, 1), hands, Cooling(steps=5, first=0.01, last=0.001, seed=0))
+    assignments = Assignments(numbers.reshape(2, 1).repeat(2, axis=1), np.ones(2, np.int64))
+    anneal_assignments(BalancedTimes(times, times, 0, 1), assignments, Cooling(steps=5, first=0.01, last=0.001, seed=0))
 
 
 BASELINE_KERNELS: dict[str, Callable[[Searcher, Candidate], None]] = {
@@ -261,7 +261,7 @@ JOINT: dict[str, Callable[[Searcher, Candidate], None]] = BASELINE_KERNELS | {
     "moves": _moves,
     "nets": _nets,
     "plays": _plays,
-    "floors": _floors,
+    "floors": _lower_bounds,
     "ratings": _ratings,
     "anneals": _anneals,
     "cuts": _cuts,
@@ -269,7 +269,7 @@ JOINT: dict[str, Callable[[Searcher, Candidate], None]] = BASELINE_KERNELS | {
 """Groups of all until the first rounds of joint search end."""
 
 FIRST: dict[str, Callable[[Searcher, Candidate], None]] = JOINT | {
-    "schedule-floors": _schedule_floors,
+    "schedule-floors": _schedule_lower_bounds,
     "tabu-search": _tabu_search,
     "policies": _policies,
     "polishes": _polishes,
@@ -282,7 +282,7 @@ LATER: dict[str, Callable[[Searcher, Candidate], None]] = {
     "split-placement": _split_placement,
     "large": _large,
     "looped": _looped,
-    "dealt": _dealt,
+    "dealt": _balanced,
 }
 """Groups that come into play on small or very large problems, where placement may be split, and for advice."""
 
@@ -300,11 +300,11 @@ def compile_groups(*groups: str) -> float:
     begin = time.perf_counter()
     missing = [group for group in groups if not is_warm(group)]
     with ThreadPoolExecutor(max_workers=_num_cores()) as pool:
-        list(pool.map(_compile_apart, [missing] * min(len(missing), _num_cores())))
+        list(pool.map(_compile_split, [missing] * min(len(missing), _num_cores())))
     return time.perf_counter() - begin
 
 
-def _compile_apart(groups: list[str]) -> None:
+def _compile_split(groups: list[str]) -> None:
     ended = subprocess.run(
         [sys.executable, "-m", "solver_models.precompile", SHARE, *groups],
         env=os.environ | {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path)},
@@ -318,8 +318,8 @@ def _compile_apart(groups: list[str]) -> None:
 
 def take_share(*groups: str) -> None:
     """Compile the groups that nobody else is at work on, and then wait for the others."""
-    with _seated(until=lambda: is_warm(*groups)) as is_seated:
-        if not is_seated:
+    with _compile_slot(until=lambda: is_warm(*groups)) as has_slot:
+        if not has_slot:
             return
         searcher, candidate = toy_search()
         for is_patient in (False, True):
@@ -339,22 +339,22 @@ def _mark(group: str) -> Path:
 
 
 @contextmanager
-def _seated(*, until: Callable[[], bool]) -> Iterator[bool]:
+def _compile_slot(*, until: Callable[[], bool]) -> Iterator[bool]:
     """Wait until fewer processes than there are cores compile on this machine: two would have to share a core.
 
-    Not beyond `until`; whether there is a seat then.
+    Not beyond `until`; whether there is a free core then.
     """
     with ExitStack() as held:
         while not (
-            is_seated := any(
+            has_slot := any(
                 held.enter_context(_locked(cache_folder() / f"seat-{number}", is_patient=False))
                 for number in range(_num_cores())
             )
         ):
             if until():
                 break
-            time.sleep(SEAT_EVERY_S)
-        yield is_seated
+            time.sleep(POLL_EVERY_S)
+        yield has_slot
 
 
 @contextmanager

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from solver_models.instance import Word
+from solver_models.instance import DeviceOrder
 
 Status = Literal["optimal", "feasible", "infeasible", "unknown"]
 
@@ -22,7 +22,7 @@ class ScheduleResult:
     """Ticks of the incumbent as the solver counts them."""
     bound: int | None
     """Ticks that the solver claims no schedule can beat."""
-    words: dict[int, Word] | None
+    device_orders: dict[int, DeviceOrder] | None
     """Per device, the incumbent's order."""
     solver: str
     """Name and version."""

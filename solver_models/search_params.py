@@ -1,4 +1,4 @@
-"""What steers the search and can be set: groups of parameters, one per room of this floor, each with its range.
+"""What steers the search and can be set: groups of parameters, one per room of this package, each with its range.
 
 `SolverParams` collects them; a `Searcher` carries it to wherever it searches. Another value never makes a plan wrong,
 only better or worse, sooner or later found: plans are verified, and bounds proved, whatever is set here. Numbers that
@@ -20,7 +20,7 @@ Ratio = Annotated[float, (1.0, 1000.0)]
 """How many times as much."""
 Seconds = Annotated[float, (0.0, 10.0**6)]
 """Wall-clock seconds, or CP-SAT's deterministic ones."""
-Heats = tuple[tuple[Annotated[float, (1e-9, 10.0)], Annotated[float, (1e-9, 10.0)]], ...]
+SuccessiveHalving = tuple[tuple[Annotated[float, (1e-9, 10.0)], Annotated[float, (1e-9, 10.0)]], ...]
 """First and last temperatures of anneals, as parts of the objective; each falls in equal ratios, rounds take turns."""
 
 
@@ -37,8 +37,8 @@ class ParamGroup:
 
 def group_name(kind: type) -> str:
     """What a group is called where parameters are named: `order_search` for `OrderSearchParams`."""
-    words = kind.__name__.removesuffix("Params")
-    return "".join(f"_{letter.lower()}" if letter.isupper() else letter for letter in words).lstrip("_")
+    name = kind.__name__.removesuffix("Params")
+    return "".join(f"_{letter.lower()}" if letter.isupper() else letter for letter in name).lstrip("_")
 
 
 def _require(what: str, value: object, *, kind: Any) -> None:
@@ -93,12 +93,12 @@ class MultistartParams(ParamGroup):
 class AnnealParams(ParamGroup):
     """Temperatures of the joint search and of split placement (`solver_models.local_search.multistart`)."""
 
-    heats: Heats = ((0.03, 0.0005), (0.01, 0.0002), (0.1, 0.0005), (0.003, 0.0001), (0.3, 0.001))
+    heats: SuccessiveHalving = ((0.03, 0.0005), (0.01, 0.0002), (0.1, 0.0005), (0.003, 0.0001), (0.3, 0.001))
     """First and last temperature of an anneal, as parts of the objective; rounds take turns."""
     parts: Annotated[int, (1, 100)] = 2
     """Anneals that follow each other within a task, each from the best of those before."""
-    floor_heats: Heats = ((0.01, 0.0005), (0.03, 0.0005), (0.003, 0.0002), (0.1, 0.0005))
-    """Temperatures of anneals on the floor, which take turns."""
+    floor_heats: SuccessiveHalving = ((0.01, 0.0005), (0.03, 0.0005), (0.003, 0.0002), (0.1, 0.0005))
+    """Temperatures of anneals by the lower bound, which take turns."""
     first_polish_round: Count = 3
     """The first round in which orders are polished."""
 
@@ -139,7 +139,7 @@ class KindCutParams(ParamGroup):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SolverParams:
-    """Every group of this floor, under the name that its parameters have."""
+    """Every group of this package, under the name that its parameters have."""
 
     multistart: MultistartParams = field(default_factory=MultistartParams)
     """Rounds of the joint search."""

@@ -23,7 +23,7 @@ _LINKS = re.compile(r"!?\[([^\]]*)\]\([^)]*\)")
 class Prose:
     """What a page is made of, in words."""
 
-    num_words: int
+    num_orders: int
     sentences: tuple[int, ...]
     """Words of every sentence."""
     paragraphs: tuple[int, ...]
@@ -43,7 +43,7 @@ def measure(text: str) -> Prose:
     sentences = [sentence for block in paragraphs for sentence in _sentences(block)]
     sentences += [one for cell in cells for one in _sentences(cell) if _length(one) > MAX_SENTENCE_WORDS]
     return Prose(
-        num_words=len(text.split()),
+        num_orders=len(text.split()),
         sentences=tuple(map(_length, sentences)),
         paragraphs=tuple(map(_length, paragraphs)),
         long_sentences=tuple(one for one in sentences if _length(one) > MAX_SENTENCE_WORDS),
@@ -91,10 +91,10 @@ def main() -> None:
     counted = {page: measure((ROOT / page).read_text(encoding="utf-8")) for page in sys.argv[1:] or pages()}
     for page, prose in counted.items():
         longest = max(prose.paragraphs, default=0)
-        rows = [f"{prose.num_words:7,} words {prose.short_share:6.1%} short, paragraphs to {longest:4}: {page}"]
+        rows = [f"{prose.num_orders:7,} words {prose.short_share:6.1%} short, paragraphs to {longest:4}: {page}"]
         rows += [f"        {sentence}" for sentence in prose.long_sentences if sys.argv[1:]]
         sys.stdout.write("\n".join(rows) + "\n")
-    sys.stdout.write(f"{sum(prose.num_words for prose in counted.values()):7,} words in all\n")
+    sys.stdout.write(f"{sum(prose.num_orders for prose in counted.values()):7,} words in all\n")
 
 
 if __name__ == "__main__":

@@ -175,7 +175,7 @@ def test_pages_read_easily(page: str):
 
 def test_all_pages_are_short():
     """Tests that all pages together have at most 45,000 words, tables and code included."""
-    counts = {page: measure(text_of(page)).num_words for page in NEW_PAGES}
+    counts = {page: measure(text_of(page)).num_orders for page in NEW_PAGES}
     assert sum(counts.values()) <= MAX_WORDS, counts
 
 
@@ -192,6 +192,6 @@ def test_prose_is_counted():
     prose = measure(text)
     assert prose.sentences == (2, 4, 2, 2, 30)
     assert prose.paragraphs == (6, 2, 2)
-    assert prose.num_words == len(text.split())
+    assert prose.num_orders == len(text.split())
     assert prose.short_share == 0.8
     assert measure("One: two; three (four. five) six").sentences == (6,)

@@ -608,3 +608,102 @@ def test_class_names_are_unique():
             if isinstance(node, ast.ClassDef):
                 places.setdefault(node.name, []).append(f"{path}:{node.lineno}")
     assert_none(repeated(places, SAME_IDEA_CLASSES), "One class name, one meaning; rename, or list what they share:")
+
+
+# Words of a private language that identifiers and docstrings no longer use, with the field's terms in their place
+# (stage replica, device order, transfer, assignment, lower bound, temperature, objective, direction or path ...).
+DIALECT = """lane lanes word words seat seats seated seating seatings hand hands floor floors apart deal dealt dealing
+heat heats turn turns leg legs flow flows game games waste way ways parcel parcels knob knobs glue glued mates blame
+rungs gains course courses census book books herald wishes climb worth roster courier news residence anatomy intake
+trip trips"""
+DIALECT_OF_CLASSES = "said asked wanted telling whereabouts again"
+
+# Identifiers that keep such a part, and why.
+KEPT_NAMES = {
+    "recompute_in_turn, dealing, turns": "fields of documents",
+    "dealing_unasked, dealing_once, dealing_replicas, dealing_devices, dealing_order": "names of rules in verdicts",
+    "RecomputeInTurn": "the option of recompute_in_turn",
+    "way_part_bytes, worth_at_least, worth_at_most": "keys of reports",
+    "one_way, both_ways_ns": "keys of measured link tables",
+    "bound_turn, BoundTurnParams, turn_s, turn_actions, turn_plays": "search parameters",
+    "stale_turns, round_turns, every_turns": "search parameters",
+    "heats, floor_heats, near_heats, polish_heat, polish_heats": "search parameters",
+    "floor_ticks, floor_devices, most_floors, min_ways, max_ways, way_actions, max_words, climb_s": "search parameters",
+    "deal, Dealing": "documented functions and classes of planner.dealing, and a field of Training",
+    "nvlink_lanes, _NVLINK_LANE_BYTES_PER_S": "NVLink's own term",
+    "floor": "math.floor",
+}
+# Lanes are NVLink's own term, words a shell's, and `FloorDiv` Python's.
+KEPT_IN_FILES = {
+    "api/discovery/nvidia_host.py": {"lanes"},
+    "profiles/configurations/argument_forms.py": {"word", "words", "read_words", "training_words"},
+    "profiles/configurations/shell_script.py": {"word", "words", "_first_word", "training_words", "FloorDiv"},
+    "profiles/discovery/hosts.py": {"lanes"},
+    "profiles/discovery/nvlink.py": {"lanes", "lane_bytes_per_s"},
+}
+
+# Words that docstrings do not use; the others of the dialect are ordinary English there.
+DIALECT_IN_PROSE = re.compile(
+    r"(?i)\b(?:lanes?|seats?|seated|seatings?|heats?|games?|wastes?|legs?|trips?|parcels?|knobs?|glued?|mates|rungs|census"
+    r"|herald|roster|courier|whereabouts|floors?(?!\())\b"
+)
+PROSE_KEPT = {
+    "planner/execute/run/nvidia_smi.py",
+    "profiles/discovery/hosts.py",
+    "profiles/discovery/nvlink.py",
+}  # lanes of NVLink and PCIe
+
+PART = re.compile(r"[A-Z]+(?=[A-Z][a-z])|[A-Z]?[a-z]+|[A-Z]+")
+
+
+def identifiers_of(path: str) -> Iterator[tuple[int, str, bool]]:
+    """Every name that a module defines or uses but for modules it imports, its line, and whether it names a class."""
+    for node in nodes_of(path):
+        line = getattr(node, "lineno", 0)
+        if isinstance(node, ast.Name):
+            yield line, node.id, False
+        elif isinstance(node, ast.Attribute):
+            yield line, node.attr, False
+        elif isinstance(node, ast.arg | ast.keyword) and node.arg is not None:
+            yield line, node.arg, False
+        elif isinstance(node, FunctionNode | ast.ClassDef):
+            yield line, node.name, isinstance(node, ast.ClassDef)
+
+
+def modules_imported(path: str) -> set[str]:
+    """The names that stand for modules in a file: modules keep their names."""
+    return {
+        alias.asname or alias.name
+        for node in nodes_of(path)
+        if isinstance(node, ast.ImportFrom) and node.module is not None
+        for alias in node.names
+        if (ROOT / node.module.replace(".", "/") / f"{alias.name}.py").is_file()
+    }
+
+
+def test_identifiers_use_the_fields_terms():
+    """Tests that no part of an identifier of the product is a word of the dialect, the listed names aside."""
+    kept = {name for names in KEPT_NAMES for name in names.split(", ")}
+    banned, banned_in_classes = set(DIALECT.split()), {*DIALECT.split(), *DIALECT_OF_CLASSES.split()}
+    offenders = {
+        f"{path}:{line} {name}"
+        for path in python_files(*PACKAGES)
+        for line, name, is_class in identifiers_of(path)
+        if name not in kept
+        and (banned_in_classes if is_class else banned) & {part.lower() for part in PART.findall(name)}
+        and name not in KEPT_IN_FILES.get(path, set()) | modules_imported(path)
+    }
+    assert_none(sorted(offenders), "Use the field's term, or list the name with its reason:")
+
+
+def test_docstrings_use_the_fields_terms():
+    """Tests that no docstring of the product uses a word of the dialect."""
+    offenders = [
+        f"{path}:{node.lineno} {found.group()}"
+        for path in python_files(*PACKAGES)
+        if path not in PROSE_KEPT
+        for node in nodes_of(path)
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
+        for found in DIALECT_IN_PROSE.finditer(re.sub(r"`[^`]*`", "", node.value.value))
+    ]
+    assert_none(offenders, "Use the field's term:")

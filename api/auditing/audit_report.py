@@ -59,7 +59,7 @@ def summarise_audit(audit: Audit) -> dict[str, Any]:
             "drop": list(dropped_flags(audit.audited, better)),
         },
         "slower": None if audit.at_least is None else {
-            "at_least_percent": _floor(audit.at_least),
+            "at_least_percent": _lower_bound(audit.at_least),
             "at_most_percent": None if audit.at_most is None else _ceiling(audit.at_most),
         },
         "lower_bound_ns": audit.lower_bound_ns,
@@ -103,7 +103,7 @@ def shown_gpu(name: str) -> str:
     return name.removesuffix("_sxm").upper()
 
 
-def _floor(part: float) -> float:
+def _lower_bound(part: float) -> float:
     return int(part * 1000) / 10
 
 
@@ -253,7 +253,7 @@ def _better(audit: Audit) -> Iterator[str]:
         return
     if audit.at_least is not None:
         most = "" if audit.at_most is None else f" and at most {_ceiling(audit.at_most):.1f} %"
-        yield f"at least {_floor(audit.at_least):.1f} %{most} slower than the best possible at these degrees"
+        yield f"at least {_lower_bound(audit.at_least):.1f} %{most} slower than the best possible at these degrees"
     bound = audit.lower_bound_ns or 0
     yield (
         f"best found: {seconds(better.evidence.makespan_ns)}; none can take less than {seconds(bound)} "

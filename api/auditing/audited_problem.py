@@ -29,7 +29,7 @@ from profiles.estimates.composed_profile import (
     compose,
 )
 from profiles.estimates.operations import Rates
-from profiles.importers.aiconfigurator.default_rates import rates_at_hand
+from profiles.importers.aiconfigurator.default_rates import default_rates_of
 from profiles.model_profile import Edge, Layer, LayerCost, ModelProfile
 
 WEIGHT_BYTES = 2
@@ -136,7 +136,7 @@ def _measured(
 
 def _rates(sheet: GpuSheet) -> Rates:
     try:
-        return rates_at_hand(sheet.name)
+        return default_rates_of(sheet.name)
     except KeyError:
         raise ValueError(
             f"--gpu {sheet.name}: its rates are in the measured tables only: pip install 'pipeline-planner[tables]'"
@@ -312,13 +312,13 @@ def audited_plan(audited: AuditedProblem, *, recompute: Recomputation | None) ->
         return as_looped(problem, Plan(problem=problem.reference(), stages=stages, schedule={}))
     costs = CostModel(problem)
     order = order_gpipe if run.order == "GPipe" else order_zb_v
-    return play_order(costs, stages, words=order(make_pipeline(costs, stages)))
+    return play_order(costs, stages, device_orders=order(make_pipeline(costs, stages)))
 
 
 def _device(run: RunConfiguration, stage: int) -> str:
     """Ranks in a loop, or in a V."""
-    turn, place = divmod(stage, run.pipeline)
-    return f"rank{run.pipeline - 1 - place if run.order == 'ZBVZeroBubble' and turn % 2 else place}"
+    cycle, place = divmod(stage, run.pipeline)
+    return f"rank{run.pipeline - 1 - place if run.order == 'ZBVZeroBubble' and cycle % 2 else place}"
 
 
 def _recomputed(layers: Sequence[str], recompute: Recomputation | None) -> bool | tuple[tuple[str, str], ...]:

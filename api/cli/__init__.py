@@ -76,16 +76,16 @@ app.add_typer(serving_commands.stores, name="store")
 
 def main(given: list[str] | None = None) -> int:
     """Run one command; the answer is its exit code."""
-    words = sys.argv[1:] if given is None else given
+    arguments = sys.argv[1:] if given is None else given
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="replace")
     try:
-        app(args=words, prog_name="pipeplan")
+        app(args=arguments, prog_name="pipeplan")
     except SystemExit as done:
         return done.code if isinstance(done.code, int) else int(done.code is not None)
     except Exception as error:
-        return _fail(error, is_json="--json" in words)
+        return _fail(error, is_json="--json" in arguments)
     return Exit.DONE
 
 

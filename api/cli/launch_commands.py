@@ -37,9 +37,9 @@ class _JobOptions(NamedTuple):
 
     def make(self, plan: str, program: list[str], *, default_python: str | None = None) -> "Launch":
         """The launch of the program under the plan."""
-        from api.running.launching import Whereabouts, make_launch
+        from api.running.launching import JobPaths, make_launch
 
-        where = Whereabouts(cluster=self.cluster, folder=self.folder, hosts=self.host or (), plan_url=self.plan_url)
+        where = JobPaths(cluster=self.cluster, folder=self.folder, hosts=self.host or (), plan_url=self.plan_url)
         python = self.python or default_python
         return make_launch(plan, program, name=self.name, where=where, python=python, on_processors=self.processors)
 
@@ -255,7 +255,7 @@ def launch_slurm_command(
         options=tuple(slurm.sbatch or ()),
     )
     submitted = Submitted(launcher="slurm", name=launch.job.name)
-    _hand_over(launch, submission, submitted=submitted, dry_run=dry_run, request=request)
+    _report_submission(launch, submission, submitted=submitted, dry_run=dry_run, request=request)
 
 
 @commands.command(
@@ -298,7 +298,7 @@ def launch_kubernetes_command(
     launch, submission = render_pods(
         launch, kind=pods.controller, needs=needs, is_fetched=job.plan_url is not None, patches=patches
     )
-    _hand_over(launch, submission, submitted=submitted, dry_run=dry_run, request=request)
+    _report_submission(launch, submission, submitted=submitted, dry_run=dry_run, request=request)
 
 
 def _heal_pods(
@@ -347,7 +347,9 @@ def launch_sky_command(
     launch, submission = render_sky_task(
         launch, needs=needs, is_fetched=job.plan_url is not None, patches=sky.patch or ()
     )
-    _hand_over(launch, submission, submitted=Submitted(launcher="skypilot", name=launch.job.name), dry_run=dry_run)
+    _report_submission(
+        launch, submission, submitted=Submitted(launcher="skypilot", name=launch.job.name), dry_run=dry_run
+    )
 
 
 @commands.command(
@@ -380,10 +382,10 @@ def launch_ray_command(
         launch, needs=needs, is_fetched=job.plan_url is not None, patches=ray.patch or ()
     )
     submitted = Submitted(launcher="ray", name=launch.job.name, address=ray.address or "")
-    _hand_over(launch, submission, submitted=submitted, dry_run=dry_run)
+    _report_submission(launch, submission, submitted=submitted, dry_run=dry_run)
 
 
-def _hand_over(
+def _report_submission(
     launch: "Launch",
     submission: "LaunchSubmission",
     *,

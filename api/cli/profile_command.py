@@ -79,11 +79,13 @@ def profile_command(
     on where it was when it is started again.
     """
     from api.inputs import require_writable
-    from api.profiling import Wanted, forget_journal, render_summary, run_profile, summarise_profile
+    from api.profiling import ProfileRequest, forget_journal, render_summary, run_profile, summarise_profile
     from profiles.workload import dump_workload
 
     require_writable(files.output, machine.links, files.journal)
-    wanted = Wanted(model=model, **measured._asdict(), **repetitions._asdict(), **machine._asdict(), **files._asdict())
+    wanted = ProfileRequest(
+        model=model, **measured._asdict(), **repetitions._asdict(), **machine._asdict(), **files._asdict()
+    )
     console = make_console(is_report=False)
     style = reporting.style(console)
     outcome = run_profile(wanted, console=console, style=style)

@@ -49,14 +49,14 @@ def tune_command(
     calibrated workload is written beside the plan.
     """
     from api.inputs import require_writable
-    from api.tuning.command import TuningWish, beside, run_tuning
+    from api.tuning.command import TuningRequest, beside, run_tuning
     from api.tuning.tuning_report import render_result, summarise_result
     from planner.document import render_plan
     from profiles.workload import dump_workload
 
     kept = beside(output)
     require_writable(output, kept)
-    wish = TuningWish(
+    request = TuningRequest(
         model=model,
         **wanted._asdict(),
         keep=kept,
@@ -67,7 +67,7 @@ def tune_command(
     )
     console = make_console(is_report=False)
     style = reporting.style(console)
-    tuned = run_tuning(wish, console=console, style=style)
+    tuned = run_tuning(request, console=console, style=style)
     if output is not None or not sys.stdout.isatty():
         write_document(render_plan(tuned.result.chosen.candidate.plan), output)
     if kept is not None:

@@ -11,7 +11,7 @@ from api.cli.output import as_input_errors, make_console, report_json, write_doc
 from api.failures import InputError
 
 if TYPE_CHECKING:
-    from api.running.replanning import Again
+    from api.running.replanning import Replanned
     from api.running.run_watch import Outlook
     from planner.plan import Plan
     from planner.problem import Problem
@@ -28,7 +28,7 @@ class _RunningPlan(NamedTuple):
     cluster: arg.Cluster = None
 
 
-class _AgainOptions(NamedTuple):
+class _ReplanOptions(NamedTuple):
     """When and how to plan again."""
 
     lost: arg.Lost = None
@@ -49,7 +49,7 @@ class _AgainOptions(NamedTuple):
     "pipeplan watch plan.json --lost node3 -o rest.json --recipe recipe.json",
 )
 @takes_groups
-def watch_command(*, source: _RunningPlan, options: _AgainOptions, json: arg.Json = False) -> None:
+def watch_command(*, source: _RunningPlan, options: _ReplanOptions, json: arg.Json = False) -> None:
     """Hold a running plan against the traces of all ranks: which device, layers or link are slow, what no plan beats.
 
     If anything has drifted, or with -o, plans again from the present plan on, on the cluster as measured and without
@@ -79,7 +79,7 @@ def watch_command(*, source: _RunningPlan, options: _AgainOptions, json: arg.Jso
         _deliver_again(again, options=options)
 
 
-def _tell_service(outlook: "Outlook", *, options: _AgainOptions) -> None:
+def _tell_service(outlook: "Outlook", *, options: _ReplanOptions) -> None:
     """What is new about the plan goes to the service that made it, and from there to webhooks."""
     from api.running.notices import notify_service
     from api.running.run_watch import summarise_outlook
@@ -92,7 +92,7 @@ def _tell_service(outlook: "Outlook", *, options: _AgainOptions) -> None:
         notify_service("drifted", told, url=options.notify)
 
 
-def _plan_again(problem: "Problem", present: "Plan", *, options: _AgainOptions) -> "Again":
+def _plan_again(problem: "Problem", present: "Plan", *, options: _ReplanOptions) -> "Replanned":
     """A new plan from the present one on, and what has to move for it."""
     from api.planning_run import Effort
     from api.running.replanning import Rest, plan_again
@@ -106,7 +106,7 @@ def _plan_again(problem: "Problem", present: "Plan", *, options: _AgainOptions) 
         )
 
 
-def _deliver_again(again: "Again", *, options: _AgainOptions) -> None:
+def _deliver_again(again: "Replanned", *, options: _ReplanOptions) -> None:
     """The new plan and its recipe where they are wanted; what they save goes to standard error."""
     from planner.document import render_plan
     from planner.replanning.migration import render_recipe

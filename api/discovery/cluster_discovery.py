@@ -130,23 +130,23 @@ def _slurm_topology(answers: Answers) -> str:
     return "" if answers.file is not None else _ask(_TOPOLOGY)
 
 
-def _ask(words: tuple[str, ...]) -> str:
-    done = _run(words)
+def _ask(command: tuple[str, ...]) -> str:
+    done = _run(command)
     if done is None:
-        raise InputError(f"{words[0]} is not installed here; add --file with the answer of `{' '.join(words)}`")
+        raise InputError(f"{command[0]} is not installed here; add --file with the answer of `{' '.join(command)}`")
     if done.returncode:
-        raise InputError(f"{words[0]}: {done.stderr.strip() or f'exit code {done.returncode}'}")
+        raise InputError(f"{command[0]}: {done.stderr.strip() or f'exit code {done.returncode}'}")
     return done.stdout
 
 
-def _run(words: tuple[str, ...]) -> subprocess.CompletedProcess[str] | None:
+def _run(command: tuple[str, ...]) -> subprocess.CompletedProcess[str] | None:
     """None: the program is not installed."""
     try:
-        return subprocess.run(words, capture_output=True, text=True, timeout=120, check=False)
+        return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
     except FileNotFoundError:
         return None
     except subprocess.TimeoutExpired:
-        raise InputError(f"{words[0]} has not answered for two minutes; mend it, or leave it to --file") from None
+        raise InputError(f"{command[0]} has not answered for two minutes; mend it, or leave it to --file") from None
 
 
 def _this_host(sizes: DeviceDefaults) -> FoundHosts:

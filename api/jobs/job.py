@@ -177,7 +177,7 @@ class Island:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class News:
+class ProgressUpdate:
     """A step of a solver: whatever is None did not change."""
 
     phase: str

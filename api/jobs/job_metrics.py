@@ -21,12 +21,12 @@ class Histogram:
         self._sum = 0.0
 
     def add(self, value: float) -> None:
-        """One more value."""
+        """Count one more value in its bucket."""
         self._counts[next((n for n, bound in enumerate(self._bounds) if value <= bound), len(self._bounds))] += 1
         self._sum += value
 
     def render(self) -> Iterator[str]:
-        """Lines."""
+        """The metric in the text format of Prometheus."""
         yield f"# TYPE {self._name} histogram"
         total = 0
         for bound, count in zip((*self._bounds, "+Inf"), self._counts, strict=True):
@@ -79,7 +79,7 @@ class JobMetrics:
             self._islands[end] += 1
 
     def render(self) -> list[str]:
-        """All lines."""
+        """Every metric in the text format of Prometheus."""
         with self._lock:
             lines = ["# TYPE pipeplan_jobs_ended_total counter"]
             for (state, stopped_by), count in sorted(self._ended.items()):

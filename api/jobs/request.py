@@ -252,11 +252,11 @@ def require_size(workload: Workload, ceilings: Ceilings, *, source: str, options
     num_layers = len(workload.profile.layers)
     num_devices = len(workload.cluster.devices)
     replicas = num_devices if options.max_replicas is None else min(options.max_replicas, num_devices)
-    num_seats = min(num_devices * options.max_stages_per_device, num_layers * replicas)
+    num_replicas = min(num_devices * options.max_stages_per_device, num_layers * replicas)
     sizes = {
         "layers": (num_layers, ceilings.max_layers),
         "devices": (num_devices, ceilings.max_devices),
-        "actions": (3 * _most_microbatches(workload) * num_seats, ceilings.max_actions),
+        "actions": (3 * _most_microbatches(workload) * num_replicas, ceilings.max_actions),
     }
     for what, (size, most) in sizes.items():
         if size > most:

@@ -113,14 +113,14 @@ def render_simulation(problem: Problem, timeline: Timeline) -> RenderableType:
     )
     for column in table.columns[1:7]:
         column.justify = "right"
-    for device, word in timeline.actions.items():
-        work = sum(timed.end_ns - timed.start_ns for timed in word)
+    for device, device_order in timeline.actions.items():
+        work = sum(timed.end_ns - timed.start_ns for timed in device_order)
         limit, peak = problem.cluster.by_name[device].usable_bytes, timeline.peak_bytes[device]
         table.add_row(
             device,
-            f"{len(word):,}",
-            render_ms(word[0].start_ns) if word else "",
-            render_ms(word[-1].end_ns) if word else "",
+            f"{len(device_order):,}",
+            render_ms(device_order[0].start_ns) if device_order else "",
+            render_ms(device_order[-1].end_ns) if device_order else "",
             render_ms(work),
             render_percent(work / timeline.makespan_ns if timeline.makespan_ns else 0.0),
             render_of_limit(peak, limit),
@@ -201,9 +201,9 @@ def render_what_if(answer: "WhatIfAnswer") -> RenderableType:
     parts.append(f"the plan found {verb} {render_ms(saved)} ms ({render_percent(saved / total)})")
     most = answer.saved_at_most_ns
     if most is not None:
-        word = "saves more" if most >= 0 else "costs less"
+        device_order = "saves more" if most >= 0 else "costs less"
         limit = f"{render_ms(abs(most))} ms ({render_percent(abs(most) / total)})"
-        parts.append(f"no plan with the change {word} than {limit}")
+        parts.append(f"no plan with the change {device_order} than {limit}")
     return Group(*parts)
 
 

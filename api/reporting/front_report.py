@@ -98,14 +98,14 @@ def render_front(front: ParetoFront) -> RenderableType:
             *([str(row.microbatch_size)] if has_sizes else []),
             row.types,
         )
-    words = [
+    columns = [
         f"cost: of {ITERATIONS:,} iterations, in the currency of the prices; at least: no plan on any devices that "
         "costs as little is faster, none that is as fast costs less",
         f"{front.num_planned} of {front.num_subsets:,} subsets of the devices were planned for; bounds hold for all",
     ]
     if has_sizes:
-        words.append("size: samples of a microbatch, decided for each plan; bounds hold for every size")
-    return Group(table, *words)
+        columns.append("size: samples of a microbatch, decided for each plan; bounds hold for every size")
+    return Group(table, *columns)
 
 
 def summarise_front(front: ParetoFront, files: Sequence[str | None]) -> dict[str, Any]:

@@ -22,7 +22,9 @@ def why_not_on_one_scale(own: ProblemReference, other: ProblemReference) -> str 
     """Why a plan cannot be drawn by the times of a question: it was made for other ones."""
     if other.profile != own.profile:
         return f"B is a plan of {other.profile}, A of {own.profile}: plans of different models are not compared"
-    differing = [words for name, words in _DRAWN_BY.items() if getattr(own, name) != getattr(other, name)]
+    differing = [
+        device_orders for name, device_orders in _DRAWN_BY.items() if getattr(own, name) != getattr(other, name)
+    ]
     if not differing:
         return None
     return f"B was made {differing[0]} and cannot be drawn on the scale of A"
@@ -116,18 +118,20 @@ def _devices(before: PlayedSide, after: PlayedSide) -> list[dict[str, Any]]:
 
 
 def _device(name: str, before: PlayedSide, *, after: PlayedSide) -> dict[str, Any]:
-    words = [[str(action) for action in side.plan.schedule.get(name, ())] for side in (before, after)]
+    device_orders = [[str(action) for action in side.plan.schedule.get(name, ())] for side in (before, after)]
     peaks = [side.timeline.peak_bytes.get(name) for side in (before, after)]
     works = [_work_ns(side.timeline, name) for side in (before, after)]
-    place = next((at for at, (a, b) in enumerate(zip(*words, strict=False)) if a != b), min(map(len, words)))
-    is_same = words[0] == words[1]
+    place = next(
+        (at for at, (a, b) in enumerate(zip(*device_orders, strict=False)) if a != b), min(map(len, device_orders))
+    )
+    is_same = device_orders[0] == device_orders[1]
     order = (
         None
         if is_same
         else {"first_difference": place}
         | {
-            side: word[place] if place < len(word) else None
-            for side, word in zip(("before", "after"), words, strict=True)
+            side: device_order[place] if place < len(device_order) else None
+            for side, device_order in zip(("before", "after"), device_orders, strict=True)
         }
     )
     return {"device": name, "peak_bytes": _change(*peaks), "work_ns": _change(*works), "order": order}

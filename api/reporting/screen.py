@@ -310,8 +310,8 @@ def _describe_reserve(problem: Problem, evidence: Evidence) -> list[str]:
         if device.reserved_bytes is None
         and evidence.peak_bytes.get(device.name, 0) > _NEARLY_FULL * max(1, device.memory_bytes)
     ]
-    words = "runtime and allocator need some of what is filled"
-    return [f"no reserved_bytes stated for {name}: {words}" for name in full[:1]]
+    reason = "runtime and allocator need some of what is filled"
+    return [f"no reserved_bytes stated for {name}: {reason}" for name in full[:1]]
 
 
 def _notes(problem: Problem, evidence: Evidence) -> list[str]:

@@ -9,9 +9,9 @@ from typing import Any
 
 from planner.actions import KINDS
 from planner.fidelity.advice import advise, cut_anew
-from planner.fidelity.balance_advice import deal_anew
+from planner.fidelity.balance_advice import rebalance
 from planner.fidelity.run_replay import replay_ends_ns
-from profiles.importers.straggler import Key, RunStep, Seat, TraceCeiling, read_straggler_trace
+from profiles.importers.straggler import Key, ReplicaKey, RunStep, TraceCeiling, read_straggler_trace
 
 CEILING = TraceCeiling(rows=500_000, num_bytes=64 * 2**20)
 """More cannot be looked at within the seconds that a service gives; a production trace of 43 steps holds a fifth."""
@@ -35,7 +35,7 @@ def summarise_trace(data: str) -> dict[str, Any]:
     """The advice on a trace, and the median step as it ran beside its replay and its remedies."""
     steps = read_trace_text(data)
     step = sorted(steps, key=lambda each: each.measured_ns)[(len(steps) - 1) // 2]
-    anew, _ = deal_anew(step)
+    anew, _ = rebalance(step)
     drawn = {"run": _drawn(step, step.ends_as_run_ns()), "replay": _drawn(step, replay_ends_ns(step))}
     drawn["dealt"] = _drawn(anew, replay_ends_ns(anew))
     other = cut_anew(step, blocks_per_stage=_BLOCKS_PER_STAGE)
@@ -62,29 +62,29 @@ def _content(steps: tuple[RunStep, ...], drawn: Mapping[str, Any]) -> dict[str, 
 
 
 def _drawn(step: RunStep, ends_ns: Mapping[Key, int]) -> dict[str, Any]:
-    """Every seat is a device that holds a stage of its own."""
-    seats = sorted(step.actions)
+    """Every row is a device that holds a stage of its own."""
+    replicas = sorted(step.actions)
     makespan_ns = max(ends_ns.values())
     work_ns = sum(action.duration_ns for row in step.actions.values() for action in row)
     return {
         "figures": {
             "makespanNs": makespan_ns,
             "spanNs": makespan_ns,
-            "bubble": 1 - work_ns / (len(seats) * max(1, makespan_ns)),
+            "bubble": 1 - work_ns / (len(replicas) * max(1, makespan_ns)),
         },
         "optimizerNs": 0,
-        "stages": [_stage(seat, row) for row, seat in enumerate(seats)],
-        "devices": [_device(step, seat, row=row, ends_ns=ends_ns) for row, seat in enumerate(seats)],
-        "legs": _legs(seats),
+        "stages": [_stage(replica, row) for row, replica in enumerate(replicas)],
+        "devices": [_device(step, replica, row=row, ends_ns=ends_ns) for row, replica in enumerate(replicas)],
+        "legs": _transfers(replicas),
         "linkUse": [],
         "synchronisations": [],
         "baselines": [],
     }
 
 
-def _stage(seat: Seat, row: int) -> dict[str, Any]:
+def _stage(replica: ReplicaKey, row: int) -> dict[str, Any]:
     return {
-        "layers": [f"stage {seat[1]}"],
+        "layers": [f"stage {replica[1]}"],
         "replicas": [[row]],
         "recompute": "",
         "durationsNs": [0] * len(KINDS),
@@ -94,22 +94,22 @@ def _stage(seat: Seat, row: int) -> dict[str, Any]:
     }
 
 
-def _device(step: RunStep, seat: Seat, *, row: int, ends_ns: Mapping[Key, int]) -> dict[str, Any]:
+def _device(step: RunStep, replica: ReplicaKey, *, row: int, ends_ns: Mapping[Key, int]) -> dict[str, Any]:
     flat: list[int] = []
     free = 0
-    for action in step.actions[seat]:
-        end = ends_ns[(*seat, action.kind, action.microbatch)]
+    for action in step.actions[replica]:
+        end = ends_ns[(*replica, action.kind, action.microbatch)]
         start = max(free, end - action.duration_ns)
         flat += [4 * row + KINDS.index(action.kind), action.microbatch, start - free, end - start]
         free = end
-    name = f"pipeline {seat[0]}, stage {seat[1]}"
+    name = f"pipeline {replica[0]}, stage {replica[1]}"
     memory = {"limitBytes": 0, "peakBytes": 0, "memory": [], "memorySteps": []}
     return {"name": name, "type": "traced", "host": "", "actions": flat, "optimizerNs": 0, **memory}
 
 
-def _legs(seats: list[Seat]) -> list[dict[str, Any]]:
+def _transfers(replicas: list[ReplicaKey]) -> list[dict[str, Any]]:
     """Who hands on to whom; when transfers moved is not drawn."""
-    rows = {seat: row for row, seat in enumerate(seats)}
+    rows = {replica: row for row, replica in enumerate(replicas)}
     found = []
     for (pipeline, stage), row in rows.items():
         for other, backward in ((stage + 1, 0), (stage - 1, 1)):

@@ -111,7 +111,7 @@ class WhatIfAnswer:
         return None if bound is None else self.before.objective_ns - bound
 
     def summarise(self) -> dict[str, Any]:
-        """For programs."""
+        """The same as JSON-ready data."""
         return {
             "change": asdict(self.change),
             "objective": self.objective,

@@ -19,8 +19,8 @@ TARGET = "megatron"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Said:
-    """All that is said."""
+class AdviceResult:
+    """Advice on a production trace, and the plan made for it."""
 
     advice: Advice
     """From the trace alone."""
@@ -30,23 +30,23 @@ class Said:
     """So many are assumed."""
 
 
-def advise_on(trace: str, *, blocks_per_stage: int, time_limit_s: float, console: Console) -> Said:
+def advise_on(trace: str, *, blocks_per_stage: int, time_limit_s: float, console: Console) -> AdviceResult:
     """Read, replay, and plan where all microbatches are alike."""
     with reading():
         steps = read_run_steps([Path(trace)])
         advice = advise(steps, blocks_per_stage=blocks_per_stage, annealing=CompiledAnnealing())
         if not advice.is_alike:
-            return Said(advice=advice, plan=None, blocks_per_stage=blocks_per_stage)
+            return AdviceResult(advice=advice, plan=None, blocks_per_stage=blocks_per_stage)
         workload = make_block_workload(steps, blocks_per_stage=blocks_per_stage, name=Path(trace).name)
     problem = make_problem(workload, changes={"max_stages_per_device": MOST_CHUNKS})
     effort = Effort(time_limit_s=time_limit_s, gap=None, seed=0, style="quiet")
     program = TARGETS[TARGET]
     plan, _ = run_plan(restrict_problem(problem, program), effort, console=console, target=program)
-    return Said(advice=advice, plan=plan, blocks_per_stage=blocks_per_stage)
+    return AdviceResult(advice=advice, plan=plan, blocks_per_stage=blocks_per_stage)
 
 
-def summarise_advice(said: Said) -> dict[str, Any]:
-    """As JSON."""
+def summarise_advice(said: AdviceResult) -> dict[str, Any]:
+    """The advice as JSON-ready data."""
     evidence = None if said.plan is None else said.plan.evidence
     planned = None
     if evidence is not None:
@@ -54,8 +54,8 @@ def summarise_advice(said: Said) -> dict[str, Any]:
     return {**asdict(said.advice), "plan": planned, "blocks_per_stage": said.blocks_per_stage}
 
 
-def describe_advice(said: Said) -> list[str]:
-    """In lines."""
+def describe_advice(said: AdviceResult) -> list[str]:
+    """The advice for people, line by line."""
     advice = said.advice
     lines = [
         f"measured  {advice.measured_ns / 1e6:,.1f} ms (median step); replayed {advice.replayed_ns / 1e6:,.1f} "

@@ -18,7 +18,7 @@ from api.planning_run import Effort
 from api.running.attempts import clear_attempts, with_cluster
 from api.running.launching import Launch, write_files
 from api.running.notices import notify_service
-from api.running.replanning import Again, Rest, describe_cost, plan_again
+from api.running.replanning import Replanned, Rest, describe_cost, plan_again
 from planner.document import parse_plan, plan_sha256, render_plan
 from planner.documents.embedded_problem import enclosed_problem
 from planner.errors import InfeasibleProblemError, NoPlanFoundError
@@ -63,7 +63,7 @@ class JobAttempt(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HealParams:
-    """How far healing goes."""
+    """How often, and for how long, a run is healed."""
 
     most_heals: int
     """Losses after which the job is given up."""
@@ -116,7 +116,7 @@ class _Heal:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HealedRun:
-    """How it all ended."""
+    """How a healed run ended, and every heal on the way."""
 
     code: int
     """Exit code of the last attempt."""
@@ -126,7 +126,7 @@ class HealedRun:
     """In this order."""
 
     def summarise(self) -> dict[str, Any]:
-        """For programs."""
+        """The same as JSON-ready data."""
         return {"exit_code": self.code, "reason": self.reason, "heals": [asdict(heal) for heal in self.heals]}
 
 
@@ -285,18 +285,18 @@ class _Healer:
 
 def plan_rest(
     launch: Launch, *, plan: Plan, problem: Problem, lost: Sequence[str], params: HealParams, console: Console
-) -> Again:
+) -> Replanned:
     """A plan for what is left, by what its iterations and the restoring of its state take together."""
     effort = Effort(time_limit_s=params.search_s, gap=None, seed=params.seed, style="quiet")
     rest = Rest(bytes_per_s=params.bytes_per_s, is_restart=not _keeps_copies(launch))
-    steps = word_after("--steps", launch.job.program) or ""
+    steps = argument_after("--steps", launch.job.program) or ""
     if steps.isdecimal():
         newest = newest_checkpoint(launch)
         rest = replace(rest, steps_left=max(1, int(steps) - (0 if newest is None else iteration_of(newest))))
     return plan_again(problem, plan, lost=lost, effort=effort, target=TARGET, console=console, rest=rest)
 
 
-def relaunch(launch: Launch, again: Again, *, number: int, checkpoint: Path | None) -> tuple[Launch, Recipe]:
+def relaunch(launch: Launch, again: Replanned, *, number: int, checkpoint: Path | None) -> tuple[Launch, Recipe]:
     """The launch under a new plan that goes on from a checkpoint, and its recipe; both stand in the job's folder."""
     from planner.execute.table.placement import parse_hosts
 
@@ -360,32 +360,32 @@ def without(problem: Problem, end: JobEnd) -> Problem:
     return without_devices(problem.at_its_size(), set(end.lost))
 
 
-def word_after(option: str, program: Sequence[str]) -> str | None:
+def argument_after(option: str, program: Sequence[str]) -> str | None:
     """The value of an option of the program, as far as it can be seen from outside."""
-    for place, word in enumerate(program):
-        if word == option and place + 1 < len(program):
+    for place, argument in enumerate(program):
+        if argument == option and place + 1 < len(program):
             return program[place + 1]
-        if word.startswith(f"{option}="):
-            return word.partition("=")[2]
+        if argument.startswith(f"{option}="):
+            return argument.partition("=")[2]
     return None
 
 
 def _checkpoints_of(launch: Launch) -> Path:
     """Where the program writes its checkpoints."""
-    named = word_after("--checkpoint", launch.job.program)
+    named = argument_after("--checkpoint", launch.job.program)
     return (launch.folder / _CHECKPOINTS if named is None else Path(named)).absolute()
 
 
 def _copies_of(launch: Launch) -> Path:
     """Where every host keeps copies of the job's state, in memory."""
-    named = word_after("--copies", launch.job.program)
+    named = argument_after("--copies", launch.job.program)
     mark = hashlib.sha256(str(launch.folder.absolute()).encode()).hexdigest()[:16]
     return Path(f"/dev/shm/pipeplan-{os.getuid()}-{mark}" if named is None else named)
 
 
 def _keeps_copies(launch: Launch) -> bool:
     """Whether the program keeps copies of its state in memory."""
-    return word_after("--copy-every", launch.job.program) not in (None, "0")
+    return argument_after("--copy-every", launch.job.program) not in (None, "0")
 
 
 def newest_checkpoint(launch: Launch) -> Path | None:
@@ -400,7 +400,7 @@ def iteration_of(checkpoint: Path) -> int:
 
 
 def _describe_heal(heal: _Heal) -> str:
-    """For people."""
+    """A heal, as a line for people."""
     whence = "from the beginning" if heal.checkpoint is None else f"from iteration {heal.iteration} ({heal.checkpoint})"
     whence = "from the newest checkpoint that it finds" if heal.finds_checkpoint else whence
     whence += ", or later if what the others have in memory is whole" if heal.has_copies else ""
@@ -454,7 +454,7 @@ def _require_healable(launch: Launch) -> None:
 
 def require_program(program: Sequence[str]) -> None:
     """Raise InputError for programs that cannot go on by themselves."""
-    if word_after("--load", program) is not None:
+    if argument_after("--load", program) is not None:
         raise InputError("the program's --load starts from another job's checkpoint; use --resume to be healed")
-    if program[:2] == ("-m", "planner.execute") and not word_after("--checkpoint-every", program):
+    if program[:2] == ("-m", "planner.execute") and not argument_after("--checkpoint-every", program):
         raise InputError("without checkpoints every loss starts from the beginning; add --checkpoint-every N")

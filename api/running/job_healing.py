@@ -22,8 +22,8 @@ from api.running.healing import (
 )
 from api.running.launching import (
     RECORD,
+    JobPaths,
     Launch,
-    Whereabouts,
     as_started_here,
     cancel,
     describe_status,
@@ -37,7 +37,7 @@ from api.running.launching import (
 )
 from api.running.notices import notify_service
 from api.running.pod_attempts import down_nodes, render_pods_again
-from api.running.replanning import Again, describe_cost
+from api.running.replanning import Replanned, describe_cost
 from planner.launch.job_commands import LaunchRequest, Submitted
 from planner.launch.slurm import render_slurm
 from planner.launch.torchrun import render_torchrun
@@ -62,13 +62,13 @@ class _HealedJob:
     """Iterations that it goes on from; None where only the job sees its checkpoints."""
     recipe: Recipe
     """What its devices read."""
-    again: Again
+    again: Replanned
     """The new plan, and what it was chosen by."""
     submitted: Submitted
     """The new job."""
 
     def summarise(self) -> Mapping[str, Any]:
-        """For programs."""
+        """The same as JSON-ready data."""
         return {
             "lost": self.lost,
             "iteration": self.iteration,
@@ -136,7 +136,7 @@ def _launch_of(request: LaunchRequest, folder: Path, *, problem: Problem) -> Lau
     if not cluster.exists():
         cluster.write_text(dump_cluster(problem.cluster), encoding="utf-8")
     hosts = [f"{planned}={real}" for planned, real in request.host_names.items()]
-    where = Whereabouts(cluster=str(cluster), folder=str(folder), hosts=hosts, plan_url=None)
+    where = JobPaths(cluster=str(cluster), folder=str(folder), hosts=hosts, plan_url=None)
     return make_launch(
         str(folder / request.plan),
         request.program,

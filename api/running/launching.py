@@ -53,7 +53,7 @@ class Launch:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Whereabouts:
+class JobPaths:
     """Where a job finds its documents and its machines, as typed."""
 
     cluster: str | None
@@ -71,11 +71,11 @@ def make_launch(
     program: Sequence[str],
     *,
     name: str | None,
-    where: Whereabouts,
+    where: JobPaths,
     python: str | None,
     on_processors: bool,
 ) -> Launch:
-    """Read the plan, seat its ranks and name the job; every mistake is an InputError."""
+    """Read the plan, place its ranks and name the job; every mistake is an InputError."""
     from planner.execute.table.placement import hosts_of
 
     plan = read_plan(source)

@@ -14,7 +14,7 @@ from typing import cast
 
 from api.failures import InputError
 from api.inputs import reading
-from api.running.healing import word_after
+from api.running.healing import argument_after
 from api.running.launching import Launch, ask, submit_again
 from api.running.patch_files import read_patches
 from planner.execute.record.rank_record import RankRecord, read_records, write_record
@@ -105,9 +105,9 @@ def require_attendable(launch: Launch, *, controller: str, is_fetched: bool) -> 
         raise InputError("--heal: the plan changes, and --plan-url has this one; leave it out")
     if "--resume" not in program:
         raise InputError("--heal: only pods see their checkpoints; add --resume to the program, which finds the newest")
-    if word_after("--copy-every", program) not in (None, "0"):
+    if argument_after("--copy-every", program) not in (None, "0"):
         raise InputError("--heal: live copies end with their pods; leave --copy-every out")
-    if program[:2] == ("-m", "planner.execute") and word_after("--checkpoint", program) is None:
+    if program[:2] == ("-m", "planner.execute") and argument_after("--checkpoint", program) is None:
         raise InputError("--heal: name the folder of checkpoints, on a volume that all pods see: --checkpoint FOLDER")
 
 
@@ -147,10 +147,10 @@ class _PodAttempt:
     def _expect_ranks(self) -> None:
         """A record per process that says that it runs, on a machine that is not this one."""
         self.folder.mkdir(parents=True, exist_ok=True)
-        for seat in self.launch.job.placement.seats:
-            host = self.launch.job.real_host(seat.host)
+        for slot in self.launch.job.placement.slots:
+            host = self.launch.job.real_host(slot.host)
             record = RankRecord(
-                rank=seat.rank, device=seat.device, host=host, machine=f"on {host}", process=0, started=0
+                rank=slot.rank, device=slot.device, host=host, machine=f"on {host}", process=0, started=0
             )
             write_record(self.folder, record)
 

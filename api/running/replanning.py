@@ -34,8 +34,8 @@ class Rest:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Again:
-    """What came out."""
+class Replanned:
+    """A new plan for what is left, and what going over to it costs."""
 
     plan: Plan
     """The new plan."""
@@ -84,8 +84,8 @@ class Again:
         }
 
 
-def describe_cost(again: Again) -> str:
-    """For people, a line."""
+def describe_cost(again: Replanned) -> str:
+    """The cost of going over to the new plan, as one line for people."""
     cost, leanest = again.cost, again.leanest
     line = f"{again.rest.steps_left:,} iterations and moving {cost.num_bytes:,} bytes: {_seconds(cost)}"
     if leanest is None:
@@ -108,7 +108,7 @@ def plan_again(
     target: str | None,
     console: Console,
     rest: Rest,
-) -> Again:
+) -> Replanned:
     """Plan for what is left, from the present plan on; ValueError for names that are neither device nor host.
 
     Of all plans found it is the one whose iterations that are left and whose moving together take least. Where money
@@ -133,7 +133,7 @@ def plan_again(
         going_over(left, each, iteration_ns=_objective_ns(left, each), transition=transition)
         for each in (plan, *run.others)
     ]
-    return Again(
+    return Replanned(
         plan=plan,
         recipe=transition.recipe(left, plan.stages),
         cost=costs[0],

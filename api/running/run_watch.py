@@ -17,7 +17,7 @@ from planner.replanning.diagnosis import Culprit, Diagnosis, Suspect, diagnose, 
 from planner.replanning.observations import Observations, read_observations
 
 if TYPE_CHECKING:
-    from api.running.replanning import Again
+    from api.running.replanning import Replanned
 
 NOTABLE = 0.01
 """What changes the iteration by at least this part is told, however small its factor."""
@@ -124,7 +124,7 @@ def look_at(
     )
 
 
-def summarise_outlook(outlook: Outlook, *, tolerance: float, again: "Again | None") -> dict[str, Any]:
+def summarise_outlook(outlook: Outlook, *, tolerance: float, again: "Replanned | None") -> dict[str, Any]:
     """For programs; `again` is what planning again found, if it was asked for."""
     evidence, found = None if again is None else again.plan.evidence, outlook.diagnosis
     return {
@@ -219,12 +219,14 @@ def _describe_time(found: Diagnosis) -> Iterator[str]:
 
 
 def _sentence(culprit: Culprit, plan: Plan) -> str:
-    ways = [" and ".join(_name(suspect, plan) for suspect in alternative) for alternative in culprit.alternatives]
-    text = ", or ".join(ways[: culprit.num_likely])
+    alternatives = [
+        " and ".join(_name(suspect, plan) for suspect in alternative) for alternative in culprit.alternatives
+    ]
+    text = ", or ".join(alternatives[: culprit.num_likely])
     if culprit.num_likely > 1:
         text += " (what was measured does not tell which)"
-    if len(ways) > culprit.num_likely:
-        text += f" (or, less likely, {', or '.join(ways[culprit.num_likely :])})"
+    if len(alternatives) > culprit.num_likely:
+        text += f" (or, less likely, {', or '.join(alternatives[culprit.num_likely :])})"
     return f"{text}: {_ms(culprit.effect_ns)} of the iteration"
 
 

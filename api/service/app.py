@@ -29,7 +29,7 @@ from api.service.handlers import (
 )
 from api.service.handlers.responses import render_json
 from api.service.http.problem_json import ServiceError
-from api.service.http.request_admission import AsgiApp, Message, Receive, Send, in_turn
+from api.service.http.request_admission import AsgiApp, Message, Receive, Send, admit_bodies
 from api.service.http.request_body import busy
 from api.service.openapi import allowed_methods, make_document
 from api.service.warmup import build_everything
@@ -75,7 +75,7 @@ def make_app(settings: Settings) -> FastAPI:
         from api.service.http.tracing import traced
 
         app.add_middleware(traced)
-    app.add_middleware(in_turn)
+    app.add_middleware(admit_bodies)
     return app
 
 
@@ -136,7 +136,7 @@ _PROBES = ("/livez", "/readyz")
 
 def watch(app: AsgiApp, *, service: Service) -> AsgiApp:
     """Times every request, puts the common headers on its answer, and refuses what is too much at once."""
-    under_way = service.under_way
+    open_requests = service.open_requests
 
     async def handle(scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -155,13 +155,13 @@ def watch(app: AsgiApp, *, service: Service) -> AsgiApp:
                 message = {**message, "headers": [*message.get("headers", []), *_HEADERS, known]}
             await send(message)
 
-        is_too_much = under_way.num_served >= under_way.traffic.requests and scope["path"] not in _PROBES
-        under_way.num_requests += 1
+        is_too_much = open_requests.num_served >= open_requests.traffic.requests and scope["path"] not in _PROBES
+        open_requests.num_requests += 1
         try:
             await (_refuse(tell) if is_too_much else app(scope, receive, tell))
         finally:
-            under_way.num_requests -= 1
-            under_way.let_go(scope.get("state", {}).get("body_bytes", 0))
+            open_requests.num_requests -= 1
+            open_requests.let_go(scope.get("state", {}).get("body_bytes", 0))
             route = getattr(scope.get("route"), "path", "unknown")
             known = method if method in ("GET", "POST", "DELETE", "HEAD") else "other"
             seconds = time.monotonic() - begin

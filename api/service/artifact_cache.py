@@ -16,7 +16,7 @@ class Gallery:
 
     def __init__(self, store: SqlStore, executor: Executor) -> None:
         self._store, self._executor = store, executor
-        self._under_way: dict[tuple[str, str], asyncio.Task[str]] = {}
+        self._running: dict[tuple[str, str], asyncio.Task[str]] = {}
         self.num_made = 0
 
     async def get(self, job_id: str, what: str, *, make: Callable[[], Awaitable[str]]) -> str:
@@ -25,11 +25,11 @@ class Gallery:
         A new release makes all of them anew. Whoever goes away before it is there does not take it from the others.
         """
         name = f"{what}@{release()}"
-        task = self._under_way.get((job_id, name))
+        task = self._running.get((job_id, name))
         if task is None:
             task = asyncio.create_task(self._find_or_make(job_id, name, make=make))
-            self._under_way[job_id, name] = task
-            task.add_done_callback(lambda _: self._under_way.pop((job_id, name), None))
+            self._running[job_id, name] = task
+            task.add_done_callback(lambda _: self._running.pop((job_id, name), None))
         return await asyncio.shield(task)
 
     async def _find_or_make(self, job_id: str, name: str, *, make: Callable[[], Awaitable[str]]) -> str:

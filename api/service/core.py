@@ -13,19 +13,19 @@ from api.jobs.stores.sql_store import SqlStore, freeing
 from api.jobs.stores.sqlite import FolderLock
 from api.jobs.stores.store import OPENING_S, STORE_FAILURES, persistently
 from api.jobs.workers.pool import Engine, Pool, make_worker_name
-from api.jobs.workers.worker_registry import Heartbeat, Roster, Strength
+from api.jobs.workers.worker_registry import Heartbeat, Strength, WorkerRegistry
 from api.service.artifact_cache import Gallery
 from api.service.audit import AuditLog
 from api.service.auth import Gate
 from api.service.fair_queue import FairQueue
 from api.service.http.problem_json import ServiceError
-from api.service.http.request_body import UnderWay
+from api.service.http.request_body import OpenRequests
 from api.service.inspector import Inspector
 from api.service.keys import KeyRing
 from api.service.metrics import Metrics
 from api.service.notifier import Executor, Hub
 from api.service.streams import OpenStreams
-from api.service.webhooks import Courier, Webhooks
+from api.service.webhooks import Webhooks, WebhookSender
 from api.settings import Settings
 from planner.progress import Limits
 
@@ -57,9 +57,9 @@ class Service:
         self.gate = Gate(settings, self.keys)
         self.audit = AuditLog(self.database)
         self.webhooks = Webhooks(self.database, hosts=settings.webhook_hosts)
-        self._courier = Courier(self.webhooks)
+        self._webhook_sender = WebhookSender(self.webhooks)
         self.metrics = Metrics()
-        self.roster = Roster(self.database)
+        self.registry = WorkerRegistry(self.database)
         self._heartbeat: Heartbeat | None = None
         self.inspector = Inspector(
             settings.helper,
@@ -74,7 +74,7 @@ class Service:
         self.engine = self._make_engine()
         self.executor = Executor(16)
         self.gallery = Gallery(self.store, self.executor)
-        self.under_way = UnderWay(settings.traffic)
+        self.open_requests = OpenRequests(settings.traffic)
         self.hub = Hub(self.store.versions, self.executor)
         self.streams = OpenStreams(settings.traffic, self.keys, hub=self.hub, executor=self.executor)
         self.in_flight: set[tuple[str, str]] = set()
@@ -95,14 +95,14 @@ class Service:
         """From the first claim to the last word."""
         if self.settings.database_url is None:
             freeing(self.database, lambda: self.store.put_back(all_running=True))
-            freeing(self.database, self.roster.clear)
+            freeing(self.database, self.registry.clear)
         with contextlib.suppress(OSError, *STORE_FAILURES):
             self.database.keep_reserve()
         self.engine.start()
         if self.webhooks.is_on:
-            self._courier.start()
+            self._webhook_sender.start()
         if self.settings.database_url is None and self.settings.num_workers:
-            self._heartbeat = Heartbeat(self.roster, make_worker_name(), num_slots=self.settings.num_workers)
+            self._heartbeat = Heartbeat(self.registry, make_worker_name(), num_slots=self.settings.num_workers)
             self._heartbeat.start()
         with contextlib.suppress(*STORE_FAILURES):
             await self.executor.call_in_each(lambda: self.store.versions([""]))  # the first requests find them open
@@ -127,7 +127,7 @@ class Service:
     def close(self) -> None:
         """Wait for the workers, then let go of everything."""
         self.engine.close()
-        self._courier.stop()
+        self._webhook_sender.stop()
         if self._heartbeat is not None:
             self._heartbeat.stop()
         self.inspector.close()
@@ -176,7 +176,7 @@ class Service:
             detail = "the store's disk is full; delete plans, or make room on it"
             raise ServiceError(503, "store_full", detail=detail, headers={"Retry-After": "30"})
         try:
-            strength = await self.executor.call(self.roster.strength)
+            strength = await self.executor.call(self.registry.strength)
         except DamagedError:
             raise
         except Exception:

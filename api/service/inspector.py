@@ -35,7 +35,7 @@ class Inspector:
     def __init__(self, limits: ProcessLimits, *, num_processes: int, seconds: float, queue: FairQueue) -> None:
         self._seconds, self._queue = seconds, queue
         self._is_over = False
-        self._children = [Child(limits, on_news=self._tend) for _ in range(num_processes)]
+        self._children = [Child(limits, on_change=self._tend) for _ in range(num_processes)]
         self._idle = list(self._children)  # the one used last stands last
         self._change = threading.Condition()
         self._threads = ThreadPoolExecutor(num_processes, thread_name_prefix="inspector")

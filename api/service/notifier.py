@@ -68,7 +68,7 @@ class Hub:
                 future.set_result(None)
 
     def close(self) -> None:
-        """Nobody waits any more."""
+        """Wake and release everybody who waits."""
         self._is_closed = True
         for job_id in list(self._waiters):
             self.wake(job_id)

@@ -251,7 +251,7 @@ class Webhooks:
         self._database.close()
 
 
-class Courier:
+class WebhookSender:
     """A thread that delivers for as long as the service lives."""
 
     def __init__(self, webhooks: Webhooks) -> None:
@@ -272,7 +272,7 @@ class Courier:
         self._webhooks.close()
 
     def deliver_due(self) -> None:
-        """Say what is due."""
+        """Deliver every notification that is due."""
         for delivery in self._webhooks.take_due():
             if self._over.is_set():
                 return  # its lease runs out, and another door says it
@@ -282,7 +282,7 @@ class Courier:
             self._webhooks.settle(delivery, is_heard=is_heard)
 
     def stop(self) -> None:
-        """Say nothing more."""
+        """Stop delivering, and wait for the thread to end."""
         self._over.set()
         if self._thread.is_alive():
             self._thread.join(ANSWER_S + LOOK_S)

@@ -13,7 +13,7 @@ from rich.console import Console
 from api.failures import InputError
 from api.inputs import read_workload, reading, require_limits
 from api.interrupts import Interrupts
-from api.profiling import Wanted, forget_journal, require_torch, run_profile
+from api.profiling import ProfileRequest, forget_journal, require_torch, run_profile
 from api.progress import ReportStyle
 from api.tuning.tuning_loop import TuningLimits, TuningLoop, TuningResult
 from api.tuning.workbench import HostWorkbench
@@ -21,8 +21,8 @@ from profiles.workload import Workload, dump_workload
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TuningWish:
-    """What was typed."""
+class TuningRequest:
+    """A tuning request, with the names and the text of the command line."""
 
     model: str
     devices: int | None
@@ -46,30 +46,34 @@ class _Tuned:
     elapsed_s: float
 
 
-def run_tuning(wish: TuningWish, *, console: Console, style: ReportStyle) -> _Tuned:
+def run_tuning(request: TuningRequest, *, console: Console, style: ReportStyle) -> _Tuned:
     """Profile if need be, then plan and run; raises InputError where that cannot be done."""
     started = time.monotonic()
     require_torch()
-    limits = _limits(wish)
-    _require_one_source(wish)
-    _require_runnable(wish.model)
-    workload = _profiled(wish, console=console, style=style) if wish.workload is None else read_workload(wish.workload)
+    limits = _limits(request)
+    _require_one_source(request)
+    _require_runnable(request.model)
+    workload = (
+        _profiled(request, console=console, style=style)
+        if request.workload is None
+        else read_workload(request.workload)
+    )
     with (
         tempfile.TemporaryDirectory(prefix="pipeplan-tune-") as folder,
         Interrupts(on_first=lambda: None) as interrupts,
         _hearing(console, style) as hear,
     ):
         bench = HostWorkbench(
-            wish.model,
+            request.model,
             folder=Path(folder),
             started=started,
             time_limit_s=limits.time_limit_s,
-            steps=wish.steps,
+            steps=request.steps,
             should_stop=interrupts.is_asked_to_stop,
             hear=hear,
         )
         result = TuningLoop(workload, bench, limits=limits, hear=hear).follow()
-    _require_a_run(result, model=wish.model)
+    _require_a_run(result, model=request.model)
     return _Tuned(result=result, limits=limits, elapsed_s=time.monotonic() - started)
 
 
@@ -90,15 +94,15 @@ def _hearing(console: Console, style: ReportStyle) -> Iterator[Callable[[str], N
     yield hear
 
 
-def _limits(wish: TuningWish) -> TuningLimits:
-    require_limits(time_limit_s=wish.time_limit_s, gap=None, seed=0)
-    if not 1 <= wish.runs <= 100:
-        raise InputError(f"--runs {wish.runs} is out of range; give 1 to 100 runs of every plan")
-    if wish.steps is not None and not 2 <= wish.steps <= 10_000:
-        raise InputError(f"--steps {wish.steps} is out of range; give 2 to 10,000 iterations, the first is warm-up")
-    if not 0 < wish.within_percent < 100:
-        raise InputError(f"--within {wish.within_percent:g} is out of range; give per cent above 0 and below 100")
-    return TuningLimits(time_limit_s=wish.time_limit_s, runs=wish.runs, within=wish.within_percent / 100)
+def _limits(request: TuningRequest) -> TuningLimits:
+    require_limits(time_limit_s=request.time_limit_s, gap=None, seed=0)
+    if not 1 <= request.runs <= 100:
+        raise InputError(f"--runs {request.runs} is out of range; give 1 to 100 runs of every plan")
+    if request.steps is not None and not 2 <= request.steps <= 10_000:
+        raise InputError(f"--steps {request.steps} is out of range; give 2 to 10,000 iterations, the first is warm-up")
+    if not 0 < request.within_percent < 100:
+        raise InputError(f"--within {request.within_percent:g} is out of range; give per cent above 0 and below 100")
+    return TuningLimits(time_limit_s=request.time_limit_s, runs=request.runs, within=request.within_percent / 100)
 
 
 def _require_runnable(model: str) -> None:
@@ -114,12 +118,14 @@ def _require_runnable(model: str) -> None:
         )
 
 
-def _require_one_source(wish: TuningWish) -> None:
-    for option, value in (("--devices", wish.devices), ("-m", wish.num_microbatches)):
-        if wish.workload is not None and value is not None:
-            raise InputError(f"{option} {value}: --workload {wish.workload} states that already; leave one of them out")
-    if wish.devices is not None and wish.devices < 2:
-        raise InputError(f"--devices {wish.devices}: there is nothing to choose on one device; give 2 or more")
+def _require_one_source(request: TuningRequest) -> None:
+    for option, value in (("--devices", request.devices), ("-m", request.num_microbatches)):
+        if request.workload is not None and value is not None:
+            raise InputError(
+                f"{option} {value}: --workload {request.workload} states that already; leave one of them out"
+            )
+    if request.devices is not None and request.devices < 2:
+        raise InputError(f"--devices {request.devices}: there is nothing to choose on one device; give 2 or more")
 
 
 def beside(output: str | None) -> str | None:
@@ -127,11 +133,13 @@ def beside(output: str | None) -> str | None:
     return None if output in (None, "-") else str(Path(str(output)).with_suffix(".workload.json"))
 
 
-def _profiled(wish: TuningWish, *, console: Console, style: ReportStyle) -> Workload:
-    wanted = Wanted(model=wish.model, num_microbatches=wish.num_microbatches, devices=wish.devices, output=wish.keep)
+def _profiled(request: TuningRequest, *, console: Console, style: ReportStyle) -> Workload:
+    wanted = ProfileRequest(
+        model=request.model, num_microbatches=request.num_microbatches, devices=request.devices, output=request.keep
+    )
     workload = run_profile(wanted, console=console, style=style).workload
-    if wish.keep is not None:
-        Path(wish.keep).write_text(dump_workload(workload), encoding="utf-8")
+    if request.keep is not None:
+        Path(request.keep).write_text(dump_workload(workload), encoding="utf-8")
     forget_journal(wanted)
     return workload
 

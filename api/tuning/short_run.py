@@ -23,7 +23,7 @@ PATIENCE_S, SLOWDOWN = 90.0, 20
 """A run is ended after so many seconds and so many times what its iterations are predicted to take."""
 
 
-OWN_WORDS, RAISED = "planner.execute: ", re.compile(r"(\[rank\d+\]: )?(?P<said>\w+Error: .*)")
+OWN_PREFIX, RAISED = "planner.execute: ", re.compile(r"(\[rank\d+\]: )?(?P<said>\w+Error: .*)")
 """How the lines of a log begin that say what went wrong."""
 
 
@@ -100,12 +100,12 @@ def run_command(command: tuple[str, ...], *, log: Path, timeout_s: float, stop: 
                 if stop():
                     raise KeyboardInterrupt
                 if time.monotonic() > deadline:
-                    raise ShortRunError(f"was not done after {timeout_s:.0f} s; {last_words(log)}")
+                    raise ShortRunError(f"was not done after {timeout_s:.0f} s; {last_lines(log)}")
                 time.sleep(0.05)
         finally:
             _end(process)
     if process.returncode:
-        raise ShortRunError(last_words(log))
+        raise ShortRunError(last_lines(log))
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
@@ -119,10 +119,10 @@ def _end(process: subprocess.Popen[bytes]) -> None:
             process.wait()
 
 
-def last_words(log: Path) -> str:
+def last_lines(log: Path) -> str:
     """What the executor said when it refused or broke off, else the first error that was raised, else the last line."""
     lines = [line.strip() for line in log.read_text(encoding="utf-8", errors="replace").splitlines() if line.strip()]
-    own = [line.removeprefix(OWN_WORDS) for line in lines if line.startswith(OWN_WORDS)]
+    own = [line.removeprefix(OWN_PREFIX) for line in lines if line.startswith(OWN_PREFIX)]
     raised = [found["said"] for line in lines if (found := RAISED.fullmatch(line))]
     return (own[-1:] or raised[:1] or lines[-1:] or ["it said nothing"])[0][:300]
 

@@ -71,7 +71,7 @@ class Trial:
 
 @dataclass(frozen=True, kw_only=True)
 class TuningLimits:
-    """When it is enough."""
+    """The limits that end a tuning run."""
 
     time_limit_s: float
     """For everything, profiling included."""
@@ -83,7 +83,7 @@ class TuningLimits:
 
 @dataclass(frozen=True, kw_only=True)
 class TuningResult:
-    """What came out."""
+    """The plan that tuning prefers, and its trials."""
 
     trials: tuple[Trial, ...]
     """In the order in which they were proposed."""

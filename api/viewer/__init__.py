@@ -38,7 +38,7 @@ SHARED = (
 _SCRIPTS = (*SHARED, "page.js", "main.js")
 """The modules of a picture, in the order in which they are put together."""
 
-_MODULE_WORDS = re.compile(r"^import [^;]*;\n|^export (?=\w)", re.MULTILINE)
+_MODULE_KEYWORDS = re.compile(r"^import [^;]*;\n|^export (?=\w)", re.MULTILINE)
 """What makes a script a module; in one file there is nothing to import."""
 
 _PLACE = re.compile(r"\{\{(policy|style|content|script)\}\}")
@@ -93,7 +93,7 @@ def _fixed_parts() -> dict[str, str]:
     """What is the same in every picture; the policy admits this script and this style by their hashes, and no other."""
     style = _read("viewer.css")
     script = (
-        '"use strict";\n(() => {\n' + "\n".join(_MODULE_WORDS.sub("", _read(name)) for name in _SCRIPTS) + "})();\n"
+        '"use strict";\n(() => {\n' + "\n".join(_MODULE_KEYWORDS.sub("", _read(name)) for name in _SCRIPTS) + "})();\n"
     )
     policy = (
         f"default-src 'none'; script-src '{_source_hash(script)}'; style-src '{_source_hash(style)}'; "

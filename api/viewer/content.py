@@ -11,15 +11,15 @@ from typing import Any
 from api.formatting import render_recomputation
 from planner.actions import KINDS
 from planner.layout.costs import CostModel
-from planner.layout.stage_replicas import make_lanes
+from planner.layout.stage_replicas import make_replicas
 from planner.plan import BaselineResult, Evidence, Plan, Stage
 from planner.problem import Problem
 from planner.simulation.simulate import Direction, MemoryPoint, TimedAction, TimedTransfer, Timeline
 from planner.what_if.change import other_cuts
 from profiles.cluster import Cluster, Device
 
-_LegKey = tuple[str, str, int, int, Direction]
-"""Sender, receiver, their stages, and the direction: everything that the transfers of one leg share."""
+_TransferKey = tuple[str, str, int, int, Direction]
+"""Sender, receiver, their stages, and the direction: everything that the transfers of one channel share."""
 
 _NUMBER = re.compile(r"[0-9]+")
 
@@ -93,7 +93,7 @@ def plan_content(
         "optimizerNs": max(steps.values()),
         "stages": stages,
         "devices": [{**device, "optimizerNs": steps.get(device["name"], 0)} for device in devices],
-        "legs": _legs(costs, plan, timeline=timeline, rows=rows),
+        "legs": _transfers(costs, plan, timeline=timeline, rows=rows),
         "linkUse": _link_use(problem.cluster, timeline),
         "synchronisations": [list(sync) for sync in timeline.synchronisations],
         "baselines": [_baseline(row) for row in plan.evidence.baselines] if plan.evidence else [],
@@ -200,21 +200,26 @@ def _flat_memory(trace: Iterable[MemoryPoint]) -> dict[str, list[int]]:
     return {"memory": flat, "memorySteps": list(steps)}
 
 
-def _legs(costs: CostModel, plan: Plan, *, timeline: Timeline, rows: Mapping[str, int]) -> list[dict[str, Any]]:
+def _transfers(costs: CostModel, plan: Plan, *, timeline: Timeline, rows: Mapping[str, int]) -> list[dict[str, Any]]:
     """Every way that tensors take between two stages on two devices, with its transfers (none inside one device)."""
-    moved: dict[_LegKey, list[TimedTransfer]] = defaultdict(list)
-    for lane in make_lanes(costs.problem, plan, costs=costs).working:
-        ways: tuple[tuple[Direction, Any], ...] = (("forward", lane.forward_to), ("backward", lane.backward_to))
-        for direction, targets in ways:
+    moved: dict[_TransferKey, list[TimedTransfer]] = defaultdict(list)
+    for replica in make_replicas(costs.problem, plan, costs=costs).working:
+        directions: tuple[tuple[Direction, Any], ...] = (
+            ("forward", replica.forward_to),
+            ("backward", replica.backward_to),
+        )
+        for direction, targets in directions:
             for target, _, _ in targets:
-                _ = moved[lane.group[0], target.group[0], lane.stage, target.stage, direction]
+                _ = moved[replica.group[0], target.group[0], replica.stage, target.stage, direction]
     for transfer in timeline.transfers:
         key = (transfer.sender, transfer.receiver, transfer.from_stage, transfer.to_stage, transfer.direction)
         moved[key].append(transfer)
-    return [_leg(costs.problem, key, transfers=transfers, rows=rows) for key, transfers in moved.items()]
+    return [_transfer(costs.problem, key, transfers=transfers, rows=rows) for key, transfers in moved.items()]
 
 
-def _leg(problem: Problem, key: _LegKey, *, transfers: list[TimedTransfer], rows: Mapping[str, int]) -> dict[str, Any]:
+def _transfer(
+    problem: Problem, key: _TransferKey, *, transfers: list[TimedTransfer], rows: Mapping[str, int]
+) -> dict[str, Any]:
     sender, receiver, from_stage, to_stage, direction = key
     return {
         "from": rows[sender],

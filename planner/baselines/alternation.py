@@ -12,11 +12,11 @@ def alternate(forwards: Sequence[Action], backwards: Sequence[Sequence[Action]],
     An entry of `backwards` is whatever is run as one step: a B, or an I and a W. At least one forward comes first.
     """
     ahead = max(1, min(num_ahead, len(forwards)))
-    word = list(forwards[: ahead - 1])
+    device_order = list(forwards[: ahead - 1])
     for number, step in enumerate(backwards):
-        word.extend(forwards[ahead - 1 + number : ahead + number])
-        word.extend(step)
-    return word
+        device_order.extend(forwards[ahead - 1 + number : ahead + number])
+        device_order.extend(step)
+    return device_order
 
 
 def forward_steps(pipeline: Pipeline, stage: int) -> list[Action]:

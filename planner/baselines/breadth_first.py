@@ -2,16 +2,16 @@
 
 from planner.actions import Action
 from planner.baselines.alternation import fused_backward
-from planner.baselines.pipeline import Pipeline, Words
+from planner.baselines.pipeline import DeviceOrders, Pipeline
 
 
-def order_breadth_first(pipeline: Pipeline) -> Words:
+def order_breadth_first(pipeline: Pipeline) -> DeviceOrders:
     """Every device runs all F of its first chunk, of its second, and so on, then all B, the last chunk first."""
-    words: Words = [[] for _ in range(pipeline.num_positions)]
+    device_orders: DeviceOrders = [[] for _ in range(pipeline.num_positions)]
     for stage in range(pipeline.num_stages):
-        words[pipeline.position_of[stage]] += [Action("F", stage, m) for m in range(pipeline.num_microbatches)]
+        device_orders[pipeline.position_of[stage]] += [Action("F", stage, m) for m in range(pipeline.num_microbatches)]
     for stage in reversed(range(pipeline.num_stages)):
-        words[pipeline.position_of[stage]] += [
+        device_orders[pipeline.position_of[stage]] += [
             fused_backward(pipeline, stage, microbatch=m) for m in range(pipeline.num_microbatches)
         ]
-    return words
+    return device_orders

@@ -3,7 +3,7 @@
 from planner.actions import Action
 from planner.baselines.alternation import fused_backward
 from planner.baselines.applicability import DoesNotApplyError, replicated_devices
-from planner.baselines.pipeline import Pipeline, Words
+from planner.baselines.pipeline import DeviceOrders, Pipeline
 from planner.layout.costs import CostModel
 from planner.plan import Stage
 
@@ -19,9 +19,9 @@ def make_replicated_stage(costs: CostModel) -> tuple[Stage, ...]:
     return (Stage(layers=layers, replicas=tuple((name,) for name in replicated_devices(costs))),)
 
 
-def order_data_parallel(pipeline: Pipeline) -> Words:
+def order_data_parallel(pipeline: Pipeline) -> DeviceOrders:
     """Forward and backward of one microbatch after the other: F0 B0 F1 B1 F2 B2."""
-    word: list[Action] = []
+    device_order: list[Action] = []
     for microbatch in range(pipeline.num_microbatches):
-        word += [Action("F", 0, microbatch), fused_backward(pipeline, 0, microbatch=microbatch)]
-    return [word]
+        device_order += [Action("F", 0, microbatch), fused_backward(pipeline, 0, microbatch=microbatch)]
+    return [device_order]

@@ -7,7 +7,7 @@ decision shifts with it. The order that is best on the twin does not have this f
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from planner.baselines.pipeline import Legs, Pipeline
+from planner.baselines.pipeline import Pipeline, Transfers
 from planner.layout.costs import StageCost
 
 TOLERANCES = (0.0, 0.05, 0.25, 0.6)
@@ -29,8 +29,8 @@ def twins(pipeline: Pipeline) -> Iterator[Pipeline]:
             yield twin
 
 
-def _without_delay(targets: Sequence[Legs]) -> tuple[Legs, ...]:
-    return tuple(tuple((stage, 0) for stage, _ in legs) for legs in targets)
+def _without_delay(targets: Sequence[Transfers]) -> tuple[Transfers, ...]:
+    return tuple(tuple((stage, 0) for stage, _ in transfers) for transfers in targets)
 
 
 def _rounded(costs: Sequence[StageCost], *, tolerance: float) -> tuple[StageCost, ...]:

@@ -31,8 +31,8 @@ def _looped(num_devices: int, *, chunks: int) -> tuple[int, ...]:
 
 
 def _zigzag(num_devices: int, *, chunks: int) -> tuple[int, ...]:
-    ways = (tuple(range(num_devices)), tuple(reversed(range(num_devices))))
-    return tuple(device for chunk in range(chunks) for device in ways[chunk % 2])
+    directions = (tuple(range(num_devices)), tuple(reversed(range(num_devices))))
+    return tuple(device for chunk in range(chunks) for device in directions[chunk % 2])
 
 
 ONE_EACH = StagePlacement(name="one stage per device", chunks=1, devices_of=_one_each)

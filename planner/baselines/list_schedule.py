@@ -5,7 +5,7 @@ from heapq import heappop, heappush
 
 from planner.actions import Action, Kind
 from planner.baselines.applicability import require_time
-from planner.baselines.pipeline import Legs, Pipeline, Words
+from planner.baselines.pipeline import DeviceOrders, Pipeline, Transfers
 
 Key = Callable[[int, Action], tuple[int, ...]]
 """What comes first among the waiting actions: least key of (time at which it became ready, action)."""
@@ -15,7 +15,7 @@ _ASK_EVERY = 64
 """Actions of the first device between two looks at the clock."""
 
 
-def list_schedule(pipeline: Pipeline, *, key: Key, splits: bool) -> Words:
+def list_schedule(pipeline: Pipeline, *, key: Key, splits: bool) -> DeviceOrders:
     """The order in which greedy devices run everything; `splits`: I and W apart, otherwise B.
 
     Between two stages one thing is sent at a time in each direction, in order of readiness.
@@ -35,17 +35,17 @@ class _EventSimulation:
         self.is_busy = [False] * pipeline.num_positions
         self.channel_free: dict[tuple[int, int], int] = {}
         self.events: list[tuple[int, int, Action]] = []
-        self.words: Words = [[] for _ in range(pipeline.num_positions)]
+        self.device_orders: DeviceOrders = [[] for _ in range(pipeline.num_positions)]
 
-    def play(self) -> Words:
+    def play(self) -> DeviceOrders:
         for stage, missing in enumerate(self.num_inputs):
             for microbatch in range(self.pipeline.num_microbatches if not missing else 0):
                 heappush(self.events, (0, 0, Action("F", stage, microbatch)))
         while self.events:
-            if len(self.words[0]) % _ASK_EVERY == 0:
+            if len(self.device_orders[0]) % _ASK_EVERY == 0:
                 require_time(self.pipeline.has_time)
             self._advance()
-        return self.words
+        return self.device_orders
 
     def _advance(self) -> None:
         """Everything that happens at one instant, then whatever can start."""
@@ -66,7 +66,7 @@ class _EventSimulation:
         if self.is_busy[position] or not self.waiting[position]:
             return
         _, action = heappop(self.waiting[position])
-        self.words[position].append(action)
+        self.device_orders[position].append(action)
         self.is_busy[position] = True
         duration = self.pipeline.costs[action.stage].duration_ns(action.kind)
         heappush(self.events, (now + duration, 1, action))
@@ -80,8 +80,8 @@ class _EventSimulation:
             heappush(self.events, (now, 0, Action("W", stage, microbatch)))
         if kind == "W":
             return
-        legs = self.pipeline.activations_to if kind == "F" else self.pipeline.gradients_to
-        for target, delay in legs[stage]:
+        transfers = self.pipeline.activations_to if kind == "F" else self.pipeline.gradients_to
+        for target, delay in transfers[stage]:
             end = max(now, self.channel_free.get((stage, target), 0)) + delay
             self.channel_free[stage, target] = end
             self._arrive(end, Action("F" if kind == "F" else self._backward(target), target, microbatch))
@@ -98,10 +98,10 @@ class _EventSimulation:
             heappush(self.events, (ready, 0, action))
 
 
-def _num_senders(legs: tuple[Legs, ...]) -> list[int]:
+def _num_senders(transfers: tuple[Transfers, ...]) -> list[int]:
     """How many stages send to each stage."""
-    counts = [0] * len(legs)
-    for sent in legs:
+    counts = [0] * len(transfers)
+    for sent in transfers:
         for target, _ in sent:
             counts[target] += 1
     return counts

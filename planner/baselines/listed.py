@@ -48,7 +48,7 @@ def listed_baselines(problem: Problem, costs: CostModel, *, has_time: HasTime = 
             yield baseline if baseline.plan is None else _played_anew(problem, costs, baseline=baseline)
     for pipelines in range(2, min(problem.replica_limit, problem.num_microbatches) + 1):
         if len(problem.cluster.devices) % pipelines == 0 and problem.options.placement is None:
-            yield from _dealt(problem, costs, pipelines=pipelines, has_time=has_time)
+            yield from _balanced(problem, costs, pipelines=pipelines, has_time=has_time)
 
 
 def _played_anew(problem: Problem, costs: CostModel, *, baseline: Baseline) -> Baseline:
@@ -67,17 +67,17 @@ def _played_anew(problem: Problem, costs: CostModel, *, baseline: Baseline) -> B
     return replace(baseline, plan=replace(baseline.plan, problem=problem.reference()))
 
 
-def _dealt(problem: Problem, costs: CostModel, *, pipelines: int, has_time: HasTime) -> Iterator[Baseline]:
+def _balanced(problem: Problem, costs: CostModel, *, pipelines: int, has_time: HasTime) -> Iterator[Baseline]:
     """1F1B on so many pipelines, dealt in turn, and longest first onto the least loaded."""
     names = [device.name for device in problem.cluster.devices]
     depth = min(len(names) // pipelines, len(problem.profile.layers))
     blocks = [names[k * (len(names) // pipelines) :][:depth] for k in range(pipelines)]
     listed = problem.microbatches or ()
-    in_turn = [list(range(k, len(listed), pipelines)) for k in range(pipelines)]
-    hands: list[list[int]] = [[] for _ in range(pipelines)]
+    round_robin = [list(range(k, len(listed), pipelines)) for k in range(pipelines)]
+    assignments: list[list[int]] = [[] for _ in range(pipelines)]
     for number in sorted(range(len(listed)), key=lambda m: -listed[m]):
-        min(hands, key=lambda hand: sum(listed[m] for m in hand)).append(number)
-    for name, dealt in (("dealt in turn", in_turn), ("longest first", hands)):
+        min(assignments, key=lambda assignment: sum(listed[m] for m in assignment)).append(number)
+    for name, balanced in (("dealt in turn", round_robin), ("longest first", assignments)):
         title = f"1F1B x {pipelines}, {name}"
         if not has_time():
             yield Baseline(name=title, plan=None, note=NO_TIME)
@@ -91,13 +91,13 @@ def _dealt(problem: Problem, costs: CostModel, *, pipelines: int, has_time: HasT
         if len(cut) > len(blocks[0]):
             yield Baseline(name=title, plan=None, note=f"has {len(blocks[0])} devices for {len(cut)} stages")
             continue
-        yield Baseline(name=title, plan=_one_f_one_b(problem, cut, blocks=blocks, hands=dealt))
+        yield Baseline(name=title, plan=_one_f_one_b(problem, cut, blocks=blocks, assignments=balanced))
 
 
 def _one_f_one_b(
-    problem: Problem, cut: tuple[tuple[str, ...], ...], *, blocks: list[list[str]], hands: list[list[int]]
+    problem: Problem, cut: tuple[tuple[str, ...], ...], *, blocks: list[list[str]], assignments: list[list[int]]
 ) -> Plan:
-    """Stage s on device s of every block, each of which plays its hand in 1F1B."""
+    """Stage s on device s of every block, each of which plays its assignment in 1F1B."""
     shard = "optimizer" if problem.options.shard_optimizer == "always" else "none"
     stages = tuple(
         Stage(layers=layers, replicas=tuple((block[s],) for block in blocks), shard=shard)  # type: ignore[arg-type]
@@ -105,12 +105,15 @@ def _one_f_one_b(
     )
     by_name = problem.profile.by_name
     backward = ["B" if any(by_name[name].is_trainable for name in layers) else "I" for layers in cut]
-    words: dict[str, list[Action]] = {}
-    for block, hand in zip(blocks, hands, strict=True):
-        for stage, place, is_forward in pipeline_actions(len(cut), len(hand)):
+    device_orders: dict[str, list[Action]] = {}
+    for block, assignment in zip(blocks, assignments, strict=True):
+        for stage, place, is_forward in pipeline_actions(len(cut), len(assignment)):
             kind = "F" if is_forward else backward[stage]
-            words.setdefault(block[stage], []).append(Action(kind, stage, hand[place]))  # type: ignore[arg-type]
-    schedule = {device: tuple(word) for device, word in words.items()}
+            device_orders.setdefault(block[stage], []).append(Action(kind, stage, assignment[place]))  # type: ignore[arg-type]
+    schedule = {device: tuple(device_order) for device, device_order in device_orders.items()}
     return Plan(
-        problem=problem.reference(), stages=stages, schedule=schedule, dealing=tuple(tuple(hand) for hand in hands)
+        problem=problem.reference(),
+        stages=stages,
+        schedule=schedule,
+        dealing=tuple(tuple(assignment) for assignment in assignments),
     )

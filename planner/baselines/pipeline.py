@@ -8,10 +8,10 @@ from planner.clock import HasTime, always
 from planner.layout.costs import CostModel, StageCost
 from planner.plan import DeviceGroup, Plan, Stage
 
-Words = list[list[Action]]
+DeviceOrders = list[list[Action]]
 """The order of actions on every device position."""
 
-Legs = tuple[tuple[int, int], ...]
+Transfers = tuple[tuple[int, int], ...]
 """Where something is sent: (stage, delay in nanoseconds)."""
 
 
@@ -25,9 +25,9 @@ class Pipeline:
     """Device position of every stage."""
     costs: tuple[StageCost, ...]
     """Cost of every stage, on its slowest replica."""
-    activations_to: tuple[Legs, ...]
+    activations_to: tuple[Transfers, ...]
     """Per stage, the stages that read its output."""
-    gradients_to: tuple[Legs, ...]
+    gradients_to: tuple[Transfers, ...]
     """Per stage, the stages that wait for its input gradient."""
     budgets: tuple[int, ...]
     """Bytes per position that stashes may take."""
@@ -58,7 +58,7 @@ def make_pipeline(costs: CostModel, stages: Sequence[Stage], *, has_time: HasTim
     positions = {replicas: number for number, replicas in enumerate(dict.fromkeys(s.replicas for s in stages))}
     position_of = tuple(positions[stage.replicas] for stage in stages)
     slowest = tuple(_slowest(costs, stage) for stage in stages)
-    activations, gradients = _legs(costs, stages)
+    activations, gradients = _transfers(costs, stages)
     return Pipeline(
         num_microbatches=problem.num_microbatches,
         position_of=position_of,
@@ -71,12 +71,12 @@ def make_pipeline(costs: CostModel, stages: Sequence[Stage], *, has_time: HasTim
     )
 
 
-def make_plan(costs: CostModel, stages: tuple[Stage, ...], *, words: Words) -> Plan:
-    """The plan in which every device runs the word of its position."""
+def make_plan(costs: CostModel, stages: tuple[Stage, ...], *, device_orders: DeviceOrders) -> Plan:
+    """The plan in which every device runs the device order of its position."""
     positions: dict[tuple[DeviceGroup, ...], int] = {}
     for stage in stages:
         positions.setdefault(stage.replicas, len(positions))
-    orders = [tuple(word) for word in words]
+    orders = [tuple(device_order) for device_order in device_orders]
     schedule = {
         device: orders[position] for replicas, position in positions.items() for group in replicas for device in group
     }
@@ -88,7 +88,7 @@ def _slowest(costs: CostModel, stage: Stage) -> StageCost:
     return max(every, key=lambda cost: cost.forward_ns + cost.input_grad_ns + cost.weight_grad_ns)
 
 
-def _legs(costs: CostModel, stages: Sequence[Stage]) -> tuple[tuple[Legs, ...], tuple[Legs, ...]]:
+def _transfers(costs: CostModel, stages: Sequence[Stage]) -> tuple[tuple[Transfers, ...], tuple[Transfers, ...]]:
     """Delays between the first devices of stages, as if every transfer had its links to itself."""
     activations: list[list[tuple[int, int]]] = [[] for _ in stages]
     gradients: list[list[tuple[int, int]]] = [[] for _ in stages]

@@ -23,20 +23,20 @@ def breaks_memory(costs: CostModel, plan: Plan) -> bool:
         for replica, group in enumerate(stage.replicas)
         for device in group
     }
-    for device, word in plan.schedule.items():
+    for device, device_order in plan.schedule.items():
         held = {
             number: costs.stage_cost(plan.stages[number], replica_of[device, number])
-            for number in {action.stage for action in word}
+            for number in {action.stage for action in device_order}
         }
-        if static[device] + _peak(word, held) > costs.problem.cluster.by_name[device].usable_bytes:
+        if static[device] + _peak(device_order, held) > costs.problem.cluster.by_name[device].usable_bytes:
             return True
     return False
 
 
-def _peak(word: Sequence[Action], costs: dict[int, StageCost]) -> int:
+def _peak(device_order: Sequence[Action], costs: dict[int, StageCost]) -> int:
     """Most bytes beside what is resident, over a device's actions in order."""
     peak = now = 0
-    for kind, stage, _ in word:
+    for kind, stage, _ in device_order:
         during, after = memory_steps(costs[stage], kind)
         peak = max(peak, now + during)
         now += after

@@ -39,7 +39,7 @@ from planner.baselines.layouts import (
 from planner.baselines.one_f_one_b import order_one_f_one_b
 from planner.baselines.out_of_order.first_k import make_first_k_plan
 from planner.baselines.out_of_order.pipelined import make_fast_forward_plan, make_modulo_plan
-from planner.baselines.pipeline import Pipeline, Words, make_pipeline, make_plan
+from planner.baselines.pipeline import DeviceOrders, Pipeline, make_pipeline, make_plan
 from planner.baselines.recomputing import breaks_memory, with_recomputation
 from planner.baselines.spp.plans import make_spp_plan
 from planner.baselines.uneven_cores import make_even_cores_plan, make_uneven_cores_plan
@@ -83,7 +83,7 @@ class Method:
     """As its authors call it."""
     placement: StagePlacement
     """Which device holds which stages."""
-    order: Callable[[Pipeline], Words]
+    order: Callable[[Pipeline], DeviceOrders]
     """The order of actions on every device."""
     splits_backward: bool
     """Whether it runs I and W apart."""
@@ -309,7 +309,7 @@ class _Maker:
         stages = make_replicated_stage(self.costs)
         stages = with_recomputation(stages) if recompute else stages
         require_choices(self.costs, stages)
-        return make_plan(self.costs, stages, words=order_data_parallel(self.pipeline(stages)))
+        return make_plan(self.costs, stages, device_orders=order_data_parallel(self.pipeline(stages)))
 
     def make(self, method: Method, *, cut: Cut, recompute: bool = False) -> Plan:
         if method.splits_backward:
@@ -317,19 +317,19 @@ class _Maker:
         stages = self.stages(method.placement, cut)
         stages = with_recomputation(stages) if recompute else stages
         pipeline = self.pipeline(stages)
-        plan = make_plan(self.costs, stages, words=method.order(pipeline))
+        plan = make_plan(self.costs, stages, device_orders=method.order(pipeline))
         return self._best_of_twins(plan, pipeline, order=method.order) if method.has_twins else plan
 
-    def _best_of_twins(self, plan: Plan, pipeline: Pipeline, *, order: Callable[[Pipeline], Words]) -> Plan:
+    def _best_of_twins(self, plan: Plan, pipeline: Pipeline, *, order: Callable[[Pipeline], DeviceOrders]) -> Plan:
         """The plan, or the one with the order of an idealised twin, whichever is the shorter on the real costs."""
         plans = {tuple(plan.schedule.items()): plan}
         for twin in twins(pipeline):
             if self.has_time():
-                other = make_plan(self.costs, plan.stages, words=order(twin))
+                other = make_plan(self.costs, plan.stages, device_orders=order(twin))
                 plans.setdefault(tuple(other.schedule.items()), other)
-        return min(plans.values(), key=self._worth) if len(plans) > 1 else plan
+        return min(plans.values(), key=self._objective) if len(plans) > 1 else plan
 
-    def _worth(self, plan: Plan) -> tuple[bool, int]:
+    def _objective(self, plan: Plan) -> tuple[bool, int]:
         problem = self.costs.problem
         timeline = simulate(problem, plan, costs=self.costs)
         is_too_much = _fullest(problem, timeline)[1] > 1

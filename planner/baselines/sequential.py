@@ -1,6 +1,6 @@
 """What a planner does that decides one thing after the other: layers and devices by the largest stage, then the order.
 
-Here is its first half. It is a fair one: stages are cut and seated so that the slowest stage or transfer is as fast as
+Here is its first half. It is a fair one: stages are cut and placed so that the slowest stage or transfer is as fast as
 possible, every device may take every place, and a stage must fit into memory with as many microbatches in flight as
 1F1B holds there. Where nothing fits so, fewer in flight are asked for. One stage per device, no replicas.
 """
@@ -23,14 +23,14 @@ Cells = NDArray[numpy.bool_]
 """[first layers done, layers done after]: whether the layers between may be a stage."""
 
 MAX_CELLS = 2_000_000_000
-"""Cells looked at before the seats are taken as they are: a deterministic limit of about ten seconds."""
+"""Cells looked at before the devices are taken as they are: a deterministic limit of about ten seconds."""
 
 FINENESS = 5_000
 """The largest stage is found to one part in so many."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Seating:
+class StageAssignment:
     """A cut of the layers, and who takes which stage."""
 
     limit_ns: int
@@ -41,10 +41,11 @@ class Seating:
     """The stages."""
 
 
-def sequential_seating(
+def assign_sequential(
     costs: CostModel, *, max_cells: int = MAX_CELLS, has_time: Callable[[], bool] = lambda: True
-) -> Seating:
-    """The cut and the seats whose largest stage or transfer is smallest, by exact cuts and local search on the seats.
+) -> StageAssignment:
+    """The cut and the devices whose largest stage or transfer is smallest, by exact cuts and local search on their
+    devices.
 
     The local search ends once `max_cells` possible stages were looked at, or `has_time` denies.
     Raises DoesNotApplyError if nothing was found that fits into memory.
@@ -52,12 +53,14 @@ def sequential_seating(
     hall = _Hall(costs, max_cells=max_cells)
     for in_flight in hall.depths():
         best: tuple[int, tuple[Device, ...]] | None = None
-        for seats in hall.first_seats():
-            best = hall.improve(seats, best, in_flight=in_flight)
+        for row_of_devices in hall.first_rows():
+            best = hall.improve(row_of_devices, best, in_flight=in_flight)
         if best is not None:
-            limit, seats = hall.search(*best, in_flight=in_flight, has_time=has_time)
-            return Seating(
-                limit_ns=limit, in_flight=in_flight, stages=hall.stages(seats, limit=limit, in_flight=in_flight)
+            limit, row_of_devices = hall.search(*best, in_flight=in_flight, has_time=has_time)
+            return StageAssignment(
+                limit_ns=limit,
+                in_flight=in_flight,
+                stages=hall.stages(row_of_devices, limit=limit, in_flight=in_flight),
             )
     raise DoesNotApplyError("has no cut into one stage per device that fits into memory")
 
@@ -82,7 +85,7 @@ class _Hall:
             yield depth
             depth //= 2
 
-    def first_seats(self) -> Iterator[tuple[Device, ...]]:
+    def first_rows(self) -> Iterator[tuple[Device, ...]]:
         """All devices, then fewer of them, the slowest left out first: as listed, fastest first, fastest last."""
         speed = {device: int(self.times(device.type)[0, -1]) for device in self.devices}
         most = min(len(self.devices), len(self.layers))
@@ -110,42 +113,46 @@ class _Hall:
         delay: NDArray[numpy.float64] = route.latency_ns + self.crossing * (10**9 / route.bandwidth_bytes_per_s)
         return delay
 
-    def _rows(self, seats: Sequence[Device], *, limit: int, in_flight: int) -> list[NDArray[numpy.bool_]]:
+    def _rows(self, row_of_devices: Sequence[Device], *, limit: int, in_flight: int) -> list[NDArray[numpy.bool_]]:
         """Row k: how many layers the first k devices can hold together with nothing above `limit`."""
-        self.work_left -= len(seats) * (len(self.layers) + 1) ** 2
+        self.work_left -= len(row_of_devices) * (len(self.layers) + 1) ** 2
         row = numpy.arange(len(self.layers) + 1) == 0
         rows = [row]
-        for place, device in enumerate(seats):
-            row = (row[:, None] & self._stage_cells(seats, place, limit=limit, in_flight=in_flight)).any(axis=0)
-            if place + 1 < len(seats):
-                row = row & (self.transfer(device.name, seats[place + 1].name) <= limit)
+        for place, device in enumerate(row_of_devices):
+            row = (row[:, None] & self._stage_cells(row_of_devices, place, limit=limit, in_flight=in_flight)).any(
+                axis=0
+            )
+            if place + 1 < len(row_of_devices):
+                row = row & (self.transfer(device.name, row_of_devices[place + 1].name) <= limit)
             rows.append(row)
         return rows
 
-    def _stage_cells(self, seats: Sequence[Device], place: int, *, limit: int, in_flight: int) -> Cells:
-        depth = min(len(seats) - place, in_flight, self.problem.num_microbatches)
-        cells: Cells = (self.times(seats[place].type) <= limit) & self.fits(seats[place].usable_bytes, depth)
+    def _stage_cells(self, row_of_devices: Sequence[Device], place: int, *, limit: int, in_flight: int) -> Cells:
+        depth = min(len(row_of_devices) - place, in_flight, self.problem.num_microbatches)
+        cells: Cells = (self.times(row_of_devices[place].type) <= limit) & self.fits(
+            row_of_devices[place].usable_bytes, depth
+        )
         return cells
 
     def improve(
         self,
-        seats: tuple[Device, ...],
+        row_of_devices: tuple[Device, ...],
         best: tuple[int, tuple[Device, ...]] | None,
         *,
         in_flight: int,
     ) -> tuple[int, tuple[Device, ...]] | None:
-        """The best so far, or `seats` with its smallest limit if that is smaller."""
+        """The best so far, or `row_of_devices` with its smallest limit if that is smaller."""
         high = self._ceiling if best is None else best[0] - 1 - best[0] // FINENESS
-        if high < 1 or not self._rows(seats, limit=high, in_flight=in_flight)[-1][-1]:
+        if high < 1 or not self._rows(row_of_devices, limit=high, in_flight=in_flight)[-1][-1]:
             return best
         low = 0
         while high - low > 1 + high // FINENESS:
             middle = (low + high) // 2
-            if self._rows(seats, limit=middle, in_flight=in_flight)[-1][-1]:
+            if self._rows(row_of_devices, limit=middle, in_flight=in_flight)[-1][-1]:
                 high = middle
             else:
                 low = middle
-        return high, seats
+        return high, row_of_devices
 
     @property
     def _ceiling(self) -> int:
@@ -155,43 +162,44 @@ class _Hall:
         return 10 * slowest + max(int(self.times(device.type)[0, -1]) for device in self.devices) + 1
 
     def search(
-        self, limit: int, seats: tuple[Device, ...], *, in_flight: int, has_time: Callable[[], bool]
+        self, limit: int, row_of_devices: tuple[Device, ...], *, in_flight: int, has_time: Callable[[], bool]
     ) -> tuple[int, tuple[Device, ...]]:
-        """Swap two devices, seated or idle, as long as that helps and the limit on work, and the clock, allow."""
+        """Swap two devices, placed or idle, as long as that helps and the limit on work, and the clock, allow."""
         is_better = True
         while is_better:
             is_better = False
-            idle = tuple(device for device in self.devices if device not in seats)
-            for a, b in combinations(range(len(seats) + len(idle)), 2):
-                row = list(seats + idle)
-                if a >= len(seats) or self._are_alike(row[a], row[b]):
+            idle = tuple(device for device in self.devices if device not in row_of_devices)
+            for a, b in combinations(range(len(row_of_devices) + len(idle)), 2):
+                row = list(row_of_devices + idle)
+                if a >= len(row_of_devices) or self._are_alike(row[a], row[b]):
                     continue
                 if self.work_left <= 0 or not has_time():
-                    return limit, seats
+                    return limit, row_of_devices
                 row[a], row[b] = row[b], row[a]
-                found = self.improve(tuple(row[: len(seats)]), (limit, seats), in_flight=in_flight)
+                found = self.improve(tuple(row[: len(row_of_devices)]), (limit, row_of_devices), in_flight=in_flight)
                 if found is not None and found[0] < limit:
-                    (limit, seats), is_better = found, True
-                    idle = tuple(device for device in self.devices if device not in seats)
-        return limit, seats
+                    (limit, row_of_devices), is_better = found, True
+                    idle = tuple(device for device in self.devices if device not in row_of_devices)
+        return limit, row_of_devices
 
     def _are_alike(self, a: Device, b: Device) -> bool:
         """Whether changing places cannot matter: the same type, memory and host."""
         return (a.type, a.usable_bytes, a.host) == (b.type, b.usable_bytes, b.host) and bool(a.host)
 
-    def stages(self, seats: tuple[Device, ...], *, limit: int, in_flight: int) -> tuple[Stage, ...]:
+    def stages(self, row_of_devices: tuple[Device, ...], *, limit: int, in_flight: int) -> tuple[Stage, ...]:
         """The cut itself; among those within the limit, stages close to the mean are preferred, from the last on."""
-        rows = self._rows(seats, limit=limit, in_flight=in_flight)
+        rows = self._rows(row_of_devices, limit=limit, in_flight=in_flight)
         cuts = [len(self.layers)]
-        for place in range(len(seats) - 1, -1, -1):
-            cells = self._stage_cells(seats, place, limit=limit, in_flight=in_flight)
+        for place in range(len(row_of_devices) - 1, -1, -1):
+            cells = self._stage_cells(row_of_devices, place, limit=limit, in_flight=in_flight)
             starts = numpy.flatnonzero(rows[place] & cells[:, cuts[-1]])
-            times = self.times(seats[place].type)
+            times = self.times(row_of_devices[place].type)
             distance = numpy.abs(times[starts, cuts[-1]] - times[0, cuts[-1]] // (place + 1))
             cuts.append(int(starts[numpy.argmin(distance)]))
         names = cut_at(self.problem.profile.topological_order, cuts[::-1])
         return tuple(
-            Stage(layers=layers, replicas=((device.name,),)) for layers, device in zip(names, seats, strict=True)
+            Stage(layers=layers, replicas=((device.name,),))
+            for layers, device in zip(names, row_of_devices, strict=True)
         )
 
 

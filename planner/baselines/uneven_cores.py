@@ -102,7 +102,7 @@ def _play(costs: CostModel, stages: tuple[Stage, ...]) -> Iterator[tuple[bool, i
     pipeline = make_pipeline(costs, stages)
     orders = (order_one_f_one_b, order_fast_forward) if costs.problem.options.split_backward else (order_one_f_one_b,)
     for order in orders:
-        plan = make_plan(costs, stages, words=order(pipeline))
+        plan = make_plan(costs, stages, device_orders=order(pipeline))
         yield breaks_memory(costs, plan), simulate(costs.problem, plan, costs=costs).makespan_ns, plan
 
 
@@ -192,7 +192,7 @@ def make_core_stages(costs: CostModel, division: _CoreDivision) -> tuple[Stage, 
     for run, start, end in zip(runs, starts, starts[1:], strict=False):
         own = [number for number, (slot, _) in enumerate(division.slots) if start <= slot < end]
         own.sort(key=lambda number: -division.slots[number][1])
-        at = seat_blocks([division.slots[number][1] for number in own], len(run))
+        at = place_blocks([division.slots[number][1] for number in own], len(run))
         for number, begin in zip(own, at, strict=True):
             groups[number] = tuple(run[begin : begin + division.slots[number][1]])
     return tuple(
@@ -201,14 +201,15 @@ def make_core_stages(costs: CostModel, division: _CoreDivision) -> tuple[Stage, 
     )
 
 
-def seat_blocks(widths: Sequence[int], cores: int) -> list[int]:
-    """The first core of every width, all disjoint: at multiples of the width, as the joint search seats them, if found.
+def place_blocks(widths: Sequence[int], cores: int) -> list[int]:
+    """The first core of every width, all disjoint: at multiples of the width, as the joint search places them, if
+    found.
 
     Otherwise one behind the other.
     """
     tries = 0
 
-    def seat(number: int, free: int) -> list[int] | None:
+    def place(number: int, free: int) -> list[int] | None:
         nonlocal tries
         if number == len(widths):
             return []
@@ -216,9 +217,9 @@ def seat_blocks(widths: Sequence[int], cores: int) -> list[int]:
         for begin in range(0, cores - width + 1, width):
             tries += 1
             block = ((1 << width) - 1) << begin
-            if free & block == block and tries <= _MAX_TRIES and (rest := seat(number + 1, free ^ block)) is not None:
+            if free & block == block and tries <= _MAX_TRIES and (rest := place(number + 1, free ^ block)) is not None:
                 return [begin, *rest]
         return None
 
-    found = seat(0, (1 << cores) - 1)
+    found = place(0, (1 << cores) - 1)
     return [sum(widths[:number]) for number in range(len(widths))] if found is None else found

@@ -8,7 +8,7 @@ import numpy
 
 from planner.bounds.minimum_costs import Integers, Least, LeastWork
 
-MAX_SPECIAL, MAX_SEATS = 3, 300_000
+MAX_SPECIAL, MAX_ASSIGNMENTS = 3, 300_000
 """Most layers that are counted one by one, and most ways to put them on devices."""
 
 _MAX_UNITS = 10
@@ -41,9 +41,9 @@ class Counting:
         room = (deadline - self.lost) // self.count
         if deadline < 0 or room.max() < 0:
             return True
-        seats = every_seat(room, len(self.special))
+        assignments = every_assignment(room, len(self.special))
         special = numpy.array(self.special, dtype=numpy.int64).reshape(-1, 1, 1) + numpy.zeros_like(room)
-        return not holds_all(room[None], seats, special=special, units=self.units, count=self._units_in)
+        return not holds_all(room[None], assignments, special=special, units=self.units, count=self._units_in)
 
     def _units_in(self, left: Integers) -> Integers:
         """[subsets, devices] units for [subsets, (time,), devices] of room."""
@@ -51,7 +51,7 @@ class Counting:
         return units
 
 
-def every_seat(room: Integers, count: int) -> Integers:
+def every_assignment(room: Integers, count: int) -> Integers:
     """[ways, count] devices for so many layers; of devices with equal room as many as there are layers."""
     order = numpy.argsort(room, kind="stable")
     is_far = numpy.ones(len(room), dtype=bool)
@@ -61,25 +61,25 @@ def every_seat(room: Integers, count: int) -> Integers:
 
 
 def holds_all(
-    room: Integers, seats: Integers, *, special: Integers, units: int, count: Callable[[Integers], Integers]
+    room: Integers, assignments: Integers, *, special: Integers, units: int, count: Callable[[Integers], Integers]
 ) -> bool:
     """Whether devices with so much room each hold so many units beside special layers.
 
     `room`: [resources, devices]; `special`: [special layers, resources, devices] what each takes of that; `count`:
     [subsets, devices] the units for [subsets, resources, devices] of what is left beside every subset of them.
-    `seats`: [ways, special layers] the device of each, for every way to put them on devices.
+    `assignments`: [ways, special layers] the device of each, for every way to put them on devices.
     """
     numbers = numpy.arange(len(special))
     subsets = numpy.arange(1 << len(special))[:, None] >> numbers & 1
     left = room - numpy.tensordot(subsets, special, axes=1)
     is_room, units_beside = numpy.asarray((left >= 0).all(axis=1)), count(left)
-    held = numpy.full(len(seats), units_beside[0].sum())
-    is_possible = numpy.ones(len(seats), dtype=bool)
+    held = numpy.full(len(assignments), units_beside[0].sum())
+    is_possible = numpy.ones(len(assignments), dtype=bool)
     for place in numbers:
-        own = seats[:, place]
-        beside = ((seats == own[:, None]) << numbers).sum(axis=1)
+        own = assignments[:, place]
+        beside = ((assignments == own[:, None]) << numbers).sum(axis=1)
         is_possible &= is_room[beside, own]
-        is_first = (seats[:, :place] != own[:, None]).all(axis=1)
+        is_first = (assignments[:, :place] != own[:, None]).all(axis=1)
         held += is_first * (units_beside[beside, own] - units_beside[0, own])
     return bool((is_possible & (held >= units)).any())
 
@@ -100,12 +100,12 @@ def _counted_work(least: Least) -> Integers:
     return least.time.total
 
 
-def climb(least: Least, start: int, *, reached: int | None = None) -> tuple[int, dict[str, Any]] | None:
+def raise_bound(least: Least, start: int, *, reached: int | None = None) -> tuple[int, dict[str, Any]] | None:
     """The largest value found to be no plan's, and what shows it; None if none is above `start`. Optimizer not counted.
 
     `reached`: what a plan takes.
     """
-    few = (pair for pair in proposals(_counted_work(least)) if least.num_devices ** len(pair[1]) <= MAX_SEATS)
+    few = (pair for pair in proposals(_counted_work(least)) if least.num_devices ** len(pair[1]) <= MAX_ASSIGNMENTS)
     made = ((unit, special, Counting(least, unit=unit, special=special)) for unit, special in few)
     return best_of(least, made, start=start, reached=reached)
 
@@ -153,7 +153,7 @@ def proposals(work: Integers) -> Iterator[tuple[int, tuple[int, ...]]]:
 def read(least: Least, certificate: Mapping[str, Any]) -> Counting:
     """The counting that a certificate names; raises ValueError if it is none."""
     unit, special = read_counted(least, certificate)
-    if least.num_devices ** len(special) > MAX_SEATS:
+    if least.num_devices ** len(special) > MAX_ASSIGNMENTS:
         raise ValueError(
             f"certificate: {len(special)} special layers are too many for the devices; make the bound again"
         )

@@ -3,7 +3,7 @@
 from planner.bounds.minimum_costs import Least
 
 
-class Turn:
+class FirstBackward:
     """What all devices hold while a last layer runs an F of a microbatch."""
 
     def __init__(self, least: Least) -> None:

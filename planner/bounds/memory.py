@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from fractions import Fraction
 from itertools import groupby
 
-from planner.bounds.first_backward import Turn
+from planner.bounds.first_backward import FirstBackward
 from planner.bounds.heaviest_path import Trunk
 from planner.bounds.minimum_costs import Least
 from planner.bounds.order.schedule_bound import overfull
-from planner.bounds.order.stage_replicas import make_lanes
+from planner.bounds.order.stage_replicas import make_replicas
 from planner.plan import Stage
 
 
@@ -21,7 +21,7 @@ def prove_infeasible(least: Least) -> str | None:
         or _everything(least)
         or _too_many_stages(least)
         or _pinned_together(least)
-        or _pinned_apart(least)
+        or _pinned_separate(least)
         or _idle_devices(least)
     )
 
@@ -32,8 +32,8 @@ def prove_overfull(least: Least, stages: Sequence[Stage]) -> str | None:
     What a stage leaves of a microbatch for its backward is its stash then.
     """
     problem = least.problem
-    lanes = make_lanes(problem, tuple(stages), costs=least.costs)
-    found = overfull(lanes)
+    replicas = make_replicas(problem, tuple(stages), costs=least.costs)
+    found = overfull(replicas)
     if found is None:
         return None
     number, device, excess = found
@@ -86,9 +86,9 @@ def _everything(least: Least) -> str | None:
     shard the optimizer's state hold all of it together.
     """
     total = sum(device.usable_bytes for device in least.problem.cluster.devices)
-    turn = Turn(least)
-    state = sum(turn.states)
-    stash = sum(turn.held(number, least.held_bytes[number]) for number in turn.waiting)
+    first_backward = FirstBackward(least)
+    state = sum(first_backward.states)
+    stash = sum(first_backward.held(number, least.held_bytes[number]) for number in first_backward.waiting)
     if state + stash <= total:
         return None
     return (
@@ -139,7 +139,7 @@ def _pinned_together(least: Least) -> str | None:
     return None
 
 
-def _pinned_apart(least: Least) -> str | None:
+def _pinned_separate(least: Least) -> str | None:
     """A stage on one device ends where the next pinned layer of a chain is on another one."""
     problem = least.problem
     if problem.max_replicas > 1 or least.widths != (1,) or not problem.profile.is_chain:

@@ -212,8 +212,8 @@ class Least:
         if not options.split_placement and not (options.unequal_shares and self.problem.may_shard):
             return together
         least = [min(weights[t] * steps[t][number] for t in steps) for number in range(len(self.layers))]
-        apart = [count * work + step for work, step in zip(self.weighted_work(weights), least, strict=True)]
-        return [min(pair) for pair in zip(together, apart, strict=True)]
+        separate = [count * work + step for work, step in zip(self.weighted_work(weights), least, strict=True)]
+        return [min(pair) for pair in zip(together, separate, strict=True)]
 
     def weighted_work(self, weights: dict[str, int]) -> list[int]:
         """Per layer: the least of weight x device time over the types; of F, I and W apart if they may be placed so."""
@@ -234,8 +234,8 @@ class Least:
             least(lambda work: work.weight_grad_ns),
             strict=True,
         )
-        apart = [f + min(b, i + w) for f, b, i, w in parts]
-        return [min(pair) for pair in zip(together, apart, strict=True)]
+        separate = [f + min(b, i + w) for f, b, i, w in parts]
+        return [min(pair) for pair in zip(together, separate, strict=True)]
 
     @cached_property
     def layer_widths(self) -> list[list[int]]:

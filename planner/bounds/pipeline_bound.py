@@ -175,7 +175,7 @@ class DivisionProgramme:
         return self.buffers * (gradients + self.trunk.forward_bytes[start])
 
     @cached_property
-    def round_trips(self) -> Integers:
+    def turnarounds(self) -> Integers:
         """[boundary, hops since the device changed, slots left]: least time from the end of F there to its gradient."""
         size = self.trunk.num_layers
         found = numpy.full((size + 1, self.runs, self.slots + 1), NEVER, dtype=numpy.int64)
@@ -187,11 +187,11 @@ class DivisionProgramme:
             for replicas in self.ranges:
                 stages = self._stages(start, replicas)
                 if stages is not None and stages.fits.any():
-                    self._raise_round_trip(found, start, stages=stages)
+                    self._raise_turnaround(found, start, stages=stages)
         return numpy.where(found < NEVER // 2, found, NEVER)
 
-    def _raise_round_trip(self, found: Integers, start: int, *, stages: _Stages) -> None:
-        """Round trips through one of the stages; staying on a device costs no transfer, but only C stages fit there."""
+    def _raise_turnaround(self, found: Integers, start: int, *, stages: _Stages) -> None:
+        """Turnarounds through one of the stages; staying on a device costs no transfer, but only C stages fit there."""
         used = stages.replicas.least
         inside = numpy.where(stages.fits, stages.forward + stages.returning, NEVER // 2)
         hop = self.hops[0][start] + self.hops[1][start]
@@ -282,19 +282,19 @@ class DivisionProgramme:
     def _is_in_memory(self, stages: _Stages, *, run: int, head: Integers, tail: Integers) -> Mask:
         """Rules 5 to 7: only so many microbatches are between F and I, and W must make room for F."""
         left = self.slots - stages.replicas.least - numpy.arange(head.shape[1])
-        trip = self.round_trips[stages.ends, run][:, left] + (stages.forward + stages.returning)[:, None]
+        turnaround = self.turnarounds[stages.ends, run][:, left] + (stages.forward + stages.returning)[:, None]
         rounds, rest = numpy.divmod(self.count - 1, stages.in_flight)
-        allowed: Mask = (trip < NEVER) & (
-            head + rounds[:, None] * trip + (rest * stages.forward)[:, None] + trip + tail <= self.deadline
+        allowed: Mask = (turnaround < NEVER) & (
+            head + rounds[:, None] * turnaround + (rest * stages.forward)[:, None] + turnaround + tail <= self.deadline
         )
-        # rule 6: from the first I to the last F lies the work that memory forces, after it another round trip
+        # rule 6: from the first I to the last F lies the work that memory forces, after it another turnaround
         forced = stages.forced + numpy.maximum(self.count - stages.in_flight, 0) * stages.forward
-        first, last = trip - stages.returning[:, None], trip - stages.forward[:, None]
-        in_turn = head + first + forced[:, None] + last + tail
-        allowed &= (stages.in_flight == self.count)[:, None] | (in_turn <= self.deadline)
+        first, last = turnaround - stages.returning[:, None], turnaround - stages.forward[:, None]
+        in_rounds = head + first + forced[:, None] + last + tail
+        allowed &= (stages.in_flight == self.count)[:, None] | (in_rounds <= self.deadline)
         if self.chunks == 1:
             # rule 7: before the first I a device of one stage only has so many F to run
-            idle = numpy.maximum(trip - (stages.in_flight * stages.forward + stages.returning)[:, None], 0)
+            idle = numpy.maximum(turnaround - (stages.in_flight * stages.forward + stages.returning)[:, None], 0)
             allowed &= head + (stages.work + stages.synchronisation)[:, None] + idle <= self.deadline
         return allowed
 
@@ -399,7 +399,7 @@ def make_price(least: Least, deadline: int, *, weights: dict[str, int] | None) -
     return Price(weights=dict.fromkeys(least.types, 0), memory=1, shift=shift)
 
 
-def climb(trunk: Trunk, start: int, *, price: Price, steps: int, has_time: HasTime = always) -> int:
+def raise_bound(trunk: Trunk, start: int, *, price: Price, steps: int, has_time: HasTime = always) -> int:
     """The largest T + 1 found out of reach, at least `start`, in so many steps: doubled strides, then halves."""
 
     def is_out(deadline: int) -> bool:

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator
 from fractions import Fraction
 from itertools import pairwise
 
-from planner.bounds.first_backward import Turn
+from planner.bounds.first_backward import FirstBackward
 from planner.bounds.minimum_costs import Least
 from planner.bounds.work import require_weights
 from planner.layout.costs import checkpoint_bytes
@@ -26,16 +26,16 @@ class PricedRecomputation:
 
     def __init__(self, least: Least, weights: dict[str, int]) -> None:
         self.least, self.weights = least, weights
-        self.turn = Turn(least)
-        waits = set(self.turn.waiting)
+        self.first_backward = FirstBackward(least)
+        waits = set(self.first_backward.waiting)
         self.choices = [
             _corners(self._choices(number, is_waiting=number in waits)) for number in range(len(least.layers))
         ]
         """Per layer those that are the least at some price, the quickest first; one that does not wait leaves nothing.
         """
         usable = sum(device.usable_bytes for device in least.problem.cluster.devices)
-        last = self.turn.waiting[-1]
-        self.room = usable - sum(self.turn.states) - least.least_bytes("workspace_bytes")[last]
+        last = self.first_backward.waiting[-1]
+        self.room = usable - sum(self.first_backward.states) - least.least_bytes("workspace_bytes")[last]
         """Bytes that the states leave on all devices together, while the last layer runs."""
 
     def _choices(self, number: int, *, is_waiting: bool) -> Iterator[Choice]:
@@ -49,16 +49,16 @@ class PricedRecomputation:
             for kind in kinds:
                 extra = 0 if kind is None else work.recomputation_ns(kind)
                 time = width * (work.forward_ns + work.backward_ns + extra)
-                left = self.turn.held(number, checkpoint_bytes(entry, kind)) if is_waiting else 0
+                left = self.first_backward.held(number, checkpoint_bytes(entry, kind)) if is_waiting else 0
                 yield self.weights[name] * (count * time + step), left
 
     def value(self, price: int) -> int:
         """What no plan is below, in nanoseconds, without the profile's `optimizer_ns`.
 
         `price`: of a byte, in weighted nanoseconds. Proof. Weighted loads of devices add up to at most sum of y_d x T.
-        When a last layer runs a microbatch, what it has left of every layer behind is held, beside the states (`Turn`):
-        all of it is no more than what the devices have. Priced, the latter may be added to the former, and every
-        layer's part of both is at least its least choice.
+        When a last layer runs a microbatch, what it has left of every layer behind is held, beside the states
+        (`FirstBackward`): all of it is no more than what the devices have. Priced, the latter may be added to the
+        former, and every layer's part of both is at least its least choice.
         """
         least = self.least
         share = sum(self.weights[name] * number for name, number in least.types.items())

@@ -12,7 +12,7 @@ from types import NoneType, UnionType
 from typing import Any, Literal, TypeVar, Union, cast, get_args, get_origin, get_type_hints
 
 from planner.documents.document_reader import DocumentReader
-from planner.documents.plan_values import PARAMETER_NAME, TIMINGS, WORDS, range_of
+from planner.documents.plan_values import ALLOWED_VALUES, PARAMETER_NAME, TIMINGS, range_of
 from planner.plan import Evidence
 
 T = TypeVar("T")
@@ -24,8 +24,8 @@ _DEPTH = 3
 def read_evidence(reader: DocumentReader) -> Evidence:
     """The evidence of a plan; raises ValueError with what is unknown, missing, of a wrong type or out of range."""
     evidence = _read_record(Evidence, reader)
-    for name, words in WORDS.items():
-        _one_of(reader.get(name, str), words)
+    for name, values in ALLOWED_VALUES.items():
+        _one_of(reader.get(name, str), values)
     _read_verdict(reader.get("verdict", dict))
     if (timings := reader.optional("timings", dict)) is not None:
         _known_keys(timings, TIMINGS)
@@ -99,9 +99,9 @@ def _read_number(reader: DocumentReader, kind: type, *, name: str) -> int | floa
     return number
 
 
-def _one_of(reader: DocumentReader, words: tuple[str, ...]) -> str:
-    if reader.value not in words:
-        raise reader.error(f"is none of {', '.join(words)}; see the plan format")
+def _one_of(reader: DocumentReader, values: tuple[str, ...]) -> str:
+    if reader.value not in values:
+        raise reader.error(f"is none of {', '.join(values)}; see the plan format")
     return str(reader.value)
 
 

@@ -28,7 +28,7 @@ RANGES: dict[str, tuple[int, int | None, str]] = {
 _ENDINGS = {"_ns": "nanoseconds", "_bytes": "bytes"}
 """Units that end a name; such numbers are not negative."""
 
-WORDS: dict[str, tuple[str, ...]] = {
+ALLOWED_VALUES: dict[str, tuple[str, ...]] = {
     "solution_status": ("optimal", "feasible"),
     "stopped_by": (
         "proof",

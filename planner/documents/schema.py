@@ -5,7 +5,7 @@ from functools import cache
 from typing import Any, Literal, get_args
 
 from planner.actions import ACTION_TEXT
-from planner.documents.plan_values import PARAMETER_NAME, TIMINGS, WORDS, range_of
+from planner.documents.plan_values import ALLOWED_VALUES, PARAMETER_NAME, TIMINGS, range_of
 from planner.plan import PLAN_FORMAT, Plan
 from planner.problem import Options
 from profiles.documents.class_schema import DRAFT, definitions_of, references
@@ -60,10 +60,10 @@ _FORMS: dict[str, dict[str, JsonSchema]] = {
     "BaselineResult": {"name": {"minLength": 1}},
     "Evidence": {
         "peak_bytes": {"propertyNames": _NAME, "additionalProperties": {"type": "integer", "minimum": 0}},
-        **{name: {"enum": list(words)} for name, words in WORDS.items()},
+        **{name: {"enum": list(values)} for name, values in ALLOWED_VALUES.items()},
         "timings": {
             "additionalProperties": False,
-            "properties": {name: {"enum": list(words)} for name, words in TIMINGS.items()},
+            "properties": {name: {"enum": list(values)} for name, values in TIMINGS.items()},
         },
         "search_params": {
             "minProperties": 1,

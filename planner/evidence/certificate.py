@@ -29,7 +29,7 @@ from planner.problem import Problem
 
 _STEPS = 16
 """Steps of the search for the largest pipeline or windows bound; each halves what is open."""
-_CLIMB_S = 2.0
+_SEARCH_S = 2.0
 """Seconds, roughly, that the pipeline bound may take; more rarely show more."""
 _PROBE_STEPS = 5
 """Values for which pairs of actions are tried in both orders, for the windows bound."""
@@ -141,12 +141,12 @@ def make_bound(
     if reached is not None and best.value_ns >= reached:
         return best
     for prices in (weights, None):
-        best = _climb(least, best, weights=prices, seconds=time_limit_s, has_time=has_time)
+        best = _raise_bound(least, best, weights=prices, seconds=time_limit_s, has_time=has_time)
     if not has_time():
         return best
     if _is_placed(problem):
         return _narrow(least, best, seconds=2 * time_limit_s)
-    best = _tell_apart(least, best, seconds=time_limit_s, has_time=has_time)
+    best = _bound_by_classes(least, best, seconds=time_limit_s, has_time=has_time)
     if make_covering is None or not has_time():
         return best
     effort = int(time_limit_s * params.packing_per_s)
@@ -244,11 +244,11 @@ _COUNTED: dict[str, Any] = {"counting": counting, "loop": loop_bound}
 
 def _count(least: Least, best: Bound, *, kind: str, reached: int | None) -> Bound:
     """The counting bound, or that of a loop, if it is above the best so far."""
-    optimizer, way = least.optimizer_ns, _COUNTED[kind]
-    if not way.applies_to(least):
+    optimizer, method = least.optimizer_ns, _COUNTED[kind]
+    if not method.applies_to(least):
         return best
     limit = None if reached is None else reached - optimizer
-    found = way.climb(least, max(best.value_ns - optimizer, 0), reached=limit)
+    found = method.raise_bound(least, max(best.value_ns - optimizer, 0), reached=limit)
     if found is None:
         return best
     value = found[0] + optimizer
@@ -263,7 +263,7 @@ def _count_cases(
     if not effort or not loop_bound.applies_to(least):
         return best
     limit, start = None if reached is None else reached - optimizer, max(best.value_ns - optimizer, 0)
-    found = loop_bound.climb_by_cases(least, start, reached=limit, effort=effort, has_time=has_time)
+    found = loop_bound.raise_by_cases(least, start, reached=limit, effort=effort, has_time=has_time)
     if found is None:
         return best
     value = found[0] + optimizer
@@ -283,7 +283,7 @@ def _pack(
     if not packing.applies_to(least):
         return best
     optimizer = least.optimizer_ns
-    found = packing_search.climb(
+    found = packing_search.raise_packing_bound(
         Boundaries(least),
         best.value_ns - optimizer,
         make=make,
@@ -327,7 +327,7 @@ def raise_bound(
         objective = reached()
         return None if objective is None else objective - optimizer
 
-    for found in packing_search.climb_on(
+    for found in packing_search.raise_further(
         Boundaries(least),
         max(best.value_ns - optimizer, 1),
         make=make_covering,
@@ -347,7 +347,7 @@ def _narrow(least: Least, best: Bound, *, seconds: float) -> Bound:
         return best
     for probes in (0, windows.count_probes(times, seconds=seconds, steps=_PROBE_STEPS)):
         steps = _PROBE_STEPS if probes else _STEPS
-        value = windows.climb(times, best.value_ns, steps=steps, probes=probes)
+        value = windows.raise_bound(times, best.value_ns, steps=steps, probes=probes)
         if value > best.value_ns:
             certificate = {"kind": "windows", "value_ns": value, "probes": probes}
             best = Bound(kind="windows", value_ns=value, certificate=certificate)
@@ -359,7 +359,7 @@ def _make(least: Least, certificate: dict[str, Any]) -> Bound:
     return Bound(kind=certificate["kind"], value_ns=value, certificate={**certificate, "value_ns": value})
 
 
-def _climb(
+def _raise_bound(
     least: Least,
     best: Bound,
     *,
@@ -371,15 +371,15 @@ def _climb(
     trunk = Trunk(least)
     price = pipeline_bound.make_price(least, best.value_ns, weights=weights)
     effort = pipeline_bound.DivisionProgramme(trunk, best.value_ns, price=price).effort
-    steps = min(_STEPS, int(min(seconds, _CLIMB_S) / 2 * ENTRIES_PER_S / effort))
-    value = pipeline_bound.climb(trunk, best.value_ns, price=price, steps=steps, has_time=has_time)
+    steps = min(_STEPS, int(min(seconds, _SEARCH_S) / 2 * ENTRIES_PER_S / effort))
+    value = pipeline_bound.raise_bound(trunk, best.value_ns, price=price, steps=steps, has_time=has_time)
     if value <= best.value_ns:
         return best
     certificate = {"kind": "pipeline", "value_ns": value, "price": asdict(price)}
     return Bound(kind="pipeline", value_ns=value, certificate=certificate)
 
 
-def _tell_apart(least: Least, best: Bound, *, seconds: float, has_time: HasTime) -> Bound:
+def _bound_by_classes(least: Least, best: Bound, *, seconds: float, has_time: HasTime) -> Bound:
     """The classes bound, first with few classes, then with more, if it is above the best so far."""
     if not classes_bound.applies_to(least):
         return best
@@ -387,7 +387,7 @@ def _tell_apart(least: Least, best: Bound, *, seconds: float, has_time: HasTime)
     for members in propose(trunk):
         classes, start = Classes(trunk, members), max(best.value_ns - optimizer, 1)
         figures = seconds * ENTRIES_PER_S
-        value = classes_bound.climb(classes, start, figures=figures, has_time=has_time) + optimizer
+        value = classes_bound.raise_bound(classes, start, figures=figures, has_time=has_time) + optimizer
         if value > start + optimizer:
             best = Bound(
                 kind="classes", value_ns=value, certificate={"kind": "classes", "value_ns": value, "classes": members}
@@ -509,7 +509,7 @@ def schedule_bound(problem: Problem, stages: Sequence[Stage], *, costs: CostMode
         return value
     num_actions = 3 * problem.num_microbatches * sum(len(stage.replicas) for stage in stages)
     steps = MAX_STEPS if num_actions < MANY_ACTIONS else FEW_STEPS
-    return windows.climb(times, value, steps=steps, reached=reached)
+    return windows.raise_bound(times, value, steps=steps, reached=reached)
 
 
 def prove_infeasible(problem: Problem, costs: CostModel) -> str | None:
@@ -692,11 +692,11 @@ def _packing(least: Least, certificate: Mapping[str, Any]) -> int:
 def _counting(least: Least, certificate: Mapping[str, Any]) -> int:
     """The stated value, if devices, or the ranks of a loop, cannot hold all layers and end before it."""
     stated, kind = _positive(certificate), str(certificate["kind"])
-    way = _COUNTED[kind]
-    if not way.applies_to(least):
+    method = _COUNTED[kind]
+    if not method.applies_to(least):
         raise ValueError(f"certificate: a bound of kind {kind!r} does not hold for this problem; make the bound again")
     deadline = stated - 1 - least.optimizer_ns
-    is_out = deadline < 0 or way.read(least, certificate).is_out_of_reach(deadline)
+    is_out = deadline < 0 or method.read(least, certificate).is_out_of_reach(deadline)
     _require_ruled_out(stated, is_out=is_out)
     return stated
 

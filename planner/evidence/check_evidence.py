@@ -163,7 +163,7 @@ def rederive(problem: Problem, plan: Plan, *, with_baselines: bool | None = None
 
 
 def _blank(verdict: Verdict, *findings: _EvidenceFinding) -> Rederivation:
-    """Nothing could be derived."""
+    """The check of evidence from which nothing could be derived."""
     return Rederivation(
         verdict=verdict,
         bound="rejected",

@@ -149,10 +149,10 @@ def _require_cover(kinds: DeviceKinds, boxes: Sequence[Box]) -> None:
     for number, box in enumerate(boxes):
         if any(_meet(box, other) for other in boxes[:number]):
             raise ValueError(f"rental certificate: two boxes hold a subset of {box.most}; make the plan again")
-    ways = zip(kinds.fewest, kinds.all, strict=True)
+    ranges = zip(kinds.fewest, kinds.all, strict=True)
     sizes = [prod(high - low + 1 for low, high in zip(box.fewest, box.most, strict=True)) for box in boxes]
     is_inside = all(low <= each for box in boxes for low, each in zip(kinds.fewest, box.fewest, strict=True))
-    if not is_inside or sum(sizes) != prod(high - low + 1 for low, high in ways) - _num_empty(kinds, boxes):
+    if not is_inside or sum(sizes) != prod(high - low + 1 for low, high in ranges) - _num_empty(kinds, boxes):
         raise ValueError("rental certificate: its boxes leave subsets out; make the plan again")
 
 

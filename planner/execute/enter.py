@@ -1,4 +1,4 @@
-"""`python -m planner.execute.enter PLAN --sha256 HASH -- train.py ...`: one process of a job takes its seat.
+"""`python -m planner.execute.enter PLAN --sha256 HASH -- train.py ...`: one process of a job takes its place.
 
 Whatever launcher started it, it checks the plan's content hash and this host against the plan, finds out which rank of
 the plan it is, says so in the variables that torch.distributed reads (RANK, LOCAL_RANK, WORLD_SIZE), names the plan in
@@ -23,7 +23,7 @@ from planner.execute.record.rank_record import keep_record
 from planner.execute.record.resumption_record import RECORD_VARIABLE
 from planner.execute.run.host_check import expect_world, find_world_differences, look_around
 from planner.execute.table.layout import make_layout
-from planner.execute.table.placement import DevicePosition, find_seat, hosts_of, load_cluster_tree
+from planner.execute.table.placement import DevicePosition, find_position, hosts_of, load_cluster_tree
 from planner.plan import Plan
 
 PLAN_VARIABLE = "PIPEPLAN_PLAN"
@@ -45,14 +45,14 @@ _SLURM = {"RANK": "SLURM_PROCID", "LOCAL_RANK": "SLURM_LOCALID", "WORLD_SIZE": "
 class Entry:
     """What a process knows before it becomes the program."""
 
-    seat: DevicePosition
+    position: DevicePosition
     device: str
     plan_path: Path
     world_size: int
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Take the seat and become the program; exit with 2 and one message if the world is not the plan's."""
+    """Take the place and become the program; exit with 2 and one message if the world is not the plan's."""
     given = list(sys.argv[1:] if arguments is None else arguments)
     options, program = _parse(given)
     try:
@@ -61,8 +61,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         _refuse(str(error))
     os.environ.update(
         {
-            "RANK": str(entry.seat.rank),
-            "LOCAL_RANK": str(entry.seat.index),
+            "RANK": str(entry.position.rank),
+            "LOCAL_RANK": str(entry.position.index),
             "WORLD_SIZE": str(entry.world_size),
             PLAN_VARIABLE: str(entry.plan_path),
             _DEVICE_VARIABLE: entry.device,
@@ -76,8 +76,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         os.environ[RECIPE_VARIABLE] = options.recipe
     if options.record:
         os.environ[RECORD_VARIABLE] = str(options.record)
-        seat = entry.seat
-        keep_record(options.record, rank=seat.rank, device=entry.device, host=seat.host, report=options.report)
+        position = entry.position
+        keep_record(options.record, rank=position.rank, device=entry.device, host=position.host, report=options.report)
     _become(program)
 
 
@@ -120,12 +120,12 @@ def _enter(options: argparse.Namespace, environment: Mapping[str, str]) -> Entry
     layout = make_layout(plan)
     cluster = _cluster(plan, options)
     hosts = None if options.here else _rename_hosts(hosts_of(cluster, source=str(options.plan)), options.host)
-    seat = find_seat(layout.devices, environment, hosts=hosts)
-    if differences := _world_differences(plan, cluster, options=options, seat=seat, hosts=hosts):
+    position = find_position(layout.devices, environment, hosts=hosts)
+    if differences := _world_differences(plan, cluster, options=options, position=position, hosts=hosts):
         raise ValueError(
-            f"rank {seat.rank} on host {seat.host!r}: this is not the plan's world: {'; '.join(differences)}"
+            f"rank {position.rank} on host {position.host!r}: this is not the plan's world: {'; '.join(differences)}"
         )
-    return Entry(seat=seat, device=layout.devices[seat.rank], plan_path=path, world_size=layout.world_size)
+    return Entry(position=position, device=layout.devices[position.rank], plan_path=path, world_size=layout.world_size)
 
 
 def _cluster(plan: Plan, options: argparse.Namespace) -> Any:
@@ -158,15 +158,15 @@ def _world_differences(
     cluster: Any,
     *,
     options: argparse.Namespace,
-    seat: DevicePosition,
+    position: DevicePosition,
     hosts: Mapping[str, tuple[str, int]] | None,
 ) -> tuple[str, ...]:
     devices = make_layout(plan).devices
     peaks = {} if plan.evidence is None else plan.evidence.peak_bytes
     if hosts is None:  # everything is here: rank r drives the r-th device
-        hosts = {device: (seat.host, rank) for rank, device in enumerate(devices)}
+        hosts = {device: (position.host, rank) for rank, device in enumerate(devices)}
         cluster = {"devices": [{"name": device} for device in devices]}
-    world = expect_world(cluster, seat.host, hosts=hosts, used=devices, peak_bytes=peaks or {})
+    world = expect_world(cluster, position.host, hosts=hosts, used=devices, peak_bytes=peaks or {})
     return find_world_differences(world, look_around(os.environ), on_processors=options.processors)
 
 

@@ -31,7 +31,7 @@ from planner.execute.run.preparation import Messages, Preparation, Skip, Split, 
 from planner.execute.run.process_agreement import Facts, find_disagreements
 from planner.execute.stage.weight_stream import WeightStream, require_second_stream
 from planner.execute.table.layout import Layout, make_layout
-from planner.execute.table.placement import DevicePosition, find_seat, hosts_of, load_cluster_tree
+from planner.execute.table.placement import DevicePosition, find_position, hosts_of, load_cluster_tree
 from planner.execute.table.watch import Watch, connect, make_timeout_s
 from planner.execute.torch_versions.supported import require_supported
 from planner.execute.training import Training
@@ -85,7 +85,7 @@ class _ProcessJob:
     choices: Choices
     plan: Plan
     layout: Layout
-    seat: DevicePosition
+    place: DevicePosition
     device: torch.device
     timeout_s: float
     log: ActionLog
@@ -104,9 +104,9 @@ def join(
     try:
         _meet(job)
     except (RuntimeError, ValueError) as error:
-        refuse(f"rank {job.seat.rank} does not find the others: {str(error).splitlines()[0]}")
+        refuse(f"rank {job.place.rank} does not find the others: {str(error).splitlines()[0]}")
     store = connect(os.environ, timeout_s=job.timeout_s)
-    watch = Watch(store, job.log, layout=job.layout, rank=job.seat.rank, timeout_s=job.timeout_s)
+    watch = Watch(store, job.log, layout=job.layout, rank=job.place.rank, timeout_s=job.timeout_s)
     watch.start()
     execution = None
     try:
@@ -139,7 +139,7 @@ def join(
 
 
 def make_job(path: Path, choices: Choices) -> _ProcessJob:
-    """Read the plan and find this process's seat; raises ValueError or OSError."""
+    """Read the plan and find this process's place; raises ValueError or OSError."""
     require_supported()
     plan = parse_plan(path.read_bytes(), source=str(path))
     hosts, cluster, groups = None, None, dict[str, DeviceGroup]()
@@ -149,11 +149,11 @@ def make_job(path: Path, choices: Choices) -> _ProcessJob:
     if choices.groups == "threads":
         plan, groups = as_processes(plan)
     layout = make_layout(plan)
-    seat = find_seat(layout.devices, os.environ, hosts=hosts)
-    device = _device("cpu" if groups else choices.device, seat)
+    place = find_position(layout.devices, os.environ, hosts=hosts)
+    device = _device("cpu" if groups else choices.device, place)
     if groups:
         cores = cores_of(cluster, sorted(member for group in groups.values() for member in group))
-        pin_threads(pick_cores(groups[layout.devices[seat.rank]], cores, usable=sorted(os.sched_getaffinity(0))))
+        pin_threads(pick_cores(groups[layout.devices[place.rank]], cores, usable=sorted(os.sched_getaffinity(0))))
     if device.type == "cpu":
         settle_on_host(pins=choices.pins, keeps=not choices.fully_shard)
     planned = None if plan.evidence is None else plan.evidence.makespan_ns
@@ -161,7 +161,7 @@ def make_job(path: Path, choices: Choices) -> _ProcessJob:
         choices=choices,
         plan=plan,
         layout=layout,
-        seat=seat,
+        place=place,
         device=device,
         timeout_s=choices.timeout_s or make_timeout_s(planned),
         log=make_log(device),
@@ -172,23 +172,23 @@ def _meet(job: _ProcessJob) -> None:
     """Processes that are stuck are found by the watch; the group's own limit only comes after it."""
     distributed.init_process_group(
         "cpu:gloo,cuda:nccl" if job.device.type == "cuda" else "gloo",
-        rank=job.seat.rank,
+        rank=job.place.rank,
         world_size=job.layout.world_size,
         timeout=timedelta(seconds=2 * job.timeout_s + 30),
     )  # without device_id: with it, NCCL would put all messages of a process into one queue
 
 
-def _device(name: str, seat: DevicePosition) -> torch.device:
+def _device(name: str, place: DevicePosition) -> torch.device:
     if name == "cpu" or (name == "auto" and not torch.cuda.is_available()):
         return torch.device("cpu")
     count = torch.cuda.device_count()
-    if seat.index >= count:
+    if place.index >= count:
         raise ValueError(
-            f"rank {seat.rank} is to drive accelerator {seat.index} of host {seat.host!r}, which shows {count}; "
+            f"rank {place.rank} is to drive accelerator {place.index} of host {place.host!r}, which shows {count}; "
             "make them visible, or use --device cpu"
         )
-    torch.cuda.set_device(seat.index)
-    return torch.device("cuda", seat.index)
+    torch.cuda.set_device(place.index)
+    return torch.device("cuda", place.index)
 
 
 def _agree(job: _ProcessJob, training: Training | Callable[[], Training]) -> Preparation:
@@ -216,7 +216,7 @@ def _agree(job: _ProcessJob, training: Training | Callable[[], Training]) -> Pre
     facts: list[Any] = [None] * job.layout.world_size
     distributed.all_gather_object(facts, _facts(job, preparation, error=error))
     failed = [fact.rank for fact in facts if fact.error]
-    if failed and failed[0] == job.seat.rank:
+    if failed and failed[0] == job.place.rank:
         sys.stderr.write(trace)
     peaks = {} if job.plan.evidence is None else job.plan.evidence.peak_bytes
     if found := find_disagreements(facts, devices=job.layout.devices, peak_bytes=peaks):
@@ -239,9 +239,9 @@ def _facts(job: _ProcessJob, preparation: Preparation | None, *, error: str) -> 
     if preparation is not None:
         same |= {"plan": preparation.plan_sha256, "model": preparation.model_sha256}
     return Facts(
-        rank=job.seat.rank,
-        host=job.seat.host,
-        accelerator=job.seat.index if job.device.type == "cuda" else None,
+        rank=job.place.rank,
+        host=job.place.host,
+        accelerator=job.place.index if job.device.type == "cuda" else None,
         memory_bytes=_memory_bytes(job.device),
         same=same,
         error=error,
@@ -266,8 +266,8 @@ def _find_own(error: BaseException) -> OwnCodeError | None:
 
 def _describe_failure(error: Exception, job: _ProcessJob) -> str:
     """Which rank failed in what, and how; running out of memory is told with what the plan expected."""
-    device, cell = job.layout.devices[job.seat.rank], job.log.state()[0]
-    where = f"rank {job.seat.rank} ({device}) failed{f' in {cell}' if cell else ''}"
+    device, cell = job.layout.devices[job.place.rank], job.log.state()[0]
+    where = f"rank {job.place.rank} ({device}) failed{f' in {cell}' if cell else ''}"
     root: BaseException = error
     while root.__cause__ is not None:
         root = root.__cause__

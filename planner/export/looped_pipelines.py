@@ -59,14 +59,14 @@ def looped_orders(problem: Problem, stages: tuple[Stage, ...], *, num_ranks: int
         )
     costs = CostModel(problem)
     backward = ["B" if costs.stage_cost(stage, 0).has_weight_grad else "I" for stage in stages]
-    turns = [(chunk, m) for first in range(0, count, num_ranks) for chunk in range(chunks)
+    forward_order = [(chunk, m) for first in range(0, count, num_ranks) for chunk in range(chunks)
              for m in range(first, min(first + num_ranks, count))]  # fmt: skip
     orders = []
     for rank in range(num_ranks):
         ahead = num_ranks - rank - 1 if chunks == 1 else 2 * (num_ranks - rank - 1) + (chunks - 1) * num_ranks
-        ahead = min(ahead, len(turns))
-        forwards = [Action("F", chunk * num_ranks + rank, m) for chunk, m in turns]
-        backwards = [((chunks - 1 - chunk) * num_ranks + rank, m) for chunk, m in turns]
+        ahead = min(ahead, len(forward_order))
+        forwards = [Action("F", chunk * num_ranks + rank, m) for chunk, m in forward_order]
+        backwards = [((chunks - 1 - chunk) * num_ranks + rank, m) for chunk, m in forward_order]
         order = forwards[:ahead]
         for number, (stage, microbatch) in enumerate(backwards):
             order += forwards[ahead + number : ahead + number + 1]
@@ -87,8 +87,8 @@ def require_some_loop(problem: Problem) -> None:
         return
     size = len(options.partition)
     most = min(size, len(problem.cluster.devices))
-    ways = [ranks for ranks in range(1, most + 1) if size % ranks == 0]
-    held = [ranks for ranks in ways if size // ranks <= options.max_stages_per_device]
+    divisors = [ranks for ranks in range(1, most + 1) if size % ranks == 0]
+    held = [ranks for ranks in divisors if size // ranks <= options.max_stages_per_device]
     if not any(ranks == size or count % ranks == 0 for ranks in held):
         raise ValueError(
             f"partition has {size} stages, and no number of ranks out of {len(problem.cluster.devices)} devices has "

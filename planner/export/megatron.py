@@ -167,7 +167,7 @@ def _one_head(stage: str) -> str:
 
 def render_megatron(job: _MegatronJob) -> str:
     """The arguments, one flag per line, quoted for a shell; `$(cat FILE)` will not do, `xargs` and `eval` will."""
-    return "".join(f"{shlex.join(words)}\n" for words in job.arguments)
+    return "".join(f"{shlex.join(arguments)}\n" for arguments in job.arguments)
 
 
 def parse_layout(layout: str) -> list[str]:

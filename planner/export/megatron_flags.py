@@ -76,4 +76,4 @@ _STATES: States = {
 def assumed_flags(problem: Problem, plan: Plan) -> Flags:
     """The flags; raises ValueError with field, value and remedy for what Megatron cannot be told."""
     told = state(problem, plan, how=_STATES, what="Megatron-LM")
-    return [words for _, each in told for words in each]
+    return [parts for _, each in told for parts in each]

@@ -6,8 +6,8 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
-from planner.dealing import Annealing, Durations, bound_dealings, deal_durations
-from planner.fidelity.balance_advice import as_step, deal_anew, order_1f1b, transfer_of
+from planner.dealing import Annealing, Durations, balance_durations, bound_dealings
+from planner.fidelity.balance_advice import as_step, order_1f1b, rebalance, transfer_of
 from planner.fidelity.chunk_advice import advise_chunks
 from planner.fidelity.partition_advice import recut
 from planner.fidelity.placement_advice import NOTABLE, device_factors, place_anew
@@ -16,7 +16,7 @@ from planner.fidelity.run_pipelines import find_shape
 from planner.fidelity.run_replay import replay_ns
 from profiles.cluster import Cluster, Device, Link
 from profiles.field_rules import MAX_BYTES
-from profiles.importers.straggler import Key, RunStep, Seat
+from profiles.importers.straggler import Key, ReplicaKey, RunStep
 from profiles.model_profile import Edge, Layer, LayerCost, ModelProfile
 from profiles.workload import Workload
 
@@ -72,15 +72,15 @@ def advise(steps: Sequence[RunStep], *, blocks_per_stage: int, annealing: Anneal
     `annealing`: of other cuts, where microbatches differ.
     """
     step = sorted(steps, key=lambda each: each.measured_ns)[(len(steps) - 1) // 2]
-    busy = {seat: sum(a.duration_ns for a in row) for seat, row in step.actions.items()}
-    seat = max(busy, key=lambda each: busy[each])
+    busy = {replica: sum(a.duration_ns for a in row) for replica, row in step.actions.items()}
+    replica = max(busy, key=lambda each: busy[each])
     is_alike = all(_is_alike(spans) for spans in _spans(step).values())
     annealing = None if is_alike else annealing
     return Advice(
         measured_ns=step.measured_ns,
         replayed_ns=replay_ns(step),
-        busiest_stage=_heaviest_stage(step, seat),
-        busy=busy[seat] / step.measured_ns,
+        busiest_stage=_heaviest_stage(step, replica),
+        busy=busy[replica] / step.measured_ns,
         slow=tuple(sorted(_slow(steps, step), key=lambda each: -each.effect_ns)),
         remedies=tuple(_remedies(steps, step, blocks_per_stage=blocks_per_stage, annealing=annealing)),
         is_alike=is_alike,
@@ -89,9 +89,9 @@ def advise(steps: Sequence[RunStep], *, blocks_per_stage: int, annealing: Anneal
     )
 
 
-def _heaviest_stage(step: RunStep, seat: Seat) -> int:
+def _heaviest_stage(step: RunStep, replica: ReplicaKey) -> int:
     load: dict[int, int] = {}
-    for action in step.actions[seat]:
+    for action in step.actions[replica]:
         load[action.stage] = load.get(action.stage, 0) + action.duration_ns
     return max(load, key=lambda stage: load[stage])
 
@@ -127,11 +127,11 @@ def _slow(steps: Sequence[RunStep], step: RunStep) -> Iterator[Slow]:
         if peers and load[stage] > NOTABLE * statistics.median(peers):
             keys = [key for key, _ in step.keyed() if key[1] == stage]
             yield _effect(step, f"stage {stage}", factor=load[stage] / statistics.median(peers), keys=keys)
-    for seat, by in device_factors(steps, step).items():
+    for replica, by in device_factors(steps, step).items():
         if len(numbers) >= FEWEST_PEERS and by > 1:
-            held = sorted({action.stage for action in step.actions[seat]})
-            name = f"device of stage{'s' if held[1:] else ''} {', '.join(map(str, held))} in pipeline {seat[0]}"
-            keys = [key for key, _ in step.keyed() if key[0] == seat[0] and key[1] in held]
+            held = sorted({action.stage for action in step.actions[replica]})
+            name = f"device of stage{'s' if held[1:] else ''} {', '.join(map(str, held))} in pipeline {replica[0]}"
+            keys = [key for key, _ in step.keyed() if key[0] == replica[0] and key[1] in held]
             found = _effect(step, name, factor=float(by), keys=keys)
             if found.effect_ns * _LEAST_EFFECT > before:
                 yield found
@@ -149,15 +149,17 @@ def _slow_links(steps: Sequence[RunStep], step: RunStep, *, before: int) -> Iter
     for each in steps:
         for (pipeline, sender, direction, _), lag in each.transfers_ns.items():
             found.setdefault((pipeline, sender, direction), []).append(lag)
-    middle = {way: statistics.median(lags) for way, lags in found.items()}
-    for way, typical in middle.items():
-        same = [other for key, other in middle.items() if key != way]
+    middle = {link: statistics.median(lags) for link, lags in found.items()}
+    for link, typical in middle.items():
+        same = [other for key, other in middle.items() if key != link]
         peers = statistics.median(same) if same else typical
         if peers and typical > NOTABLE * peers:
-            other = {key: round(v * peers / typical) if key[:3] == way else v for key, v in step.transfers_ns.items()}
+            other = {key: round(v * peers / typical) if key[:3] == link else v for key, v in step.transfers_ns.items()}
             effect = before - replay_ns(replace(step, transfers_ns=other))
             if effect * _LEAST_EFFECT > before:
-                name = f"link from stage {way[1]} in pipeline {way[0]} ({'forward' if way[2] == 'F' else 'backward'})"
+                name = (
+                    f"link from stage {link[1]} in pipeline {link[0]} ({'forward' if link[2] == 'F' else 'backward'})"
+                )
                 yield Slow(what=name, factor=typical / peers, effect_ns=effect)
 
 
@@ -189,19 +191,19 @@ def _remedies(
         yield from advise_chunks(steps, step, blocks_per_stage=blocks_per_stage)
         return
     transfer_ns = transfer_of(step)
-    hands = microbatches_of(step)
-    each = [deal_durations(hand, 1, transfer_ns=transfer_ns) for hand in hands.values()]
+    assignments = microbatches_of(step)
+    each = [balance_durations(assignment, 1, transfer_ns=transfer_ns) for assignment in assignments.values()]
     yield Remedy(
         what="another order within every pipeline (1F1B)",
         makespan_ns=min(replay_ns(step), max(one.largest_ns for one in each)),
-        lower_bound_ns=max(bound_dealings(hand, 1) for hand in hands.values()),
+        lower_bound_ns=max(bound_dealings(assignment, 1) for assignment in assignments.values()),
     )
-    anew, _ = deal_anew(step)
-    everything = [one for hand in hands.values() for one in hand]
+    anew, _ = rebalance(step)
+    everything = [one for assignment in assignments.values() for one in assignment]
     yield Remedy(
         what="whole microbatches dealt anew (1F1B)",
         makespan_ns=replay_ns(anew),
-        lower_bound_ns=bound_dealings(everything, len(hands), transfer_ns=transfer_ns),
+        lower_bound_ns=bound_dealings(everything, len(assignments), transfer_ns=transfer_ns),
     )
     shape = find_shape(step)
     placed = None if shape is None else place_anew(steps, step, shape=shape, order=order_1f1b)
@@ -234,8 +236,8 @@ def cut_anew(step: RunStep, *, blocks_per_stage: int, annealing: Annealing | Non
 
     Every number has its bound; they are dealt in that order until the next bound reaches the best.
     """
-    hands = microbatches_of(step)
-    microbatches = [one for hand in hands.values() for one in hand]
+    assignments = microbatches_of(step)
+    microbatches = [one for assignment in assignments.values() for one in assignment]
     num_stages, transfer_ns = len(microbatches[0].forward_ns), transfer_of(step)
     if num_stages < 2:
         return None
@@ -244,12 +246,12 @@ def cut_anew(step: RunStep, *, blocks_per_stage: int, annealing: Annealing | Non
         for kept in range(num_stages * blocks_per_stage + 1)
     }
     bounds = {
-        kept: bound_dealings(cut, len(hands), transfer_ns=transfer_ns, is_1f1b=True) for kept, cut in cuts.items()
+        kept: bound_dealings(cut, len(assignments), transfer_ns=transfer_ns, is_1f1b=True) for kept, cut in cuts.items()
     }
     found: dict[int, RunStep] = {}
     for kept in sorted(cuts, key=lambda each: bounds[each]):
         if not found or bounds[kept] < min(map(replay_ns, found.values())):
-            dealing = deal_durations(cuts[kept], len(hands), transfer_ns=transfer_ns, annealing=annealing)
+            dealing = balance_durations(cuts[kept], len(assignments), transfer_ns=transfer_ns, annealing=annealing)
             found[kept] = as_step(step, dealing, microbatches=cuts[kept], transfer_ns=transfer_ns)
     kept = min(found, key=lambda each: replay_ns(found[each]))
     if kept == blocks_per_stage:
@@ -262,10 +264,13 @@ def make_block_workload(steps: Sequence[RunStep], *, blocks_per_stage: int, name
 
     The assumption about layers that a trace does not show; the provenance states it.
     """
-    hands = [hand for step in steps for hand in microbatches_of(step).values()]
-    count = len(hands[0][0].forward_ns)
+    assignments = [assignment for step in steps for assignment in microbatches_of(step).values()]
+    count = len(assignments[0][0].forward_ns)
     means = [
-        [statistics.fmean(getattr(one, field)[stage] for hand in hands for one in hand) for stage in range(count)]
+        [
+            statistics.fmean(getattr(one, field)[stage] for assignment in assignments for one in assignment)
+            for stage in range(count)
+        ]
         for field in ("forward_ns", "backward_ns")
     ]
     block = [statistics.fmean(row[:-1] or row) / blocks_per_stage for row in means]
@@ -291,7 +296,7 @@ def make_block_workload(steps: Sequence[RunStep], *, blocks_per_stage: int, name
                 for b in devices[i + 1 :]
             ),
         ),
-        num_microbatches=len(hands[0]),
+        num_microbatches=len(assignments[0]),
         options={"split_backward": False},
     )
 

@@ -1,4 +1,4 @@
-"""Floors under a job's step in whatever order its pipelines run, whatever stages their devices have.
+"""Lower bounds on a job's step in whatever order its pipelines run, whatever stages their devices have.
 
 A device's first action is an F of its first stage: the stages before it are elsewhere, and a later one of its own comes
 behind the first. So it begins behind some microbatch's forwards of the stages before. Its last action is a W, or a
@@ -10,17 +10,17 @@ from fractions import Fraction
 
 from planner.bounds.listed.dealt_microbatches import StageView, stage_bound
 from planner.fidelity.run_pipelines import Row, StepShape
-from profiles.importers.straggler import Seat
+from profiles.importers.straggler import ReplicaKey
 
 Pair = tuple[Fraction, Fraction]
 """What others take at least, and what a place takes for a device of factor 1: no step ends before their sum."""
 
 
-def bound_any_dealing(rows: Sequence[Row], shape: StepShape, *, pipelines: int, transfer_ns: int) -> int:
+def bound_any_assignment(rows: Sequence[Row], shape: StepShape, *, pipelines: int, transfer_ns: int) -> int:
     """No dealing of whole microbatches ends before; transfers between devices take as long as that."""
     views = [_view(rows, shape, place=place, transfer_ns=transfer_ns) for place in range(len(shape.stages))]
     around = 2 * shape.crossings(max(stage for stage, _ in shape.cells)) * transfer_ns
-    alone = [cell in _way(shape) for cell in range(len(shape.cells))]
+    alone = [cell in _path(shape) for cell in range(len(shape.cells))]
     return max(
         *(stage_bound(view, pipelines=pipelines) for view in views),
         *(around + sum(time for time, counts in zip(row, alone, strict=True) if counts) for row in rows),
@@ -50,14 +50,18 @@ def _cells_around(shape: StepShape, place: int) -> tuple[list[int], list[int], l
     )
 
 
-def _way(shape: StepShape) -> set[int]:
+def _path(shape: StepShape) -> set[int]:
     """The cells through which a microbatch goes one after the other."""
     first = min(stage for stage, _ in shape.cells)
     return {number for number, (stage, kind) in enumerate(shape.cells) if kind != "W" or stage == first}
 
 
 def bound_any_placement(
-    hands: Mapping[int, Sequence[Row]], shape: StepShape, *, factors: Mapping[Seat, Fraction], at_most_ns: int
+    assignments: Mapping[int, Sequence[Row]],
+    shape: StepShape,
+    *,
+    factors: Mapping[ReplicaKey, Fraction],
+    at_most_ns: int,
 ) -> int:
     """No placement of the devices ends before, in whatever order, if transfers take nothing.
 
@@ -68,8 +72,8 @@ def bound_any_placement(
     """
     fast_first = sorted(factors.values())
     strict = [
-        _pairs(hand, shape, place=number, factors=factors, pipeline=pipeline)
-        for pipeline, hand in hands.items()
+        _pairs(assignment, shape, place=number, factors=factors, pipeline=pipeline)
+        for pipeline, assignment in assignments.items()
         for number in range(len(shape.places))
     ]
     low, high = 0, at_most_ns
@@ -86,7 +90,7 @@ def bound_any_placement(
 
 
 def _pairs(
-    hand: Sequence[Row], shape: StepShape, *, place: int, factors: Mapping[Seat, Fraction], pipeline: int
+    assignment: Sequence[Row], shape: StepShape, *, place: int, factors: Mapping[ReplicaKey, Fraction], pipeline: int
 ) -> list[Pair]:
     """Of a place: all that it runs, with what is around it; and the way of the microbatch that takes longest alone."""
     fast_first = sorted(factors.values())
@@ -104,9 +108,9 @@ def _pairs(
         return sum((a * b for a, b in zip(heavy_first, fast_first, strict=False)), start=Fraction(0))
 
     own, before, behind = _cells_around(shape, place)
-    around = sum(min(least(by_place(row, cells)) for row in hand) for cells in (before, behind))
-    all_own = sum(sum(by_place(row, own)) for row in hand)
-    ways = [by_place(row, sorted(_way(shape))) for row in hand]
-    longest = max(ways, key=sum)
+    around = sum(min(least(by_place(row, cells)) for row in assignment) for cells in (before, behind))
+    all_own = sum(sum(by_place(row, own)) for row in assignment)
+    paths = [by_place(row, sorted(_path(shape))) for row in assignment]
+    longest = max(paths, key=sum)
     others = [load for number, load in enumerate(longest) if number != place]
     return [(Fraction(around), Fraction(all_own)), (least(others), longest[place])]

@@ -13,12 +13,12 @@ from typing import NamedTuple
 from planner.actions import Action, Kind
 from planner.fidelity.executed_run import ExecutedIteration, ExecutedRow
 from planner.layout.costs import CostModel
-from planner.layout.stage_replicas import make_lanes
+from planner.layout.stage_replicas import make_replicas
 from planner.plan import Plan
 from planner.problem import Problem
 from planner.simulation.timeline import MemoryPoint, TimedAction, TimedTransfer, Timeline
 
-KIND_WORDS = {"F": "forward", "B": "backward", "I": "input gradient", "W": "weight gradient"}
+KIND_NAMES = {"F": "forward", "B": "backward", "I": "input gradient", "W": "weight gradient"}
 
 PARTS = ("compute", "transfer", "synchronisation", "optimizer", "launch overhead", "waiting")
 """In the order in which measured quantities take the place of predicted ones."""
@@ -39,7 +39,7 @@ class _Input(NamedTuple):
 
     producer: tuple[str, int]
     """Device and place in its order."""
-    leg: TransferPart
+    channel: TransferPart
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,14 +116,14 @@ class Comparison:
             if action.kind != "W"
         }
         found: dict[tuple[str, int], list[_Input]] = defaultdict(list)
-        for lane in make_lanes(self.problem, self.plan, costs=CostModel(self.problem)).working:
-            for targets, is_forward in ((lane.forward_to, True), (lane.backward_to, False)):
+        for replica in make_replicas(self.problem, self.plan, costs=CostModel(self.problem)).working:
+            for targets, is_forward in ((replica.forward_to, True), (replica.backward_to, False)):
                 for target, num_bytes, _ in targets:
-                    sender, receiver = lane.group[0], target.group[0]
-                    leg = TransferPart(sender, receiver, lane.stage, target.stage, num_bytes)
+                    sender, receiver = replica.group[0], target.group[0]
+                    channel = TransferPart(sender, receiver, replica.stage, target.stage, num_bytes)
                     for microbatch in range(self.problem.num_microbatches) if sender != receiver else ():
                         key = place[receiver, target.stage, microbatch, is_forward]
-                        found[key].append(_Input(place[sender, lane.stage, microbatch, is_forward], leg))
+                        found[key].append(_Input(place[sender, replica.stage, microbatch, is_forward], channel))
         return {key: tuple(inputs) for key, inputs in found.items()}
 
     def _find_order(self) -> list[tuple[str, int]]:
@@ -145,12 +145,14 @@ class Comparison:
 
     def _typical_lags(self) -> dict[TransferPart, int]:
         """Median over the actions that waited for their input; ways without any are left out."""
-        return {leg: round(statistics.median(samples)) for leg, samples in self.lag_samples().items() if samples}
+        return {
+            channel: round(statistics.median(samples)) for channel, samples in self.lag_samples().items() if samples
+        }
 
     def lag_samples(self) -> dict[TransferPart, list[int]]:
         """Times from the end of an action to the start of one that waited for most of that time."""
         samples: dict[TransferPart, list[int]] = {
-            source.leg: [] for inputs in self.inputs.values() for source in inputs
+            source.channel: [] for inputs in self.inputs.values() for source in inputs
         }
         for iteration in self.iterations:
             for (device, place), inputs in self.inputs.items():
@@ -159,7 +161,7 @@ class Comparison:
                 last = max(range(len(inputs)), key=lambda number: ends[number])
                 start, asked = row.actions[place].start_ns, row.taken_up_ns[place]
                 if start - asked >= asked - ends[last]:
-                    samples[inputs[last].leg].append(start - ends[last])
+                    samples[inputs[last].channel].append(start - ends[last])
         return samples
 
     def replay(self, quantities: Quantities) -> int:
@@ -192,8 +194,10 @@ class Comparison:
             inputs = self.inputs.get(key, ())
             ends = []
             for source in inputs:
-                leg = source.leg
-                sent = arrival[leg.receiver, leg.to_stage, timed.action.microbatch, leg.sender, leg.from_stage]
+                channel = source.channel
+                sent = arrival[
+                    channel.receiver, channel.to_stage, timed.action.microbatch, channel.sender, channel.from_stage
+                ]
                 ends.append(sent.end_ns)
             lags[key] = tuple(e - actions[s.producer].end_ns for e, s in zip(ends, inputs, strict=True))
             free = actions[key[0], key[1] - 1].end_ns if key[1] else 0
@@ -233,7 +237,7 @@ class Comparison:
             row, place = rows[key[0]], key[1]
             inputs = self.inputs.get(key, ())
             usual = zip(inputs, predicted.lag_ns[key], strict=True)
-            lags[key] = tuple(self.lags.get(source.leg, planned) for source, planned in usual)
+            lags[key] = tuple(self.lags.get(source.channel, planned) for source, planned in usual)
             ends = [rows[s.producer[0]].actions[s.producer[1]].end_ns for s in inputs]
             there = max((end + lag for end, lag in zip(ends, lags[key], strict=True)), default=0)
             overheads[key] = _overhead(row, place, there=there)
@@ -255,12 +259,12 @@ class Comparison:
         """Let measured quantities take the place of predicted ones, kind by kind, and note what each does."""
         now, measured = self.predicted(), self.measured(iteration)
         steps = [self.replay(now)]
-        for kind in KIND_WORDS:
+        for kind in KIND_NAMES:
             chosen = {key for key in self.order if self.device_orders[key[0]][key[1]].kind == kind}
             durations = {key: (measured if key in chosen else now).duration_ns[key] for key in self.order}
             now = replace(now, duration_ns=durations)
             steps.append(self.replay(now))
-        kinds = tuple((name, steps[n + 1] - steps[n]) for n, name in enumerate(KIND_WORDS.values()))
+        kinds = tuple((name, steps[n + 1] - steps[n]) for n, name in enumerate(KIND_NAMES.values()))
         parts = [("compute", steps[-1] - steps[0])]
         for name, fields in zip(PARTS[1:], _SWAPS, strict=True):
             now = replace(now, **{field: getattr(measured, field) for field in fields})
@@ -291,13 +295,17 @@ class Comparison:
         drawn = []
         found = {(device, timed.action): timed for device, row in iteration.rows.items() for timed in row.actions}
         for planned in self.timeline.transfers:
-            leg = TransferPart(
+            channel = TransferPart(
                 planned.sender, planned.receiver, planned.from_stage, planned.to_stage, planned.num_bytes
             )
             kinds: tuple[Kind, ...] = ("F",) if planned.direction == "forward" else ("I", "B")
-            begin = _either(found, leg.sender, stage=leg.from_stage, kinds=kinds, microbatch=planned.microbatch).end_ns
-            use = _either(found, leg.receiver, stage=leg.to_stage, kinds=kinds, microbatch=planned.microbatch).start_ns
-            lag = self.lags.get(leg, planned.end_ns - planned.ready_ns)
+            begin = _either(
+                found, channel.sender, stage=channel.from_stage, kinds=kinds, microbatch=planned.microbatch
+            ).end_ns
+            use = _either(
+                found, channel.receiver, stage=channel.to_stage, kinds=kinds, microbatch=planned.microbatch
+            ).start_ns
+            lag = self.lags.get(channel, planned.end_ns - planned.ready_ns)
             end = max(begin, min(use, begin + lag))
             drawn.append(planned._replace(ready_ns=begin, start_ns=begin, end_ns=end))
         return tuple(sorted(drawn, key=lambda transfer: transfer.ready_ns))

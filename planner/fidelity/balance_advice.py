@@ -5,11 +5,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Literal
 
-from planner.dealing import Dealing, Durations, deal_durations, pipeline_actions
-from profiles.importers.straggler import Key, RunAction, RunStep, Seat
+from planner.dealing import Dealing, Durations, balance_durations, pipeline_actions
+from profiles.importers.straggler import Key, ReplicaKey, RunAction, RunStep
 
 
-def deal_anew(step: RunStep) -> tuple[RunStep, Dealing]:
+def rebalance(step: RunStep) -> tuple[RunStep, Dealing]:
     """The step as it would be run, without times of its own, and the dealing; transfers take the step's median.
 
     Raises ValueError if pipelines have other stages than the first.
@@ -30,7 +30,7 @@ def deal_anew(step: RunStep) -> tuple[RunStep, Dealing]:
         for key in sorted(found)
     ]
     transfer_ns = transfer_of(step)
-    dealing = deal_durations(microbatches, len(pipelines), transfer_ns=transfer_ns)
+    dealing = balance_durations(microbatches, len(pipelines), transfer_ns=transfer_ns)
     return as_step(step, dealing, microbatches=microbatches, transfer_ns=transfer_ns), dealing
 
 
@@ -44,16 +44,18 @@ def as_step(step: RunStep, dealing: Dealing, *, microbatches: Sequence[Durations
     stages = sorted({stage for _, stage in step.actions})
     rows: dict[tuple[int, int], list[RunAction]] = {}
     transfers: dict[Key, int] = {}
-    for pipeline, hand in enumerate(dealing.pipelines):
-        for stage, place, is_forward in pipeline_actions(len(stages), len(hand)):
-            each = microbatches[hand[place]]
+    for pipeline, assignment in enumerate(dealing.pipelines):
+        for stage, place, is_forward in pipeline_actions(len(stages), len(assignment)):
+            each = microbatches[assignment[place]]
             times = each.forward_ns if is_forward else each.backward_ns
             kind: Literal["F", "B"] = "F" if is_forward else "B"
             rows.setdefault((pipeline, stages[stage]), []).append(
-                RunAction(kind=kind, stage=stages[stage], microbatch=hand[place], start_ns=0, duration_ns=times[stage])
+                RunAction(
+                    kind=kind, stage=stages[stage], microbatch=assignment[place], start_ns=0, duration_ns=times[stage]
+                )
             )
             transfers[pipeline, stages[stage], kind, place] = transfer_ns
-    return replace(step, actions={seat: tuple(row) for seat, row in rows.items()}, transfers_ns=transfers)
+    return replace(step, actions={replica: tuple(row) for replica, row in rows.items()}, transfers_ns=transfers)
 
 
 def order_1f1b(step: RunStep) -> RunStep:
@@ -61,20 +63,20 @@ def order_1f1b(step: RunStep) -> RunStep:
     microbatches: dict[int, dict[tuple[int, str], RunAction]] = {}
     for _, action in step.keyed():
         microbatches.setdefault(action.microbatch, {})[action.stage, action.kind] = action
-    seats, transfer_ns = sorted(step.actions), transfer_of(step)
+    replicas, transfer_ns = sorted(step.actions), transfer_of(step)
     ran = [microbatches[number] for number in sorted(microbatches)]
     times = [
         Durations(
-            forward_ns=tuple(each[stage, "F"].duration_ns for _, stage in seats),
-            backward_ns=tuple(each[stage, "B"].duration_ns for _, stage in seats),
+            forward_ns=tuple(each[stage, "F"].duration_ns for _, stage in replicas),
+            backward_ns=tuple(each[stage, "B"].duration_ns for _, stage in replicas),
         )
         for each in ran
     ]
-    (order,) = deal_durations(times, 1, transfer_ns=transfer_ns).pipelines
-    rows: dict[Seat, list[RunAction]] = {seat: [] for seat in seats}
+    (order,) = balance_durations(times, 1, transfer_ns=transfer_ns).pipelines
+    rows: dict[ReplicaKey, list[RunAction]] = {replica: [] for replica in replicas}
     transfers: dict[Key, int] = {}
-    for place, count, is_forward in pipeline_actions(len(seats), len(order)):
+    for place, count, is_forward in pipeline_actions(len(replicas), len(order)):
         kind: Literal["F", "B"] = "F" if is_forward else "B"
-        rows[seats[place]].append(ran[order[count]][seats[place][1], kind])
-        transfers[*seats[place], kind, count] = transfer_ns
-    return replace(step, actions={seat: tuple(row) for seat, row in rows.items()}, transfers_ns=transfers)
+        rows[replicas[place]].append(ran[order[count]][replicas[place][1], kind])
+        transfers[*replicas[place], kind, count] = transfer_ns
+    return replace(step, actions={replica: tuple(row) for replica, row in rows.items()}, transfers_ns=transfers)

@@ -96,18 +96,18 @@ def _transfers(comparison: Comparison) -> list[CalibratedQuantity]:
     return [
         CalibratedQuantity(
             what="transfer",
-            subject=f"{leg.sender} to {leg.receiver}, {leg.from_stage} to {leg.to_stage}",
-            predicted_ns=_route_ns(comparison, leg),
+            subject=f"{channel.sender} to {channel.receiver}, {channel.from_stage} to {channel.to_stage}",
+            predicted_ns=_route_ns(comparison, channel),
             samples=tuple(samples),
         )
-        for leg, samples in comparison.lag_samples().items()
+        for channel, samples in comparison.lag_samples().items()
         if samples
     ]
 
 
-def _route_ns(comparison: Comparison, leg: TransferPart) -> int:
-    route = comparison.problem.cluster.route(leg.sender, leg.receiver, num_bytes=leg.num_bytes)
-    return route.duration_ns(leg.num_bytes)
+def _route_ns(comparison: Comparison, channel: TransferPart) -> int:
+    route = comparison.problem.cluster.route(channel.sender, channel.receiver, num_bytes=channel.num_bytes)
+    return route.duration_ns(channel.num_bytes)
 
 
 def calibrate_profile(profile: ModelProfile, comparison: Comparison, *, source: str) -> ModelProfile:
@@ -271,14 +271,14 @@ def _with_shorter_step(layer: Layer, ratio: tuple[int, int]) -> Layer:
 def calibrate_cluster(cluster: Cluster, comparison: Comparison) -> Cluster:
     """`cluster` with the latency of every direct link moved by how much longer the run's transfers took over it."""
     extra: dict[int, list[int]] = defaultdict(list)
-    for leg, lag in comparison.lags.items():
-        if not {leg.sender, leg.receiver} <= set(cluster.by_name):
+    for channel, lag in comparison.lags.items():
+        if not {channel.sender, channel.receiver} <= set(cluster.by_name):
             raise ValueError(
-                f"cluster {cluster.name!r} lacks {leg.sender!r} or {leg.receiver!r}; give the plan's cluster"
+                f"cluster {cluster.name!r} lacks {channel.sender!r} or {channel.receiver!r}; give the plan's cluster"
             )
-        route = cluster.route(leg.sender, leg.receiver, num_bytes=leg.num_bytes)
+        route = cluster.route(channel.sender, channel.receiver, num_bytes=channel.num_bytes)
         if len(route.links) == 1:
-            extra[route.links[0] // 2].append(lag - route.duration_ns(leg.num_bytes))
+            extra[route.links[0] // 2].append(lag - route.duration_ns(channel.num_bytes))
     links = tuple(_moved(link, extra.get(number, ())) for number, link in enumerate(cluster.links))
     return replace(cluster, links=links)
 

@@ -3,9 +3,9 @@
 from collections.abc import Iterator, Sequence
 from itertools import chain
 
-from planner.fidelity.any_order_bounds import bound_any_dealing
+from planner.fidelity.any_order_bounds import bound_any_assignment
 from planner.fidelity.balance_advice import transfer_of
-from planner.fidelity.dealt_in_order import deal_in_order
+from planner.fidelity.dealt_in_order import balance_in_order
 from planner.fidelity.order_advice import bound_orders, reorder
 from planner.fidelity.partition_advice import recut_rows
 from planner.fidelity.placement_advice import place_anew
@@ -34,8 +34,8 @@ def advise_chunks(steps: Sequence[RunStep], step: RunStep, *, blocks_per_stage: 
     pipelines = len({pipeline for pipeline, _ in step.actions})
     yield Remedy(
         what=f"whole microbatches dealt anew (orders as run, or by {LISTED})",
-        makespan_ns=replay_ns(deal_in_order(step, shape, transfer_ns=transfer_ns)),
-        lower_bound_ns=bound_any_dealing(rows, shape, pipelines=pipelines, transfer_ns=transfer_ns),
+        makespan_ns=replay_ns(balance_in_order(step, shape, transfer_ns=transfer_ns)),
+        lower_bound_ns=bound_any_assignment(rows, shape, pipelines=pipelines, transfer_ns=transfer_ns),
     )
     if (placed := place_anew(steps, step, shape=shape, order=reorder)) is not None:
         yield describe_placing(placed, orders="list scheduling")
@@ -48,25 +48,25 @@ def _cut_anew(step: RunStep, shape: StepShape, *, blocks_per_stage: int) -> Reme
     count = len({stage for stage, _ in shape.cells})
     if count < 2:
         return None
-    hands, transfer_ns = rows_of(step, shape), transfer_of(step)
+    assignments, transfer_ns = rows_of(step, shape), transfer_of(step)
     cuts = {
         kept: {
-            pipeline: recut_rows(hand, shape, kept=kept, blocks_per_stage=blocks_per_stage)
-            for pipeline, hand in hands.items()
+            pipeline: recut_rows(assignment, shape, kept=kept, blocks_per_stage=blocks_per_stage)
+            for pipeline, assignment in assignments.items()
         }
         for kept in range(count * blocks_per_stage + 1)
     }
     bounds = {
-        kept: bound_any_dealing(
-            [*chain.from_iterable(cut.values())], shape, pipelines=len(hands), transfer_ns=transfer_ns
+        kept: bound_any_assignment(
+            [*chain.from_iterable(cut.values())], shape, pipelines=len(assignments), transfer_ns=transfer_ns
         )
         for kept, cut in cuts.items()
     }
     even, found = with_even_transfers(step, transfer_ns), dict[int, int]()
     for kept in sorted(cuts, key=bounds.__getitem__)[:_MOST_CUTS]:
         if not found or bounds[kept] < min(found.values()):
-            again = with_rows(even, shape, hands=cuts[kept])
-            found[kept] = replay_ns(deal_in_order(again, shape, transfer_ns=transfer_ns))
+            again = with_rows(even, shape, assignments=cuts[kept])
+            found[kept] = replay_ns(balance_in_order(again, shape, transfer_ns=transfer_ns))
     kept = min(found, key=found.__getitem__)
     if kept == blocks_per_stage:
         return None

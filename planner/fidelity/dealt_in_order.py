@@ -27,66 +27,66 @@ _FITTING = 4
 """Pairs of microbatches tried between two pipelines: those whose difference comes closest to half the pipelines'."""
 
 
-def deal_in_order(step: RunStep, shape: StepShape, *, transfer_ns: int) -> RunStep:
+def balance_in_order(step: RunStep, shape: StepShape, *, transfer_ns: int) -> RunStep:
     """The step with the best dealing found, all transfers taking as long as that."""
     even = with_even_transfers(step, transfer_ns)
     found = [even, _longest_first(even, shape)]
     for _ in range(2):
         best = min(found, key=replay_ns)
-        dealt = _exchange(best, shape)
-        found = [best, dealt, reorder(dealt)]
+        balanced = _exchange(best, shape)
+        found = [best, balanced, reorder(balanced)]
     return min(found, key=replay_ns)
 
 
 def _longest_first(step: RunStep, shape: StepShape) -> RunStep:
     """As many microbatches as run to every pipeline, the longest first to where least is to do."""
-    hands = rows_of(step, shape)
-    dealt: dict[int, list[Row]] = {pipeline: [] for pipeline in hands}
-    for row in sorted(chain.from_iterable(hands.values()), key=sum, reverse=True):
-        free = [pipeline for pipeline, hand in dealt.items() if len(hand) < len(hands[pipeline])]
-        least = min(free, key=lambda pipeline: sum(map(sum, dealt[pipeline])))
-        dealt[least].append(row)
-    return with_rows(step, shape, hands=dealt)
+    assignments = rows_of(step, shape)
+    balanced: dict[int, list[Row]] = {pipeline: [] for pipeline in assignments}
+    for row in sorted(chain.from_iterable(assignments.values()), key=sum, reverse=True):
+        free = [pipeline for pipeline, assignment in balanced.items() if len(assignment) < len(assignments[pipeline])]
+        least = min(free, key=lambda pipeline: sum(map(sum, balanced[pipeline])))
+        balanced[least].append(row)
+    return with_rows(step, shape, assignments=balanced)
 
 
 def _exchange(step: RunStep, shape: StepShape) -> RunStep:
-    table = _Hands(step, shape)
+    table = _Assignments(step, shape)
     while table.left > 0 and (table.swap_within() or table.swap_between()):
         pass
-    return with_rows(step, shape, hands=table.hands)
+    return with_rows(step, shape, assignments=table.assignments)
 
 
-class _Hands:
+class _Assignments:
     """Who has which microbatches where, and when each pipeline ends."""
 
     def __init__(self, step: RunStep, shape: StepShape) -> None:
-        self.hands = rows_of(step, shape)
-        self.players = {pipeline: PipelinePlayer(one_pipeline(step, pipeline), shape) for pipeline in self.hands}
+        self.assignments = rows_of(step, shape)
+        self.players = {pipeline: PipelinePlayer(one_pipeline(step, pipeline), shape) for pipeline in self.assignments}
         self.left = MOST_ACTIONS
-        self.times = {pipeline: self.play(pipeline, hand) for pipeline, hand in self.hands.items()}
+        self.times = {pipeline: self.play(pipeline, assignment) for pipeline, assignment in self.assignments.items()}
 
     @property
     def worst(self) -> int:
         """The slowest pipeline."""
         return max(self.times, key=self.times.__getitem__)
 
-    def play(self, pipeline: int, hand: Sequence[Row]) -> int:
+    def play(self, pipeline: int, assignment: Sequence[Row]) -> int:
         """When it ends with these."""
         self.left -= len(self.players[pipeline])
-        return self.players[pipeline].play([*chain.from_iterable(hand)])
+        return self.players[pipeline].play([*chain.from_iterable(assignment)])
 
     def swap_within(self) -> bool:
         """Two microbatches of the slowest pipeline change places."""
         worst = self.worst
-        hand = self.hands[worst]
-        for first in range(len(hand)):
-            for second in range(first + 1, len(hand)):
-                if hand[first] == hand[second] or self.left <= 0:
+        assignment = self.assignments[worst]
+        for first in range(len(assignment)):
+            for second in range(first + 1, len(assignment)):
+                if assignment[first] == assignment[second] or self.left <= 0:
                     continue
-                other = [*hand]
-                other[first], other[second] = hand[second], hand[first]
+                other = [*assignment]
+                other[first], other[second] = assignment[second], assignment[first]
                 if (time := self.play(worst, other)) < self.times[worst]:
-                    self.hands[worst], self.times[worst] = other, time
+                    self.assignments[worst], self.times[worst] = other, time
                     return True
         return False
 
@@ -94,7 +94,7 @@ class _Hands:
         """One of the slowest pipeline for a shorter one of another; pipelines with most room first."""
         worst, before = self.worst, self.times[self.worst]
         for pipeline in sorted(self.times, key=self.times.__getitem__):
-            mine, theirs = self.hands[worst], self.hands[pipeline]
+            mine, theirs = self.assignments[worst], self.assignments[pipeline]
             long, short = [*map(sum, mine)], [*map(sum, theirs)]
             room = sum(long) - sum(short)
             pairs = sorted(
@@ -107,7 +107,7 @@ class _Hands:
                 given, got = [*mine[:i], theirs[j], *mine[i + 1 :]], [*theirs[:j], mine[i], *theirs[j + 1 :]]
                 times = self.play(worst, given), self.play(pipeline, got)
                 if max(times) < before:
-                    self.hands[worst], self.hands[pipeline] = given, got
+                    self.assignments[worst], self.assignments[pipeline] = given, got
                     self.times[worst], self.times[pipeline] = times
                     return True
             if self.left <= 0:

@@ -11,15 +11,15 @@ from statistics import median
 
 from planner.fidelity.run_pipelines import one_pipeline
 from planner.fidelity.run_replay import replay_ns
-from profiles.importers.straggler import Key, RunAction, RunStep, Seat, last_stages, needed_by, product_of
+from profiles.importers.straggler import Key, ReplicaKey, RunAction, RunStep, last_stages, needed_by, product_of
 
 Rule = Callable[[Key, int], tuple[int, ...]]
 """Of an action and the way from it to the end: the smallest goes first."""
 
 RULES: tuple[Rule, ...] = (
-    lambda key, way: (key[2] == "W", -way, key[3]),
-    lambda key, way: ("BIFW".index(key[2]), key[3], -way),
-    lambda key, way: (key[2] == "W", key[2] == "F", -way, key[3]),
+    lambda key, path: (key[2] == "W", -path, key[3]),
+    lambda key, path: ("BIFW".index(key[2]), key[3], -path),
+    lambda key, path: (key[2] == "W", key[2] == "F", -path, key[3]),
 )
 """Longest way to the end; backwards and then microbatches in turn; backwards and then the longest way."""
 
@@ -32,9 +32,9 @@ def reorder(step: RunStep) -> RunStep:
     taken: dict[tuple[int, int, str], list[int]] = defaultdict(list)
     for key, duration_ns in step.transfers_ns.items():
         taken[key[:3]].append(duration_ns)
-    lag = {way: round(median(found)) for way, found in taken.items()}
+    lag = {path: round(median(found)) for path, found in taken.items()}
     actions = dict(step.actions)
-    for pipeline in {seat[0] for seat in step.actions}:
+    for pipeline in {replica[0] for replica in step.actions}:
         actions |= _reorder_pipeline(one_pipeline(step, pipeline), lag=lag).actions
     return replace(step, actions=actions)
 
@@ -60,7 +60,7 @@ def bound_orders(step: RunStep) -> int:
     by_pipeline: dict[int, dict[tuple[int, str, int], int]] = defaultdict(dict)
     for (pipeline, stage, kind, microbatch), duration_ns in durations.items():
         by_pipeline[pipeline][stage, kind, microbatch] = duration_ns
-    found = [_bound_ways(times) for times in by_pipeline.values()]
+    found = [_bound_paths(times) for times in by_pipeline.values()]
     for (pipeline, _), row in step.actions.items():
         times = by_pipeline[pipeline]
         first = min(_before(times, action, kind="F") for action in row)
@@ -75,15 +75,15 @@ def _before(times: Mapping[tuple[int, str, int], int], action: RunAction, *, kin
     return sum(times[stage, kind, action.microbatch] for stage in range(action.stage))
 
 
-def _bound_ways(times: Mapping[tuple[int, str, int], int]) -> int:
-    ways: dict[int, int] = defaultdict(int)
+def _bound_paths(times: Mapping[tuple[int, str, int], int]) -> int:
+    paths: dict[int, int] = defaultdict(int)
     for (stage, kind, microbatch), duration_ns in times.items():
         if kind != "W" or stage == 0:
-            ways[microbatch] += duration_ns
-    return max(ways.values())
+            paths[microbatch] += duration_ns
+    return max(paths.values())
 
 
-_Choice = tuple[int, tuple[int, ...], Seat, Key]
+_Choice = tuple[int, tuple[int, ...], ReplicaKey, Key]
 """When an action could start, how much the rule wants it, its device and which one it is."""
 
 
@@ -104,13 +104,13 @@ class _ListScheduling:
     def __init__(self, step: RunStep, *, lag: Mapping[tuple[int, int, str], int], rule: Rule) -> None:
         self._lag, self._rule = lag, rule
         self._devices, last = step.of_stages(), last_stages(step.actions)
-        self._states = {seat: _State(room=_most_in_flight(row)) for seat, row in step.actions.items()}
-        self._ways = _ways_to_the_end(step, last=last)
+        self._states = {replica: _State(room=_most_in_flight(row)) for replica, row in step.actions.items()}
+        self._paths = _paths_to_the_end(step, last=last)
         self._waiting: dict[Key, list[tuple[Key, RunAction]]] = defaultdict(list)
         self._has_weights = {(key[0], key[1], key[3]) for key, _ in step.keyed() if key[2] == "W"}
-        self._orders: dict[Seat, list[RunAction]] = {seat: [] for seat in step.actions}
+        self._orders: dict[ReplicaKey, list[RunAction]] = {replica: [] for replica in step.actions}
         self._changed = set(step.actions)
-        self._best: dict[Seat, _Choice | None] = {}
+        self._best: dict[ReplicaKey, _Choice | None] = {}
         self._num_left = 0
         for key, action in step.keyed():
             self._num_left += 1
@@ -119,56 +119,56 @@ class _ListScheduling:
             else:
                 self._waiting[product].append((key, action))
 
-    def run(self) -> dict[Seat, tuple[RunAction, ...]] | None:
+    def run(self) -> dict[ReplicaKey, tuple[RunAction, ...]] | None:
         """The orders; None where the room as run leads this rule into a dead end."""
         while self._num_left:
-            for seat in self._changed:
-                self._best[seat] = min(self._choices(seat), default=None)
+            for replica in self._changed:
+                self._best[replica] = min(self._choices(replica), default=None)
             self._changed.clear()
             if not (found := [one for one in self._best.values() if one is not None]):
                 return None
-            start, _, seat, key = min(found)
-            self._take(seat, key, start=start)
-        return {seat: tuple(row) for seat, row in self._orders.items()}
+            start, _, replica, key = min(found)
+            self._take(replica, key, start=start)
+        return {replica: tuple(row) for replica, row in self._orders.items()}
 
-    def _choices(self, seat: Seat) -> Iterator[_Choice]:
+    def _choices(self, replica: ReplicaKey) -> Iterator[_Choice]:
         """When an action could start, and how much the rule wants it."""
-        state = self._states[seat]
+        state = self._states[replica]
         for key, (action, there) in state.ready.items():
             if key[2] != "F" or state.room:
                 start = max(there, state.free_ns + action.gap_ns)
-                yield start, self._rule(key, self._ways[product_of(key)]), seat, key
+                yield start, self._rule(key, self._paths[product_of(key)]), replica, key
 
-    def _take(self, seat: Seat, key: Key, *, start: int) -> None:
-        state, product = self._states[seat], product_of(key)
+    def _take(self, replica: ReplicaKey, key: Key, *, start: int) -> None:
+        state, product = self._states[replica], product_of(key)
         action, _ = state.ready.pop(key)
         state.free_ns = start + action.duration_ns
         is_held_on = key[2] == "I" and (key[0], key[1], key[3]) in self._has_weights
         state.room += -1 if key[2] == "F" else int(not is_held_on)
-        self._orders[seat].append(action)
+        self._orders[replica].append(action)
         self._num_left -= 1
-        self._changed.add(seat)
+        self._changed.add(replica)
         for other, waiting in self._waiting.pop(product, ()):
             user = self._devices[other[:2]]
-            lag = self._lag.get(product[:3], 0) if user != seat else 0
+            lag = self._lag.get(product[:3], 0) if user != replica else 0
             self._changed.add(user)
             self._states[user].ready[other] = waiting, state.free_ns + lag
 
 
 def _most_in_flight(row: tuple[RunAction, ...]) -> int:
     """The most microbatches that a device held at once, counted for each of its stages; until W where that is apart."""
-    apart = {(action.stage, action.microbatch) for action in row if action.kind == "W"}
+    separate = {(action.stage, action.microbatch) for action in row if action.kind == "W"}
     held = most = 0
     for action in row:
         if action.kind == "F":
             held += 1
             most = max(most, held)
-        elif action.kind != "I" or (action.stage, action.microbatch) not in apart:
+        elif action.kind != "I" or (action.stage, action.microbatch) not in separate:
             held -= 1
     return most
 
 
-def _ways_to_the_end(step: RunStep, *, last: Mapping[int, int]) -> dict[Key, int]:
+def _paths_to_the_end(step: RunStep, *, last: Mapping[int, int]) -> dict[Key, int]:
     """By product: what at least has to run from the begin of the action that makes it."""
     durations = {product_of(key): action.duration_ns for key, action in step.keyed()}
     found: dict[Key, int] = {}

@@ -28,7 +28,7 @@ _RUN_TO_RUN = 0.03
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Overheads:
-    """What was found."""
+    """Overheads of actions and transfers that the comparison found."""
 
     layers: tuple[Layer, ...]
     """As they took in the run, their exchanges aside, and with the workspace that shows there."""
@@ -324,7 +324,7 @@ def _find_message(problem: Problem, plan: Plan, *, ranks: Sequence[Mapping[str, 
     iterations = _iterations(plan, ranks)
     comparison = Comparison(problem, plan, timeline=simulate(problem, plan), iterations=iterations)
     extra = []
-    for leg, samples in comparison.lag_samples().items():
-        route = problem.cluster.route(leg.sender, leg.receiver, num_bytes=leg.num_bytes)
-        extra += [lag - route.duration_ns(leg.num_bytes) for lag in samples]
+    for channel, samples in comparison.lag_samples().items():
+        route = problem.cluster.route(channel.sender, channel.receiver, num_bytes=channel.num_bytes)
+        extra += [lag - route.duration_ns(channel.num_bytes) for lag in samples]
     return max(0, round(_low(extra)))

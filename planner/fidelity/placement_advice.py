@@ -15,7 +15,7 @@ from statistics import fmean, median_low, variance
 from planner.fidelity.any_order_bounds import bound_any_placement
 from planner.fidelity.run_pipelines import PipelinePlayer, StepShape, one_pipeline, rows_of, with_rows
 from planner.fidelity.run_replay import replay_ns
-from profiles.importers.straggler import RunStep, Seat
+from profiles.importers.straggler import ReplicaKey, RunStep
 
 NOTABLE = 1.02
 """A device that differs from its peers by more is slow or fast."""
@@ -34,7 +34,7 @@ Order = Callable[[RunStep], RunStep]
 class Placement:
     """Devices at other places."""
 
-    device_of: Mapping[Seat, Seat]
+    device_of: Mapping[ReplicaKey, ReplicaKey]
     """By place: where the device stood that stands there now."""
     num_reordered: int
     """Pipelines whose order is another."""
@@ -46,7 +46,7 @@ class Placement:
     @property
     def num_moved(self) -> int:
         """Devices that stand elsewhere."""
-        return sum(seat != device for seat, device in self.device_of.items())
+        return sum(replica != device for replica, device in self.device_of.items())
 
 
 def place_anew(steps: Sequence[RunStep], step: RunStep, *, shape: StepShape, order: Order) -> Placement | None:
@@ -57,39 +57,39 @@ def place_anew(steps: Sequence[RunStep], step: RunStep, *, shape: StepShape, ord
     search = _Search(step, shape, factors=factors, order=order)
     while search.order_slowest() or search.swap_for_slowest():
         pass
-    hands = rows_of(step, shape)
+    assignments = rows_of(step, shape)
     makespan = search.replay()
     return Placement(
         device_of=search.device_of,
         num_reordered=len(search.reordered),
         makespan_ns=makespan,
-        lower_bound_ns=bound_any_placement(hands, shape, factors=factors, at_most_ns=makespan),
+        lower_bound_ns=bound_any_placement(assignments, shape, factors=factors, at_most_ns=makespan),
     )
 
 
-def device_factors(steps: Sequence[RunStep], step: RunStep) -> dict[Seat, Fraction]:
+def device_factors(steps: Sequence[RunStep], step: RunStep) -> dict[ReplicaKey, Fraction]:
     """By place as run: what its device takes over the median of the devices of its place (of two the lesser).
 
     1 where they differ by no more than `NOTABLE`, or by no more than its microbatches make likely (`_ERRORS`): that may
     be noise, and nobody changes places for it.
     """
-    spans: dict[Seat, dict[tuple[int, int], int]] = {seat: defaultdict(int) for seat in step.actions}
+    spans: dict[ReplicaKey, dict[tuple[int, int], int]] = {replica: defaultdict(int) for replica in step.actions}
     for number, one in enumerate(steps):
-        for seat in spans:
-            for action in one.actions.get(seat, ()):
-                spans[seat][number, action.microbatch] += action.duration_ns
-    totals = {seat: sum(each.values()) for seat, each in spans.items()}
-    errors = _errors({seat: list(each.values()) for seat, each in spans.items()})
+        for replica in spans:
+            for action in one.actions.get(replica, ()):
+                spans[replica][number, action.microbatch] += action.duration_ns
+    totals = {replica: sum(each.values()) for replica, each in spans.items()}
+    errors = _errors({replica: list(each.values()) for replica, each in spans.items()})
     found = {}
-    for seat, total in totals.items():
-        usual = median_low([other for (_, place), other in totals.items() if place == seat[1]])
+    for replica, total in totals.items():
+        usual = median_low([other for (_, place), other in totals.items() if place == replica[1]])
         is_alike = total <= NOTABLE * usual and usual <= NOTABLE * total
-        is_chance = abs(total - usual) <= _ERRORS * errors[seat[1]] * usual
-        found[seat] = Fraction(1) if is_alike or is_chance or not usual or not total else Fraction(total, usual)
+        is_chance = abs(total - usual) <= _ERRORS * errors[replica[1]] * usual
+        found[replica] = Fraction(1) if is_alike or is_chance or not usual or not total else Fraction(total, usual)
     return found
 
 
-def _errors(spans: Mapping[Seat, Sequence[int]]) -> dict[int, float]:
+def _errors(spans: Mapping[ReplicaKey, Sequence[int]]) -> dict[int, float]:
     """By place the standard error of a device's sum against the median of its peers', over the sum.
 
     As its devices' microbatches scatter around means; the median of n sums has pi / 2 n of a sum's variance.
@@ -104,14 +104,16 @@ def _errors(spans: Mapping[Seat, Sequence[int]]) -> dict[int, float]:
 class _Search:
     """Who stands where, in which order pipelines run, and when each ends."""
 
-    def __init__(self, step: RunStep, shape: StepShape, *, factors: Mapping[Seat, Fraction], order: Order) -> None:
+    def __init__(
+        self, step: RunStep, shape: StepShape, *, factors: Mapping[ReplicaKey, Fraction], order: Order
+    ) -> None:
         self._shape, self._factors, self._order = shape, factors, order
         self._rows = rows_of(step, shape)
         self._cells = [
             [number for number, (stage, _) in enumerate(shape.cells) if stage in held] for held in shape.stages
         ]
-        self._scaled: dict[tuple[Seat, Fraction], dict[int, int]] = {}
-        self.device_of = {seat: seat for seat in step.actions}
+        self._scaled: dict[tuple[ReplicaKey, Fraction], dict[int, int]] = {}
+        self.device_of = {replica: replica for replica in step.actions}
         self.reordered = set[int]()
         self._ones = {pipeline: one_pipeline(step, pipeline) for pipeline in self._rows}
         self._players = {pipeline: PipelinePlayer(one, shape) for pipeline, one in self._ones.items()}
@@ -161,40 +163,40 @@ class _Search:
     def _worst(self) -> int:
         return max(self._times, key=self._times.__getitem__)
 
-    def _pairs(self, worst: int) -> Iterator[tuple[Seat, Seat]]:
+    def _pairs(self, worst: int) -> Iterator[tuple[ReplicaKey, ReplicaKey]]:
         """A place of the slowest pipeline and one with a faster device; pipelines with most room first."""
-        seats = sorted(self.device_of, key=lambda seat: self._times[seat[0]])
-        for mine in seats:
+        replicas = sorted(self.device_of, key=lambda replica: self._times[replica[0]])
+        for mine in replicas:
             if mine[0] == worst:
                 now = self._factors[self.device_of[mine]]
-                yield from ((mine, other) for other in seats if self._factors[self.device_of[other]] < now)
+                yield from ((mine, other) for other in replicas if self._factors[self.device_of[other]] < now)
 
-    def _play(self, pipeline: int, device_of: Mapping[Seat, Seat]) -> int:
+    def _play(self, pipeline: int, device_of: Mapping[ReplicaKey, ReplicaKey]) -> int:
         self._left -= len(self._players[pipeline])
         return self._players[pipeline].play(self._durations(pipeline, device_of))
 
-    def _durations(self, pipeline: int, device_of: Mapping[Seat, Seat]) -> list[int]:
+    def _durations(self, pipeline: int, device_of: Mapping[ReplicaKey, ReplicaKey]) -> list[int]:
         """Of its microbatches' rows, one behind the other."""
         found = [0] * (len(self._rows[pipeline]) * len(self._shape.cells))
         for number, name in enumerate(self._shape.places):
-            seat = pipeline, name
-            for place, time in self._at(seat, number, factor=self._factors[device_of[seat]]).items():
+            replica = pipeline, name
+            for place, time in self._at(replica, number, factor=self._factors[device_of[replica]]).items():
                 found[place] = time
         return found
 
-    def _at(self, seat: Seat, number: int, *, factor: Fraction) -> dict[int, int]:
+    def _at(self, replica: ReplicaKey, number: int, *, factor: Fraction) -> dict[int, int]:
         """What is run at a place, by a device of some factor."""
-        if (seat, factor) not in self._scaled:
-            by, width = factor / self._factors[seat], len(self._shape.cells)
-            self._scaled[seat, factor] = {
+        if (replica, factor) not in self._scaled:
+            by, width = factor / self._factors[replica], len(self._shape.cells)
+            self._scaled[replica, factor] = {
                 slot * width + cell: ceil(row[cell] * by)
-                for slot, row in enumerate(self._rows[seat[0]])
+                for slot, row in enumerate(self._rows[replica[0]])
                 for cell in self._cells[number]
             }
-        return self._scaled[seat, factor]
+        return self._scaled[replica, factor]
 
     def _run_anew(self, pipeline: int) -> RunStep:
         """Its step, as its devices run it now."""
         durations, width = self._durations(pipeline, self.device_of), len(self._shape.cells)
         rows = [tuple(durations[begin : begin + width]) for begin in range(0, len(durations), width)]
-        return with_rows(self._ones[pipeline], self._shape, hands={pipeline: rows})
+        return with_rows(self._ones[pipeline], self._shape, assignments={pipeline: rows})

@@ -21,7 +21,7 @@ class StepShape:
     """What all pipelines of a step have in common."""
 
     places: tuple[int, ...]
-    """Of its devices, as seats name them."""
+    """Of its devices, as replica keys name them."""
     stages: tuple[tuple[int, ...], ...]
     """By place, ascending."""
     cells: tuple[Cell, ...]
@@ -69,16 +69,16 @@ def rows_of(step: RunStep, shape: StepShape) -> dict[int, list[Row]]:
     found: dict[int, dict[int, dict[Cell, int]]] = defaultdict(lambda: defaultdict(dict))
     for (pipeline, stage, kind, microbatch), action in step.keyed():
         found[pipeline][microbatch][stage, kind] = action.duration_ns
-    usual = _usual_weights([times for hand in found.values() for times in hand.values()])
-    for hand in found.values():
-        for times in hand.values():
+    usual = _usual_weights([times for assignment in found.values() for times in assignment.values()])
+    for assignment in found.values():
+        for times in assignment.values():
             for stage, part in usual.items():
                 if (whole := times.pop((stage, "B"), None)) is not None:
                     times[stage, "W"] = round(whole * part)
                     times[stage, "I"] = whole - times[stage, "W"]
     return {
-        pipeline: [tuple(times[cell] for cell in shape.cells) for _, times in sorted(hand.items())]
-        for pipeline, hand in found.items()
+        pipeline: [tuple(times[cell] for cell in shape.cells) for _, times in sorted(assignment.items())]
+        for pipeline, assignment in found.items()
     }
 
 
@@ -97,12 +97,12 @@ def one_pipeline(step: RunStep, pipeline: int) -> RunStep:
     """That one alone."""
     return replace(
         step,
-        actions={seat: row for seat, row in step.actions.items() if seat[0] == pipeline},
+        actions={replica: row for replica, row in step.actions.items() if replica[0] == pipeline},
         transfers_ns={key: lag for key, lag in step.transfers_ns.items() if key[0] == pipeline},
     )
 
 
-def with_rows(step: RunStep, shape: StepShape, *, hands: Mapping[int, Sequence[Row]]) -> RunStep:
+def with_rows(step: RunStep, shape: StepShape, *, assignments: Mapping[int, Sequence[Row]]) -> RunStep:
     """In the same orders, with other microbatches in place of those as run."""
     cells = {cell: number for number, cell in enumerate(shape.cells)}
     slots = _slots(step)
@@ -113,7 +113,7 @@ def with_rows(step: RunStep, shape: StepShape, *, hands: Mapping[int, Sequence[R
                 replace(
                     action,
                     duration_ns=sum(
-                        hands[pipeline][slots[pipeline][action.microbatch]][cells[cell]]
+                        assignments[pipeline][slots[pipeline][action.microbatch]][cells[cell]]
                         for cell in _cells_of((action.stage, action.kind), shape)
                     ),
                 )
@@ -129,9 +129,9 @@ def with_even_transfers(step: RunStep, transfer_ns: int) -> RunStep:
     transfers: dict[Key, int] = {}
     counts: dict[tuple[int, int, str], int] = defaultdict(int)
     for key, _ in step.keyed():
-        way = product_of(key)[:3]
-        transfers[*way, counts[way]] = transfer_ns
-        counts[way] += 1
+        channel = product_of(key)[:3]
+        transfers[*channel, counts[channel]] = transfer_ns
+        counts[channel] += 1
     return replace(step, transfers_ns=transfers)
 
 

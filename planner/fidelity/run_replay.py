@@ -26,25 +26,25 @@ def replay_ends_ns(step: RunStep, *, durations_ns: Mapping[Key, int] | None = No
     is_moving = True
     while is_moving:
         is_moving = False
-        for seat, row in step.actions.items():
-            while place[seat] < len(row):
-                action = row[place[seat]]
-                key: Key = (seat[0], action.stage, action.kind, action.microbatch)
-                source = needed_by(key, last=last[seat[0]])
+        for replica, row in step.actions.items():
+            while place[replica] < len(row):
+                action = row[place[replica]]
+                key: Key = (replica[0], action.stage, action.kind, action.microbatch)
+                source = needed_by(key, last=last[replica[0]])
                 if source is not None and source not in made:
                     break
-                start = free[seat] + action.gap_ns
+                start = free[replica] + action.gap_ns
                 if source is not None:
                     lag = 0
-                    if devices[source[:2]] != seat:
-                        way = source[:3]
-                        number = counts[way] = counts.get(way, -1) + 1
-                        lag = step.transfers_ns.get((*way, number), 0)
+                    if devices[source[:2]] != replica:
+                        channel = source[:3]
+                        number = counts[channel] = counts.get(channel, -1) + 1
+                        lag = step.transfers_ns.get((*channel, number), 0)
                     start = max(start, made[source] + lag)
-                end[key] = free[seat] = made[product_of(key)] = start + other.get(key, action.duration_ns)
-                place[seat] += 1
+                end[key] = free[replica] = made[product_of(key)] = start + other.get(key, action.duration_ns)
+                place[replica] += 1
                 is_moving = True
-    stuck = [(seat, row[place[seat]].stage) for seat, row in step.actions.items() if place[seat] < len(row)]
+    stuck = [(replica, row[place[replica]].stage) for replica, row in step.actions.items() if place[replica] < len(row)]
     if stuck:
         (pipeline, _), stage = stuck[0]
         raise ValueError(f"step {step.number}: stage {stage} of pipeline {pipeline} waits for itself")

@@ -19,6 +19,7 @@ order:
     memory            what every device holds (section 4)
     reading           the pages above, applied to one plan
 
-and on top of them the rules of a valid plan, one function each: `shape`, `reference`, `dealt`, `partition`, `groups`,
+and on top of them the rules of a valid plan, one function each: `shape`, `reference`, `balanced`, `partition`,
+`groups`,
 `split_placement`, `options`, `lists`, `loops`, `orders`, `agreement` (of the judge with the core), `evidence`.
 """

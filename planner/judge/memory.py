@@ -50,9 +50,9 @@ Steps = tuple[Step, Step, Step, Step]
 """Those of F, I, W and B."""
 
 
-def steps(replica: StageReplica, stage: Stage, *, size: StageBytes, keeps_workspace: bool, takes_turns: bool) -> Steps:
+def steps(replica: StageReplica, stage: Stage, *, size: StageBytes, keeps_workspace: bool, one_by_one: bool) -> Steps:
     """What F, I, W and B of a stage replica add; `keeps_workspace`: its W runs in the workspace of its I;
-    `takes_turns`: its B recomputes one layer after the other.
+    `one_by_one`: its B recomputes one layer after the other.
 
     A replica holds its own share of what grows with the batch; a workspace is what its layers state.
     """
@@ -62,12 +62,12 @@ def steps(replica: StageReplica, stage: Stage, *, size: StageBytes, keeps_worksp
     held, stash, weight_stash = (round_up(share * each) for each in (size.held, size.stash, size.weight_stash))
     kept = size.workspace if keeps_workspace else 0
     rest = stash - held
-    turn = min(rest, round_up(share * size.turn)) if takes_turns else rest
+    rebuilt = min(rest, round_up(share * size.rebuilt)) if one_by_one else rest
     return (
         Step(held + size.workspace, held),
         Step(rest + size.workspace, kept + weight_stash - held),
         Step(size.workspace - kept, -kept - weight_stash),
-        Step(turn + size.workspace, -held),
+        Step(rebuilt + size.workspace, -held),
     )
 
 

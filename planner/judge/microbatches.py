@@ -31,10 +31,10 @@ class Batch(NamedTuple):
 
 def batches_of(sizes: Sequence[int], dealing: Sequence[Sequence[int]]) -> list[Batch]:
     """All microbatches by pipeline, then size."""
-    hands = enumerate(dealing) if dealing else [(None, range(len(sizes)))]
+    assignments = enumerate(dealing) if dealing else [(None, range(len(sizes)))]
     found: dict[tuple[int, int | None], list[int]] = {}
-    for pipeline, hand in hands:
-        for microbatch in sorted(hand):
+    for pipeline, assignment in assignments:
+        for microbatch in sorted(assignment):
             found.setdefault((sizes[microbatch], pipeline), []).append(microbatch)
     return [Batch(size, pipeline, tuple(group)) for (size, pipeline), group in sorted(found.items(), key=_place)]
 
@@ -52,9 +52,9 @@ def alone(plan: Plan, pipeline: int | None) -> Plan:
     return replace(plan, stages=stages, dealing=())
 
 
-def hand_of(count: int, dealing: Sequence[Sequence[int]]) -> Integers:
+def assignment_of(count: int, dealing: Sequence[Sequence[int]]) -> Integers:
     """[M] the pipeline of every microbatch."""
     found = numpy.full(count, -1, dtype=numpy.int64)
-    for pipeline, hand in enumerate(dealing):
-        found[list(hand)] = pipeline
+    for pipeline, assignment in enumerate(dealing):
+        found[list(assignment)] = pipeline
     return found

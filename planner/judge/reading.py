@@ -20,14 +20,14 @@ from planner.judge.costs import (
 )
 from planner.judge.device_orders import Booleans, DeviceOrders, Integers, Positions, read_orders
 from planner.judge.memory import MemoryUse, Step, Steps, memory_uses, steps, usable_bytes
-from planner.judge.microbatches import Batch, alone, batches_of, hand_of
+from planner.judge.microbatches import Batch, alone, assignment_of, batches_of
 from planner.judge.recomputation import NONE, kind_in
 from planner.judge.routes import Route, Routes
 from planner.judge.samples import ALL_SAMPLES, cut
 from planner.judge.sizes import StageBytes, bytes_at, is_trained, stage_bytes
 from planner.judge.stage_replicas import StageReplica, is_sharded, is_split, make_stage_replicas
 from planner.judge.synchronisation import Ring, gathering_ns, make_ring
-from planner.judge.traffic import Flow, Reduction, Tensor, make_flows, static_bytes, tensors
+from planner.judge.traffic import Channel, Reduction, Tensor, make_channels, static_bytes, tensors
 from planner.plan import Plan, Stage
 from planner.problem import Problem
 from profiles.model_profile import Layer, LayerCost, ModelProfile
@@ -125,13 +125,13 @@ class Reading:
         return numpy.arange(self.problem.num_microbatches, dtype=numpy.int64)
 
     @cached_property
-    def is_dealt(self) -> Booleans:
+    def is_assigned(self) -> Booleans:
         """[actions] whether the microbatch is one that its stage replica runs; what neither knows is not."""
         if not self.plan.dealing:
             return numpy.ones(len(self.runner), dtype=numpy.bool_)
-        hand = hand_of(self.problem.num_microbatches, self.plan.dealing)[self.orders.microbatch]
+        assignment = assignment_of(self.problem.num_microbatches, self.plan.dealing)[self.orders.microbatch]
         own = numpy.array([each.number for each in self.replicas], dtype=numpy.int64)[self.runner]
-        found: Booleans = (hand == own) & (self.orders.microbatch >= 0)
+        found: Booleans = (assignment == own) & (self.orders.microbatch >= 0)
         return found
 
     @cached_property
@@ -213,24 +213,24 @@ class Reading:
         return tensors(self.profile.edges, self.stage_of)
 
     @cached_property
-    def flows(self) -> list[Flow]:
+    def channels(self) -> list[Channel]:
         """What flows between stage replicas, for each size of microbatches on its own."""
         if self.problem.microbatches is None:
-            return self.own_flows
+            return self.own_channels
         found = []
         for batch, part in self.parts:
-            seats = self.replicas_in(batch)
+            replicas = self.replicas_in(batch)
             taken = None if len(batch.microbatches) == self.problem.num_microbatches else batch.microbatches
             found += [
-                flow._replace(sender=seats[flow.sender], receiver=seats[flow.receiver], taken=taken)
-                for flow in part.own_flows
+                channel._replace(sender=replicas[channel.sender], receiver=replicas[channel.receiver], taken=taken)
+                for channel in part.own_channels
             ]
         return found
 
     @cached_property
-    def own_flows(self) -> list[Flow]:
+    def own_channels(self) -> list[Channel]:
         """What flows between stage replicas for a microbatch of the profile's size."""
-        return make_flows(
+        return make_channels(
             self.plan.stages,
             self.replicas,
             tensors=self.tensors,
@@ -240,16 +240,16 @@ class Reading:
 
     @cached_property
     def routes(self) -> Routes:
-        """The network."""
+        """The routes of the cluster."""
         return Routes(self.problem.cluster)
 
     @cached_property
-    def ways(self) -> list[Route | None]:
-        """Per flow: its route; None inside a device, where nothing travels."""
+    def channel_routes(self) -> list[Route | None]:
+        """Per channel: its route; None inside a device, where nothing travels."""
         found: list[Route | None] = []
-        for flow in self.flows:
-            ends = self.replicas[flow.sender].head, self.replicas[flow.receiver].head
-            found.append(None if ends[0] == ends[1] else self.routes.find(*ends, num_bytes=flow.num_bytes))
+        for channel in self.channels:
+            ends = self.replicas[channel.sender].head, self.replicas[channel.receiver].head
+            found.append(None if ends[0] == ends[1] else self.routes.find(*ends, num_bytes=channel.num_bytes))
         return found
 
     @cached_property
@@ -292,7 +292,7 @@ class Reading:
 
     @cached_property
     def orders(self) -> DeviceOrders:
-        """The schedule."""
+        """The device orders of the schedule, as arrays."""
         sizes = {"num_stages": len(self.plan.stages), "num_microbatches": self.problem.num_microbatches}
         return read_orders(self.plan.schedule, **sizes)
 
@@ -339,7 +339,7 @@ class Reading:
                 self.plan.stages[each.stage],
                 size=self.sizes[each.stage],
                 keeps_workspace=keeps[each.stage],
-                takes_turns=self.problem.options.recompute_in_turn,
+                one_by_one=self.problem.options.recompute_in_turn,
             )
             for each in self.replicas
         ]

@@ -61,7 +61,7 @@ class Route(NamedTuple):
     """Least among its links."""
     message_overhead_ns: int
     """Largest among its links: a message is one, however many links it takes."""
-    ways: tuple[Direction, ...] = ()
+    directions: tuple[Direction, ...] = ()
     """Its links."""
 
     @property
@@ -75,7 +75,7 @@ class Route(NamedTuple):
 
     def sized_ns(self, num_bytes: int) -> int:
         """What the slowest of the links that state times by size takes beyond its latency; 0 if none does."""
-        return max(way.moving_ns(num_bytes) for way in self.ways)
+        return max(direction.moving_ns(num_bytes) for direction in self.directions)
 
 
 class Routes:
@@ -88,8 +88,8 @@ class Routes:
             for source, target, resource in ((link.a, link.b, there), (link.b, link.a, back)):
                 beyond = link.message_overhead_ns or 0
                 corners = _corners(link)
-                way = Direction(target, link.latency_ns, link.bandwidth_bytes_per_s, resource, beyond, corners)
-                self.leaving.setdefault(source, {})[target] = way
+                direction = Direction(target, link.latency_ns, link.bandwidth_bytes_per_s, resource, beyond, corners)
+                self.leaving.setdefault(source, {})[target] = direction
         self._known: dict[tuple[str, str, int], Route] = {}
         self._weighed: dict[int, dict[str, list[Weighed]]] = {}
 
@@ -114,18 +114,18 @@ class Routes:
             if node in settled:
                 continue
             settled.add(node)
-            for head, time_ns, is_dead_end, way in leaving[node]:
+            for head, time_ns, is_dead_end, direction in leaving[node]:
                 if is_dead_end and head != target:
                     continue
                 reached = length + time_ns, hops + 1
                 if head not in best or reached < best[head]:
-                    best[head], arrived_by[head] = reached, (node, way)
+                    best[head], arrived_by[head] = reached, (node, direction)
                     pushed += 1
                     heappush(queue, (reached, pushed, head))
         path, node = list[Direction](), target
         while node != source:
-            node, way = arrived_by[node]
-            path.insert(0, way)
+            node, direction = arrived_by[node]
+            path.insert(0, direction)
         return path
 
     def _leaving_with(self, num_bytes: int) -> dict[str, list[Weighed]]:
@@ -135,13 +135,14 @@ class Routes:
             if len(known) == SIZES:
                 del known[next(iter(known))]
             known[num_bytes] = {
-                node: [self._weigh(way, num_bytes) for way in ways.values()] for node, ways in self.leaving.items()
+                node: [self._weigh(direction, num_bytes) for direction in directions.values()]
+                for node, directions in self.leaving.items()
             }
         return known[num_bytes]
 
-    def _weigh(self, way: Direction, num_bytes: int) -> Weighed:
-        time_ns = way.latency_ns + num_bytes * SECOND // way.bandwidth_bytes_per_s
-        return way.target, time_ns, len(self.leaving[way.target]) == 1, way
+    def _weigh(self, direction: Direction, num_bytes: int) -> Weighed:
+        time_ns = direction.latency_ns + num_bytes * SECOND // direction.bandwidth_bytes_per_s
+        return direction.target, time_ns, len(self.leaving[direction.target]) == 1, direction
 
     def connected(self) -> dict[str, int]:
         """Every end of a link with the number of the part of the network it belongs to."""
@@ -163,9 +164,9 @@ def _corners(link: Link) -> tuple[tuple[int, int], ...]:
 
 def _make_route(path: list[Direction]) -> Route:
     return Route(
-        links=tuple(way.resource for way in path),
-        latency_ns=sum(way.latency_ns for way in path),
-        bandwidth_bytes_per_s=min(way.bandwidth_bytes_per_s for way in path),
-        message_overhead_ns=max(way.message_overhead_ns for way in path),
-        ways=tuple(path),
+        links=tuple(direction.resource for direction in path),
+        latency_ns=sum(direction.latency_ns for direction in path),
+        bandwidth_bytes_per_s=min(direction.bandwidth_bytes_per_s for direction in path),
+        message_overhead_ns=max(direction.message_overhead_ns for direction in path),
+        directions=tuple(path),
     )

@@ -37,7 +37,7 @@ class StageBytes(NamedTuple):
     """The part of it that stays until the end of W; 0 if there is no W."""
     held: int
     """From the end of F to the start of I or B: the stash, but a checkpoint for each layer that recomputes."""
-    turn: int
+    rebuilt: int
     """The most that recomputing one of its layers adds to what is held."""
     workspace: int
     """While an action runs."""
@@ -58,7 +58,7 @@ def stage_bytes(stage: Stage, layers: list[Layer], *, width: int) -> StageBytes:
         stash=sum(entry.stash_bytes for entry in held),
         weight_stash=sum(entry.weight_stash_bytes for entry in held) if any(map(is_trained, layers)) else 0,
         held=sum(kept_bytes(entry, kind_in(stage, layer)) for layer, entry in known),
-        turn=max(entry.stash_bytes - kept_bytes(entry, kind_in(stage, layer)) for layer, entry in known),
+        rebuilt=max(entry.stash_bytes - kept_bytes(entry, kind_in(stage, layer)) for layer, entry in known),
         workspace=max(entry.workspace_bytes for entry in held),
         parameters=sum(layer.parameter_bytes for layer in layers),
         gradients=gradient_bytes(layers, width=width),

@@ -47,13 +47,13 @@ def gathering_ns(stage: Stage, routes: Routes, *, num_bytes: int, is_frozen: boo
 
 def _go_round(stage: Stage, routes: Routes, *, num_bytes: int, times_round: int) -> Ring:
     pairs = ring_pairs(stage) if times_round else []
-    ways: list[Route] = [routes.find(a, b, num_bytes=num_bytes) for a, b in pairs]
-    if not ways:
+    pair_routes: list[Route] = [routes.find(a, b, num_bytes=num_bytes) for a, b in pairs]
+    if not pair_routes:
         return NO_RING
     replicas = len(pairs)
-    slowest = min(way.bandwidth_bytes_per_s for way in ways)
-    delay = max(way.delay_ns for way in ways)
+    slowest = min(route.bandwidth_bytes_per_s for route in pair_routes)
+    delay = max(route.delay_ns for route in pair_routes)
     messages = times_round * (replicas - 1)
     moving = -(-messages * num_bytes * SECOND // (replicas * slowest))
-    sized = messages * max(way.sized_ns(-(-num_bytes // replicas)) for way in ways)
-    return Ring(max(moving, sized) + messages * delay, frozenset(link for way in ways for link in way.links))
+    sized = messages * max(route.sized_ns(-(-num_bytes // replicas)) for route in pair_routes)
+    return Ring(max(moving, sized) + messages * delay, frozenset(link for route in pair_routes for link in route.links))

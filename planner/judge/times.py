@@ -104,7 +104,7 @@ class _Check:
         if set(actions) != set(schedule):
             yield "the timeline's devices are not the plan's"
             return
-        if isinstance(actions, PlayedActions) and _is_same(actions.words.schedule, schedule):
+        if isinstance(actions, PlayedActions) and _is_same(actions.device_orders.schedule, schedule):
             return
         for device, order in schedule.items():
             if [timed.action for timed in actions[device]] != list(order):
@@ -113,7 +113,7 @@ class _Check:
     def _claimed_actions(self) -> tuple[Integers, Integers]:
         """[actions] when each starts and ends."""
         actions = self.timeline.actions
-        if isinstance(actions, PlayedActions) and _is_same(actions.words.schedule, self.orders.schedule):
+        if isinstance(actions, PlayedActions) and _is_same(actions.device_orders.schedule, self.orders.schedule):
             return actions.start.astype(self.exact), actions.end.astype(self.exact)
         timed = [each for device in self.orders.devices for each in actions[device]]
         starts, ends = [each.start_ns for each in timed], [each.end_ns for each in timed]
@@ -134,11 +134,11 @@ class _Check:
                 needed[number, 1] = ends[number, 0]
             if "I" in replica.kinds:
                 needed[number, 2] = ends[number, 1]
-        for flow, way in zip(self.reading.flows, self.reading.ways, strict=True):
-            if way is None:
-                taken = slice(None) if flow.taken is None else list(flow.taken)
-                arrivals = needed[flow.receiver, flow.target]
-                arrivals[taken] = numpy.maximum(arrivals[taken], ends[flow.sender, flow.source][taken])
+        for channel, route in zip(self.reading.channels, self.reading.channel_routes, strict=True):
+            if route is None:
+                taken = slice(None) if channel.taken is None else list(channel.taken)
+                arrivals = needed[channel.receiver, channel.target]
+                arrivals[taken] = numpy.maximum(arrivals[taken], ends[channel.sender, channel.source][taken])
         transfers.deliver(needed)
         return needed
 
@@ -235,8 +235,8 @@ def _largest(reading: Reading, timeline: Timeline) -> int:
     if not isinstance(timeline.transfers, PlayedTransfers):
         claimed += [abs(time) for sent in timeline.transfers for time in sent[-3:]]
     claimed += [abs(timed.end_ns) for timed in timeline.synchronisations]
-    ways = zip(reading.flows, reading.ways, strict=True)
-    moving = [way.time_ns(flow.num_bytes) for flow, way in ways if way is not None]
+    channel_routes = zip(reading.channels, reading.channel_routes, strict=True)
+    moving = [route.time_ns(channel.num_bytes) for channel, route in channel_routes if route is not None]
     return max([0, *claimed, *chain(*chain(*reading.durations)), *moving])
 
 

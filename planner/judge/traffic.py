@@ -22,10 +22,10 @@ FORWARD, INPUT_GRAD, WEIGHT_GRAD = range(3)
 """Places of the actions of a stage replica for one microbatch; I and B stand in the same place."""
 
 EVERY = None
-"""Flows that come once per microbatch."""
+"""Channels that come once per microbatch."""
 
 BEFORE_FIRST = -1
-"""The microbatch of a flow that comes once, before all others; one that comes after all has their number."""
+"""The microbatch of a channel that comes once, before all others; one that comes after all has their number."""
 
 
 class Tensor(NamedTuple):
@@ -47,7 +47,7 @@ class Reduction(NamedTuple):
     """What a process holds in any case whose stages have replicas."""
 
 
-class Flow(NamedTuple):
+class Channel(NamedTuple):
     """What one stage replica hands to another; who they are stands as their index among all."""
 
     sender: int
@@ -87,15 +87,15 @@ def _back(edge: Edge) -> int:
     return edge.bytes if edge.gradient_bytes is None else edge.gradient_bytes
 
 
-def make_flows(
+def make_channels(
     stages: Sequence[Stage], replicas: list[StageReplica], *,
     tensors: dict[tuple[int, int], Tensor], sizes: Sequence[StageBytes], num_microbatches: int,
-) -> list[Flow]:  # fmt: skip
+) -> list[Channel]:  # fmt: skip
     """Everything that flows, in the order in which equal transfers of one sender take their turns."""
     members: list[list[int]] = [[] for _ in stages]
     for index, replica in enumerate(replicas):
         members[replica.stage].append(index)
-    found: list[Flow] = []
+    found: list[Channel] = []
     for (a, b), tensor in tensors.items():
         found += _between((stages[a], members[a]), (stages[b], members[b]), tensor=tensor, replicas=replicas)
     for number, stage in enumerate(stages):
@@ -107,15 +107,15 @@ def make_flows(
 
 def _between(
     a: tuple[Stage, list[int]], b: tuple[Stage, list[int]], *, tensor: Tensor, replicas: list[StageReplica]
-) -> Iterator[Flow]:
+) -> Iterator[Channel]:
     """Activations between those who run F, gradients between those who run I for the same samples."""
     makers, takers = a[1][: len(a[0].replicas)], b[1][: len(b[0].replicas)]
     for i, j, share in meetings(cut(a[0]), cut(b[0])):
-        yield Flow(makers[i], takers[j], FORWARD, FORWARD, False, round_up(share * tensor.forward_bytes))
+        yield Channel(makers[i], takers[j], FORWARD, FORWARD, False, round_up(share * tensor.forward_bytes))
     if tensor.has_gradient:
         for i, j, share in meetings([replicas[n].samples for n in a[1]], [replicas[n].samples for n in b[1]]):
             size = round_up(share * tensor.backward_bytes)
-            yield Flow(b[1][j], a[1][i], INPUT_GRAD, INPUT_GRAD, True, size)
+            yield Channel(b[1][j], a[1][i], INPUT_GRAD, INPUT_GRAD, True, size)
 
 
 def meetings(some: Sequence[Samples], others: Sequence[Samples]) -> Iterator[tuple[int, int, Fraction]]:
@@ -128,28 +128,28 @@ def meetings(some: Sequence[Samples], others: Sequence[Samples]) -> Iterator[tup
         yield from ((i, j, share) for j, share in pairs if share)
 
 
-def _within(members: list[int], replicas: list[StageReplica], *, size: StageBytes) -> Iterator[Flow]:
+def _within(members: list[int], replicas: list[StageReplica], *, size: StageBytes) -> Iterator[Channel]:
     """Split placement: the stash of its samples to every I elsewhere, their weight stash to W elsewhere."""
     owner = members[0]
     for member in members:
         share = replicas[member].samples.share
         if share and member != owner:
-            yield Flow(owner, member, FORWARD, INPUT_GRAD, False, round_up(share * size.stash))
+            yield Channel(owner, member, FORWARD, INPUT_GRAD, False, round_up(share * size.stash))
         for taker in members:
             if share and taker != member and "W" in replicas[taker].kinds:
-                yield Flow(member, taker, INPUT_GRAD, WEIGHT_GRAD, True, round_up(share * size.weight_stash))
+                yield Channel(member, taker, INPUT_GRAD, WEIGHT_GRAD, True, round_up(share * size.weight_stash))
 
 
 def _once(
     members: list[int], replicas: list[StageReplica], *, size: StageBytes, num_microbatches: int
-) -> Iterator[Flow]:
+) -> Iterator[Channel]:
     """Split placement: weights before the first use, the finished gradient after the last W."""
     owner, *others = members
     for other in others:
         if "I" in replicas[other].kinds:
-            yield Flow(owner, other, FORWARD, INPUT_GRAD, False, size.parameters, BEFORE_FIRST)
+            yield Channel(owner, other, FORWARD, INPUT_GRAD, False, size.parameters, BEFORE_FIRST)
         if "W" in replicas[other].kinds:
-            yield Flow(other, owner, WEIGHT_GRAD, FORWARD, True, size.gradients, num_microbatches)
+            yield Channel(other, owner, WEIGHT_GRAD, FORWARD, True, size.gradients, num_microbatches)
 
 
 def static_bytes(

@@ -13,7 +13,7 @@ import numpy
 from planner.judge.device_orders import Integers
 from planner.judge.reading import Reading
 from planner.judge.synchronisation import Ring
-from planner.judge.traffic import BEFORE_FIRST, EVERY, Flow
+from planner.judge.traffic import BEFORE_FIRST, EVERY, Channel
 from planner.simulation.timeline import PlayedTransfers, Timeline
 
 _Ends = tuple[str, str, int, int, str]
@@ -24,60 +24,64 @@ _MOST_TOLD = 20
 
 
 class Transfers:
-    """What a timeline claims about the transfers that the plan makes: N of them, flow by flow.
+    """What a timeline claims about the transfers that the plan makes: N of them, channel by channel.
 
-    A flow from one device to another has an entry per microbatch, one that comes once a single entry.
+    A channel from one device to another has an entry per microbatch, one that comes once a single entry.
     """
 
     def __init__(self, reading: Reading, timeline: Timeline, *, exact: Any) -> None:
         self.reading, self.timeline, self.exact = reading, timeline, exact
         self.count = reading.problem.num_microbatches
-        self.remote = [number for number, way in enumerate(reading.ways) if way is not None]
+        self.remote = [number for number, route in enumerate(reading.channel_routes) if route is not None]
         taken = [self._microbatches(number) for number in self.remote]
         lengths = list(map(len, taken))
         offsets = numpy.concatenate([[0], numpy.cumsum(numpy.array(lengths, dtype=numpy.int64))]).tolist()
         self.part = {number: slice(offsets[i], offsets[i + 1]) for i, number in enumerate(self.remote)}
-        self.flow = numpy.repeat(numpy.array(self.remote, dtype=numpy.int64), lengths)
+        self.channel = numpy.repeat(numpy.array(self.remote, dtype=numpy.int64), lengths)
         self.microbatch = numpy.concatenate([numpy.zeros(0, dtype=numpy.int64), *taken])
         self.duration = numpy.zeros(offsets[-1], dtype=exact)
         for number, part in self.part.items():
             self.duration[part] = self._time_ns(number)
         self.ready, self.start, self.end = (numpy.zeros(offsets[-1], dtype=exact) for _ in range(3))
 
-    def _flow(self, number: int) -> Flow:
-        return self.reading.flows[number]
+    def _channel(self, number: int) -> Channel:
+        return self.reading.channels[number]
 
     def _microbatches(self, number: int) -> Integers:
-        """What a flow comes for."""
-        flow = self._flow(number)
-        if flow.microbatch is not EVERY:
-            return numpy.array([flow.microbatch], dtype=numpy.int64)
-        return numpy.arange(self.count) if flow.taken is None else numpy.array(flow.taken, dtype=numpy.int64)
+        """What a channel comes for."""
+        channel = self._channel(number)
+        if channel.microbatch is not EVERY:
+            return numpy.array([channel.microbatch], dtype=numpy.int64)
+        return numpy.arange(self.count) if channel.taken is None else numpy.array(channel.taken, dtype=numpy.int64)
 
     def _time_ns(self, number: int) -> int:
-        way = self.reading.ways[number]
-        assert way is not None
-        return way.time_ns(self._flow(number).num_bytes)
+        route = self.reading.channel_routes[number]
+        assert route is not None
+        return route.time_ns(self._channel(number).num_bytes)
 
     def _links(self, number: int) -> tuple[int, ...]:
-        way = self.reading.ways[number]
-        assert way is not None
-        return way.links
+        route = self.reading.channel_routes[number]
+        assert route is not None
+        return route.links
 
     def _ends(self, number: int) -> _Ends:
-        flow = self._flow(number)
-        sender, receiver = self.reading.replicas[flow.sender], self.reading.replicas[flow.receiver]
-        direction = "backward" if flow.is_backward else "forward"
+        channel = self._channel(number)
+        sender, receiver = self.reading.replicas[channel.sender], self.reading.replicas[channel.receiver]
+        direction = "backward" if channel.is_backward else "forward"
         return sender.head, receiver.head, sender.stage, receiver.stage, direction
 
     def _name(self, entry: int) -> str:
-        source, target, _, _, direction = self._ends(int(self.flow[entry]))
+        source, target, _, _, direction = self._ends(int(self.channel[entry]))
         return f"the {direction} transfer from {source} to {target} for microbatch {self.microbatch[entry]}"
 
     def claims(self) -> Iterator[str]:
-        """Every flow makes one transfer per microbatch, of its bytes, over its links, for its time."""
+        """Every channel makes one transfer per microbatch, of its bytes, over its links, for its time."""
         sent = self.timeline.transfers
-        if isinstance(sent, PlayedTransfers) and len(sent) and all(flow.taken is None for flow in self.reading.flows):
+        if (
+            isinstance(sent, PlayedTransfers)
+            and len(sent)
+            and all(channel.taken is None for channel in self.reading.channels)
+        ):
             yield from self._read_played(sent)
         else:
             yield from self._read_listed()
@@ -86,15 +90,15 @@ class Transfers:
 
     def _read_played(self, sent: PlayedTransfers) -> Iterator[str]:
         """The claims of a timeline that keeps them as tables, row by row."""
-        missing = {self._ends(number): number for number in self.remote if self._flow(number).microbatch is EVERY}
-        surplus = [number for number in self.remote if self._flow(number).microbatch is not EVERY]
-        for row, played in enumerate(sent.flows):
+        missing = {self._ends(number): number for number in self.remote if self._channel(number).microbatch is EVERY}
+        surplus = [number for number in self.remote if self._channel(number).microbatch is not EVERY]
+        for row, played in enumerate(sent.channels):
             ends = played.sender, played.receiver, played.from_stage, played.to_stage, played.direction
             number = missing.pop(ends, None)
             if number is None or sent.ready.shape[1] != self.count:
                 yield f"the {ends[4]} transfer from {ends[0]} to {ends[1]} is not needed, or occurs twice"
                 continue
-            if (played.num_bytes, played.links) != (self._flow(number).num_bytes, self._links(number)):
+            if (played.num_bytes, played.links) != (self._channel(number).num_bytes, self._links(number)):
                 yield f"the {ends[4]} transfer from {ends[0]} to {ends[1]} has the wrong size, route or duration"
             part = self.part[number]
             self.ready[part], self.start[part] = sent.ready[row], sent.start[row]
@@ -106,13 +110,13 @@ class Transfers:
         """The claims of a timeline that lists transfers one by one."""
         every, once = dict[_Ends, Integers](), dict[tuple[_Ends, int], int]()
         for number, part in self.part.items():
-            microbatch, ends = self._flow(number).microbatch, self._ends(number)
+            microbatch, ends = self._channel(number).microbatch, self._ends(number)
             if microbatch is EVERY:
                 entries = every.setdefault(ends, numpy.full(self.count, -1, dtype=numpy.int64))
                 entries[self.microbatch[part]] = numpy.arange(part.start, part.stop)
             else:
                 once[ends, microbatch] = part.start
-        missing = numpy.ones(len(self.flow), dtype=numpy.bool_)
+        missing = numpy.ones(len(self.channel), dtype=numpy.bool_)
         for source, target, a, b, microbatch, direction, size, links, *times in self.timeline.transfers:
             ends, name = (source, target, a, b, direction), f"the {direction} transfer from {source} to {target} for "
             is_every = ends in every and 0 <= microbatch < self.count
@@ -120,8 +124,8 @@ class Transfers:
             if entry < 0 or not missing[entry]:
                 yield f"{name}microbatch {microbatch} is not needed, or occurs twice"
                 continue
-            flow = int(self.flow[entry])
-            if (size, links) != (self._flow(flow).num_bytes, self._links(flow)):
+            channel = int(self.channel[entry])
+            if (size, links) != (self._channel(channel).num_bytes, self._links(channel)):
                 yield f"{name}microbatch {microbatch} has the wrong size, route or duration"
             missing[entry] = False
             self.ready[entry], self.start[entry], self.end[entry] = times
@@ -130,13 +134,13 @@ class Transfers:
 
     def readiness(self, end_at: Integers, stage_end: Integers) -> Iterator[str]:
         """A transfer is ready when its action ends: weights at the start, a finished gradient after the last action."""
-        expected = numpy.zeros(len(self.flow), dtype=self.exact)
+        expected = numpy.zeros(len(self.channel), dtype=self.exact)
         for number, part in self.part.items():
-            flow = self._flow(number)
-            if flow.microbatch is EVERY:
-                expected[part] = end_at[flow.sender, flow.source][self.microbatch[part]]
-            elif flow.microbatch != BEFORE_FIRST:
-                expected[part] = stage_end[self.reading.replicas[flow.sender].stage]
+            channel = self._channel(number)
+            if channel.microbatch is EVERY:
+                expected[part] = end_at[channel.sender, channel.source][self.microbatch[part]]
+            elif channel.microbatch != BEFORE_FIRST:
+                expected[part] = stage_end[self.reading.replicas[channel.sender].stage]
         for entry in numpy.flatnonzero(self.ready != expected)[:_MOST_TOLD].tolist():
             at = self.ready[entry]
             yield f"{self._name(entry)} is ready at {at} ns, but its action ends at {expected[entry]} ns"
@@ -144,10 +148,10 @@ class Transfers:
     def deliver(self, needed: Integers) -> None:
         """Whoever needs what arrives waits for it: `needed` [replicas, 3, M]."""
         for number, part in self.part.items():
-            flow = self._flow(number)
-            if flow.microbatch is EVERY or flow.microbatch == BEFORE_FIRST:
-                taken = self.microbatch[part] if flow.microbatch is EVERY else slice(None)
-                arrivals = needed[flow.receiver, flow.target]
+            channel = self._channel(number)
+            if channel.microbatch is EVERY or channel.microbatch == BEFORE_FIRST:
+                taken = self.microbatch[part] if channel.microbatch is EVERY else slice(None)
+                arrivals = needed[channel.receiver, channel.target]
                 arrivals[taken] = numpy.maximum(arrivals[taken], self.end[part])
 
 
@@ -197,24 +201,24 @@ class TransferQueue:
     def _subject(self, entry: int) -> tuple[int, int]:
         """Stage and microbatch of an entry."""
         transfers = self.transfers
-        if entry >= len(transfers.flow):
-            return self.rings[entry - len(transfers.flow)][0], transfers.count
-        flow = self.reading.flows[int(transfers.flow[entry])]
-        return self.reading.replicas[flow.sender].stage, int(transfers.microbatch[entry])
+        if entry >= len(transfers.channel):
+            return self.rings[entry - len(transfers.channel)][0], transfers.count
+        channel = self.reading.channels[int(transfers.channel[entry])]
+        return self.reading.replicas[channel.sender].stage, int(transfers.microbatch[entry])
 
     def _ranks(self, ready: Integers) -> Integers:
         """[entries] the turn of each: by readiness, stage, microbatch, direction, replica, and what is sent first."""
-        transfers, flows, replicas = self.transfers, self.reading.flows, self.reading.replicas
-        turn_of = numpy.zeros(len(flows) + 1, dtype=numpy.int64)
-        by_turn = sorted(
-            range(len(flows)), key=lambda n: (flows[n].is_backward, replicas[flows[n].sender].number, n)
-        )  # a sender's flows are listed in the order in which they take their turns
-        turn_of[by_turn] = numpy.arange(len(flows))
-        stage_of = numpy.array([replicas[flow.sender].stage for flow in flows], dtype=numpy.int64)
-        stage = numpy.append(stage_of[transfers.flow], [number for number, *_ in self.rings]).astype(numpy.int64)
+        transfers, channels, replicas = self.transfers, self.reading.channels, self.reading.replicas
+        priority_of = numpy.zeros(len(channels) + 1, dtype=numpy.int64)
+        by_priority = sorted(
+            range(len(channels)), key=lambda n: (channels[n].is_backward, replicas[channels[n].sender].number, n)
+        )  # a sender's channels are listed in the order in which they take their turns
+        priority_of[by_priority] = numpy.arange(len(channels))
+        stage_of = numpy.array([replicas[channel.sender].stage for channel in channels], dtype=numpy.int64)
+        stage = numpy.append(stage_of[transfers.channel], [number for number, *_ in self.rings]).astype(numpy.int64)
         microbatch = numpy.append(transfers.microbatch, [transfers.count] * len(self.rings)).astype(numpy.int64)
-        turn = numpy.append(turn_of[transfers.flow], [len(flows)] * len(self.rings)).astype(numpy.int64)
-        key = (stage * (transfers.count + 2) + microbatch + 1) * (len(flows) + 1) + turn
+        priority = numpy.append(priority_of[transfers.channel], [len(channels)] * len(self.rings)).astype(numpy.int64)
+        key = (stage * (transfers.count + 2) + microbatch + 1) * (len(channels) + 1) + priority
         if ready.dtype == object:
             order = numpy.array(sorted(range(len(key)), key=lambda n: (ready[n], key[n])), dtype=numpy.int64)
         else:
@@ -228,9 +232,9 @@ class TransferQueue:
         users: dict[Hashable, list[int]] = {}
         for number, part in self.transfers.part.items():
             if part.stop > part.start and self.transfers.duration[part.start] > 0:
-                for link in self.reading.ways[number].links:  # type: ignore[union-attr]
+                for link in self.reading.channel_routes[number].links:  # type: ignore[union-attr]
                     users.setdefault(link, []).append(number)
-        total = len(self.transfers.flow)
+        total = len(self.transfers.channel)
         for index, (_, ring, _) in enumerate(self.rings):
             for link in ring.links:
                 users.setdefault(link, []).append(-1 - index)
@@ -250,9 +254,9 @@ class TransferQueue:
         held: dict[str, list[int]] = {device: [] for device in self.reading.orders.devices}
         for number, part in self.transfers.part.items():
             if part.stop > part.start and self.transfers.duration[part.start] > 0:
-                flow = self.reading.flows[number]
-                held[self.reading.replicas[flow.sender].head].append(number)
-                held[self.reading.replicas[flow.receiver].head].append(number)
+                channel = self.reading.channels[number]
+                held[self.reading.replicas[channel.sender].head].append(number)
+                held[self.reading.replicas[channel.receiver].head].append(number)
         return {device: self._entries(numbers, total=0) for device, numbers in held.items() if numbers}
 
     def busy_until(self, device: str, times: Integers) -> Integers:

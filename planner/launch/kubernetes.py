@@ -262,13 +262,13 @@ def _train_job(job: LaunchJob, needs: PodNeeds) -> dict[str, Any]:
             f"a TrainJob has as many processes on every host, and the plan {min(counts)} to {max(counts)}; use jobset"
         )
     where = {"key": _HOSTNAME, "operator": "In", "values": hosts}
-    apart = {
+    other_hosts = {
         "labelSelector": {"matchLabels": {"jobset.sigs.k8s.io/jobset-name": job.name}},
         "topologyKey": _HOSTNAME,
     }
     affinity = {
         "nodeAffinity": _required(where),
-        "podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [apart]},
+        "podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [other_hosts]},
     }
     template = {"affinity": affinity, "containers": [{"name": "node"} | _mount(job)]} | _volume(job)
     return {
@@ -309,7 +309,7 @@ def _train_job(job: LaunchJob, needs: PodNeeds) -> dict[str, Any]:
 
 
 def _resources(job: LaunchJob, needs: PodNeeds, *, hosts: Sequence[str]) -> dict[str, Any]:
-    count = max(seat.index for host in hosts for seat in job.placement.on(host)) + 1
+    count = max(slot.index for host in hosts for slot in job.placement.on(host)) + 1
     return {"resources": {"limits": {"nvidia.com/gpu": str(count)}}} if needs.with_gpus else {}
 
 

@@ -108,19 +108,21 @@ def make_job_name(text: str, *, suffix: str = "") -> str:
 
 def rank_arguments(job: LaunchJob, *, is_here: bool = False) -> tuple[str, ...]:
     """The module and its arguments with which every process begins."""
-    words = ["-m", "planner.execute.enter", job.plan_at, "--sha256", job.plan_sha256]
+    arguments = ["-m", "planner.execute.enter", job.plan_at, "--sha256", job.plan_sha256]
     if job.cluster_at is not None:
-        words += ["--cluster", job.cluster_at]
+        arguments += ["--cluster", job.cluster_at]
     if is_here:
-        words.append("--here")
+        arguments.append("--here")
     else:
-        words += [word for planned, real in job.host_names.items() for word in ("--host", f"{planned}={real}")]
+        arguments += [
+            argument for planned, real in job.host_names.items() for argument in ("--host", f"{planned}={real}")
+        ]
     if job.on_processors:
-        words.append("--processors")
+        arguments.append("--processors")
     kept = {"--record": job.record_at, "--report": job.report_at, "--checkpoints": job.checkpoints_at}
     kept |= {"--copies": job.copies_at, "--recipe": job.recipe_at}
-    words += [word for option, place in kept.items() if place is not None for word in (option, place)]
-    return (*words, "--", *job.program)
+    arguments += [argument for option, place in kept.items() if place is not None for argument in (option, place)]
+    return (*arguments, "--", *job.program)
 
 
 def require_host_names(hosts: Sequence[str], *, what: str) -> None:

@@ -120,7 +120,7 @@ _TABLE = {
     ),
 }
 FIELDS: Mapping[str, Mapping[str, str]] = {
-    kind: dict(word.split(":") for word in words.split()) for kind, words in _TABLE.items()
+    kind: dict(entry.split(":") for entry in entries.split()) for kind, entries in _TABLE.items()
 }
 """Type of every field of every kind: a scalar, a kind, `A|B` one of these strings, `[...]` a list, `{...}` a mapping,
 `any` anything.
@@ -197,9 +197,9 @@ def require_known_fields(value: Any, kind: str, *, where: str) -> None:
 def _require_choice(value: Any, choices: Sequence[str], *, where: str) -> None:
     if value not in choices:
         near = difflib.get_close_matches(str(value), choices, n=1, cutoff=0.5)
-        words = ", ".join(choice or '""' for choice in choices)
-        remedy = f"did you mean {near[0]}?" if near else f"write one of {words}"
-        raise ValueError(f"{where}: {_shown(value)} is none of {words}; {remedy}")
+        entries = ", ".join(choice or '""' for choice in choices)
+        remedy = f"did you mean {near[0]}?" if near else f"write one of {entries}"
+        raise ValueError(f"{where}: {_shown(value)} is none of {entries}; {remedy}")
 
 
 def _require_scalar(value: Any, kind: str, *, where: str) -> None:

@@ -8,7 +8,7 @@ from planner.plan import Plan
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _RankSeat:
+class _RankSlot:
     """One process of the job."""
 
     rank: int
@@ -29,29 +29,29 @@ class _RankSeat:
 class RankMapping:
     """The processes of a job, in order of rank."""
 
-    seats: tuple[_RankSeat, ...]
-    """Seat r is that of rank r."""
+    slots: tuple[_RankSlot, ...]
+    """Slot r is that of rank r."""
 
     @property
     def hosts(self) -> tuple[str, ...]:
         """The hosts in order of their first rank, each once: the host of rank 0 comes first."""
-        return tuple(dict.fromkeys(seat.host for seat in self.seats))
+        return tuple(dict.fromkeys(slot.host for slot in self.slots))
 
-    def on(self, host: str) -> tuple[_RankSeat, ...]:
+    def on(self, host: str) -> tuple[_RankSlot, ...]:
         """The processes of a host in order of slot."""
-        return tuple(sorted((seat for seat in self.seats if seat.host == host), key=lambda seat: seat.slot))
+        return tuple(sorted((slot for slot in self.slots if slot.host == host), key=lambda slot: slot.slot))
 
     def rank_of(self, stage: int, *, replica: int) -> int:
         """The rank that holds a replica of a stage."""
-        return next(seat.rank for seat in self.seats if (stage, replica) in seat.holds)
+        return next(slot.rank for slot in self.slots if (stage, replica) in slot.holds)
 
 
 def place_ranks(plan: Plan, hosts: Mapping[str, tuple[str, int]]) -> RankMapping:
-    """Seat every process.
+    """Give every process a slot.
 
     `hosts`: host, and index there, of every device of the cluster. Ranks follow `planner.execute.table.layout`; slots
     follow the indices of the devices that are used, so that a process knows its device from its host and slot alone
-    (`planner.execute.table.placement.find_seat`). Raises ValueError for a plan that cannot be executed, or whose
+    (`planner.execute.table.placement.find_position`). Raises ValueError for a plan that cannot be executed, or whose
     devices are not in the cluster.
     """
     devices = make_layout(plan).devices
@@ -61,8 +61,8 @@ def place_ranks(plan: Plan, hosts: Mapping[str, tuple[str, int]]) -> RankMapping
     for device in devices:
         used.setdefault(hosts[device][0], []).append(hosts[device][1])
     return RankMapping(
-        seats=tuple(
-            _RankSeat(
+        slots=tuple(
+            _RankSlot(
                 rank=rank,
                 device=device,
                 host=hosts[device][0],

@@ -87,10 +87,10 @@ def run_agent(job: dict[str, Any]) -> None:
     with tempfile.TemporaryDirectory(prefix="pipeplan-") as folder:
         for name, text in job["documents"].items():
             (Path(folder) / name).write_text(text, encoding="utf-8")
-        words, program = _split_program(job["agents"][number])
-        words = [word.replace(MASTER, job["master"]).replace(FOLDER, folder) for word in words]
+        arguments, program = _split_program(job["agents"][number])
+        arguments = [argument.replace(MASTER, job["master"]).replace(FOLDER, folder) for argument in arguments]
         agent = subprocess.Popen(
-            [sys.executable, "-c", _KEEPER, *words, *program],
+            [sys.executable, "-c", _KEEPER, *arguments, *program],
             env=os.environ | {job["variable"]: job["hosts"][number]},
             cwd=job["folder"] if Path(job["folder"]).is_dir() else None,
             preexec_fn=_end_with_worker,
@@ -101,10 +101,10 @@ def run_agent(job: dict[str, Any]) -> None:
         raise RuntimeError(f"the agent of host {job['hosts'][number]} ended with {code}; its log is above")
 
 
-def _split_program(words: list[str]) -> tuple[list[str], list[str]]:
+def _split_program(arguments: list[str]) -> tuple[list[str], list[str]]:
     """The agent's own words, and the user's from `--` on, which stay as they are."""
-    cut = words.index("--")
-    return words[:cut], words[cut:]
+    cut = arguments.index("--")
+    return arguments[:cut], arguments[cut:]
 
 
 def _end_with_worker() -> None:

@@ -75,7 +75,7 @@ def render_ray(
 
 def _document(job: LaunchJob, hosts: Sequence[str], *, needs: RayNeeds) -> dict[str, Any]:
     """What the driver reads."""
-    count = max(seat.index for seat in job.placement.seats) + 1
+    count = max(slot.index for slot in job.placement.slots) + 1
     return {
         "hosts": hosts,
         "agents": [_agent(job, number, port=needs.port) for number in range(len(hosts))],

@@ -83,7 +83,7 @@ def render_sky(
 def _resources(job: LaunchJob, needs: SkyNeeds) -> dict[str, Any]:
     resources: dict[str, Any] = {}
     if needs.accelerators is not None:
-        needed = max(seat.index for seat in job.placement.seats) + 1
+        needed = max(slot.index for slot in job.placement.slots) + 1
         kind, _, count = needs.accelerators.partition(":")
         if not kind or not re.fullmatch("[1-9][0-9]*", count or str(needed)):
             raise ValueError(f"--accelerators {needs.accelerators!r}: write NAME or NAME:COUNT, e.g. H100:8")

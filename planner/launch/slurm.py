@@ -128,7 +128,7 @@ def _components(job: LaunchJob, *, with_gpus: bool) -> list[_Component]:
 
 def _request(job: LaunchJob, host: str) -> str:
     """As many accelerators as the highest that is used; by type where only a part of a mixed node is, and for MIG."""
-    count = max(seat.index for seat in job.placement.on(host)) + 1
+    count = max(slot.index for slot in job.placement.on(host)) + 1
     kinds = job.cluster.types.get(host, ())
     types = Counter(kinds[:count])
     is_mixed = len(set(kinds)) > 1 and count < len(kinds)

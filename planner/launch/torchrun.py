@@ -31,7 +31,7 @@ def render_torchrun(
 
 
 def _single(job: LaunchJob, *, is_here: bool) -> Command:
-    count = len(job.placement.seats)
+    count = len(job.placement.slots)
     host = job.real_host(job.placement.hosts[0])
     return Command(
         arguments=(

@@ -310,8 +310,8 @@ class CostModel:
         kept = workspace if self.problem.options.keep_workspace and has_weight_grad else 0
         checkpoints = list(map(checkpoint_bytes, sizes, kinds))
         held = _ceil(sum(checkpoints), replicas)
-        turn = max(size.stash_bytes - left for size, left in zip(sizes, checkpoints, strict=True))
-        takes_turns = self.problem.options.recompute_in_turn
+        largest = max(size.stash_bytes - left for size, left in zip(sizes, checkpoints, strict=True))
+        one_by_one = self.problem.options.recompute_in_turn
         forward, input_grad, weight_grad, backward = (self.problem.profile.overhead_ns(device_type, k) for k in "FIWB")
         return StageCost(
             forward_ns=_ceil(sum(work.forward_ns for work in works), replicas) + forward,
@@ -322,7 +322,7 @@ class CostModel:
             state_bytes=self.state_bytes(stage, width=width),
             held_bytes=held,
             stash_bytes=stash,
-            whole_backward_bytes=min(stash, held + _ceil(turn, replicas)) if takes_turns else stash,
+            whole_backward_bytes=min(stash, held + _ceil(largest, replicas)) if one_by_one else stash,
             weight_stash_bytes=_ceil(sum(size.weight_stash_bytes for size in sizes) * has_weight_grad, replicas) + kept,
             workspace_bytes=workspace,
             weight_workspace_bytes=workspace - kept,
@@ -414,9 +414,9 @@ class CostModel:
         if not plan.dealing:
             return self.at(max(listed)).static_bytes(plan.stages)
         static = self._state_and_buckets(plan.stages)
-        largest = {hand: max(listed[m] for m in hand) for hand in set(plan.dealing)}
-        for number, hand in enumerate(plan.dealing):
-            self.at(largest[hand])._add_receive_buffers(static, plan.stages_in(number))
+        largest = {assignment: max(listed[m] for m in assignment) for assignment in set(plan.dealing)}
+        for number, assignment in enumerate(plan.dealing):
+            self.at(largest[assignment])._add_receive_buffers(static, plan.stages_in(number))
         return static
 
     def _state_and_buckets(self, stages: Sequence[Stage]) -> dict[str, int]:

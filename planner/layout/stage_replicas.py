@@ -1,8 +1,8 @@
-"""Who runs which actions of a stage, and what they send each other: the lanes of a plan.
+"""Who runs which actions of a stage, and what they send each other: the stage replicas of a plan.
 
-What travels once per iteration has a lane of its own, which runs nothing: with split placement the weights, which leave
-when the iteration begins, and the finished gradient, which leaves when the stage has ended; so does the all-reduce of a
-stage that queues for its links.
+What travels once per iteration has a stage replica of its own, which runs nothing: with split placement the weights,
+which leave when the iteration begins, and the finished gradient, which leaves when the stage has ended; so does the
+all-reduce of a stage that queues for its links.
 """
 
 from dataclasses import dataclass, field, replace
@@ -15,8 +15,8 @@ from planner.problem import Problem
 from profiles.cluster import Route
 
 
-class Leg(NamedTuple):
-    """What one lane sends another."""
+class ReplicaTransfer(NamedTuple):
+    """What one stage replica sends another."""
 
     target: "StageReplica"
     num_bytes: int
@@ -42,22 +42,22 @@ class StageReplica:
     size: int | None = None
     """It runs microbatches of this size alone, where the problem lists their sizes."""
     base: "StageReplica | None" = None
-    """The lane on the same device that its W was taken from."""
-    forward_to: list[Leg] = field(default_factory=list)
+    """The stage replica on the same device that its W was taken from."""
+    forward_to: list[ReplicaTransfer] = field(default_factory=list)
     """Receivers of its activations."""
-    backward_to: list[Leg] = field(default_factory=list)
+    backward_to: list[ReplicaTransfer] = field(default_factory=list)
     """Receivers of its gradients."""
     num_inputs: int = 0
     """Arrivals that each of its microbatches waits for: activations, or the stash."""
     num_gradients: int = 0
-    """Gradients that each I or B waits for; in a lane of W alone, weight stashes."""
+    """Gradients that each I or B waits for; in a stage replica of W alone, weight stashes."""
     num_once: int = 0
     """Arrivals before its first action: the weights."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PlanLanes:
-    """All lanes of a plan."""
+class PlanReplicas:
+    """All stage replicas of a plan."""
 
     every: list[StageReplica]
     """By stage, then replica; then those that run nothing."""
@@ -69,51 +69,51 @@ class PlanLanes:
     @property
     def working(self) -> list[StageReplica]:
         """Those that run actions."""
-        return [lane for lane in self.every if lane.kinds]
+        return [replica for replica in self.every if replica.kinds]
 
 
-def make_lanes(problem: Problem, plan: Plan, *, costs: CostModel) -> PlanLanes:
-    """One lane per stage and replica, connected by the transfers between them.
+def make_replicas(problem: Problem, plan: Plan, *, costs: CostModel) -> PlanReplicas:
+    """One stage replica per stage and replica, connected by the transfers between them.
 
     Where the problem lists the sizes of its microbatches, one for each size that the replica takes; what is dealt whole
     stays within its pipeline.
     """
     if problem.microbatches is None:
-        return _make_lanes(problem, plan, costs=costs)
+        return _make_replicas(problem, plan, costs=costs)
     if not plan.dealing:
-        return _beside_each_other([_lanes_at(plan, size, costs=costs) for size in problem.sizes])
+        return _beside_each_other([_replicas_at(plan, size, costs=costs) for size in problem.sizes])
     return _beside_each_other(
         [
-            _lanes_at(replace(plan, stages=plan.stages_in(number)), size, costs=costs, pipeline=number)
-            for number, hand in enumerate(plan.dealing)
-            for size in sorted({problem.microbatches[m] for m in hand})
+            _replicas_at(replace(plan, stages=plan.stages_in(number)), size, costs=costs, pipeline=number)
+            for number, assignment in enumerate(plan.dealing)
+            for size in sorted({problem.microbatches[m] for m in assignment})
         ]
     )
 
 
-def _lanes_at(plan: Plan, size: int, *, costs: CostModel, pipeline: int = 0) -> PlanLanes:
-    """The lanes of a plan, or of one of its pipelines, for microbatches of one size."""
+def _replicas_at(plan: Plan, size: int, *, costs: CostModel, pipeline: int = 0) -> PlanReplicas:
+    """The stage replicas of a plan, or of one of its pipelines, for microbatches of one size."""
     there = costs.at(size)
-    lanes = _make_lanes(there.problem, plan, costs=there)
-    for lane in lanes.every:
-        lane.size, lane.replica = size, lane.replica + pipeline
-    return lanes
+    replicas = _make_replicas(there.problem, plan, costs=there)
+    for replica in replicas.every:
+        replica.size, replica.replica = size, replica.replica + pipeline
+    return replicas
 
 
-def _beside_each_other(parts: list[PlanLanes]) -> PlanLanes:
+def _beside_each_other(parts: list[PlanReplicas]) -> PlanReplicas:
     """All of them, by stage, then replica, then size."""
-    every = [lane for part in parts for lane in part.every]
-    return PlanLanes(
-        every=sorted(every, key=lambda lane: (lane.stage, lane.replica)),
-        opening=[lane for part in parts for lane in part.opening],
-        closing={number: lane for part in parts for number, lane in part.closing.items()},
+    every = [replica for part in parts for replica in part.every]
+    return PlanReplicas(
+        every=sorted(every, key=lambda replica: (replica.stage, replica.replica)),
+        opening=[replica for part in parts for replica in part.opening],
+        closing={number: replica for part in parts for number, replica in part.closing.items()},
     )
 
 
-def _make_lanes(problem: Problem, plan: Plan, *, costs: CostModel) -> PlanLanes:
-    """The lanes for microbatches of the problem's own size."""
+def _make_replicas(problem: Problem, plan: Plan, *, costs: CostModel) -> PlanReplicas:
+    """The stage replicas for microbatches of the problem's own size."""
     costs.find_routes(plan.stages)
-    stages = [_stage_lanes(plan, number, costs=costs) for number in range(len(plan.stages))]
+    stages = [_stage_replicas(plan, number, costs=costs) for number in range(len(plan.stages))]
     for (a, b), traffic in costs.traffic(plan.stages).items():
         if plan.stages[a].is_split or plan.stages[b].is_split:
             _connect_split(plan, (stages[a], stages[b]), traffic=traffic, costs=costs)
@@ -121,11 +121,11 @@ def _make_lanes(problem: Problem, plan: Plan, *, costs: CostModel) -> PlanLanes:
         for i, j, share, whole in replica_overlaps(plan.stages[a], plan.stages[b]):
             sender, receiver = stages[a][i], stages[b][j]
             size = -(-traffic.forward_bytes * share // whole)
-            sender.forward_to.append(_leg(problem, sender, receiver=receiver, num_bytes=size))
+            sender.forward_to.append(_transfer(problem, sender, receiver=receiver, num_bytes=size))
             receiver.num_inputs += 1
             if traffic.has_gradient:
                 size = -(-traffic.backward_bytes * share // whole)
-                receiver.backward_to.append(_leg(problem, receiver, receiver=sender, num_bytes=size))
+                receiver.backward_to.append(_transfer(problem, receiver, receiver=sender, num_bytes=size))
                 sender.num_gradients += 1
     opening, closing = list[StageReplica](), dict[int, StageReplica]()
     for number, group in enumerate(stages):
@@ -133,97 +133,97 @@ def _make_lanes(problem: Problem, plan: Plan, *, costs: CostModel) -> PlanLanes:
             opening.append(_send_weights(plan, group, costs=costs))
             closing |= _send_gradient(plan, group, costs=costs)
             _connect_parts(plan, group, costs=costs)
-    every = [lane for group in stages for lane in group]
-    return PlanLanes(every=[*every, *opening, *closing.values()], opening=opening, closing=closing)
+    every = [replica for group in stages for replica in group]
+    return PlanReplicas(every=[*every, *opening, *closing.values()], opening=opening, closing=closing)
 
 
-def _stage_lanes(plan: Plan, number: int, *, costs: CostModel) -> list[StageReplica]:
-    """One lane per replica; with split placement one per device that works for the stage, its owner first."""
+def _stage_replicas(plan: Plan, number: int, *, costs: CostModel) -> list[StageReplica]:
+    """One stage replica per replica; with split placement one per device that works for the stage, its owner first."""
     stage = plan.stages[number]
     if not stage.is_split:
-        seats = [(group, costs.stage_cost(stage, replica), "FIWB") for replica, group in enumerate(stage.replicas)]
+        groups = [(group, costs.stage_cost(stage, replica), "FIWB") for replica, group in enumerate(stage.replicas)]
     else:
-        seats = [((part.device,), costs.part_cost(stage, part), part.kinds) for part in costs.parts(stage)]
+        groups = [((part.device,), costs.part_cost(stage, part), part.kinds) for part in costs.parts(stage)]
     return [
         StageReplica(stage=number, replica=replica, group=group, cost=cost, kinds=kinds)
-        for replica, (group, cost, kinds) in enumerate(seats)
+        for replica, (group, cost, kinds) in enumerate(groups)
     ]
 
 
 def _connect_split(
     plan: Plan, ends: tuple[list[StageReplica], list[StageReplica]], *, traffic: StageTraffic, costs: CostModel
 ) -> None:
-    """Activations go between owners, gradients between the lanes that run I for the same samples."""
+    """Activations go between owners, gradients between the stage replicas that run I for the same samples."""
     problem = costs.problem
-    stages = [plan.stages[lanes[0].stage] for lanes in ends]
-    makers, takers = (lanes[: len(stage.replicas)] for lanes, stage in zip(ends, stages, strict=True))
+    stages = [plan.stages[replicas[0].stage] for replicas in ends]
+    makers, takers = (replicas[: len(stage.replicas)] for replicas, stage in zip(ends, stages, strict=True))
     for i, j, share, whole in replica_overlaps(*stages):
         size = -(-traffic.forward_bytes * share // whole)
-        makers[i].forward_to.append(_leg(problem, makers[i], receiver=takers[j], num_bytes=size))
+        makers[i].forward_to.append(_transfer(problem, makers[i], receiver=takers[j], num_bytes=size))
         takers[j].num_inputs += 1
     for taker in input_grad_ranges(stages[0]) if traffic.has_gradient else ():
         for maker in input_grad_ranges(stages[1]):
             if both := common(taker, maker):
                 sender, receiver = ends[1][maker.number], ends[0][taker.number]
                 size = part_of(both, traffic.backward_bytes)
-                sender.backward_to.append(_leg(problem, sender, receiver=receiver, num_bytes=size))
+                sender.backward_to.append(_transfer(problem, sender, receiver=receiver, num_bytes=size))
                 receiver.num_gradients += 1
 
 
-def _send_weights(plan: Plan, lanes: list[StageReplica], *, costs: CostModel) -> StageReplica:
+def _send_weights(plan: Plan, replicas: list[StageReplica], *, costs: CostModel) -> StageReplica:
     """With split placement: the weights go from the owner to every other I, once."""
-    owner, *others = lanes
+    owner, *others = replicas
     sender = _idle(owner)
-    for lane in others:
-        if "I" in lane.kinds:
+    for replica in others:
+        if "I" in replica.kinds:
             size = costs.parameter_bytes(plan.stages[owner.stage])
-            sender.forward_to.append(_leg(costs.problem, sender, receiver=lane, num_bytes=size))
-            lane.num_once += 1
+            sender.forward_to.append(_transfer(costs.problem, sender, receiver=replica, num_bytes=size))
+            replica.num_once += 1
     return sender
 
 
-def _send_gradient(plan: Plan, lanes: list[StageReplica], *, costs: CostModel) -> dict[int, StageReplica]:
+def _send_gradient(plan: Plan, replicas: list[StageReplica], *, costs: CostModel) -> dict[int, StageReplica]:
     """With split placement: the finished gradient goes from W to the owner, once."""
-    owner, *others = lanes
-    senders = [_idle(lane) for lane in others if "W" in lane.kinds]
+    owner, *others = replicas
+    senders = [_idle(replica) for replica in others if "W" in replica.kinds]
     for sender in senders:
         size = costs.gradient_bytes(plan.stages[owner.stage])
-        sender.backward_to.append(_leg(costs.problem, sender, receiver=owner, num_bytes=size))
+        sender.backward_to.append(_transfer(costs.problem, sender, receiver=owner, num_bytes=size))
     return {sender.stage: sender for sender in senders}
 
 
-def _connect_parts(plan: Plan, lanes: list[StageReplica], *, costs: CostModel) -> None:
+def _connect_parts(plan: Plan, replicas: list[StageReplica], *, costs: CostModel) -> None:
     """With split placement: the stash goes from the owner to every other I, the weight stash from every I to W.
 
-    W gets a lane of its own, since it waits for other arrivals than an I on the same device.
+    W gets a stage replica of its own, since it waits for other arrivals than an I on the same device.
     """
-    stage, owner = plan.stages[lanes[0].stage], lanes[0]
+    stage, owner = plan.stages[replicas[0].stage], replicas[0]
     parts, whole = costs.parts(stage), costs.stage_cost(stage, 0)
-    base = next((lane for lane in lanes if "W" in lane.kinds), None)
+    base = next((replica for replica in replicas if "W" in replica.kinds), None)
     weight = None if base is None else replace(_idle(base), kinds="W", base=base)
-    for part, lane in zip(parts, lanes, strict=True):
-        if part.share and lane is not owner:
+    for part, replica in zip(parts, replicas, strict=True):
+        if part.share and replica is not owner:
             size = part_of(part.share, whole.stash_bytes)
-            owner.forward_to.append(_leg(costs.problem, owner, receiver=lane, num_bytes=size))
-            lane.num_inputs += 1
-        if part.share and weight is not None and lane is not base:
+            owner.forward_to.append(_transfer(costs.problem, owner, receiver=replica, num_bytes=size))
+            replica.num_inputs += 1
+        if part.share and weight is not None and replica is not base:
             size = part_of(part.share, whole.weight_stash_bytes)
-            lane.backward_to.append(_leg(costs.problem, lane, receiver=weight, num_bytes=size))
+            replica.backward_to.append(_transfer(costs.problem, replica, receiver=weight, num_bytes=size))
             weight.num_gradients += 1
     if base is not None and weight is not None:
         base.kinds = base.kinds.replace("W", "")
-        lanes.append(weight)
+        replicas.append(weight)
 
 
-def _idle(lane: StageReplica) -> StageReplica:
-    """A lane beside another one that runs nothing."""
-    return StageReplica(stage=lane.stage, replica=lane.replica, group=lane.group, cost=lane.cost, kinds="")
+def _idle(replica: StageReplica) -> StageReplica:
+    """A stage replica beside another one that runs nothing."""
+    return StageReplica(stage=replica.stage, replica=replica.replica, group=replica.group, cost=replica.cost, kinds="")
 
 
-def _leg(problem: Problem, sender: StageReplica, *, receiver: StageReplica, num_bytes: int) -> Leg:
+def _transfer(problem: Problem, sender: StageReplica, *, receiver: StageReplica, num_bytes: int) -> ReplicaTransfer:
     """Transfers go between the first devices of the groups; inside one device nothing moves."""
     a, b = sender.group[0], receiver.group[0]
-    return Leg(receiver, num_bytes, None if a == b else problem.cluster.route(a, b, num_bytes=num_bytes))
+    return ReplicaTransfer(receiver, num_bytes, None if a == b else problem.cluster.route(a, b, num_bytes=num_bytes))
 
 
 def memory_steps(cost: StageCost, kind: str) -> tuple[int, int]:

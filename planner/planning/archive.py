@@ -108,7 +108,7 @@ def _shape(candidate: Candidate) -> tuple[object, ...]:
 
 
 def _origin(candidate: Candidate) -> str:
-    return "joint search" if candidate.words is None else "order search"
+    return "joint search" if candidate.device_orders is None else "order search"
 
 
 def _time_for(run: SearchState, *, share: float) -> HasTime:

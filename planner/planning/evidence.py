@@ -24,19 +24,19 @@ class _PlanningRun(Protocol):
 
     @property
     def problem(self) -> Problem:
-        """The question."""
+        """The planning problem."""
 
     @property
     def costs(self) -> CostModel:
-        """What everything costs there."""
+        """The cost model of the problem."""
 
     @property
     def limits(self) -> Limits:
-        """Of the run."""
+        """The limits of the run."""
 
     @property
     def params(self) -> SearchParams:
-        """What steers it."""
+        """The search parameters of the run."""
 
     @property
     def source(self) -> str:

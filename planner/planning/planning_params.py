@@ -1,6 +1,6 @@
 """What steers a planning run and can be set: `SearchParams`, the parameters of every room in one place.
 
-The groups of the solvers' floor are those of `solver_models.search_params`, those of the bounds are in
+The groups of `solver_models` are those of `solver_models.search_params`, those of the bounds are in
 `planner.bounds.bound_params`, because bounds know nothing of solvers; here are those of the steps of a run, and what
 collects them all. `make_plan` takes one, `SearchState` and `Searcher` carry it to where it is read. What differs from
 the defaults stands in the evidence, so that a plan can be made again.
@@ -67,13 +67,13 @@ class CaseParams(ParamGroup):
     """How the exact search closes one case of partition and mapping (`planner.planning.improvers.branch_and_check`)."""
 
     max_words: Work = 20_000
-    """Words per device that are enumerated."""
+    """Orders per device that are enumerated."""
     few_plays: Work = 3_000
-    """Combinations of words that are played before CP-SAT is asked."""
+    """Combinations of device orders that are played before CP-SAT is asked."""
     many_plays: Work = 3_000_000
     """Combinations that are played after it failed."""
     promising: Annotated[int, (0, 10**6)] = 40
-    """Cases of least floor whose orders are polished first."""
+    """Cases of least lower bound whose orders are polished first."""
     rounds: tuple[tuple[Work, Annotated[int, (0, 10**12)], Seconds | None], ...] = (
         (8, 300, None),
         (4, 0, 0.3),
@@ -83,7 +83,7 @@ class CaseParams(ParamGroup):
         (100_000, 20_000, 3.0),
         (100_000, 200_000, 30.0),
     )
-    """How many cases, least floor first, nodes of the branch and bound over the orders of each, and the effort of
+    """How many cases, least lower bound first, nodes of the branch and bound over the orders of each, and the effort of
     CP-SAT where that does not do (none: it is not asked), round by round. The first two are for good orders: they spare
     most of the others everything."""
 
@@ -111,9 +111,9 @@ class ListedParams(ParamGroup):
     depths: tuple[Ratio, ...] = (1.0, 1.5, 2.0, 1000.0)
     """How many times as many microbatches as in 1F1B may be between F and I."""
     quick_plays: Count = 2_000
-    """Hands played when a layout is first looked at, and after a layer has moved."""
+    """Assignments played when a layout is first looked at, and after a layer has moved."""
     turn_plays: Count = 20_000
-    """Hands played in every turn of a layout that is kept."""
+    """Assignments played in every step of a layout that is kept."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

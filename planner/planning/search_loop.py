@@ -5,18 +5,18 @@ import time
 from collections.abc import Generator, Iterator, Sequence
 
 from planner.clock import while_time
-from planner.planning.improvers.bound_improver import BoundTurns
+from planner.planning.improvers.bound_improver import BoundImprover
 from planner.planning.improvers.cp_sat_orders import MAX_ACTIONS, SingleOrders
-from planner.planning.improvers.exact_improver import ExactTurns, FinalExactTurn
+from planner.planning.improvers.exact_improver import ExactImprover, FinalExactImprover
 from planner.planning.improvers.improver import Improver, Leader
 from planner.planning.improvers.intervals import add_intervals
 from planner.planning.improvers.near_bound_trials import try_orders
 from planner.planning.improvers.order_sessions import Sessions
-from planner.planning.improvers.overlap_improver import OverlapTurns
-from planner.planning.improvers.recompute_improver import RecomputeTurns
-from planner.planning.improvers.sequential_improver import SequentialTurns
-from planner.planning.improvers.share_improver import ShareTurns
-from planner.planning.improvers.split_placement_improver import ApartTurns
+from planner.planning.improvers.overlap_improver import OverlapImprover
+from planner.planning.improvers.recompute_improver import RecomputeImprover
+from planner.planning.improvers.sequential_improver import SequentialImprover
+from planner.planning.improvers.share_improver import ShareImprover
+from planner.planning.improvers.split_placement_improver import SplitPlacementImprover
 from planner.planning.search_state import SEED_SHARE, SearchState
 from planner.planning.starts.class_layouts import NEAR_BOUND
 from planner.planning.starts.conversions import candidate_of, plan_of, played_candidates, rate
@@ -38,7 +38,7 @@ _MAX_SEED_ACTIONS = 200_000_000
 """Actions that all balanced seeds of a large problem may be in all."""
 
 
-class _JointTurns:
+class _JointImprover:
     """Rounds of the joint search: one task after the other improves partition, mapping and order."""
 
     name = "joint search"
@@ -61,7 +61,7 @@ class _JointTurns:
         del rounds
         return True
 
-    def take_turn(self) -> Iterator[None]:
+    def take_step(self) -> Iterator[None]:
         """The next round; before the first that polishes orders, what was found is taken in and kernels are awaited."""
         if self.rounds + 1 == self.search.annealing.first_polish_round:
             self.leader.run.window.drain()
@@ -74,7 +74,7 @@ class _JointTurns:
         """There is nothing to note."""
 
 
-class _OrderTurns:
+class _OrderImprover:
     """Rounds of order search on the one partition and mapping that is given."""
 
     name = "order search"
@@ -97,7 +97,7 @@ class _OrderTurns:
         del rounds
         return True
 
-    def take_turn(self) -> Iterator[None]:
+    def take_step(self) -> Iterator[None]:
         """The next round."""
         self.order.run_round(lambda: self.propose(self.name))
         yield
@@ -120,12 +120,12 @@ class SearchLoop:
         self.search = JointSearch(run.instance, seed=run.limits.seed, window=run.window, params=run.params)
         self.leader = Leader(run, self.search)
         self.sessions = Sessions(run, self.search, leader=self.leader)
-        self.sequential = SequentialTurns(run, self.search, leader=self.leader)
-        self.apart = ApartTurns(run, self.search)
-        self.exact = ExactTurns(run, self.search.searcher)
-        self.layers = RecomputeTurns(run, self.search)
-        self.overlaps = OverlapTurns(run)
-        self.shares = ShareTurns(run, self.search)
+        self.sequential = SequentialImprover(run, self.search, leader=self.leader)
+        self.split_placement = SplitPlacementImprover(run, self.search)
+        self.exact = ExactImprover(run, self.search.searcher)
+        self.layers = RecomputeImprover(run, self.search)
+        self.overlaps = OverlapImprover(run)
+        self.shares = ShareImprover(run, self.search)
 
     @property
     def candidates(self) -> tuple[Candidate, ...]:
@@ -137,17 +137,17 @@ class SearchLoop:
         yield from self._begin()
         instance = self.run.instance
         if self.overlaps.is_open and self.run.params.has(self.overlaps.name):
-            with self.run.turn_of(self.overlaps.name):
+            with self.run.step_of(self.overlaps.name):
                 yield from self.overlaps.begin()
         if self.overlaps.layouts and (instance.given_groups is not None or not self.search.pool):
-            yield from self._take_turns(self.overlaps, ())
+            yield from self._take_steps(self.overlaps, ())
         elif instance.given_groups is not None and not (instance.recompute or instance.may_choose_shards):
             yield from self._search_orders()
         else:
             yield from self._search_jointly()
 
     def _begin(self) -> Iterator[None]:
-        with self.run.turn_of("balanced seeds"):
+        with self.run.step_of("balanced seeds"):
             seeds = self._add_seeds()
             self.leader.propose("balanced seeds")
         self.sessions.note_vees(seeds)
@@ -158,29 +158,38 @@ class SearchLoop:
         run, search = self.run, self.search
         yield from add_intervals(run, search, leader=self.leader)
         if run.has_time_for_round(search.round_s) and run.params.has("sequential planner"):
-            with run.turn_of("sequential planner"):
+            with run.step_of("sequential planner"):
                 self.sequential.begin()
             yield
         if run.params.has(NEAR_BOUND):
-            with run.turn_of(NEAR_BOUND):
+            with run.step_of(NEAR_BOUND):
                 try_orders(run, search)
                 self.leader.propose(NEAR_BOUND)
             yield
         if self.layers.is_open and run.params.has(self.layers.name):
-            with run.turn_of(self.layers.name):
+            with run.step_of(self.layers.name):
                 yield from self.layers.begin()
         if not search.pool:
             if self.shares.is_open:
-                with run.turn_of(self.shares.name):
-                    yield from self.shares.take_turn()
+                with run.step_of(self.shares.name):
+                    yield from self.shares.take_step()
             yield from self._finish_exactly()
             return
         single = SingleOrders(run, search)
         complete = (self.exact, single) if self._is_complete else ()
-        bound = BoundTurns(run, search, leader=self.leader)
-        others = (self.overlaps, self.sequential, self.apart, self.layers, self.shares, *complete, self.sessions, bound)
+        bound = BoundImprover(run, search, leader=self.leader)
+        others = (
+            self.overlaps,
+            self.sequential,
+            self.split_placement,
+            self.layers,
+            self.shares,
+            *complete,
+            self.sessions,
+            bound,
+        )
         self._expect_first_round()
-        yield from self._take_turns(_JointTurns(search, self.leader), others)
+        yield from self._take_steps(_JointImprover(search, self.leader), others)
 
     def _expect_first_round(self) -> None:
         """Tell how long the first round takes, where a play is slow: many devices, or links that many of them share."""
@@ -207,27 +216,29 @@ class SearchLoop:
         seeds = make_seeds(self.search.searcher)[:1]
         if not seeds or not self.search.searcher.is_allowed(seeds[0]):
             return
-        with self.run.turn_of("order seeds"):
-            turns = _OrderTurns(self.run, self.search, order=self.sessions.order_search(seeds[0]))
-            turns.propose("order seeds")
+        with self.run.step_of("order seeds"):
+            orders = _OrderImprover(self.run, self.search, order=self.sessions.order_search(seeds[0]))
+            orders.propose("order seeds")
         yield
-        if not turns.order.pool:
+        if not orders.order.pool:
             yield from self._finish_exactly()
-        self.apart.given = seeds[0]
-        is_small = turns.order.num_actions <= MAX_ACTIONS
+        self.split_placement.given = seeds[0]
+        is_small = orders.order.num_actions <= MAX_ACTIONS
         is_exact = is_small and self.run.limits.method == "auto"
-        others = (self.apart, self.shares, *((FinalExactTurn(self.exact),) if is_exact else ()))
-        yield from self._take_turns(turns, others)
+        others = (self.split_placement, self.shares, *((FinalExactImprover(self.exact),) if is_exact else ()))
+        yield from self._take_steps(orders, others)
 
-    def _take_turns(self, pace: _JointTurns | _OrderTurns | OverlapTurns, others: Sequence[Improver]) -> Iterator[None]:
-        """One round of `pace` after the other, each followed by a turn of the others that are due."""
+    def _take_steps(
+        self, pace: _JointImprover | _OrderImprover | OverlapImprover, others: Sequence[Improver]
+    ) -> Iterator[None]:
+        """One round of `pace` after the other, each followed by a step of the others that are due."""
         improvers: tuple[Improver, ...] = (pace, *(each for each in others if self.run.params.has(each.name)))
         try:
             while not self.run.rounds_are_over(pace.rounds, pace.round_s):
                 for improver in improvers:
                     if improver.is_due(pace.rounds):
-                        with self.run.turn_of(improver.name):
-                            yield from improver.take_turn()
+                        with self.run.step_of(improver.name):
+                            yield from improver.take_step()
             self.run.window.drain()
         finally:
             for improver in improvers:
@@ -237,10 +248,10 @@ class SearchLoop:
         """The exact search to its end: where nothing else can find a plan."""
         if self.layers.is_open or not self.run.params.has(self.exact.name):
             return
-        last = FinalExactTurn(self.exact)
+        last = FinalExactImprover(self.exact)
         try:
-            with self.run.turn_of(last.name):
-                yield from last.take_turn()
+            with self.run.step_of(last.name):
+                yield from last.take_step()
         finally:
             last.close()
 

@@ -63,9 +63,9 @@ class _Tally:
     """What an improver did so far."""
 
     turns: int = 0
-    """Times that it was its turn."""
+    """Times that it was its step."""
     seconds: float = 0.0
-    """On the thread that hands out turns; those on other threads are counted by `TaskWindow`."""
+    """On the thread that starts steps; those on other threads are counted by `TaskWindow`."""
     improvements: int = 0
     """Better plans."""
     gain_ns: int = 0
@@ -78,7 +78,7 @@ class _Tally:
     """Cases that it closed."""
 
     def note_bound(self, before: Bound | None, after: Bound | None) -> None:
-        """A turn has ended: what became of the bound."""
+        """A step has ended: what became of the bound."""
         if after is None or (before is not None and after.value_ns <= before.value_ns):
             return
         self.bounds_raised += 1
@@ -250,8 +250,8 @@ class SearchState:
                 compile_groups(*groups)
 
     @contextmanager
-    def turn_of(self, name: str) -> Iterator[None]:
-        """A turn of an improver: what it finds and the seconds it takes are counted as its own."""
+    def step_of(self, name: str) -> Iterator[None]:
+        """A step of an improver: what it finds and the seconds it takes are counted as its own."""
         tally, owner = self.tally(name), self.window.owner
         begin, waited_s, bound = time.monotonic(), self.window.waited_s, self.lower_bound
         self.window.owner = name
@@ -269,7 +269,7 @@ class SearchState:
 
     @property
     def improvers(self) -> tuple[ImproverTally, ...]:
-        """What every improver did, in the order of their first turns; no seconds where rounds are counted."""
+        """What every improver did, in the order of their first steps; no seconds where rounds are counted."""
         is_timed = self.limits.max_rounds is None
         return tuple(
             ImproverTally(

@@ -88,7 +88,11 @@ class Diagnosis:
     @property
     def is_ambiguous(self) -> bool:
         """Whether several explanations have to be reckoned with."""
-        return any(len(each.explanations) > 1 for way in self.scales.factors.all_ways() for each in way.components)
+        return any(
+            len(each.explanations) > 1
+            for factors_tried in self.scales.factors.alternatives()
+            for each in factors_tried.components
+        )
 
     @property
     def unexplained_ns(self) -> int:
@@ -107,18 +111,18 @@ def diagnose(problem: Problem, plan: Plan, *, seen: Observations) -> Diagnosis:
     objective = problem.options.objective
     timeline = simulate(problem, plan)
     scales = _scales(problem, plan, seen=seen)
-    ways: tuple[SlowLinks, ...] = ()
+    slow_links: tuple[SlowLinks, ...] = ()
     if seen.iterations:
         transfers = time_transfers(problem, plan, timeline=timeline, iterations=seen.iterations)
-        ways = find_slow_links(problem, plan, seen=transfers)
+        slow_links = find_slow_links(problem, plan, seen=transfers)
     scales = replace(
         scales,
-        links=dict(slow.links[0] for slow in ways),
-        certain_links=dict(slow.links[0] for slow in ways if len(slow.links) == 1),
+        links=dict(slow.links[0] for slow in slow_links),
+        certain_links=dict(slow.links[0] for slow in slow_links if len(slow.links) == 1),
     )
     actual = exactly(problem, plan, scales=scales)
     present = simulate(actual, plan).objective_ns(objective)
-    culprits = _find_culprits(problem, plan, scales=scales, ways=ways, present_ns=present)
+    culprits = _find_culprits(problem, plan, scales=scales, slow_links=slow_links, present_ns=present)
     return Diagnosis(
         culprits=culprits,
         planned_ns=timeline.objective_ns(objective),
@@ -139,29 +143,36 @@ def find_limit_ns(problem: Problem, plan: Plan, *, found: Diagnosis) -> int:
     widest, again and again the part with the least bound, until that is close to the bound at a corner.
     """
     devices = problem.cluster.by_name
-    parts = [(0, number, way, way.box(devices)) for number, way in enumerate(found.scales.factors.all_ways())]
+    parts = [
+        (0, number, factors_tried, factors_tried.box(devices))
+        for number, factors_tried in enumerate(found.scales.factors.alternatives())
+    ]
     is_open = len(parts) > 1 or any(high > low for low, high in parts[0][3])
     seconds = _MAX_BOUND_S / LEAST_BOUNDS if is_open else _MAX_BOUND_S / 2
     most = BOUNDS_OF // (len(devices) * len(problem.profile.layers))
 
-    def bound(way: Factors, box: Box) -> int:
-        scales = replace(found.scales, factors=way)
-        best = at_best(problem, plan, scales=scales, chosen=way.least(box))
+    def bound(factors_tried: Factors, box: Box) -> int:
+        scales = replace(found.scales, factors=factors_tried)
+        best = at_best(problem, plan, scales=scales, chosen=factors_tried.least(box))
         return make_bound(best, CostModel(best), time_limit_s=seconds).value_ns
 
-    parts = [(bound(way, box), number, way, box) for _, number, way, box in parts]
+    parts = [(bound(factors_tried, box), number, factors_tried, box) for _, number, factors_tried, box in parts]
     heapq.heapify(parts)
-    corners = [(way, tuple((ends[side],) * 2 for ends in box)) for _, _, way, box in parts for side in (0, 1)]
-    enough = _CLOSE * min(bound(way, corner) for way, corner in corners) if is_open else 0
+    corners = [
+        (factors_tried, tuple((ends[side],) * 2 for ends in box))
+        for _, _, factors_tried, box in parts
+        for side in (0, 1)
+    ]
+    enough = _CLOSE * min(bound(factors_tried, corner) for factors_tried, corner in corners) if is_open else 0
     for number in range(len(parts), max(LEAST_BOUNDS, min(MOST_BOUNDS, most)) - 1, 2):
-        value, _, way, box = parts[0]
+        value, _, factors_tried, box = parts[0]
         widest = max(range(len(box)), key=lambda each: box[each][1] - box[each][0], default=0)
         if value >= enough or box[widest][1] - box[widest][0] <= _LEAST_WIDTH:
             break
         heapq.heappop(parts)
         for half, cut in enumerate(_halves(box, widest)):
             # What is below everything in the whole is below everything in its part.
-            heapq.heappush(parts, (max(value, bound(way, cut)), number + half, way, cut))
+            heapq.heappush(parts, (max(value, bound(factors_tried, cut)), number + half, factors_tried, cut))
     return parts[0][0]
 
 
@@ -227,7 +238,7 @@ def _parts(actual: Problem, plan: Plan, *, seen: Observations) -> dict[str, int]
 
 
 def _find_culprits(
-    problem: Problem, plan: Plan, *, scales: Scales, ways: Iterable[SlowLinks], present_ns: int
+    problem: Problem, plan: Plan, *, scales: Scales, slow_links: Iterable[SlowLinks], present_ns: int
 ) -> tuple[Culprit, ...]:
     def effect(**changed: object) -> int:
         other = exactly(problem, plan, scales=replace(scales, **changed))  # type: ignore[arg-type]
@@ -245,9 +256,9 @@ def _find_culprits(
             likely = sum(each.is_plausible for each in component.explanations)
             saved = effect(pairs=_as_planned(scales, component))
             found.append(Culprit(alternatives=alternatives, num_likely=likely, effect_ns=saved))
-    for way in ways:
-        links = tuple((_link(problem, number, factor=factor),) for number, factor in way.links)
-        others = {link: factor for link, factor in scales.links.items() if link != way.links[0][0]}
+    for factors_tried in slow_links:
+        links = tuple((_link(problem, number, factor=factor),) for number, factor in factors_tried.links)
+        others = {link: factor for link, factor in scales.links.items() if link != factors_tried.links[0][0]}
         found.append(Culprit(alternatives=links, num_likely=len(links), effect_ns=effect(links=others)))
     return tuple(sorted(found, key=lambda culprit: -abs(culprit.effect_ns)))
 

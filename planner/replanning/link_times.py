@@ -32,7 +32,7 @@ _MAX_FACTOR = 1e6
 """Slower links are not looked for."""
 
 
-class _TransferTimes(NamedTuple):
+class _Channel(NamedTuple):
     """All transfers of one size between two devices; no sender: the all-reduce of the stage `receiver`."""
 
     sender: str
@@ -41,10 +41,10 @@ class _TransferTimes(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _WayTime:
+class _ChannelTime:
     """One way, planned and measured."""
 
-    way: _TransferTimes
+    channel: _Channel
     links: frozenset[int]
     """Indices of the cluster's links on it."""
     planned_ns: int
@@ -60,7 +60,7 @@ class _WayTime:
         return self.measured_ns > self.planned_ns * (1 + max(LEAST_DRIFT, 3 * self.spread)) + 1
 
 
-_Clue = tuple[_WayTime, ...]
+_Clue = tuple[_ChannelTime, ...]
 """Ways on which transfers arrived for the same actions, and one of which arrived last; mostly a single one."""
 
 
@@ -80,7 +80,7 @@ class _SeenTransfers:
 
     clues: tuple[_Clue, ...]
     """Slow or not."""
-    most_ns: Mapping[_TransferTimes, float]
+    most_ns: Mapping[_Channel, float]
     """What a way takes at most: from when a transfer was ready until it was used, the least of all."""
 
 
@@ -88,32 +88,32 @@ def time_transfers(
     problem: Problem, plan: Plan, *, timeline: Timeline, iterations: Sequence[ExecutedIteration]
 ) -> _SeenTransfers:
     """All transfers whose begin and end were seen; `timeline`: of the plan as it was played."""
-    samples: dict[tuple[_TransferTimes, ...], list[tuple[float, ...]]] = defaultdict(list)
-    most: dict[_TransferTimes, float] = {}
-    links: dict[_TransferTimes, frozenset[int]] = {}
+    samples: dict[tuple[_Channel, ...], list[tuple[float, ...]]] = defaultdict(list)
+    most: dict[_Channel, float] = {}
+    links: dict[_Channel, frozenset[int]] = {}
     for iteration in iterations:
         seen = _Seen(problem, plan, timeline=timeline, iteration=iteration)
-        for ways, durations in seen.durations():
-            samples[ways].append(durations)
-        for way, least in seen.least.items():
-            most[way] = min(least, most.get(way, least))
+        for channels, durations in seen.durations():
+            samples[channels].append(durations)
+        for channel, least in seen.least.items():
+            most[channel] = min(least, most.get(channel, least))
         links |= seen.links
         for stage, duration, used in _synchronisations(problem, plan, iteration=iteration):
-            way = _TransferTimes("", str(stage), 0)
-            samples[way,].append((duration,))
-            links[way] = used
+            channel = _Channel("", str(stage), 0)
+            samples[channel,].append((duration,))
+            links[channel] = used
     clues = tuple(
         tuple(
-            _WayTime(
-                way=way,
-                links=links[way],
-                planned_ns=_way_ns(problem, plan, way=way),
+            _ChannelTime(
+                channel=channel,
+                links=links[channel],
+                planned_ns=_channel_ns(problem, plan, channel=channel),
                 measured_ns=statistics.median(column),
                 spread=_spread(column),
             )
-            for way, column in zip(ways, zip(*found, strict=True), strict=True)
+            for channel, column in zip(channels, zip(*found, strict=True), strict=True)
         )
-        for ways, found in sorted(samples.items())
+        for channels, found in sorted(samples.items())
     )
     return _SeenTransfers(clues=clues, most_ns=most)
 
@@ -141,11 +141,11 @@ class _Seen:
             ),
             key=lambda entry: entry[:2],
         )
-        self.least: dict[_TransferTimes, float] = {}
-        self.links = {self._way(sent): frozenset(link // 2 for link in sent.links) for _, _, sent in self.transfers}
+        self.least: dict[_Channel, float] = {}
+        self.links = {self._channel(sent): frozenset(link // 2 for link in sent.links) for _, _, sent in self.transfers}
 
-    def _way(self, sent: TimedTransfer) -> _TransferTimes:
-        return _TransferTimes(sent.sender, sent.receiver, sent.num_bytes)
+    def _channel(self, sent: TimedTransfer) -> _Channel:
+        return _Channel(sent.sender, sent.receiver, sent.num_bytes)
 
     def _made(self, sent: TimedTransfer) -> Action:
         kinds = "F" if sent.direction == "forward" else "IB"
@@ -159,11 +159,11 @@ class _Seen:
         actions = (Action(kind, stage, microbatch) for kind in kinds)  # type: ignore[arg-type]
         return next(action for action in actions if (device, action) in self.start)
 
-    def durations(self) -> list[tuple[tuple[_TransferTimes, ...], tuple[float, ...]]]:
+    def durations(self) -> list[tuple[tuple[_Channel, ...], tuple[float, ...]]]:
         """Per action that waited: the ways that may have arrived last, and how long each would have taken then."""
         for ready, _, sent in self.transfers:
             lag = self.start[sent.receiver, self._used(sent)] - ready
-            self.least[self._way(sent)] = min(lag, self.least.get(self._way(sent), lag))
+            self.least[self._channel(sent)] = min(lag, self.least.get(self._channel(sent), lag))
         latest: dict[int, int] = {}
         known: dict[int, int | None] = {}
         inputs: dict[tuple[str, Action], list[tuple[TimedTransfer, int | None]]] = defaultdict(list)
@@ -178,7 +178,7 @@ class _Seen:
             inputs[key].append((sent, begin))
             waited = use - self.free[key] > WAITED * (use - ready)
             # It took no longer than the way ever took, wherever it had to wait for its links.
-            end = max([ready, *(latest.get(link, 0) for link in sent.links)]) + round(self.least[self._way(sent)])
+            end = max([ready, *(latest.get(link, 0) for link in sent.links)]) + round(self.least[self._channel(sent)])
             for link in sent.links:
                 latest[link] = max(latest.get(link, 0), min(use, end))
                 known[link] = use if waited and expected[key] == 1 else None
@@ -188,18 +188,18 @@ class _Seen:
 
     def _clue(
         self, inputs: Sequence[tuple[TimedTransfer, int | None]], use: int
-    ) -> list[tuple[tuple[_TransferTimes, ...], tuple[float, ...]]]:
+    ) -> list[tuple[tuple[_Channel, ...], tuple[float, ...]]]:
         """Nothing where the begin of a transfer that may have been the last was not seen."""
         found = {}
         for sent, begin in inputs:
-            way = self._way(sent)
+            channel = self._channel(sent)
             if begin is None:
                 return []
             # A way that never takes longer than less than this did not take this long here.
-            if use > begin and (len(inputs) == 1 or use - begin <= self.least[way] * (1 + _AGREE)):
-                found[way] = float(use - begin)
-        ways = tuple(sorted(found))
-        return [(ways, tuple(found[way] for way in ways))] if found else []
+            if use > begin and (len(inputs) == 1 or use - begin <= self.least[channel] * (1 + _AGREE)):
+                found[channel] = float(use - begin)
+        channels = tuple(sorted(found))
+        return [(channels, tuple(found[channel] for channel in channels))] if found else []
 
     def _begin(
         self, links: Iterable[int], ready: int, *, latest: Mapping[int, int], known: Mapping[int, int | None]
@@ -247,10 +247,12 @@ def _ring(problem: Problem, plan: Plan, *, number: int) -> set[int]:
     return {link // 2 for a, b in ring for link in problem.cluster.route(a[0], b[0], num_bytes=size).links}
 
 
-def _way_ns(problem: Problem, plan: Plan, *, way: _TransferTimes) -> int:
-    if not way.sender:
-        return CostModel(problem).synchronisation_ns(plan.stages[int(way.receiver)])
-    return problem.cluster.route(way.sender, way.receiver, num_bytes=way.num_bytes).duration_ns(way.num_bytes)
+def _channel_ns(problem: Problem, plan: Plan, *, channel: _Channel) -> int:
+    if not channel.sender:
+        return CostModel(problem).synchronisation_ns(plan.stages[int(channel.receiver)])
+    return problem.cluster.route(channel.sender, channel.receiver, num_bytes=channel.num_bytes).duration_ns(
+        channel.num_bytes
+    )
 
 
 def _spread(samples: Sequence[float]) -> float:
@@ -302,16 +304,16 @@ def _explained(
     return statistics.median(factor for _, factor in best), tuple(dict.fromkeys(clue for clue, _ in best))
 
 
-def _factor(problem: Problem, plan: Plan, *, link: int, time: _WayTime) -> float | None:
+def _factor(problem: Problem, plan: Plan, *, link: int, time: _ChannelTime) -> float | None:
     """What the link's times must be multiplied with for the way to take what was measured."""
     low, high = 1.0, 2.0
-    while _slowed_ns(problem, plan, factors={link: high}, way=time.way) < time.measured_ns:
+    while _slowed_ns(problem, plan, factors={link: high}, channel=time.channel) < time.measured_ns:
         low, high = high, 2 * high
         if high > _MAX_FACTOR:
             return None
     for _ in range(40):
         middle = (low + high) / 2
-        is_below = _slowed_ns(problem, plan, factors={link: middle}, way=time.way) < time.measured_ns
+        is_below = _slowed_ns(problem, plan, factors={link: middle}, channel=time.channel) < time.measured_ns
         low, high = (middle, high) if is_below else (low, middle)
     return high
 
@@ -319,27 +321,28 @@ def _factor(problem: Problem, plan: Plan, *, link: int, time: _WayTime) -> float
 def _is_refuted(problem: Problem, plan: Plan, *, link: int, factor: float, seen: _SeenTransfers) -> bool:
     """Whether a way over the link was ever faster than it could be with such a link."""
     most = dict(seen.most_ns) | {
-        clue[0].way: clue[0].measured_ns for clue in seen.clues if len(clue) == 1 and not clue[0].is_slower
+        clue[0].channel: clue[0].measured_ns for clue in seen.clues if len(clue) == 1 and not clue[0].is_slower
     }
-    with_it = {time.way for clue in seen.clues for time in clue if link in time.links}
+    with_it = {time.channel for clue in seen.clues for time in clue if link in time.links}
     return any(
-        way in with_it and _slowed_ns(problem, plan, factors={link: factor}, way=way) > measured * (1 + 2 * _AGREE)
-        for way, measured in most.items()
+        channel in with_it
+        and _slowed_ns(problem, plan, factors={link: factor}, channel=channel) > measured * (1 + 2 * _AGREE)
+        for channel, measured in most.items()
     )
 
 
-def _slowed_ns(problem: Problem, plan: Plan, *, factors: Mapping[int, float], way: _TransferTimes) -> float:
+def _slowed_ns(problem: Problem, plan: Plan, *, factors: Mapping[int, float], channel: _Channel) -> float:
     """What the way takes with some links that many times slower, over the routes that it takes now."""
-    if way.sender:
-        return sum(_leg(problem, (way.sender, way.receiver, way.num_bytes), factors=factors))
-    stage = plan.stages[int(way.receiver)]
+    if channel.sender:
+        return sum(_transfer(problem, (channel.sender, channel.receiver, channel.num_bytes), factors=factors))
+    stage = plan.stages[int(channel.receiver)]
     size, replicas = CostModel(problem).gradient_bytes(stage), len(stage.replicas)
     ring = zip(stage.replicas, (*stage.replicas[1:], stage.replicas[0]), strict=True)
-    legs = [_leg(problem, (a[0], b[0], size), factors=factors, messages=replicas) for a, b in ring]
-    return 2 * (replicas - 1) * (max(moving for _, moving in legs) + max(latency for latency, _ in legs))
+    transfers = [_transfer(problem, (a[0], b[0], size), factors=factors, messages=replicas) for a, b in ring]
+    return 2 * (replicas - 1) * (max(moving for _, moving in transfers) + max(latency for latency, _ in transfers))
 
 
-def _leg(
+def _transfer(
     problem: Problem, transfer: tuple[str, str, int], *, factors: Mapping[int, float], messages: int = 1
 ) -> tuple[float, float]:
     """Latency of a route, and what one of so many equal messages of a transfer takes on it beyond."""

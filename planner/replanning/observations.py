@@ -73,7 +73,7 @@ def read_observations(documents: Iterable[tuple[str, str | bytes]], plan: Plan) 
     """
     parsed = [_parse(text, source=source) for source, text in documents]
     taken: set[str] = set()
-    ranks = [_seat(document, plan, taken=taken) for document in parsed if any(document.rows)]
+    ranks = [_rank_of(document, plan, taken=taken) for document in parsed if any(document.rows)]
     if not ranks:
         raise ValueError("no action was measured in what was given; run with --trace, or profile the actions (PP:0F0)")
     counts = {len(document.rows) for document in ranks}
@@ -145,7 +145,7 @@ def _of_trace(events: list[dict[str, Any]], *, source: str) -> tuple[tuple[_Entr
     return tuple(tuple(row) for row in rows)
 
 
-def _seat(document: _Document, plan: Plan, *, taken: set[str]) -> _Document:
+def _rank_of(document: _Document, plan: Plan, *, taken: set[str]) -> _Document:
     """The document with its device: as it says, else the first that holds its stages and is not taken yet."""
     stages = {parse_action(name).stage for row in document.rows for name, _, _ in row}
     if beyond := sorted(stage for stage in stages if stage >= len(plan.stages)):

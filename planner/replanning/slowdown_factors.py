@@ -98,7 +98,7 @@ class Factors:
     """What all measured pairs, or most of them, take times their planned time; 1 where they have nothing in common."""
     components: tuple[Component, ...]
     """Relative to `common`."""
-    apart: tuple[Component, ...] = ()
+    separate: tuple[Component, ...] = ()
     """Relative to 1, where it may be chance that `common` is common; else empty."""
 
     def likeliest(self) -> FactorExplanation:
@@ -124,9 +124,9 @@ class Factors:
         (low, high), (least, most) = box
         return (0.0, 0.0), (least - high, most - low)
 
-    def all_ways(self) -> "tuple[Factors, ...]":
+    def alternatives(self) -> "tuple[Factors, ...]":
         """These, and those without anything in common where that cannot be excluded."""
-        return (self, Factors(common=1.0, components=self.apart)) if self.apart else (self,)
+        return (self, Factors(common=1.0, components=self.separate)) if self.separate else (self,)
 
 
 def find_factors(ratios: Mapping[Pair, Ratio]) -> Factors:
@@ -137,7 +137,7 @@ def find_factors(ratios: Mapping[Pair, Ratio]) -> Factors:
     return Factors(
         common=common,
         components=tuple(_explain(pairs, relative) for pairs in _components(relative)),
-        apart=tuple(_explain(pairs, ratios) for pairs in _components(ratios)) if is_chance else (),
+        separate=tuple(_explain(pairs, ratios) for pairs in _components(ratios)) if is_chance else (),
     )
 
 

@@ -1,4 +1,4 @@
-"""The words of a schedule as arrays, so that millions of actions can be looked at together."""
+"""The device orders of a schedule as arrays, so that millions of actions can be looked at together."""
 
 from dataclasses import dataclass
 from functools import cached_property
@@ -23,13 +23,13 @@ MOST = 2**31
 
 
 @dataclass(frozen=True, kw_only=True)
-class Words:
-    """All words, one device after the other: A actions on D devices."""
+class EncodedOrders:
+    """All device orders, one device after the other: A actions on D devices."""
 
     schedule: Schedule
-    """The words themselves."""
+    """The device orders themselves."""
     first: Integers
-    """[D + 1] where the word of each device begins."""
+    """[D + 1] where the device order of each device begins."""
     kind: Integers
     """[A] index among F, I, W, B."""
     stage: Integers
@@ -48,13 +48,15 @@ class Words:
         return PLACES[self.kind]
 
 
-def encode(schedule: Schedule) -> Words | None:
-    """The arrays of a schedule; None if an action in it is none. Words that several devices share are read once."""
+def encode(schedule: Schedule) -> EncodedOrders | None:
+    """The arrays of a schedule; None if an action in it is none. Device orders that several devices share are read
+    once.
+    """
     known: dict[int, tuple[Integers, Integers, Integers] | None] = {}
-    for word in schedule.values():
-        if id(word) not in known:
-            known[id(word)] = _encode_word(word)
-    columns = [known[id(word)] for word in schedule.values()]
+    for device_order in schedule.values():
+        if id(device_order) not in known:
+            known[id(device_order)] = _encode_order(device_order)
+    columns = [known[id(device_order)] for device_order in schedule.values()]
     sound = [column for column in columns if column is not None]
     if len(sound) < len(columns):
         return None
@@ -63,17 +65,17 @@ def encode(schedule: Schedule) -> Words | None:
         numpy.concatenate([numpy.empty(0, numpy.int64), *(column[n] for column in sound)]) for n in range(3)
     )
     first = numpy.concatenate([[0], numpy.cumsum(numpy.array(lengths, dtype=numpy.int64))]).astype(numpy.int64)
-    return Words(schedule=schedule, first=first, kind=kind, stage=stage, microbatch=microbatch)
+    return EncodedOrders(schedule=schedule, first=first, kind=kind, stage=stage, microbatch=microbatch)
 
 
-def _encode_word(word: tuple[Action, ...]) -> tuple[Integers, Integers, Integers] | None:
+def _encode_order(device_order: tuple[Action, ...]) -> tuple[Integers, Integers, Integers] | None:
     """Kinds, stages and microbatches; None if one of them is none."""
-    if not word:
+    if not device_order:
         nothing = numpy.empty(0, dtype=numpy.int64)
         return nothing, nothing, nothing
-    if set(map(type, word)) != {Action}:
+    if set(map(type, device_order)) != {Action}:
         return None
-    kinds, stages, microbatches = zip(*word, strict=True)
+    kinds, stages, microbatches = zip(*device_order, strict=True)
     if not (set(map(type, stages)) == set(map(type, microbatches)) == {int} and set(kinds) <= {"F", "I", "W", "B"}):
         return None
     if min(stages) < 0 or min(microbatches) < 0 or max(stages) >= MOST or max(microbatches) >= MOST:

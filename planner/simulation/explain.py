@@ -4,10 +4,10 @@ A device's makespan is cut into work and idle time, and the idle time by what th
 Idle time between two actions is cut by these rules, each taking from what the ones before it left:
 
 1. *transfers*: without overlap, the device itself was sending or receiving.
-2. *memory* and *order*: a later action of the device's own word was ready and would have ended in the idle time:
+2. *memory* and *order*: a later action of the device's own order was ready and would have ended in the idle time:
    running it there would have delayed nothing. If its bytes would have broken the memory limit between there and its
    own place, its duration is a memory stall; otherwise the plan's order left it for later. Of every kind and stage the
-   next actions of the word are tried, and each fills idle time once.
+   next actions of the device order are tried, and each fills idle time once.
 3. *transfers* and *links*: the last input that the next action needs was on its way, or waited for a busy link.
 4. *others*: the work that this input comes from had not ended yet (or a device of the same group was busy).
 """
@@ -21,7 +21,7 @@ from typing import NamedTuple
 from planner.actions import Action, Kind
 from planner.layout.costs import CostModel, StageCost
 from planner.layout.split_placement import BEFORE_FIRST
-from planner.layout.stage_replicas import make_lanes, memory_steps
+from planner.layout.stage_replicas import make_replicas, memory_steps
 from planner.plan import DeviceGroup, Plan
 from planner.problem import Problem
 from planner.simulation.simulate import TimedAction, TimedTransfer, Timeline
@@ -151,7 +151,9 @@ def _bound_by_memory(replayed: "_PlayedPlan", devices: Sequence[DeviceTime]) -> 
     """Devices on which the smallest stash of theirs no longer fits beside the peak, or which waited for memory."""
     for row in devices:
         headroom = replayed.problem.cluster.by_name[row.device].usable_bytes - replayed.timeline.peak_bytes[row.device]
-        stashes = [seat.cost.held_bytes for (device, _), seat in replayed.seat_of.items() if device == row.device]
+        stashes = [
+            replica.cost.held_bytes for (device, _), replica in replayed.replica_of.items() if device == row.device
+        ]
         if row.memory_ns or headroom < min(stashes, default=0):
             yield _Binding(kind="memory", subject=row.device, nanoseconds=row.memory_ns, headroom_bytes=headroom)
 
@@ -164,8 +166,8 @@ class _PlayedPlan:
         self.costs = CostModel(problem)
         self.steps_ns = self.costs.steps_ns(plan.stages)
         self.work_end_ns = timeline.makespan_ns - max(self.steps_ns.values())
-        self.seats = make_lanes(problem, plan, costs=self.costs).working
-        self.seat_of = {(device, seat.stage): seat for seat in self.seats for device in seat.group}
+        self.replicas = make_replicas(problem, plan, costs=self.costs).working
+        self.replica_of = {(device, replica.stage): replica for replica in self.replicas for device in replica.group}
         self.static = self.costs.static_bytes(plan.stages)
         self.times = {d: {timed.action: timed for timed in order} for d, order in timeline.actions.items()}
         self.position = {d: {t.action: i for i, t in enumerate(order)} for d, order in timeline.actions.items()}
@@ -190,12 +192,12 @@ class _PlayedPlan:
     def _local_inputs(self) -> dict[tuple[str, int, bool], list[int]]:
         """Stages whose outputs reach (device, stage, is gradient) without a transfer."""
         found: dict[tuple[str, int, bool], list[int]] = {}
-        for lane in self.seats:
-            for is_backward, receivers in ((False, lane.forward_to), (True, lane.backward_to)):
+        for replica in self.replicas:
+            for is_backward, receivers in ((False, replica.forward_to), (True, replica.backward_to)):
                 for receiver, _, route in receivers:
                     if route is None:
                         at = receiver.group[0], receiver.stage, is_backward
-                        found.setdefault(at, []).append(lane.stage)
+                        found.setdefault(at, []).append(replica.stage)
         return found
 
     def _consumers(self, transfer: TimedTransfer) -> tuple[Action, ...]:
@@ -211,11 +213,11 @@ class _PlayedPlan:
 
     def group(self, device: str, stage: int) -> DeviceGroup:
         """The devices that run the stage's actions together with `device`."""
-        return self.seat_of[device, stage].group
+        return self.replica_of[device, stage].group
 
     def cost(self, device: str, stage: int) -> StageCost:
         """What the stage costs on the device."""
-        return self.seat_of[device, stage].cost
+        return self.replica_of[device, stage].cost
 
     def end_of(self, device: str, action: Action, *, kinds: tuple[Kind, ...]) -> int:
         """When the action of one of `kinds` on the same stage and microbatch ended on the device; 0 if elsewhere."""
@@ -240,7 +242,7 @@ class _PlayedPlan:
 
     def stage_end_ns(self, stage: int) -> int:
         """When the last action of the stage ended."""
-        devices = (device for device, number in self.seat_of if number == stage)
+        devices = (device for device, number in self.replica_of if number == stage)
         return max(timed.end_ns for d in devices for timed in self.timeline.actions[d] if timed.action.stage == stage)
 
     def last_action(self, end_ns: int, stage: int | None) -> tuple[str, TimedAction] | None:
@@ -321,7 +323,7 @@ def _device_time(replayed: _PlayedPlan, device: str) -> DeviceTime:
     for timed in order:
         parts[names[timed.action.kind]] += timed.end_ns - timed.start_ns
     tail = _Idle(order[-1].end_ns if order else 0, replayed.work_end_ns)
-    held = {stage for (name, stage) in replayed.seat_of if name == device}
+    held = {stage for (name, stage) in replayed.replica_of if name == device}
     parts["synchronisation_ns"] = sum(
         tail.take(sync.start_ns, sync.end_ns) for sync in replayed.timeline.synchronisations if sync.stage in held
     )

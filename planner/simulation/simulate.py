@@ -14,15 +14,15 @@ from planner.actions import KINDS
 from planner.errors import OutOfRangeError, PlanError
 from planner.layout.costs import CostModel
 from planner.layout.split_placement import BEFORE_FIRST
-from planner.layout.stage_replicas import Leg, PlanLanes, StageReplica, make_lanes, memory_steps
+from planner.layout.stage_replicas import PlanReplicas, ReplicaTransfer, StageReplica, make_replicas, memory_steps
 from planner.plan import Plan, Stage
 from planner.problem import Problem
-from planner.simulation.encoding import PLACES, Integers, Words, encode
+from planner.simulation.encoding import PLACES, EncodedOrders, Integers, encode
 from planner.simulation.timeline import (
     Direction,
     MemoryPoint,
     PlayedActions,
-    PlayedFlow,
+    PlayedChannel,
     PlayedMemory,
     PlayedTransfers,
     TimedAction,
@@ -31,7 +31,7 @@ from planner.simulation.timeline import (
     Timeline,
 )
 from solver_models.instance import INPUT_GRAD, WEIGHT_GRAD, Transfer
-from solver_models.simulation.recorded_play import Game, PlayedTimes, play_game
+from solver_models.simulation.recorded_play import PlayableSchedule, PlayedTimes, play_schedule
 
 __all__ = [
     "Direction",
@@ -47,35 +47,39 @@ MOST = 2**60
 """Plans that could take longer in nanoseconds, or hold more bytes, are not played: their sums need 64 bits."""
 
 
-def simulate(problem: Problem, plan: Plan, *, costs: CostModel | None = None, words: Words | None = None) -> Timeline:
-    """Play `plan` on `problem`; `words` may give the words of its schedule as arrays.
+def simulate(
+    problem: Problem, plan: Plan, *, costs: CostModel | None = None, device_orders: EncodedOrders | None = None
+) -> Timeline:
+    """Play `plan` on `problem`; `device_orders` may give the device orders of its schedule as arrays.
 
     Raises PlanError if the plan cannot be played to its end (`planner.verify` says in detail why).
     """
     model = costs or CostModel(problem)
-    _require_dealing(problem, plan)
-    read = words or encode(plan.schedule)
+    _require_assignment(problem, plan)
+    read = device_orders or encode(plan.schedule)
     if read is None:
         raise PlanError("the schedule holds something that is no action of a stage for a microbatch")
-    return _Playback(plan, lanes=make_lanes(problem, plan, costs=model), words=read, costs=model).timeline()
+    return _Playback(
+        plan, replicas=make_replicas(problem, plan, costs=model), device_orders=read, costs=model
+    ).timeline()
 
 
-def _require_dealing(problem: Problem, plan: Plan) -> None:
+def _require_assignment(problem: Problem, plan: Plan) -> None:
     """PlanError unless every pipeline of a dealing is there, and every microbatch of the problem in one of them."""
-    dealt, count = [m for hand in plan.dealing for m in hand], problem.num_microbatches
+    balanced, count = [m for assignment in plan.dealing for m in assignment], problem.num_microbatches
     if not plan.dealing:
         return
-    if problem.microbatches is None or sorted(dealt) != list(range(count)) or not all(plan.dealing):
+    if problem.microbatches is None or sorted(balanced) != list(range(count)) or not all(plan.dealing):
         raise PlanError(f"the dealing is not one of {count} listed microbatches, each in one pipeline")
     if any(len(stage.replicas) != len(plan.dealing) or stage.is_split or stage.samples for stage in plan.stages):
         raise PlanError(f"a stage does not have one whole replica for each of the {len(plan.dealing)} pipelines")
 
 
 class _Sent(NamedTuple):
-    """One flow between two devices."""
+    """One channel between two devices."""
 
     sender: StageReplica
-    leg: Leg
+    transfer: ReplicaTransfer
     direction: Direction
     rank: int
     """Among what the sender sends in the same direction."""
@@ -84,95 +88,100 @@ class _Sent(NamedTuple):
     ticks: int
     """How long it takes; 0 inside a device."""
 
-    def played(self) -> PlayedFlow:
+    def played(self) -> PlayedChannel:
         """What its transfers have in common."""
-        lane, (target, num_bytes, route) = self.sender, self.leg
+        replica, (target, num_bytes, route) = self.sender, self.transfer
         assert route is not None
-        ends = lane.group[0], target.group[0], lane.stage, target.stage
-        return PlayedFlow(*ends, self.direction, num_bytes, route.links, self.ticks, lane.replica, self.rank)
+        ends = replica.group[0], target.group[0], replica.stage, target.stage
+        return PlayedChannel(*ends, self.direction, num_bytes, route.links, self.ticks, replica.replica, self.rank)
 
 
 class _Playback:
     """One plan, as the evaluator plays it."""
 
-    def __init__(self, plan: Plan, *, lanes: PlanLanes, words: Words, costs: CostModel) -> None:
-        self.plan, self.words, self.costs, self.problem = plan, words, costs, costs.problem
+    def __init__(self, plan: Plan, *, replicas: PlanReplicas, device_orders: EncodedOrders, costs: CostModel) -> None:
+        self.plan, self.device_orders, self.costs, self.problem = plan, device_orders, costs, costs.problem
         self.count = self.problem.num_microbatches
-        self.lanes = lanes
-        self.number = {id(lane): index for index, lane in enumerate(lanes.every)}
-        self.flows = list(self._list_flows())
+        self.replicas = replicas
+        self.number = {id(replica): index for index, replica in enumerate(replicas.every)}
+        self.transfers = list(self._list_channels())
         self._check_size()
-        self.durations = numpy.array([_durations(lane) for lane in lanes.every], dtype=numpy.int64).reshape(-1, 4)
+        self.durations = numpy.array([_durations(replica) for replica in replicas.every], dtype=numpy.int64).reshape(
+            -1, 4
+        )
         self.holder = self._find_holders()
 
-    def _list_flows(self) -> Iterator[_Sent]:
-        once = {id(lane): BEFORE_FIRST for lane in self.lanes.opening}
-        once |= {id(lane): self.count for lane in self.lanes.closing.values()}
-        for lane in self.lanes.every:
-            for rank, leg in enumerate(lane.forward_to):
-                yield _Sent(lane, leg, "forward", rank, once.get(id(lane)), leg.ticks)
-            for rank, leg in enumerate(lane.backward_to):
-                yield _Sent(lane, leg, "backward", rank, once.get(id(lane)), leg.ticks)
+    def _list_channels(self) -> Iterator[_Sent]:
+        once = {id(replica): BEFORE_FIRST for replica in self.replicas.opening}
+        once |= {id(replica): self.count for replica in self.replicas.closing.values()}
+        for replica in self.replicas.every:
+            for rank, transfer in enumerate(replica.forward_to):
+                yield _Sent(replica, transfer, "forward", rank, once.get(id(replica)), transfer.ticks)
+            for rank, transfer in enumerate(replica.backward_to):
+                yield _Sent(replica, transfer, "backward", rank, once.get(id(replica)), transfer.ticks)
 
     def _check_size(self) -> None:
         """OutOfRangeError if sums of times or bytes could need more than 64 bits."""
-        times = self.count * sum(sum(_durations(lane)) for lane in self.lanes.every)
-        times += self.count * sum(sent.ticks for sent in self.flows)
-        costs = [lane.cost for lane in self.lanes.every]
+        times = self.count * sum(sum(_durations(replica)) for replica in self.replicas.every)
+        times += self.count * sum(sent.ticks for sent in self.transfers)
+        costs = [replica.cost for replica in self.replicas.every]
         most = max((cost.stash_bytes + cost.weight_stash_bytes for cost in costs), default=0)
-        if max(times, most * len(self.words.kind)) >= MOST:
+        if max(times, most * len(self.device_orders.kind)) >= MOST:
             raise OutOfRangeError(f"times or bytes of this plan add up to more than {MOST}; use a coarser unit")
 
     def _find_holders(self) -> Integers:
-        """[A] lane of every action; PlanError if a device has none for one."""
-        index = {device: number for number, device in enumerate(self.words.schedule)}
+        """[A] stage replica of every action; PlanError if a device has none for one."""
+        index = {device: number for number, device in enumerate(self.device_orders.schedule)}
         sizes = {size: number for number, size in enumerate(self.problem.sizes or (None,))}
         table = numpy.full((len(sizes), len(index), len(self.plan.stages) + 1, len(KINDS)), -1, dtype=numpy.int32)
-        for number, lane in enumerate(self.lanes.every):
-            for device in lane.group:
-                if lane.kinds and device in index:
-                    codes = [KINDS.index(kind) for kind in lane.kinds]
-                    table[sizes[lane.size], index[device], lane.stage, codes] = number
-        stage = numpy.minimum(self.words.stage, len(self.plan.stages))
+        for number, replica in enumerate(self.replicas.every):
+            for device in replica.group:
+                if replica.kinds and device in index:
+                    codes = [KINDS.index(kind) for kind in replica.kinds]
+                    table[sizes[replica.size], index[device], replica.stage, codes] = number
+        stage = numpy.minimum(self.device_orders.stage, len(self.plan.stages))
         listed = self.problem.microbatches
         of_microbatch = numpy.zeros(self.count, numpy.int64) if listed is None else _column([sizes[x] for x in listed])
-        size = of_microbatch[numpy.minimum(self.words.microbatch, self.count - 1)]
-        found = table[size, self.words.device, stage, self.words.kind].astype(numpy.int64)
-        found[~self._is_dealt()] = -1
-        wrong = numpy.flatnonzero((found < 0) | (self.words.microbatch >= self.count))
+        size = of_microbatch[numpy.minimum(self.device_orders.microbatch, self.count - 1)]
+        found = table[size, self.device_orders.device, stage, self.device_orders.kind].astype(numpy.int64)
+        found[~self._is_assigned()] = -1
+        wrong = numpy.flatnonzero((found < 0) | (self.device_orders.microbatch >= self.count))
         if len(wrong):
             at = int(wrong[0])
-            device = list(index)[self.words.device[at]]
-            action = self.words.schedule[device][at - int(self.words.first[index[device]])]
+            device = list(index)[self.device_orders.device[at]]
+            action = self.device_orders.schedule[device][at - int(self.device_orders.first[index[device]])]
             there = table[size[at], index[device], stage[at]]
-            kinds = "".join(kind for kind, lane in zip(KINDS, there, strict=True) if lane >= 0)
+            kinds = "".join(kind for kind, replica in zip(KINDS, there, strict=True) if replica >= 0)
             why = f"of stage {action.stage} it runs only {kinds}" if kinds else "it holds no such stage"
             if action.microbatch >= self.count:
                 why = f"there are {self.count} microbatches"
             raise PlanError(f"{device} cannot run {action}: {why}")
         return found
 
-    def _is_dealt(self) -> Any:
+    def _is_assigned(self) -> Any:
         """[A] whether the microbatch belongs to the pipeline of the device; true where nothing is dealt."""
         if not self.plan.dealing:
-            return numpy.ones(len(self.words.kind), dtype=numpy.bool_)
-        hand = numpy.full(self.count, -1, dtype=numpy.int64)
+            return numpy.ones(len(self.device_orders.kind), dtype=numpy.bool_)
+        assignment = numpy.full(self.count, -1, dtype=numpy.int64)
         for number, own in enumerate(self.plan.dealing):
-            hand[list(own)] = number
+            assignment[list(own)] = number
         replicas = enumerate(zip(*(stage.replicas for stage in self.plan.stages), strict=True))
         home = {device: number for number, groups in replicas for group in groups for device in group}
-        of_device = _column([home.get(device, -2) for device in self.words.schedule])
-        return hand[numpy.minimum(self.words.microbatch, self.count - 1)] == of_device[self.words.device]
+        of_device = _column([home.get(device, -2) for device in self.device_orders.schedule])
+        return (
+            assignment[numpy.minimum(self.device_orders.microbatch, self.count - 1)]
+            == of_device[self.device_orders.device]
+        )
 
     def timeline(self) -> Timeline:
         """Play; PlanError if the plan deadlocks."""
         runs = self._may_run()
         rings = self._rings()
-        times = play_game(self._game(runs, rings=rings))
+        times = play_schedule(self._schedule(runs, rings=rings))
         start = numpy.full(len(self.holder), -1, dtype=numpy.int64)
         start[runs] = times.start
         self._require_end(start)
-        end = start + self.durations[self.holder, self.words.kind]
+        end = start + self.durations[self.holder, self.device_orders.kind]
         synchronisations = self._synchronisations(end, times=times, rings=rings)
         return self._timeline(start, end=end, times=times, synchronisations=synchronisations)
 
@@ -181,23 +190,25 @@ class _Playback:
 
         There the device stops for good.
         """
-        lanes = self.lanes.every
-        base = numpy.array([self.number[id(lane.base or lane)] for lane in lanes], dtype=numpy.int64)[self.holder]
-        heads = {device: number for number, device in enumerate(self.words.schedule)}
-        head = numpy.array([heads.get(lane.group[0], -1) for lane in lanes], dtype=numpy.int64)[self.holder]
-        leads = numpy.flatnonzero(head == self.words.device)
-        slot = (3 * base + self.words.place) * self.count + self.words.microbatch
-        at = numpy.full(3 * len(lanes) * self.count, len(slot), dtype=numpy.int64)
+        replicas = self.replicas.every
+        base = numpy.array([self.number[id(replica.base or replica)] for replica in replicas], dtype=numpy.int64)[
+            self.holder
+        ]
+        heads = {device: number for number, device in enumerate(self.device_orders.schedule)}
+        head = numpy.array([heads.get(replica.group[0], -1) for replica in replicas], dtype=numpy.int64)[self.holder]
+        leads = numpy.flatnonzero(head == self.device_orders.device)
+        slot = (3 * base + self.device_orders.place) * self.count + self.device_orders.microbatch
+        at = numpy.full(3 * len(replicas) * self.count, len(slot), dtype=numpy.int64)
         at[slot[leads[::-1]]] = leads[::-1]  # the first of several
-        kinds = {id(lane): lane.kinds for lane in lanes}
-        needs = numpy.zeros((len(lanes), 3), dtype=numpy.bool_)
-        needs[:, PLACES[INPUT_GRAD]] = ["F" in lane.kinds for lane in lanes]
-        needs[:, PLACES[WEIGHT_GRAD]] = ["I" in kinds[id(lane.base or lane)] for lane in lanes]
-        asks = leads[needs[self.holder[leads], self.words.place[leads]]]
+        kinds = {id(replica): replica.kinds for replica in replicas}
+        needs = numpy.zeros((len(replicas), 3), dtype=numpy.bool_)
+        needs[:, PLACES[INPUT_GRAD]] = ["F" in replica.kinds for replica in replicas]
+        needs[:, PLACES[WEIGHT_GRAD]] = ["I" in kinds[id(replica.base or replica)] for replica in replicas]
+        asks = leads[needs[self.holder[leads], self.device_orders.place[leads]]]
         stops = asks[at[slot[asks] - self.count] > asks]
         may = numpy.ones(len(slot), dtype=numpy.bool_)
         for stop in stops.tolist():
-            may[stop : self.words.first[self.words.device[stop] + 1]] = False
+            may[stop : self.device_orders.first[self.device_orders.device[stop] + 1]] = False
         return may
 
     def _rings(self) -> dict[int, tuple[int, ...]]:
@@ -213,45 +224,52 @@ class _Playback:
         links = (link for a, b in ring for link in self.problem.cluster.route(a[0], b[0], num_bytes=size).links)
         return tuple(dict.fromkeys(links))
 
-    def _game(self, runs: Any, *, rings: dict[int, tuple[int, ...]]) -> Game:
-        """What the evaluator plays: the lanes, and after them one per ring, which sends to itself."""
-        lanes, words = self.lanes.every, self.words
+    def _schedule(self, runs: Any, *, rings: dict[int, tuple[int, ...]]) -> PlayableSchedule:
+        """What the evaluator plays: the stage replicas, and after them one per ring, which sends to itself."""
+        replicas, device_orders = self.replicas.every, self.device_orders
         heads = [self.plan.stages[number].replicas[0][0] for number in rings]
-        devices = dict.fromkeys([*words.schedule, *(device for lane in lanes for device in lane.group)])
+        devices = dict.fromkeys(
+            [*device_orders.schedule, *(device for replica in replicas for device in replica.group)]
+        )
         index = {device: number for number, device in enumerate(devices)}
-        closing = {number: self.number[id(lane)] for number, lane in self.lanes.closing.items()}
-        closing |= {number: len(lanes) + place for place, number in enumerate(rings)}
-        per_device = numpy.bincount(words.device[runs], minlength=len(index))
+        closing = {number: self.number[id(replica)] for number, replica in self.replicas.closing.items()}
+        closing |= {number: len(replicas) + place for place, number in enumerate(rings)}
+        per_device = numpy.bincount(device_orders.device[runs], minlength=len(index))
         none = [0] * len(rings)
-        return Game(
+        return PlayableSchedule(
             num_microbatches=self.count,
-            stage=_column([*(lane.stage for lane in lanes), *rings]),
-            devices=[*(tuple(index[x] for x in lane.group) for lane in lanes), *((index[head],) for head in heads)],
+            stage=_column([*(replica.stage for replica in replicas), *rings]),
+            devices=[
+                *(tuple(index[x] for x in replica.group) for replica in replicas),
+                *((index[head],) for head in heads),
+            ],
             duration=numpy.concatenate([self.durations, numpy.zeros((len(rings), len(KINDS)), numpy.int64)]),
-            flows=[*map(self._transfer, self.flows), *self._ring_transfers(rings)],
-            waits=_column([*((x.num_inputs, x.num_gradients) for x in lanes), *((0, 0) for _ in rings)]).reshape(-1, 2),
-            waits_once=_column([*(lane.num_once for lane in lanes), *none]),
-            opening=[self.number[id(lane)] for lane in self.lanes.opening],
+            transfers=[*map(self._transfer, self.transfers), *self._ring_transfers(rings)],
+            waits=_column([*((x.num_inputs, x.num_gradients) for x in replicas), *((0, 0) for _ in rings)]).reshape(
+                -1, 2
+            ),
+            waits_once=_column([*(replica.num_once for replica in replicas), *none]),
+            opening=[self.number[id(replica)] for replica in self.replicas.opening],
             closing=[closing.get(number, -1) for number in range(len(self.plan.stages))],
             overlaps=self.problem.cluster.overlap,
             first=numpy.concatenate([[0], numpy.cumsum(per_device)]).astype(numpy.int64),
-            lane=self.holder[runs],
-            kind=words.kind[runs],
-            microbatch=words.microbatch[runs],
+            replica=self.holder[runs],
+            kind=device_orders.kind[runs],
+            microbatch=device_orders.microbatch[runs],
         )
 
     def _transfer(self, sent: _Sent) -> Transfer:
-        route, ticks = sent.leg.route, sent.ticks
+        route, ticks = sent.transfer.route, sent.ticks
         return Transfer(
             sender=self.number[id(sent.sender)],
-            receiver=self.number[id(sent.leg.target)],
+            receiver=self.number[id(sent.transfer.target)],
             is_backward=sent.direction == "backward",
             duration=ticks,
             links=route.links if route is not None and ticks else (),
         )
 
     def _ring_transfers(self, rings: dict[int, tuple[int, ...]]) -> Iterator[Transfer]:
-        for place, (number, links) in enumerate(rings.items(), start=len(self.lanes.every)):
+        for place, (number, links) in enumerate(rings.items(), start=len(self.replicas.every)):
             duration = self.costs.synchronisation_ns(self.plan.stages[number])
             yield Transfer(sender=place, receiver=place, is_backward=True, duration=duration, links=links)
 
@@ -259,9 +277,13 @@ class _Playback:
         """PlanError if an action never started: where each device stands."""
         waiting = numpy.flatnonzero(start < 0)
         if len(waiting):
-            at = dict(zip(self.words.device[waiting[::-1]].tolist(), waiting[::-1].tolist(), strict=True))
-            words = enumerate(self.words.schedule.items())
-            stuck = [f"{d} at {word[at[n] - int(self.words.first[n])]}" for n, (d, word) in words if n in at]
+            at = dict(zip(self.device_orders.device[waiting[::-1]].tolist(), waiting[::-1].tolist(), strict=True))
+            device_orders = enumerate(self.device_orders.schedule.items())
+            stuck = [
+                f"{d} at {device_order[at[n] - int(self.device_orders.first[n])]}"
+                for n, (d, device_order) in device_orders
+                if n in at
+            ]
             raise PlanError(f"the schedule deadlocks: {'; '.join(stuck[:5])}")
 
     def _synchronisations(
@@ -269,8 +291,8 @@ class _Playback:
     ) -> tuple[TimedSynchronisation, ...]:
         """Each stage's once its last action has ended, in order of their start; where they queue, when it is due."""
         latest = numpy.full(len(self.plan.stages), -1, dtype=numpy.int64)
-        numpy.maximum.at(latest, self.words.stage, end)
-        queued = dict(zip(rings, times.sent[len(self.flows) :, -1].tolist(), strict=True))
+        numpy.maximum.at(latest, self.device_orders.stage, end)
+        queued = dict(zip(rings, times.sent[len(self.transfers) :, -1].tolist(), strict=True))
         found = []
         for number, ready in enumerate(latest.tolist()):
             duration = self.costs.synchronisation_ns(self.plan.stages[number]) if ready >= 0 else 0
@@ -282,13 +304,13 @@ class _Playback:
     def _timeline(
         self, start: Integers, *, end: Integers, times: PlayedTimes, synchronisations: tuple[TimedSynchronisation, ...]
     ) -> Timeline:
-        actions, transfers = PlayedActions(self.words, start=start, end=end), self._transfers(end, times=times)
+        actions, transfers = PlayedActions(self.device_orders, start=start, end=end), self._transfers(end, times=times)
         last = [int(end.max(initial=0)), *(timed.end_ns for timed in synchronisations)]
-        if self.lanes.closing:
+        if self.replicas.closing:
             last += [sent.end_ns for sent in transfers if sent.microbatch == self.count]
         makespan = max(last) + self.costs.optimizer_ns(self.plan.stages)
         memory = self._memory(actions)
-        first = self.words.first
+        first = self.device_orders.first
         used = numpy.flatnonzero(first[1:] > first[:-1])
         return Timeline(
             actions=actions,
@@ -302,52 +324,52 @@ class _Playback:
         )
 
     def _transfers(self, end: Integers, *, times: PlayedTimes) -> Sequence[TimedTransfer]:
-        """As a table where every flow is sent for every microbatch, else one by one."""
-        chosen = [number for number, sent in enumerate(self.flows) if sent.leg.route is not None]
-        flows, ready = [self.flows[number] for number in chosen], self._ready(end)[chosen]
+        """As a table where every channel is sent for every microbatch, else one by one."""
+        chosen = [number for number, sent in enumerate(self.transfers) if sent.transfer.route is not None]
+        channels, ready = [self.transfers[number] for number in chosen], self._ready(end)[chosen]
         starts = times.sent[chosen]
-        played = tuple(sent.played() for sent in flows)
-        if all(sent.once is None for sent in flows) and (starts[:, :-1] >= 0).all():
+        played = tuple(sent.played() for sent in channels)
+        if all(sent.once is None for sent in channels) and (starts[:, :-1] >= 0).all():
             return PlayedTransfers(played, ready=ready[:, :-1], start=numpy.ascontiguousarray(starts[:, :-1]))
         found = []
         for row, column in numpy.argwhere(starts >= 0).tolist():
-            flow, once = played[row], flows[row].once
-            sent = flow.timed(
+            channel, once = played[row], channels[row].once
+            sent = channel.timed(
                 column if once is None else once, ready=int(ready[row, column]), start=int(starts[row, column])
             )
-            found.append((flow.order(sent), sent))
+            found.append((channel.order(sent), sent))
         return tuple(sent for _, sent in sorted(found))
 
     def _ready(self, end: Integers) -> Integers:
         """[P, M + 1] when the action of every transfer has ended; in the last column when those sent once may go."""
-        lanes, columns = len(self.lanes.every), self.count + 1
-        ends = numpy.zeros(3 * lanes * columns, dtype=numpy.int64)
-        ends[(3 * self.holder + self.words.place) * columns + self.words.microbatch] = end
+        replicas, columns = len(self.replicas.every), self.count + 1
+        ends = numpy.zeros(3 * replicas * columns, dtype=numpy.int64)
+        ends[(3 * self.holder + self.device_orders.place) * columns + self.device_orders.microbatch] = end
         latest = numpy.zeros(len(self.plan.stages), dtype=numpy.int64)
-        numpy.maximum.at(latest, self.words.stage, end)
+        numpy.maximum.at(latest, self.device_orders.stage, end)
         table = ends.reshape(-1, columns)
-        for number, lane in self.lanes.closing.items():
-            table[3 * self.number[id(lane)] + 1, -1] = latest[number]
-        rows = [3 * self.number[id(sent.sender)] + (sent.direction == "backward") for sent in self.flows]
+        for number, replica in self.replicas.closing.items():
+            table[3 * self.number[id(replica)] + 1, -1] = latest[number]
+        rows = [3 * self.number[id(sent.sender)] + (sent.direction == "backward") for sent in self.transfers]
         found: Integers = table[_column(rows)]
         return found
 
     def _memory(self, actions: PlayedActions) -> PlayedMemory:
-        """What is held depends on the order of the words alone, only the times come from the game."""
-        lanes = self.lanes.every
-        steps = numpy.array([[memory_steps(lane.cost, kind) for kind in KINDS] for lane in lanes], numpy.int64)
-        during, after = steps.reshape(len(lanes), len(KINDS), 2)[self.holder, self.words.kind].T
+        """What is held depends on the device orders alone, only the times come from the simulation."""
+        replicas = self.replicas.every
+        steps = numpy.array([[memory_steps(replica.cost, kind) for kind in KINDS] for replica in replicas], numpy.int64)
+        during, after = steps.reshape(len(replicas), len(KINDS), 2)[self.holder, self.device_orders.kind].T
         static = self.costs.static_bytes_of(self.plan)
-        base = _column([static[device] for device in self.words.schedule])
+        base = _column([static[device] for device in self.device_orders.schedule])
         sums = numpy.concatenate([[0], numpy.cumsum(after)])
-        first = self.words.first[:-1]
-        before = sums[:-1] + (base - sums[first])[self.words.device]
+        first = self.device_orders.first[:-1]
+        before = sums[:-1] + (base - sums[first])[self.device_orders.device]
         return PlayedMemory(actions, base=base, during=before + during, after=before + after)
 
 
-def _durations(lane: StageReplica) -> list[int]:
+def _durations(replica: StageReplica) -> list[int]:
     """Nanoseconds of F, I, W and B."""
-    return [lane.cost.duration_ns(kind) for kind in KINDS]
+    return [replica.cost.duration_ns(kind) for kind in KINDS]
 
 
 def _column(values: Sequence[Any]) -> Integers:

@@ -8,7 +8,7 @@ from typing import Any, Literal, NamedTuple, TypeVar, overload
 import numpy
 
 from planner.actions import Action
-from planner.simulation.encoding import Integers, Words
+from planner.simulation.encoding import EncodedOrders, Integers
 
 Direction = Literal["forward", "backward"]
 
@@ -87,15 +87,17 @@ class Timeline:
 class _PerDevice(Mapping[str, tuple[_Value, ...]]):
     """A tuple per device, made when it is asked for."""
 
-    def __init__(self, words: Words) -> None:
-        self.words = words
-        self._number = {device: number for number, device in enumerate(words.schedule)}
+    def __init__(self, device_orders: EncodedOrders) -> None:
+        self.device_orders = device_orders
+        self._number = {device: number for number, device in enumerate(device_orders.schedule)}
         self._made: dict[str, tuple[_Value, ...]] = {}
 
     def __getitem__(self, device: str) -> tuple[_Value, ...]:
         if device not in self._made:
             number = self._number[device]
-            self._made[device] = self._make(device, slice(self.words.first[number], self.words.first[number + 1]))
+            self._made[device] = self._make(
+                device, slice(self.device_orders.first[number], self.device_orders.first[number + 1])
+            )
         return self._made[device]
 
     def __iter__(self) -> Iterator[str]:
@@ -109,22 +111,22 @@ class _PerDevice(Mapping[str, tuple[_Value, ...]]):
 
 
 class PlayedActions(_PerDevice[TimedAction]):
-    """The words with their times."""
+    """The device orders with their times."""
 
-    def __init__(self, words: Words, *, start: Integers, end: Integers) -> None:
-        super().__init__(words)
+    def __init__(self, device_orders: EncodedOrders, *, start: Integers, end: Integers) -> None:
+        super().__init__(device_orders)
         self.start, self.end = start, end
 
     def _make(self, device: str, part: slice) -> tuple[TimedAction, ...]:
-        word = self.words.schedule[device]
-        return tuple(map(TimedAction, word, self.start[part].tolist(), self.end[part].tolist()))
+        device_order = self.device_orders.schedule[device]
+        return tuple(map(TimedAction, device_order, self.start[part].tolist(), self.end[part].tolist()))
 
 
 class PlayedMemory(_PerDevice[MemoryPoint]):
     """What is held: `base` before all actions, `during` each of them, and `after`."""
 
     def __init__(self, actions: PlayedActions, *, base: Integers, during: Integers, after: Integers) -> None:
-        super().__init__(actions.words)
+        super().__init__(actions.device_orders)
         self.actions, self.base, self.during, self.after = actions, base, during, after
 
     def _make(self, device: str, part: slice) -> tuple[MemoryPoint, ...]:
@@ -134,7 +136,7 @@ class PlayedMemory(_PerDevice[MemoryPoint]):
 
     def peaks(self) -> dict[str, int]:
         """The largest value per device."""
-        first = self.words.first
+        first = self.device_orders.first
         most = numpy.maximum(self.during, self.after)
         return {
             device: int(max(self.base[number], most[first[number] : first[number + 1]].max(initial=0)))
@@ -142,8 +144,8 @@ class PlayedMemory(_PerDevice[MemoryPoint]):
         }
 
 
-class PlayedFlow(NamedTuple):
-    """What the transfers of one lane to another have in common."""
+class PlayedChannel(NamedTuple):
+    """What the transfers of one stage replica to another have in common."""
 
     sender: str
     receiver: str
@@ -166,7 +168,7 @@ class PlayedFlow(NamedTuple):
         )  # fmt: skip
 
     def order(self, sent: TimedTransfer) -> tuple[int, ...]:
-        """Where a transfer of this flow stands among others in order of readiness."""
+        """Where a transfer of this channel stands among others in order of readiness."""
         is_backward = int(self.direction == "backward")
         return (
             sent.ready_ns, int(self.duration_ns > 0), self.from_stage, sent.microbatch, is_backward, self.replica,
@@ -175,22 +177,28 @@ class PlayedFlow(NamedTuple):
 
 
 class PlayedTransfers(Sequence[TimedTransfer]):
-    """The transfers of P flows for M microbatches each."""
+    """The transfers of P channels for M microbatches each."""
 
-    def __init__(self, flows: tuple[PlayedFlow, ...], *, ready: Integers, start: Integers) -> None:
-        self.flows = flows
+    def __init__(self, channels: tuple[PlayedChannel, ...], *, ready: Integers, start: Integers) -> None:
+        self.channels = channels
         self.ready, self.start = ready, start
         """[P, M] nanoseconds."""
 
     @cached_property
     def _all(self) -> tuple[TimedTransfer, ...]:
-        num_microbatches = self.ready.shape[1] if len(self.flows) else 0
+        num_microbatches = self.ready.shape[1] if len(self.channels) else 0
         keys = [
-            (int(flow.duration_ns > 0), flow.from_stage, int(flow.direction == "backward"), flow.replica, flow.rank)
-            for flow in self.flows
+            (
+                int(channel.duration_ns > 0),
+                channel.from_stage,
+                int(channel.direction == "backward"),
+                channel.replica,
+                channel.rank,
+            )
+            for channel in self.channels
         ]
         columns = numpy.array(keys, dtype=numpy.int64).reshape(-1, 5).repeat(num_microbatches, axis=0).T
-        microbatch = numpy.tile(numpy.arange(num_microbatches), len(self.flows))
+        microbatch = numpy.tile(numpy.arange(num_microbatches), len(self.channels))
         lasts, stages, backwards, replicas, ranks = columns
         order = numpy.lexsort((ranks, replicas, backwards, microbatch, stages, lasts, self.ready.ravel()))
         ready, start = self.ready.ravel().tolist(), self.start.ravel().tolist()
@@ -198,8 +206,8 @@ class PlayedTransfers(Sequence[TimedTransfer]):
 
     def _transfer(self, index: int, *, ready: int, start: int) -> TimedTransfer:
         number, microbatch = divmod(index, self.ready.shape[1])
-        flow: PlayedFlow = self.flows[number]
-        return flow.timed(microbatch, ready=ready, start=start)
+        channel: PlayedChannel = self.channels[number]
+        return channel.timed(microbatch, ready=ready, start=start)
 
     @overload
     def __getitem__(self, index: int) -> TimedTransfer: ...

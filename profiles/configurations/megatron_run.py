@@ -100,7 +100,7 @@ def read_megatron(read: ReadArguments, *, options: Mapping[str, Value], model: s
     predicting = _predicting(take, is_typed=read.kind == "options")
     stages = _stages(take, shape, predicting=predicting, ranks=pipeline, is_typed=read.kind != "log")
     chunks = max(1, len(stages) // pipeline)
-    _require_turns(take, count=batch // (micro * data), ranks=pipeline, chunks=chunks, each=micro * data)
+    _require_interleaving(take, count=batch // (micro * data), ranks=pipeline, chunks=chunks, each=micro * data)
     recompute = _recomputation(take)
     if experts is not None and data * context * tensor % experts:
         notes.refusals.append(
@@ -138,7 +138,7 @@ def read_megatron(read: ReadArguments, *, options: Mapping[str, Value], model: s
     return run
 
 
-def _require_turns(take: Taking, *, count: int, ranks: int, chunks: int, each: int) -> None:
+def _require_interleaving(take: Taking, *, count: int, ranks: int, chunks: int, each: int) -> None:
     """Interleaving wants microbatches in whole turns; `each`: samples of one on all pipelines."""
     if take.number("microbatch_group_size_per_vp_stage", ranks) != ranks and chunks > 1:
         raise ValueError(f"--microbatch-group-size-per-vp-stage: other orders than with {ranks} are not played here")
@@ -164,7 +164,7 @@ def _sort_out(take: Taking, read: ReadArguments, *, notes: ReadingNotes) -> None
         if (meaning := meaning_of(name)) != "irrelevant":
             said = f"{shown(name)}{'' if value is True else f' {value}'}"
             (notes.unknown if meaning == "unknown" else notes.not_counted).append(said[:120])
-    notes.unknown += [f"the word {word[:60]!r}" for word in read.strange]
+    notes.unknown += [f"the word {argument[:60]!r}" for argument in read.strange]
 
 
 def _shape(take: Taking, model: str | None) -> tuple[ModelShape, int | None]:

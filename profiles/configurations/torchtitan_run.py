@@ -267,8 +267,8 @@ def _sort_out(fields: _Fields, notes: ReadingNotes) -> None:
     for name, value in fields.values.items():
         if name in fields.taken or value in (None, False, "", [], "none"):
             continue
-        ways = {name, *(name[:place] for place, char in enumerate(name) if char == ".")}
-        if ways & set(NOT_COUNTED):
+        degrees_given = {name, *(name[:place] for place, char in enumerate(name) if char == ".")}
+        if degrees_given & set(NOT_COUNTED):
             notes.not_counted.append(f"{name} = {str(value)[:60]}")
-        elif not ways & set(IRRELEVANT):
+        elif not degrees_given & set(IRRELEVANT):
             notes.unknown.append(f"{name} = {str(value)[:60]}")

@@ -29,7 +29,7 @@ def with_slurm_switches(found: FoundHosts, text: str) -> FoundHosts:
                     f"topology: {child} is below {above[key]} and below {join.name}, which is no tree; "
                     "give one of them, or add --flat"
                 )
-    hosts = tuple(replace(host, switches=_climb(above, f"host {host.name}")) for host in found.hosts)
+    hosts = tuple(replace(host, switches=_switches_above(above, f"host {host.name}")) for host in found.hosts)
     notes = [told.note] if told.note else []
     if above and (alone := [host.name for host in hosts if not host.switches]):
         notes.append(f"no switch of the topology is above {some_of(alone)}")
@@ -148,7 +148,7 @@ def _names(one: dict[str, Any]) -> str:
     return ",".join(map(str, names)) if isinstance(names, list) else str(names)
 
 
-def _climb(above: Mapping[str, str], start: str) -> tuple[str, ...]:
+def _switches_above(above: Mapping[str, str], start: str) -> tuple[str, ...]:
     """The switches above, the outermost first."""
     path: list[str] = []
     here = above.get(start)

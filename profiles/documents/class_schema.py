@@ -37,18 +37,18 @@ def definitions_of(kinds: Iterable[type], *, ref_template: str) -> dict[str, Jso
 def _tidied(schema: JsonSchema) -> JsonSchema:
     """The schema of a class as people read it: units in the descriptions, JSON's words for Python's."""
     described = {key: value for key, value in schema.items() if key != "title"}
-    described["description"] = _in_json_words(schema.get("description", ""))
+    described["description"] = _in_json_terms(schema.get("description", ""))
     described["properties"] = {name: _described(part) for name, part in schema.get("properties", {}).items()}
     return described
 
 
 def _described(schema: JsonSchema) -> JsonSchema:
     units = dict.fromkeys(part.pop(UNIT) for part in (schema, *schema.get("anyOf", ())) if UNIT in part)
-    parts = [_in_json_words(schema.get("description", "")), *(f"Unit: {unit}." for unit in units)]
+    parts = [_in_json_terms(schema.get("description", "")), *(f"Unit: {unit}." for unit in units)]
     return {"description": " ".join(parts), **{key: part for key, part in schema.items() if key != "description"}}
 
 
-def _in_json_words(text: str) -> str:
+def _in_json_terms(text: str) -> str:
     """A docstring in one line, with null for None."""
     return re.sub(r"\bNone\b", "null", " ".join(text.split()))
 

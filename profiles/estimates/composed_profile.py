@@ -246,7 +246,7 @@ class _Bytes:
         self.tokens = question.sizes[0] * question.sequence // question.context
 
     def at(self, degree: int) -> WidthBytes:
-        """All of it."""
+        """Every figure of the profile at one width."""
         weights = self.weights(degree)
         return WidthBytes(
             width=degree,

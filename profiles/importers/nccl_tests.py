@@ -170,9 +170,9 @@ def _rows(lines: Sequence[str], *, source: str) -> list[_Row]:
     return rows
 
 
-def _row(words: Sequence[str], *, header: Sequence[str], source: str) -> _Row:
+def _row(cells: Sequence[str], *, header: Sequence[str], source: str) -> _Row:
     try:
-        cell = {name: words[place] for place, name in reversed(list(enumerate(header))) if place < len(words)}
+        cell = {name: cells[place] for place, name in reversed(list(enumerate(header))) if place < len(cells)}
         wrong = next((cell[name] for name in ("#wrong", "error") if name in cell), "0")
         row = _Row(
             size=int(cell["size"]),
@@ -183,7 +183,7 @@ def _row(words: Sequence[str], *, header: Sequence[str], source: str) -> _Row:
             wrong=wrong,
         )
     except (KeyError, ValueError):
-        raise refusal(source, f"row {' '.join(words)[:60]!r} has other columns than {' '.join(header)[:80]}") from None
+        raise refusal(source, f"row {' '.join(cells)[:60]!r} has other columns than {' '.join(header)[:80]}") from None
     if "#wrong" in cell and wrong not in ("0", "N/A"):
         raise refusal(source, f"size {row.size}: {wrong} wrong results; mend the machine and measure again")
     rate = row.size / row.time_us / 1e3 if row.time_us > 0 else 0.0

@@ -14,9 +14,9 @@ from profiles.importers.rank_traces import OWN, RankTraces, read_ranks
 from profiles.importers.straggler import (
     ActionKind,
     Key,
+    ReplicaKey,
     RunAction,
     RunStep,
-    Seat,
     last_stages,
     needed_by,
     product_of,
@@ -32,7 +32,7 @@ WAITED = 0.25
 class Places:
     """Who is what in which pipeline."""
 
-    seats: Mapping[str, Seat]
+    replicas: Mapping[str, ReplicaKey]
     """Pipeline and place of every device."""
     stages: Mapping[int, int]
     """By the traces' number of a stage: its own, counted from 0."""
@@ -77,18 +77,18 @@ class _Messages:
             self._found[one.iteration, one.source, one.target].append(one)
 
     def of(
-        self, number: int, actions: Mapping[Seat, Sequence[RunAction]], *, seats: Mapping[str, Seat]
+        self, number: int, actions: Mapping[ReplicaKey, Sequence[RunAction]], *, replicas: Mapping[str, ReplicaKey]
     ) -> dict[Key, int]:
         """Of pairs of devices with as many messages as one makes for the other: the n-th is for the n-th of these."""
-        devices = {seat: device for device, seat in seats.items()}
+        devices = {replica: device for device, replica in replicas.items()}
         made: dict[tuple[str, str], list[Key]] = defaultdict(list)
         found: dict[Key, int] = {}
         used = _uses(actions)
-        for seat, row in actions.items():
+        for replica, row in actions.items():
             for action in row:
-                product = product_of((seat[0], action.stage, action.kind, action.microbatch))
+                product = product_of((replica[0], action.stage, action.kind, action.microbatch))
                 if product in used:
-                    made[devices[seat], devices[used[product][0]]].append(product)
+                    made[devices[replica], devices[used[product][0]]].append(product)
         for pair, products in made.items():
             for one in self._found.get((number, *pair), ()):
                 if one.num_in_iteration == len(products):
@@ -97,17 +97,17 @@ class _Messages:
         return found
 
 
-def _uses(actions: Mapping[Seat, Sequence[RunAction]]) -> dict[Key, tuple[Seat, int]]:
+def _uses(actions: Mapping[ReplicaKey, Sequence[RunAction]]) -> dict[Key, tuple[ReplicaKey, int]]:
     """By product that another device makes: who uses it, and which one of its way it is there."""
-    devices = {(seat[0], action.stage): seat for seat, row in actions.items() for action in row}
+    devices = {(replica[0], action.stage): replica for replica, row in actions.items() for action in row}
     last = last_stages(actions)
     counts: dict[tuple[int, int, str], int] = defaultdict(int)
-    found: dict[Key, tuple[Seat, int]] = {}
-    for seat, row in actions.items():
+    found: dict[Key, tuple[ReplicaKey, int]] = {}
+    for replica, row in actions.items():
         for action in row:
-            product = needed_by((seat[0], action.stage, action.kind, action.microbatch), last=last[seat[0]])
-            if product is not None and devices[product[:2]] != seat:
-                found[product] = seat, counts[product[:3]]
+            product = needed_by((replica[0], action.stage, action.kind, action.microbatch), last=last[replica[0]])
+            if product is not None and devices[product[:2]] != replica:
+                found[product] = replica, counts[product[:3]]
                 counts[product[:3]] += 1
     return found
 
@@ -134,7 +134,7 @@ def _find_places(job: RankTraces) -> Places:
             "traces of all ranks, with messages that name their peers"
         )
     return Places(
-        seats={device: (number, places[device]) for number, devices in enumerate(pipelines) for device in devices},
+        replicas={device: (number, places[device]) for number, devices in enumerate(pipelines) for device in devices},
         stages={name: number for number, name in enumerate(names)},
     )
 
@@ -170,14 +170,14 @@ def _make_step(job: RankTraces, number: int, *, places: Places, messages: _Messa
     begin = min(entry[0] for row in rows.values() for entry in row)
     source = f"{job.files[0]}: iteration {number}"
     actions = {
-        seat: tuple(
+        replica: tuple(
             _action(entry, begin=begin, gap_ns=gap, stages=places.stages)
             for entry, gap in sorted(zip(rows[device], job.gaps(number, device), strict=True))
         )
-        for device, seat in sorted(places.seats.items(), key=lambda item: item[1])
+        for device, replica in sorted(places.replicas.items(), key=lambda item: item[1])
     }
     _require_whole(actions, source=source)
-    told = messages.of(number, actions, seats=places.seats)
+    told = messages.of(number, actions, replicas=places.replicas)
     lags = _seen_lags(actions, has_gaps=any(rank.taken_up for rank in job.ranks.values()))
     return RunStep(number=number, actions=actions, transfers_ns={**lags, **told})
 
@@ -194,13 +194,13 @@ def _action(entry: Entry, *, begin: int, gap_ns: int, stages: Mapping[int, int])
     )
 
 
-def _require_whole(actions: Mapping[Seat, Sequence[RunAction]], *, source: str) -> None:
+def _require_whole(actions: Mapping[ReplicaKey, Sequence[RunAction]], *, source: str) -> None:
     """ValueError where a stage has a forward without one backward, or other microbatches than the first."""
     ran: dict[tuple[int, int], dict[str, list[int]]] = {}
-    for seat, row in actions.items():
+    for replica, row in actions.items():
         for action in row:
             kind = "B" if action.kind == "I" else action.kind
-            ran.setdefault((seat[0], action.stage), {}).setdefault(kind, []).append(action.microbatch)
+            ran.setdefault((replica[0], action.stage), {}).setdefault(kind, []).append(action.microbatch)
     for (pipeline, stage), kinds in sorted(ran.items()):
         wanted = sorted(ran[pipeline, min(other for p, other in ran if p == pipeline)].get("F", []))
         weights = kinds.get("W", [])
@@ -212,7 +212,7 @@ def _require_whole(actions: Mapping[Seat, Sequence[RunAction]], *, source: str) 
             )
 
 
-def _seen_lags(actions: dict[Seat, tuple[RunAction, ...]], *, has_gaps: bool) -> dict[Key, int]:
+def _seen_lags(actions: dict[ReplicaKey, tuple[RunAction, ...]], *, has_gaps: bool) -> dict[Key, int]:
     """From when an input was made until it was used, where its receiver waited for it; elsewhere what is usual there.
 
     Never more than was seen: nothing starts before its input is there. `has_gaps`: whether it is told when actions were
@@ -220,29 +220,29 @@ def _seen_lags(actions: dict[Seat, tuple[RunAction, ...]], *, has_gaps: bool) ->
     moment joins the gap.
     """
     ends = {
-        product_of((seat[0], action.stage, action.kind, action.microbatch)): action.start_ns + action.duration_ns
-        for seat, row in actions.items()
+        product_of((replica[0], action.stage, action.kind, action.microbatch)): action.start_ns + action.duration_ns
+        for replica, row in actions.items()
         for action in row
     }
     used, last = _uses(actions), last_stages(actions)
     lags: dict[Key, int] = {}
     waited: dict[tuple[int, int, str], dict[Key, int]] = defaultdict(dict)
-    for seat, row in actions.items():
+    for replica, row in actions.items():
         told, before = list(row), 0
         for place, action in enumerate(row):
             idle = action.start_ns - before - action.gap_ns
             before = action.start_ns + action.duration_ns
-            product = needed_by((seat[0], action.stage, action.kind, action.microbatch), last=last[seat[0]])
-            if product is not None and product in used and used[product][0] == seat:
-                way = product[:3]
-                key, lag = (*way, used[product][1]), max(0, action.start_ns - ends[product])
+            product = needed_by((replica[0], action.stage, action.kind, action.microbatch), last=last[replica[0]])
+            if product is not None and product in used and used[product][0] == replica:
+                channel = product[:3]
+                key, lag = (*channel, used[product][1]), max(0, action.start_ns - ends[product])
                 if place == 0 or idle > WAITED * lag:
-                    waited[way][key] = lag
+                    waited[channel][key] = lag
                     continue
                 lags[key] = lag
             if has_gaps and idle > 0:
                 told[place] = replace(action, gap_ns=action.gap_ns + idle)
-        actions[seat] = tuple(told)
-    usual = {way: round(statistics.median(found.values())) for way, found in waited.items()}
+        actions[replica] = tuple(told)
+    usual = {channel: round(statistics.median(found.values())) for channel, found in waited.items()}
     told_by_waits = {key: lag for found in waited.values() for key, lag in found.items()}
     return {key: min(lag, usual.get(key[:3], lag)) for key, lag in lags.items()} | told_by_waits

@@ -30,7 +30,7 @@ _TRANSFER: dict[str, tuple[Literal["F", "B"], bool]] = {
 }
 
 
-Seat = tuple[int, int]
+ReplicaKey = tuple[int, int]
 """A pipeline and the place of a device in it: its stage, where every device has one."""
 
 ActionKind = Literal["F", "B", "I", "W"]
@@ -63,7 +63,7 @@ class RunStep:
 
     number: int
     """Of the job."""
-    actions: dict[Seat, tuple[RunAction, ...]]
+    actions: dict[ReplicaKey, tuple[RunAction, ...]]
     """By pipeline and device, in the order as run."""
     transfers_ns: dict[Key, int]
     """By pipeline, sending stage, direction (F or B) and count, as they are used: from when both ends were ready until
@@ -75,15 +75,17 @@ class RunStep:
         ends = [row[-1].start_ns + row[-1].duration_ns for row in self.actions.values()]
         return max(ends) - min(row[0].start_ns for row in self.actions.values())
 
-    def of_stages(self) -> dict[tuple[int, int], Seat]:
+    def of_stages(self) -> dict[tuple[int, int], ReplicaKey]:
         """By pipeline and stage: the device that has it."""
-        return {(seat[0], action.stage): seat for seat, row in self.actions.items() for action in row}
+        return {(replica[0], action.stage): replica for replica, row in self.actions.items() for action in row}
 
     @property
     def is_plain(self) -> bool:
         """Whether every device has one stage and every backward is whole."""
         return all(
-            action.stage == seat[1] and action.kind in "FB" for seat, row in self.actions.items() for action in row
+            action.stage == replica[1] and action.kind in "FB"
+            for replica, row in self.actions.items()
+            for action in row
         )
 
     def keyed(self) -> Iterator[tuple[Key, RunAction]]:
@@ -181,8 +183,8 @@ class _StepRows:
     def add(self, row: tuple[Any, ...], *, source: str) -> None:
         """Take up an operation; those that are neither computation nor a transfer between stages are left out."""
         pipeline, stage, number, name, start, length, microbatch, count = row
-        kind, way = _COMPUTE.get(name), _TRANSFER.get(name)
-        if kind is None and way is None:
+        kind, transfer = _COMPUTE.get(name), _TRANSFER.get(name)
+        if kind is None and transfer is None:
             return
         if None in row:
             raise ValueError(f"{source}: step {number} has an operation without {_COLUMNS[row.index(None)]!r}")
@@ -201,8 +203,8 @@ class _StepRows:
                     duration_ns=round(length * 1e9),
                 )
             )
-        if way is not None:
-            direction, is_send = way
+        if transfer is not None:
+            direction, is_send = transfer
             sender = stage if is_send else stage + (-1 if direction == "F" else 1)
             self.ends[pipeline, sender, direction, count][is_send] = start, start + length
 
@@ -252,20 +254,20 @@ def needed_by(key: Key, *, last: int) -> Key | None:
     return (pipeline, stage, "F", microbatch) if stage == last else (pipeline, stage + 1, "B", microbatch)
 
 
-def last_stages(actions: Mapping[Seat, Sequence[RunAction]]) -> dict[int, int]:
+def last_stages(actions: Mapping[ReplicaKey, Sequence[RunAction]]) -> dict[int, int]:
     """By pipeline."""
-    return dict(sorted((seat[0], action.stage) for seat, row in actions.items() for action in row))
+    return dict(sorted((replica[0], action.stage) for replica, row in actions.items() for action in row))
 
 
-def _require_one_clock(actions: Mapping[Seat, Sequence[RunAction]], *, source: str) -> None:
+def _require_one_clock(actions: Mapping[ReplicaKey, Sequence[RunAction]], *, source: str) -> None:
     """ValueError where an action starts long before the one that makes its input has ended.
 
     A stage whose clock is behind has forwards too early; where it is ahead, the stage before has backwards too early.
     """
     last = dict(sorted(actions))
     ends = {
-        (*seat, action.kind, action.microbatch): action.start_ns + action.duration_ns
-        for seat, row in actions.items()
+        (*replica, action.kind, action.microbatch): action.start_ns + action.duration_ns
+        for replica, row in actions.items()
         for action in row
     }
     for (pipeline, stage), row in actions.items():

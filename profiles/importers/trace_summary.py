@@ -168,7 +168,9 @@ def _of_ranks(job: RankTraces) -> TraceSummary:
         if all(len(each) == 1 for each in ends) and abs((a := min(ends[0])) - (b := min(ends[1]))) == 1:
             summary.transfers[a, b].add(one.duration_ns)
             sizes[a, b].append(one.num_bytes)
-    summary.transfer_bytes = {way: round(statistics.fmean(told)) for way, told in sizes.items() if min(told) >= 0}
+    summary.transfer_bytes = {
+        pair_of_stages: round(statistics.fmean(told)) for pair_of_stages, told in sizes.items() if min(told) >= 0
+    }
     return summary
 
 
@@ -224,7 +226,11 @@ def _lag(summary: TraceSummary, pair: tuple[int, int]) -> tuple[int, int]:
 
     Where these two have no transfers, all others' medians.
     """
-    found = [summary.transfers[way] for way in (pair, pair[::-1]) if way in summary.transfers]
+    found = [
+        summary.transfers[pair_of_stages]
+        for pair_of_stages in (pair, pair[::-1])
+        if pair_of_stages in summary.transfers
+    ]
     medians = [each.quartiles_ns[1] for each in found or summary.transfers.values()]
     size = summary.transfer_bytes.get(pair, 0)
     return round(statistics.fmean(medians)) if medians else 0, size

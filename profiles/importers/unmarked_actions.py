@@ -258,7 +258,7 @@ def _cut(rows: Iterable[_Row], *, firsts: list[int]) -> tuple[list[_Span], list[
             if (
                 last is not None
                 and (last.forward, last.is_again) == (place, again or last.is_again)
-                and not _apart(messages, before=last.end, after=start)
+                and not _is_separate(messages, before=last.end, after=start)
             ):
                 last.end = max(last.end, end)
             elif number != _NONE:
@@ -273,7 +273,7 @@ def _cut(rows: Iterable[_Row], *, firsts: list[int]) -> tuple[list[_Span], list[
     return sorted(spans, key=lambda span: span.start), messages
 
 
-def _apart(messages: list[tuple[int, str, int]], *, before: int, after: int) -> bool:
+def _is_separate(messages: list[tuple[int, str, int]], *, before: int, after: int) -> bool:
     """Whether a message began between two times, of which the later one is the present."""
     return bool(messages) and before <= messages[-1][0] <= after
 

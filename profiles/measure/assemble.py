@@ -18,7 +18,7 @@ Key = tuple[str, int, int]
 """Layer, microbatch size, width."""
 
 
-class Asked(Protocol):
+class MeasurementSettings(Protocol):
     """What a profile needs to know of how it was measured."""
 
     @property
@@ -61,7 +61,7 @@ def make_profile(
     *,
     takes: Mapping[str, tuple[str, ...]],
     records: Mapping[Key, LayerRecord],
-    asked: Asked,
+    asked: MeasurementSettings,
     origin: Origin,
     is_split: bool = True,
 ) -> ModelProfile:
@@ -95,7 +95,7 @@ def _assumptions(records: Iterable[LayerRecord]) -> Assumptions | None:
     return Assumptions(precision=precision, gradients=precision, attention=attention, distributed_optimizer=False)
 
 
-def _layer(name: str, *, records: Mapping[Key, LayerRecord], asked: Asked, is_split: bool) -> Layer:
+def _layer(name: str, *, records: Mapping[Key, LayerRecord], asked: MeasurementSettings, is_split: bool) -> Layer:
     """Where B runs alone nothing waits for W, and the stash is what F saved."""
     size, width = asked.microbatch_sizes[0], asked.widths[0]
     main = records[name, size, width]
@@ -144,7 +144,7 @@ def _ceil(number: int, parts: int) -> int:
     return -(-number // parts)
 
 
-def _cost(record: LayerRecord, *, asked: Asked, size: int, width: int) -> LayerCost:
+def _cost(record: LayerRecord, *, asked: MeasurementSettings, size: int, width: int) -> LayerCost:
     """A layer without weights to train has no W: what its empty W took belongs to I. Its step stands with one size.
 
     What its forward takes longer where the backward will be split (N) belongs to I as well: it comes and goes with I.
@@ -172,7 +172,7 @@ def _cost(record: LayerRecord, *, asked: Asked, size: int, width: int) -> LayerC
     )
 
 
-def _time(record: LayerRecord, phase: str, *, asked: Asked, width: int) -> int:
+def _time(record: LayerRecord, phase: str, *, asked: MeasurementSettings, width: int) -> int:
     """Nanoseconds; 0 where the phase does not happen. A thread's own time says little where several work."""
     timing = record.timings.get(phase)
     return 0 if timing is None else timing.at(asked.clock if width == 1 else "wall")
@@ -193,7 +193,7 @@ def _edges(takes: Mapping[str, tuple[str, ...]], main: Mapping[str, LayerRecord]
                 )
 
 
-def _provenance(records: Mapping[Key, LayerRecord], *, asked: Asked, origin: Origin) -> str:
+def _provenance(records: Mapping[Key, LayerRecord], *, asked: MeasurementSettings, origin: Origin) -> str:
     estimated = list(dict.fromkeys(name for (name, _, _), record in records.items() if not record.is_measured))
     how = "measured" if len(estimated) < len({name for name, _, _ in records}) else "estimated"
     parts = [f"Source: {how} by pipeplan profile of {origin.model} on {origin.machine}"]

@@ -12,10 +12,10 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils.flop_counter import FlopCounterMode
 
 from profiles.estimates.analytic import DeviceSheet
-from profiles.importers.aiconfigurator.default_rates import rates_at_hand
+from profiles.importers.aiconfigurator.default_rates import default_rates_of
 from profiles.measure.card_kernels import card_kernels
 from profiles.measure.materialise import cast, make_layer
-from profiles.measure.memory import Anatomy, count_bytes, optimizer_bytes
+from profiles.measure.memory import LayerMemory, count_bytes, optimizer_bytes
 from profiles.measure.model import Defer, Model, Tensors
 from profiles.measure.operation_log import BACKWARD, FORWARD, KNOWN, LoggedWork, OperationLog, time_of
 from profiles.measure.record import LayerRecord, TensorSpec, Timing
@@ -45,7 +45,7 @@ SHEETS = {
 
 def origin_of(sheet: DeviceSheet) -> str:
     """What estimates by a sheet rest on."""
-    return rates_at_hand(sheet.tables).origin if sheet.tables else f"data sheet of {sheet.name}"
+    return default_rates_of(sheet.tables).origin if sheet.tables else f"data sheet of {sheet.name}"
 
 
 def _count_attention(*shapes: Any, **_: Any) -> int:
@@ -93,11 +93,11 @@ class _Work:
         """Of a phase: by tables or achieved rates where they know the device type, otherwise by its sheet."""
         if not sheet.tables:
             return sheet.time_ns(self.operations[phase], self.moved[phase])
-        return time_of(self.logged[phase], rates_at_hand(sheet.tables)) + sheet.time_ns(self.others[phase])
+        return time_of(self.logged[phase], default_rates_of(sheet.tables)) + sheet.time_ns(self.others[phase])
 
 
-class _Counting(Anatomy):
-    """An anatomy whose phases are counted."""
+class _Counting(LayerMemory):
+    """The memory of a layer whose phases are counted."""
 
     def __init__(self, segment: Segment, work: _Work) -> None:
         self.work = work
@@ -130,9 +130,9 @@ def count_layer(
         wants = tuple(tensor.requires_grad for tensor in inputs)
         segment = Segment(module, cast(given, dtype), wants=wants, waiting=defer(module), loss=loss)
         work = _Work(count_bytes(module.parameters()))
-        anatomy = _Counting(segment, work)
-        sizes = anatomy.sizes(optimizer_bytes=_fake_optimizer_bytes(model, segment))
-        outputs = describe_tensors(anatomy.results)
+        layer_memory = _Counting(segment, work)
+        sizes = layer_memory.sizes(optimizer_bytes=_fake_optimizer_bytes(model, segment))
+        outputs = describe_tensors(layer_memory.results)
 
     def make(sheet: DeviceSheet, reason: str) -> LayerRecord:
         times = {phase: work.time_ns(phase, sheet) for phase in work.operations}

@@ -53,8 +53,8 @@ def measure_links(
             "--rendezvous": f"file://{folder}/rendezvous",
             "--progress": progress,
         }
-        words = [str(word) for pair in settings.items() for word in pair]
-        processes = host.start_ranks(WORKER, str(output), *words, count=num_devices, folder=Path(folder))
+        arguments = [str(argument) for pair in settings.items() for argument in pair]
+        processes = host.start_ranks(WORKER, str(output), *arguments, count=num_devices, folder=Path(folder))
         try:
             _wait(processes, folder=Path(folder), timeout_s=timeout_s, hear=hear)
         finally:
@@ -77,7 +77,7 @@ def _wait(
         codes = [process.poll() for process in processes]
         for rank, code in enumerate(codes):
             if code:
-                raise ValueError(f"links: process {rank} ended with {code}: {_last_words(folder, rank)}")
+                raise ValueError(f"links: process {rank} ended with {code}: {_last_lines(folder, rank)}")
         if hear is not None:
             hear(_count_lines(folder / "progress"), total)
         if all(code == 0 for code in codes):
@@ -87,7 +87,7 @@ def _wait(
         time.sleep(0.05)
 
 
-def _last_words(folder: Path, rank: int) -> str:
+def _last_lines(folder: Path, rank: int) -> str:
     lines = (folder / f"log{rank}").read_text(encoding="utf-8", errors="replace").strip().splitlines()
     return lines[-1][:300] if lines else "it said nothing"
 

@@ -27,21 +27,21 @@ Cut = Callable[..., Any]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Intake:
+class LoadedModel:
     """A model, and what it was made of."""
 
     model: Model
     kind: Kind
 
 
-def load_model(name: str, *, cut: Cut | None = None) -> Intake:
+def load_model(name: str, *, cut: Cut | None = None) -> LoadedModel:
     """The model called `name`: `module:factory`, or a family such as `gpt:layers=4,width=256`.
 
     Raises ValueError that says what is wrong with the name, the factory or what it gives.
     """
     head, colon, rest = name.partition(":")
     if head in FAMILIES and (not rest or "=" in rest):
-        return Intake(model=make_family(head, rest), kind="family")
+        return LoadedModel(model=make_family(head, rest), kind="family")
     if not colon or not head or not rest:
         known = ", ".join(FAMILIES)
         raise ValueError(
@@ -70,7 +70,7 @@ def _call(name: str, module_name: str, *, factory: str) -> Any:
         raise ValueError(f"{name!r} fails when it is called without arguments: {reason}") from error
 
 
-def _interpret(given: Any, *, source: str, cut: Cut | None = None) -> Intake:
+def _interpret(given: Any, *, source: str, cut: Cut | None = None) -> LoadedModel:
     """The model of whatever a factory gave; raises ValueError that lists what may be given."""
     is_module = isinstance(given, tuple | list) and len(given) in (2, 4) and isinstance(given[0], nn.Module)
     model = as_model(cut(given, source=repr(source)) if is_module and cut is not None else given)
@@ -79,4 +79,4 @@ def _interpret(given: Any, *, source: str, cut: Cut | None = None) -> Intake:
         raise ValueError(f"{source!r} gives {shown}; give {_FORMS}")
     if not model.layers:
         raise ValueError(f"{source!r} has no layers; give at least one")
-    return Intake(model=model, kind="training")
+    return LoadedModel(model=model, kind="training")

@@ -24,7 +24,7 @@ from profiles.measure.estimate import (
     origin_of,
 )
 from profiles.measure.materialise import cast, make_layer, signature
-from profiles.measure.memory import Anatomy, optimizer_bytes
+from profiles.measure.memory import LayerMemory, optimizer_bytes
 from profiles.measure.model import BATCH, Defer, Model, Tensors, as_tuple, sources_of, take_samples
 from profiles.measure.record import Clock, Journal, LayerRecord, TensorSpec, Timing, summarise
 from profiles.measure.segment import MeasuringEffort, Segment, time_optimizer, time_segment
@@ -340,7 +340,7 @@ class _Walk:
             torch.set_num_threads(width)
         module = make_layer(self.model, name, device=self.device, dtype=self.dtype)
         segment = Segment(module, inputs, wants=wants, waiting=self.defer(module), loss=loss)
-        anatomy = Anatomy(segment)
+        layer_memory = LayerMemory(segment)
         clock, survey = make_clock(self.device), self.survey
         if survey.busy_processes == 1 or width != survey.widths[0]:
             time_segment(segment, clock, effort=survey.effort, recomputes=survey.recomputes)
@@ -349,11 +349,13 @@ class _Walk:
         optimizer = time_optimizer(segment, clock, make=self.model.optimizer, effort=survey.effort)
         samples |= clock.samples
         timings = self._timings(samples, width)
-        sizes = anatomy.sizes(optimizer_bytes=optimizer_bytes(optimizer))
+        sizes = layer_memory.sizes(optimizer_bytes=optimizer_bytes(optimizer))
         if self.device.type == "cuda":
             torch.cuda.empty_cache()
-        outputs = describe_tensors(anatomy.results)
-        return LayerRecord(outputs=outputs, sizes=sizes, timings=timings, unsplit=anatomy.unsplit), anatomy.results
+        outputs = describe_tensors(layer_memory.results)
+        return LayerRecord(
+            outputs=outputs, sizes=sizes, timings=timings, unsplit=layer_memory.unsplit
+        ), layer_memory.results
 
 
 _UNIT = DeviceSheet(name="unit", operations_per_s=1, achieved_percent=100, bandwidth_bytes_per_s=1)

@@ -99,7 +99,7 @@ Watch = Callable[[str, Callable[[], None]], None]
 """Runs a phase (F, I or W) and notes something about it."""
 
 
-class Anatomy:
+class LayerMemory:
     """One F, I and W of a segment, and what was alive meanwhile."""
 
     def __init__(self, segment: Segment, *, watch: Watch | None = None) -> None:

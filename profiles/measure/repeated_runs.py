@@ -89,7 +89,7 @@ class RepeatedRuns:
         grads: dict[str, list[torch.Tensor | None]] = {}
         for name in reversed(self.segments):
             self._go_back(name, values.pop(name), phase=phase, grads=grads.pop(name, []))
-            self._hand_back(given.pop(name), self.takes[name], values=values, grads=grads)
+            self._restore(given.pop(name), self.takes[name], values=values, grads=grads)
 
     def _go_back(self, name: str, outputs: Tensors, *, phase: str, grads: list[torch.Tensor | None]) -> None:
         segment, clock = self.segments[name], self.clocks[name]
@@ -106,7 +106,7 @@ class RepeatedRuns:
                 with clock.span("W"):
                     later()
 
-    def _hand_back(
+    def _restore(
         self,
         given: Tensors,
         sources: tuple[str, ...],

@@ -13,9 +13,9 @@ class CaseTree(NamedTuple):
     """No order of some stage replicas of a case ends below a threshold."""
 
     tree: OrderTree
-    """Why: its lanes are those below, its jobs (lane * 3 + kind) * microbatches + microbatch."""
+    """Why: its stage replicas are those below, its jobs (replica * 3 + kind) * microbatches + microbatch."""
     stage: Integers
-    """[N] stage of every lane."""
+    """[N] stage of every stage replica."""
     device: Integers
     """[N] device that holds it."""
 
@@ -36,5 +36,5 @@ def refute_case(
         seen.add(key)
         tree, _, is_closed = find_tree(part, threshold, most_nodes, FIRST_RUN, stop)
         if is_closed:
-            return CaseTree(tree=tree, stage=part.lane_stage, device=part.lane_device)
+            return CaseTree(tree=tree, stage=part.replica_stage, device=part.replica_device)
     return None

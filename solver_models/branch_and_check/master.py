@@ -1,8 +1,8 @@
 """The master of branch-and-check as an integer programme: one binary per stage, that is layers and a device group.
 
 In PuLP, solved by HiGHS. It knows the loads of the devices, the fill before a stage and its synchronisation;
-everything else it learns from cuts: a case whose floor or best order is known costs at least that, and one that is
-closed is forbidden. The planner asks it where the compiled tree (`subproblems`) gives up; docs/proofs/exact.md has
+everything else it learns from cuts: a case whose lower bound or best order is known costs at least that, and one that
+is closed is forbidden. The planner asks it where the compiled tree (`subproblems`) gives up; docs/proofs/exact.md has
 both.
 """
 
@@ -135,16 +135,16 @@ class MasterProgramme:
         if found.status != "optimal" or found.values is None or bound is None:
             return None
         chosen = sorted(column for column, use in self._pairs() if found.values[use.name] > 0.5)
-        return Answer(bound=bound, case=self._read(chosen, floor=bound))
+        return Answer(bound=bound, case=self._read(chosen, lower_bound=bound))
 
-    def _read(self, chosen: list[Column], *, floor: int) -> OpenCase:
+    def _read(self, chosen: list[Column], *, lower_bound: int) -> OpenCase:
         """The case that has these stages."""
         stage_of = np.zeros(len(self.searcher.instance.state), np.int64)
         chain = sorted(chosen, key=lambda column: int(self.space.downset[column.first]).bit_count())
         for stage, column in enumerate(chain):
             stage_of[self._layers(column)] = stage
         return OpenCase(
-            floor=floor,
+            lower_bound=lower_bound,
             stage_of=stage_of,
             groups=tuple(self._devices(column) for column in chain),
             modes=np.zeros(len(chain), np.int64),
@@ -210,10 +210,10 @@ class MasterProgramme:
             self.searcher.layers, np.searchsorted(numbers, stage_of), start, np.concatenate(groups),
             np.zeros(len(numbers), np.int64),
         )  # fmt: skip
-        lanes = range(int(start[own]), int(start[own + 1]))
-        work = [int(net.duration[n, 0] + _backward(net.duration[n], bool(net.has_weight[n]))) for n in lanes]
+        replicas = range(int(start[own]), int(start[own + 1]))
+        work = [int(net.duration[n, 0] + _backward(net.duration[n], bool(net.has_weight[n]))) for n in replicas]
         return Costs(
-            head=min(int(net.duration[n, 0]) for n in lanes),
+            head=min(int(net.duration[n, 0]) for n in replicas),
             load=tuple(self.searcher.instance.num_microbatches * each for each in work),
             sync=int(net.synchronisation[own]),
         )

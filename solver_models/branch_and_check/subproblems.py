@@ -25,7 +25,7 @@ Groups = tuple[tuple[int, ...], ...]
 class OpenCase:
     """One partition and mapping that may still hold the best plan."""
 
-    floor: int
+    lower_bound: int
     """Ticks that no order of it beats."""
     stage_of: Integers
     """[L] stage of every layer."""
@@ -45,7 +45,7 @@ def open_cases(
     should_stop: Callable[[], bool] | None = None,
     window: TaskWindow | None = None,
 ) -> tuple[OpenCase, ...] | None:
-    """The open cases below `threshold`, least floor first; None if there are too many, or if it was stopped.
+    """The open cases below `threshold`, least lower bound first; None if there are too many, or if it was stopped.
 
     Of cases that differ only by a symmetry of the devices, one is listed; there may be `most_cases` (None: as many as
     memory has room for). All parts of the tree together may have `most_nodes`, and each a part of them; so it does not
@@ -103,5 +103,5 @@ def _read(searcher: Searcher, space: Space, *, table: Integers) -> tuple[OpenCas
         groups = tuple(tuple(space.group[g, : space.group_size[g]].tolist()) for g in chosen[:num_stages])
         flags = row[num_layers + 1 + most_stages :][:num_stages].copy()
         stage_of = row[1 : num_layers + 1].copy()
-        cases.append(OpenCase(floor=int(row[0]), stage_of=stage_of, groups=groups, modes=flags))
+        cases.append(OpenCase(lower_bound=int(row[0]), stage_of=stage_of, groups=groups, modes=flags))
     return tuple(cases)

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from solver_models.complete.complete_instance import ActionTimes, CompleteInstance, LayerSet, Sizes, TransferLeg
+from solver_models.complete.complete_instance import ActionTimes, CompleteInstance, DeviceTransfer, LayerSet, Sizes
 
 
 def coarsened(instance: CompleteInstance, *, ticks: int, units: int) -> CompleteInstance:
@@ -16,7 +16,7 @@ def coarsened(instance: CompleteInstance, *, ticks: int, units: int) -> Complete
         instance,
         capacity=tuple(-(-capacity // units) for capacity in instance.capacity),
         sets=tuple(_coarse_set(each, ticks=ticks, units=units) for each in instance.sets),
-        legs={key: _coarse_leg(leg, ticks) for key, leg in instance.legs.items()},
+        transfers={key: _coarse_transfer(transfer, ticks) for key, transfer in instance.transfers.items()},
         buffers={key: size // units for key, size in instance.buffers.items()},
         tail=instance.tail // ticks,
         horizon=instance.horizon // ticks,
@@ -28,7 +28,7 @@ def _coarse_set(layers: LayerSet, *, ticks: int, units: int) -> LayerSet:
         layers,
         times={key: ActionTimes(*(each // ticks for each in times)) for key, times in layers.times.items()},
         sizes={kind: _coarse_sizes(sizes, units) for kind, sizes in layers.sizes.items()},
-        synchronisation={seat: time // ticks for seat, time in layers.synchronisation.items()},
+        synchronisation={assignment: time // ticks for assignment, time in layers.synchronisation.items()},
         steps={number: time // ticks for number, time in layers.steps.items()},
     )
 
@@ -39,6 +39,6 @@ def _coarse_sizes(sizes: Sizes, units: int) -> Sizes:
     return Sizes(*(each // units for each in sizes))._replace(stash=held + (sizes.stash - sizes.held) // units)
 
 
-def _coarse_leg(leg: TransferLeg, ticks: int) -> TransferLeg:
-    duration = leg.duration // ticks
-    return TransferLeg(duration, leg.links if duration else frozenset())
+def _coarse_transfer(transfer: DeviceTransfer, ticks: int) -> DeviceTransfer:
+    duration = transfer.duration // ticks
+    return DeviceTransfer(duration, transfer.links if duration else frozenset())

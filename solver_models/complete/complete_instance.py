@@ -52,7 +52,7 @@ class Traffic(NamedTuple):
     """Whether gradients flow at all."""
 
 
-class TransferLeg(NamedTuple):
+class DeviceTransfer(NamedTuple):
     """A transfer between two devices."""
 
     duration: int
@@ -81,7 +81,7 @@ class LayerSet:
     sizes: Mapping[Kind, Sizes]
     """By kind of stage."""
     synchronisation: Mapping[int, int]
-    """Ticks of the all-reduce by seat, where it takes any."""
+    """Ticks of the all-reduce by assignment, where it takes any."""
     steps: Mapping[int, int]
     """Ticks of the optimizer's step by device type, where it takes any."""
 
@@ -106,14 +106,14 @@ class CompleteInstance:
     """(producer, consumer) layers."""
     sets: tuple[LayerSet, ...]
     """What may be a stage."""
-    seats: tuple[tuple[int, ...], ...]
-    """Device of every replica, for each way to seat a stage."""
+    assignments: tuple[tuple[int, ...], ...]
+    """Device of every replica, for each device assignment of a stage."""
     slot_sets: tuple[tuple[int, ...], ...]
     """Per slot, the sets that it may hold."""
-    slot_seats: tuple[tuple[int, ...], ...]
-    """Per slot, the seats that it may take."""
-    set_seats: Mapping[int, frozenset[int]]
-    """The seats of sets that may not take all of them."""
+    slot_assignments: tuple[tuple[int, ...], ...]
+    """Per slot, the assignments that it may take."""
+    set_assignments: Mapping[int, frozenset[int]]
+    """The assignments of sets that may not take all of them."""
     kinds: tuple[Kind, ...]
     """What stages may be."""
     traffic: tuple[Traffic, ...]
@@ -122,7 +122,7 @@ class CompleteInstance:
     """Between a set and a later one, where there is any."""
     shares: Mapping[tuple[int, int, int, int], Share]
     """Of the samples, by number and replicas of the sender, and of the receiver, where there are any."""
-    legs: Mapping[tuple[int, bool, Share, int, int], TransferLeg]
+    transfers: Mapping[tuple[int, bool, Share, int, int], DeviceTransfer]
     """By traffic, whether it is backward, share of the samples, sending and receiving device."""
     buffers: Mapping[tuple[int, bool, int], int]
     """Units of receive buffers by traffic, whether it is backward, and number of receiving replicas."""

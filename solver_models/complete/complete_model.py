@@ -8,7 +8,7 @@ from solver_models.complete.memory_rows import add_memory
 from solver_models.complete.programme import Programme
 from solver_models.complete.slots import Slots
 from solver_models.complete.timetable import RANK, Action, Timetable
-from solver_models.instance import BACKWARD, FORWARD, INPUT_GRAD, WEIGHT_GRAD, Word
+from solver_models.instance import BACKWARD, FORWARD, INPUT_GRAD, WEIGHT_GRAD, DeviceOrder
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -17,11 +17,11 @@ class CompleteAnswer:
 
     sets: tuple[int, ...]
     """Set of layers of every stage."""
-    seats: tuple[int, ...]
-    """Seat of every stage."""
+    assignments: tuple[int, ...]
+    """Assignment of every stage."""
     recompute: tuple[bool, ...]
     """Whether every stage recomputes."""
-    words: dict[int, Word]
+    device_orders: dict[int, DeviceOrder]
     """Order of every device: (kind, stage, microbatch)."""
     objective: int
     """Ticks as the programme counts them; links may be taken in another order than by readiness there."""
@@ -41,29 +41,31 @@ class CompleteModel:
         used = [slot for slot in self.slots.slots if any(values[v] for v in slot.sets.values())]
         if not used:
             raise ValueError("no slot holds a stage")
-        words: dict[int, list[tuple[tuple[int, ...], tuple[int, int, int]]]] = {}
+        device_orders: dict[int, list[tuple[tuple[int, ...], tuple[int, int, int]]]] = {}
         for (device, action), task in self.timetable.tasks.items():
             number, kind, m = action
             code = self._code(values, action, device=device) if number < len(used) else None
             if code is not None:
                 rank = number if kind == "F" else len(used) * (1 + RANK[kind]) - number
                 key = (values[task.start], values[task.end], m, rank)
-                words.setdefault(device, []).append((key, (code, number, m)))
+                device_orders.setdefault(device, []).append((key, (code, number, m)))
         return CompleteAnswer(
             sets=tuple(_chosen(slot.sets, values) for slot in used),
-            seats=tuple(_chosen(slot.seats, values) for slot in used),
+            assignments=tuple(_chosen(slot.assignments, values) for slot in used),
             recompute=tuple(bool(values[slot.recompute]) for slot in used),
-            words={device: [action for _, action in sorted(own)] for device, own in sorted(words.items())},
+            device_orders={
+                device: [action for _, action in sorted(own)] for device, own in sorted(device_orders.items())
+            },
             objective=values[self.programme.objective],
         )
 
-    def decide(self, *, sets: Sequence[int], seats: Sequence[int], recompute: Sequence[int]) -> dict[int, int]:
-        """Values of the switches of stages that hold these sets on these seats."""
+    def decide(self, *, sets: Sequence[int], assignments: Sequence[int], recompute: Sequence[int]) -> dict[int, int]:
+        """Values of the switches of stages that hold these sets on these assignments."""
         values: dict[int, int] = {}
         for number, slot in enumerate(self.slots.slots):
-            chosen = (sets[number], seats[number]) if number < len(sets) else (-1, -1)
+            chosen = (sets[number], assignments[number]) if number < len(sets) else (-1, -1)
             values |= {switch: int(key == chosen[0]) for key, switch in slot.sets.items()}
-            values |= {switch: int(key == chosen[1]) for key, switch in slot.seats.items()}
+            values |= {switch: int(key == chosen[1]) for key, switch in slot.assignments.items()}
             values[slot.recompute] = recompute[number] if number < len(sets) else 0
         return values
 

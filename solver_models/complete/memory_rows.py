@@ -34,9 +34,9 @@ class _MemoryRows:
         """All rows, unless nothing that the device could hold is too much."""
         static = [self._state(number) for number in self.own] + [self._bucket()]
         static += [
-            self._buffers(a, b, is_backward=way)
-            for (a, b), way in product(self.timetable.traffic, (False, True))
-            if (a if way else b) in self.own
+            self._buffers(a, b, is_backward=direction)
+            for (a, b), direction in product(self.timetable.traffic, (False, True))
+            if (a if direction else b) in self.own
         ]
         for number, kind in product(self.own, "FGW"):
             for m in self.timetable.microbatches:
@@ -64,7 +64,7 @@ class _MemoryRows:
         """Receive buffers for what comes from a stage that is not on this device alone."""
         receiver, sender = (self.slots.slots[s] for s in ((a, b) if is_backward else (b, a)))
         units = self._units(f"buffer_{a}_{b}_{int(is_backward)}")
-        alone = [switch for k, switch in sender.seats.items() if self.instance.seats[k] == (self.device,)]
+        alone = [switch for k, switch in sender.assignments.items() if self.instance.assignments[k] == (self.device,)]
         for traffic, switch in self.timetable.traffic[a, b].items():
             for count, replicas in receiver.replicas.items():
                 given = (switch, replicas, receiver.on_device[self.device], *(~each for each in alone))
@@ -91,10 +91,10 @@ class _MemoryRows:
         present = tasks[self.device, forward].present
         when = (self._until(forward, action), self._until(action, backward))
         self._hold(units, sizes["held"], present=present, when=when)
-        apart = tasks[self.device, weight_grad].present
+        separate = tasks[self.device, weight_grad].present
         if action != backward:
             when = (self._until(backward, action), self._until(action, weight_grad))
-            self._hold(units, sizes["weight_stash"], present=apart, when=when)
+            self._hold(units, sizes["weight_stash"], present=separate, when=when)
         return units
 
     def _until(self, a: Action, b: Action) -> Literal | bool:

@@ -1,4 +1,4 @@
-"""What stands in the slots: layers, seat and kind of every stage, and what follows from them as numbers."""
+"""What stands in the slots: layers, assignment and kind of every stage, and what follows from them as numbers."""
 
 from dataclasses import dataclass, field
 from itertools import product
@@ -19,8 +19,8 @@ class Slot:
 
     sets: dict[int, int]
     """Set of layers -> switch."""
-    seats: dict[int, int]
-    """Seat -> switch."""
+    assignments: dict[int, int]
+    """Assignment -> switch."""
     replicas: dict[int, int]
     """Number of replicas -> switch."""
     recompute: int
@@ -62,12 +62,12 @@ class Slots:
     def _make_slot(self, number: int) -> Slot:
         add, instance = self.programme, self.instance
         sets = {k: add.switch(f"set_{number}_{k}") for k in instance.slot_sets[number]}
-        seats = {k: add.switch(f"seat_{number}_{k}") for k in instance.slot_seats[number]}
-        counts = sorted({len(instance.seats[k]) for k in seats})
+        assignments = {k: add.switch(f"seat_{number}_{k}") for k in instance.slot_assignments[number]}
+        counts = sorted({len(instance.assignments[k]) for k in assignments})
         may_recompute = any(kind[1] for kind in instance.kinds)
         slot = Slot(
             sets=sets,
-            seats=seats,
+            assignments=assignments,
             replicas={count: add.switch(f"replicas_{number}_{count}") for count in counts},
             recompute=add.integer(f"recompute_{number}", high=int(may_recompute)),
             has_weight_grad=add.switch(f"trained_{number}"),
@@ -75,26 +75,26 @@ class Slots:
             on_device={},
         )
         for count in counts:
-            own = {seats[k]: 1 for k in seats if len(instance.seats[k]) == count}
+            own = {assignments[k]: 1 for k in assignments if len(instance.assignments[k]) == count}
             self._equal(slot.replicas[count], own)
         for device in self.devices:
             self._make_positions(slot, number=number, device=device)
         trained = {sets[k]: 1 for k in sets if instance.sets[k].has_weight_grad}
         self._equal(slot.has_weight_grad, trained)
         add.add([*((v, 1) for v in sets.values())], high=1)
-        add.add([*((v, 1) for v in sets.values()), *((v, -1) for v in seats.values())], low=0, high=0)
-        for k, allowed in instance.set_seats.items():
+        add.add([*((v, 1) for v in sets.values()), *((v, -1) for v in assignments.values())], low=0, high=0)
+        for k, allowed in instance.set_assignments.items():
             if k in sets:
-                for seat in seats.keys() - allowed:
-                    add.forbid((sets[k], seats[seat]))
+                for assignment in assignments.keys() - allowed:
+                    add.forbid((sets[k], assignments[assignment]))
         return slot
 
     def _make_positions(self, slot: Slot, *, number: int, device: int) -> None:
         places: dict[tuple[int, int, int], dict[int, int]] = {}
-        for k, switch in slot.seats.items():
-            seat = self.instance.seats[k]
-            if device in seat:
-                places.setdefault((device, seat.index(device), len(seat)), {})[switch] = 1
+        for k, switch in slot.assignments.items():
+            assignment = self.instance.assignments[k]
+            if device in assignment:
+                places.setdefault((device, assignment.index(device), len(assignment)), {})[switch] = 1
         for place, own in places.items():
             slot.positions[place] = self.programme.switch(f"place_{number}_{'_'.join(map(str, place))}")
             self._equal(slot.positions[place], own)
@@ -144,7 +144,7 @@ class Slots:
                     self.programme.forbid((first.sets[mine], second.sets[other]))
 
     def _price(self, number: int, slot: Slot) -> None:
-        """ActionTimes and sizes are at least those of the set, seat and kind that are chosen."""
+        """ActionTimes and sizes are at least those of the set, assignment and kind that are chosen."""
         horizon, add = self.instance.horizon, self.programme
         for name, device in product(KINDS, slot.on_device):
             slot.lengths[name, device] = add.integer(f"ticks_{number}_{name}_{device}", high=horizon)
@@ -161,9 +161,9 @@ class Slots:
                         add.at_least(slot.sizes[name], value, given=given)
         slot.synchronisation = add.integer(f"ticks_{number}_sync", high=horizon)
         for k in slot.sets:
-            for seat, ticks in self.instance.sets[k].synchronisation.items():
-                if seat in slot.seats:
-                    add.at_least(slot.synchronisation, ticks, given=(slot.sets[k], slot.seats[seat]))
+            for assignment, ticks in self.instance.sets[k].synchronisation.items():
+                if assignment in slot.assignments:
+                    add.at_least(slot.synchronisation, ticks, given=(slot.sets[k], slot.assignments[assignment]))
         if any(self.instance.sets[k].steps for k in slot.sets):
             self._price_steps(number, slot)
 

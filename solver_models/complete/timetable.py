@@ -16,7 +16,7 @@ RANK = {"F": 0, "G": 1, "W": 2}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _SlotFlow:
+class _SlotTransfer:
     """What one slot may send another between two devices for every microbatch."""
 
     sender: tuple[int, int]
@@ -50,11 +50,11 @@ class Timetable:
         """Switch by device, slot and microbatch: I and W are one B."""
         self.orders: dict[tuple[int, Action, Action], int] = {}
         """Switch by device and two actions: the first comes first."""
-        self.flows: list[_SlotFlow] = []
+        self.transfers: list[_SlotTransfer] = []
         for number, slot in enumerate(self.slots):
             for device in slot.on_device:
                 self._make_actions(number, device)
-        self._take_turns()
+        self._exclude_overlaps()
         self._make_traffic()
         self._send()
         self._end(least)
@@ -75,9 +75,9 @@ class Timetable:
             add.imply((fused,), slot.has_weight_grad)
             if not self.instance.can_split:
                 add.imply((slot.has_weight_grad, present), fused)
-            apart = add.switch(f"apart_{name}")
-            add.imply((present, slot.has_weight_grad, ~fused), apart)
-            for kind, literal in (("F", present), ("G", present), ("W", apart)):
+            separate = add.switch(f"apart_{name}")
+            add.imply((present, slot.has_weight_grad, ~fused), separate)
+            for kind, literal in (("F", present), ("G", present), ("W", separate)):
                 length = slot.lengths["F", device]
                 if kind != "F":
                     length = add.integer(f"length_{kind}_{name}", high=horizon)
@@ -89,9 +89,9 @@ class Timetable:
             backward, weight_grad = (self.tasks[device, (number, kind, m)].length for kind in "GW")
             add.precede(slot.lengths["B", device], backward, given=(fused,))
             add.precede(slot.lengths["I", device], backward, given=(~fused,))
-            add.precede(slot.lengths["W", device], weight_grad, given=(apart,))
+            add.precede(slot.lengths["W", device], weight_grad, given=(separate,))
 
-    def _take_turns(self) -> None:
+    def _exclude_overlaps(self) -> None:
         """A device runs one action at a time; microbatches come in order, F before I or B before W."""
         devices = sorted({device for device, _ in self.tasks})
         for device in devices:
@@ -133,17 +133,21 @@ class Timetable:
             pairs = product(self.slots[a].on_device, self.slots[b].on_device) if found else ()
             for sender, receiver in pairs:
                 for is_backward in (False, True):
-                    self._make_flow((a, sender), (b, receiver), found=found, is_backward=is_backward)
+                    self._make_transfer((a, sender), (b, receiver), found=found, is_backward=is_backward)
         users: dict[int, list[OptionalTask]] = {}
-        for number, flow in enumerate(self.flows):
-            for task in self._transfers(number, flow):
-                for link in flow.links:
+        for number, transfer in enumerate(self.transfers):
+            for task in self._transfers(number, transfer):
+                for link in transfer.links:
                     users.setdefault(link, []).append(task)
         for link in sorted(users):
             self.programme.disjoint.append(Disjoint(tasks=tuple(users[link]), is_ordered=False))
 
-    def _make_flow(self, a: tuple[int, int], b: tuple[int, int], *, found: dict[int, int], is_backward: bool) -> None:
-        """The flow between two devices: for every traffic and both their places among replicas that share samples."""
+    def _make_transfer(
+        self, a: tuple[int, int], b: tuple[int, int], *, found: dict[int, int], is_backward: bool
+    ) -> None:
+        """The transfer between two devices: for every traffic and both their places among replicas that share
+        samples.
+        """
         add, links = self.programme, list[frozenset[int]]()
         sender, receiver = (b, a) if is_backward else (a, b)
         name = "_".join(map(str, (*sender, *receiver)))
@@ -158,13 +162,13 @@ class Timetable:
                     continue
                 given = (switch, mine, other)
                 add.imply(given, present)
-                leg = self.instance.legs[traffic, is_backward, share, sender[1], receiver[1]]
-                if leg.duration:
-                    add.at_least(duration, leg.duration, given=given)
+                transfer = self.instance.transfers[traffic, is_backward, share, sender[1], receiver[1]]
+                if transfer.duration:
+                    add.at_least(duration, transfer.duration, given=given)
                     add.imply(given, occupies)
-                    links.append(leg.links)
-        self.flows.append(
-            _SlotFlow(
+                    links.append(transfer.links)
+        self.transfers.append(
+            _SlotTransfer(
                 sender=sender,
                 receiver=receiver,
                 present=present,
@@ -179,21 +183,21 @@ class Timetable:
         positions = self.slots[end[0]].positions
         return [(i, count, switch) for (device, i, count), switch in positions.items() if device == end[1]]
 
-    def _transfers(self, number: int, flow: _SlotFlow) -> Sequence[OptionalTask]:
-        """The transfers of a flow, one per microbatch, between the actions that send and wait."""
-        add, kind = self.programme, "G" if flow.is_backward else "F"
+    def _transfers(self, number: int, transfer: _SlotTransfer) -> Sequence[OptionalTask]:
+        """One transfer per microbatch, between the actions that send and wait."""
+        add, kind = self.programme, "G" if transfer.is_backward else "F"
         tasks: list[OptionalTask] = []
         for m in self.microbatches:
-            sent = self.tasks[flow.sender[1], (flow.sender[0], kind, m)]
-            waits = self.tasks[flow.receiver[1], (flow.receiver[0], kind, m)]
+            sent = self.tasks[transfer.sender[1], (transfer.sender[0], kind, m)]
+            waits = self.tasks[transfer.receiver[1], (transfer.receiver[0], kind, m)]
             start = add.integer(f"sent_{number}_{m}", high=self.instance.horizon)
             end = add.integer(f"arrived_{number}_{m}", high=self.instance.horizon)
-            add.add({end: 1, start: -1, flow.duration: -1}, low=0, high=0)
-            add.precede(sent.end, start, given=(flow.present,))
-            add.precede(end, waits.start, given=(flow.present,))
+            add.add({end: 1, start: -1, transfer.duration: -1}, low=0, high=0)
+            add.precede(sent.end, start, given=(transfer.present,))
+            add.precede(end, waits.start, given=(transfer.present,))
             if tasks:
-                add.precede(tasks[-1].end, start, given=(flow.present,))
-            tasks.append(OptionalTask(start=start, length=flow.duration, end=end, present=flow.occupies))
+                add.precede(tasks[-1].end, start, given=(transfer.present,))
+            tasks.append(OptionalTask(start=start, length=transfer.duration, end=end, present=transfer.occupies))
         return tasks
 
     def _end(self, least: int) -> None:

@@ -77,15 +77,15 @@ def solve_with_cp_sat(
     solver.parameters.num_workers = threads
     solver.parameters.random_seed = seed
     solver.parameters.max_time_in_seconds = time_limit_s
-    news = _News(model, len(programme.variables))
+    callback = _SolutionCallback(model, len(programme.variables))
 
     def is_enough() -> bool:
-        while news.found and on_values is not None:
-            on_values(news.found.popleft())
+        while callback.found and on_values is not None:
+            on_values(callback.found.popleft())
         return should_stop is not None and should_stop()
 
     status = run_stoppable(
-        lambda: solver.solve(model, news),
+        lambda: solver.solve(model, callback),
         stop=solver.stop_search,
         should_stop=is_enough,
         deadline_s=time_limit_s + GRACE_S,
@@ -96,11 +96,11 @@ def solve_with_cp_sat(
         raise ValueError(f"CP-SAT refuses the complete model: {model.validate()[:300]}")
     answer = _STATUS.get(status, "unknown")
     bound = int(solver.response_proto.inner_objective_lower_bound) if answer != "infeasible" else None
-    values = [solver.value(variable) for variable in news.variables] if answer in ("optimal", "feasible") else None
+    values = [solver.value(variable) for variable in callback.variables] if answer in ("optimal", "feasible") else None
     return SolverAnswer(status=answer, bound=bound, values=values, solver=NAME)
 
 
-class _News(cp_model.CpSolverSolutionCallback):
+class _SolutionCallback(cp_model.CpSolverSolutionCallback):
     """Solutions on the way."""
 
     def __init__(self, model: cp_model.CpModel, count: int) -> None:

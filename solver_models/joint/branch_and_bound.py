@@ -51,7 +51,8 @@ class Decisions(NamedTuple):
     """What a path has decided, and the windows before each decision."""
 
     what: Integers
-    """[X, 3] device, first and second action; or -1, lane and microbatch of a backward pass that is one (or two)."""
+    """[X, 3] device, first and second action; or -1, stage replica and microbatch of a backward pass that is one (or
+    two)."""
     is_one: Integers
     """[X] of such a pass: 1 if it was made one first."""
     due: Integers
@@ -64,7 +65,7 @@ class Decisions(NamedTuple):
     """[X, J] as in `Windows`."""
     late: Integers
     """[X, J] as in `Windows`."""
-    way: Integers
+    pass_kind: Integers
     """[X, N, M] as in `Windows`."""
     prior: Integers
     """[X, D, Y] as in `Windows`."""
@@ -83,7 +84,7 @@ class _Draft(NamedTuple):
     """[J] when they would start if they did."""
     cause: Integers
     """[J] the action that each waits for; -1 if none."""
-    words: ShortIntegers
+    device_orders: ShortIntegers
     """[D, longest] the same in codes."""
     lengths: Integers
     """[D] how many."""
@@ -92,8 +93,8 @@ class _Draft(NamedTuple):
 class Incumbent(NamedTuple):
     """The best order so far; zeros before the first."""
 
-    words: ShortIntegers
-    """[D, longest] lane * 4 + kind."""
+    device_orders: ShortIntegers
+    """[D, longest] replica * 4 + kind."""
     lengths: Integers
     """[D] actions."""
 
@@ -101,11 +102,11 @@ class Incumbent(NamedTuple):
 @kernel
 def make_decisions(windows: TimeWindows, most: int) -> Decisions:
     """Room for so many decisions."""
-    size, shape, ways = windows.start.shape[0], windows.prior.shape, windows.way.shape
+    size, shape, pass_shape = windows.start.shape[0], windows.prior.shape, windows.pass_kind.shape
     return Decisions(
         np.empty((most, 3), np.int64), np.empty(most, np.int64), np.empty(most, np.int64),
         np.empty((most, size), np.int64), np.empty((most, size), np.int64), np.empty((most, size), np.int64),
-        np.empty((most, size), np.int64), np.empty((most, ways[0], ways[1]), np.int64),
+        np.empty((most, size), np.int64), np.empty((most, pass_shape[0], pass_shape[1]), np.int64),
         np.empty((most, shape[0], shape[1]), np.int64), np.empty((most, shape[0], shape[1]), np.int64),
         np.empty((most, 2, shape[0]), np.int64),
     )  # fmt: skip
@@ -116,24 +117,24 @@ def _draft_order(net: Net, jobs: NetActions, windows: TimeWindows, order: Intege
     """The actions of every device by the middle of their windows, but none before what must come first."""
     key, total = np.empty(MAX_JOBS, np.int64), net.scalars[MICROBATCHES]
     for d in range(jobs.length.shape[0]):
-        count, done, glued = jobs.length[d], int64(0), -1
+        count, done, adjacent = jobs.length[d], int64(0), -1
         for x in range(count):
             job = jobs.own[d, x]
             key[x] = windows.start[job] + windows.end[job] - windows.time[job]
         for x in range(count):
-            best = glued
-            for y in range(count if glued < 0 else 0):
+            best = adjacent
+            for y in range(count if adjacent < 0 else 0):
                 if not done >> y & 1 and windows.prior[d, y] & ~done == 0 and (best < 0 or key[y] < key[best]):
                     best = y
-            order[d, x], glued = best, -1
+            order[d, x], adjacent = best, -1
             done |= int64(1) << best
             n, kind, k = jobs.own[d, best] // total // 3, jobs.own[d, best] // total % 3, jobs.own[d, best] % total
-            if kind == 1 and windows.way[n, k] == FUSED_PASS:
-                glued = jobs.place[job_of(n, 2, k, total)]
+            if kind == 1 and windows.pass_kind[n, k] == FUSED_PASS:
+                adjacent = jobs.place[job_of(n, 2, k, total)]
 
 
 @kernel
-def _write_words(net: Net, jobs: NetActions, windows: TimeWindows, draft: _Draft, may_fuse: bool) -> None:
+def _write_orders(net: Net, jobs: NetActions, windows: TimeWindows, draft: _Draft, may_fuse: bool) -> None:
     """The codes of a draft; `may_fuse`: a pass of which nothing is known is one where that would not be late."""
     total = net.scalars[MICROBATCHES]
     for d in range(jobs.length.shape[0]):
@@ -146,12 +147,12 @@ def _write_words(net: Net, jobs: NetActions, windows: TimeWindows, draft: _Draft
             is_one = kind == 1 and net.has_weight[n] == 1 and net.scalars[SPLIT] == 0
             rest = job_of(n, 2, k, total)
             if kind == 1 and jobs.fusible[n] and jobs.own[d, draft.order[d, x + 1]] == rest:
-                is_one = windows.way[n, k] == FUSED_PASS
-                if may_fuse and windows.way[n, k] == OPEN_PASS:
+                is_one = windows.pass_kind[n, k] == FUSED_PASS
+                if may_fuse and windows.pass_kind[n, k] == OPEN_PASS:
                     is_one = not is_late_as_one(jobs, windows, job, rest, draft.begin[job])
                 if is_one:
                     skipped = rest
-            draft.words[d, size] = n * 4 + (3 if is_one else kind)
+            draft.device_orders[d, size] = n * 4 + (3 if is_one else kind)
             size += 1
         draft.lengths[d] = size
 
@@ -161,7 +162,7 @@ def time_of(net: Net, windows: TimeWindows, job: int, is_split: bool) -> int:
     """Ticks of an action; of a pass of which nothing is known, as two if `is_split`, else in the parts of one."""
     total = net.scalars[MICROBATCHES]
     n, kind, k = job // total // 3, job // total % 3, job % total
-    if is_split and kind > 0 and windows.way[n, k] == OPEN_PASS:
+    if is_split and kind > 0 and windows.pass_kind[n, k] == OPEN_PASS:
         return net.duration[n, kind]
     return windows.time[job]
 
@@ -184,8 +185,8 @@ def _run_draft(net: Net, jobs: NetActions, windows: TimeWindows, draft: _Draft, 
                     break
                 moved, left = True, left - 1
                 finish = draft.begin[job] + time_of(net, windows, job, is_split)
-                if finish + net.synchronisation[net.lane_stage[job // total // 3]] > end:
-                    end, last = finish + net.synchronisation[net.lane_stage[job // total // 3]], job
+                if finish + net.synchronisation[net.replica_stage[job // total // 3]] > end:
+                    end, last = finish + net.synchronisation[net.replica_stage[job // total // 3]], job
                 for x in range(jobs.span[job, BEGIN], jobs.span[job, END]):
                     target = jobs.arcs[x, AFTER]
                     missing[target] -= 1
@@ -210,7 +211,9 @@ def push(draft: _Draft, job: int, target: int, moment: int) -> None:
 
 @kernel
 def _open_pass(net: Net, jobs: NetActions, windows: TimeWindows, draft: _Draft, best: int, pair: Integers) -> bool:
-    """Fill `pair` (-1, lane, microbatch) with a pass that may be all that makes the draft late; False if none."""
+    """Fill `pair` (-1, stage replica, microbatch) with a pass that may be all that makes the draft late; False if
+    none.
+    """
     total, last = net.scalars[MICROBATCHES], best - net.scalars[TAIL]
     if jobs.fusible.sum() == 0:
         return False
@@ -219,7 +222,7 @@ def _open_pass(net: Net, jobs: NetActions, windows: TimeWindows, draft: _Draft, 
     end, job = _run_draft(net, jobs, windows, draft, True)
     while end >= last and end < FAR and job >= 0:
         n, kind, k = job // total // 3, job // total % 3, job % total
-        if kind > 0 and windows.way[n, k] == OPEN_PASS:
+        if kind > 0 and windows.pass_kind[n, k] == OPEN_PASS:
             pair[0], pair[1], pair[2] = -1, n, k
             return True
         job = draft.cause[job]
@@ -231,20 +234,20 @@ def tight_pass(net: Net, jobs: NetActions, windows: TimeWindows, pair: Integers)
     """Fill `pair` with the open pass of least room on a device that has no time to split all of its open passes."""
     total, found, least = net.scalars[MICROBATCHES], False, int64(0)
     for d in range(jobs.length.shape[0]):
-        begin, end, work, gains = int64(1) << 60, -(int64(1) << 60), int64(0), int64(0)
+        begin, end, work, savings = int64(1) << 60, -(int64(1) << 60), int64(0), int64(0)
         for x in range(jobs.length[d]):
             job = jobs.own[d, x]
             begin, end = min(begin, windows.start[job]), max(end, windows.end[job])
             n, kind, k = job // total // 3, job // total % 3, job % total
             work += windows.time[job]
-            if kind > 0 and windows.way[n, k] == OPEN_PASS:
-                gains += net.duration[n, INPUT_GRAD if kind == 1 else WEIGHT_GRAD] - windows.time[job]
-        if begin + work + gains <= end:
+            if kind > 0 and windows.pass_kind[n, k] == OPEN_PASS:
+                savings += net.duration[n, INPUT_GRAD if kind == 1 else WEIGHT_GRAD] - windows.time[job]
+        if begin + work + savings <= end:
             continue
         for x in range(jobs.length[d]):
             job = jobs.own[d, x]
             n, kind, k = job // total // 3, job // total % 3, job % total
-            if kind == 1 and windows.way[n, k] == OPEN_PASS:
+            if kind == 1 and windows.pass_kind[n, k] == OPEN_PASS:
                 rest = job_of(n, 2, k, total)
                 room = windows.end[rest] - windows.start[job] - windows.time[job] - windows.time[rest]
                 if not found or room < least:
@@ -254,10 +257,10 @@ def tight_pass(net: Net, jobs: NetActions, windows: TimeWindows, pair: Integers)
 
 @kernel
 def any_pass(windows: TimeWindows, pair: Integers) -> bool:
-    """Fill `pair` (-1, lane, microbatch) with a pass of which nothing is known; False if there is none."""
-    for n in range(windows.way.shape[0]):
-        for k in range(windows.way.shape[1]):
-            if windows.way[n, k] == OPEN_PASS:
+    """Fill `pair` (-1, stage replica, microbatch) with a pass of which nothing is known; False if there is none."""
+    for n in range(windows.pass_kind.shape[0]):
+        for k in range(windows.pass_kind.shape[1]):
+            if windows.pass_kind[n, k] == OPEN_PASS:
                 pair[0], pair[1], pair[2] = -1, n, k
                 return True
     return False
@@ -312,7 +315,7 @@ def go_down(
     decisions.time[depth], decisions.late[depth] = windows.time, windows.late
     decisions.prior[depth], decisions.after[depth] = windows.prior, windows.after
     decisions.seen[depth] = windows.seen
-    decisions.way[depth], decisions.what[depth], decisions.due[depth] = windows.way, pair, best
+    decisions.pass_kind[depth], decisions.what[depth], decisions.due[depth] = windows.pass_kind, pair, best
     decisions.is_one[depth] = 0
     if pair[0] < 0:
         job, rest = job_of(pair[1], 1, pair[2], total), job_of(pair[1], 2, pair[2], total)
@@ -326,7 +329,7 @@ def take_back(windows: TimeWindows, decisions: Decisions, depth: int, best: int)
     """Make the windows what they were before a decision, but for what is better since then."""
     windows.start[:], windows.end[:] = decisions.start[depth], decisions.end[depth] - (decisions.due[depth] - best)
     windows.time[:], windows.late[:] = decisions.time[depth], decisions.late[depth]
-    windows.way[:] = decisions.way[depth]
+    windows.pass_kind[:] = decisions.pass_kind[depth]
     windows.prior[:], windows.after[:] = decisions.prior[depth], decisions.after[depth]
     windows.seen[:] = decisions.seen[depth]
 
@@ -345,15 +348,15 @@ def go_back(net: Net, jobs: NetActions, windows: TimeWindows, decisions: Decisio
 def _play_draft(net: Net, jobs: NetActions, windows: TimeWindows, draft: _Draft, policy: Policy, best: int) -> int:
     """The best objective of orders made of the windows that fit into memory; at least `best` if none is better."""
     _draft_order(net, jobs, windows, draft.order)
-    _write_words(net, jobs, windows, draft, False)
-    value = play(net, policy, draft.words, draft.lengths, True, best, None)[0]
-    if value < best and peak_excess(net, draft.words, draft.lengths) == 0:
+    _write_orders(net, jobs, windows, draft, False)
+    value = play(net, policy, draft.device_orders, draft.lengths, True, best, None)[0]
+    if value < best and peak_excess(net, draft.device_orders, draft.lengths) == 0:
         return value
     if jobs.fusible.sum() > 0:
         _run_draft(net, jobs, windows, draft, True)
-        _write_words(net, jobs, windows, draft, True)
-        value = play(net, policy, draft.words, draft.lengths, True, best, None)[0]
-        if value < best and peak_excess(net, draft.words, draft.lengths) == 0:
+        _write_orders(net, jobs, windows, draft, True)
+        value = play(net, policy, draft.device_orders, draft.lengths, True, best, None)[0]
+        if value < best and peak_excess(net, draft.device_orders, draft.lengths) == 0:
             return value
     return best
 
@@ -375,12 +378,12 @@ def _improve_drafts(
             return best, True
         windows.end[:] -= best - value
         best = value
-        incumbent.words[:], incumbent.lengths[:] = draft.words, draft.lengths
+        incumbent.device_orders[:], incumbent.lengths[:] = draft.device_orders, draft.lengths
     return best, False
 
 
 @kernel
-def longest_word(net: Net) -> int:
+def longest_order(net: Net) -> int:
     """Most actions of a device, at least 1."""
     most = 1
     for d in range(net.budget.shape[0]):
@@ -392,28 +395,29 @@ def longest_word(net: Net) -> int:
 def best_sequence(
     net: Net, threshold: int, most_nodes: int, first_run: int, stop: Integers
 ) -> tuple[int, ShortIntegers, Integers, int, bool]:
-    """(objective, words, lengths, nodes, is_complete): the best order below the threshold, if the search finds one.
+    """(objective, device orders, lengths, nodes, is_complete): the best order below the threshold, if the search finds
+    one.
 
     The objective is the threshold where none was found; there is none if the search is complete.
     """
     num_devices, nodes, depth, best = net.budget.shape[0], 0, 0, threshold
-    words, lengths = np.zeros((num_devices, longest_word(net)), np.int32), np.zeros(num_devices, np.int64)
+    device_orders, lengths = np.zeros((num_devices, longest_order(net)), np.int32), np.zeros(num_devices, np.int64)
     if overflow(net) > 0:
-        return best, words, lengths, nodes, True
-    if longest_word(net) > MAX_JOBS:
-        return best, words, lengths, nodes, False
+        return best, device_orders, lengths, nodes, True
+    if longest_order(net) > MAX_JOBS:
+        return best, device_orders, lengths, nodes, False
     colocated = find_colocated(net)
     times, worst = settle_times(net, split_backward(net), colocated, most_in_flight(net, colocated), threshold)
     if worst + net.scalars[TAIL] >= threshold:
-        return best, words, lengths, nodes, True
+        return best, device_orders, lengths, nodes, True
     jobs = make_jobs(net)
     windows, most = make_windows(net, jobs, times, threshold), min(MAX_DEPTH, most_nodes + 1)
     decisions, pair, size = make_decisions(windows, most), np.zeros(3, np.int64), windows.start.shape[0]
     draft = _Draft(
-        np.zeros(jobs.own.shape, np.int64), np.zeros(size, np.int64), np.zeros(size, np.int64), words.copy(),
+        np.zeros(jobs.own.shape, np.int64), np.zeros(size, np.int64), np.zeros(size, np.int64), device_orders.copy(),
         lengths.copy(),
     )  # fmt: skip
-    incumbent, unasked = Incumbent(words, lengths), np.zeros((0, 4), np.int64)
+    incumbent, unasked = Incumbent(device_orders, lengths), np.zeros((0, 4), np.int64)
     alive, run, last, always_plays = True, first_run, first_run, jobs.fusible.sum() > 0
     while True:
         nodes += 1
@@ -434,11 +438,11 @@ def best_sequence(
             or any_pass(windows, pair)
         ):
             if nodes >= most_nodes or depth == most or stop[0] != 0:
-                return best, words, lengths, nodes, False
+                return best, device_orders, lengths, nodes, False
             alive = go_down(net, jobs, windows, decisions, depth, best, pair)
             depth += 1
             continue
         if depth == 0:
-            return best, words, lengths, nodes, True
+            return best, device_orders, lengths, nodes, True
         depth -= 1
         alive = go_back(net, jobs, windows, decisions, depth, best)

@@ -2,16 +2,16 @@
 
 The proofs are those of docs/proofs/bounds.md (schedule bound). Microbatches are told apart by their rank in time only.
 
-Heads run down the lanes and back up, tails the other way round, in passes until nothing changes. Where memory holds 2
-microbatches of lane 0, its third F waits for its first I, and so the round trip comes back into the heads:
+Heads run down the stage replicas and back up, tails the other way round, in passes until nothing changes. Where memory
+holds 2 microbatches of replica 0, its third F waits for its first I, and so the turnaround comes back into the heads:
 
-    lane 0   F0 --- F1       F2 <-----+         heads: earliest end of the k-th F, and of the k-th I
+    replica 0   F0 --- F1       F2 <-----+         heads: earliest end of the k-th F, and of the k-th I
               |      |                |         tails: what follows, at the least, an F or I after which k more come
-    lane 1    +-> F0 +-> F1           |
+    replica 1    +-> F0 +-> F1           |
                    |      |           |         head + tail of any action is a bound on the iteration
-    lane 1         I0     I1          |
+    replica 1         I0     I1          |
                    |                  |
-    lane 0         +-> I0 ------------+
+    replica 0         +-> I0 ------------+
 """
 
 from typing import NamedTuple
@@ -30,32 +30,33 @@ _FIRST_RANK = 0
 """Of the microbatches by time."""
 
 MAX_PASSES = 24
-"""Passes over all lanes; each leaves valid bounds."""
+"""Passes over all stage replicas; each leaves valid bounds."""
 
-MAX_LANES, MAX_RANKS = 60, 64
-"""Largest nets that are bounded this way: sets of lanes are bits, and every pair of ranks is looked at."""
+MAX_REPLICAS, MAX_RANKS = 60, 64
+"""Largest nets that are bounded this way: sets of stage replicas are bits, and every pair of ranks is looked at."""
 
 FORWARD_END, RETURN_END, FORWARD_TAIL, RETURN_TAIL = 0, 1, 2, 3
 """Indices into times [4, N, M]: earliest ends of the k-th F and I, and what follows those after which k more come."""
 
 FORCED, TO_FORWARD, RETURN_TO_FORWARD, TO_RETURN, RETURN_TO_RETURN = 0, 1, 2, 3, 4
-"""Indices into rounds [N, 5, M]: the work between two events of a lane whose ranks differ by n."""
+"""Indices into rounds [N, 5, M]: the work between two events of a stage replica whose ranks differ by n."""
 
 INPUTS, OUTPUTS, RETURNS_FROM, RETURNS_TO = 0, 1, 2, 3
-"""Indices into mates [4, N]: lanes of the same device (as bits) that a lane waits for, or that wait for it."""
+"""Indices into colocated [4, N]: stage replicas of the same device (as bits) that a stage replica waits for, or that
+wait for it."""
 
 
-class _LaneWork(NamedTuple):
-    """What lanes have to do between two events, by which heads and tails are raised."""
+class _ReplicaWork(NamedTuple):
+    """What stage replicas have to do between two events, by which heads and tails are raised."""
 
     parts: Integers
     """[2, N] `split_backward`."""
     sums: Integers
     """[5, N] `_sum_colocated`."""
     rounds: Integers
-    """[N, 5, M] how memory makes F, I and W of a lane take turns."""
+    """[N, 5, M] how memory makes F, I and W of a stage replica take turns."""
     shared: Integers
-    """[N, M] the forced work of `rounds`, with the I of the lanes on the same device that come before."""
+    """[N, M] the forced work of `rounds`, with the I of the stage replicas on the same device that come before."""
     in_flight: Integers
     """[N] `most_in_flight`."""
 
@@ -63,7 +64,7 @@ class _LaneWork(NamedTuple):
 @kernel
 def split_backward(net: Net) -> Integers:
     """[2, N] ticks of the part of a backward pass before the gradient leaves, and of the rest, at least."""
-    parts = np.zeros((2, net.lane_stage.shape[0]), np.int64)
+    parts = np.zeros((2, net.replica_stage.shape[0]), np.int64)
     for n in range(parts.shape[1]):
         parts[RETURNING, n] = net.duration[n, INPUT_GRAD]
         if net.has_weight[n]:
@@ -79,19 +80,21 @@ def split_backward(net: Net) -> Integers:
 
 @kernel
 def find_colocated(net: Net) -> Integers:
-    """[4, N] bits: lanes on the same device whose F come before (after), whose I come before (after) a lane's own."""
-    num_lanes = net.lane_stage.shape[0]
-    needs, serves = np.zeros(num_lanes, np.int64), np.zeros(num_lanes, np.int64)
-    for n in range(num_lanes):
-        for f in range(net.flow_start[2 * n], net.flow_start[2 * n + 1]):
-            needs[net.flow_target[f]] |= needs[n] | (1 << n)
-    for n in range(num_lanes - 1, -1, -1):
-        for f in range(net.flow_start[2 * n + 1], net.flow_start[2 * n + 2]):
-            serves[net.flow_target[f]] |= serves[n] | (1 << n)
-    colocated = np.zeros((4, num_lanes), np.int64)
-    for n in range(num_lanes):
-        for m in range(num_lanes):
-            if net.lane_device[m] == net.lane_device[n]:
+    """[4, N] bits: stage replicas on the same device whose F come before (after), whose I come before (after) a stage
+    replica's own.
+    """
+    num_replicas = net.replica_stage.shape[0]
+    needs, serves = np.zeros(num_replicas, np.int64), np.zeros(num_replicas, np.int64)
+    for n in range(num_replicas):
+        for f in range(net.transfer_start[2 * n], net.transfer_start[2 * n + 1]):
+            needs[net.transfer_target[f]] |= needs[n] | (1 << n)
+    for n in range(num_replicas - 1, -1, -1):
+        for f in range(net.transfer_start[2 * n + 1], net.transfer_start[2 * n + 2]):
+            serves[net.transfer_target[f]] |= serves[n] | (1 << n)
+    colocated = np.zeros((4, num_replicas), np.int64)
+    for n in range(num_replicas):
+        for m in range(num_replicas):
+            if net.replica_device[m] == net.replica_device[n]:
                 bit = int64(1) << m
                 colocated[INPUTS, n] |= needs[n] & bit
                 colocated[RETURNS_FROM, n] |= serves[n] & bit
@@ -129,17 +132,17 @@ def _fill_forced(row: Integers, returning: int, rest: int, most: int, held: int,
 
 
 FORWARD_STEP, RETURN_STEP, FORWARD_AFTER, RETURN_AFTER, LAST_SYNC = 0, 1, 2, 3, 4
-"""Indices into sums [5, N]: work per microbatch of a lane and its mates before the end of its F and I, and after them;
-and the least synchronisation on its device."""
+"""Indices into sums [5, N]: work per microbatch of a stage replica and those colocated with it before the end of its F
+and I, and after them; and the least synchronisation on its device."""
 
 
 @kernel
 def _sum_colocated(net: Net, parts: Integers, colocated: Integers) -> Integers:
-    """[5, N] what a lane's mates add up to."""
-    num_lanes = net.lane_stage.shape[0]
-    sums = np.zeros((5, num_lanes), np.int64)
+    """[5, N] what the colocated stage replicas add up to."""
+    num_replicas = net.replica_stage.shape[0]
+    sums = np.zeros((5, num_replicas), np.int64)
     forward = net.duration[:, FORWARD].copy()
-    for n in range(num_lanes):
+    for n in range(num_replicas):
         sums[FORWARD_STEP, n] = forward[n] + total(forward, colocated[INPUTS, n])
         sums[RETURN_STEP, n] = parts[RETURNING, n] + total(parts[RETURNING], colocated[RETURNS_FROM, n])
         sums[RETURN_STEP, n] += total(forward, colocated[INPUTS, n] | colocated[RETURNS_FROM, n] | (int64(1) << n))
@@ -150,22 +153,24 @@ def _sum_colocated(net: Net, parts: Integers, colocated: Integers) -> Integers:
             parts[REST], colocated[RETURNS_TO, n]
         )
         sums[LAST_SYNC, n] = int64(-NEVER)
-        for m in range(num_lanes):
-            if net.lane_device[m] == net.lane_device[n]:
-                sums[LAST_SYNC, n] = min(sums[LAST_SYNC, n], net.synchronisation[net.lane_stage[m]])
+        for m in range(num_replicas):
+            if net.replica_device[m] == net.replica_device[n]:
+                sums[LAST_SYNC, n] = min(sums[LAST_SYNC, n], net.synchronisation[net.replica_stage[m]])
     return sums
 
 
 @kernel
 def _make_rounds(net: Net, parts: Integers, colocated: Integers, in_flight: Integers) -> tuple[Integers, Integers]:
-    """[N, 5, M]: how memory makes F, I and W of a lane take turns; [N, M]: the same with the I of its mates."""
-    num_lanes, count = net.lane_stage.shape[0], net.scalars[MICROBATCHES]
-    rounds = np.zeros((num_lanes, 5, count), np.int64)
-    shared = np.zeros((num_lanes, count), np.int64)
-    for n in range(num_lanes):
+    """[N, 5, M]: how memory makes F, I and W of a stage replica take turns; [N, M]: the same with the I of those
+    colocated with it.
+    """
+    num_replicas, count = net.replica_stage.shape[0], net.scalars[MICROBATCHES]
+    rounds = np.zeros((num_replicas, 5, count), np.int64)
+    shared = np.zeros((num_replicas, count), np.int64)
+    for n in range(num_replicas):
         forward, returning, rest, most = net.duration[n, FORWARD], parts[RETURNING, n], parts[REST, n], in_flight[n]
         held, kept = net.held[n], net.weight_stash[n]
-        budget = net.budget[net.lane_device[n]] - net.workspace[n]
+        budget = net.budget[net.replica_device[n]] - net.workspace[n]
         _fill_forced(rounds[n, FORCED], returning, rest, most, held, kept, budget)
         both = returning + total(parts[RETURNING], colocated[RETURNS_FROM, n])
         _fill_forced(shared[n], both, rest, most, held, kept, budget)
@@ -183,13 +188,13 @@ def _make_rounds(net: Net, parts: Integers, colocated: Integers, in_flight: Inte
 
 @kernel
 def most_in_flight(net: Net, colocated: Integers) -> Integers:
-    """[N] F of a lane that may have started without their I having ended."""
-    in_flight = np.empty(net.lane_stage.shape[0], np.int64)
+    """[N] F of a stage replica that may have started without their I having ended."""
+    in_flight = np.empty(net.replica_stage.shape[0], np.int64)
     for n in range(in_flight.shape[0]):
         held = net.held[n] + total(net.held, colocated[RETURNS_TO, n])
         most = net.scalars[MICROBATCHES]
         if held > 0:
-            most = min(most, (net.budget[net.lane_device[n]] - net.workspace[n]) // held)
+            most = min(most, (net.budget[net.replica_device[n]] - net.workspace[n]) // held)
         in_flight[n] = max(1, most)
     return in_flight
 
@@ -203,63 +208,64 @@ def _raise_after(end: Integers, starts: Integers, work: Integers, count: int) ->
 
 
 @kernel
-def _raise_heads(net: Net, lane_work: _LaneWork, times: Integers, n: int, way: int) -> None:
-    """Raise the earliest ends of the F (way 0) or I (way 1) of lane n by memory, by its device and by its own queue.
+def _raise_heads(net: Net, replica_work: _ReplicaWork, times: Integers, n: int, direction: int) -> None:
+    """Raise the earliest ends of the F (direction  ) or I (direction  ) of replica n by memory, by its device and by
+    its own queue.
 
     `times` holds, on entry, in row 4 + way the arrivals.
     """
-    count, most, rounds = net.scalars[MICROBATCHES], lane_work.in_flight[n], lane_work.rounds
-    forward, returning = net.duration[n, FORWARD], lane_work.parts[RETURNING, n]
-    ready, end = times[4 + way, n], times[way, n]
+    count, most, rounds = net.scalars[MICROBATCHES], replica_work.in_flight[n], replica_work.rounds
+    forward, returning = net.duration[n, FORWARD], replica_work.parts[RETURNING, n]
+    ready, end = times[4 + direction, n], times[direction, n]
     base = int64(-NEVER)
-    for m in range(net.lane_stage.shape[0]):
-        if net.lane_device[m] == net.lane_device[n]:
+    for m in range(net.replica_stage.shape[0]):
+        if net.replica_device[m] == net.replica_device[n]:
             base = min(base, times[FORWARD_END, m, _FIRST_RANK] - net.duration[m, FORWARD])
     base = max(base, 0)
-    if way == 0:
+    if direction == 0:
         for k in range(most, count):
             ready[k] = max(ready[k], times[RETURN_END, n, k - most])
         _raise_after(end, ready, rounds[n, TO_FORWARD], count)
         _raise_after(end, times[RETURN_END, n] - returning, rounds[n, RETURN_TO_FORWARD], count)
-        step = lane_work.sums[FORWARD_STEP, n]
+        step = replica_work.sums[FORWARD_STEP, n]
         for k in range(count):
-            end[k] = max(end[k], base + (k + 1) * step + lane_work.shared[n, k])
+            end[k] = max(end[k], base + (k + 1) * step + replica_work.shared[n, k])
         time = forward
     else:
         time = returning
         _raise_after(end, times[FORWARD_END, n] - forward, rounds[n, TO_RETURN], count)
-        step = lane_work.sums[RETURN_STEP, n]
+        step = replica_work.sums[RETURN_STEP, n]
         for k in range(count):
             end[k] = max(end[k], base + (k + 1) * step)
     for k in range(count):
         end[k] = max(end[k], ready[k] + time)
         if k > 0:
             end[k] = max(end[k], end[k - 1] + time)
-    if way == 1:
+    if direction == 1:
         for k in range(count):
             ready[k] = max(ready[k], end[k] - time)
         _raise_after(end, ready, rounds[n, RETURN_TO_RETURN], count)
 
 
 @kernel
-def _send_heads(net: Net, times: Integers, n: int, way: int) -> None:
-    """Pass the ends of lane n on to the lanes that wait for them."""
+def _send_heads(net: Net, times: Integers, n: int, direction: int) -> None:
+    """Pass the ends of replica n on to the stage replicas that wait for them."""
     count = net.scalars[MICROBATCHES]
-    for f in range(net.flow_start[2 * n + way], net.flow_start[2 * n + way + 1]):
-        target, ticks = net.flow_target[f], net.flow_duration[f]
+    for f in range(net.transfer_start[2 * n + direction], net.transfer_start[2 * n + direction + 1]):
+        target, ticks = net.transfer_target[f], net.transfer_duration[f]
         for k in range(count):
-            times[4 + way, target, k] = max(times[4 + way, target, k], times[way, n, k] + ticks)
+            times[4 + direction, target, k] = max(times[4 + direction, target, k], times[direction, n, k] + ticks)
 
 
 @kernel
-def _raise_tails(net: Net, lane_work: _LaneWork, times: Integers, n: int, way: int) -> None:
-    """Raise what follows the F (way 0) or I (way 1) of lane n after which k more come."""
-    count, most = net.scalars[MICROBATCHES], lane_work.in_flight[n]
-    parts, sums = lane_work.parts, lane_work.sums
+def _raise_tails(net: Net, replica_work: _ReplicaWork, times: Integers, n: int, direction: int) -> None:
+    """Raise what follows the F (direction  ) or I (direction  ) of replica n after which k more come."""
+    count, most = net.scalars[MICROBATCHES], replica_work.in_flight[n]
+    parts, sums = replica_work.parts, replica_work.sums
     forward, returning, rest = net.duration[n, FORWARD], parts[RETURNING, n], parts[REST, n]
-    sync = net.synchronisation[net.lane_stage[n]]
-    tail = times[2 + way, n]
-    if way == 0:
+    sync = net.synchronisation[net.replica_stage[n]]
+    tail = times[2 + direction, n]
+    if direction == 0:
         after = sums[FORWARD_AFTER, n]
         for k in range(count):
             need = max(returning + times[RETURN_TAIL, n, k], k * forward + (k + 1) * after + sums[LAST_SYNC, n])
@@ -271,12 +277,14 @@ def _raise_tails(net: Net, lane_work: _LaneWork, times: Integers, n: int, way: i
             tail[k] = max(tail[k], own + (k + 1) * after + sums[LAST_SYNC, n], own + sync)
             if k >= most:
                 tail[k] = max(tail[k], forward + times[FORWARD_TAIL, n, k - most])
-    time = forward if way == 0 else returning
-    for f in range(net.flow_start[2 * n + way], net.flow_start[2 * n + way + 1]):
-        target = net.flow_target[f]
-        ticks = net.flow_duration[f] + (net.duration[target, FORWARD] if way == 0 else parts[RETURNING, target])
+    time = forward if direction == 0 else returning
+    for f in range(net.transfer_start[2 * n + direction], net.transfer_start[2 * n + direction + 1]):
+        target = net.transfer_target[f]
+        ticks = net.transfer_duration[f] + (
+            net.duration[target, FORWARD] if direction == 0 else parts[RETURNING, target]
+        )
         for k in range(count):
-            tail[k] = max(tail[k], ticks + times[2 + way, target, k])
+            tail[k] = max(tail[k], ticks + times[2 + direction, target, k])
     for k in range(1, count):
         tail[k] = max(tail[k], tail[k - 1] + time)
 
@@ -313,11 +321,11 @@ def one_machine(jobs: Integers, count: int) -> int:
 
 
 @kernel
-def device_floor(net: Net, parts: Integers, times: Integers, d: int, jobs: Integers) -> int:
+def device_lower_bound(net: Net, parts: Integers, times: Integers, d: int, jobs: Integers) -> int:
     """The one-machine bound of a device."""
     count, size = net.scalars[MICROBATCHES], 0
     for x in range(net.device_start[d], net.device_start[d + 1]):
-        n = net.device_lanes[x]
+        n = net.device_replicas[x]
         for k in range(count):
             jobs[size, HEAD] = times[FORWARD_END, n, k] - net.duration[n, FORWARD]
             jobs[size, WORK] = net.duration[n, FORWARD]
@@ -327,14 +335,16 @@ def device_floor(net: Net, parts: Integers, times: Integers, d: int, jobs: Integ
             jobs[size + 1, TAIL_AFTER] = times[RETURN_TAIL, n, count - 1 - k]
             jobs[size + 2, HEAD] = times[RETURN_END, n, k]
             jobs[size + 2, WORK] = parts[REST, n]
-            jobs[size + 2, TAIL_AFTER] = net.synchronisation[net.lane_stage[n]]
+            jobs[size + 2, TAIL_AFTER] = net.synchronisation[net.replica_stage[n]]
             size += 3
     return one_machine(jobs, size)
 
 
 @kernel
 def most_pending(net: Net, parts: Integers, a: int, b: int, space: int) -> int:
-    """The most work of W whose microbatches are kept for in so many bytes, of lanes a and b (-1: of a alone)."""
+    """The most work of W whose microbatches are kept for in so many bytes, of stage replicas a and b (-1: of a
+    alone).
+    """
     count, most = net.scalars[MICROBATCHES], int64(0)
     for x in range(count + 1):
         left = space - x * net.weight_stash[a]
@@ -356,11 +366,11 @@ NUM_BEGUN, BEGUN, LEFT = 0, 1, 2
 
 @kernel
 def _most_at_a_time(net: Net, parts: Integers, a: int, b: int, is_nested: bool) -> Integers:
-    """[3] the most of lanes a and b (-1: of a alone) that fits into their device at a time.
+    """[3] the most of stage replicas a and b (-1: of a alone) that fits into their device at a time.
 
     If nested, a holds all that b does.
     """
-    count, d = net.scalars[MICROBATCHES], net.lane_device[a]
+    count, d = net.scalars[MICROBATCHES], net.replica_device[a]
     budget, held, kept = net.budget[d] - net.workspace[a], int64(0), net.weight_stash[a]
     forward, backward, whole = int64(0), int64(0), parts[RETURNING, a] + parts[REST, a]
     if b >= 0:
@@ -395,19 +405,19 @@ def in_order(times: Integers, other: Integers) -> Integers:
 
 
 @kernel
-def _memory_floor(net: Net, parts: Integers, colocated: Integers, times: Integers, d: int) -> int:
-    """The bound of a device with one or two lanes by what it waits for before an I and after an F."""
-    count, a, b = net.scalars[MICROBATCHES], net.device_lanes[net.device_start[d]], -1
+def _memory_lower_bound(net: Net, parts: Integers, colocated: Integers, times: Integers, d: int) -> int:
+    """The bound of a device with one or two stage replicas by what it waits for before an I and after an F."""
+    count, a, b = net.scalars[MICROBATCHES], net.device_replicas[net.device_start[d]], -1
     work = parts[RETURNING] + parts[REST] + net.duration[:, FORWARD]
     starts, tails = times[RETURN_END, a] - parts[RETURNING, a], times[FORWARD_TAIL, a]
     head = times[FORWARD_END, a, _FIRST_RANK] - net.duration[a, FORWARD]
-    last, whole, step = net.synchronisation[net.lane_stage[a]], work[a], work[a]
+    last, whole, step = net.synchronisation[net.replica_stage[a]], work[a], work[a]
     if net.device_start[d + 1] - net.device_start[d] == 2:
-        b = net.device_lanes[net.device_start[d] + 1]
+        b = net.device_replicas[net.device_start[d] + 1]
         starts = in_order(starts, times[RETURN_END, b] - parts[RETURNING, b])
         tails = in_order(tails, times[FORWARD_TAIL, b])
         head = min(head, times[FORWARD_END, b, _FIRST_RANK] - net.duration[b, FORWARD])
-        last, whole, step = min(last, net.synchronisation[net.lane_stage[b]]), whole + work[b], max(step, work[b])
+        last, whole, step = min(last, net.synchronisation[net.replica_stage[b]]), whole + work[b], max(step, work[b])
         if colocated[RETURNS_FROM, b] >> a & 1:
             a, b = b, a
     most = _most_at_a_time(net, parts, a, b, b >= 0 and colocated[RETURNS_FROM, a] >> b & 1 != 0)
@@ -422,29 +432,31 @@ def _memory_floor(net: Net, parts: Integers, colocated: Integers, times: Integer
         before = starts[c] - most[BEGUN] - c * step
         idle = max(idle, before + last)
         # as many F, from the last one back, start after this I
-        apart = size - most[NUM_BEGUN] - c
-        if apart >= 1:
-            idle = max(idle, before + after[apart - 1])
+        distance = size - most[NUM_BEGUN] - c
+        if distance >= 1:
+            idle = max(idle, before + after[distance - 1])
     return count * whole + idle
 
 
 @kernel
-def _link_floor(net: Net, parts: Integers, times: Integers, link: int, jobs: Integers) -> int:
+def _link_lower_bound(net: Net, parts: Integers, times: Integers, link: int, jobs: Integers) -> int:
     """The one-machine bound of a link."""
     count, size = net.scalars[MICROBATCHES], 0
-    for n in range(net.lane_stage.shape[0]):
-        for way in range(2):
-            for f in range(net.flow_start[2 * n + way], net.flow_start[2 * n + way + 1]):
-                route, target = net.flow_route[f], net.flow_target[f]
+    for n in range(net.replica_stage.shape[0]):
+        for direction in range(2):
+            for f in range(net.transfer_start[2 * n + direction], net.transfer_start[2 * n + direction + 1]):
+                route, target = net.transfer_route[f], net.transfer_target[f]
                 uses = False
                 if route >= 0:
                     for x in range(net.route_start[route], net.route_start[route + 1]):
                         uses = uses or net.route_links[x] == link
                 for k in range(count if uses else 0):
-                    jobs[size, HEAD] = times[way, n, k]
-                    jobs[size, WORK] = net.flow_duration[f]
-                    jobs[size, TAIL_AFTER] = times[2 + way, target, count - 1 - k]
-                    jobs[size, TAIL_AFTER] += net.duration[target, FORWARD] if way == 0 else parts[RETURNING, target]
+                    jobs[size, HEAD] = times[direction, n, k]
+                    jobs[size, WORK] = net.transfer_duration[f]
+                    jobs[size, TAIL_AFTER] = times[2 + direction, target, count - 1 - k]
+                    jobs[size, TAIL_AFTER] += (
+                        net.duration[target, FORWARD] if direction == 0 else parts[RETURNING, target]
+                    )
                     size += 1
     return one_machine(jobs, size)
 
@@ -454,25 +466,25 @@ def settle_times(
     net: Net, parts: Integers, colocated: Integers, in_flight: Integers, threshold: int
 ) -> tuple[Integers, int]:
     """[6, N, M] heads and tails, raised until nothing changes (rows 4 and 5: arrivals)."""
-    num_lanes, count = net.lane_stage.shape[0], net.scalars[MICROBATCHES]
+    num_replicas, count = net.replica_stage.shape[0], net.scalars[MICROBATCHES]
     rounds, shared = _make_rounds(net, parts, colocated, in_flight)
-    times = np.full((6, num_lanes, count), NEVER, np.int64)
+    times = np.full((6, num_replicas, count), NEVER, np.int64)
     times[4] = 0
-    lane_work = _LaneWork(parts, _sum_colocated(net, parts, colocated), rounds, shared, in_flight)
+    replica_work = _ReplicaWork(parts, _sum_colocated(net, parts, colocated), rounds, shared, in_flight)
     for _ in range(MAX_PASSES):
         before = times[:4].sum()
-        for n in range(num_lanes):
-            _raise_heads(net, lane_work, times, n, 0)
+        for n in range(num_replicas):
+            _raise_heads(net, replica_work, times, n, 0)
             _send_heads(net, times, n, 0)
-            _raise_tails(net, lane_work, times, n, 1)
-        for n in range(num_lanes - 1, -1, -1):
+            _raise_tails(net, replica_work, times, n, 1)
+        for n in range(num_replicas - 1, -1, -1):
             for k in range(count):
                 times[4 + GRADIENTS, n, k] = max(times[4 + GRADIENTS, n, k], times[FORWARD_END, n, k])
-            _raise_heads(net, lane_work, times, n, 1)
+            _raise_heads(net, replica_work, times, n, 1)
             _send_heads(net, times, n, 1)
-            _raise_tails(net, lane_work, times, n, 0)
+            _raise_tails(net, replica_work, times, n, 0)
         worst = int64(0)
-        for n in range(num_lanes):
+        for n in range(num_replicas):
             for k in range(count):
                 worst = max(worst, times[RETURN_END, n, k] + times[RETURN_TAIL, n, count - 1 - k])
         if worst + net.scalars[TAIL] >= threshold or times[:4].sum() == before:
@@ -481,20 +493,20 @@ def settle_times(
 
 
 @kernel
-def schedule_floor(net: Net, threshold: int) -> int:
+def schedule_lower_bound(net: Net, threshold: int) -> int:
     """Ticks of an iteration that no order of the net beats; from `threshold` on it need not be the best there is."""
     parts, colocated = split_backward(net), find_colocated(net)
     in_flight = most_in_flight(net, colocated)
-    times, floor = settle_times(net, parts, colocated, in_flight, threshold)
-    if floor + net.scalars[TAIL] >= threshold:
-        return floor + net.scalars[TAIL]
-    size = 3 * net.lane_stage.shape[0] + net.flow_target.shape[0]
+    times, lower_bound = settle_times(net, parts, colocated, in_flight, threshold)
+    if lower_bound + net.scalars[TAIL] >= threshold:
+        return lower_bound + net.scalars[TAIL]
+    size = 3 * net.replica_stage.shape[0] + net.transfer_target.shape[0]
     jobs = np.empty((size * net.scalars[MICROBATCHES], 3), np.int64)
     for d in range(net.budget.shape[0]):
         if net.device_start[d + 1] > net.device_start[d]:
-            floor = max(floor, device_floor(net, parts, times, d, jobs))
+            lower_bound = max(lower_bound, device_lower_bound(net, parts, times, d, jobs))
             if net.device_start[d + 1] - net.device_start[d] <= 2:
-                floor = max(floor, _memory_floor(net, parts, colocated, times, d))
+                lower_bound = max(lower_bound, _memory_lower_bound(net, parts, colocated, times, d))
     for link in range(net.scalars[LINKS]):
-        floor = max(floor, _link_floor(net, parts, times, link, jobs))
-    return floor + net.scalars[TAIL]
+        lower_bound = max(lower_bound, _link_lower_bound(net, parts, times, link, jobs))
+    return lower_bound + net.scalars[TAIL]

@@ -18,7 +18,7 @@ from solver_models.joint.branch_and_bound import (
     any_pass,
     go_back,
     go_down,
-    longest_word,
+    longest_order,
     make_decisions,
     open_pair,
     take_back,
@@ -52,7 +52,8 @@ class OrderTree(NamedTuple):
 
     nodes: Integers
     """[T, 3] `LEAF`; or a device and two of its jobs, the first of which comes first in the first child and second in
-    the second; or `PASS`, lane and microbatch of a pass that is one action in the one child and two in the other."""
+    the second; or `PASS`, stage replica and microbatch of a pass that is one action in the one child and two in the
+    other."""
     is_one_first: Integers
     """[T] 1 where the first child of such a pass is the one in which it is one action."""
 
@@ -60,10 +61,10 @@ class OrderTree(NamedTuple):
 @kernel
 def _make_free_windows(net: Net, jobs: NetActions, threshold: int) -> TimeWindows:
     """All that is known before a rule is applied: every action ends before the threshold, and its synchronisation."""
-    num_lanes, total = net.lane_stage.shape[0], net.scalars[MICROBATCHES]
-    windows = make_windows(net, jobs, np.zeros((RETURN_TAIL + 1, num_lanes, total), np.int64), threshold)
+    num_replicas, total = net.replica_stage.shape[0], net.scalars[MICROBATCHES]
+    windows = make_windows(net, jobs, np.zeros((RETURN_TAIL + 1, num_replicas, total), np.int64), threshold)
     windows.start[:] = 0
-    for n in range(num_lanes):
+    for n in range(num_replicas):
         for kind in range(2):
             for k in range(total):
                 windows.end[job_of(n, kind, k, total)] = windows.end[job_of(n, 2, k, total)]
@@ -118,7 +119,7 @@ def find_tree(net: Net, threshold: int, most_nodes: int, first_run: int, stop: I
     top stays, and so does its part of the tree.
     """
     tree = OrderTree(np.full((most_nodes + 1, 3), LEAF), np.zeros(most_nodes + 1, np.int64))
-    if longest_word(net) > MAX_JOBS:
+    if longest_order(net) > MAX_JOBS:
         return tree, 0, False
     jobs, most = make_jobs(net), min(MAX_DEPTH, most_nodes + 1)
     windows = _make_free_windows(net, jobs, threshold)

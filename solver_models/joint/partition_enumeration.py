@@ -1,4 +1,4 @@
-"""All partitions and mappings whose floor is below a threshold, found depth first, stage by stage; compiled.
+"""All partitions and mappings whose lower bound is below a threshold, found depth first, stage by stage; compiled.
 
 A node is the first stages of a plan: a chain of down-sets of the layer graph, and per stage a device group and modes,
 whether it recomputes and whether its replicas shard the optimizer's state. It is left as soon as no plan that begins so
@@ -11,9 +11,9 @@ import numpy as np
 
 from solver_models.compiled import int64, kernel
 from solver_models.instance import BACKWARD, FORWARD, INPUT_GRAD, WEIGHT_GRAD, Integers
-from solver_models.joint.lower_bounds import MAX_LANES, MAX_RANKS, schedule_floor
+from solver_models.joint.lower_bounds import MAX_RANKS, MAX_REPLICAS, schedule_lower_bound
 from solver_models.moves.annealing import overflow
-from solver_models.moves.lower_bounds import net_floor
+from solver_models.moves.lower_bounds import net_lower_bound
 from solver_models.moves.neighbourhood import (
     ALWAYS,
     GAPS,
@@ -76,7 +76,7 @@ class Space(NamedTuple):
     choice_start: Integers
     """[S, 2] per stage number (the last row for all later ones) the range of sets that it may use."""
     automorphisms: Integers
-    """[P, D] permutations of what holds lanes that change nothing, the identity left out."""
+    """[P, D] permutations of what holds stage replicas that change nothing, the identity left out."""
     choice_image: Integers
     """[P, C] what a permutation makes of a set."""
     group_image: Integers
@@ -91,7 +91,7 @@ class Space(NamedTuple):
 
 
 class Node(NamedTuple):
-    """The stages chosen so far; rows by stage, devices or lanes."""
+    """The stages chosen so far; rows by stage, devices or stage replicas."""
 
     arc: Integers
     """[S + 1, 4] down-set before the stage, arc, set of devices and modes (bits as in `columns`)."""
@@ -139,7 +139,7 @@ class Tree(NamedTuple):
     by_span: bool
     """Whether the span is bounded, not the makespan."""
     threshold: int
-    """Only floors below it are listed."""
+    """Only lower bounds below it are listed."""
 
 
 class TreeLimits(NamedTuple):
@@ -156,7 +156,7 @@ class TreeLimits(NamedTuple):
 
 
 NO_PLAN = 1 << 60
-"""Floor of what breaks a rule or does not fit: above every threshold."""
+"""Lower bound of what breaks a rule or does not fit: above every threshold."""
 
 FROM, ARC, CHOICE, MODES = range(4)
 """Columns of `Node.arc`: down-set before the stage, arc, choice of devices, modes."""
@@ -335,18 +335,18 @@ def _sum_traffic(layers: Layers, node: Node, s: int) -> None:
                 if layers.edges[e, SOURCE] != last:
                     last = layers.edges[e, SOURCE]
                     most[:] = 0
-                for way in range(2):
-                    if way == 1 and layers.edges[e, HAS_GRADIENT] == 0 and node.traffic[s, p, GRADIENTS] < 0:
+                for direction in range(2):
+                    if direction == 1 and layers.edges[e, HAS_GRADIENT] == 0 and node.traffic[s, p, GRADIENTS] < 0:
                         continue
-                    more = max(most[way], layers.edges[e, FORWARD_SIZE + way])
-                    node.traffic[s, p, way] = max(node.traffic[s, p, way], 0) + more - most[way]
-                    most[way] = more
+                    more = max(most[direction], layers.edges[e, FORWARD_SIZE + direction])
+                    node.traffic[s, p, direction] = max(node.traffic[s, p, direction], 0) + more - most[direction]
+                    most[direction] = more
 
 
 @kernel
-def _least_transfer(layers: Layers, space: Space, node: Node, p: int, s: int, way: int) -> int:
-    """Ticks that what stage p sends stage s (way 1: what comes back) takes at least; -1 if nothing does."""
-    size = node.traffic[s, p, way]
+def _least_transfer(layers: Layers, space: Space, node: Node, p: int, s: int, direction: int) -> int:
+    """Ticks that what stage p sends stage s (direction  : what comes back) takes at least; -1 if nothing does."""
+    size = node.traffic[s, p, direction]
     if size < 0:
         return int64(-1)
     a, b = node.group[p], node.group[s]
@@ -358,7 +358,7 @@ def _least_transfer(layers: Layers, space: Space, node: Node, p: int, s: int, wa
             source, target = space.group[a, x], space.group[b, y]
             if source == target:
                 return int64(0)
-            if way == 1:
+            if direction == 1:
                 source, target = target, source
             ticks = min(ticks, transfer_ticks(layers, source, target, share))
     return ticks
@@ -426,7 +426,7 @@ def append(layers: Layers, space: Space, node: Node, s: int) -> int:
         hops = (r - 1) * (1 if node.arc[s, MODES] & SHARDING else 2)
         sync = ticks_for(hops * sizes[GRADIENT_UNITS], r * bandwidth) + hops * latency
     node.head[s], node.returning[s] = int64(NO_PLAN), int64(NO_PLAN)
-    floor, least_rest = int64(0), int64(NO_PLAN)
+    lower_bound, least_rest = int64(0), int64(NO_PLAN)
     for x in range(r):
         t = layers.device_type[space.group[g, x]]
         node.head[s] = min(node.head[s], arrival + times[t, FORWARD_PART])
@@ -440,12 +440,15 @@ def append(layers: Layers, space: Space, node: Node, s: int) -> int:
         t = layers.device_type[d]
         node.begin[s + 1, d] = min(node.begin[s, d], arrival)
         node.sync[s + 1, d] = min(node.sync[s, d], sync)
-        floor = max(floor, arrival + count * (times[t, FORWARD_PART] + times[t, GRADIENT_PART]) + node.tail[s])
-        floor = max(
-            floor, arrival + count * (times[t, FORWARD_PART] + times[t, GRADIENT_PART] + times[t, REST_PART]) + sync
+        lower_bound = max(
+            lower_bound, arrival + count * (times[t, FORWARD_PART] + times[t, GRADIENT_PART]) + node.tail[s]
         )
-        floor = max(floor, node.begin[s + 1, d] + node.load[s + 1, d])
-    return floor + layers.options[TAIL] + layers.options[LEAST_STEP]
+        lower_bound = max(
+            lower_bound,
+            arrival + count * (times[t, FORWARD_PART] + times[t, GRADIENT_PART] + times[t, REST_PART]) + sync,
+        )
+        lower_bound = max(lower_bound, node.begin[s + 1, d] + node.load[s + 1, d])
+    return lower_bound + layers.options[TAIL] + layers.options[LEAST_STEP]
 
 
 @kernel
@@ -492,7 +495,7 @@ def has_room(layers: Layers, rules: Integers, space: Space, node: Node, s: int, 
 
 
 @kernel
-def _leaf_floor(tree: Tree, node: Node, s: int, start: Integers, devices: Integers) -> int:
+def _leaf_lower_bound(tree: Tree, node: Node, s: int, start: Integers, devices: Integers) -> int:
     """A bound on every order of a complete plan; NO_PLAN if it breaks a rule or does not fit.
 
     `start` and `devices` are scratch.
@@ -515,10 +518,10 @@ def _leaf_floor(tree: Tree, node: Node, s: int, start: Integers, devices: Intege
         return int64(NO_PLAN)
     if by_span:
         return np.max(node.load[s + 1])
-    floor = net_floor(net)
-    if floor < threshold and count <= MAX_LANES and layers.options[MICROBATCHES] <= MAX_RANKS:
-        floor = max(floor, schedule_floor(net, threshold))
-    return floor
+    lower_bound = net_lower_bound(net)
+    if lower_bound < threshold and count <= MAX_REPLICAS and layers.options[MICROBATCHES] <= MAX_RANKS:
+        lower_bound = max(lower_bound, schedule_lower_bound(net, threshold))
+    return lower_bound
 
 
 @kernel
@@ -546,7 +549,7 @@ def _is_promising(tree: Tree, node: Node, s: int) -> bool:
 
 @kernel
 def find_cases(tree: Tree, limits: TreeLimits) -> tuple[Integers, int]:
-    """[cases, 1 + L + 2 S] floor, stage of every layer, group and modes per stage (-1: none); and nodes looked at.
+    """[cases, 1 + L + 2 S] lower bound, stage of every layer, group and modes per stage (-1: none); nodes looked at.
 
     The number of nodes is `most_nodes` if that, or `most_cases`, was not enough, or if `stop` was set.
     """
@@ -590,13 +593,13 @@ def find_cases(tree: Tree, limits: TreeLimits) -> tuple[Integers, int]:
         reached = space.arc_end[node.arc[s, ARC]]
         if reached == last:
             while True:
-                floor = _leaf_floor(tree, node, s, start, devices)
-                if floor < threshold:
+                lower_bound = _leaf_lower_bound(tree, node, s, start, devices)
+                if lower_bound < threshold:
                     if count == most_cases:
                         return found[:count], most_nodes
                     if count == found.shape[0]:
                         found = np.concatenate((found, np.full(found.shape, int64(-1))))
-                    write_case(found[count], node, s, floor)
+                    write_case(found[count], node, s, lower_bound)
                     count += 1
                 nodes += 1
                 if not next_order(space, node, s):
@@ -617,11 +620,11 @@ def _open_stage(layers: Layers, rules: Integers, space: Space, node: Node, s: in
 
 
 @kernel
-def write_case(row: Integers, node: Node, s: int, floor: int) -> None:
+def write_case(row: Integers, node: Node, s: int, lower_bound: int) -> None:
     """Write the plan of stages 0 to s into a row of -1."""
     num_layers = node.stage_of.shape[0]
     most_stages = (row.shape[0] - 1 - num_layers) // 2
-    row[0] = floor
+    row[0] = lower_bound
     row[1 : num_layers + 1] = node.stage_of
     row[num_layers + 1 : num_layers + 2 + s] = node.group[: s + 1]
     row[num_layers + 1 + most_stages : num_layers + 2 + most_stages + s] = node.arc[: s + 1, MODES]

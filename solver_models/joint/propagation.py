@@ -59,7 +59,7 @@ F_BITS, I_BITS, W_BITS = range(3)
 
 
 class NetActions(NamedTuple):
-    """The actions of a net, J = 3 N M of them: (lane * 3 + kind) * M + microbatch; I and W stand for B as well."""
+    """The actions of a net, J = 3 N M of them: (replica * 3 + kind) * M + microbatch; I and W stand for B as well."""
 
     arcs: Integers
     """[A, 4] what precedes what, the ticks in between, and 1 if it follows the end of a B, not of its I; in topological
@@ -73,9 +73,9 @@ class NetActions(NamedTuple):
     place: Integers
     """[J] index into `own`; -1 if there is no such action."""
     kinds: Integers
-    """[N, 3] bits: the actions of a lane of a kind, on its device."""
+    """[N, 3] bits: the actions of a stage replica of a kind, on its device."""
     fusible: Integers
-    """[N] 1 where B is shorter than I and W: then each of the lane's backward passes has the choice."""
+    """[N] 1 where B is shorter than I and W: then each of the stage replica's backward passes has the choice."""
 
 
 class _Precedence(NamedTuple):
@@ -100,7 +100,7 @@ class TimeWindows(NamedTuple):
     """[J] least ticks; of I and W those of B, in two parts, unless it is known that they are two actions."""
     late: Integers
     """[J] ticks after the end of an I until its B ends, if it is known to be one; else 0."""
-    way: Integers
+    pass_kind: Integers
     """[N, M] `SPLIT_PASS` or `FUSED_PASS` once it is known whether I and W are one, else `OPEN_PASS`."""
     prior: Integers
     """[D, X] bits: actions of the device that come before."""
@@ -125,14 +125,14 @@ def _make_arcs(net: Net, has_rest: Integers, fusible: Integers) -> tuple[Integer
 
     W come in order unless some may be parts of B, which need not be.
     """
-    num_lanes, total = net.lane_stage.shape[0], net.scalars[MICROBATCHES]
-    arcs = np.zeros((total * (5 * num_lanes + net.flow_target.shape[0]), 4), np.int64)
-    span = np.zeros((3 * num_lanes * total, 2), np.int64)
+    num_replicas, total = net.replica_stage.shape[0], net.scalars[MICROBATCHES]
+    arcs = np.zeros((total * (5 * num_replicas + net.transfer_target.shape[0]), 4), np.int64)
+    span = np.zeros((3 * num_replicas * total, 2), np.int64)
     size = 0
     for k in range(total):
-        for x in range(3 * num_lanes):
-            kind = x // num_lanes
-            n = x % num_lanes if kind != 1 else num_lanes - 1 - x % num_lanes
+        for x in range(3 * num_replicas):
+            kind = x // num_replicas
+            n = x % num_replicas if kind != 1 else num_replicas - 1 - x % num_replicas
             if kind == 2 and not has_rest[n]:
                 continue
             job = job_of(n, kind, k, total)
@@ -144,13 +144,13 @@ def _make_arcs(net: Net, has_rest: Integers, fusible: Integers) -> tuple[Integer
                 arcs[size, BEFORE], arcs[size, AFTER] = job, job + total
                 size += 1
             if kind < 2:
-                for f in range(net.flow_start[2 * n + kind], net.flow_start[2 * n + kind + 1]):
+                for f in range(net.transfer_start[2 * n + kind], net.transfer_start[2 * n + kind + 1]):
                     arcs[size, BEFORE], arcs[size, TICKS_BETWEEN], arcs[size, AFTER_FUSED] = (
                         job,
-                        net.flow_duration[f],
+                        net.transfer_duration[f],
                         kind == 1,
                     )
-                    arcs[size, AFTER] = job_of(net.flow_target[f], kind, k, total)
+                    arcs[size, AFTER] = job_of(net.transfer_target[f], kind, k, total)
                     size += 1
             span[job, END] = size
     return arcs[:size], span
@@ -159,14 +159,14 @@ def _make_arcs(net: Net, has_rest: Integers, fusible: Integers) -> tuple[Integer
 @kernel
 def make_jobs(net: Net) -> NetActions:
     """The actions of a net; no device may have more than `MAX_JOBS`."""
-    num_lanes, total = net.lane_stage.shape[0], net.scalars[MICROBATCHES]
+    num_replicas, total = net.replica_stage.shape[0], net.scalars[MICROBATCHES]
     has_rest = net.has_weight * net.scalars[SPLIT]
-    place = np.full(3 * num_lanes * total, -1)
-    fusible = np.zeros(num_lanes, np.int64)
-    count, kinds = np.zeros(net.budget.shape[0], np.int64), np.zeros((num_lanes, 3), np.int64)
+    place = np.full(3 * num_replicas * total, -1)
+    fusible = np.zeros(num_replicas, np.int64)
+    count, kinds = np.zeros(net.budget.shape[0], np.int64), np.zeros((num_replicas, 3), np.int64)
     own = np.zeros((net.budget.shape[0], MAX_JOBS), np.int64)
-    for n in range(num_lanes):
-        d = net.lane_device[n]
+    for n in range(num_replicas):
+        d = net.replica_device[n]
         if has_rest[n] and net.duration[n, BACKWARD] < net.duration[n, INPUT_GRAD] + net.duration[n, WEIGHT_GRAD]:
             fusible[n] = 1
         for kind in range(3 if has_rest[n] else 2):
@@ -196,12 +196,12 @@ def put_before(prior: Integers, after: Integers, count: int, a: int, b: int) -> 
 @kernel
 def make_windows(net: Net, jobs: NetActions, times: Integers, threshold: int) -> TimeWindows:
     """The windows that heads and tails leave below the threshold, and what comes before what in any case."""
-    num_lanes, total, size = net.lane_stage.shape[0], net.scalars[MICROBATCHES], jobs.place.shape[0]
+    num_replicas, total, size = net.replica_stage.shape[0], net.scalars[MICROBATCHES], jobs.place.shape[0]
     last, parts, shape = threshold - 1 - net.scalars[TAIL], split_backward(net), jobs.own.shape
     start, end, time = np.zeros(size, np.int64), np.zeros(size, np.int64), np.zeros(size, np.int64)
-    way = np.full((num_lanes, total), SPLIT_PASS)
-    for n in range(num_lanes):
-        way[n] = OPEN_PASS if jobs.fusible[n] else SPLIT_PASS
+    pass_kind = np.full((num_replicas, total), SPLIT_PASS)
+    for n in range(num_replicas):
+        pass_kind[n] = OPEN_PASS if jobs.fusible[n] else SPLIT_PASS
         for k in range(total):
             forward, returning, rest = job_of(n, 0, k, total), job_of(n, 1, k, total), job_of(n, 2, k, total)
             time[forward], time[returning], time[rest] = net.duration[n, FORWARD], parts[RETURNING, n], parts[REST, n]
@@ -210,9 +210,9 @@ def make_windows(net: Net, jobs: NetActions, times: Integers, threshold: int) ->
             start[rest] = start[returning] + time[returning]
             end[forward] = last - max(0, times[FORWARD_TAIL, n, total - 1 - k])
             end[returning] = last - max(0, times[RETURN_TAIL, n, total - 1 - k])
-            end[rest] = last - net.synchronisation[net.lane_stage[n]]
+            end[rest] = last - net.synchronisation[net.replica_stage[n]]
     windows = TimeWindows(
-        start, end, time, np.zeros(size, np.int64), way, np.zeros(shape, np.int64), np.zeros(shape, np.int64),
+        start, end, time, np.zeros(size, np.int64), pass_kind, np.zeros(shape, np.int64), np.zeros(shape, np.int64),
         np.full((2, shape[0]), int64(-1)), np.zeros(size, np.int64),
     )  # fmt: skip
     _put_in_order(net, jobs, windows)
@@ -222,9 +222,9 @@ def make_windows(net: Net, jobs: NetActions, times: Integers, threshold: int) ->
 @kernel
 def _put_in_order(net: Net, jobs: NetActions, windows: TimeWindows) -> None:
     """What comes before what in any case: microbatches in order, F before I before W, and what feeds what."""
-    num_lanes, total, colocated = net.lane_stage.shape[0], net.scalars[MICROBATCHES], find_colocated(net)
-    for n in range(num_lanes):
-        d = net.lane_device[n]
+    num_replicas, total, colocated = net.replica_stage.shape[0], net.scalars[MICROBATCHES], find_colocated(net)
+    for n in range(num_replicas):
+        d = net.replica_device[n]
         prior, after, count = windows.prior[d], windows.after[d], jobs.length[d]
         for k in range(total):
             for kind in range(3):
@@ -235,7 +235,7 @@ def _put_in_order(net: Net, jobs: NetActions, windows: TimeWindows) -> None:
                     put_before(prior, after, count, a, a + 1)
                 if kind < 2 and jobs.place[job_of(n, kind + 1, k, total)] >= 0:
                     put_before(prior, after, count, a, jobs.place[job_of(n, kind + 1, k, total)])
-                for m in range(num_lanes):
+                for m in range(num_replicas):
                     if kind < 2 and colocated[INPUTS if kind == 0 else RETURNS_FROM, n] >> m & 1:
                         put_before(prior, after, count, jobs.place[job_of(m, kind, k, total)], a)
 
@@ -243,15 +243,15 @@ def _put_in_order(net: Net, jobs: NetActions, windows: TimeWindows) -> None:
 @kernel
 def split_pass(net: Net, jobs: NetActions, windows: TimeWindows, n: int, k: int) -> bool:
     """Let I and W of a backward pass be two actions; False if that contradicts what is known."""
-    total, d = net.scalars[MICROBATCHES], net.lane_device[n]
-    windows.way[n, k] = SPLIT_PASS
+    total, d = net.scalars[MICROBATCHES], net.replica_device[n]
+    windows.pass_kind[n, k] = SPLIT_PASS
     windows.time[job_of(n, 1, k, total)], windows.time[job_of(n, 2, k, total)] = (
         net.duration[n, INPUT_GRAD],
         net.duration[n, WEIGHT_GRAD],
     )
     own = jobs.place[job_of(n, 2, k, total)]
     for other in range(total):
-        if other != k and windows.way[n, other] == SPLIT_PASS:
+        if other != k and windows.pass_kind[n, other] == SPLIT_PASS:
             a, b = (
                 (own, jobs.place[job_of(n, 2, other, total)])
                 if k < other
@@ -268,7 +268,7 @@ def split_pass(net: Net, jobs: NetActions, windows: TimeWindows, n: int, k: int)
 def fuse_pass(net: Net, windows: TimeWindows, n: int, k: int) -> None:
     """Let I and W of a backward pass be one action."""
     total = net.scalars[MICROBATCHES]
-    windows.way[n, k] = FUSED_PASS
+    windows.pass_kind[n, k] = FUSED_PASS
     windows.late[job_of(n, 1, k, total)] = windows.time[job_of(n, 2, k, total)]
 
 
@@ -290,13 +290,15 @@ def is_late_as_one(jobs: NetActions, windows: TimeWindows, job: int, rest: int, 
 
 @kernel
 def is_branched_on(net: Net, jobs: NetActions, windows: TimeWindows, i: int, j: int) -> bool:
-    """Whether the order of two actions is worth deciding: not for W of one lane, nor for what is part of a B."""
+    """Whether the order of two actions is worth deciding: not for W of one stage replica, nor for what is part of a
+    B.
+    """
     total = net.scalars[MICROBATCHES]
     n, m = i // total // 3, j // total // 3
     one, two = i // total % 3 == 2, j // total % 3 == 2
-    if one and jobs.fusible[n] and (windows.way[n, i % total] == FUSED_PASS or (two and n == m)):
+    if one and jobs.fusible[n] and (windows.pass_kind[n, i % total] == FUSED_PASS or (two and n == m)):
         return False
-    return not (two and jobs.fusible[m] and windows.way[m, j % total] == FUSED_PASS)
+    return not (two and jobs.fusible[m] and windows.pass_kind[m, j % total] == FUSED_PASS)
 
 
 @kernel
@@ -319,12 +321,12 @@ def _decide_passes(net: Net, jobs: NetActions, windows: TimeWindows) -> bool:
     """A backward pass is split if as one it would be late, or if something comes between; False if it cannot be."""
     total = net.scalars[MICROBATCHES]
     for n in range(jobs.fusible.shape[0]):
-        d = net.lane_device[n]
+        d = net.replica_device[n]
         for k in range(total if jobs.fusible[n] else 0):
             job, rest = job_of(n, 1, k, total), job_of(n, 2, k, total)
             a, b = jobs.place[job], jobs.place[rest]
             if (
-                windows.way[n, k] == OPEN_PASS
+                windows.pass_kind[n, k] == OPEN_PASS
                 and (
                     windows.after[d, a] & windows.prior[d, b] != 0
                     or is_late_as_one(jobs, windows, job, rest, windows.start[job])
@@ -332,7 +334,9 @@ def _decide_passes(net: Net, jobs: NetActions, windows: TimeWindows) -> bool:
                 and not split_pass(net, jobs, windows, n, k)
             ):
                 return False
-            if windows.way[n, k] == FUSED_PASS and not _keep_adjacent(windows, d, job, rest, a, b, jobs.length[d]):
+            if windows.pass_kind[n, k] == FUSED_PASS and not _keep_adjacent(
+                windows, d, job, rest, a, b, jobs.length[d]
+            ):
                 return False
     return True
 
@@ -442,34 +446,34 @@ def _num_bits(bits: int) -> int:
 
 @kernel
 def _least_held(forwards: int, returns: int, rests: int, held: int, kept: int) -> int:
-    """Least units of a lane of which so many F have started, and at most so many I and W have ended."""
+    """Least units of a stage replica of which so many F have started, and at most so many I and W have ended."""
     returns = min(returns, forwards)
     rests = min(rests, returns)
     return (returns - rests) * min(held, kept) + (forwards - returns) * held
 
 
 @kernel
-def make_room(net: Net, jobs: NetActions, precedence: _Precedence, lanes: Integers) -> bool:
+def make_room(net: Net, jobs: NetActions, precedence: _Precedence, replicas: Integers) -> bool:
     """What must have ended before an F, or there would be no room for it, comes before it; False if there is none.
 
-    `lanes`: those of the device.
+    `replicas`: those of the device.
     """
     bits, (prior, after, count) = jobs.kinds, precedence
     total, most, workspace = net.scalars[MICROBATCHES], int64(0), int64(0)
-    for n in lanes:
+    for n in replicas:
         most += total * max(net.held[n], net.weight_stash[n])
         workspace = max(workspace, net.workspace[n])
-    if most + workspace <= net.budget[net.lane_device[lanes[0]]]:
+    if most + workspace <= net.budget[net.replica_device[replicas[0]]]:
         return True
-    used = np.empty(lanes.shape[0], np.int64)
-    for y in range(lanes.shape[0]):
-        n = lanes[y]
+    used = np.empty(replicas.shape[0], np.int64)
+    for y in range(replicas.shape[0]):
+        n = replicas[y]
         for a in range(count):
             if not bits[n, F_BITS] >> a & 1:
                 continue
-            room = net.budget[net.lane_device[n]] - net.workspace[n]
-            for x in range(lanes.shape[0]):
-                m = lanes[x]
+            room = net.budget[net.replica_device[n]] - net.workspace[n]
+            for x in range(replicas.shape[0]):
+                m = replicas[x]
                 forwards = _num_bits(prior[a] & bits[m, F_BITS]) + (m == n)
                 returns = total - _num_bits(after[a] & bits[m, I_BITS])
                 rests = total - _num_bits(after[a] & bits[m, W_BITS]) if bits[m, W_BITS] else returns
@@ -478,8 +482,8 @@ def make_room(net: Net, jobs: NetActions, precedence: _Precedence, lanes: Intege
                 room -= used[x]
             if room < 0:
                 return False
-            for x in range(lanes.shape[0]):
-                m = lanes[x]
+            for x in range(replicas.shape[0]):
+                m = replicas[x]
                 if not _force_room(net, jobs, precedence, m, a, used[x] + room):
                     return False
     return True
@@ -487,9 +491,10 @@ def make_room(net: Net, jobs: NetActions, precedence: _Precedence, lanes: Intege
 
 @kernel
 def _force_room(net: Net, jobs: NetActions, precedence: _Precedence, m: int, a: int, room: int) -> bool:
-    """Put as many I and W of lane m before action a as it takes for the lane to hold no more than `room` then.
+    """Put as many I and W of replica m before action a as it takes for the stage replica to hold no more than `room`
+    then.
 
-    Of a lane that gains by B, the W need not come in order: none is put anywhere.
+    Of a stage replica that gains by B, the W need not come in order: none is put anywhere.
     """
     total, bits, (prior, after, count) = net.scalars[MICROBATCHES], jobs.kinds, precedence
     forwards = _num_bits(prior[a] & bits[m, F_BITS]) + (bits[m, F_BITS] >> a & 1)
@@ -545,7 +550,7 @@ def _narrow_ends(
 @kernel
 def _narrow_device(net: Net, jobs: NetActions, windows: TimeWindows, d: int, scratch: Integers, has_edges: bool) -> int:
     """Apply the rules of one device once, edges if wanted; an action that is left without a window, else -1."""
-    lanes = net.device_lanes[net.device_start[d] : net.device_start[d + 1]]
+    replicas = net.device_replicas[net.device_start[d] : net.device_start[d + 1]]
     count, own, prior, after = jobs.length[d], jobs.own[d], windows.prior[d], windows.after[d]
     release, due, time, order = scratch[0], scratch[1], scratch[2], scratch[3]
     for x in range(count):
@@ -555,7 +560,7 @@ def _narrow_device(net: Net, jobs: NetActions, windows: TimeWindows, d: int, scr
     lost = _decide_pairs(prior, after, count, release, due, time)
     if lost >= 0:
         return lost
-    if not make_room(net, jobs, _Precedence(prior, after, count), lanes):
+    if not make_room(net, jobs, _Precedence(prior, after, count), replicas):
         return 0
     lost = _narrow_ends(count, order, prior, due, time, scratch, has_edges)
     if lost >= 0:
@@ -591,14 +596,14 @@ def narrow(net: Net, jobs: NetActions, windows: TimeWindows) -> bool:
     """Apply all rules until nothing changes, edges where the others tell nothing new; False if no order is left."""
     scratch, has_choice, has_edges = np.empty((6, MAX_JOBS), np.int64), jobs.fusible.sum() > 0, False
     for _ in range(MAX_NARROWINGS):
-        ways = windows.way.sum()
+        passes_before = windows.pass_kind.sum()
         _follow_arcs(jobs.arcs, windows.time, windows.late, windows.start, windows.end)
         if has_choice and not _decide_passes(net, jobs, windows):
             return False
         count = _narrow_devices(net, jobs, windows, scratch, has_edges)
         if count < 0:
             return False
-        is_same = count == 0 and windows.way.sum() == ways
+        is_same = count == 0 and windows.pass_kind.sum() == passes_before
         if is_same and has_edges:
             return True
         has_edges = is_same

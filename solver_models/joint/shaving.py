@@ -20,7 +20,7 @@ SHARE = 8
 def _copy_of(windows: TimeWindows) -> TimeWindows:
     """The same windows in arrays of their own, but weighted degrees in the same."""
     return TimeWindows(
-        windows.start.copy(), windows.end.copy(), windows.time.copy(), windows.late.copy(), windows.way.copy(),
+        windows.start.copy(), windows.end.copy(), windows.time.copy(), windows.late.copy(), windows.pass_kind.copy(),
         windows.prior.copy(), windows.after.copy(), windows.seen.copy(), windows.weighted_degree,
     )  # fmt: skip
 
@@ -30,7 +30,7 @@ def _copy_into(spare: TimeWindows, windows: TimeWindows) -> None:
     """Make `spare` the same as `windows`."""
     spare.start[:], spare.end[:], spare.time[:], spare.late[:] = windows.start, windows.end, windows.time, windows.late
     spare.prior[:], spare.after[:] = windows.prior, windows.after
-    spare.way[:], spare.seen[:] = windows.way, windows.seen
+    spare.pass_kind[:], spare.seen[:] = windows.pass_kind, windows.seen
 
 
 @kernel
@@ -44,7 +44,9 @@ def is_open(net: Net, jobs: NetActions, windows: TimeWindows, what: int, d: int,
         is_known = a == b or (windows.prior[d, a] | windows.after[d, a]) >> b & 1
         return not is_known and is_branched_on(net, jobs, windows, job, jobs.own[d, b])
     n, kind, k = job // total // 3, job // total % 3, job % total
-    return windows.start[job] + windows.time[job] < windows.end[job] and (kind == 0 or windows.way[n, k] != OPEN_PASS)
+    return windows.start[job] + windows.time[job] < windows.end[job] and (
+        kind == 0 or windows.pass_kind[n, k] != OPEN_PASS
+    )
 
 
 @kernel

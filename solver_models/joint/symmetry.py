@@ -1,53 +1,63 @@
-"""Lanes that cannot be told apart but by name: of nets alike one is enough, and alike devices may run alike orders."""
+"""Stage replicas that cannot be told apart but by name: of nets alike one is enough, and alike devices may run alike
+orders.
+"""
 
 from collections.abc import Hashable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from solver_models.instance import ScheduleInstance, StageReplica, Transfer, Word
+from solver_models.instance import DeviceOrder, ScheduleInstance, StageReplica, Transfer
 
 
 def _has_queues(instance: ScheduleInstance) -> bool:
-    """Whether two flows share a link: then names decide who goes first, and nothing here may be concluded."""
-    used = [link for flow in instance.flows for link in flow.links]
+    """Whether two transfers share a link: then names decide who goes first, and nothing here may be concluded."""
+    used = [link for transfer in instance.transfers for link in transfer.links]
     return len(used) > len(set(used))
 
 
 def colour(instance: ScheduleInstance) -> list[int]:
-    """A number per lane; lanes of equal numbers have equal figures and equal neighbours (an equitable partition).
+    """A number per stage replica; stage replicas of equal numbers have equal figures and equal neighbours (an equitable
+    partition).
 
-    Numbers depend on what the lanes are, not on what they are called.
+    Numbers depend on what the stage replicas are, not on what they are called.
     """
     return _refine(
-        _ranks([_figures(instance, lane) for lane in instance.lanes]), lanes=instance.lanes, flows=instance.flows
+        _ranks([_figures(instance, replica) for replica in instance.replicas]),
+        replicas=instance.replicas,
+        transfers=instance.transfers,
     )
 
 
 def signature(instance: ScheduleInstance) -> Hashable | None:
     """Instances with equal signatures have equal optima; None where links are shared.
 
-    All of the instance is written down in an order of its lanes that follows their colours; of lanes that cannot be
-    told apart, one is singled out, which colours the others anew.
+    All of the instance is written down in an order of its stage replicas that follows their colours; of stage replicas
+    that cannot be told apart, one is singled out, which colours the others anew.
     """
     if _has_queues(instance):
         return None
-    lanes, flows = instance.lanes, instance.flows
+    replicas, transfers = instance.replicas, instance.transfers
     colours = colour(instance)
     while len(set(colours)) < len(colours):
         twin = min(c for c in colours if colours.count(c) > 1)
         first = colours.index(twin)
-        colours = _refine([2 * c + (number != first) for number, c in enumerate(colours)], lanes=lanes, flows=flows)
-    order = sorted(range(len(lanes)), key=lambda number: colours[number])
+        colours = _refine(
+            [2 * c + (number != first) for number, c in enumerate(colours)], replicas=replicas, transfers=transfers
+        )
+    order = sorted(range(len(replicas)), key=lambda number: colours[number])
     place = {number: position for position, number in enumerate(order)}
-    seats = [min(place[other] for other in order if lanes[other].device == lanes[n].device) for n in order]
-    sent = sorted((place[flow.sender], place[flow.receiver], flow.is_backward, flow.duration) for flow in flows)
+    first_places = [min(place[other] for other in order if replicas[other].device == replicas[n].device) for n in order]
+    sent = sorted(
+        (place[transfer.sender], place[transfer.receiver], transfer.is_backward, transfer.duration)
+        for transfer in transfers
+    )
     scalars = (instance.num_microbatches, instance.tail, instance.can_split, instance.objective)
-    return scalars, tuple(_figures(instance, lanes[n]) for n in order), tuple(seats), tuple(sent)
+    return scalars, tuple(_figures(instance, replicas[n]) for n in order), tuple(first_places), tuple(sent)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Quotient:
-    """One device of every kind: if alike devices run alike words, the whole net takes as long as this one."""
+    """One device of every kind: if alike devices run alike device orders, the whole net takes as long as this one."""
 
     instance: ScheduleInstance
     """The devices that stand for all."""
@@ -56,38 +66,39 @@ class _Quotient:
     is_exact: bool
     """Whether alike devices have nothing to do with each other, so that nothing is lost by letting them run alike."""
 
-    def unfold(self, words: dict[int, Word]) -> dict[int, Word]:
-        """Words for all devices."""
+    def unfold(self, device_orders: dict[int, DeviceOrder]) -> dict[int, DeviceOrder]:
+        """Device orders for all devices."""
         return {
-            device: [(kind, stages[stage], microbatch) for kind, stage, microbatch in words[own]]
+            device: [(kind, stages[stage], microbatch) for kind, stage, microbatch in device_orders[own]]
             for own, others in self.stands_for.items()
             for device, stages in others
         }
 
 
 def make_quotient(instance: ScheduleInstance) -> _Quotient | None:
-    """The quotient by the colours of the lanes; None if it would be no smaller, or if links are shared."""
-    colours, lanes = colour(instance), instance.lanes
+    """The quotient by the colours of the stage replicas; None if it would be no smaller, or if links are shared."""
+    colours, replicas = colour(instance), instance.replicas
     if _has_queues(instance) or len(set(colours)) == len(colours):
         return None
     held: dict[int, list[int]] = {}
-    for number, lane in enumerate(lanes):
-        held.setdefault(lane.device, []).append(number)
+    for number, replica in enumerate(replicas):
+        held.setdefault(replica.device, []).append(number)
     kinds: dict[tuple[int, ...], list[int]] = {}
     for device, numbers in held.items():
         kind = tuple(sorted(colours[number] for number in numbers))
         if len(set(kind)) < len(kind):
             return None
         kinds.setdefault(kind, []).append(device)
-    kept = [number for number in range(len(lanes)) if any(lanes[number].device == d[0] for d in kinds.values())]
+    kept = [number for number in range(len(replicas)) if any(replicas[number].device == d[0] for d in kinds.values())]
     place = {colours[number]: position for position, number in enumerate(kept)}
-    incoming = [flow for flow in instance.flows if flow.receiver in kept]
-    flows = tuple(
-        replace(flow, sender=place[colours[flow.sender]], receiver=place[colours[flow.receiver]]) for flow in incoming
+    incoming = [transfer for transfer in instance.transfers if transfer.receiver in kept]
+    transfers = tuple(
+        replace(transfer, sender=place[colours[transfer.sender]], receiver=place[colours[transfer.receiver]])
+        for transfer in incoming
     )
-    name_of = {(lane.device, colours[number]): lane.stage for number, lane in enumerate(lanes)}
+    name_of = {(replica.device, colours[number]): replica.stage for number, replica in enumerate(replicas)}
     return _Quotient(
-        instance=replace(instance, lanes=tuple(lanes[number] for number in kept), flows=_numbered(flows)),
+        instance=replace(instance, replicas=tuple(replicas[number] for number in kept), transfers=_numbered(transfers)),
         stands_for={
             own[0]: [(d, {name_of[own[0], c]: name_of[d, c] for c in kind}) for d in own] for kind, own in kinds.items()
         },
@@ -95,13 +106,15 @@ def make_quotient(instance: ScheduleInstance) -> _Quotient | None:
     )
 
 
-def _numbered(flows: tuple[Transfer, ...]) -> tuple[Transfer, ...]:
-    """Every flow with a link of its own, where it had one."""
-    return tuple(replace(flow, links=(number,) if flow.links else ()) for number, flow in enumerate(flows))
+def _numbered(transfers: tuple[Transfer, ...]) -> tuple[Transfer, ...]:
+    """Every transfer with a link of its own, where it had one."""
+    return tuple(
+        replace(transfer, links=(number,) if transfer.links else ()) for number, transfer in enumerate(transfers)
+    )
 
 
 def _are_strangers(instance: ScheduleInstance, colours: list[int]) -> bool:
-    """Whether no two lanes of one colour are connected, by flows or by devices."""
+    """Whether no two stage replicas of one colour are connected, by transfers or by devices."""
     part = list(range(len(colours)))
 
     def find(number: int) -> int:
@@ -109,32 +122,39 @@ def _are_strangers(instance: ScheduleInstance, colours: list[int]) -> bool:
             number = part[number]
         return number
 
-    for flow in instance.flows:
-        part[find(flow.sender)] = find(flow.receiver)
-    for a, lane in enumerate(instance.lanes):
+    for transfer in instance.transfers:
+        part[find(transfer.sender)] = find(transfer.receiver)
+    for a, replica in enumerate(instance.replicas):
         for b in range(a):
-            if instance.lanes[b].device == lane.device:
+            if instance.replicas[b].device == replica.device:
                 part[find(a)] = find(b)
     seen = {(find(number), c) for number, c in enumerate(colours)}
     return len(seen) == len(colours)
 
 
-def _figures(instance: ScheduleInstance, lane: StageReplica) -> tuple[int, ...]:
-    """Everything about a lane but its names."""
-    times = (lane.forward, lane.input_grad, lane.weight_grad, lane.backward, int(lane.has_weight_grad))
-    sizes = (lane.held, lane.stash, lane.whole_backward, lane.weight_stash, lane.workspace, lane.weight_workspace)
-    return (*times, *sizes, instance.budgets[lane.device], instance.synchronisation[lane.stage])
+def _figures(instance: ScheduleInstance, replica: StageReplica) -> tuple[int, ...]:
+    """Everything about a stage replica but its names."""
+    times = (replica.forward, replica.input_grad, replica.weight_grad, replica.backward, int(replica.has_weight_grad))
+    sizes = (
+        replica.held,
+        replica.stash,
+        replica.whole_backward,
+        replica.weight_stash,
+        replica.workspace,
+        replica.weight_workspace,
+    )
+    return (*times, *sizes, instance.budgets[replica.device], instance.synchronisation[replica.stage])
 
 
-def _refine(colours: list[int], *, lanes: tuple[StageReplica, ...], flows: tuple[Transfer, ...]) -> list[int]:
+def _refine(colours: list[int], *, replicas: tuple[StageReplica, ...], transfers: tuple[Transfer, ...]) -> list[int]:
     """Split colours by those of the neighbours until that tells nothing new."""
     while True:
-        near: list[list[tuple[int, ...]]] = [[] for _ in lanes]
-        for flow in flows:
-            near[flow.sender].append((0, int(flow.is_backward), flow.duration, colours[flow.receiver]))
-            near[flow.receiver].append((1, int(flow.is_backward), flow.duration, colours[flow.sender]))
-        for number, lane in enumerate(lanes):
-            near[number] += [(2, colours[n]) for n, other in enumerate(lanes) if other.device == lane.device]
+        near: list[list[tuple[int, ...]]] = [[] for _ in replicas]
+        for transfer in transfers:
+            near[transfer.sender].append((0, int(transfer.is_backward), transfer.duration, colours[transfer.receiver]))
+            near[transfer.receiver].append((1, int(transfer.is_backward), transfer.duration, colours[transfer.sender]))
+        for number, replica in enumerate(replicas):
+            near[number] += [(2, colours[n]) for n, other in enumerate(replicas) if other.device == replica.device]
         finer = _ranks([(c, tuple(sorted(seen))) for c, seen in zip(colours, near, strict=True)])
         if len(set(finer)) == len(set(colours)):
             return finer

@@ -1,4 +1,4 @@
-"""Words that repeat a building block (Qi et al., 2024, arXiv 2405.15362), for two chunks per device in a V.
+"""Device orders that repeat a building block (Qi et al., 2024, arXiv 2405.15362), for two chunks per device in a V.
 
 A block gives the unit slots of one microbatch's F and I on every device: `down` slots from device to device while F
 goes down the V, `up` while it comes back, the same for I; three waits at the turns keep slots apart modulo six, and the
@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from functools import cache
 from itertools import product
 
-from solver_models.instance import FORWARD, INPUT_GRAD, WEIGHT_GRAD, Word
+from solver_models.instance import FORWARD, INPUT_GRAD, WEIGHT_GRAD, DeviceOrder
 
 _STEPS = (1, 2, 3, 4)
 """Slots tried from device to device."""
@@ -28,7 +28,7 @@ def find_blocks(num_devices: int) -> tuple[tuple[int, Block], ...]:
     """(most stashes of a chunk on a device, block): for about every number of stashes the block that ends first."""
     best: dict[int, Block] = {}
     for steps in product(_STEPS, repeat=4):
-        for block in sorted(_turns(num_devices, steps), key=_lifetime)[:_PER_STEPS]:
+        for block in sorted(_blocks(num_devices, steps), key=_lifetime)[:_PER_STEPS]:
             peak = max(_peak(block[0]), _peak(block[num_devices // 2]), _peak(block[-1]))
             if peak not in best or block[0][3] < best[peak][0][3]:
                 best[peak] = block
@@ -44,7 +44,7 @@ def _spans(block: Block) -> Iterator[tuple[tuple[int, int], tuple[int, int]]]:
     yield from (((row[0], row[3]), (row[1], row[2])) for row in block)
 
 
-def _turns(num_devices: int, steps: tuple[int, ...]) -> Iterator[Block]:
+def _blocks(num_devices: int, steps: tuple[int, ...]) -> Iterator[Block]:
     """Blocks with these steps: all waits at the turns that keep the slots of every device apart."""
     last = num_devices - 1
     upper = [steps[0] * d for d in range(num_devices)]
@@ -58,7 +58,7 @@ def _turns(num_devices: int, steps: tuple[int, ...]) -> Iterator[Block]:
 
 
 def _waits(after: int, step: int, *, taken: list[tuple[int, ...]], is_down: bool) -> list[int]:
-    """Slots soon after `after` from which a leg can be run without meeting what is taken."""
+    """Slots soon after `after` from which a pass can be run without meeting what is taken."""
     found = []
     for wait in range(1, PERIOD + 1):
         slots = range(after + wait, after + wait + step * len(taken), step)
@@ -81,31 +81,31 @@ def _peak(row: tuple[int, int, int, int]) -> int:
 def _repeat_row(row: tuple[int, int, int, int], count: int) -> list[tuple[int, int]]:
     """(kind, microbatch) in order of slots, 4 standing for W; a W takes the first free slot after its I."""
     slots = {slot + PERIOD * m: (kind, m) for kind, slot in enumerate(row) for m in range(count)}
-    word, waiting = list[tuple[int, int]](), 0
+    device_order, waiting = list[tuple[int, int]](), 0
     done = 0
     for slot in range(max(slots) + 1):
         if slot in slots:
-            word.append(slots[slot])
+            device_order.append(slots[slot])
             waiting += slots[slot][0] in (2, 3)
         elif waiting:
-            word.append((4, done))
+            device_order.append((4, done))
             waiting, done = waiting - 1, done + 1
-    return word + [(4, done + k) for k in range(waiting)]
+    return device_order + [(4, done + k) for k in range(waiting)]
 
 
-def make_block_words(block: Block, *, num_microbatches: int) -> dict[int, Word]:
-    """Per position of the V, its word; W of both chunks come in the order of their I."""
+def make_block_orders(block: Block, *, num_microbatches: int) -> dict[int, DeviceOrder]:
+    """Per position of the V, its device order; W of both chunks come in the order of their I."""
     num_stages = 2 * len(block)
-    words: dict[int, Word] = {}
+    device_orders: dict[int, DeviceOrder] = {}
     for d, row in enumerate(block):
         stages = (d, num_stages - 1 - d, num_stages - 1 - d, d)
         waiting: list[tuple[int, int]] = []
-        words[d] = []
+        device_orders[d] = []
         for kind, m in _repeat_row(row, num_microbatches):
             if kind == 4:
-                words[d].append((WEIGHT_GRAD, *waiting.pop(0)))
+                device_orders[d].append((WEIGHT_GRAD, *waiting.pop(0)))
             else:
-                words[d].append((FORWARD if kind < 2 else INPUT_GRAD, stages[kind], m))
+                device_orders[d].append((FORWARD if kind < 2 else INPUT_GRAD, stages[kind], m))
                 if kind > 1:
                     waiting.append((stages[kind], m))
-    return words
+    return device_orders

@@ -1,10 +1,12 @@
-"""Local search on given words: longest paths from both ends, and moves along the critical path judged in passing.
+"""Local search on given device orders: longest paths from both ends, and moves along the critical path judged in
+passing.
 
-With every device's word fixed, an iteration is a graph: each action waits for the one before it on its device and for
-what it needs from others. `heads` plays it forwards, `tails` backwards; a move of one action within its word is then
-judged by the paths through the actions that it shifts alone (Balas and Vazacopoulos' estimate for job shops), and only
-the best of many is played. Exact where every link is used by the transfers of one device only: then the queue on it
-follows from the sender's word. `follows_words` says so; other nets are left to `polish`, which plays every step.
+With the order of every device fixed, an iteration is a graph: each action waits for the one before it on its device and
+for what it needs from others. `heads` plays it forwards, `tails` backwards; a move of one action within its device
+order is then judged by the paths through the actions that it shifts alone (Balas and Vazacopoulos' estimate for job
+shops), and only the best of many is played. Exact where every link is used by the transfers of one device only: then
+the queue on it follows from the sender's order. `follows_orders` says so; other nets are left to `polish`, which plays
+every step.
 
 A block is a run of actions of one device on a longest path, without a wait between them. A move takes one of them
 towards an end of the block, or beyond it:
@@ -29,10 +31,10 @@ from solver_models.simulation.evaluator import FAR, LINKS, MICROBATCHES, TAIL, N
 
 
 class HeadsAndTails(NamedTuple):
-    """Words of a net and what is known about them; positions are [D, longest]."""
+    """Device orders of a net and what is known about them; positions are [D, longest]."""
 
-    words: ShortIntegers
-    """The words: lane * 4 + kind."""
+    device_orders: ShortIntegers
+    """The device orders: replica * 4 + kind."""
     lengths: Integers
     """[D] their lengths."""
     start: Integers
@@ -48,13 +50,13 @@ class HeadsAndTails(NamedTuple):
     before: Integers
     """Units held before it."""
     number: Integers
-    """Its microbatch, or which W of its lane it is."""
+    """Its microbatch, or which W of its stage replica it is."""
     place: Integers
-    """[N, 3, M] position of every F, I (or B) and W of a lane; -1 where there is none."""
+    """[N, 3, M] position of every F, I (or B) and W of a stage replica; -1 where there is none."""
     order: Integers
     """[actions, 2] device and position, in an order in which everything follows what it waits for."""
     offset: Integers
-    """[N] ticks that follow the last action of a lane; for the span, less the start of its device."""
+    """[N] ticks that follow the last action of a stage replica; for the span, less the start of its device."""
 
 
 DEVICE, POSITION = 0, 1
@@ -72,54 +74,54 @@ class TabuSearch(NamedTuple):
     samples: int
     """Moves that are judged before one is made."""
     patience: int
-    """Steps without better words after which it goes back to the best."""
-    floor: int
+    """Steps without better device orders after which it goes back to the best."""
+    lower_bound: int
     """It ends once the objective is this low."""
     seed: int
     """Of the random numbers."""
 
 
 @kernel
-def make_book(net: Net, words: ShortIntegers, lengths: Integers) -> HeadsAndTails:
-    """Room for the figures of these words."""
-    num_lanes, num_devices, total = net.lane_stage.shape[0], net.budget.shape[0], net.scalars[MICROBATCHES]
-    width = words.shape[1]
+def make_heads_and_tails(net: Net, device_orders: ShortIntegers, lengths: Integers) -> HeadsAndTails:
+    """Room for the figures of these device orders."""
+    num_replicas, num_devices, total = net.replica_stage.shape[0], net.budget.shape[0], net.scalars[MICROBATCHES]
+    width = device_orders.shape[1]
     shape = (num_devices, width)
     return HeadsAndTails(
-        words, lengths,
+        device_orders, lengths,
         np.zeros(shape, np.int64), np.zeros(shape, np.int64), np.zeros(shape, np.int64), np.zeros(shape, np.int64),
         np.zeros(shape, np.int64), np.zeros(shape, np.int64), np.zeros(shape, np.int64),
-        np.full((num_lanes, 3, total), -1, np.int64), np.zeros((num_devices * width, 2), np.int64),
-        np.zeros(num_lanes, np.int64),
+        np.full((num_replicas, 3, total), -1, np.int64), np.zeros((num_devices * width, 2), np.int64),
+        np.zeros(num_replicas, np.int64),
     )  # fmt: skip
 
 
 @kernel
-def follows_words(net: Net) -> bool:
+def follows_orders(net: Net) -> bool:
     """Whether every link serves one sending device only and no action is without duration."""
     user = np.full(net.scalars[LINKS], -1, np.int64)
-    for n in range(net.lane_stage.shape[0]):
+    for n in range(net.replica_stage.shape[0]):
         if (
             net.duration[n, FORWARD] <= 0
             or net.duration[n, INPUT_GRAD] <= 0
             or (net.has_weight[n] and net.duration[n, WEIGHT_GRAD] <= 0)
         ):
             return False
-        for f in range(net.flow_start[2 * n], net.flow_start[2 * n + 2]):
-            if net.flow_route[f] < 0:
+        for f in range(net.transfer_start[2 * n], net.transfer_start[2 * n + 2]):
+            if net.transfer_route[f] < 0:
                 continue
-            for k in range(net.route_start[net.flow_route[f]], net.route_start[net.flow_route[f] + 1]):
+            for k in range(net.route_start[net.transfer_route[f]], net.route_start[net.transfer_route[f] + 1]):
                 link = net.route_links[k]
-                if user[link] >= 0 and user[link] != net.lane_device[n]:
+                if user[link] >= 0 and user[link] != net.replica_device[n]:
                     return False
-                user[link] = net.lane_device[n]
+                user[link] = net.replica_device[n]
     return True
 
 
 @kernel
 def make_arrivals(net: Net) -> tuple[Integers, Integers]:
     """[N, 2, M] latest arrival of an input or gradient so far, and arrivals to come: nothing has arrived yet."""
-    shape = (net.lane_stage.shape[0], GRADIENTS + 1, net.scalars[MICROBATCHES])
+    shape = (net.replica_stage.shape[0], GRADIENTS + 1, net.scalars[MICROBATCHES])
     missing = np.empty(shape, np.int64)
     for n in range(shape[0]):
         missing[n, ACTIVATIONS, :] = net.num_inputs[n]
@@ -129,12 +131,13 @@ def make_arrivals(net: Net) -> tuple[Integers, Integers]:
 
 @kernel
 def heads(net: Net, heads_tails: HeadsAndTails, by_span: bool) -> tuple[int, int]:
-    """Play the words: (objective, sum of last ends), FAR if they deadlock; fills everything in `heads_tails` but the
-    tails.
+    """Play the device orders: (objective, sum of last ends), FAR if they deadlock; fills everything in `heads_tails`
+    but the tails.
     """
-    words, lengths, place, order = heads_tails.words, heads_tails.lengths, heads_tails.place, heads_tails.order
+    device_orders, lengths = heads_tails.device_orders, heads_tails.lengths
+    place, order = heads_tails.place, heads_tails.order
     num_devices, (arrival, missing) = net.budget.shape[0], make_arrivals(net)
-    count, link_free = np.zeros((net.lane_stage.shape[0], 3), np.int64), np.zeros(net.scalars[LINKS], np.int64)
+    count, link_free = np.zeros((net.replica_stage.shape[0], 3), np.int64), np.zeros(net.scalars[LINKS], np.int64)
     position, clock, held = (
         np.zeros(num_devices, np.int64),
         np.zeros(num_devices, np.int64),
@@ -147,13 +150,13 @@ def heads(net: Net, heads_tails: HeadsAndTails, by_span: bool) -> tuple[int, int
         waits[d] = False
         x: int = position[d]
         while x < lengths[d]:
-            n, kind = words[d, x] >> 2, words[d, x] & 3
-            way, arrived = min(kind, 1), int64(0)
+            n, kind = device_orders[d, x] >> 2, device_orders[d, x] & 3
+            direction, arrived = min(kind, 1), int64(0)
             m = count[n, kind if kind < 3 else 1]
             if kind != 2:
-                if missing[n, way, m] > 0:
+                if missing[n, direction, m] > 0:
                     break
-                arrived = arrival[n, way, m]
+                arrived = arrival[n, direction, m]
             begin = max(clock[d], arrived)
             clock[d] = begin + net.duration[n, kind]
             heads_tails.start[d, x], heads_tails.ready[d, x], heads_tails.number[d, x] = begin, arrived, m
@@ -166,17 +169,17 @@ def heads(net: Net, heads_tails: HeadsAndTails, by_span: bool) -> tuple[int, int
                 place[n, WEIGHT_GRAD, m] = x - 1
                 held[d] -= net.weight_stash[n]
                 continue
-            count[n, way] += 1
-            place[n, way, m] = x - 1
+            count[n, direction] += 1
+            place[n, direction, m] = x - 1
             held[d] += net.held[n] if kind == 0 else (net.weight_stash[n] if kind == 1 else 0) - net.held[n]
             count[n, WEIGHT_GRAD] += kind == 3
-            for f in range(net.flow_start[2 * n + way], net.flow_start[2 * n + way + 1]):
-                target = net.flow_target[f]
+            for f in range(net.transfer_start[2 * n + direction], net.transfer_start[2 * n + direction + 1]):
+                target = net.transfer_target[f]
                 end = travel(net, f, clock[d], link_free)
-                arrival[target, way, m] = max(arrival[target, way, m], end)
-                missing[target, way, m] -= 1
-                other = net.lane_device[target]
-                if missing[target, way, m] == 0 and not waits[other] and other != d:
+                arrival[target, direction, m] = max(arrival[target, direction, m], end)
+                missing[target, direction, m] -= 1
+                other = net.replica_device[target]
+                if missing[target, direction, m] == 0 and not waits[other] and other != d:
                     waits[other] = True
                     stack[top] = other
                     top += 1
@@ -188,13 +191,13 @@ def heads(net: Net, heads_tails: HeadsAndTails, by_span: bool) -> tuple[int, int
 
 @kernel
 def travel(net: Net, f: int, now: int, link_free: Integers) -> int:
-    """When what leaves by flow f at `now` arrives; its links are taken until then."""
-    route, end = net.flow_route[f], now
+    """When what leaves by transfer f at `now` arrives; its links are taken until then."""
+    route, end = net.transfer_route[f], now
     if route < 0:
         return end
     for k in range(net.route_start[route], net.route_start[route + 1]):
         end = max(end, link_free[net.route_links[k]])
-    end += net.flow_duration[f]
+    end += net.transfer_duration[f]
     for k in range(net.route_start[route], net.route_start[route + 1]):
         link_free[net.route_links[k]] = end
     return end
@@ -202,12 +205,12 @@ def travel(net: Net, f: int, now: int, link_free: Integers) -> int:
 
 @kernel
 def objective(net: Net, heads_tails: HeadsAndTails, by_span: bool) -> int:
-    """What the starts in `heads_tails` amount to; notes what follows the last action of every lane."""
+    """What the starts in `heads_tails` amount to; notes what follows the last action of every stage replica."""
     value, latest = int64(-FAR), net.scalars[MICROBATCHES] - 1
-    for n in range(net.lane_stage.shape[0]):
-        d = net.lane_device[n]
+    for n in range(net.replica_stage.shape[0]):
+        d = net.replica_device[n]
         heads_tails.offset[n] = (
-            -heads_tails.start[d][0] if by_span else net.synchronisation[net.lane_stage[n]] + net.scalars[TAIL]
+            -heads_tails.start[d][0] if by_span else net.synchronisation[net.replica_stage[n]] + net.scalars[TAIL]
         )
         last = heads_tails.place[n, INPUT_GRAD, latest]
         if net.has_weight[n]:
@@ -219,7 +222,7 @@ def objective(net: Net, heads_tails: HeadsAndTails, by_span: bool) -> int:
 @kernel
 def tails(net: Net, heads_tails: HeadsAndTails) -> None:
     """Longest paths from every action to the end, queues on links left out, in the reverse of the order of `heads`."""
-    words, lengths = heads_tails.words, heads_tails.lengths
+    device_orders, lengths = heads_tails.device_orders, heads_tails.lengths
     tail, leave, span, place, order = (
         heads_tails.tail,
         heads_tails.leave,
@@ -229,15 +232,15 @@ def tails(net: Net, heads_tails: HeadsAndTails) -> None:
     )
     for k in range(np.sum(lengths) - 1, -1, -1):
         d, x = order[k, DEVICE], order[k, POSITION]
-        n, kind, m = words[d, x] >> 2, words[d, x] & 3, heads_tails.number[d, x]
+        n, kind, m = device_orders[d, x] >> 2, device_orders[d, x] & 3, heads_tails.number[d, x]
         longest = heads_tails.offset[n]
         if kind != 2:
-            way = 0 if kind == 0 else 1
-            for f in range(net.flow_start[2 * n + way], net.flow_start[2 * n + way + 1]):
-                target = net.flow_target[f]
-                e = net.lane_device[target]
-                y = place[target, way, m]
-                longest = max(longest, net.flow_duration[f] + span[e, y] + tail[e, y])
+            direction = 0 if kind == 0 else 1
+            for f in range(net.transfer_start[2 * n + direction], net.transfer_start[2 * n + direction + 1]):
+                target = net.transfer_target[f]
+                e = net.replica_device[target]
+                y = place[target, direction, m]
+                longest = max(longest, net.transfer_duration[f] + span[e, y] + tail[e, y])
         leave[d, x] = longest
         if x + 1 < lengths[d]:
             longest = max(longest, span[d, x + 1] + tail[d, x + 1])
@@ -246,9 +249,10 @@ def tails(net: Net, heads_tails: HeadsAndTails) -> None:
 
 @kernel
 def _may_pass(first: int, second: int, first_number: int, second_number: int) -> bool:
-    """Whether two neighbours of a word may change places: F before I before W of a lane, each kind in order.
+    """Whether two neighbours of a device order may change places: F before I before W of a stage replica, each kind in
+    order.
 
-    W of a lane are all alike, so that they may pass each other.
+    W of a stage replica are all alike, so that they may pass each other.
     """
     if first >> 2 != second >> 2:
         return True
@@ -262,13 +266,15 @@ def _may_pass(first: int, second: int, first_number: int, second_number: int) ->
 
 @kernel
 def reach(net: Net, heads_tails: HeadsAndTails, d: int, i: int, step: int, most: int) -> int:
-    """How far the action at i of device d can move in direction `step` without breaking its lane's order or memory."""
-    words, lengths = heads_tails.words, heads_tails.lengths
-    code, budget, number = words[d, i], net.budget[d], heads_tails.number[d, i]
+    """How far the action at i of device d can move in direction `step` without breaking its stage replica's order or
+    memory.
+    """
+    device_orders, lengths = heads_tails.device_orders, heads_tails.lengths
+    code, budget, number = device_orders[d, i], net.budget[d], heads_tails.number[d, i]
     _, change = memory_steps(net, code >> 2, code & 3)
     j = i
     while abs(j + step - i) <= most and 0 <= j + step < lengths[d]:
-        other, k = words[d, j + step], heads_tails.number[d, j + step]
+        other, k = device_orders[d, j + step], heads_tails.number[d, j + step]
         if not (_may_pass(code, other, number, k) if step > 0 else _may_pass(other, code, k, number)):
             break
         need, _ = memory_steps(net, other >> 2, other & 3)
@@ -283,11 +289,11 @@ def reach(net: Net, heads_tails: HeadsAndTails, d: int, i: int, step: int, most:
 @kernel
 def _fits_at(net: Net, heads_tails: HeadsAndTails, d: int, i: int, j: int) -> bool:
     """Whether the action at i of device d has the memory it needs at j."""
-    words = heads_tails.words
-    need, change = memory_steps(net, words[d, i] >> 2, words[d, i] & 3)
+    device_orders = heads_tails.device_orders
+    need, change = memory_steps(net, device_orders[d, i] >> 2, device_orders[d, i] & 3)
     held = heads_tails.before[d, j]
     if j > i:
-        _, added = memory_steps(net, words[d, j] >> 2, words[d, j] & 3)
+        _, added = memory_steps(net, device_orders[d, j] >> 2, device_orders[d, j] & 3)
         held += added - change
     return held + need <= net.budget[d]
 
@@ -331,13 +337,13 @@ def moved(i: int, j: int, x: int) -> int:
 
 
 @kernel
-def rotate(word: ShortIntegers, i: int, j: int) -> None:
+def rotate(device_order: ShortIntegers, i: int, j: int) -> None:
     """Take the action at i out and put it in at j."""
-    code = word[i]
+    code = device_order[i]
     step = 1 if j > i else -1
     for x in range(i, j, step):
-        word[x] = word[x + step]
-    word[j] = code
+        device_order[x] = device_order[x + step]
+    device_order[j] = code
 
 
 @kernel
@@ -382,31 +388,31 @@ def propose(
     for _ in range(samples):
         b = np.random.randint(blocks.shape[0])
         d, first, last = blocks[b, BLOCK_DEVICE], blocks[b, BLOCK_FIRST], blocks[b, BLOCK_LAST]
-        way = 1 if np.random.random() < 0.5 else -1
+        direction = 1 if np.random.random() < 0.5 else -1
         near = np.random.random()
         size = last - first + 1
         if near < 0.5:
             back = min(size - 1, int64(np.random.exponential(4.0)))
-            i = last - back if way > 0 else first + back
+            i = last - back if direction > 0 else first + back
         else:
             i = first + np.random.randint(size)
-        far = reach(net, heads_tails, d, i, way, REACH)
+        far = reach(net, heads_tails, d, i, direction, REACH)
         if far == i:
             continue
         j = far
         chance = np.random.random()
         if chance < 0.2:
-            j = i + way
+            j = i + direction
         elif chance < 0.4:
-            j = i + way * (1 + np.random.randint(abs(far - i)))
+            j = i + direction * (1 + np.random.randint(abs(far - i)))
         elif chance < 0.8:
-            edge = last if way > 0 else first
-            if (edge - i) * way > 0 and (far - edge) * way >= 0:
+            edge = last if direction > 0 else first
+            if (edge - i) * direction > 0 and (far - edge) * direction >= 0:
                 j = edge
         if not _fits_at(net, heads_tails, d, i, j):
             continue
         worst = judge(heads_tails, d, i, j)
-        code = heads_tails.words[d, i]
+        code = heads_tails.device_orders[d, i]
         if tabu[code >> 2, min(code & 3, 2) if code & 3 != 3 else 1, heads_tails.number[d, i]] > step and worst >= best:
             continue
         if worst < best_worst or (worst == best_worst and np.random.random() < 0.5):
@@ -416,18 +422,22 @@ def propose(
 
 
 @kernel
-def improve(net: Net, words: ShortIntegers, lengths: Integers, search: TabuSearch, by_span: bool) -> tuple[int, int]:
-    """Tabu search on the words, in place; (objective, sum of last ends) of the best, which `words` then hold."""
+def improve(
+    net: Net, device_orders: ShortIntegers, lengths: Integers, search: TabuSearch, by_span: bool
+) -> tuple[int, int]:
+    """Tabu search on the device orders, in place; (objective, sum of last ends) of the best, which `device_orders` then
+    hold.
+    """
     np.random.seed(search.seed)
-    heads_tails = make_book(net, words, lengths)
+    heads_tails = make_heads_and_tails(net, device_orders, lengths)
     value, total = heads(net, heads_tails, by_span)
-    best_value, best_total, best_words = value, total, words.copy()
-    tabu = np.zeros((net.lane_stage.shape[0], 3, net.scalars[MICROBATCHES]), np.int64)
+    best_value, best_total, best_orders = value, total, device_orders.copy()
+    tabu = np.zeros((net.replica_stage.shape[0], 3, net.scalars[MICROBATCHES]), np.int64)
     blocks = np.zeros((np.sum(lengths), 3), np.int64)
     tails(net, heads_tails)
     since = 0
     for step in range(search.steps):
-        if best_value <= search.floor or value >= FAR:
+        if best_value <= search.lower_bound or value >= FAR:
             break
         count = critical(heads_tails, value, blocks)
         if count == 0:
@@ -436,37 +446,37 @@ def improve(net: Net, words: ShortIntegers, lengths: Integers, search: TabuSearc
         if d < 0:
             since += 1
             continue
-        code = words[d, i]
+        code = device_orders[d, i]
         tabu[code >> 2, min(code & 3, 2) if code & 3 != 3 else 1, heads_tails.number[d, i]] = (
             step + 4 + np.random.randint(12)
         )
-        rotate(words[d], i, j)
+        rotate(device_orders[d], i, j)
         value, total = heads(net, heads_tails, by_span)
         if value >= FAR:
-            rotate(words[d], j, i)
+            rotate(device_orders[d], j, i)
             value, total = heads(net, heads_tails, by_span)
         since += 1
         if value < best_value or (value == best_value and total < best_total):
             if value < best_value:
                 since = 0
             best_value, best_total = value, total
-            best_words[:] = words
+            best_orders[:] = device_orders
         if since >= search.patience:
             since = 0
-            words[:] = best_words
+            device_orders[:] = best_orders
             value, total = heads(net, heads_tails, by_span)
         tails(net, heads_tails)
-    words[:] = best_words
+    device_orders[:] = best_orders
     return best_value, best_total
 
 
 @kernel
-def _word_is_legal(net: Net, words: ShortIntegers, lengths: Integers, d: int) -> bool:
-    """Whether the word of device d keeps F before I before W in every lane, and its memory."""
-    count = np.zeros((net.lane_stage.shape[0], 3), np.int64)
+def _order_is_legal(net: Net, device_orders: ShortIntegers, lengths: Integers, d: int) -> bool:
+    """Whether the device order of device d keeps F before I before W in every stage replica, and its memory."""
+    count = np.zeros((net.replica_stage.shape[0], 3), np.int64)
     held = int64(0)
     for x in range(lengths[d]):
-        n, kind = words[d, x] >> 2, words[d, x] & 3
+        n, kind = device_orders[d, x] >> 2, device_orders[d, x] & 3
         during, after = memory_steps(net, n, kind)
         if held + during > net.budget[d]:
             return False
@@ -487,17 +497,23 @@ def _word_is_legal(net: Net, words: ShortIntegers, lengths: Integers, d: int) ->
 
 @kernel
 def polish(
-    net: Net, words: ShortIntegers, lengths: Integers, iterations: int, heat: float, seed: int, by_span: bool
+    net: Net,
+    device_orders: ShortIntegers,
+    lengths: Integers,
+    iterations: int,
+    temperature: float,
+    seed: int,
+    by_span: bool,
 ) -> tuple[int, int]:
-    """Local search on the words of a net, in place: move one action at a time, keep what is not worse.
+    """Local search on the device orders of a net, in place: move one action at a time, keep what is not worse.
 
-    Returns the best (objective, sum of last ends); `words` hold the best order found.
+    Returns the best (objective, sum of last ends); `device_orders` hold the best order found.
     """
     np.random.seed(seed)
     no_policy = Policy(np.zeros(1, np.int64), np.zeros(1, np.int64), np.zeros(1, np.int64))
-    makespan, span, total = play(net, no_policy, words, lengths, True, FAR, None)
+    makespan, span, total = play(net, no_policy, device_orders, lengths, True, FAR, None)
     value = span if by_span else makespan
-    best_value, best_total, best_words = value, total, words.copy()
+    best_value, best_total, best_orders = value, total, device_orders.copy()
     users = np.nonzero(lengths > 1)[0]
     for _ in range(iterations):
         d: int = users[np.random.randint(users.shape[0])]
@@ -507,23 +523,23 @@ def polish(
             reach += 1 + reach // 2
         j = i + (np.random.randint(reach) + 1) * (1 if np.random.random() < 0.5 else -1)
         j = min(max(j, 0), lengths[d] - 1)
-        if i == j or words[d, i] == words[d, j]:
+        if i == j or device_orders[d, i] == device_orders[d, j]:
             continue
-        rotate(words[d], i, j)
+        rotate(device_orders[d], i, j)
         accepted = False
-        if _word_is_legal(net, words, lengths, d):
-            slack = int64(-np.log(1 - np.random.random()) * heat * value)
+        if _order_is_legal(net, device_orders, lengths, d):
+            slack = int64(-np.log(1 - np.random.random()) * temperature * value)
             threshold = FAR if by_span else value + slack + 1
-            makespan, span, new_total = play(net, no_policy, words, lengths, True, threshold, None)
+            makespan, span, new_total = play(net, no_policy, device_orders, lengths, True, threshold, None)
             new_value = span if by_span else makespan
             if new_value < FAR:
                 accepted = new_value < value + slack or (new_value <= value and new_total <= total)
         if not accepted:
-            rotate(words[d], j, i)
+            rotate(device_orders[d], j, i)
             continue
         value, total = new_value, new_total
         if value < best_value or (value == best_value and total < best_total):
             best_value, best_total = value, total
-            best_words[:] = words
-    words[:] = best_words
+            best_orders[:] = device_orders
+    device_orders[:] = best_orders
     return best_value, best_total

@@ -1,4 +1,4 @@
-"""Annealing over list-scheduling policies of one net: a cap per lane, a lag and a mode per device."""
+"""Annealing over list-scheduling policies of one net: a cap per stage replica, a lag and a mode per device."""
 
 from typing import NamedTuple
 
@@ -6,7 +6,7 @@ import numpy as np
 
 from solver_models.compiled import int64, kernel
 from solver_models.instance import Integers, ShortIntegers
-from solver_models.moves.lower_bounds import make_trips
+from solver_models.moves.lower_bounds import make_turnarounds
 from solver_models.simulation.columns import FORWARD_PART, GRADIENT_PART
 from solver_models.simulation.evaluator import FAR, MICROBATCHES, Net, Policy, make_shares, play
 
@@ -21,9 +21,9 @@ class Tuning(NamedTuple):
     """Of the caps that it begins with (`_line_up`); 0 stands for those of `_fill_up`."""
     steps: int
     """Trials."""
-    heat: float
+    temperature: float
     """Temperature of the first one, as a part of the objective; it falls to 0 in equal steps."""
-    floor: int
+    lower_bound: int
     """It ends once the objective is this low."""
     seed: int
     """Of the random numbers."""
@@ -34,32 +34,36 @@ def _line_up(net: Net, cap: Integers, slope: int, offset: int) -> None:
     """Caps that fall from stage to stage: slope * (stages left) / 4 + offset."""
     num_stages = net.synchronisation.shape[0]
     for n in range(cap.shape[0]):
-        cap[n] = max(1, slope * (num_stages - net.lane_stage[n]) // 4 + offset)
+        cap[n] = max(1, slope * (num_stages - net.replica_stage[n]) // 4 + offset)
 
 
 @kernel
 def _fill_up(net: Net, cap: Integers, extra: int) -> None:
     """Caps of as many F as end before the first gradient can be back, and `extra` ones: no device waits for long.
 
-    They come at the pace of the slowest lane or transfer on the way. A device that starts no F that would delay the
-    first I waits less than an F, and the first gradients reach the first stage as early as can be.
+    They come at the pace of the slowest stage replica or transfer on the way. A device that starts no F that would
+    delay the first I waits less than an F, and the first gradients reach the first stage as early as can be.
     """
     shares = make_shares(net)
-    trip, pace = make_trips(net, shares), shares[:, FORWARD_PART].copy()
-    for n in range(cap.shape[0]):  # lanes are ordered by stage, and forward flows lead to later stages
-        for f in range(net.flow_start[2 * n], net.flow_start[2 * n + 1]):
-            target = net.flow_target[f]
-            pace[target] = max(pace[target], pace[n], net.flow_duration[f])
-        cap[n] = max(1, (trip[n] - shares[n, GRADIENT_PART]) // max(pace[n], 1) + extra)
+    turnaround, pace = make_turnarounds(net, shares), shares[:, FORWARD_PART].copy()
+    for n in range(cap.shape[0]):  # stage replicas are ordered by stage, and forward transfers lead to later stages
+        for f in range(net.transfer_start[2 * n], net.transfer_start[2 * n + 1]):
+            target = net.transfer_target[f]
+            pace[target] = max(pace[target], pace[n], net.transfer_duration[f])
+        cap[n] = max(1, (turnaround[n] - shares[n, GRADIENT_PART]) // max(pace[n], 1) + extra)
 
 
 @kernel
-def play_filled(net: Net, words: ShortIntegers, lengths: Integers, extra: int, by_span: bool) -> tuple[int, int]:
-    """The order of the policy `_fill_up` with W wherever nothing else can run, into `words`: (objective, last ends)."""
-    num_devices, cap = net.budget.shape[0], np.ones(net.lane_stage.shape[0], np.int64)
+def play_filled(
+    net: Net, device_orders: ShortIntegers, lengths: Integers, extra: int, by_span: bool
+) -> tuple[int, int]:
+    """The order of the policy `_fill_up` with W wherever nothing else can run, into `device_orders`: (objective, last
+    ends).
+    """
+    num_devices, cap = net.budget.shape[0], np.ones(net.replica_stage.shape[0], np.int64)
     _fill_up(net, cap, extra)
     policy = Policy(cap, np.full(num_devices, _PUT_OFF), np.zeros(num_devices, np.int64))
-    makespan, span, total = play(net, policy, words, lengths, False, FAR, None)
+    makespan, span, total = play(net, policy, device_orders, lengths, False, FAR, None)
     return (span if by_span else makespan), total
 
 
@@ -89,16 +93,16 @@ def vary(net: Net, cap: Integers, lag: Integers, mode: Integers) -> None:
 
 
 @kernel
-def tune(net: Net, words: ShortIntegers, lengths: Integers, tuning: Tuning, by_span: bool) -> tuple[int, int]:
-    """Anneal the policy; `words` then hold the best order found. Returns its (objective, sum of last ends)."""
+def tune(net: Net, device_orders: ShortIntegers, lengths: Integers, tuning: Tuning, by_span: bool) -> tuple[int, int]:
+    """Anneal the policy; `device_orders` then hold the best order found. Returns its (objective, sum of last ends)."""
     np.random.seed(tuning.seed)
-    num_lanes, num_devices = net.lane_stage.shape[0], net.budget.shape[0]
-    cap, lag, mode = np.ones(num_lanes, np.int64), np.full(num_devices, _PUT_OFF), np.zeros(num_devices, np.int64)
+    num_replicas, num_devices = net.replica_stage.shape[0], net.budget.shape[0]
+    cap, lag, mode = np.ones(num_replicas, np.int64), np.full(num_devices, _PUT_OFF), np.zeros(num_devices, np.int64)
     if tuning.slope == 0:
         _fill_up(net, cap, 0)
     else:
         _line_up(net, cap, tuning.slope, 0)
-    trial, trial_lengths = words.copy(), lengths.copy()
+    trial, trial_lengths = device_orders.copy(), lengths.copy()
     value = best_value = best_total = FAR
     for step in range(tuning.steps):
         new = Policy(cap.copy(), lag.copy(), mode.copy())
@@ -108,14 +112,14 @@ def tune(net: Net, words: ShortIntegers, lengths: Integers, tuning: Tuning, by_s
         found = span if by_span else makespan
         if found >= FAR:
             continue
-        slack = int64(-np.log(1 - np.random.random()) * tuning.heat * (1 - step / tuning.steps) * found)
+        slack = int64(-np.log(1 - np.random.random()) * tuning.temperature * (1 - step / tuning.steps) * found)
         if found <= value + slack:
             cap, lag, mode = new.cap, new.lag, new.mode
             value = found
         if found < best_value or (found == best_value and total < best_total):
             best_value, best_total = found, total
-            words[:] = trial
+            device_orders[:] = trial
             lengths[:] = trial_lengths
-        if best_value <= tuning.floor:
+        if best_value <= tuning.lower_bound:
             break
     return best_value, best_total

@@ -14,7 +14,7 @@ import numpy as np
 from solver_models.instance import Instance
 from solver_models.local_search.search import Candidate, Searcher
 from solver_models.local_search.task_window import TaskWindow
-from solver_models.search_params import Heats, SolverParams
+from solver_models.search_params import SolverParams, SuccessiveHalving
 
 _MOST_STEPS = 6
 """Steps of `round_ticks` up to which rounds grow."""
@@ -28,14 +28,14 @@ _WIDE_EVERY_ROUNDS = 2
 """After these rounds, one in so many looks at groups of devices."""
 _PER_SHAPE = 2
 """How many candidates of the pool may have the same numbers of replicas stage by stage."""
-_POLISH_HEATS = (0.0, 0.0003, 0.001, 0.0001)
+_POLISH_TEMPERATURES = (0.0, 0.0003, 0.001, 0.0001)
 """Temperatures of polishing orders, which take turns."""
-_NEAR_HEATS: Heats = ((0.01, 0.0003), (0.003, 0.0001))
-"""Temperatures of anneals on the floor that begin with a candidate whose orders are good; they take turns."""
-_FLOOR_TICKS = 200
-"""Work of a step on the floor, in played actions, on up to `_FLOOR_DEVICES` devices."""
-_FLOOR_DEVICES = 16
-"""With more devices the work of a step on the floor grows in proportion."""
+_NEAR_TEMPERATURES: SuccessiveHalving = ((0.01, 0.0003), (0.003, 0.0001))
+"""Temperatures of anneals by the lower bound that begin with a candidate whose orders are good; they take turns."""
+_LOWER_BOUND_TICKS = 200
+"""Work of a step by the lower bound, in played actions, on up to `_LOWER_BOUND_DEVICES` devices."""
+_LOWER_BOUND_DEVICES = 16
+"""With more devices the work of a step by the lower bound grows in proportion."""
 _MOST_FLOORED_ACTIONS = 30_000
 """Actions of the largest candidate whose schedule bound is asked for before its orders are polished."""
 _MOST_POLISHED = 3
@@ -59,7 +59,7 @@ class _RoundStart:
     pool: tuple[Candidate, ...]
     """Candidates, the best first."""
     polished: tuple[Candidate, ...]
-    """Candidates with words of their own, the best first."""
+    """Candidates with device orders of their own, the best first."""
     starts: tuple[Candidate, ...]
     """What was offered before the first round."""
 
@@ -125,9 +125,11 @@ class JointSearch:
         return min(found, key=lambda candidate: candidate.objective, default=None)
 
     def polish_each(self, candidates: Iterable[Candidate], *, iterations: int) -> list[Candidate]:
-        """The candidates with words of their own, each polished for the work of `iterations` plays, the best first."""
-        polish = partial(self.searcher.polish, iterations=iterations, heat=0.0, seed=self.seed)
-        return sorted(self.window.map(polish, candidates), key=lambda candidate: candidate.worth)
+        """The candidates with device orders of their own, each polished for the work of `iterations` plays, the best
+        first.
+        """
+        polish = partial(self.searcher.polish, iterations=iterations, temperature=0.0, seed=self.seed)
+        return sorted(self.window.map(polish, candidates), key=lambda candidate: candidate.sort_key)
 
     def run_round(self, done: Callable[[], None] | None = None) -> None:
         """Take in what the next round has to know, and start it; `done` is called with every result of its own.
@@ -167,7 +169,7 @@ class JointSearch:
 
     def _take_in(self, candidate: Candidate, start: _RoundStart) -> None:
         """A result of a round; one that began before the pool was left is none of the new pool's."""
-        if candidate.words is not None:
+        if candidate.device_orders is not None:
             self.polished = self._keep(self.polished, candidate)
         elif start.epoch == self.epoch:
             self.add([candidate])
@@ -204,81 +206,84 @@ class JointSearch:
             self.pool = self.elite
 
     def take(self, candidates: Iterable[Candidate]) -> None:
-        """Offer candidates with words, found elsewhere."""
+        """Offer candidates with device orders, found elsewhere."""
         for candidate in candidates:
             if candidate.is_feasible and self.searcher.is_allowed(candidate):
                 self.polished = self._keep(self.polished, candidate)
 
     def _task(self, number: int, start: _RoundStart) -> Candidate:
-        """One task of a round: some look for stages with low floors, the others anneal what policies reach.
+        """One task of a round: some look for stages with low bounds, the others anneal what policies reach.
 
-        Of these every third polishes words if any are open, but for the first rounds. Once annealing what policies
-        reach is stuck for the first time, most tasks look for low floors.
+        Of these every third polishes device orders if any are open, but for the first rounds. Once annealing what
+        policies reach is stuck for the first time, most tasks look for low bounds.
         """
         seed = (self.seed * 1_000_003 + number) % 2**31
-        is_floor, number = _deal(number, are_most_floors=start.epoch > 0)
-        if is_floor and not (start.is_first or self.searcher.by_span):
-            return self._floor_task(number, start, seed=seed)
+        by_lower_bound, number = _split_task(number, are_most_by_lower_bound=start.epoch > 0)
+        if by_lower_bound and not (start.is_first or self.searcher.by_span):
+            return self._lower_bound_task(number, start, seed=seed)
         polishes = number % 3 == 2 and start.round >= self.annealing.first_polish_round
         chosen = self._choose_polish(number, start) if polishes else None
         if chosen is not None:
-            heat = _POLISH_HEATS[number // 3 % len(_POLISH_HEATS)]
-            return self.searcher.polish(chosen, iterations=2 * start.steps, heat=heat, seed=seed)
+            temperature = _POLISH_TEMPERATURES[number // 3 % len(_POLISH_TEMPERATURES)]
+            return self.searcher.polish(chosen, iterations=2 * start.steps, temperature=temperature, seed=seed)
         searcher, pool = self._scope(start)
         candidate = _draw(pool, seed=seed, weight=_RANK_WEIGHT)
         if number % 4 == 1 or start.is_first:
             return self._restart(candidate, number, searcher=searcher, seed=seed, steps=start.steps)
         return self._anneal(candidate, number, searcher=searcher, seed=seed, steps=start.steps)
 
-    def _floor_task(self, number: int, start: _RoundStart, *, seed: int) -> Candidate:
-        """Stages with low floors and polished orders: new ones, ones near good ones, or good ones themselves, in turn.
+    def _lower_bound_task(self, number: int, start: _RoundStart, *, seed: int) -> Candidate:
+        """Stages with low bounds and polished orders: new ones, ones near good ones, or good ones themselves, in turn.
 
         Policies play many stages badly whose best orders are the best of all, and annealing what policies reach leaves
         those behind.
         """
-        heats = _NEAR_HEATS
+        temperatures = _NEAR_TEMPERATURES
         searcher, pool = self._scope(start)
         polished = self._within(searcher, start.polished)
         if number % 3 == 2 and polished:
             chosen = _draw(polished, seed=seed, weight=_RANK_WEIGHT)
             if self.searcher.is_open(chosen):
-                return self.searcher.polish(chosen, iterations=2 * start.steps, heat=0.0, seed=seed)
+                return self.searcher.polish(chosen, iterations=2 * start.steps, temperature=0.0, seed=seed)
         if number % 3 == 1 and polished:
-            begin, heat = _draw(polished, seed=seed, weight=_RANK_WEIGHT), heats[number // 3 % len(heats)]
+            begin, temperature = (
+                _draw(polished, seed=seed, weight=_RANK_WEIGHT),
+                temperatures[number // 3 % len(temperatures)],
+            )
         else:
             starts = self._within(searcher, start.starts) or pool
-            begin, heats = _draw(starts, seed=seed, weight=1.0), self.annealing.floor_heats
-            heat = heats[number // 3 % len(heats)]
+            begin, temperatures = _draw(starts, seed=seed, weight=1.0), self.annealing.floor_heats
+            temperature = temperatures[number // 3 % len(temperatures)]
         tries = (
-            self._from_floor(begin, start, searcher=searcher, heat=heat, seed=seed + part)
+            self._from_lower_bound(begin, start, searcher=searcher, temperature=temperature, seed=seed + part)
             for part in range(max(1, start.steps // self.iterations))
         )
-        return min(tries, key=lambda candidate: candidate.worth)
+        return min(tries, key=lambda candidate: candidate.sort_key)
 
-    def _from_floor(
-        self, begin: Candidate, start: _RoundStart, *, searcher: Searcher, heat: tuple[float, float], seed: int
+    def _from_lower_bound(
+        self, begin: Candidate, start: _RoundStart, *, searcher: Searcher, temperature: tuple[float, float], seed: int
     ) -> Candidate:
-        """What annealing on the floor leads to; its orders are polished unless its schedule bound is too high."""
-        steps = self._floor_steps(self.iterations)
-        found = searcher.anneal(begin, iterations=steps, heat=heat, seed=seed, by_floor=True)
+        """What annealing by the lower bound leads to; its orders are polished unless its schedule bound is too high."""
+        steps = self._lower_bound_steps(self.iterations)
+        found = searcher.anneal(begin, iterations=steps, temperature=temperature, seed=seed, by_lower_bound=True)
         rated = searcher.rate(found.stage_of, found.groups, modes=found.modes)
         if not rated.is_feasible or self._is_hopeless(rated, start):
             return rated
-        return self.searcher.polish(rated, iterations=self.iterations, heat=0.0, seed=seed)
+        return self.searcher.polish(rated, iterations=self.iterations, temperature=0.0, seed=seed)
 
-    def _floor_steps(self, steps: int) -> int:
-        """Steps on the floor that take half as long as so many steps of an anneal."""
-        ticks = _FLOOR_TICKS * max(1, self.num_devices // _FLOOR_DEVICES)
+    def _lower_bound_steps(self, steps: int) -> int:
+        """Steps by the lower bound that take half as long as so many steps of an anneal."""
+        ticks = _LOWER_BOUND_TICKS * max(1, self.num_devices // _LOWER_BOUND_DEVICES)
         return max(steps * (self.num_actions + 150) // ticks, steps) // 2
 
     def _is_hopeless(self, candidate: Candidate, start: _RoundStart) -> bool:
         """Whether no order of a candidate's stages is better than what the round began with."""
         known = [each.objective for each in (*start.pool[:1], *start.polished[:1]) if each.is_feasible]
-        lanes = sum(map(len, candidate.groups))
-        if not known or 3 * self.searcher.instance.num_microbatches * lanes > _MOST_FLOORED_ACTIONS:
+        replicas = sum(map(len, candidate.groups))
+        if not known or 3 * self.searcher.instance.num_microbatches * replicas > _MOST_FLOORED_ACTIONS:
             return False
-        floor = self.searcher.exact_floor(candidate)
-        return floor is None or floor >= min(known)
+        lower_bound = self.searcher.exact_lower_bound(candidate)
+        return lower_bound is None or lower_bound >= min(known)
 
     def _scope(self, start: _RoundStart) -> tuple[Searcher, Sequence[Candidate]]:
         """What the round searches, and the candidates to start from: single devices alone, or groups as well."""
@@ -294,23 +299,25 @@ class JointSearch:
 
     def _anneal(self, start: Candidate, number: int, *, searcher: Searcher, seed: int, steps: int) -> Candidate:
         """The best of a few anneals in a row, on what the policies reach."""
-        best, heats, parts = start, self.annealing.heats, self.annealing.parts
+        best, temperatures, parts = start, self.annealing.heats, self.annealing.parts
         for part in range(parts):
-            heat = heats[(number // 2 + part) % len(heats)]
-            found = searcher.anneal(best, iterations=steps // parts, heat=heat, seed=seed + part)
-            best = min(best, found, key=lambda candidate: candidate.worth)
+            temperature = temperatures[(number // 2 + part) % len(temperatures)]
+            found = searcher.anneal(best, iterations=steps // parts, temperature=temperature, seed=seed + part)
+            best = min(best, found, key=lambda candidate: candidate.sort_key)
         return best
 
     def _restart(self, start: Candidate, number: int, *, searcher: Searcher, seed: int, steps: int) -> Candidate:
-        """Somewhere else: first annealed on the floor, many times as fast, then as the others."""
-        heats = self.annealing.floor_heats
-        heat = heats[(number // 4) % len(heats)]
-        found = searcher.anneal(start, iterations=self._floor_steps(steps), heat=heat, seed=seed, by_floor=True)
+        """Somewhere else: first annealed by the lower bound, many times as fast, then as the others."""
+        temperatures = self.annealing.floor_heats
+        temperature = temperatures[(number // 4) % len(temperatures)]
+        found = searcher.anneal(
+            start, iterations=self._lower_bound_steps(steps), temperature=temperature, seed=seed, by_lower_bound=True
+        )
         rated = searcher.rate(found.stage_of, found.groups, modes=found.modes)
         return self._anneal(rated, number, searcher=searcher, seed=seed, steps=steps)
 
     def _choose_polish(self, number: int, start: _RoundStart) -> Candidate | None:
-        """The candidate whose words are polished; None where no other order can be better, and annealing is."""
+        """The candidate whose device orders are polished; None where no other order can be better, and annealing is."""
         best = [candidate for candidate in start.pool if candidate.is_feasible][:_MOST_POLISHED]
         known = start.polished[:_MOST_POLISHED]
         sources = [[each for each in found if self.searcher.is_open(each)] for found in (best, known)]
@@ -322,11 +329,11 @@ class JointSearch:
         best: dict[tuple[bytes, tuple[tuple[int, ...], ...], bytes], Candidate] = {}
         for candidate in candidates:
             key = _signature(candidate)
-            if key not in best or candidate.worth < best[key].worth:
+            if key not in best or candidate.sort_key < best[key].sort_key:
                 best[key] = candidate
         shapes: Counter[tuple[int, ...]] = Counter()
         kept = []
-        for candidate in sorted(best.values(), key=lambda candidate: candidate.worth):
+        for candidate in sorted(best.values(), key=lambda candidate: candidate.sort_key):
             shape = tuple(len(group) for group in candidate.groups)
             shapes[shape] += 1
             if shapes[shape] <= _PER_SHAPE:
@@ -337,13 +344,13 @@ class JointSearch:
         """The best polished candidates, at most one per partition and mapping."""
         others = [c for c in polished if _signature(c) != _signature(candidate)]
         same = [c for c in polished if _signature(c) == _signature(candidate)]
-        winner = min([*same, candidate], key=lambda c: c.worth)
-        return sorted([*others, winner], key=lambda c: c.worth)[:_KEPT_POLISHED]
+        winner = min([*same, candidate], key=lambda c: c.sort_key)
+        return sorted([*others, winner], key=lambda c: c.sort_key)[:_KEPT_POLISHED]
 
 
-def _deal(number: int, *, are_most_floors: bool) -> tuple[bool, int]:
-    """Whether a task looks for low floors, and its number among those that do as it does."""
-    if are_most_floors:
+def _split_task(number: int, *, are_most_by_lower_bound: bool) -> tuple[bool, int]:
+    """Whether a task looks for low bounds, and its number among those that do as it does."""
+    if are_most_by_lower_bound:
         row, place = divmod(number, 3)
         return (True, 2 * row + place - 1) if place else (False, row)
     row, place = divmod(number, 4)

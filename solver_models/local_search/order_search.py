@@ -1,4 +1,5 @@
-"""The order of one partition and mapping as a sequence of rounds: policies, tabu search on words, CP-SAT windows.
+"""The order of one partition and mapping as a sequence of rounds: policies, tabu search on device orders, CP-SAT
+windows.
 
 What a round begins with, its seeds and its work are fixed by its number (`task_window`), so that the same number of
 rounds gives the same result everywhere. Threads, not processes: the kernels and CP-SAT run without the interpreter
@@ -11,14 +12,14 @@ from functools import partial
 
 import numpy as np
 
-from solver_models.instance import Integers, ScheduleInstance, ShortIntegers, Word
-from solver_models.local_search.building_blocks import find_blocks, make_block_words
-from solver_models.local_search.critical_path_search import TabuSearch, follows_words, improve, polish
+from solver_models.instance import DeviceOrder, Integers, ScheduleInstance, ShortIntegers
+from solver_models.local_search.building_blocks import find_blocks, make_block_orders
+from solver_models.local_search.critical_path_search import TabuSearch, follows_orders, improve, polish
 from solver_models.local_search.list_policies import Tuning, play_filled, tune
 from solver_models.local_search.search import Candidate, Searcher, decode, encode
 from solver_models.local_search.task_window import TaskWindow
-from solver_models.moves.annealing import longest_word
-from solver_models.moves.lower_bounds import net_floor
+from solver_models.moves.annealing import longest_order
+from solver_models.moves.lower_bounds import net_lower_bound
 from solver_models.simulation.evaluator import FAR, MICROBATCHES, SPLIT, Net, Policy, peak_excess, play
 
 MOST_ACTIONS = 16_000_000
@@ -37,7 +38,7 @@ _RANK_WEIGHT = 0.6
 """How likely each next order of the pool is to be started from, relative to the one before."""
 _SLOPES = (4, 8, 6, 2, 12, 5, 0)
 """Slopes of the in-flight caps that policies are annealed from, in quarters; 0: caps that fill the pipeline."""
-_EVERY_TURNS = 6
+_EVERY_STEPS = 6
 """Turns of an order search between two with windows."""
 _MAX_ACTIONS = 30_000
 """Longer orders have no windows for CP-SAT."""
@@ -45,20 +46,20 @@ _SAMPLES = (60, 30, 120, 200)
 """Moves judged per step of the tabu search; tasks take turns."""
 _PATIENCE = (300, 1000, 200, 3000)
 """Steps without success before it goes back to the best order; tasks take turns."""
-_HEATS = (0.0, 0.0003, 0.001, 0.0001)
+_TEMPERATURES = (0.0, 0.0003, 0.001, 0.0001)
 """Temperatures where a tabu search does not know the critical path (shared links); tasks take turns."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Order:
-    """Words of every device and what they are worth."""
+    """The order of every device and what they are worth."""
 
     objective: int
     """Ticks."""
     total: int
     """Sum of the devices' last ends."""
-    words: ShortIntegers
-    """[D, longest] lane * 4 + kind."""
+    device_orders: ShortIntegers
+    """[D, longest] replica * 4 + kind."""
     lengths: Integers
     """[D] how many."""
     origin: int
@@ -76,7 +77,7 @@ class OrderSearch:
         seed: int = 0,
         window: TaskWindow | None = None,
         schedule: ScheduleInstance | None = None,
-        floor: int = 0,
+        lower_bound: int = 0,
         most_actions: int | None = None,
     ) -> None:
         self.searcher, self.candidate, self.seed = searcher, candidate, seed
@@ -84,8 +85,8 @@ class OrderSearch:
         self.by_span, self.schedule = searcher.by_span, schedule
         self.most_actions = most_actions or MOST_ACTIONS
         self.net: Net = searcher.net_of(candidate)
-        self.is_exact = bool(follows_words(self.net))
-        self.floor = floor if self.by_span else max(floor, int(net_floor(self.net)))
+        self.is_exact = bool(follows_orders(self.net))
+        self.lower_bound = lower_bound if self.by_span else max(lower_bound, int(net_lower_bound(self.net)))
         self.pool: list[Order] = []
         self.round, self.num_ended, self.num_origins, self.round_s = 0, 0, 0, 0.0
         """Rounds started, tasks taken in, seeds numbered, and seconds of the last task that was taken in."""
@@ -97,21 +98,21 @@ class OrderSearch:
         if not self.pool:
             return None
         order = self.pool[0]
-        words = decode(self.net, order.words, lengths=order.lengths, first=self.searcher.first_member)
-        return self.candidate.with_words(words, objective=order.objective)
+        device_orders = decode(self.net, order.device_orders, lengths=order.lengths, first=self.searcher.first_member)
+        return self.candidate.with_orders(device_orders, objective=order.objective)
 
     @property
     def num_actions(self) -> int:
-        """Actions of the fullest order: F, I and W of every lane."""
-        return 3 * int(self.net.scalars[MICROBATCHES]) * len(self.net.lane_stage)
+        """Actions of the fullest order: F, I and W of every stage replica."""
+        return 3 * int(self.net.scalars[MICROBATCHES]) * len(self.net.replica_stage)
 
-    def add(self, orders: Iterable[dict[int, Word]]) -> None:
+    def add(self, orders: Iterable[dict[int, DeviceOrder]]) -> None:
         """Offer orders to the pool; those that deadlock or break the memory are dropped."""
-        for words in orders:
+        for device_orders in orders:
             codes, lengths = self._room()
-            if any(len(word) > codes.shape[1] for word in words.values()):
+            if any(len(device_order) > codes.shape[1] for device_order in device_orders.values()):
                 continue
-            encode(self.net, words, words=codes, lengths=lengths, first=self.searcher.first_member)
+            encode(self.net, device_orders, device_orders=codes, lengths=lengths, first=self.searcher.first_member)
             self._offer(codes, lengths)
 
     def add_blocks(self) -> None:
@@ -121,13 +122,15 @@ class OrderSearch:
             return
         count, found = int(self.net.scalars[MICROBATCHES]), list[Order]()
         for _, block in find_blocks(len(positions)):
-            named = make_block_words(block, num_microbatches=count)
+            named = make_block_orders(block, num_microbatches=count)
             codes, lengths = self._room()
-            words = {
-                self.searcher.first_member[positions[d]]: [a for a in word if a[0] != 2 or self._has_weight(a[1])]
-                for d, word in named.items()
+            device_orders = {
+                self.searcher.first_member[positions[d]]: [
+                    a for a in device_order if a[0] != 2 or self._has_weight(a[1])
+                ]
+                for d, device_order in named.items()
             }
-            encode(self.net, words, words=codes, lengths=lengths, first=self.searcher.first_member)
+            encode(self.net, device_orders, device_orders=codes, lengths=lengths, first=self.searcher.first_member)
             order = self._rate(codes, lengths, origin=self.num_origins)
             self.num_origins += 1
             if order is not None:
@@ -138,12 +141,12 @@ class OrderSearch:
     def add_filled(self) -> None:
         """Offer the orders in which every device runs as many F as end before the first gradient can be back."""
         for extra in _EXTRAS:
-            words, lengths = self._room()
-            if play_filled(self.net, words, lengths, extra, self.by_span)[0] < FAR:
-                self._offer(words, lengths)
+            device_orders, lengths = self._room()
+            if play_filled(self.net, device_orders, lengths, extra, self.by_span)[0] < FAR:
+                self._offer(device_orders, lengths)
 
     def add_repetends(self) -> None:
-        """Offer the words that repeat a period found by CP-SAT."""
+        """Offer the device orders that repeat a period found by CP-SAT."""
         found = list(self._repetends(seed=self.seed))
         self._keep([replace(order, origin=self.num_origins + k) for k, order in enumerate(found)])
         self.num_origins += len(found)
@@ -173,93 +176,97 @@ class OrderSearch:
 
     def _room(self) -> tuple[ShortIntegers, Integers]:
         num_devices = len(self.net.budget)
-        return np.zeros((num_devices, longest_word(self.net)), np.int32), np.zeros(num_devices, np.int64)
+        return np.zeros((num_devices, longest_order(self.net)), np.int32), np.zeros(num_devices, np.int64)
 
-    def _offer(self, words: ShortIntegers, lengths: Integers) -> None:
+    def _offer(self, device_orders: ShortIntegers, lengths: Integers) -> None:
         """Take in an order of a new origin, if it plays to its end within the memory."""
-        order = self._rate(words, lengths, origin=self.num_origins)
+        order = self._rate(device_orders, lengths, origin=self.num_origins)
         self.num_origins += 1
         if order is not None:
             self._keep([order])
 
-    def _rate(self, words: ShortIntegers, lengths: Integers, *, origin: int) -> Order | None:
+    def _rate(self, device_orders: ShortIntegers, lengths: Integers, *, origin: int) -> Order | None:
         """What an order is worth; None if it deadlocks or exceeds the memory."""
         policy = Policy(np.zeros(1, np.int64), np.zeros(1, np.int64), np.zeros(1, np.int64))
-        makespan, span, total = play(self.net, policy, words, lengths, True, FAR, None)
-        if makespan >= FAR or peak_excess(self.net, words, lengths) > 0:
+        makespan, span, total = play(self.net, policy, device_orders, lengths, True, FAR, None)
+        if makespan >= FAR or peak_excess(self.net, device_orders, lengths) > 0:
             return None
         objective = int(span if self.by_span else makespan)
-        return Order(objective=objective, total=int(total), words=words, lengths=lengths, origin=origin)
+        return Order(objective=objective, total=int(total), device_orders=device_orders, lengths=lengths, origin=origin)
 
     def _keep(self, found: list[Order]) -> None:
         """Take orders in: the best of every origin, the best of all."""
         best: dict[int, Order] = {}
         for order in [*self.pool, *found]:
             old = best.get(order.origin)
-            if old is None or _worth(order) < _worth(old):
+            if old is None or _objective(order) < _objective(old):
                 best[order.origin] = order
-        self.pool = sorted(best.values(), key=_worth)[:_POOL_SIZE]
+        self.pool = sorted(best.values(), key=_objective)[:_POOL_SIZE]
 
     def _task(self, number: int, pool: tuple[Order, ...], *, work: int) -> Order | None:
         """One task of a round that begins with this pool, for the work of so many played actions."""
         seed = (self.seed * 1_000_003 + number) % 2**31
-        turn = sum(divmod(number, _TASKS_PER_ROUND))
+        round_number = sum(divmod(number, _TASKS_PER_ROUND))
         if number == _REPETEND_TASK and self.schedule is not None:
-            periods = sorted(self._repetends(seed=seed), key=_worth)
+            periods = sorted(self._repetends(seed=seed), key=_objective)
             if periods:
                 return self._improved(replace(periods[0], origin=-1 - number), number, work=work, seed=seed)
-        if number < 4 or turn % 5 == 3 or not pool:
+        if number < 4 or round_number % 5 == 3 or not pool:
             return self._tuned(number, work=work, seed=seed)
-        if self._has_window(turn):
+        if self._has_window(round_number):
             return self._windowed(pool[0], seed=seed)
         rng = np.random.default_rng(seed)
         weights = _RANK_WEIGHT ** np.arange(len(pool))
         start = pool[int(rng.choice(len(pool), p=weights / weights.sum()))]
         return self._improved(start, number, work=work, seed=seed)
 
-    def _has_window(self, turn: int) -> bool:
+    def _has_window(self, round_number: int) -> bool:
         """Whether CP-SAT solves parts of the best order in this turn."""
-        every, is_short = _EVERY_TURNS, self.num_actions <= _MAX_ACTIONS
-        return self.schedule is not None and turn % every == every - 1 and is_short
+        every, is_short = _EVERY_STEPS, self.num_actions <= _MAX_ACTIONS
+        return self.schedule is not None and round_number % every == every - 1 and is_short
 
     def _tuned(self, number: int, *, work: int, seed: int) -> Order | None:
-        words, lengths = self._room()
+        device_orders, lengths = self._room()
         iterations = max(10, work // 2 // (self.num_actions + 100))
         slope = _SLOPES[number % len(_SLOPES)]
-        tuning = Tuning(slope=slope, steps=iterations, heat=0.02, floor=self.floor, seed=seed)
-        value, total = tune(self.net, words, lengths, tuning, self.by_span)
+        tuning = Tuning(slope=slope, steps=iterations, temperature=0.02, lower_bound=self.lower_bound, seed=seed)
+        value, total = tune(self.net, device_orders, lengths, tuning, self.by_span)
         if value >= FAR:
             return None
-        order = Order(objective=int(value), total=int(total), words=words, lengths=lengths, origin=-1 - number)
+        order = Order(
+            objective=int(value), total=int(total), device_orders=device_orders, lengths=lengths, origin=-1 - number
+        )
         return self._improved(order, number, work=work // 2, seed=seed)
 
     def _repetends(self, *, seed: int) -> Iterator[Order]:
-        """Words of periods that fit in memory; their origin is still to be given."""
+        """Device orders of periods that fit in memory; their origin is still to be given."""
         # takes a second to import, and many problems never need it
         from solver_models.schedule.repetend import find_repetends, repeat
 
         assert self.schedule is not None
         for pattern in find_repetends(self.schedule, seed=seed):
             codes, lengths = self._room()
-            words = repeat(self.schedule, pattern)
-            encode(self.net, words, words=codes, lengths=lengths, first=self.searcher.first_member)
+            device_orders = repeat(self.schedule, pattern)
+            encode(self.net, device_orders, device_orders=codes, lengths=lengths, first=self.searcher.first_member)
             order = self._rate(codes, lengths, origin=0)
             if order is not None:
                 yield order
 
     def _improved(self, order: Order, number: int, *, work: int, seed: int) -> Order:
-        words, lengths = order.words.copy(), order.lengths.copy()
-        turn = number // _TASKS_PER_ROUND
+        device_orders, lengths = order.device_orders.copy(), order.lengths.copy()
+        round_number = number // _TASKS_PER_ROUND
         if self.is_exact:
-            samples, patience = (each[turn % len(each)] for each in (_SAMPLES, _PATIENCE))
+            samples, patience = (each[round_number % len(each)] for each in (_SAMPLES, _PATIENCE))
             iterations = max(10, work // (2 * self.num_actions + 20 * samples))
-            search = TabuSearch(steps=iterations, samples=samples, patience=patience, floor=self.floor, seed=seed)
-            value, total = improve(self.net, words, lengths, search, self.by_span)
+            search = TabuSearch(
+                steps=iterations, samples=samples, patience=patience, lower_bound=self.lower_bound, seed=seed
+            )
+            value, total = improve(self.net, device_orders, lengths, search, self.by_span)
         else:
-            heat = _HEATS[turn % len(_HEATS)]
+            temperature = _TEMPERATURES[round_number % len(_TEMPERATURES)]
             iterations = max(10, work // (self.num_actions + 100))
-            value, total = polish(self.net, words, lengths, iterations, heat, seed, self.by_span)
-        return replace(order, objective=int(value), total=int(total), words=words, lengths=lengths)
+            value, total = polish(self.net, device_orders, lengths, iterations, temperature, seed, self.by_span)
+        return replace(order, objective=int(value), total=int(total), device_orders=device_orders, lengths=lengths)
 
     def _windowed(self, order: Order, *, seed: int) -> Order | None:
         # takes a second to import, and many problems never need it
@@ -268,28 +275,34 @@ class OrderSearch:
         assert self.schedule is not None
         better = sweep(
             self.schedule,
-            decode(self.net, order.words, lengths=order.lengths, first=self.searcher.first_member),
+            decode(self.net, order.device_orders, lengths=order.lengths, first=self.searcher.first_member),
             time_limit_s=60.0,
             params=self.cp_window,
             seed=seed,
         )
         if better is None:
             return None
-        words, lengths = self._room()
-        encode(self.net, better.words, words=words, lengths=lengths, first=self.searcher.first_member)
-        return self._rate(words, lengths, origin=order.origin)
+        device_orders, lengths = self._room()
+        encode(
+            self.net,
+            better.device_orders,
+            device_orders=device_orders,
+            lengths=lengths,
+            first=self.searcher.first_member,
+        )
+        return self._rate(device_orders, lengths, origin=order.origin)
 
 
 def v_positions(net: Net) -> list[int] | None:
     """The devices of stages 0, 1, 2 ..., if the others come back over the same devices; None if not."""
-    devices = net.lane_device.tolist()
+    devices = net.replica_device.tolist()
     half = len(devices) // 2
-    is_single = net.lane_stage.tolist() == list(range(len(devices)))
+    is_single = net.replica_stage.tolist() == list(range(len(devices)))
     if not is_single or len(devices) % 2 or devices[half:] != devices[:half][::-1] or len(set(devices)) != half:
         return None
     first: list[int] = devices[:half]
     return first
 
 
-def _worth(order: Order) -> tuple[int, int]:
+def _objective(order: Order) -> tuple[int, int]:
     return order.objective, order.total

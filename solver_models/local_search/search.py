@@ -7,12 +7,12 @@ from itertools import pairwise
 import numpy as np
 
 from solver_models.device_groups import make_holders
-from solver_models.instance import FORWARD, INPUT_GRAD, WEIGHT_GRAD, Instance, Integers, ShortIntegers, Word
+from solver_models.instance import FORWARD, INPUT_GRAD, WEIGHT_GRAD, DeviceOrder, Instance, Integers, ShortIntegers
 from solver_models.joint.branch_and_bound import best_sequence
-from solver_models.joint.decomposition import likeness, split_net, twin_devices, without_gains
-from solver_models.joint.lower_bounds import schedule_floor
+from solver_models.joint.decomposition import likeness, split_net, twin_devices, without_savings
+from solver_models.joint.lower_bounds import schedule_lower_bound
 from solver_models.joint.order_trees import FIRST_RUN
-from solver_models.local_search.critical_path_search import TabuSearch, follows_words, improve, polish
+from solver_models.local_search.critical_path_search import TabuSearch, follows_orders, improve, polish
 from solver_models.moves.annealing import (
     DEADLOCKS,
     FITS,
@@ -21,13 +21,13 @@ from solver_models.moves.annealing import (
     Cooling,
     anneal,
     evaluate,
-    longest_word,
+    longest_order,
     make_policy,
     overflow,
 )
-from solver_models.moves.lower_bounds import net_floor
+from solver_models.moves.lower_bounds import net_lower_bound
 from solver_models.moves.neighbourhood import SHARD_CHOICES, Solution, is_allowed
-from solver_models.moves.order_enumeration import best_order, legal_words
+from solver_models.moves.order_enumeration import best_order, legal_orders
 from solver_models.search_params import SolverParams
 from solver_models.simulation.columns import SHARDING
 from solver_models.simulation.evaluator import FAR, OPTIONS, Layers, Net, assemble, peak_excess, play
@@ -60,7 +60,7 @@ class Candidate:
     """Ticks, as far as the search knows; the units of memory that are missing where it is not feasible."""
     fit: int = FITS
     """Whether it fits into memory and plays to its end: `FITS` ... `UNRATED` of `annealing`."""
-    words: dict[int, Word] | None = None
+    device_orders: dict[int, DeviceOrder] | None = None
     """Orders found by polishing; None: those of the policy."""
 
     @property
@@ -69,13 +69,13 @@ class Candidate:
         return self.fit == FITS
 
     @property
-    def worth(self) -> tuple[int, int]:
+    def sort_key(self) -> tuple[int, int]:
         """What candidates are sorted by: what fits comes before what does not, then the least objective."""
         return self.fit, self.objective
 
-    def with_words(self, words: dict[int, Word], *, objective: int) -> "Candidate":
+    def with_orders(self, device_orders: dict[int, DeviceOrder], *, objective: int) -> "Candidate":
         """The same with orders of its own that fit, and the ticks they reach."""
-        return replace(self, words=words, objective=objective, fit=FITS)
+        return replace(self, device_orders=device_orders, objective=objective, fit=FITS)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,7 +86,7 @@ class _Sequenced:
     """The part."""
     value: int
     """Ticks of its best order that was found; at least the threshold if none was."""
-    words: dict[int, Word]
+    device_orders: dict[int, DeviceOrder]
     """That order, by device."""
     is_closed: bool
     """Whether no order is better."""
@@ -141,7 +141,7 @@ class Searcher:
         if modes is None:
             choices = self.plain_modes(groups)
             rated = [self._rate(self.make_candidate(stage_of, groups, modes=each), policies) for each in choices]
-            return min(rated, key=lambda candidate: candidate.worth)
+            return min(rated, key=lambda candidate: candidate.sort_key)
         return self._rate(self.make_candidate(stage_of, groups, modes=modes), policies)
 
     def plain_modes(self, groups: tuple[tuple[int, ...], ...]) -> list[Integers]:
@@ -158,7 +158,7 @@ class Searcher:
                 break
             trial = replace(best, policy_params=policy_params)
             fit, amount, _ = evaluate(self.layers, solution_of(trial), FAR, self.by_span, False)
-            if (fit, amount) < best.worth:
+            if (fit, amount) < best.sort_key:
                 best = replace(trial, objective=int(amount), fit=int(fit))
             if fit >= OVERFLOWS:
                 break
@@ -181,26 +181,32 @@ class Searcher:
         return bool(is_allowed(self.layers, self.rules, self.instance.pinned, candidate.stage_of, start, devices))
 
     def anneal(
-        self, candidate: Candidate, *, iterations: int, heat: tuple[float, float], seed: int, by_floor: bool = False
+        self,
+        candidate: Candidate,
+        *,
+        iterations: int,
+        temperature: tuple[float, float],
+        seed: int,
+        by_lower_bound: bool = False,
     ) -> Candidate:
         """Anneal from `candidate`; releases the interpreter lock, so that several can run at once."""
-        cooling = Cooling(steps=iterations, first=heat[0], last=heat[1], seed=seed)
-        found, worth = anneal(
-            self.layers, self.rules, self.instance.pinned, solution_of(candidate), cooling, self.by_span, by_floor
+        cooling = Cooling(steps=iterations, first=temperature[0], last=temperature[1], seed=seed)
+        found, objective = anneal(
+            self.layers, self.rules, self.instance.pinned, solution_of(candidate), cooling, self.by_span, by_lower_bound
         )
-        return candidate_of(found, objective=int(worth.amount), fit=int(worth.fit))
+        return candidate_of(found, objective=int(objective.amount), fit=int(objective.fit))
 
-    def floor(self, stage_of: Integers, groups: tuple[tuple[int, ...], ...], *, modes: Integers) -> int | None:
+    def lower_bound(self, stage_of: Integers, groups: tuple[tuple[int, ...], ...], *, modes: Integers) -> int | None:
         """Ticks that no order of this partition and mapping beats; None if it cannot fit into memory."""
         net = self._net(stage_of, groups, modes=modes)
-        return None if overflow(net) > 0 else int(net_floor(net)) if not self.by_span else 0
+        return None if overflow(net) > 0 else int(net_lower_bound(net)) if not self.by_span else 0
 
-    def exact_floor(self, candidate: Candidate) -> int | None:
+    def exact_lower_bound(self, candidate: Candidate) -> int | None:
         """The schedule bound of a candidate for the makespan; None if it breaks a rule or cannot fit into memory."""
         net = self._net(candidate.stage_of, candidate.groups, modes=candidate.modes)
         if not self.is_allowed(candidate) or overflow(net) > 0:
             return None
-        return max(int(net_floor(net)), int(schedule_floor(net, FAR)))
+        return max(int(net_lower_bound(net)), int(schedule_lower_bound(net, FAR)))
 
     def is_floored(self, candidate: Candidate) -> bool:
         """Whether the schedule bound holds for the objective, and is derived in the time between two steps."""
@@ -209,25 +215,27 @@ class Searcher:
 
     def is_open(self, candidate: Candidate) -> bool:
         """Whether orders of the same partition and mapping could be better, as far as the schedule bound knows."""
-        floor = self.exact_floor(candidate) if self.is_floored(candidate) else None
-        return floor is None or not candidate.is_feasible or candidate.objective > floor
+        lower_bound = self.exact_lower_bound(candidate) if self.is_floored(candidate) else None
+        return lower_bound is None or not candidate.is_feasible or candidate.objective > lower_bound
 
     def enumerate_orders(
-        self, candidate: Candidate, *, threshold: int, most_words: int, most_plays: int
+        self, candidate: Candidate, *, threshold: int, most_orders: int, most_plays: int
     ) -> tuple[bool, Candidate | None]:
         """Whether every order was played, and the best below `threshold`, if any."""
         net = self._net(candidate.stage_of, candidate.groups, modes=candidate.modes)
         found, plays = [], 1
         for device in range(len(self.layers.capacity)):
-            codes, lengths = legal_words(net, device, most_words)
+            codes, lengths = legal_orders(net, device, most_orders)
             if not len(codes):
                 return True, None
             found.append((codes, lengths))
             plays *= len(codes)
             if lengths[0] < 0 or plays > most_plays:
                 return False, None
-        sizes = np.array([len(words) for words, _ in found])
-        tables = np.zeros((len(found), sizes.max(), max(words.shape[1] for words, _ in found)), np.int32)
+        sizes = np.array([len(device_orders) for device_orders, _ in found])
+        tables = np.zeros(
+            (len(found), sizes.max(), max(device_orders.shape[1] for device_orders, _ in found)), np.int32
+        )
         table_lengths = np.zeros((len(found), sizes.max()), np.int64)
         for device, (codes, lengths) in enumerate(found):
             tables[device, : len(codes), : codes.shape[1]] = codes
@@ -236,8 +244,8 @@ class Searcher:
         if pick[0] < 0:
             return True, None
         each = np.arange(len(found))
-        words = decode(net, tables[each, pick], lengths=table_lengths[each, pick], first=self.first_member)
-        return True, candidate.with_words(words, objective=int(value))
+        device_orders = decode(net, tables[each, pick], lengths=table_lengths[each, pick], first=self.first_member)
+        return True, candidate.with_orders(device_orders, objective=int(value))
 
     def sequence(
         self,
@@ -259,7 +267,7 @@ class Searcher:
         net = self._net(candidate.stage_of, candidate.groups, modes=candidate.modes)
         flag, limit = np.zeros(1, np.int64) if stop is None else stop, min(threshold, LATEST)
         first_run = first_run or FIRST_RUN
-        found, words = dict[Hashable, _Sequenced](), dict[int, Word]()
+        found, device_orders = dict[Hashable, _Sequenced](), dict[int, DeviceOrder]()
         for part in split_net(net) if most_nodes > _WHOLE_NODES else [net]:
             if likeness(part) not in found:
                 value, codes, lengths, is_closed = _sequence_part(
@@ -272,14 +280,16 @@ class Searcher:
                 if is_closed and value >= limit:
                     return True, None
                 own = decode(part, codes, lengths=lengths, first=list(range(len(self.layers.capacity))))
-                found[likeness(part)] = _Sequenced(net=part, value=value, words=own, is_closed=is_closed)
+                found[likeness(part)] = _Sequenced(net=part, value=value, device_orders=own, is_closed=is_closed)
             twin = found[likeness(part)]
-            words |= {self.first_member[d]: twin.words.get(x, []) for d, x in twin_devices(part, twin.net).items()}
+            device_orders |= {
+                self.first_member[d]: twin.device_orders.get(x, []) for d, x in twin_devices(part, twin.net).items()
+            }
         value = max(each.value for each in found.values())
         if value >= limit:
             return False, None
         is_closed = any(each.is_closed and each.value == value for each in found.values())
-        return is_closed, candidate.with_words(words, objective=value)
+        return is_closed, candidate.with_orders(device_orders, objective=value)
 
     def net(self, candidate: Candidate) -> Net:
         """What a candidate's actions are, what they wait for and what they hold."""
@@ -290,53 +300,57 @@ class Searcher:
         net: Net = assemble(self.layers, stage_of, start, devices, modes | self.required_modes)
         return net
 
-    def words(self, candidate: Candidate) -> tuple[dict[int, Word], int | None]:
+    def device_orders(self, candidate: Candidate) -> tuple[dict[int, DeviceOrder], int | None]:
         """The orders of a candidate and the objective they reach; None if they deadlock or exceed the memory."""
-        net, words, lengths, fit, value = self._play(candidate)
-        return decode(net, words, lengths=lengths, first=self.first_member), value if fit == FITS else None
+        net, device_orders, lengths, fit, value = self._play(candidate)
+        return decode(net, device_orders, lengths=lengths, first=self.first_member), value if fit == FITS else None
 
     def play(self, candidate: Candidate) -> Candidate:
         """The candidate with the objective that its orders reach."""
         *_, fit, value = self._play(candidate)
         return replace(candidate, objective=value, fit=fit)
 
-    def polish(self, candidate: Candidate, *, iterations: int, heat: float, seed: int) -> Candidate:
-        """Improve the words of a candidate with its partition and mapping fixed: as much work as `iterations` plays."""
-        net, words, lengths, fit, _ = self._play(candidate)
-        if fit == FITS and follows_words(net):
+    def polish(self, candidate: Candidate, *, iterations: int, temperature: float, seed: int) -> Candidate:
+        """Improve the device orders of a candidate with its partition and mapping fixed: as much work as `iterations`
+        plays.
+        """
+        net, device_orders, lengths, fit, _ = self._play(candidate)
+        if fit == FITS and follows_orders(net):
             search = TabuSearch(
                 steps=max(1, iterations // _STEP_PLAYS),
                 samples=_SAMPLES,
                 patience=_PATIENCE,
-                floor=0 if self.by_span else int(net_floor(net)),
+                lower_bound=0 if self.by_span else int(net_lower_bound(net)),
                 seed=seed,
             )
-            reached, _ = improve(net, words, lengths, search, self.by_span)
+            reached, _ = improve(net, device_orders, lengths, search, self.by_span)
         else:
-            reached, _ = polish(net, words, lengths, iterations, heat, seed, self.by_span)
-        found = decode(net, words, lengths=lengths, first=self.first_member)
+            reached, _ = polish(net, device_orders, lengths, iterations, temperature, seed, self.by_span)
+        found = decode(net, device_orders, lengths=lengths, first=self.first_member)
         if reached >= FAR:
-            return replace(candidate, words=found, objective=0, fit=DEADLOCKS)
-        return candidate.with_words(found, objective=int(reached))
+            return replace(candidate, device_orders=found, objective=0, fit=DEADLOCKS)
+        return candidate.with_orders(found, objective=int(reached))
 
     def net_of(self, candidate: Candidate) -> Net:
-        """The lanes and flows of a candidate."""
+        """The stage replicas and transfers of a candidate."""
         return self._net(candidate.stage_of, candidate.groups, modes=candidate.modes)
 
     def _play(self, candidate: Candidate) -> tuple[Net, ShortIntegers, Integers, int, int]:
-        """The net of a candidate, its words and their lengths, whether they fit, and their objective if they do."""
+        """The net of a candidate, its device orders and their lengths, whether they fit, and their objective if they
+        do.
+        """
         net = self._net(candidate.stage_of, candidate.groups, modes=candidate.modes)
-        words = np.zeros((len(self.layers.capacity), longest_word(net)), np.int32)
+        device_orders = np.zeros((len(self.layers.capacity), longest_order(net)), np.int32)
         lengths = np.zeros(len(self.layers.capacity), np.int64)
-        if candidate.words is not None:
-            encode(net, candidate.words, words=words, lengths=lengths, first=self.first_member)
+        if candidate.device_orders is not None:
+            encode(net, candidate.device_orders, device_orders=device_orders, lengths=lengths, first=self.first_member)
         policy = make_policy(net, candidate.policy_params, len(candidate.groups))
-        makespan, span, _ = play(net, policy, words, lengths, candidate.words is not None, FAR, None)
-        if peak_excess(net, words, lengths) > 0:
-            return net, words, lengths, OVERFLOWS, 0
+        makespan, span, _ = play(net, policy, device_orders, lengths, candidate.device_orders is not None, FAR, None)
+        if peak_excess(net, device_orders, lengths) > 0:
+            return net, device_orders, lengths, OVERFLOWS, 0
         if makespan >= FAR:
-            return net, words, lengths, DEADLOCKS, 0
-        return net, words, lengths, FITS, int(span if self.by_span else makespan)
+            return net, device_orders, lengths, DEADLOCKS, 0
+        return net, device_orders, lengths, FITS, int(span if self.by_span else makespan)
 
 
 def _make_layers(instance: Instance) -> Layers:
@@ -365,7 +379,7 @@ def _make_rules(instance: Instance) -> Integers:
 
 
 def solution_of(candidate: Candidate) -> Solution:
-    """A candidate as the kernels see it, without its words."""
+    """A candidate as the kernels see it, without its device orders."""
     start, devices = flatten(candidate.groups)
     return Solution(
         stage_of=candidate.stage_of,
@@ -402,29 +416,30 @@ def unflatten(start: Integers, devices: Integers) -> tuple[tuple[int, ...], ...]
 def _sequence_part(
     net: Net, *, threshold: int, most_nodes: int, first_run: int, stop: Integers
 ) -> tuple[int, ShortIntegers, Integers, bool]:
-    """(objective, words, lengths, whether it is closed) of the best order below the threshold, as `best_sequence`.
+    """(objective, device orders, lengths, whether it is closed) of the best order below the threshold, as
+    `best_sequence`.
 
     Where B gains by a little, first of all as if it did not: what is refuted then is refuted.
     """
-    eased = without_gains(net)
+    eased = without_savings(net)
     for each in (net,) if eased is None else (eased, net):
-        value, words, lengths, _, is_closed = best_sequence(each, threshold, most_nodes, first_run, stop)
+        value, device_orders, lengths, _, is_closed = best_sequence(each, threshold, most_nodes, first_run, stop)
         if value >= threshold:
             break
-    return int(value), words, lengths, bool(is_closed)
+    return int(value), device_orders, lengths, bool(is_closed)
 
 
-def decode(net: Net, words: ShortIntegers, *, lengths: Integers, first: list[int]) -> dict[int, Word]:
+def decode(net: Net, device_orders: ShortIntegers, *, lengths: Integers, first: list[int]) -> dict[int, DeviceOrder]:
     """Codes to (kind, stage, microbatch) triples, by the first device of a group.
 
     A W takes the oldest microbatch whose I has run without its W.
     """
-    result: dict[int, Word] = {}
-    known: dict[bytes, Word] = {}
+    result: dict[int, DeviceOrder] = {}
+    known: dict[bytes, DeviceOrder] = {}
     for device, length in enumerate(lengths.tolist()):
         if length:
-            lanes, kinds = words[device, :length] >> 2, words[device, :length] & 3
-            stages = net.lane_stage[lanes]
+            replicas, kinds = device_orders[device, :length] >> 2, device_orders[device, :length] & 3
+            stages = net.replica_stage[replicas]
             key = (stages * 4 + kinds).tobytes()  # devices that run the same actions share one word
             if key not in known:
                 microbatches = _microbatches(stages, kinds)
@@ -434,7 +449,7 @@ def decode(net: Net, words: ShortIntegers, *, lengths: Integers, first: list[int
 
 
 def _microbatches(stages: Integers, kinds: Integers) -> Integers:
-    """The microbatch of every action of a word."""
+    """The microbatch of every action of a device order."""
     found = np.zeros(len(kinds), np.int64)
     for stage in np.unique(stages).tolist():
         own = stages == stage
@@ -446,15 +461,23 @@ def _microbatches(stages: Integers, kinds: Integers) -> Integers:
     return found
 
 
-def encode(net: Net, orders: dict[int, Word], *, words: ShortIntegers, lengths: Integers, first: list[int]) -> None:
-    """(kind, stage, microbatch) triples by the first device of a group to codes; other members' words are the same."""
-    holders = {first[device]: device for device in net.lane_device.tolist()}
-    lanes = {
-        (device, stage): lane
-        for lane, (device, stage) in enumerate(zip(net.lane_device.tolist(), net.lane_stage.tolist(), strict=True))
+def encode(
+    net: Net, orders: dict[int, DeviceOrder], *, device_orders: ShortIntegers, lengths: Integers, first: list[int]
+) -> None:
+    """(kind, stage, microbatch) triples by the first device of a group to codes; other members' device orders are the
+    same.
+    """
+    holders = {first[device]: device for device in net.replica_device.tolist()}
+    replicas = {
+        (device, stage): replica
+        for replica, (device, stage) in enumerate(
+            zip(net.replica_device.tolist(), net.replica_stage.tolist(), strict=True)
+        )
     }
-    for member, word in orders.items():
+    for member, device_order in orders.items():
         if member in holders:
             device = holders[member]
-            lengths[device] = len(word)
-            words[device, : len(word)] = [lanes[device, stage] * 4 + kind for kind, stage, _ in word]
+            lengths[device] = len(device_order)
+            device_orders[device, : len(device_order)] = [
+                replicas[device, stage] * 4 + kind for kind, stage, _ in device_order
+            ]

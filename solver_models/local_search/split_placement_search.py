@@ -6,90 +6,97 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from solver_models.instance import BACKWARD, INPUT_GRAD, WEIGHT_GRAD, Integers, ShortIntegers, Word
+from solver_models.instance import BACKWARD, INPUT_GRAD, WEIGHT_GRAD, DeviceOrder, Integers, ShortIntegers
 from solver_models.local_search.critical_path_search import polish
 from solver_models.local_search.search import Candidate, Searcher, candidate_of, decode, solution_of
-from solver_models.moves.annealing import Cooling, longest_word, make_policy
-from solver_models.moves.split_placement import HALF, anneal_apart, net_apart, places
+from solver_models.moves.annealing import Cooling, longest_order, make_policy
+from solver_models.moves.split_placement import HALF, anneal_split, net_split, places
 from solver_models.simulation.evaluator import FAR, Net, peak_excess, play
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ApartCandidate:
+class SplitCandidate:
     """A joint plan with split placement as the search sees it."""
 
     base: Candidate
-    """Partition, mapping and policy; its objective counts the preferences, its words are unused."""
+    """Partition, mapping and policy; its objective counts the preferences, its device orders are unused."""
     preferences: Integers
     """[2, L] device of W, and of the second half of I, of every layer; -1: that of its F."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ApartOrders:
+class SplitOrders:
     """A candidate with the orders found for it."""
 
-    candidate: ApartCandidate
+    candidate: SplitCandidate
     at: Integers
     """[2, S] devices of W and of the second half of I of every stage; -1: that of its F."""
-    words: dict[int, Word]
+    device_orders: dict[int, DeviceOrder]
     """Per device, without the actions that only mark arrivals."""
     objective: int
     """Ticks, as far as the search knows."""
 
 
-class ApartSearcher:
+class SplitSearcher:
     """Annealing over partition, mapping, policy, and the devices of W and of half of I."""
 
     def __init__(self, searcher: Searcher) -> None:
         self.searcher = searcher
 
-    def begin(self, candidate: Candidate) -> ApartCandidate:
+    def begin(self, candidate: Candidate) -> SplitCandidate:
         """A candidate with everything at home."""
         home = np.full((2, len(candidate.stage_of)), -1, np.int64)
-        return ApartCandidate(base=replace(candidate, words=None), preferences=home)
+        return SplitCandidate(base=replace(candidate, device_orders=None), preferences=home)
 
     def anneal(
-        self, candidate: ApartCandidate, *, iterations: int, heat: tuple[float, float], seed: int
-    ) -> ApartCandidate:
+        self, candidate: SplitCandidate, *, iterations: int, temperature: tuple[float, float], seed: int
+    ) -> SplitCandidate:
         """Anneal from `candidate`."""
-        searcher, cooling = self.searcher, Cooling(steps=iterations, first=heat[0], last=heat[1], seed=seed)
-        found, preferences, worth = anneal_apart(
+        searcher, cooling = (
+            self.searcher,
+            Cooling(steps=iterations, first=temperature[0], last=temperature[1], seed=seed),
+        )
+        found, preferences, objective = anneal_split(
             searcher.layers, searcher.rules, searcher.instance.pinned, solution_of(candidate.base),
             candidate.preferences, cooling, searcher.by_span,
         )  # fmt: skip
-        base = candidate_of(found, objective=int(worth.amount), fit=int(worth.fit))
-        return ApartCandidate(base=base, preferences=preferences)
+        base = candidate_of(found, objective=int(objective.amount), fit=int(objective.fit))
+        return SplitCandidate(base=base, preferences=preferences)
 
-    def order(self, candidate: ApartCandidate, *, iterations: int, heat: float, seed: int) -> ApartOrders | None:
-        """The words of the policy, improved; None if they break the memory."""
+    def order(self, candidate: SplitCandidate, *, iterations: int, temperature: float, seed: int) -> SplitOrders | None:
+        """The device orders of the policy, improved; None if they break the memory."""
         base, by_span = candidate.base, self.searcher.by_span
         own = self.searcher.layers, solution_of(base), candidate.preferences
-        net, extra = net_apart(*own)
-        words = np.zeros((len(net.budget), longest_word(net)), np.int32)
+        net, extra = net_split(*own)
+        device_orders = np.zeros((len(net.budget), longest_order(net)), np.int32)
         lengths = np.zeros(len(net.budget), np.int64)
         makespan, span, _ = play(
-            net, make_policy(net, base.policy_params, len(base.groups)), words, lengths, False, FAR, None
+            net, make_policy(net, base.policy_params, len(base.groups)), device_orders, lengths, False, FAR, None
         )
-        if makespan >= FAR or peak_excess(net, words, lengths) > 0:
+        if makespan >= FAR or peak_excess(net, device_orders, lengths) > 0:
             return None
         value = span if by_span else makespan
         if iterations:
-            value, _ = polish(net, words, lengths, iterations, heat, seed, by_span)
-        return ApartOrders(
+            value, _ = polish(net, device_orders, lengths, iterations, temperature, seed, by_span)
+        return SplitOrders(
             candidate=candidate,
             at=places(*own),
-            words=self._words(net, extra, words=words, lengths=lengths, num_stages=len(base.groups)),
+            device_orders=self._orders(
+                net, extra, device_orders=device_orders, lengths=lengths, num_stages=len(base.groups)
+            ),
             objective=int(value),
         )
 
-    def _words(
-        self, net: Net, extra: Integers, *, words: ShortIntegers, lengths: Integers, num_stages: int
-    ) -> dict[int, Word]:
-        """Without marks, and with the stages that the lanes belong to."""
-        found: dict[int, Word] = {}
-        for device, word in decode(net, words, lengths=lengths, first=self.searcher.first_member).items():
-            kept: Word = []
-            for kind, stage, microbatch in word:
+    def _orders(
+        self, net: Net, extra: Integers, *, device_orders: ShortIntegers, lengths: Integers, num_stages: int
+    ) -> dict[int, DeviceOrder]:
+        """Without marks, and with the stages that the stage replicas belong to."""
+        found: dict[int, DeviceOrder] = {}
+        for device, device_order in decode(
+            net, device_orders, lengths=lengths, first=self.searcher.first_member
+        ).items():
+            kept: DeviceOrder = []
+            for kind, stage, microbatch in device_order:
                 if stage < num_stages:
                     kept.append((kind, stage, microbatch))
                     continue

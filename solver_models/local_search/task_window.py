@@ -62,7 +62,7 @@ class TaskWindow:
         """Seconds in which the caller waited for results."""
         self._has_time = has_time
         self._executor = ThreadPoolExecutor(num_threads, thread_name_prefix="search")
-        self._under_way: deque[_Started] = deque()
+        self._running: deque[_Started] = deque()
 
     @property
     def width(self) -> int:
@@ -78,17 +78,17 @@ class TaskWindow:
         """
         for task in tasks:
             future = self._executor.submit(self._run, task, expected_s)
-            self._under_way.append(_Started(future=future, take=take, owner=self.owner))
+            self._running.append(_Started(future=future, take=take, owner=self.owner))
         self.num_started += len(tasks)
 
     def make_room(self, num_tasks: int) -> None:
         """Take in the oldest results until so many tasks may be started."""
-        while self._under_way and len(self._under_way) + num_tasks > self.width:
+        while self._running and len(self._running) + num_tasks > self.width:
             self._take_oldest()
 
     def drain(self) -> None:
         """Take in all results."""
-        while self._under_way:
+        while self._running:
             self._take_oldest()
 
     def map(self, call: Callable[[Given], Found], items: Iterable[Given]) -> list[Found]:
@@ -102,11 +102,11 @@ class TaskWindow:
 
     def close(self) -> None:
         """Forget what has not begun, and let go of the threads."""
-        self._under_way.clear()
+        self._running.clear()
         self._executor.shutdown(wait=False, cancel_futures=True)
 
     def _take_oldest(self) -> None:
-        oldest, begin = self._under_way.popleft(), time.monotonic()
+        oldest, begin = self._running.popleft(), time.monotonic()
         ended = oldest.future.result()
         self.waited_s += time.monotonic() - begin
         if ended is not None:

@@ -9,7 +9,7 @@ import numpy as np
 
 from solver_models.compiled import int64, kernel
 from solver_models.instance import Integers
-from solver_models.moves.lower_bounds import net_floors
+from solver_models.moves.lower_bounds import net_lower_bounds
 from solver_models.moves.neighbourhood import CAP_OFFSET, CAP_SLOPE, LAG, MODE, Solution, is_allowed, neighbour
 from solver_models.simulation.evaluator import FAR, MICROBATCHES, Layers, Net, Policy, assemble, play
 
@@ -18,7 +18,7 @@ FITS, DEADLOCKS, OVERFLOWS, UNRATED = range(4)
 microbatch of one stage is too much for a device; it breaks a rule, or nobody has looked."""
 
 
-class Worth(NamedTuple):
+class Objective(NamedTuple):
     """What a solution is worth: the lesser, in the order of the fields, the better."""
 
     fit: int
@@ -45,31 +45,31 @@ class Cooling(NamedTuple):
 @kernel
 def make_policy(net: Net, policy_params: Integers, num_stages: int) -> Policy:
     """The policy that four policy_params stand for."""
-    num_lanes, num_devices = net.lane_stage.shape[0], net.budget.shape[0]
-    cap = np.empty(num_lanes, np.int64)
-    for n in range(num_lanes):
-        cap[n] = max(1, policy_params[CAP_SLOPE] * (num_stages - net.lane_stage[n]) // 4 + policy_params[CAP_OFFSET])
+    num_replicas, num_devices = net.replica_stage.shape[0], net.budget.shape[0]
+    cap = np.empty(num_replicas, np.int64)
+    for n in range(num_replicas):
+        cap[n] = max(1, policy_params[CAP_SLOPE] * (num_stages - net.replica_stage[n]) // 4 + policy_params[CAP_OFFSET])
     return Policy(cap, np.full(num_devices, policy_params[LAG]), np.full(num_devices, policy_params[MODE]))
 
 
 @kernel
 def overflow(net: Net) -> int:
-    """Units by which a device cannot even hold one microbatch of its largest lane; 0 if all can."""
+    """Units by which a device cannot even hold one microbatch of its largest stage replica; 0 if all can."""
     worst = int64(0)
-    for n in range(net.lane_stage.shape[0]):
+    for n in range(net.replica_stage.shape[0]):
         need = max(net.held[n], net.whole_backward[n]) + net.workspace[n]
-        worst = max(worst, need - net.budget[net.lane_device[n]])
+        worst = max(worst, need - net.budget[net.replica_device[n]])
     return worst
 
 
 @kernel
 def _shortage(net: Net) -> int:
-    """Units that the devices lack, in all, to hold one microbatch of each of their lanes."""
+    """Units that the devices lack, in all, to hold one microbatch of each of their stage replicas."""
     lacking = int64(0)
     for d in range(net.budget.shape[0]):
         need, extra = int64(0), int64(0)
         for k in range(net.device_start[d], net.device_start[d + 1]):
-            n = net.device_lanes[k]
+            n = net.device_replicas[k]
             need += net.held[n]
             extra = max(extra, max(net.whole_backward[n] - net.held[n], 0) + net.workspace[n])
         lacking += max(0, need + extra - net.budget[d])
@@ -77,8 +77,8 @@ def _shortage(net: Net) -> int:
 
 
 @kernel
-def longest_word(net: Net) -> int:
-    """Room that the words of a net need."""
+def longest_order(net: Net) -> int:
+    """Room that the device orders of a net need."""
     longest = 1
     for d in range(net.budget.shape[0]):
         longest = max(longest, 3 * net.scalars[MICROBATCHES] * (net.device_start[d + 1] - net.device_start[d]))
@@ -86,37 +86,37 @@ def longest_word(net: Net) -> int:
 
 
 @kernel
-def evaluate(layers: Layers, solution: Solution, threshold: int, by_span: bool, by_floor: bool) -> Worth:
+def evaluate(layers: Layers, solution: Solution, threshold: int, by_span: bool, by_lower_bound: bool) -> Objective:
     """The worth of a solution; ticks from `threshold` on may be an underestimate.
 
-    `by_floor`: what no order is below (for the makespan) instead of what the policy reaches.
+    `by_lower_bound`: what no order is below (for the makespan) instead of what the policy reaches.
     """
     net = assemble(layers, solution.stage_of, solution.start, solution.devices, solution.modes)
     if overflow(net) > 0:
         return lacking(OVERFLOWS, net)
-    if by_floor or not by_span:
-        floor, total = net_floors(net)
-        if floor >= threshold or by_floor:
-            return Worth(int64(FITS), floor, total)
+    if by_lower_bound or not by_span:
+        lower_bound, total = net_lower_bounds(net)
+        if lower_bound >= threshold or by_lower_bound:
+            return Objective(int64(FITS), lower_bound, total)
     return rate_policy(net, solution.policy_params, solution.modes.shape[0], threshold, by_span)
 
 
 @kernel
-def lacking(fit: int, net: Net) -> Worth:
+def lacking(fit: int, net: Net) -> Objective:
     """The worth of a solution that does not fit."""
-    return Worth(int64(fit), _shortage(net), int64(0))
+    return Objective(int64(fit), _shortage(net), int64(0))
 
 
 @kernel
-def rate_policy(net: Net, policy_params: Integers, num_stages: int, threshold: int, by_span: bool) -> Worth:
+def rate_policy(net: Net, policy_params: Integers, num_stages: int, threshold: int, by_span: bool) -> Objective:
     """The worth of the orders that a policy makes; ticks from `threshold` on may be an underestimate."""
-    words = np.empty((net.budget.shape[0], longest_word(net)), np.int32)
+    device_orders = np.empty((net.budget.shape[0], longest_order(net)), np.int32)
     lengths = np.zeros(net.budget.shape[0], np.int64)
     policy = make_policy(net, policy_params, num_stages)
-    makespan, span, total = play(net, policy, words, lengths, False, FAR if by_span else threshold, None)
+    makespan, span, total = play(net, policy, device_orders, lengths, False, FAR if by_span else threshold, None)
     if makespan == FAR:
         return lacking(DEADLOCKS, net)
-    return Worth(int64(FITS), span if by_span else makespan, total)
+    return Objective(int64(FITS), span if by_span else makespan, total)
 
 
 @kernel
@@ -126,28 +126,28 @@ def temperature(cooling: Cooling, step: int) -> float:
 
 
 @kernel
-def draw_allowance(worth: Worth, heat: float) -> int:
+def draw_allowance(objective: Objective, temperature: float) -> int:
     """By how much a step at this temperature may be worse: Metropolis' rule, with the random number drawn first."""
-    return int64(-np.log(1 - np.random.random()) * heat * worth.amount)
+    return int64(-np.log(1 - np.random.random()) * temperature * objective.amount)
 
 
 @kernel
-def threshold_of(worth: Worth, allowance: int) -> int:
+def threshold_of(objective: Objective, allowance: int) -> int:
     """Ticks from which on no step is taken; what does not fit is left for anything that does."""
-    return worth.amount + allowance + 1 if worth.fit == FITS else int64(FAR)
+    return objective.amount + allowance + 1 if objective.fit == FITS else int64(FAR)
 
 
 @kernel
-def is_taken(found: Worth, worth: Worth, allowance: int) -> bool:
-    """Whether a step from what is worth `worth` to what is worth `found` is taken."""
-    if found.fit != worth.fit:
-        return found.fit < worth.fit
-    is_within = found.amount < worth.amount + allowance
-    return is_within or (found.amount == worth.amount and found.total <= worth.total)
+def is_taken(found: Objective, objective: Objective, allowance: int) -> bool:
+    """Whether a step from what is worth `objective` to what is worth `found` is taken."""
+    if found.fit != objective.fit:
+        return found.fit < objective.fit
+    is_within = found.amount < objective.amount + allowance
+    return is_within or (found.amount == objective.amount and found.total <= objective.total)
 
 
 @kernel
-def is_better(found: Worth, best: Worth) -> bool:
+def is_better(found: Objective, best: Objective) -> bool:
     """Whether it fits better, or as well with less; the last ends do not count."""
     return found.fit < best.fit or (found.fit == best.fit and found.amount < best.amount)
 
@@ -160,20 +160,20 @@ def anneal(
     solution: Solution,
     cooling: Cooling,
     by_span: bool,
-    by_floor: bool,
-) -> tuple[Solution, Worth]:
+    by_lower_bound: bool,
+) -> tuple[Solution, Objective]:
     """Simulated annealing; returns the best solution and its worth."""
     np.random.seed(cooling.seed)
-    worth = evaluate(layers, solution, FAR, by_span, by_floor)
-    best, best_worth = solution, worth
+    objective = evaluate(layers, solution, FAR, by_span, by_lower_bound)
+    best, best_objective = solution, objective
     for step in range(cooling.steps):
-        allowance = draw_allowance(worth, temperature(cooling, step))
+        allowance = draw_allowance(objective, temperature(cooling, step))
         new = neighbour(layers, rules, solution)
         if not is_allowed(layers, rules, pinned, new.stage_of, new.start, new.devices):
             continue
-        found = evaluate(layers, new, threshold_of(worth, allowance), by_span, by_floor)
-        if is_taken(found, worth, allowance):
-            solution, worth = new, found
-            if is_better(worth, best_worth):
-                best, best_worth = solution, worth
-    return best, best_worth
+        found = evaluate(layers, new, threshold_of(objective, allowance), by_span, by_lower_bound)
+        if is_taken(found, objective, allowance):
+            solution, objective = new, found
+            if is_better(objective, best_objective):
+                best, best_objective = solution, objective
+    return best, best_objective

@@ -46,8 +46,8 @@ class Solution(NamedTuple):
 
 
 CAP_SLOPE, CAP_OFFSET, LAG, MODE = 0, 1, 2, 3
-"""Indices into `policy_params`: cap of a lane in stage s is slope * (S - s) / 4 + offset; W lag and mode of every
-device."""
+"""Indices into `policy_params`: cap of a stage replica in stage s is slope * (S - s) / 4 + offset; W lag and mode of
+every device."""
 
 MAX_STAGES, MAX_REPLICAS, UNEVEN, SKIP, IDLE, RECOMPUTE, IS_DAG, FIXED_PARTITION, FIXED_MAPPING, WIDTHS = range(10)
 GAPS, HALVES, SHARDS = 10, 11, 12
@@ -211,7 +211,7 @@ def move_layer(stage_of: Integers, num_stages: int, edges: Integers) -> Integers
 
 @kernel
 def swap_devices(devices: Integers, num_devices: int) -> Integers:
-    """Exchange the device of a lane with that of another lane, or with any other device."""
+    """Exchange the device of a stage replica with that of another stage replica, or with any other device."""
     result = devices.copy()
     n = np.random.randint(devices.shape[0])
     if np.random.random() < 0.6:

@@ -1,4 +1,4 @@
-"""Complete enumeration of orders for tiny nets: every legal word of every device, every combination played."""
+"""Complete enumeration of orders for tiny nets: every legal order of every device, every combination played."""
 
 import numpy as np
 
@@ -9,7 +9,7 @@ from solver_models.simulation.evaluator import FAR, MICROBATCHES, SPLIT, Net, Po
 
 @kernel
 def _may_start(net: Net, count: Integers, held: int, d: int, n: int, kind: int) -> bool:
-    """Whether lane n may take an action of this kind next on device d, by its own order and the memory."""
+    """Whether replica n may take an action of this kind next on device d, by its own order and the memory."""
     f, i, w = count[n, FORWARD], count[n, INPUT_GRAD], count[n, WEIGHT_GRAD]
     during, _ = memory_steps(net, n, kind)
     if held + during > net.budget[d]:
@@ -42,66 +42,70 @@ def apply(net: Net, count: Integers, n: int, kind: int, sign: int) -> int:
 
 @kernel
 def is_complete(net: Net, count: Integers, d: int) -> bool:
-    """Whether every lane of device d has done all its work."""
+    """Whether every stage replica of device d has done all its work."""
     total = net.scalars[MICROBATCHES]
     for k in range(net.device_start[d], net.device_start[d + 1]):
-        n = net.device_lanes[k]
+        n = net.device_replicas[k]
         if count[n, INPUT_GRAD] < total or (net.has_weight[n] == 1 and count[n, WEIGHT_GRAD] < total):
             return False
     return True
 
 
 @kernel
-def legal_words(net: Net, d: int, limit: int) -> tuple[ShortIntegers, Integers]:
-    """[words, longest], [words]: every legal word of device d and its length; a first length of -1 if above `limit`."""
-    first, num_lanes = net.device_start[d], net.device_start[d + 1] - net.device_start[d]
-    longest = 3 * num_lanes * net.scalars[MICROBATCHES]
-    words, lengths = np.zeros((limit, max(longest, 1)), np.int32), np.zeros(limit, np.int64)
-    count = np.zeros((net.lane_stage.shape[0], 3), np.int64)
+def legal_orders(net: Net, d: int, limit: int) -> tuple[ShortIntegers, Integers]:
+    """[device orders, longest], [device orders]: every legal device order of device d and its length; a first length of
+    -1 if above `limit`.
+    """
+    first, num_replicas = net.device_start[d], net.device_start[d + 1] - net.device_start[d]
+    longest = 3 * num_replicas * net.scalars[MICROBATCHES]
+    device_orders, lengths = np.zeros((limit, max(longest, 1)), np.int32), np.zeros(limit, np.int64)
+    count = np.zeros((net.replica_stage.shape[0], 3), np.int64)
     choice = np.zeros(longest + 1, np.int64)
-    word = np.zeros(max(longest, 1), np.int32)
+    device_order = np.zeros(max(longest, 1), np.int32)
     found, depth, held = 0, 0, int64(0)
     while depth >= 0:
         if choice[depth] == 0 and is_complete(net, count, d):
             if found == limit:
                 lengths[0] = -1
-                return words, lengths
-            words[found] = word
+                return device_orders, lengths
+            device_orders[found] = device_order
             lengths[found] = depth
             found += 1
-            choice[depth] = 4 * num_lanes
+            choice[depth] = 4 * num_replicas
         advanced = False
-        while choice[depth] < 4 * num_lanes and not advanced:
-            n, kind = net.device_lanes[first + choice[depth] // 4], choice[depth] % 4
+        while choice[depth] < 4 * num_replicas and not advanced:
+            n, kind = net.device_replicas[first + choice[depth] // 4], choice[depth] % 4
             choice[depth] += 1
             if _may_start(net, count, held, d, n, kind):
                 held += apply(net, count, n, kind, 1)
-                word[depth] = n * 4 + kind
+                device_order[depth] = n * 4 + kind
                 depth += 1
                 choice[depth] = 0
                 advanced = True
         if not advanced:
             depth -= 1
             if depth >= 0:
-                held += apply(net, count, word[depth] >> 2, word[depth] & 3, -1)
-    return words[:found], lengths[:found]
+                held += apply(net, count, device_order[depth] >> 2, device_order[depth] & 3, -1)
+    return device_orders[:found], lengths[:found]
 
 
 @kernel
 def best_order(
     net: Net, tables: ShortIntegers, table_lengths: Integers, table_sizes: Integers, threshold: int, by_span: bool
 ) -> tuple[int, Integers]:
-    """Play every combination of words; the best objective below `threshold` (else `threshold`) and its combination.
+    """Play every combination of device orders; the best objective below `threshold` (else `threshold`) and its
+    combination.
 
-    `tables` [D, most words, longest], `table_lengths` [D, most words] and `table_sizes` [D] list the words per device.
+    `tables` [D, most device orders, longest], `table_lengths` [D, most device orders] and `table_sizes` [D] list the
+    orders per device.
     """
     num_devices = net.budget.shape[0]
-    words, lengths = tables[:, 0].copy(), table_lengths[:, 0].copy()
+    device_orders, lengths = tables[:, 0].copy(), table_lengths[:, 0].copy()
     pick, best_pick = np.zeros(num_devices, np.int64), np.full(num_devices, -1)
     policy = Policy(np.zeros(1, np.int64), np.zeros(1, np.int64), np.zeros(1, np.int64))
     best = threshold
     while True:
-        makespan, span, _ = play(net, policy, words, lengths, True, FAR, None)
+        makespan, span, _ = play(net, policy, device_orders, lengths, True, FAR, None)
         value = span if by_span else makespan
         if value < best and value < FAR:
             best = value
@@ -109,7 +113,7 @@ def best_order(
         d = 0
         while d < num_devices:
             pick[d] = (pick[d] + 1) % table_sizes[d]
-            words[d] = tables[d, pick[d]]
+            device_orders[d] = tables[d, pick[d]]
             lengths[d] = table_lengths[d, pick[d]]
             if pick[d] > 0:
                 break

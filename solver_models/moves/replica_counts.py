@@ -47,7 +47,7 @@ def _nearest_count(layers: Layers, count: int, step: int) -> int:
 
 
 @kernel
-def _lanes_held(devices: Integers, num_devices: int) -> Integers:
+def _replicas_held(devices: Integers, num_devices: int) -> Integers:
     """How many stages each device runs."""
     held = np.zeros(num_devices, np.int64)
     for n in range(devices.shape[0]):
@@ -75,7 +75,7 @@ def _add_some(
     Unchanged where there are too few of them.
     """
     own = devices[start[s] : start[s + 1]]
-    held = _lanes_held(devices, layers.capacity.shape[0])
+    held = _replicas_held(devices, layers.capacity.shape[0])
     new, found = np.empty(count - own.shape[0], np.int64), 0
     for d in np.random.permutation(layers.capacity.shape[0]):
         is_new = held[d] < most_stages and layers.width_row[d] == layers.width_row[own[0]]

@@ -1,8 +1,15 @@
 """Intervals of layers to stages to devices: the integer programme, and the dynamic programmes that check it."""
 
 from solver_models.partition.candidates import candidates
-from solver_models.partition.device_assignment import seat
+from solver_models.partition.device_assignment import assign_devices
 from solver_models.partition.ilp import solve_partition
 from solver_models.partition.partition_instance import Interval, PartitionInstance, make_partition_instance
 
-__all__ = ["Interval", "PartitionInstance", "candidates", "make_partition_instance", "seat", "solve_partition"]
+__all__ = [
+    "Interval",
+    "PartitionInstance",
+    "assign_devices",
+    "candidates",
+    "make_partition_instance",
+    "solve_partition",
+]

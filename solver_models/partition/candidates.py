@@ -77,7 +77,7 @@ def _per_stage_count(partitioner: Partitioner, allowed: Integers, *, has_time: C
     if looks < _FEWEST_LOOKS:
         return
     best: dict[int, Stages] = {}
-    low, high = dict.fromkeys(_stage_counts(most), partitioner.floor() - 1), dict[int, int]()
+    low, high = dict.fromkeys(_stage_counts(most), partitioner.lower_bound() - 1), dict[int, int]()
     limit: int | None = partitioner.ceiling()
     while limit is not None and looks and has_time():
         looks -= 1
@@ -98,11 +98,11 @@ def _in_simple_orders(partitioner: Partitioner, *, tolerance: float) -> Iterator
     """The fastest devices, without replicas: in the order of their classes, the fastest first, and last."""
     instance = partitioner.instance
     work = instance.work[0, [0, 2]].sum(axis=(0, 2))
-    seats = [c for c, count in enumerate(instance.count.tolist()) for _ in range(count)]
-    by_speed = sorted(range(len(seats)), key=lambda seat: work[seats[seat]])
-    for k in _stage_counts(min(instance.num_layers, len(seats))):
+    devices = [c for c, count in enumerate(instance.count.tolist()) for _ in range(count)]
+    by_speed = sorted(range(len(devices)), key=lambda device: work[devices[device]])
+    for k in _stage_counts(min(instance.num_layers, len(devices))):
         fastest = by_speed[:k]
-        for order in {tuple(seats[n] for n in some) for some in (fastest, fastest[::-1], sorted(fastest))}:
+        for order in {tuple(devices[n] for n in some) for some in (fastest, fastest[::-1], sorted(fastest))}:
             stages = partitioner.least_load_in_order([(c, 1) for c in order], tolerance=tolerance)
             if stages is not None:
                 yield stages

@@ -24,7 +24,7 @@ class _Stage:
     """Microbatches that fit in its memory at once."""
 
     @property
-    def trip(self) -> int:
+    def turnaround(self) -> int:
         """From the arrival of a microbatch to the departure of its gradient, the later stages left out."""
         return self.forward + self.backward
 
@@ -35,27 +35,27 @@ def schedule_bound(partitioner: Partitioner, stages: Stages) -> int | None:
     A guide, not a bound, where a stage does not wait for the one before it: only chains fill and drain one by one.
 
     For each stage: fill + all its work + its all-reduce; fill + its F and I + drain; and, with K microbatches in memory
-    at once, fill + ceil(M / K) round trips through the later stages + drain.
+    at once, fill + ceil(M / K) turnarounds through the later stages + drain.
     """
     num_microbatches = partitioner.instance.num_microbatches
     senders = (1, *(stage.replicas for stage in stages))
     costs = [_cost(partitioner, stage, num_senders=senders[number]) for number, stage in enumerate(stages)]
     if any(cost.in_flight < 1 for cost in costs):
         return None
-    trips = [cost.trip + cost.arrival + cost.departure for cost in costs]
+    turnarounds = [cost.turnaround + cost.arrival + cost.departure for cost in costs]
     fill, drain, bound = 0, costs[0].rest, 0
     for number, cost in enumerate(costs):
         if number:
             fill += costs[number - 1].forward + cost.arrival
             drain += costs[number - 1].backward + cost.departure
-        work = num_microbatches * cost.trip
+        work = num_microbatches * cost.turnaround
         rounds = -(-num_microbatches // cost.in_flight)
-        round_trip = cost.trip + sum(trips[number + 1 :])
+        turnaround = cost.turnaround + sum(turnarounds[number + 1 :])
         bound = max(
             bound,
             fill + work + num_microbatches * cost.rest + cost.synchronisation,
             fill + work + drain,
-            fill + rounds * round_trip + drain,
+            fill + rounds * turnaround + drain,
         )
     return bound
 

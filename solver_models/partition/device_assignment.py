@@ -6,7 +6,9 @@ from solver_models.instance import Integers
 from solver_models.partition.partition_instance import Interval, PartitionInstance
 
 
-def seat(instance: PartitionInstance, stages: tuple[Interval, ...]) -> tuple[Integers, tuple[tuple[int, ...], ...]]:
+def assign_devices(
+    instance: PartitionInstance, stages: tuple[Interval, ...]
+) -> tuple[Integers, tuple[tuple[int, ...], ...]]:
     """[L] stage of every layer, and the devices of every stage."""
     free = [list(devices) for devices in instance.devices]
     stage_of = np.zeros(instance.num_layers, np.int64)

@@ -80,7 +80,7 @@ class Partitioner:
             at = stage.end
         return at == self.instance.num_layers and bool((used <= self.instance.count).all())
 
-    def floor(self) -> int:
+    def lower_bound(self) -> int:
         """Ticks per microbatch that no partition's largest load is below: perfect balance, and the heaviest layer."""
         fastest = (self.instance.work[:, 0] + self.instance.work[:, 1:].max(axis=1)).min(axis=(0, 1))
         numbers = np.flatnonzero(self.instance.allowed)
@@ -102,7 +102,7 @@ class Partitioner:
         """The partition with the least largest load; None if nothing fits in memory. Exact (see `reach`)."""
         numbers = self.instance.allowed if allowed is None else allowed
         stages = most_stages or min(self.instance.num_layers, self.instance.num_devices)
-        low, high = self.floor() - 1, self.ceiling()
+        low, high = self.lower_bound() - 1, self.ceiling()
         best = self.read(*self.within(high, allowed=numbers, most_stages=stages))
         while best is not None and low + 1 < high:
             middle = (low + high) // 2
@@ -148,7 +148,7 @@ class Partitioner:
     def least_load_in_order(self, order: Sequence[tuple[int, int]], *, tolerance: float = 0.0) -> Stages | None:
         """The least largest load on at most these (class, replicas), in this order; None if nothing fits in memory."""
         table = np.array(order, np.int64).reshape(-1, 2)
-        low, high = self.floor() - 1, self.ceiling()
+        low, high = self.lower_bound() - 1, self.ceiling()
         best = reach_in_order(self.tables, table, high)
         while best[0] == 0 and low + max(1, int(tolerance * low)) < high:
             middle = (low + high) // 2
@@ -157,7 +157,7 @@ class Partitioner:
         if best[0] > 0:
             return None
         ends = zip(order, pairwise(best.tolist()), strict=True)
-        return tuple(Interval(first, end, *seat) for seat, (first, end) in ends if first < end)
+        return tuple(Interval(first, end, *own) for own, (first, end) in ends if first < end)
 
     def shift_cuts(self, stages: Stages, *, radius: int, within: int, tolerance: float) -> Stages | None:
         """The best cuts by bound at most `radius` layers from those of `stages`; None if that is not below `within`."""
@@ -178,7 +178,7 @@ class Partitioner:
         tolerance: float,
     ) -> Stages | None:
         """The cut with the least limit below `high`, up to a relative `tolerance`."""
-        low = self.floor() * (self.instance.num_microbatches if by_bound else 1) - 1
+        low = self.lower_bound() * (self.instance.num_microbatches if by_bound else 1) - 1
         best = self._cut(order, high, window=window, by_bound=by_bound)
         while best is not None and low + max(1, int(tolerance * low)) < high:
             middle = (low + high) // 2

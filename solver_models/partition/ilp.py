@@ -203,7 +203,7 @@ class _Bisection:
 
     def _least_relaxed(self, levels: list[int]) -> int:
         """Index of the least limit at which the relaxation has a solution, sought from the top in growing steps."""
-        low, high, step = bisect_left(levels, self.partitioner.floor()), len(levels), 1 + len(levels) // 256
+        low, high, step = bisect_left(levels, self.partitioner.lower_bound()), len(levels), 1 + len(levels) // 256
         while low < high and not self.clock.is_over:
             middle = max(high - step, (low + high) // 2)
             answer = self._ask(levels[middle], is_relaxed=True)

@@ -59,7 +59,7 @@ class PartitionInstance:
 
     @property
     def num_layers(self) -> int:
-        """L."""
+        """The number of layers, L."""
         return len(self.state)
 
     @property
@@ -69,7 +69,7 @@ class PartitionInstance:
 
     @property
     def most_replicas(self) -> int:
-        """R."""
+        """The largest number of replicas of a stage, R."""
         return len(self.table_of_replicas) - 1
 
     @property
@@ -146,9 +146,9 @@ def _cut_units(instance: Instance) -> Integers:
     cuts = np.zeros((2, len(instance.state) + 1), np.int64)
     for producer in np.unique(instance.edges[:, 0]):
         own = instance.edges[instance.edges[:, 0] == producer]
-        for way, column in enumerate((2, 3)):
+        for direction, column in enumerate((2, 3)):
             for cut in range(producer + 1, own[:, 1].max() + 1):
-                cuts[way, cut] += own[own[:, 1] >= cut][:, column].max()
+                cuts[direction, cut] += own[own[:, 1] >= cut][:, column].max()
     return cuts
 
 
@@ -159,8 +159,8 @@ def _cut_ticks(instance: Instance, cuts: Integers) -> Integers:
         return np.zeros_like(cuts)
     latency, bandwidth = instance.latency[others], np.maximum(instance.bandwidth[others], 1)
     ticks = [
-        [min(_ticks(size, latency=latency, bandwidth=bandwidth)) if size else 0 for size in way]
-        for way in cuts.tolist()
+        [min(_ticks(size, latency=latency, bandwidth=bandwidth)) if size else 0 for size in direction]
+        for direction in cuts.tolist()
     ]
     return np.array(ticks, np.int64)
 

@@ -17,7 +17,16 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from solver_models.instance import BACKWARD, FORWARD, INPUT_GRAD, WEIGHT_GRAD, Instance, Integers, RecomputeKinds, Word
+from solver_models.instance import (
+    BACKWARD,
+    FORWARD,
+    INPUT_GRAD,
+    WEIGHT_GRAD,
+    DeviceOrder,
+    Instance,
+    Integers,
+    RecomputeKinds,
+)
 from solver_models.local_search.search import Candidate, Searcher
 from solver_models.recomputation.alike_layers import AlikeLayers, Room
 from solver_models.search_params import SolverParams
@@ -75,34 +84,36 @@ class LayerRecomputation:
 
         `searcher`: that in which the candidate has these orders.
         """
-        words, _ = searcher.words(candidate)
+        device_orders, _ = searcher.device_orders(candidate)
         net, modes = searcher.net_of(candidate), candidate.modes & SHARDING | RECOMPUTING
-        turns = None
+        recomputed = None
         if self.instance.recompute_in_turn:
             least = self.relaxed.net_of(replace(candidate, modes=modes))
-            turns = least.whole_backward - least.held
-        found = _rooms(net, words, first=searcher.first_member, turns=turns)
+            recomputed = least.whole_backward - least.held
+        found = _rooms(net, device_orders, first=searcher.first_member, recomputed=recomputed)
         choice = self._choose(candidate, [room for own in found for room in _undominated(own)], seed=seed)
         if choice is None:
             return None
-        played = self.searcher(choice).play(replace(candidate, words=words, modes=modes))
+        played = self.searcher(choice).play(replace(candidate, device_orders=device_orders, modes=modes))
         return ChosenKinds(choice=choice, candidate=played) if played.is_feasible else None
 
-    def anneal(self, start: ChosenKinds, *, iterations: int, heat: tuple[float, float], seed: int) -> ChosenKinds:
+    def anneal(
+        self, start: ChosenKinds, *, iterations: int, temperature: tuple[float, float], seed: int
+    ) -> ChosenKinds:
         """Partition and mapping annealed with the kinds that layers have, and the best kinds for what is found."""
         searcher = self.searcher(start.choice)
-        found = searcher.anneal(start.candidate, iterations=iterations, heat=heat, seed=seed)
+        found = searcher.anneal(start.candidate, iterations=iterations, temperature=temperature, seed=seed)
         return self._better(start, searcher, found=found, seed=seed)
 
-    def polish(self, start: ChosenKinds, *, iterations: int, heat: float, seed: int) -> ChosenKinds:
+    def polish(self, start: ChosenKinds, *, iterations: int, temperature: float, seed: int) -> ChosenKinds:
         """Better orders, and the best kinds for them."""
         searcher = self.searcher(start.choice)
-        found = searcher.polish(start.candidate, iterations=iterations, heat=heat, seed=seed)
+        found = searcher.polish(start.candidate, iterations=iterations, temperature=temperature, seed=seed)
         return self._better(start, searcher, found=found, seed=seed)
 
     def _better(self, best: ChosenKinds, searcher: Searcher, *, found: Candidate, seed: int) -> ChosenKinds:
         chosen = self.realise(searcher, found, seed=seed) if found.is_feasible else None
-        return best if chosen is None or chosen.candidate.worth >= best.candidate.worth else chosen
+        return best if chosen is None or chosen.candidate.sort_key >= best.candidate.sort_key else chosen
 
     def _choose(self, candidate: Candidate, rooms: list[Room], *, seed: int) -> Integers | None:
         # a second to import: not before somebody asks for it
@@ -152,42 +163,47 @@ def _beats(one: tuple[int, int, int], other: tuple[int, int, int]) -> bool:
     return one != other and one[0] <= other[0] and one[1] <= other[1] and (one[:2] != other[:2] or one[2] < other[2])
 
 
-def _rooms(net: Net, words: dict[int, Word], *, first: list[int], turns: Integers | None) -> Iterator[list[Room]]:
+def _rooms(
+    net: Net, device_orders: dict[int, DeviceOrder], *, first: list[int], recomputed: Integers | None
+) -> Iterator[list[Room]]:
     """What the order of every device leaves at each of its actions, once for the same numbers of microbatches held.
 
-    `turns` [N]: the most that one layer of a lane adds while its B runs, beside what F left; None: B holds all at once.
+    `recomputed` [N]: the most that one layer of a stage replica adds while its B runs, beside what F left; None: B
+    holds all at once.
     """
-    holders = {first[device]: device for device in net.lane_device.tolist()}
-    lanes = {
-        (device, stage): lane
-        for lane, (device, stage) in enumerate(zip(net.lane_device.tolist(), net.lane_stage.tolist(), strict=True))
+    holders = {first[device]: device for device in net.replica_device.tolist()}
+    replicas = {
+        (device, stage): replica
+        for replica, (device, stage) in enumerate(
+            zip(net.replica_device.tolist(), net.replica_stage.tolist(), strict=True)
+        )
     }
-    for member, word in words.items():
+    for member, device_order in device_orders.items():
         if member not in holders:
             continue
         device, waiting = holders[member], 0
-        held = dict.fromkeys(sorted({action[1] for action in word}), 0)
+        held = dict.fromkeys(sorted({action[1] for action in device_order}), 0)
         least: dict[tuple[tuple[int, int], ...], int] = {}
-        for kind, stage, _ in word:
-            lane = lanes[device, stage]
-            own = net.weight_workspace[lane] if kind == WEIGHT_GRAD else net.workspace[lane]
-            is_in_turn = False
+        for kind, stage, _ in device_order:
+            replica = replicas[device, stage]
+            own = net.weight_workspace[replica] if kind == WEIGHT_GRAD else net.workspace[replica]
+            is_one_by_one = False
             if kind == FORWARD:
                 held[stage] += 1
-            elif kind == BACKWARD and turns is not None:
-                is_in_turn = True
-                own += turns[lane]
+            elif kind == BACKWARD and recomputed is not None:
+                is_one_by_one = True
+                own += recomputed[replica]
             elif kind != WEIGHT_GRAD:
                 held[stage] -= 1
-                own += net.stash[lane]
+                own += net.stash[replica]
             key = tuple(held.items())
             units = int(net.budget[device]) - waiting - int(own)
             least[key] = min(units, least.get(key, units))
-            held[stage] -= is_in_turn
-            if kind == INPUT_GRAD and net.has_weight[lane]:
-                waiting += int(net.weight_stash[lane])
+            held[stage] -= is_one_by_one
+            if kind == INPUT_GRAD and net.has_weight[replica]:
+                waiting += int(net.weight_stash[replica])
             elif kind == WEIGHT_GRAD:
-                waiting -= int(net.weight_stash[lane])
+                waiting -= int(net.weight_stash[replica])
         yield [Room(held=key, units=units) for key, units in least.items()]
 
 

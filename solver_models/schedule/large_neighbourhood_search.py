@@ -4,7 +4,7 @@ import random
 import time
 from collections.abc import Callable
 
-from solver_models.instance import ScheduleInstance, Word
+from solver_models.instance import DeviceOrder, ScheduleInstance
 from solver_models.schedule.cp_neighbourhood import Better, improve_window
 from solver_models.schedule.effort import SolveEffort
 from solver_models.schedule.evaluation import in_order, play
@@ -13,7 +13,7 @@ from solver_models.search_params import CpWindowParams
 
 def sweep(
     instance: ScheduleInstance,
-    words: dict[int, Word],
+    device_orders: dict[int, DeviceOrder],
     *,
     time_limit_s: float,
     window_limit_s: float = 1.0,
@@ -21,16 +21,17 @@ def sweep(
     seed: int = 0,
     should_stop: Callable[[], bool] | None = None,
 ) -> Better | None:
-    """The best words that random windows lead to; None if `words` cannot be played or the span is minimised.
+    """The best device orders that random windows lead to; None if `device_orders` cannot be played or the span is
+    minimised.
 
-    As long as wall-clock limits are not reached, the same seed gives the same words.
+    As long as wall-clock limits are not reached, the same seed gives the same device orders.
     """
-    played = play(instance, in_order(words))
+    played = play(instance, in_order(device_orders))
     if played is None or instance.objective != "makespan":
         return None
     choice = random.Random(seed)
     deadline = time.monotonic() + time_limit_s
-    best = Better(words=in_order(words), makespan=played.makespan)
+    best = Better(device_orders=in_order(device_orders), makespan=played.makespan)
     starts = sorted(played.starts.values())
     for _ in range(params.most_windows):
         if time.monotonic() >= deadline or (should_stop is not None and should_stop()):
@@ -39,7 +40,7 @@ def sweep(
         last = min(len(starts) - 1, first + params.free_actions)
         found = improve_window(
             instance,
-            best.words,
+            best.device_orders,
             start=starts[first],
             end=starts[last] + 1,
             effort=SolveEffort(

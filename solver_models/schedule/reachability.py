@@ -1,41 +1,43 @@
-"""Which lanes a microbatch passes before which others."""
+"""Which stage replicas a microbatch passes before which others."""
 
 from solver_models.instance import ScheduleInstance
 
 
-def descendants(instance: ScheduleInstance, lane: int) -> set[int]:
-    """Lanes whose F of a microbatch can only come after that of `lane`."""
+def descendants(instance: ScheduleInstance, replica: int) -> set[int]:
+    """Stage replicas whose F of a microbatch can only come after that of `replica`."""
     after: dict[int, list[int]] = {}
-    for flow in instance.flows:
-        if not flow.is_backward:
-            after.setdefault(flow.sender, []).append(flow.receiver)
+    for transfer in instance.transfers:
+        if not transfer.is_backward:
+            after.setdefault(transfer.sender, []).append(transfer.receiver)
     found: set[int] = set()
-    open_lanes = [lane]
-    while open_lanes:
-        for receiver in after.get(open_lanes.pop(), []):
+    open_replicas = [replica]
+    while open_replicas:
+        for receiver in after.get(open_replicas.pop(), []):
             if receiver not in found:
                 found.add(receiver)
-                open_lanes.append(receiver)
+                open_replicas.append(receiver)
     return found
 
 
-def leading_lanes(instance: ScheduleInstance) -> list[int]:
-    """Lanes whose first F is the first action of their device in every schedule."""
+def leading_replicas(instance: ScheduleInstance) -> list[int]:
+    """Stage replicas whose first F is the first action of their device in every schedule."""
     leading = []
-    for number, lane in enumerate(instance.lanes):
-        own = set(lane.devices)
-        others = {n for n, other in enumerate(instance.lanes) if not own.isdisjoint(other.devices) and n != number}
+    for number, replica in enumerate(instance.replicas):
+        own = set(replica.devices)
+        others = {n for n, other in enumerate(instance.replicas) if not own.isdisjoint(other.devices) and n != number}
         if others <= descendants(instance, number):
             leading.append(number)
     return leading
 
 
 def earliest_forwards(instance: ScheduleInstance) -> list[int]:
-    """Per lane, the ticks before its first F can start: the longest chain of F and transfers that leads to it."""
-    earliest = [0] * len(instance.lanes)
-    for number in sorted(range(len(earliest)), key=lambda number: instance.lanes[number].stage):
-        for flow in instance.flows:
-            if flow.sender == number and not flow.is_backward:
-                arrival = earliest[number] + instance.lanes[number].forward + flow.duration
-                earliest[flow.receiver] = max(earliest[flow.receiver], arrival)
+    """Per stage replica, the ticks before its first F can start: the longest chain of F and transfers that leads to
+    it.
+    """
+    earliest = [0] * len(instance.replicas)
+    for number in sorted(range(len(earliest)), key=lambda number: instance.replicas[number].stage):
+        for transfer in instance.transfers:
+            if transfer.sender == number and not transfer.is_backward:
+                arrival = earliest[number] + instance.replicas[number].forward + transfer.duration
+                earliest[transfer.receiver] = max(earliest[transfer.receiver], arrival)
     return earliest

@@ -1,10 +1,11 @@
-"""One period of a steady state, found by CP-SAT, and the words that repeat it.
+"""One period of a steady state, found by CP-SAT, and the device orders that repeat it.
 
 Microbatch m runs every action m periods after microbatch 0 does, so that a pattern is the start of each F, I and W of
 microbatch 0: start = phase + period * offset. On a device the phases share a circle as long as the period; a stash
-held for k whole periods and a rest takes k units all the time and one more for the rest. Words follow by sorting all
-starts, those of microbatches outside 0 .. M - 1 left out, and are therefore free of deadlock; in memory they need no
-more than the pattern. Times are rounded and links never queue: orders to begin a search with, nothing else.
+held for k whole periods and a rest takes k units all the time and one more for the rest. Device orders follow by
+sorting all starts, those of microbatches outside 0 .. M - 1 left out, and are therefore free of deadlock; in memory
+they need no more than the pattern. Times are rounded and links never queue: orders to begin a search with, nothing
+else.
 """
 
 from collections.abc import Callable, Iterator
@@ -15,7 +16,15 @@ from math import gcd
 
 from ortools.sat.python import cp_model
 
-from solver_models.instance import BACKWARD, FORWARD, INPUT_GRAD, WEIGHT_GRAD, ScheduleInstance, StageReplica, Word
+from solver_models.instance import (
+    BACKWARD,
+    FORWARD,
+    INPUT_GRAD,
+    WEIGHT_GRAD,
+    DeviceOrder,
+    ScheduleInstance,
+    StageReplica,
+)
 
 _MAX_ACTIONS = 256
 """Largest patterns looked for, in actions of one microbatch."""
@@ -31,7 +40,7 @@ _WORK = 0.25
 """CP-SAT's deterministic limit of one period."""
 
 Key = tuple[int, int]
-"""Lane and kind (`BACKWARD` for I and W at once)."""
+"""Stage replica and kind (`BACKWARD` for I and W at once)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,7 +50,7 @@ class _Repetend:
     period: int
     """Slots between two microbatches."""
     start: dict[Key, int]
-    """Slot in which microbatch 0 runs an action of a lane."""
+    """Slot in which microbatch 0 runs an action of a stage replica."""
     end: int
     """Slot after its last action."""
 
@@ -53,7 +62,7 @@ def find_repetends(
     should_stop: Callable[[], bool] | None = None,
 ) -> Iterator[_Repetend]:
     """Patterns of ever longer periods, the shortest possible one first; none for nets above `_MAX_ACTIONS`."""
-    if sum(len(_kinds(instance, lane)) for lane in instance.lanes) > _MAX_ACTIONS:
+    if sum(len(_kinds(instance, replica)) for replica in instance.replicas) > _MAX_ACTIONS:
         return
     model = _Model(instance, most_slots=_SLOTS)
     found = failures = 0
@@ -67,25 +76,25 @@ def find_repetends(
             yield pattern
 
 
-def repeat(instance: ScheduleInstance, pattern: _Repetend) -> dict[int, Word]:
-    """The words of all microbatches, per device."""
+def repeat(instance: ScheduleInstance, pattern: _Repetend) -> dict[int, DeviceOrder]:
+    """The device orders of all microbatches, per device."""
     placed: dict[int, list[tuple[int, tuple[int, int, int]]]] = {}
     for (index, kind), start in pattern.start.items():
-        lane = instance.lanes[index]
-        placed.setdefault(lane.device, []).extend(
-            (start + pattern.period * m, (kind, lane.stage, m)) for m in range(instance.num_microbatches)
+        replica = instance.replicas[index]
+        placed.setdefault(replica.device, []).extend(
+            (start + pattern.period * m, (kind, replica.stage, m)) for m in range(instance.num_microbatches)
         )
     return {device: [action for _, action in sorted(actions)] for device, actions in placed.items()}
 
 
-def _kinds(instance: ScheduleInstance, lane: StageReplica) -> tuple[int, ...]:
-    if not lane.has_weight_grad:
+def _kinds(instance: ScheduleInstance, replica: StageReplica) -> tuple[int, ...]:
+    if not replica.has_weight_grad:
         return FORWARD, INPUT_GRAD
     return (FORWARD, INPUT_GRAD, WEIGHT_GRAD) if instance.can_split else (FORWARD, BACKWARD)
 
 
-def _ticks(lane: StageReplica, kind: int) -> int:
-    return (lane.forward, lane.input_grad, lane.weight_grad, lane.backward)[kind]
+def _ticks(replica: StageReplica, kind: int) -> int:
+    return (replica.forward, replica.input_grad, replica.weight_grad, replica.backward)[kind]
 
 
 def _back(kinds: tuple[int, ...]) -> int:
@@ -98,21 +107,25 @@ class _Model:
 
     def __init__(self, instance: ScheduleInstance, *, most_slots: int) -> None:
         self.instance, self.most_slots = instance, most_slots
-        self.kinds = [_kinds(instance, lane) for lane in instance.lanes]
-        ticks = [_ticks(lane, kind) for lane, kinds in zip(instance.lanes, self.kinds, strict=True) for kind in kinds]
-        unit = self._unit([*ticks, *(flow.duration for flow in instance.flows)])
+        self.kinds = [_kinds(instance, replica) for replica in instance.replicas]
+        ticks = [
+            _ticks(replica, kind)
+            for replica, kinds in zip(instance.replicas, self.kinds, strict=True)
+            for kind in kinds
+        ]
+        unit = self._unit([*ticks, *(transfer.duration for transfer in instance.transfers)])
         self.span: dict[Key, int] = {
-            (n, kind): max(1, round(_ticks(lane, kind) / unit))
-            for n, lane in enumerate(instance.lanes)
+            (n, kind): max(1, round(_ticks(replica, kind) / unit))
+            for n, replica in enumerate(instance.replicas)
             for kind in self.kinds[n]
         }
-        self.delay = [-(-flow.duration // unit) for flow in instance.flows]
+        self.delay = [-(-transfer.duration // unit) for transfer in instance.transfers]
         self.load = max(self._load(self.span).values())
         self.next = self._arcs()
 
     def _unit(self, ticks: list[int]) -> int:
         common = max(1, gcd(*ticks))
-        load = max(self._load({key: _ticks(self.instance.lanes[key[0]], key[1]) for key in self._keys()}).values())
+        load = max(self._load({key: _ticks(self.instance.replicas[key[0]], key[1]) for key in self._keys()}).values())
         return common if load <= self.most_slots * common else max(1, load // self.most_slots)
 
     def _keys(self) -> list[Key]:
@@ -121,7 +134,7 @@ class _Model:
     def _load(self, span: dict[Key, int]) -> dict[int, int]:
         load: dict[int, int] = {}
         for (n, _), ticks in span.items():
-            device = self.instance.lanes[n].device
+            device = self.instance.replicas[n].device
             load[device] = load.get(device, 0) + ticks
         return load
 
@@ -131,12 +144,12 @@ class _Model:
         for n, kinds in enumerate(self.kinds):
             for before, after in pairwise(kinds):
                 arcs[n, before].append(((n, after), self.span[n, before]))
-        for flow, delay in zip(self.instance.flows, self.delay, strict=True):
+        for transfer, delay in zip(self.instance.transfers, self.delay, strict=True):
             kind, other = FORWARD, FORWARD
-            if flow.is_backward:
-                kind, other = _back(self.kinds[flow.sender]), _back(self.kinds[flow.receiver])
-            key = flow.sender, kind
-            arcs[key].append(((flow.receiver, other), self.span[key] + delay))
+            if transfer.is_backward:
+                kind, other = _back(self.kinds[transfer.sender]), _back(self.kinds[transfer.receiver])
+            key = transfer.sender, kind
+            arcs[key].append(((transfer.receiver, other), self.span[key] + delay))
         return arcs
 
     def distances(self, origin: Key) -> dict[Key, int]:
@@ -163,8 +176,8 @@ class _Model:
         for key, arcs in self.next.items():
             for other, gap in arcs:
                 model.add(start[other] >= start[key] + gap)
-        for device in sorted({lane.device for lane in self.instance.lanes}):
-            self._keep_apart(model, phase, device=device, period=period)
+        for device in sorted({replica.device for replica in self.instance.replicas}):
+            self._forbid_overlap(model, phase, device=device, period=period)
             self._keep_memory(model, phase, start=start, device=device, period=period)
         end = model.new_int_var(0, 2 * horizon, "")
         for key, slots in self.span.items():
@@ -173,14 +186,14 @@ class _Model:
         model.minimize(end)
         return self._read(model, start, period=period, seed=seed, work=work)
 
-    def _keep_apart(
+    def _forbid_overlap(
         self, model: cp_model.CpModel, phase: dict[Key, cp_model.IntVar], *, device: int, period: int
     ) -> None:
         """One action at a time on the circle: each of them twice in a row."""
         intervals = []
         for key, slots in self.span.items():
-            if self.instance.lanes[key[0]].device == device:
-                intervals += [model.new_fixed_size_interval_var(phase[key] + turn, slots, "") for turn in (0, period)]
+            if self.instance.replicas[key[0]].device == device:
+                intervals += [model.new_fixed_size_interval_var(phase[key] + shift, slots, "") for shift in (0, period)]
         model.add_no_overlap(intervals)
 
     def _keep_memory(
@@ -193,15 +206,15 @@ class _Model:
         period: int,
     ) -> None:
         """Stashes of whole periods take memory for good, the rests where they lie on the circle."""
-        parts, own = list[tuple[int, int, int]](), self.instance.lanes
-        for n, lane in enumerate(own):
-            if lane.device == device:
-                kept = lane.weight_stash if WEIGHT_GRAD in self.kinds[n] else 0
+        parts, own = list[tuple[int, int, int]](), self.instance.replicas
+        for n, replica in enumerate(own):
+            if replica.device == device:
+                kept = replica.weight_stash if WEIGHT_GRAD in self.kinds[n] else 0
                 back = _back(self.kinds[n])
-                during = lane.whole_backward if back == BACKWARD else lane.stash
-                parts += [(n, back, max(lane.held, during) - kept), (n, WEIGHT_GRAD, kept)]
+                during = replica.whole_backward if back == BACKWARD else replica.stash
+                parts += [(n, back, max(replica.held, during) - kept), (n, WEIGHT_GRAD, kept)]
         parts = [part for part in parts if part[2] > 0]
-        spare = max((lane.workspace for lane in own if lane.device == device), default=0)
+        spare = max((replica.workspace for replica in own if replica.device == device), default=0)
         budget = self.instance.budgets[device] - spare
         unit = max(1, gcd(*(size for *_, size in parts)))
         intervals, demands, whole, lives = [], [], [], []
@@ -212,8 +225,8 @@ class _Model:
             model.add(rounds * period + rest >= least)
             last = model.new_int_var(0, 2 * period, "")
             model.add(last == phase[n, FORWARD] + rest)
-            for turn in (0, period):
-                intervals.append(model.new_interval_var(phase[n, FORWARD] + turn, rest, last + turn, ""))
+            for shift in (0, period):
+                intervals.append(model.new_interval_var(phase[n, FORWARD] + shift, rest, last + shift, ""))
                 demands.append(size // unit)
             whole.append(rounds * (size // unit))
             lives.append((rounds * period + rest) * (size // unit))

@@ -32,9 +32,12 @@ class Scaled:
 
 def horizon_of(instance: ScheduleInstance) -> int:
     """Ticks that suffice for any schedule without idle time everywhere: all actions and transfers one after another."""
-    lanes = sum(lane.forward + max(lane.backward, lane.input_grad + lane.weight_grad) for lane in instance.lanes)
-    flows = sum(flow.duration for flow in instance.flows)
-    return instance.num_microbatches * (lanes + flows) + max(instance.synchronisation, default=0) + instance.tail
+    replicas = sum(
+        replica.forward + max(replica.backward, replica.input_grad + replica.weight_grad)
+        for replica in instance.replicas
+    )
+    transfers = sum(transfer.duration for transfer in instance.transfers)
+    return instance.num_microbatches * (replicas + transfers) + max(instance.synchronisation, default=0) + instance.tail
 
 
 def scaled(instance: ScheduleInstance) -> Scaled:
@@ -47,7 +50,7 @@ def scaled(instance: ScheduleInstance) -> Scaled:
         original=instance,
         instance=replace(
             coarse,
-            lanes=tuple(_shrink(lane, _SIZES, divisor=units[lane.device]) for lane in coarse.lanes),
+            replicas=tuple(_shrink(replica, _SIZES, divisor=units[replica.device]) for replica in coarse.replicas),
             budgets=tuple(budget // unit for budget, unit in zip(coarse.budgets, units, strict=True)),
         ),
         ticks=ticks,
@@ -56,20 +59,22 @@ def scaled(instance: ScheduleInstance) -> Scaled:
 
 
 def _all_units(instance: ScheduleInstance, *, largest: int) -> list[int]:
-    """The divisor per device; one for all where groups overlap, since a lane has one size on all of its devices."""
+    """The divisor per device; one for all where groups overlap, since a stage replica has one size on all of its
+    devices.
+    """
     devices = range(len(instance.budgets))
-    if not any(lane.others for lane in instance.lanes):
+    if not any(replica.others for replica in instance.replicas):
         return [_units(instance, device, largest=largest) for device in devices]
     most = max(min(instance.budgets[device], _most_units(instance, device)) for device in devices)
-    sizes = [getattr(lane, name) for lane in instance.lanes for name in _SIZES]
+    sizes = [getattr(replica, name) for replica in instance.replicas for name in _SIZES]
     return [_divisor(sizes, most // largest)] * len(devices)
 
 
 def _units(instance: ScheduleInstance, device: int, *, largest: int) -> int:
     """The divisor of the demands on a device; where stashes are only counted, their size does no harm."""
-    lanes = [lane for lane in instance.lanes if lane.device == device]
-    sizes = [getattr(lane, name) for lane in lanes for name in _SIZES]
-    most = 0 if is_counted(instance, lanes) else min(instance.budgets[device], _most_units(instance, device))
+    replicas = [replica for replica in instance.replicas if replica.device == device]
+    sizes = [getattr(replica, name) for replica in replicas for name in _SIZES]
+    most = 0 if is_counted(instance, replicas) else min(instance.budgets[device], _most_units(instance, device))
     return _divisor(sizes, most // largest)
 
 
@@ -81,26 +86,27 @@ def _divisor(numbers: list[int], factor: int) -> int:
 
 def _most_units(instance: ScheduleInstance, device: int) -> int:
     """Units that the device would hold if it kept everything."""
-    lanes = [lane for lane in instance.lanes if device in lane.devices]
+    replicas = [replica for replica in instance.replicas if device in replica.devices]
     return sum(
-        lane.workspace + (lane.held + lane.stash + lane.weight_stash) * instance.num_microbatches for lane in lanes
+        replica.workspace + (replica.held + replica.stash + replica.weight_stash) * instance.num_microbatches
+        for replica in replicas
     )
 
 
 def _times(instance: ScheduleInstance) -> list[int]:
-    times = [getattr(lane, name) for lane in instance.lanes for name in _TIMES]
-    return [*times, *(flow.duration for flow in instance.flows), *instance.synchronisation, instance.tail]
+    times = [getattr(replica, name) for replica in instance.replicas for name in _TIMES]
+    return [*times, *(transfer.duration for transfer in instance.transfers), *instance.synchronisation, instance.tail]
 
 
 def _coarsen(instance: ScheduleInstance, ticks: int) -> ScheduleInstance:
     return replace(
         instance,
-        lanes=tuple(_shrink(lane, _TIMES, divisor=ticks) for lane in instance.lanes),
-        flows=tuple(replace(flow, duration=flow.duration // ticks) for flow in instance.flows),
+        replicas=tuple(_shrink(replica, _TIMES, divisor=ticks) for replica in instance.replicas),
+        transfers=tuple(replace(transfer, duration=transfer.duration // ticks) for transfer in instance.transfers),
         synchronisation=tuple(time // ticks for time in instance.synchronisation),
         tail=instance.tail // ticks,
     )
 
 
-def _shrink(lane: StageReplica, names: tuple[str, ...], *, divisor: int) -> StageReplica:
-    return replace(lane, **{name: getattr(lane, name) // divisor for name in names})
+def _shrink(replica: StageReplica, names: tuple[str, ...], *, divisor: int) -> StageReplica:
+    return replace(replica, **{name: getattr(replica, name) // divisor for name in names})

@@ -6,7 +6,7 @@ from importlib.metadata import version
 
 from ortools.sat.python import cp_model
 
-from solver_models.instance import ScheduleInstance, Word
+from solver_models.instance import DeviceOrder, ScheduleInstance
 from solver_models.interruptible import run_stoppable
 from solver_models.result import ScheduleResult, Status
 from solver_models.schedule.constraints import Rules
@@ -16,7 +16,7 @@ from solver_models.schedule.evaluation import in_order, play
 from solver_models.schedule.memory_check import fits
 from solver_models.schedule.scale import Scaled, horizon_of, scaled
 from solver_models.schedule.serial_schedule import one_by_one
-from solver_models.schedule.variables import Variables, queued_flows
+from solver_models.schedule.variables import Variables, queued_transfers
 
 SOLVER = f"CP-SAT {version('ortools')}"
 
@@ -58,12 +58,12 @@ class _OrderModel:
 
 def estimate_size(instance: ScheduleInstance) -> int:
     """Actions and queued transfers of the order model."""
-    kinds = sum(3 if lane.has_weight_grad and instance.can_split else 2 for lane in instance.lanes)
-    return instance.num_microbatches * (kinds + len(queued_flows(instance)))
+    kinds = sum(3 if replica.has_weight_grad and instance.can_split else 2 for replica in instance.replicas)
+    return instance.num_microbatches * (kinds + len(queued_transfers(instance)))
 
 
 def make_model(
-    instance: ScheduleInstance, *, hint: dict[int, Word] | None = None, upper_bound: int | None = None
+    instance: ScheduleInstance, *, hint: dict[int, DeviceOrder] | None = None, upper_bound: int | None = None
 ) -> _OrderModel:
     """The order model without schedules above `upper_bound`; every variable is hinted, by `hint` if that plays."""
     coarse = scaled(instance)
@@ -88,15 +88,15 @@ def make_model(
 def solve_order(
     instance: ScheduleInstance,
     *,
-    hint: dict[int, Word] | None = None,
+    hint: dict[int, DeviceOrder] | None = None,
     upper_bound: int | None = None,
     effort: SolveEffort = SolveEffort(),
 ) -> ScheduleResult:
     """The best order found with an effort, starting from `hint`; `infeasible` if none is at most `upper_bound`.
 
     Half of the limits go to better orders, half to a better bound. Links may take transfers in any order here, so the
-    bound holds for the rule by readiness as well, and the words must be replayed. With one worker the same seed gives
-    the same answer if only the deterministic limit stops it. Models above `MAX_SIZE` are refused as `unknown`.
+    bound holds for the rule by readiness as well, and the device orders must be replayed. With one worker the same seed
+    gives the same answer if only the deterministic limit stops it. Models above `MAX_SIZE` are refused as `unknown`.
     """
     if estimate_size(instance) > MAX_SIZE:
         return _no_answer("unknown")
@@ -107,7 +107,7 @@ def solve_order(
     if found.status in ("optimal", "infeasible") or (effort.should_stop is not None and effort.should_stop()):
         return found
     rest = replace(half, time_limit_s=max(0.0, start + effort.time_limit_s - time.monotonic()))
-    order = make_model(instance, hint=found.words or hint, upper_bound=found.objective or upper_bound)
+    order = make_model(instance, hint=found.device_orders or hint, upper_bound=found.objective or upper_bound)
     if found.bound is not None:
         order.model.add(order.variables.objective >= found.bound // order.scaled.ticks)
     return _better(found, _run(order, rest, style=_PROVE))
@@ -145,27 +145,29 @@ def _read(order: _OrderModel, solver: cp_model.CpSolver, *, status: Status) -> S
     bound = solver.response_proto.inner_objective_lower_bound * ticks
     if status == "unknown":
         return _no_answer(status, bound=bound if bound > 0 else None)
-    words = decode(coarse, order.variables, value=solver.value)
-    if not fits(order.scaled.original, words):  # sizes were rounded, or an action that needs memory takes no time
+    device_orders = decode(coarse, order.variables, value=solver.value)
+    if not fits(
+        order.scaled.original, device_orders
+    ):  # sizes were rounded, or an action that needs memory takes no time
         return _no_answer("unknown", bound=bound)
-    played = play(coarse, words)
+    played = play(coarse, device_orders)
     ends = [solver.value(order.variables.objective)] + ([] if played is None else [played.objective])
     return ScheduleResult(
         status=status if order.scaled.has_exact_times else "feasible",
         objective=min(ends) * ticks,  # an order that is not proved best may have been left with idle time
         bound=bound,
-        words=words,
+        device_orders=device_orders,
         solver=SOLVER,
     )
 
 
 def _better(first: ScheduleResult, second: ScheduleResult) -> ScheduleResult:
     """The better incumbent and the better bound of two runs, the second limited to what the first found."""
-    if first.words is None and second.status == "infeasible":
+    if first.device_orders is None and second.status == "infeasible":
         return second
     bounds = [result.bound for result in (first, second) if result.bound is not None]
-    return replace(first if second.words is None else second, bound=max(bounds, default=None))
+    return replace(first if second.device_orders is None else second, bound=max(bounds, default=None))
 
 
 def _no_answer(status: Status, *, bound: int | None = None) -> ScheduleResult:
-    return ScheduleResult(status=status, objective=None, bound=bound, words=None, solver=SOLVER)
+    return ScheduleResult(status=status, objective=None, bound=bound, device_orders=None, solver=SOLVER)

@@ -23,11 +23,11 @@ from solver_models.simulation.placed_stages import (
     TARGET,
     WEIGHT_STASH,
     PlacedStages,
-    longest_word,
+    longest_order,
     make_arrivals,
 )
 
-DEEPEST, OLDEST, TURNS = range(3)
+DEEPEST, OLDEST, ROUND_ROBIN = range(3)
 """Which chunk of a position comes first: the one nearest to the loss, the one whose microbatch is the oldest, or, of so
 many microbatches as there are positions, first all in one chunk, then all in the next."""
 
@@ -45,17 +45,17 @@ class CapRule(NamedTuple):
     caps: Integers
     """[S] most microbatches of a stage between F and I."""
     chunks: int
-    """`DEEPEST` ... `TURNS`."""
+    """`DEEPEST` ... `ROUND_ROBIN`."""
     splits: bool
     """I and W apart; otherwise B."""
     most_pending: int
     """So many W may wait before one is run in place of an F."""
 
 
-class CappedWords(NamedTuple):
+class CappedOrders(NamedTuple):
     """Orders and their times; they end early where nothing that is left has room."""
 
-    words: Integers
+    device_orders: Integers
     """[P, longest] actions of every position."""
     positions: Integers
     """[P, 6] by the columns above; `LENGTH` says how many of the actions count."""
@@ -80,16 +80,16 @@ class _Greed(NamedTuple):
     """[P, 6] by the columns of a position."""
     pending: Integers
     """[P, longest] W in the order of their I."""
-    words: Integers
+    device_orders: Integers
     """[P, longest]"""
     channel: Integers
-    """[L] when a leg has taken what was last sent on it: one thing at a time."""
+    """[L] when a transfer has taken what was last sent on it: one thing at a time."""
     events: Integers
     """The heap of times at which something happens to a position."""
 
 
 @kernel
-def play_capped(placed: PlacedStages, rule: CapRule) -> CappedWords:
+def play_capped(placed: PlacedStages, rule: CapRule) -> CappedOrders:
     """All events, in order of time."""
     greed = _begin(placed, rule)
     num_positions, events = placed.budget.shape[0], greed.events
@@ -116,13 +116,13 @@ def play_capped(placed: PlacedStages, rule: CapRule) -> CappedWords:
             span = max(span, positions[p, FREE] - positions[p, BEGAN])
     for s in range(placed.table.shape[0]):
         num_left += placed.num_microbatches - greed.done[s, RETURNS]
-    return CappedWords(greed.words, positions, num_left, makespan, span)
+    return CappedOrders(greed.device_orders, positions, num_left, makespan, span)
 
 
 @kernel
 def _begin(placed: PlacedStages, rule: CapRule) -> _Greed:
     """Every backward pass waits for its own F as well."""
-    num_positions, longest = placed.budget.shape[0], longest_word(placed)
+    num_positions, longest = placed.budget.shape[0], longest_order(placed)
     arrivals = make_arrivals(placed)
     for s in range(placed.table.shape[0]):
         for microbatch in range(placed.num_microbatches):
@@ -138,8 +138,8 @@ def _begin(placed: PlacedStages, rule: CapRule) -> _Greed:
         positions,
         np.empty((num_positions, longest), np.int64),
         np.empty((num_positions, longest), np.int64),
-        np.zeros(placed.legs.shape[0], np.int64),
-        make_heap((4 * placed.table.shape[0] + placed.legs.shape[0]) * placed.num_microbatches),
+        np.zeros(placed.transfers.shape[0], np.int64),
+        make_heap((4 * placed.table.shape[0] + placed.transfers.shape[0]) * placed.num_microbatches),
     )
 
 
@@ -200,7 +200,7 @@ def _choose_forward(greed: _Greed, now: int, p: int) -> int:
 
 
 @kernel
-def _rank(greed: _Greed, stage: int, number: int, way: int) -> int:
+def _rank(greed: _Greed, stage: int, number: int, direction: int) -> int:
     """The least comes first; no two stages have the same."""
     num_stages, chunks = greed.placed.table.shape[0], greed.rule.chunks
     from_loss = num_stages - 1 - stage
@@ -208,13 +208,13 @@ def _rank(greed: _Greed, stage: int, number: int, way: int) -> int:
         return from_loss
     if chunks == OLDEST:
         return number * num_stages + from_loss
-    turn = number // greed.placed.budget.shape[0]
-    return turn * num_stages + (from_loss if way == GRADIENTS else stage)
+    round_number = number // greed.placed.budget.shape[0]
+    return round_number * num_stages + (from_loss if direction == GRADIENTS else stage)
 
 
 @kernel
-def _is_there(greed: _Greed, way: int, stage: int, number: int, now: int) -> bool:
-    awaited = greed.arrivals[way, stage, number]
+def _is_there(greed: _Greed, direction: int, stage: int, number: int, now: int) -> bool:
+    awaited = greed.arrivals[direction, stage, number]
     return not awaited[MISSING] and awaited[READY] <= now
 
 
@@ -247,7 +247,7 @@ def _run_backward(greed: _Greed, now: int, p: int, stage: int) -> None:
 def _run(greed: _Greed, now: int, p: int, action: int) -> int:
     """Put an action down; returns its end."""
     mine = greed.positions[p]
-    greed.words[p, mine[LENGTH]] = action
+    greed.device_orders[p, mine[LENGTH]] = action
     mine[LENGTH] += 1
     if mine[BEGAN] < 0:
         mine[BEGAN] = now
@@ -258,20 +258,22 @@ def _run(greed: _Greed, now: int, p: int, action: int) -> int:
 
 
 @kernel
-def _send(greed: _Greed, stage: int, microbatch: int, way: int, end: int) -> None:
+def _send(greed: _Greed, stage: int, microbatch: int, direction: int, end: int) -> None:
     """Between two stages one thing is sent at a time in each direction."""
     placed, channel = greed.placed, greed.channel
-    for leg in range(placed.leg_start[2 * stage + way], placed.leg_start[2 * stage + way + 1]):
-        arrival = end + placed.legs[leg, DELAY]
-        if placed.legs[leg, DELAY]:
-            arrival = max(end, channel[leg]) + placed.legs[leg, DELAY]
-            channel[leg] = arrival
-        _arrive(greed, way, placed.legs[leg, TARGET], microbatch, arrival)
+    for transfer in range(
+        placed.transfer_start[2 * stage + direction], placed.transfer_start[2 * stage + direction + 1]
+    ):
+        arrival = end + placed.transfers[transfer, DELAY]
+        if placed.transfers[transfer, DELAY]:
+            arrival = max(end, channel[transfer]) + placed.transfers[transfer, DELAY]
+            channel[transfer] = arrival
+        _arrive(greed, direction, placed.transfers[transfer, TARGET], microbatch, arrival)
 
 
 @kernel
-def _arrive(greed: _Greed, way: int, stage: int, microbatch: int, time: int) -> None:
-    awaited = greed.arrivals[way, stage, microbatch]
+def _arrive(greed: _Greed, direction: int, stage: int, microbatch: int, time: int) -> None:
+    awaited = greed.arrivals[direction, stage, microbatch]
     awaited[MISSING] -= 1
     awaited[READY] = max(awaited[READY], time)
     if not awaited[MISSING]:

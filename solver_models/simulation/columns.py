@@ -4,7 +4,7 @@ Plain integers, since a compiled function takes them as constants. What only one
 """
 
 ACTIVATIONS, GRADIENTS = 0, 1
-"""Directions of a flow: after F, and after I or B. Also indices into `missing` [N, 2, M], where they arrive."""
+"""Directions of a transfer: after F, and after I or B. Also indices into `missing` [N, 2, M], where they arrive."""
 
 RECOMPUTATION = 4
 """Row of a table of work, after the four kinds of action."""
@@ -30,12 +30,12 @@ of the optimizer; 1 where each takes it whole."""
 SOURCE, TARGET, FORWARD_SIZE, BACKWARD_SIZE, HAS_GRADIENT, RANK = range(6)
 """Columns of edges between layers (producer, consumer) and of traffic between stages (sender, receiver)."""
 
-SENDER, RECEIVER, WAY, TICKS, ROUTE = range(5)
-"""Columns of flows between lanes; the route is -1 inside a device."""
+SENDER, RECEIVER, DIRECTION, TICKS, ROUTE = range(5)
+"""Columns of transfers between stage replicas; the route is -1 inside a device."""
 
 FORWARD_PART, GRADIENT_PART, REST_PART, WEIGHT_PART, DRAIN_PART = range(5)
-"""Columns of a lane's shares: F, the least backward work before the gradient leaves, and the least after it; in the
-outlook of a game also W, and what follows the last I."""
+"""Columns of a stage replica's shares: F, the least backward work before the gradient leaves, and the least after it;
+in the outlook of a simulation also W, and what follows the last I."""
 
 HEAD, WORK, TAIL_AFTER = range(3)
 """Columns of the jobs of one machine."""

@@ -1,9 +1,9 @@
 """The compiled evaluator: a partition, a mapping and an order (or a policy that makes one) to times and memory.
 
-`assemble` adds layers up to lanes and flows, `play` runs them event by event under the rules of the contract on time
-and memory. Everything is an array of integers; the search takes microbatches in order in every lane, so that counters
-describe the state. Who wants the time of every action and transfer of any schedule gives `play` a `Recording`
-(`recorded_play` makes it).
+`assemble` adds layers up to stage replicas and transfers, `play` runs them event by event under the rules of the
+contract on time and memory. Everything is an array of integers; the search takes microbatches in order in every stage
+replica, so that counters describe the state. Who wants the time of every action and transfer of any schedule gives
+`play` a `Recording` (`recorded_play` makes it).
 """
 
 from typing import NamedTuple
@@ -18,6 +18,7 @@ from solver_models.simulation.columns import (
     CUT,
     CUT_GRADIENT,
     CUT_WEIGHTS,
+    DIRECTION,
     DRAIN_PART,
     FORWARD_PART,
     FORWARD_SIZE,
@@ -45,7 +46,6 @@ from solver_models.simulation.columns import (
     STEP,
     TARGET,
     TICKS,
-    WAY,
     WEIGHT_PART,
     WEIGHT_STASH,
     WEIGHT_WORKSPACE,
@@ -76,10 +76,10 @@ FAR = 1 << 61
 
 
 class Layers(NamedTuple):
-    """The open problem as arrays: L layers, E edges, D lane holders, K link resources (see `Instance`).
+    """The open problem as arrays: L layers, E edges, D stage replica holders, K link resources (see `Instance`).
 
-    What holds a lane is a device or, where widths are open, a group of devices that acts as one (`WideGroups`); all
-    of them are called devices here. T counts the types, once per width; V the widths.
+    What holds a stage replica is a device or, where widths are open, a group of devices that acts as one
+    (`WideGroups`); all of them are called devices here. T counts the types, once per width; V the widths.
     """
 
     work: Integers
@@ -137,11 +137,11 @@ class Layers(NamedTuple):
 
 
 class Net(NamedTuple):
-    """N lanes (replicas of S stages, by stage) and the P flows between them, ready to be played."""
+    """N stage replicas (replicas of S stages, by stage) and the P transfers between them, ready to be played."""
 
-    lane_stage: Integers
+    replica_stage: Integers
     """[N] stage."""
-    lane_device: Integers
+    replica_device: Integers
     """[N] device."""
     duration: Integers
     """[N, 4] ticks of F, I, W, B."""
@@ -160,27 +160,28 @@ class Net(NamedTuple):
     weight_workspace: Integers
     """[N] units while W runs."""
     device_start: Integers
-    """[D + 1] where the lanes of a device begin in `device_lanes`."""
-    device_lanes: Integers
-    """[N] lanes, by device, then by stage."""
+    """[D + 1] where the stage replicas of a device begin in `device_replicas`."""
+    device_replicas: Integers
+    """[N] stage replicas, by device, then by stage."""
     budget: Integers
     """[D] units left beside what is resident."""
-    flow_start: Integers
-    """[2 * N + 1] where the flows of an outlet begin: of lane n in direction w (0 forward, 1 backward), 2 * n + w."""
-    flow_way: Integers
+    transfer_start: Integers
+    """[2 * N + 1] where the transfers of an outlet begin: of replica n in direction w (0 forward, 1 backward), 2 * n +
+    w."""
+    transfer_direction: Integers
     """[P] direction."""
-    flow_target: Integers
-    """[P] receiving lane."""
-    flow_duration: Integers
+    transfer_target: Integers
+    """[P] receiving stage replica."""
+    transfer_duration: Integers
     """[P] ticks."""
-    flow_route: Integers
+    transfer_route: Integers
     """[P] index into `route_start`, or -1 inside a device."""
-    flow_shared: Integers
-    """[P] 1 if another flow uses one of its links."""
+    transfer_shared: Integers
+    """[P] 1 if another transfer uses one of its links."""
     num_inputs: Integers
-    """[N] forward flows that arrive per microbatch."""
+    """[N] forward transfers that arrive per microbatch."""
     num_gradients: Integers
-    """[N] backward flows that arrive per microbatch."""
+    """[N] backward transfers that arrive per microbatch."""
     route_start: Integers
     """As in `Layers`."""
     route_links: Integers
@@ -191,8 +192,10 @@ class Net(NamedTuple):
     """`options` of `Layers`, with the tail of this plan."""
 
 
-class NetLanes(NamedTuple):
-    """The N lanes of a plan and what it leaves of every device, before the flows between them are known."""
+class NetReplicas(NamedTuple):
+    """The N stage replicas of a plan and what it leaves of every device, before the transfers between them are
+    known.
+    """
 
     stage: Integers
     """[N] stage."""
@@ -224,8 +227,8 @@ class Policy(NamedTuple):
 class Orders(NamedTuple):
     """The order of every device, and how far it has come."""
 
-    words: ShortIntegers
-    """[D, longest] lane * 4 + kind."""
+    device_orders: ShortIntegers
+    """[D, longest] replica * 4 + kind."""
     lengths: Integers
     """[D] actions."""
     position: Integers
@@ -235,7 +238,7 @@ class Orders(NamedTuple):
 
 
 class _Transit(NamedTuple):
-    """What is under way between the lanes."""
+    """What is under way between the stage replicas."""
 
     heap: Integers
     """Events that lie ahead (`event_heap`)."""
@@ -252,7 +255,7 @@ class Recording(NamedTuple):
     """
 
     microbatch: ShortIntegers
-    """[D, longest] microbatch of every action of a word."""
+    """[D, longest] microbatch of every action of a device order."""
     start: Integers
     """[D, longest] when it began; -1 before."""
     missing: ShortIntegers
@@ -260,15 +263,15 @@ class Recording(NamedTuple):
     sent: Integers
     """[P, M + 1] when every transfer began, -1 before; in the last column those that are sent once."""
     sender: Integers
-    """[P] lane that sends; -1 where no device is held for it."""
+    """[P] stage replica that sends; -1 where no device is held for it."""
     member_start: Integers
-    """[N + 1] where the devices of a lane begin in `members`."""
+    """[N + 1] where the devices of a stage replica begin in `members`."""
     members: Integers
-    """Devices that run the lane together; their words say so."""
+    """Devices that run the stage replica together; their device orders say so."""
     closing: Integers
-    """[S, 2] actions that a stage has yet to end, and the lane whose gradients leave then, once; -1: none."""
+    """[S, 2] actions that a stage has yet to end, and the stage replica whose gradients leave then, once; -1: none."""
     opening: Integers
-    """Lanes whose activations leave at time 0, once."""
+    """Stage replicas whose activations leave at time 0, once."""
     held_until: Integers
     """[D] when the device has sent and received what is under way; empty where that goes on beside actions."""
     resumed: Integers
@@ -282,17 +285,17 @@ OPTIONS = (
 """Fields of `Instance` that are `options` of Layers and `scalars` of Net."""
 
 MICROBATCHES, LINKS, BUFFERS, TAIL, SPLIT, KEEPS_WORKSPACE = range(6)
-BUCKET, PLAIN_BUCKET, REDUCTION, LEAST_STEP, TAKES_TURNS = range(6, len(OPTIONS))
+BUCKET, PLAIN_BUCKET, REDUCTION, LEAST_STEP, ONE_BY_ONE = range(6, len(OPTIONS))
 """Indices into them."""
 
-LANE_NUMBER, LANE_STAGE, LANE_HAS_WEIGHT, LANE_HELD, LANE_WORKSPACE, LANE_WEIGHT_WORKSPACE = range(6)
-LANE_STASH, LANE_WHOLE_BACKWARD = 6, 7
-"""Columns of `_lane_table`."""
+REPLICA_NUMBER, REPLICA_STAGE, REPLICA_HAS_WEIGHT, REPLICA_HELD, REPLICA_WORKSPACE, REPLICA_WEIGHT_WORKSPACE = range(6)
+REPLICA_STASH, REPLICA_WHOLE_BACKWARD = 6, 7
+"""Columns of `_replica_table`."""
 
-RECEIVER_ROW, TICKS_ROW, ROUTE_ROW, SHARED_ROW, WAY_ROW = range(5)
-"""Rows of a table of sorted flows."""
+RECEIVER_ROW, TICKS_ROW, ROUTE_ROW, SHARED_ROW, DIRECTION_ROW = range(5)
+"""Rows of a table of sorted transfers."""
 
-LEFT, LANE = 0, 1
+LEFT, REPLICA = 0, 1
 """Columns of `Recording.closing`."""
 
 FUSE, FORWARD_FIRST, DEPTH_FIRST, WAIT = 1, 2, 4, 8
@@ -306,12 +309,12 @@ def ceil_div(a: int, b: int) -> int:
 
 
 @kernel
-def _share_units(own: Integers, replicas: int, takes_turns: int, keeps_workspace: int) -> None:
+def _share_units(own: Integers, replicas: int, one_by_one: int, keeps_workspace: int) -> None:
     """Turn the sums of a stage's units, a row of its sizes, into what the actions of one of its replicas hold."""
     for k in range(HELD, WORKSPACE):
         own[k] = ceil_div(own[k], replicas)
-    turn = ceil_div(own[WHOLE_BACKWARD], replicas)
-    own[WHOLE_BACKWARD] = min(own[STASH], own[HELD] + turn) if takes_turns else own[STASH]
+    recomputed = ceil_div(own[WHOLE_BACKWARD], replicas)
+    own[WHOLE_BACKWARD] = min(own[STASH], own[HELD] + recomputed) if one_by_one else own[STASH]
     own[WEIGHT_WORKSPACE] = own[WORKSPACE]
     if own[HAS_WEIGHT] == 0:
         own[WEIGHT_STASH] = 0
@@ -367,7 +370,7 @@ def stage_sums(
         for t in range(num_types):
             for k in range(FORWARD, BACKWARD + 1):
                 times[s, t, k] = ceil_div(times[s, t, k], replicas[s])
-        _share_units(sizes[s], replicas[s], layers.options[TAKES_TURNS], layers.options[KEEPS_WORKSPACE])
+        _share_units(sizes[s], replicas[s], layers.options[ONE_BY_ONE], layers.options[KEEPS_WORKSPACE])
         sizes[s, SHARERS] = replicas[s] if modes[s] & SHARDING else 1
         sizes[s, STATE] += ceil_div(sizes[s, SHARDABLE], sizes[s, SHARERS]) - sizes[s, SHARDABLE]
         group = devices[start[s]]
@@ -381,7 +384,7 @@ def stage_sums(
 def stage_traffic(layers: Layers, stage_of: Integers, num_stages: int) -> Integers:
     """[P, 6] sender stage, receiver stage, forward units, backward units, gradient flag, rank of the first edge.
 
-    In order of that rank, as the simulator serves flows that are ready together.
+    In order of that rank, as the simulator serves transfers that are ready together.
     """
     edges = layers.edges
     pair_of = np.full(num_stages * num_stages, -1, np.int64)
@@ -447,17 +450,18 @@ def transfer_ticks(layers: Layers, a: int, b: int, size: int) -> int:
 
 
 @kernel
-def make_flows(layers: Layers, pairs: Integers, start: Integers, devices: Integers) -> Integers:
-    """[P', 5] sender lane, receiver lane, is backward, ticks, route index (-1 inside a device), unsorted.
+def make_transfers(layers: Layers, pairs: Integers, start: Integers, devices: Integers) -> Integers:
+    """[P', 5] sender stage replica, receiver stage replica, is backward, ticks, route index (-1 inside a device),
+    unsorted.
 
-    Lane `start[s] + j` is replica j of stage s; lanes that share samples of a microbatch are connected. What takes no
-    time occupies nothing: its route is the empty one from the source to itself.
+    Stage replica `start[s] + j` is replica j of stage s; stage replicas that share samples of a microbatch are
+    connected. What takes no time occupies nothing: its route is the empty one from the source to itself.
     """
     count = 0
     for p in range(pairs.shape[0]):
         a, b = pairs[p, SOURCE], pairs[p, TARGET]
         count += 2 * (start[a + 1] - start[a] + start[b + 1] - start[b])
-    flows = np.zeros((count, 5), np.int64)
+    transfers = np.zeros((count, 5), np.int64)
     num_devices = layers.capacity.shape[0]
     count = 0
     for p in range(pairs.shape[0]):
@@ -468,17 +472,17 @@ def make_flows(layers: Layers, pairs: Integers, start: Integers, devices: Intege
             share = min((i + 1) * rb, (j + 1) * ra) - max(i * rb, j * ra)
             x, y = start[a] + i, start[b] + j
             dx, dy = devices[x], devices[y]
-            for way in range(2):
-                if way == 1 and pairs[p, HAS_GRADIENT] == 0:
+            for direction in range(2):
+                if direction == 1 and pairs[p, HAS_GRADIENT] == 0:
                     continue
-                source, target = (dx, dy) if way == 0 else (dy, dx)
-                flows[count, SENDER], flows[count, RECEIVER] = (x, y) if way == 0 else (y, x)
-                flows[count, WAY] = way
-                flows[count, ROUTE] = -1
+                source, target = (dx, dy) if direction == 0 else (dy, dx)
+                transfers[count, SENDER], transfers[count, RECEIVER] = (x, y) if direction == 0 else (y, x)
+                transfers[count, DIRECTION] = direction
+                transfers[count, ROUTE] = -1
                 if source != target:
-                    size = ceil_div(pairs[p, FORWARD_SIZE + way] * share, ra * rb)
-                    flows[count, TICKS] = transfer_ticks(layers, source, target, size)
-                    flows[count, ROUTE] = source * num_devices + (target if flows[count, TICKS] > 0 else source)
+                    size = ceil_div(pairs[p, FORWARD_SIZE + direction] * share, ra * rb)
+                    transfers[count, TICKS] = transfer_ticks(layers, source, target, size)
+                    transfers[count, ROUTE] = source * num_devices + (target if transfers[count, TICKS] > 0 else source)
                 count += 1
             if (i + 1) * rb <= (j + 1) * ra:
                 i += 1
@@ -486,7 +490,7 @@ def make_flows(layers: Layers, pairs: Integers, start: Integers, devices: Intege
                     j += 1
             else:
                 j += 1
-    return flows[:count]
+    return transfers[:count]
 
 
 @kernel
@@ -507,20 +511,20 @@ def static_units(layers: Layers, pairs: Integers, sizes: Integers, start: Intege
             bucket[devices[n]] = max(bucket[devices[n]], own)
     static += bucket
     for p in range(pairs.shape[0]):
-        for way in range(2):
+        for direction in range(2):
             sender, receiver = (
-                (pairs[p, SOURCE], pairs[p, TARGET]) if way == 0 else (pairs[p, TARGET], pairs[p, SOURCE])
+                (pairs[p, SOURCE], pairs[p, TARGET]) if direction == 0 else (pairs[p, TARGET], pairs[p, SOURCE])
             )
             alone = start[sender + 1] - start[sender] == 1
             r = start[receiver + 1] - start[receiver]
             for n in range(start[receiver], start[receiver + 1]):
                 if not (alone and devices[start[sender]] == devices[n]):
-                    static[devices[n]] += ceil_div(layers.options[BUFFERS] * pairs[p, FORWARD_SIZE + way], r)
+                    static[devices[n]] += ceil_div(layers.options[BUFFERS] * pairs[p, FORWARD_SIZE + direction], r)
     return static
 
 
 @kernel
-def make_lanes(
+def make_replicas(
     layers: Layers,
     start: Integers,
     devices: Integers,
@@ -528,30 +532,32 @@ def make_lanes(
     sizes: Integers,
     budget: Integers,
     num_more: int,
-) -> NetLanes:
-    """The replicas of all stages, and room after them for `num_more` lanes, each a stage of its own."""
-    num_stages, num_lanes = start.shape[0] - 1, devices.shape[0] + num_more
-    lanes = NetLanes(
-        np.zeros(num_lanes, np.int64), np.zeros(num_lanes, np.int64), np.zeros((num_lanes, 4), np.int64),
-        np.zeros((HAS_WEIGHT + 1, num_lanes), np.int64), budget, np.zeros(num_stages + num_more, np.int64),
+) -> NetReplicas:
+    """The replicas of all stages, and room after them for `num_more` stage replicas, each a stage of its own."""
+    num_stages, num_replicas = start.shape[0] - 1, devices.shape[0] + num_more
+    replicas = NetReplicas(
+        np.zeros(num_replicas, np.int64), np.zeros(num_replicas, np.int64), np.zeros((num_replicas, 4), np.int64),
+        np.zeros((HAS_WEIGHT + 1, num_replicas), np.int64), budget, np.zeros(num_stages + num_more, np.int64),
         layers.options.copy(),
     )  # fmt: skip
     steps = np.zeros(budget.shape[0], np.int64)
     for s in range(num_stages):
         for n in range(start[s], start[s + 1]):
             kind, d = layers.device_type[devices[n]], devices[n]
-            lanes.stage[n], lanes.device[n] = s, d
-            lanes.duration[n] = times[s, kind, :STEP] + layers.overhead[kind]
+            replicas.stage[n], replicas.device[n] = s, d
+            replicas.duration[n] = times[s, kind, :STEP] + layers.overhead[kind]
             width = layers.member_start[d + 1] - layers.member_start[d]
             steps[d] += ceil_div(times[s, kind, STEP], width * sizes[s, SHARERS])
             for k in range(HELD, HAS_WEIGHT + 1):
-                lanes.size[k, n] = sizes[s, k]
+                replicas.size[k, n] = sizes[s, k]
         if start[s + 1] - start[s] > 1 and sizes[s, NUM_TRAINED] > 0:
             rounds = 1 if sizes[s, SHARERS] > 1 else 2
-            lanes.synchronisation[s] = _ring_ticks(layers, sizes[s, GRADIENT], devices[start[s] : start[s + 1]], rounds)
+            replicas.synchronisation[s] = _ring_ticks(
+                layers, sizes[s, GRADIENT], devices[start[s] : start[s + 1]], rounds
+            )
     gather(layers, start, devices, sizes, steps)
-    lanes.scalars[TAIL] += np.max(steps)
-    return lanes
+    replicas.scalars[TAIL] += np.max(steps)
+    return replicas
 
 
 @kernel
@@ -568,17 +574,17 @@ def gather(layers: Layers, start: Integers, devices: Integers, sizes: Integers, 
 
 @kernel
 def by_device(device_of: Integers, num_devices: int) -> tuple[Integers, Integers]:
-    """[D + 1] where the lanes of a device begin, and the lanes in that order."""
+    """[D + 1] where the stage replicas of a device begin, and the stage replicas in that order."""
     device_start = np.zeros(num_devices + 1, np.int64)
     for n in range(device_of.shape[0]):
         device_start[device_of[n] + 1] += 1
     device_start = np.cumsum(device_start)
     fill = device_start[:-1].copy()
-    device_lanes = np.zeros(device_of.shape[0], np.int64)
+    device_replicas = np.zeros(device_of.shape[0], np.int64)
     for n in range(device_of.shape[0]):
-        device_lanes[fill[device_of[n]]] = n
+        device_replicas[fill[device_of[n]]] = n
         fill[device_of[n]] += 1
-    return device_start, device_lanes
+    return device_start, device_replicas
 
 
 @kernel
@@ -587,57 +593,63 @@ def assemble(layers: Layers, stage_of: Integers, start: Integers, devices: Integ
     times, sizes = stage_sums(layers, stage_of, start, devices, modes)
     pairs = stage_traffic(layers, stage_of, start.shape[0] - 1)
     budget = layers.capacity - static_units(layers, pairs, sizes, start, devices)
-    lanes = make_lanes(layers, start, devices, times, sizes, budget, 0)
-    return connect(layers, lanes, make_flows(layers, pairs, start, devices))
+    replicas = make_replicas(layers, start, devices, times, sizes, budget, 0)
+    return connect(layers, replicas, make_transfers(layers, pairs, start, devices))
 
 
 @kernel
-def connect(layers: Layers, lanes: NetLanes, flows: Integers) -> Net:
-    """Sort the lanes by device, the flows by sender and direction, and mark those that share a link with another."""
-    num_lanes = lanes.stage.shape[0]
-    flow_start = np.zeros(2 * num_lanes + 1, np.int64)
-    num_inputs, num_gradients = np.zeros(num_lanes, np.int64), np.zeros(num_lanes, np.int64)
+def connect(layers: Layers, replicas: NetReplicas, transfers: Integers) -> Net:
+    """Sort the stage replicas by device, the transfers by sender and direction, and mark those that share a link with
+    another.
+    """
+    num_replicas = replicas.stage.shape[0]
+    transfer_start = np.zeros(2 * num_replicas + 1, np.int64)
+    num_inputs, num_gradients = np.zeros(num_replicas, np.int64), np.zeros(num_replicas, np.int64)
     users = np.zeros(layers.options[LINKS], np.int64)
-    for f in range(flows.shape[0]):
-        flow_start[2 * flows[f, SENDER] + flows[f, WAY] + 1] += 1
-        if flows[f, WAY] == 0:
-            num_inputs[flows[f, RECEIVER]] += 1
+    for f in range(transfers.shape[0]):
+        transfer_start[2 * transfers[f, SENDER] + transfers[f, DIRECTION] + 1] += 1
+        if transfers[f, DIRECTION] == 0:
+            num_inputs[transfers[f, RECEIVER]] += 1
         else:
-            num_gradients[flows[f, RECEIVER]] += 1
-        if flows[f, ROUTE] >= 0:
-            for k in range(layers.route_start[flows[f, ROUTE]], layers.route_start[flows[f, ROUTE] + 1]):
+            num_gradients[transfers[f, RECEIVER]] += 1
+        if transfers[f, ROUTE] >= 0:
+            for k in range(layers.route_start[transfers[f, ROUTE]], layers.route_start[transfers[f, ROUTE] + 1]):
                 users[layers.route_links[k]] += 1
-    flow_start = np.cumsum(flow_start)
-    fill = flow_start[:-1].copy()
-    table = np.zeros((5, flows.shape[0]), np.int64)
-    for f in range(flows.shape[0]):
-        at = fill[2 * flows[f, SENDER] + flows[f, WAY]]
-        fill[2 * flows[f, SENDER] + flows[f, WAY]] += 1
+    transfer_start = np.cumsum(transfer_start)
+    fill = transfer_start[:-1].copy()
+    table = np.zeros((5, transfers.shape[0]), np.int64)
+    for f in range(transfers.shape[0]):
+        at = fill[2 * transfers[f, SENDER] + transfers[f, DIRECTION]]
+        fill[2 * transfers[f, SENDER] + transfers[f, DIRECTION]] += 1
         table[RECEIVER_ROW, at], table[TICKS_ROW, at], table[ROUTE_ROW, at] = (
-            flows[f, RECEIVER],
-            flows[f, TICKS],
-            flows[f, ROUTE],
+            transfers[f, RECEIVER],
+            transfers[f, TICKS],
+            transfers[f, ROUTE],
         )
-        table[WAY_ROW, at] = flows[f, WAY]
-        if flows[f, ROUTE] >= 0:
-            for k in range(layers.route_start[flows[f, ROUTE]], layers.route_start[flows[f, ROUTE] + 1]):
+        table[DIRECTION_ROW, at] = transfers[f, DIRECTION]
+        if transfers[f, ROUTE] >= 0:
+            for k in range(layers.route_start[transfers[f, ROUTE]], layers.route_start[transfers[f, ROUTE] + 1]):
                 if users[layers.route_links[k]] > 1:
                     table[SHARED_ROW, at] = 1
-    device_start, device_lanes = by_device(lanes.device, lanes.budget.shape[0])
+    device_start, device_replicas = by_device(replicas.device, replicas.budget.shape[0])
     return Net(
-        lanes.stage, lanes.device, lanes.duration, lanes.size[HAS_WEIGHT], lanes.size[HELD], lanes.size[STASH],
-        lanes.size[WHOLE_BACKWARD], lanes.size[WEIGHT_STASH], lanes.size[WORKSPACE], lanes.size[WEIGHT_WORKSPACE],
-        device_start, device_lanes,
-        lanes.budget, flow_start, table[WAY_ROW], table[RECEIVER_ROW], table[TICKS_ROW], table[ROUTE_ROW],
-        table[SHARED_ROW], num_inputs, num_gradients, layers.route_start, layers.route_links, lanes.synchronisation,
-        lanes.scalars,
+        replicas.stage, replicas.device, replicas.duration, replicas.size[HAS_WEIGHT], replicas.size[HELD],
+        replicas.size[STASH],
+        replicas.size[WHOLE_BACKWARD], replicas.size[WEIGHT_STASH], replicas.size[WORKSPACE],
+        replicas.size[WEIGHT_WORKSPACE],
+        device_start, device_replicas,
+        replicas.budget, transfer_start, table[DIRECTION_ROW], table[RECEIVER_ROW], table[TICKS_ROW], table[ROUTE_ROW],
+        table[SHARED_ROW], num_inputs, num_gradients, layers.route_start, layers.route_links, replicas.synchronisation,
+        replicas.scalars,
     )  # fmt: skip
 
 
 @kernel
-def _next_in_word(count: Integers, missing: ShortIntegers, words: ShortIntegers, position: Integers, d: int) -> int:
-    """The next action of the device's word if it can start now, else -1."""
-    code = words[d, position[d]]
+def _next_in_order(
+    count: Integers, missing: ShortIntegers, device_orders: ShortIntegers, position: Integers, d: int
+) -> int:
+    """The next action of the device's order if it can start now, else -1."""
+    code = device_orders[d, position[d]]
     n, kind = code >> 2, code & 3
     if kind == FORWARD:
         return code if missing[n, ACTIVATIONS, count[n, FORWARD]] == 0 else -1
@@ -648,25 +660,26 @@ def _next_in_word(count: Integers, missing: ShortIntegers, words: ShortIntegers,
 
 
 @kernel
-def _forward_fits(lanes: Integers, cap: Integers, count: Integers, room: int, k: int, last: int, total: int) -> bool:
-    """Whether `room` units do for one more F of lane k of a device, and for one F of each deeper lane that holds none.
+def _forward_fits(replicas: Integers, cap: Integers, count: Integers, room: int, k: int, last: int, total: int) -> bool:
+    """Whether `room` units do for one more F of replica k of a device, and for one F of each deeper stage replica that
+    holds none.
 
-    `lanes` [lanes by device, 8] is a `_lane_table`; the lanes of the device end before `last`.
+    `replicas` [stage replicas by device, 8] is a `_replica_table`; the stage replicas of the device end before `last`.
     """
-    n = lanes[k, LANE_NUMBER]
+    n = replicas[k, REPLICA_NUMBER]
     if count[n, FORWARD] - count[n, INPUT_GRAD] >= cap[n]:
         return False
-    need = lanes[k, LANE_HELD]
+    need = replicas[k, REPLICA_HELD]
     for x in range(k + 1, last):
-        other = lanes[x, LANE_NUMBER]
+        other = replicas[x, REPLICA_NUMBER]
         if count[other, FORWARD] == count[other, INPUT_GRAD] and count[other, FORWARD] < total:
-            need += lanes[x, LANE_HELD]
-    return need + lanes[k, LANE_WORKSPACE] <= room
+            need += replicas[x, REPLICA_HELD]
+    return need + replicas[k, REPLICA_WORKSPACE] <= room
 
 
 @kernel
 def choose(
-    lanes: Integers,
+    replicas: Integers,
     device_start: Integers,
     free: Integers,
     policy: Policy,
@@ -674,9 +687,9 @@ def choose(
     count: Integers,
     missing: ShortIntegers,
 ) -> int:
-    """The action (lane * 4 + kind) that the policy starts on the idle device d, or -1 to wait.
+    """The action (replica * 4 + kind) that the policy starts on the idle device d, or -1 to wait.
 
-    `lanes[device_start[d]:device_start[d + 1]]` are those of the device, by stage (see `_forward_fits`); `free` [D]
+    `replicas[device_start[d]:device_start[d + 1]]` are those of the device, by stage (see `_forward_fits`); `free` [D]
     units that are not held.
     """
     first, last, room = device_start[d], device_start[d + 1], free[d]
@@ -685,20 +698,28 @@ def choose(
     forward, backward, weight = -1, -1, -1
     forward_rank, backward_rank, pending = FAR, FAR, -1
     for k in range(first, last):
-        n = lanes[k, LANE_NUMBER]
+        n = replicas[k, REPLICA_NUMBER]
         f, i, w = count[n, FORWARD], count[n, INPUT_GRAD], count[n, WEIGHT_GRAD]
-        deep = -lanes[k, LANE_STAGE]
-        fused = lanes[k, LANE_HAS_WEIGHT] and mode & FUSE
-        during = lanes[k, LANE_WHOLE_BACKWARD] if fused else lanes[k, LANE_STASH]
-        if lanes[k, LANE_HAS_WEIGHT] and i - w > max(pending, 0) and lanes[k, LANE_WEIGHT_WORKSPACE] <= room:
+        deep = -replicas[k, REPLICA_STAGE]
+        fused = replicas[k, REPLICA_HAS_WEIGHT] and mode & FUSE
+        during = replicas[k, REPLICA_WHOLE_BACKWARD] if fused else replicas[k, REPLICA_STASH]
+        if (
+            replicas[k, REPLICA_HAS_WEIGHT]
+            and i - w > max(pending, 0)
+            and replicas[k, REPLICA_WEIGHT_WORKSPACE] <= room
+        ):
             weight, pending = n * 4 + WEIGHT_GRAD, i - w
-        if i < f and missing[n, GRADIENTS, i] == 0 and during - lanes[k, LANE_HELD] + lanes[k, LANE_WORKSPACE] <= room:
+        if (
+            i < f
+            and missing[n, GRADIENTS, i] == 0
+            and during - replicas[k, REPLICA_HELD] + replicas[k, REPLICA_WORKSPACE] <= room
+        ):
             rank = deep if mode & DEPTH_FIRST else i * 4096 + deep
             if rank < backward_rank:
                 backward, backward_rank = n * 4 + (BACKWARD if fused else INPUT_GRAD), rank
         if f < total and missing[n, ACTIVATIONS, f] == 0:
             rank = deep if mode & DEPTH_FIRST else f * 4096 + deep
-            if rank < forward_rank and _forward_fits(lanes, cap, count, room, k, last, total):
+            if rank < forward_rank and _forward_fits(replicas, cap, count, room, k, last, total):
                 forward, forward_rank = n * 4, rank
     if weight >= 0 and pending >= lag and (lag == 0 or backward < 0):
         return weight
@@ -710,15 +731,21 @@ def choose(
 
 
 @kernel
-def _lane_table(net: Net) -> Integers:
-    """[lanes by device, 8] index, stage, has W, held, workspaces, stashes: what `choose` reads, side by side."""
-    table = np.empty((net.device_lanes.shape[0], LANE_WHOLE_BACKWARD + 1), np.int64)
+def _replica_table(net: Net) -> Integers:
+    """[stage replicas by device, 8] index, stage, has W, held, workspaces, stashes: what `choose` reads, side by
+    side.
+    """
+    table = np.empty((net.device_replicas.shape[0], REPLICA_WHOLE_BACKWARD + 1), np.int64)
     for k in range(table.shape[0]):
-        n = net.device_lanes[k]
-        table[k, LANE_NUMBER], table[k, LANE_STAGE], table[k, LANE_HAS_WEIGHT] = n, net.lane_stage[n], net.has_weight[n]
-        table[k, LANE_HELD], table[k, LANE_WORKSPACE] = net.held[n], net.workspace[n]
-        table[k, LANE_WEIGHT_WORKSPACE] = net.weight_workspace[n]
-        table[k, LANE_STASH], table[k, LANE_WHOLE_BACKWARD] = net.stash[n], net.whole_backward[n]
+        n = net.device_replicas[k]
+        table[k, REPLICA_NUMBER], table[k, REPLICA_STAGE], table[k, REPLICA_HAS_WEIGHT] = (
+            n,
+            net.replica_stage[n],
+            net.has_weight[n],
+        )
+        table[k, REPLICA_HELD], table[k, REPLICA_WORKSPACE] = net.held[n], net.workspace[n]
+        table[k, REPLICA_WEIGHT_WORKSPACE] = net.weight_workspace[n]
+        table[k, REPLICA_STASH], table[k, REPLICA_WHOLE_BACKWARD] = net.stash[n], net.whole_backward[n]
     return table
 
 
@@ -732,12 +759,12 @@ def send(
     missing: ShortIntegers,
     sent: Integers | None,
 ) -> None:
-    """Let every flow of an outlet (2 * lane + direction) go off for microbatch m."""
-    for f in range(net.flow_start[outlet], net.flow_start[outlet + 1]):
-        if net.flow_route[f] < 0:
-            missing[net.flow_target[f], net.flow_way[f], m] -= 1
-        elif net.flow_shared[f]:
-            key = event_key(1, net.lane_stage[outlet >> 1], m, net.flow_way[f], f, SEND)
+    """Let every transfer of an outlet (2 * replica + direction) go off for microbatch m."""
+    for f in range(net.transfer_start[outlet], net.transfer_start[outlet + 1]):
+        if net.transfer_route[f] < 0:
+            missing[net.transfer_target[f], net.transfer_direction[f], m] -= 1
+        elif net.transfer_shared[f]:
+            key = event_key(1, net.replica_stage[outlet >> 1], m, net.transfer_direction[f], f, SEND)
             heap_push(heap, heap[CLOCK, NOW], key)
         else:
             _depart(net, f, m, heap[CLOCK, NOW], heap, link_free, sent)
@@ -747,23 +774,25 @@ def send(
 def _depart(
     net: Net, f: int, m: int, earliest: int, heap: Integers, link_free: Integers, sent: Integers | None
 ) -> None:
-    """Put flow f on its links once they are free."""
-    route = net.flow_route[f]
+    """Put transfer f on its links once they are free."""
+    route = net.transfer_route[f]
     begin = earliest
     for k in range(net.route_start[route], net.route_start[route + 1]):
         begin = max(begin, link_free[net.route_links[k]])
-    end = begin + net.flow_duration[f]
+    end = begin + net.transfer_duration[f]
     for k in range(net.route_start[route], net.route_start[route + 1]):
         link_free[net.route_links[k]] = end
     if sent is not None:
         sent[f, m] = begin
-    heap_push(heap, end, event_key(0, net.lane_stage[net.flow_target[f]], m, net.flow_way[f], f, ARRIVAL))
+    heap_push(
+        heap, end, event_key(0, net.replica_stage[net.transfer_target[f]], m, net.transfer_direction[f], f, ARRIVAL)
+    )
 
 
 @kernel
 def make_shares(net: Net) -> Integers:
     """[N, 3] ticks of F, of the least backward work before the gradient leaves, and of the least after it."""
-    shares = np.zeros((net.lane_stage.shape[0], 3), np.int64)
+    shares = np.zeros((net.replica_stage.shape[0], 3), np.int64)
     for n in range(shares.shape[0]):
         shares[n, FORWARD_PART], shares[n, GRADIENT_PART] = net.duration[n, FORWARD], net.duration[n, INPUT_GRAD]
         if net.has_weight[n]:
@@ -778,13 +807,15 @@ def make_shares(net: Net) -> Integers:
 
 @kernel
 def make_drains(net: Net, shares: Integers) -> Integers:
-    """[N] what follows every I of the lane: the chain of I upstream, with its own W and all-reduce at every step."""
-    drain = np.zeros(net.lane_stage.shape[0], np.int64)
+    """[N] what follows every I of the stage replica: the chain of I upstream, with its own W and all-reduce at every
+    step.
+    """
+    drain = np.zeros(net.replica_stage.shape[0], np.int64)
     for n in range(drain.shape[0]):
-        drain[n] = shares[n, REST_PART] + net.synchronisation[net.lane_stage[n]]
-        for f in range(net.flow_start[2 * n + 1], net.flow_start[2 * n + 2]):
-            target = net.flow_target[f]
-            drain[n] = max(drain[n], net.flow_duration[f] + shares[target, GRADIENT_PART] + drain[target])
+        drain[n] = shares[n, REST_PART] + net.synchronisation[net.replica_stage[n]]
+        for f in range(net.transfer_start[2 * n + 1], net.transfer_start[2 * n + 2]):
+            target = net.transfer_target[f]
+            drain[n] = max(drain[n], net.transfer_duration[f] + shares[target, GRADIENT_PART] + drain[target])
     return drain
 
 
@@ -795,18 +826,18 @@ def _remaining_work(net: Net, shares: Integers) -> Integers:
     for d in range(left.shape[0]):
         least_end = FAR
         for k in range(net.device_start[d], net.device_start[d + 1]):
-            n = net.device_lanes[k]
+            n = net.device_replicas[k]
             left[d] += net.scalars[MICROBATCHES] * (
                 shares[n, FORWARD_PART] + shares[n, GRADIENT_PART] + shares[n, REST_PART]
             )
-            least_end = min(least_end, net.synchronisation[net.lane_stage[n]])
+            least_end = min(least_end, net.synchronisation[net.replica_stage[n]])
         left[d] += least_end if least_end < FAR else 0
     return left
 
 
 @kernel
 def memory_steps(net: Net, n: int, kind: int) -> tuple[int, int]:
-    """Units that an action of lane n needs while it runs, and units it adds for good (gives back, negative)."""
+    """Units that an action of replica n needs while it runs, and units it adds for good (gives back, negative)."""
     if kind == FORWARD:
         return net.held[n] + net.workspace[n], net.held[n]
     if kind == WEIGHT_GRAD:
@@ -818,8 +849,8 @@ def memory_steps(net: Net, n: int, kind: int) -> tuple[int, int]:
 
 @kernel
 def account(net: Net, count: Integers, free: Integers, n: int, kind: int) -> None:
-    """Count an action that starts now and book its memory as it stands after its end."""
-    d = net.lane_device[n]
+    """Count an action that starts now and note its memory as it stands after its end."""
+    d = net.replica_device[n]
     if kind == FORWARD:
         count[n, FORWARD] += 1
         free[d] -= net.held[n]
@@ -838,7 +869,7 @@ def account(net: Net, count: Integers, free: Integers, n: int, kind: int) -> Non
 @kernel
 def _make_missing(net: Net) -> ShortIntegers:
     """[N, 2, M] inputs and gradients that have yet to arrive."""
-    missing = np.empty((net.lane_stage.shape[0], 2, net.scalars[MICROBATCHES]), np.int32)
+    missing = np.empty((net.replica_stage.shape[0], 2, net.scalars[MICROBATCHES]), np.int32)
     for n in range(missing.shape[0]):
         missing[n, ACTIVATIONS, :] = net.num_inputs[n]
         missing[n, GRADIENTS, :] = net.num_gradients[n]
@@ -849,8 +880,9 @@ def _make_missing(net: Net) -> ShortIntegers:
 def _make_outlook(net: Net, limit: int) -> tuple[Integers, Integers]:
     """What tells early that the end is at `limit` or later.
 
-    [N, 5] ticks of F, of I, of what follows it (see `make_shares`), of W, and those by which the last I of the lane has
-    to have ended before `limit`, below 0; [D] how long a device's work goes on beyond `limit` if it begins at once.
+    [N, 5] ticks of F, of I, of what follows it (see `make_shares`), of W, and those by which the last I of the stage
+    replica has to have ended before `limit`, below 0; [D] how long a device's work goes on beyond `limit` if it begins
+    at once.
     """
     shares = make_shares(net)
     outlook = np.empty((shares.shape[0], DRAIN_PART + 1), np.int64)
@@ -864,8 +896,8 @@ def _make_outlook(net: Net, limit: int) -> tuple[Integers, Integers]:
 def is_late(outlook: Integers, beyond: Integers, n: int, d: int, kind: int, now: int, returns: int) -> bool:
     """Whether the end is certain to be too late if the action starts now, which is then no longer ahead of device d.
 
-    `outlook`, `beyond` are those of `_make_outlook`; `returns` counts the microbatches of the lane whose I has not
-    started yet, this one included.
+    `outlook`, `beyond` are those of `_make_outlook`; `returns` counts the microbatches of the stage replica whose I has
+    not started yet, this one included.
     """
     late = now + beyond[d] >= 0
     if kind == FORWARD:
@@ -880,14 +912,14 @@ def is_late(outlook: Integers, beyond: Integers, n: int, d: int, kind: int, now:
 
 
 @kernel
-def is_plain(recording: Recording, num_lanes: int) -> bool:
-    """Whether every lane of a recording has one device, which computes while it sends."""
-    return recording.members.shape[0] == num_lanes and recording.resumed.shape[0] == 0
+def is_plain(recording: Recording, num_replicas: int) -> bool:
+    """Whether every stage replica of a recording has one device, which computes while it sends."""
+    return recording.members.shape[0] == num_replicas and recording.resumed.shape[0] == 0
 
 
 @kernel
 def has_arrived(missing: ShortIntegers, code: int, m: int) -> bool:
-    """Whether everything is there that an action (lane * 4 + kind) of a recording waits for."""
+    """Whether everything is there that an action (replica * 4 + kind) of a recording waits for."""
     n = code >> 2
     if missing[n, ACTIVATIONS, m] > 0 or missing[n, ACTIVATIONS, -1] > 0:
         return False
@@ -896,18 +928,18 @@ def has_arrived(missing: ShortIntegers, code: int, m: int) -> bool:
 
 @kernel
 def _next_plain(
-    missing: ShortIntegers, words: ShortIntegers, microbatch: ShortIntegers, position: Integers, d: int
+    missing: ShortIntegers, device_orders: ShortIntegers, microbatch: ShortIntegers, position: Integers, d: int
 ) -> tuple[int, int]:
-    """The next action of the device's word, -1 if it cannot start now, and its microbatch; devices work alone."""
-    code, m = words[d, position[d]], microbatch[d, position[d]]
+    """The next action of the device's order, -1 if it cannot start now, and its microbatch; devices work alone."""
+    code, m = device_orders[d, position[d]], microbatch[d, position[d]]
     return (code if has_arrived(missing, code, m) else -1), m
 
 
 @kernel
 def _next_recorded(recording: Recording, orders: Orders, missing: ShortIntegers, d: int) -> int:
-    """The next action of the device's word if all who take part can start it now, else -1."""
-    words, position = orders.words, orders.position
-    code, m = words[d, position[d]], recording.microbatch[d, position[d]]
+    """The next action of the device's order if all who take part can start it now, else -1."""
+    device_orders, position = orders.device_orders, orders.position
+    code, m = device_orders[d, position[d]], recording.microbatch[d, position[d]]
     n = code >> 2
     if not has_arrived(missing, code, m):
         return -1
@@ -916,14 +948,14 @@ def _next_recorded(recording: Recording, orders: Orders, missing: ShortIntegers,
         x = position[other]
         if orders.busy[other] or x >= orders.lengths[other]:
             return -1
-        if words[other, x] != code or recording.microbatch[other, x] != m:
+        if device_orders[other, x] != code or recording.microbatch[other, x] != m:
             return -1
     return code
 
 
 @kernel
 def _is_held(recording: Recording, n: int, now: int) -> bool:
-    """Whether a device of lane n still sends or receives."""
+    """Whether a device of replica n still sends or receives."""
     for k in range(recording.member_start[n], recording.member_start[n + 1]):
         if recording.held_until[recording.members[k]] > now:
             return True
@@ -957,12 +989,12 @@ def _start_recorded(net: Net, recording: Recording, orders: Orders, transit: _Tr
         recording.start[other, orders.position[other]] = now
         orders.position[other] += 1
         orders.busy[other] = True
-    heap_push(transit.heap, end, event_key(0, net.lane_stage[n], m, 0, n, kind))
+    heap_push(transit.heap, end, event_key(0, net.replica_stage[n], m, 0, n, kind))
 
 
 @kernel
 def _depart_recorded(net: Net, recording: Recording, transit: _Transit, f: int, m: int) -> None:
-    """Put flow f on its links once they are free.
+    """Put transfer f on its links once they are free.
 
     Where transfers hold their devices, both have to be free as well.
     """
@@ -970,10 +1002,10 @@ def _depart_recorded(net: Net, recording: Recording, transit: _Transit, f: int, 
     if recording.resumed.shape[0] == 0 or recording.sender[f] < 0:
         _depart(net, f, m, heap[CLOCK, NOW], heap, link_free, recording.sent)
         return
-    a, b = net.lane_device[recording.sender[f]], net.lane_device[net.flow_target[f]]
+    a, b = net.replica_device[recording.sender[f]], net.replica_device[net.transfer_target[f]]
     earliest = max(heap[CLOCK, NOW], recording.held_until[a], recording.held_until[b])
     _depart(net, f, m, earliest, heap, link_free, recording.sent)
-    end = recording.sent[f, m] + net.flow_duration[f]
+    end = recording.sent[f, m] + net.transfer_duration[f]
     for d in (a, b):
         recording.held_until[d] = end
         heap_push(heap, end, event_key(2, 0, 0, 0, d, RESUME))
@@ -989,11 +1021,11 @@ def _open_recorded(net: Net, recording: Recording, transit: _Transit) -> None:
 
 @kernel
 def _close_stage(net: Net, recording: Recording, transit: _Transit, n: int) -> None:
-    """Send what the stage of lane n sends when all its actions have ended, once: a transfer of microbatch M."""
+    """Send what the stage of replica n sends when all its actions have ended, once: a transfer of microbatch M."""
     heap, link_free, missing = transit
-    lane = recording.closing[net.lane_stage[n], LANE]
-    if lane >= 0:
-        send(net, 2 * lane + GRADIENTS, net.scalars[MICROBATCHES], heap, link_free, missing, recording.sent)
+    replica = recording.closing[net.replica_stage[n], REPLICA]
+    if replica >= 0:
+        send(net, 2 * replica + GRADIENTS, net.scalars[MICROBATCHES], heap, link_free, missing, recording.sent)
 
 
 @kernel
@@ -1008,7 +1040,7 @@ def mark(d: int, dirty: Integers, is_dirty: Flags, num_dirty: int) -> int:
 
 @kernel
 def _mark_members(recording: Recording, n: int, busy: Flags, dirty: Integers, is_dirty: Flags, num_dirty: int) -> int:
-    """Let all devices of lane n go on; the new number of those that may."""
+    """Let all devices of replica n go on; the new number of those that may."""
     for k in range(recording.member_start[n], recording.member_start[n + 1]):
         busy[recording.members[k]] = False
         num_dirty = mark(recording.members[k], dirty, is_dirty, num_dirty)
@@ -1016,9 +1048,9 @@ def _mark_members(recording: Recording, n: int, busy: Flags, dirty: Integers, is
 
 
 @kernel
-def _make_counters(num_lanes: int, num_devices: int) -> tuple[Integers, Integers, Flags]:
+def _make_counters(num_replicas: int, num_devices: int) -> tuple[Integers, Integers, Flags]:
     """At the beginning: [N, 3] F, I (or B) and W (or B) started; [D] actions started, whether busy."""
-    count, position = np.zeros((num_lanes, WEIGHT_GRAD + 1), np.int64), np.zeros(num_devices, np.int64)
+    count, position = np.zeros((num_replicas, WEIGHT_GRAD + 1), np.int64), np.zeros(num_devices, np.int64)
     return count, position, np.zeros(num_devices, np.bool_)
 
 
@@ -1054,26 +1086,26 @@ def lengths_of(
 
 @kernel
 def play(
-    net: Net, policy: Policy, words: ShortIntegers, lengths: Integers, follow: bool, threshold: int,
+    net: Net, policy: Policy, device_orders: ShortIntegers, lengths: Integers, follow: bool, threshold: int,
     recording: Recording | None,
 ) -> tuple[int, int, int]:  # fmt: skip
-    """Run the net to its end: by the words if `follow`, else by the policy, which then writes the words.
+    """Run the net to its end: by the orders if `follow`, else by the policy, which then writes them.
 
-    `words` [D, longest] holds lane * 4 + kind, `lengths` [D] how many. Returns (makespan, span, sum of the devices'
-    last ends): FAR if the game deadlocks, a time from `threshold` on once the makespan is sure to be no less.
+    `device_orders` [D, longest] holds replica * 4 + kind, `lengths` [D] how many. Returns (makespan, span, sum of the
+    devices' last ends): FAR if it deadlocks, a time from `threshold` on once the makespan is sure to be no less.
     """
     num_devices, total = net.budget.shape[0], net.scalars[MICROBATCHES]
     missing = _make_missing(net) if recording is None else recording.missing
-    count, position, busy = _make_counters(net.lane_stage.shape[0], num_devices)
+    count, position, busy = _make_counters(net.replica_stage.shape[0], num_devices)
     link_free, stage_end = np.zeros(net.scalars[LINKS], np.int64), np.zeros(net.synchronisation.shape[0], np.int64)
     first, last = np.full(num_devices, -1), np.zeros(num_devices, np.int64)
     dirty, is_dirty, num_dirty = np.arange(num_devices), np.ones(num_devices, np.bool_), num_devices
-    heap, lanes = _make_events(net.flow_target.shape[0] * total, num_devices, recording), _lane_table(net)
+    heap, replicas = _make_events(net.transfer_target.shape[0] * total, num_devices, recording), _replica_table(net)
     outlook, beyond = _make_outlook(net, threshold - net.scalars[TAIL])
     free, now, policy = net.budget.copy(), int64(0), _fuse_where_whole(policy, net.scalars[SPLIT])
     lengths *= follow
     if recording is not None:
-        orders, transit = Orders(words, lengths, position, busy), _Transit(heap, link_free, missing)
+        orders, transit = Orders(device_orders, lengths, position, busy), _Transit(heap, link_free, missing)
         plain = is_plain(recording, count.shape[0])
         microbatch, start, left, sent = recording.microbatch, recording.start, recording.closing, recording.sent
         _open_recorded(net, recording, transit)
@@ -1086,11 +1118,11 @@ def play(
                 if not plain:
                     _start_recorded(net, recording, orders, transit, d)
                     continue
-                code, m = _next_plain(missing, words, microbatch, position, d)
+                code, m = _next_plain(missing, device_orders, microbatch, position, d)
             elif follow:
-                code = _next_in_word(count, missing, words, position, d)
+                code = _next_in_order(count, missing, device_orders, position, d)
             else:
-                code = choose(lanes, net.device_start, free, policy, d, count, missing)
+                code = choose(replicas, net.device_start, free, policy, d, count, missing)
             if code < 0:
                 continue
             n, kind = code >> 2, code & 3
@@ -1101,12 +1133,12 @@ def play(
                 if is_late(outlook, beyond, n, d, kind, now, total - m):
                     return threshold, threshold, threshold
                 account(net, count, free, n, kind)
-                words[d, position[d]], lengths[d] = code, lengths[d] + (not follow)
+                device_orders[d, position[d]], lengths[d] = code, lengths[d] + (not follow)
             position[d], busy[d], first[d] = position[d] + 1, True, now if first[d] < 0 else first[d]
-            heap_push(heap, now + net.duration[n, kind], event_key(0, net.lane_stage[n], m, 0, n, kind))
+            heap_push(heap, now + net.duration[n, kind], event_key(0, net.replica_stage[n], m, 0, n, kind))
         num_dirty, now, heap[CLOCK, NOW] = 0, heap[NEXT, TIME], heap[NEXT, TIME]
         while heap[CLOCK, AHEAD] > 0 and heap[NEXT, TIME] == now and (num_dirty == 0 or heap[NEXT, KEY] < FIRST_SEND):
-            code, index, way, m = event_of(heap_pop(heap))
+            code, index, direction, m = event_of(heap_pop(heap))
             if code == SEND:
                 if recording is None:
                     _depart(net, index, m, now, heap, link_free, None)
@@ -1116,18 +1148,18 @@ def play(
                     _depart_recorded(net, recording, transit, index, m)
                 continue
             if code == ARRIVAL:
-                n = net.flow_target[index]
-                d, missing[n, way, m] = net.lane_device[n], missing[n, way, m] - 1
+                n = net.transfer_target[index]
+                d, missing[n, direction, m] = net.replica_device[n], missing[n, direction, m] - 1
             elif recording is not None and code == RESUME:
                 d, recording.resumed[index] = index, 0 if busy[index] else 1
             else:
-                n, d = index, net.lane_device[index]
-                busy[d], last[d], stage_end[net.lane_stage[n]] = False, now, now
+                n, d = index, net.replica_device[index]
+                busy[d], last[d], stage_end[net.replica_stage[n]] = False, now, now
                 if recording is not None:
                     if code != WEIGHT_GRAD:
                         send(net, 2 * n + min(code, GRADIENTS), m, heap, link_free, missing, sent)
-                    left[net.lane_stage[n], LEFT] -= 1
-                    if left[net.lane_stage[n], LEFT] == 0:
+                    left[net.replica_stage[n], LEFT] -= 1
+                    if left[net.replica_stage[n], LEFT] == 0:
                         _close_stage(net, recording, transit, n)
                     if not plain:
                         num_dirty = _mark_members(recording, n, busy, dirty, is_dirty, num_dirty)
@@ -1138,13 +1170,13 @@ def play(
 
 
 @kernel
-def peak_excess(net: Net, words: ShortIntegers, lengths: Integers) -> int:
-    """Largest number of units by which a device exceeds its budget when it runs its word; 0 if none does."""
+def peak_excess(net: Net, device_orders: ShortIntegers, lengths: Integers) -> int:
+    """Largest number of units by which a device exceeds its budget when it runs its device order; 0 if none does."""
     worst = int64(0)
     for d in range(net.budget.shape[0]):
         held = int64(0)
         for x in range(lengths[d]):
-            during, after = memory_steps(net, words[d, x] >> 2, words[d, x] & 3)
+            during, after = memory_steps(net, device_orders[d, x] >> 2, device_orders[d, x] & 3)
             worst = max(worst, held + during - net.budget[d])
             held += after
         worst = max(worst, -net.budget[d] if net.device_start[d + 1] > net.device_start[d] else 0)

@@ -1,4 +1,4 @@
-r"""The events of a game, in order: a binary heap of (time, key) rows.
+r"""The events of a schedule, in order: a binary heap of (time, key) rows.
 
 Row 0 is the clock: the present time, and how many events lie ahead. They are the rows from 1 on; the parent of row x is
 row x // 2, and no row comes before its parent: the first event is always row 1.
@@ -36,14 +36,14 @@ ARRIVAL, SEND, RESUME = 4, 5, 6
 FIRST_SEND = 1 << 59
 """Keys from here on are not of order 0: they come after every end and arrival of the same time."""
 
-MOST_STAGES, MOST_MICROBATCHES, MOST_FLOWS = (1 << 11) - 1, (1 << 21) - 2, (1 << 23) - 1
-"""What a key has room for: stages, microbatches, and lanes or flows."""
+MOST_STAGES, MOST_MICROBATCHES, MOST_TRANSFERS = (1 << 11) - 1, (1 << 21) - 2, (1 << 23) - 1
+"""What a key has room for: stages, microbatches, and stage replicas or transfers."""
 
 
 @kernel
-def event_key(order: int, stage: int, microbatch: int, way: int, index: int, code: int) -> int:
+def event_key(order: int, stage: int, microbatch: int, direction: int, index: int, code: int) -> int:
     """Everything that decides between events of the same time, and what the event is; microbatches from -1 on."""
-    return (((((order << 11 | stage) << 21 | (microbatch + 1)) << 1 | way) << 23 | index) << 3) | code
+    return (((((order << 11 | stage) << 21 | (microbatch + 1)) << 1 | direction) << 23 | index) << 3) | code
 
 
 @kernel

@@ -16,14 +16,14 @@ FORWARD_TICKS, INPUT_TICKS, WEIGHT_TICKS, BACKWARD_TICKS, POSITION, HAS_WEIGHT, 
 units from F on, units while I or B runs, units between I and W."""
 
 TARGET, DELAY = range(2)
-"""Columns of a leg: the stage that it leads to, ticks on the way."""
+"""Columns of a transfer: the stage that it leads to, ticks on the way."""
 
 MISSING, READY = range(2)
 """Columns of what a pass waits for: things that are still to come, when the latest of the others comes."""
 
 
 class PlacedStages(NamedTuple):
-    """S stages on P device positions, M microbatches, L legs of what stages send each other."""
+    """S stages on P device positions, M microbatches, L transfers of what stages send each other."""
 
     num_microbatches: int
     """M."""
@@ -35,10 +35,10 @@ class PlacedStages(NamedTuple):
     """[S] the stages, one position after the other."""
     budget: Integers
     """[P] units for stashes."""
-    leg_start: Integers
-    """[2 S + 1] where the legs begin that leave a stage after F (2 s) and after I or B (2 s + 1)."""
-    legs: Integers
-    """[L, 2] by the columns of a leg."""
+    transfer_start: Integers
+    """[2 S + 1] where the transfers begin that leave a stage after F (2 s) and after I or B (2 s + 1)."""
+    transfers: Integers
+    """[L, 2] by the columns of a transfer."""
 
 
 def column(values: Sequence[int]) -> Integers:
@@ -51,15 +51,17 @@ def make_arrivals(placed: PlacedStages) -> Integers:
     """[2, S, M, 2] what F (0) and I or B (1) of each stage and microbatch wait for, its own F not counted."""
     arrivals = np.zeros((2, placed.table.shape[0], placed.num_microbatches, 2), np.int64)
     for s in range(placed.table.shape[0]):
-        for way in range(2):
-            for leg in range(placed.leg_start[2 * s + way], placed.leg_start[2 * s + way + 1]):
+        for direction in range(2):
+            for transfer in range(
+                placed.transfer_start[2 * s + direction], placed.transfer_start[2 * s + direction + 1]
+            ):
                 for microbatch in range(placed.num_microbatches):
-                    arrivals[way, placed.legs[leg, TARGET], microbatch, MISSING] += 1
+                    arrivals[direction, placed.transfers[transfer, TARGET], microbatch, MISSING] += 1
     return arrivals
 
 
 @kernel
-def longest_word(placed: PlacedStages) -> int:
+def longest_order(placed: PlacedStages) -> int:
     """Most actions of a position: F, I and W of all its stages."""
     most = 1
     for p in range(placed.budget.shape[0]):

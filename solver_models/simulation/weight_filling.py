@@ -25,7 +25,7 @@ from solver_models.simulation.placed_stages import (
     WEIGHT_STASH,
     WEIGHT_TICKS,
     PlacedStages,
-    longest_word,
+    longest_order,
     make_arrivals,
 )
 
@@ -48,10 +48,10 @@ class FillHabit(NamedTuple):
     """It is also run directly after its I as long as the position has F to run."""
 
 
-class FilledWords(NamedTuple):
+class FilledOrders(NamedTuple):
     """Complete orders and their times."""
 
-    words: Integers
+    device_orders: Integers
     """[P, longest] actions of every position."""
     positions: Integers
     """[P, 9] by the columns above; `LENGTH` says how many of the actions count."""
@@ -74,7 +74,7 @@ class Filling(NamedTuple):
     """[P, 9] by the columns above."""
     pending: Integers
     """[P, longest] W in the order of their I."""
-    words: Integers
+    device_orders: Integers
     """[P, longest]"""
     scalars: Integers
     """[1] by the index above."""
@@ -83,24 +83,24 @@ class Filling(NamedTuple):
 @kernel
 def fill_orders(
     placed: PlacedStages, orders: Integers, order_start: Integers, habit: FillHabit, limits: Integers
-) -> FilledWords:
+) -> FilledOrders:
     """Play `orders`, F and I of one position after the other, which must be free of deadlock, with W in between."""
     filling = _begin(placed, orders, order_start, habit, limits)
     positions, num_positions = filling.positions, order_start.shape[0] - 1
-    turns = np.empty(num_positions + placed.legs.shape[0] * placed.num_microbatches, np.int64)
+    queue = np.empty(num_positions + placed.transfers.shape[0] * placed.num_microbatches, np.int64)
     for p in range(num_positions):
-        turns[p] = p
-    turn, num_turns = 0, num_positions
-    while turn < num_turns:
-        p = turns[turn]
-        turn += 1
+        queue[p] = p
+    done, queued = 0, num_positions
+    while done < queued:
+        p = queue[done]
+        done += 1
         reached = np.zeros(num_positions, np.int64)
         _play_on(filling, orders[order_start[p] : order_start[p + 1]], p, reached)
         reached[p] = 0
         for other in range(num_positions):
             if reached[other]:
-                turns[num_turns] = other
-                num_turns += 1
+                queue[queued] = other
+                queued += 1
     makespan, span = int64(0), int64(0)
     for p in range(num_positions):
         while positions[p, NUM_PENDING]:
@@ -108,22 +108,24 @@ def fill_orders(
         makespan = max(makespan, positions[p, CLOCK])
         if positions[p, BEGAN] >= 0:
             span = max(span, positions[p, CLOCK] - positions[p, BEGAN])
-    return FilledWords(filling.words, positions, makespan, span)
+    return FilledOrders(filling.device_orders, positions, makespan, span)
 
 
 @kernel
 def _begin(
     placed: PlacedStages, orders: Integers, order_start: Integers, habit: FillHabit, limits: Integers
 ) -> Filling:
-    num_positions, longest = order_start.shape[0] - 1, longest_word(placed)
+    num_positions, longest = order_start.shape[0] - 1, longest_order(placed)
     positions = np.zeros((num_positions, LENGTH + 1), np.int64)
     for p in range(num_positions):
         positions[p, BEGAN] = -1
         for at in range(order_start[p], order_start[p + 1]):
             positions[p, FORWARDS_LEFT] += orders[at] & 3 == FORWARD
     pending = np.empty((num_positions, longest), np.int64)
-    words = np.empty((num_positions, longest), np.int64)
-    return Filling(placed, habit, limits, make_arrivals(placed), positions, pending, words, np.zeros(1, np.int64))
+    device_orders = np.empty((num_positions, longest), np.int64)
+    return Filling(
+        placed, habit, limits, make_arrivals(placed), positions, pending, device_orders, np.zeros(1, np.int64)
+    )
 
 
 @kernel
@@ -134,10 +136,10 @@ def _play_on(filling: Filling, order: Integers, p: int, reached: Integers) -> No
         action = order[mine[NEXT]]
         kind, number = action & 3, action >> 2
         stage, microbatch = number // placed.num_microbatches, number % placed.num_microbatches
-        way = ACTIVATIONS if kind == FORWARD else GRADIENTS
-        if filling.arrivals[way, stage, microbatch, MISSING]:
+        direction = ACTIVATIONS if kind == FORWARD else GRADIENTS
+        if filling.arrivals[direction, stage, microbatch, MISSING]:
             break
-        ready = filling.arrivals[way, stage, microbatch, READY]
+        ready = filling.arrivals[direction, stage, microbatch, READY]
         _use_wait(filling, p, ready)
         if kind == FORWARD:
             while mine[NUM_PENDING] and mine[IN_USE] + placed.table[stage, HELD] > filling.limits[p]:
@@ -146,7 +148,7 @@ def _play_on(filling: Filling, order: Integers, p: int, reached: Integers) -> No
         _note_wait(filling, p, start)
         mine[CLOCK] = start + placed.table[stage, kind]
         _put(filling, p, action)
-        _send(filling, stage, microbatch, way, mine[CLOCK], reached)
+        _send(filling, stage, microbatch, direction, mine[CLOCK], reached)
         _take_stashes(filling, p, stage, microbatch, kind)
         mine[NEXT] += 1
 
@@ -198,7 +200,7 @@ def _run_weight_grad(filling: Filling, p: int) -> None:
 
 @kernel
 def _put(filling: Filling, p: int, action: int) -> None:
-    filling.words[p, filling.positions[p, LENGTH]] = action
+    filling.device_orders[p, filling.positions[p, LENGTH]] = action
     filling.positions[p, LENGTH] += 1
 
 
@@ -213,11 +215,13 @@ def _note_wait(filling: Filling, p: int, start: int) -> None:
 
 
 @kernel
-def _send(filling: Filling, stage: int, microbatch: int, way: int, end: int, reached: Integers) -> None:
+def _send(filling: Filling, stage: int, microbatch: int, direction: int, end: int, reached: Integers) -> None:
     placed, arrivals = filling.placed, filling.arrivals
-    for leg in range(placed.leg_start[2 * stage + way], placed.leg_start[2 * stage + way + 1]):
-        target = placed.legs[leg, TARGET]
-        awaited = arrivals[way, target, microbatch]
+    for transfer in range(
+        placed.transfer_start[2 * stage + direction], placed.transfer_start[2 * stage + direction + 1]
+    ):
+        target = placed.transfers[transfer, TARGET]
+        awaited = arrivals[direction, target, microbatch]
         awaited[MISSING] -= 1
-        awaited[READY] = max(awaited[READY], end + placed.legs[leg, DELAY])
+        awaited[READY] = max(awaited[READY], end + placed.transfers[transfer, DELAY])
         reached[placed.table[target, POSITION]] = 1

@@ -12,7 +12,7 @@ import numpy as np
 from solver_models.instance import Instance, Integers
 
 _FIRST_TARGETS = (1.02, 1.1, 1.3, 2.0, 4.0)
-"""Targets over the floor, in turn until one is reached."""
+"""Targets over the lower bound, in turn until one is reached."""
 _STEPS = 9
 """Halvings of the bracket around the least period."""
 _MOST_DEVICES = 256
@@ -26,7 +26,7 @@ _MOST_TRIES = 192
 _TRIES_TIMES_DEVICES = 3_072
 """Choices times devices, at most."""
 _MOST_NOISE = 1.0
-"""What chance adds at most to the waste that devices are compared by, as a part of the target; little in most tries."""
+"""What chance adds at most to the slack that devices are compared by, as a part of the target; little in most tries."""
 
 Floats = np.ndarray[tuple[int, ...], np.dtype[np.float64]]
 
@@ -88,14 +88,14 @@ class _Fitter:
         self.noise = _MOST_NOISE * np.linspace(0, 1, len(self.tries))[:, None] ** 3
 
     @property
-    def floor(self) -> int:
+    def lower_bound(self) -> int:
         """Ticks per microbatch that no cut is below: perfect balance, and the heaviest layer on its fastest device."""
         heaviest = int(np.diff(self.load, axis=1).min(axis=0).max())
         return max(1, heaviest, int(1 / (1 / np.maximum(self.slowness, 1)).sum()))
 
     def least(self) -> Fit | None:
         """The fit with the least period; None if none is found within the last of the first targets."""
-        low = self.floor
+        low = self.lower_bound
         reached = ((int(low * factor), fit) for factor in _FIRST_TARGETS if (fit := self.within(int(low * factor))))
         best: Fit | None = next((fit for _, fit in reached), None)
         for _ in range(_STEPS if best is not None else 0):
@@ -120,7 +120,7 @@ class _Fitter:
             end = self._fitting(first, ends[self.kind][:, first].T, left=count - stage)
             if stage:
                 end = np.where(self._ticks(first, chosen[stage - 1]) <= limit, end, 0)
-            score = self._waste(first, end, limit=limit) + self.noise * random.random(used.shape)
+            score = self._slack(first, end, limit=limit) + self.noise * random.random(used.shape)
             pick = np.where(used, np.inf, score).argmin(axis=1)
             chosen[stage], used[tries, pick] = pick, True
             bounds[stage + 1] = np.maximum(first, end[tries, pick])
@@ -142,21 +142,21 @@ class _Fitter:
         """[tries, devices] ticks of the slower of the transfers, to and fro, over the cut at `first`."""
         here, there = self.devices[senders][:, None], self.devices
         sizes = self.crossing[:, first][:, :, None]
-        ways = ((here, there), (there, here))
+        routes = ((here, there), (there, here))
         ticks = [
-            self.instance.latency[way] + size * 10**9 // np.maximum(self.instance.bandwidth[way], 1)
-            for size, way in zip(sizes, ways, strict=True)
+            self.instance.latency[route] + size * 10**9 // np.maximum(self.instance.bandwidth[route], 1)
+            for size, route in zip(sizes, routes, strict=True)
         ]
         slower: Integers = np.maximum(*ticks)
         return slower
 
-    def _waste(self, first: Integers, end: Integers, *, limit: int) -> Floats:
+    def _slack(self, first: Integers, end: Integers, *, limit: int) -> Floats:
         """[tries, devices] what is left of the target, as a part of it, in time or in work; last where nothing fits."""
         load = self.load[self.kind, end] - self.load[self.kind, first[:, None]]
-        waste = (
+        slack = (
             (limit - load) / max(1, limit) / (np.maximum(self.slowness, 1) / max(1, self.slowness.min())) ** self.weight
         )
-        scored: Floats = np.where(end > first[:, None], np.where(end == len(self.state) - 1, -1.0, waste), 2.0)
+        scored: Floats = np.where(end > first[:, None], np.where(end == len(self.state) - 1, -1.0, slack), 2.0)
         return scored
 
     def _fit(self, bounds: Integers, chosen: Integers) -> Fit:
@@ -184,7 +184,7 @@ def _sums(values: Integers) -> Integers:
 def _crossing(instance: Instance) -> Integers:
     """[2, L + 1] units that cross each boundary forward and backward, every edge for itself."""
     units = np.zeros((2, len(instance.state) + 2), np.int64)
-    for way, column in enumerate((2, 3)):
-        np.add.at(units[way], instance.edges[:, 0] + 1, instance.edges[:, column])
-        np.add.at(units[way], instance.edges[:, 1] + 1, -instance.edges[:, column])
+    for route, column in enumerate((2, 3)):
+        np.add.at(units[route], instance.edges[:, 0] + 1, instance.edges[:, column])
+        np.add.at(units[route], instance.edges[:, 1] + 1, -instance.edges[:, column])
     return np.cumsum(units, axis=1)[:, :-1]

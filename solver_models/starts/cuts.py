@@ -13,7 +13,7 @@ class Sums(NamedTuple):
 
     load: Integers
     """[T, L + 1] ticks of F, I and W per microbatch by device type."""
-    trip: Integers
+    turnaround: Integers
     """[T, L + 1] ticks of F and I."""
     forward: Integers
     """[T, L + 1] ticks of F."""
@@ -25,7 +25,7 @@ class Sums(NamedTuple):
     """[L + 1] units that cross each boundary, one way."""
 
 
-class Seats(NamedTuple):
+class StageGroups(NamedTuple):
     """G groups of devices, one per stage; those left over at the end stay idle."""
 
     kind: Integers
@@ -41,23 +41,23 @@ class Seats(NamedTuple):
 
 
 @kernel
-def fits(sums: Sums, seats: Seats, g: int, first: int, end: int) -> bool:
+def fits(sums: Sums, groups: StageGroups, g: int, first: int, end: int) -> bool:
     """Whether the layers first .. end - 1 have room on every device of group g."""
-    size = seats.size[g]
-    buffers = seats.buffers * (sums.crossing[first] + sums.crossing[end])
+    size = groups.size[g]
+    buffers = groups.buffers * (sums.crossing[first] + sums.crossing[end])
     stash = -(-(sums.stash[end] - sums.stash[first]) // size)
-    return sums.state[end] - sums.state[first] + -(-buffers // size) + seats.held[g] * stash <= seats.room[g]
+    return sums.state[end] - sums.state[first] + -(-buffers // size) + groups.held[g] * stash <= groups.room[g]
 
 
 @kernel
-def _last_fitting(sums: Sums, seats: Seats, g: int, first: int, end: int) -> int:
+def _last_fitting(sums: Sums, groups: StageGroups, g: int, first: int, end: int) -> int:
     """The last end up to `end` at which the stage fits into memory, as halving finds it; `first` if there is none."""
-    if fits(sums, seats, g, first, end):
+    if fits(sums, groups, g, first, end):
         return end
     low = first
     while end - low > 1:
         middle = (low + end) // 2
-        if fits(sums, seats, g, first, middle):
+        if fits(sums, groups, g, first, middle):
             low = middle
         else:
             end = middle
@@ -65,17 +65,17 @@ def _last_fitting(sums: Sums, seats: Seats, g: int, first: int, end: int) -> int
 
 
 @kernel
-def _cut_within(sums: Sums, seats: Seats, limit: int, slack: float, bounds: Integers) -> int:
+def _cut_within(sums: Sums, groups: StageGroups, limit: int, slack: float, bounds: Integers) -> int:
     """Every stage as long as its load stays within `limit` and its memory lasts; how many stages, 0 if that fails.
 
     With `slack` stages may end so much earlier where less crosses. `bounds` [G + 1] are filled from the first on.
     """
     num_layers = sums.state.shape[0] - 1
     bounds[0] = 0
-    for g in range(seats.kind.shape[0]):
-        first, load = bounds[g], sums.load[seats.kind[g]]
-        end = np.searchsorted(load, load[first] + limit * seats.size[g], side="right") - 1
-        end = _last_fitting(sums, seats, g, first, end)
+    for g in range(groups.kind.shape[0]):
+        first, load = bounds[g], sums.load[groups.kind[g]]
+        end = np.searchsorted(load, load[first] + limit * groups.size[g], side="right") - 1
+        end = _last_fitting(sums, groups, g, first, end)
         if end <= first:
             return 0
         if slack > 0 and end < num_layers:
@@ -91,15 +91,15 @@ def _cut_within(sums: Sums, seats: Seats, limit: int, slack: float, bounds: Inte
 
 
 @kernel
-def best_cut(sums: Sums, seats: Seats, slack: float, steps: int) -> Integers:
+def best_cut(sums: Sums, groups: StageGroups, slack: float, steps: int) -> Integers:
     """The boundaries, from 0 to L, of the cut with the least largest load by `steps` halvings; empty if none fits."""
     total = sums.load[:, -1].max()
-    trial, found = np.zeros(seats.kind.shape[0] + 1, np.int64), np.zeros(seats.kind.shape[0] + 1, np.int64)
+    trial, found = np.zeros(groups.kind.shape[0] + 1, np.int64), np.zeros(groups.kind.shape[0] + 1, np.int64)
     low, high = int64(0), total
-    count = _cut_within(sums, seats, high, slack, found)
-    while count > 0 and seats.kind.shape[0] > 1 and high - low > max(1, total >> steps):
+    count = _cut_within(sums, groups, high, slack, found)
+    while count > 0 and groups.kind.shape[0] > 1 and high - low > max(1, total >> steps):
         middle = (low + high) // 2
-        trials = _cut_within(sums, seats, middle, slack, trial)
+        trials = _cut_within(sums, groups, middle, slack, trial)
         if trials == 0:
             low = middle
         else:

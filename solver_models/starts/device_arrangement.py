@@ -97,15 +97,15 @@ def _grown_cut(rates: Integers, start: int) -> tuple[tuple[float, int], int, Int
     Its mean rate and unevenness, the device that came last, and the flags [n] of the first side.
     """
     count = len(rates)
-    order, gains = np.zeros(count, np.int64), np.zeros(count, np.int64)
+    order, savings = np.zeros(count, np.int64), np.zeros(count, np.int64)
     tied, far = rates[start].copy(), -(1 << 60)
     order[0], tied[start] = start, far
     for place in range(1, count):
         device = int(tied.argmax())
-        order[place], gains[place] = device, tied[device]
+        order[place], savings[place] = device, tied[device]
         tied += rates[device]
         tied[device] = far
-    cuts = np.cumsum(rates.sum(axis=1)[order] - 2 * gains)[:-1]
+    cuts = np.cumsum(rates.sum(axis=1)[order] - 2 * savings)[:-1]
     sizes = np.arange(1, count)
     means, uneven = cuts / (sizes * (count - sizes)), np.abs(count - 2 * sizes)
     allowed = np.flatnonzero(np.minimum(sizes, count - sizes) >= max(1, count // LEAST_SIDE))

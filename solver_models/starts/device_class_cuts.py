@@ -123,7 +123,7 @@ class _KindProgramme:
         time = kinds.load[:, None, :] - kinds.load[:, :, None]
         before, behind = kinds.crossing[:, :, None], kinds.crossing[:, None, :]
         self.busy = np.where(is_stage, time if overlap else time + before + behind, np.inf)
-        self.trip = np.where(is_stage, time + before, np.inf)
+        self.turnaround = np.where(is_stage, time + before, np.inf)
         self.sync = kinds.sync[:, None, :] - kinds.sync[:, :, None] + kinds.sync_least[:, None, None]
         self.state = kinds.state[:, None, :] - kinds.state[:, :, None]
         self.stash = kinds.stash[:, None, :] - kinds.stash[:, :, None]
@@ -193,11 +193,11 @@ class _KindProgramme:
                 busy = allowed[alike][:, starts, starts + length]
                 if not (busy <= limits.max()).any():
                     break
-                trips = self.trip[alike][:, starts, starts + length]
-                trip = np.where(busy[:, None] <= limits[:, None], trips[:, None], np.inf).min(axis=0)
+                turnarounds = self.turnaround[alike][:, starts, starts + length]
+                turnaround = np.where(busy[:, None] <= limits[:, None], turnarounds[:, None], np.inf).min(axis=0)
                 view = target[(slice(None), slice(0, len(starts)), *shifted)]
                 came = source[(slice(None), slice(length, None), *rest)]
-                np.minimum(view, came + trip.reshape(*trip.shape, *(1,) * len(shifted)), out=view)
+                np.minimum(view, came + turnaround.reshape(*turnaround.shape, *(1,) * len(shifted)), out=view)
         return target
 
     def _classes(self) -> Iterator[tuple[int, int]]:
@@ -232,7 +232,7 @@ class _KindProgramme:
             if used[owner] < units:
                 continue
             rest = tuple(count - units * (place == owner) for place, count in enumerate(used))
-            came = tables[depth - 1][number][(slice(None), *rest)] + self.trip[kind, start]
+            came = tables[depth - 1][number][(slice(None), *rest)] + self.turnaround[kind, start]
             ends = np.flatnonzero((came == value) & (allowed[kind, start] <= limit))
             if len(ends):
                 return kind, int(ends[0]), rest

@@ -20,7 +20,7 @@ _MOST_NOISE = 0.5
 _MOST_THRIFT = 0.5
 """By how much fast devices are saved at most, for layers that no others can hold in time."""
 _FIRST_TARGETS = (1.02, 1.1, 1.2, 1.35, 1.6, 2.0, 3.0, 5.0)
-"""Limits on the slowest stage over the floor, in turn until one is reached."""
+"""Limits on the slowest stage over the lower bound, in turn until one is reached."""
 _STEPS = 8
 """Halvings of the bracket around the least limit."""
 
@@ -41,7 +41,7 @@ def kind_fits(
     """
     fitter = KindFitter(kinds, class_devices, num_microbatches=num_microbatches, overlap=overlap)
     most = known / num_microbatches
-    reached = (limit for factor in targets if (limit := factor * fitter.floor) <= most)
+    reached = (limit for factor in targets if (limit := factor * fitter.lower_bound) <= most)
     found: dict[tuple[tuple[int, ...], tuple[int, ...]], KindCut] = {}
 
     def is_within(limit: float) -> bool:
@@ -49,7 +49,7 @@ def kind_fits(
         found.update({(cut.bounds, cut.kinds): cut for cut in cuts})
         return bool(cuts)
 
-    low, high = fitter.floor, next(filter(is_within, reached), None)
+    low, high = fitter.lower_bound, next(filter(is_within, reached), None)
     for _ in range(_STEPS if high is not None else 0):
         assert high is not None
         middle = (low + high) / 2
@@ -87,7 +87,7 @@ class KindFitter:
         return np.concatenate(([0.0], np.cumsum(shares))), 1 / totals
 
     @property
-    def floor(self) -> float:
+    def lower_bound(self) -> float:
         """Ticks that no pipeline's slowest stage is below: all devices filled, or the longest layer alone."""
         balance = 1 / float(self.rate @ self.class_devices)
         return max(balance, float(np.diff(self.kinds.load, axis=1).min(axis=0).max()))

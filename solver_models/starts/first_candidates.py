@@ -26,18 +26,18 @@ Floats = np.ndarray[tuple[int, ...], np.dtype[np.float64]]
 def make_seeds(searcher: Searcher, *, has_time: Callable[[], bool] | None = None) -> list[Candidate]:
     """Rated candidates: the given partition on many devices, or balanced ones; no stage is empty.
 
-    With `has_time` those with the least floors are rated first, and after a few none once it has denied.
+    With `has_time` those with the least lower bounds are rated first, and after a few none once it has denied.
     """
     instance = searcher.instance
     found = _balanced(instance) if instance.given_stages is None else _given(instance, instance.given_stages)
     full = [(stage_of, groups) for stage_of, groups in found if len(np.unique(stage_of)) == len(groups)]
-    full = [(stage_of, _seat_pins(instance, stage_of, groups=groups)) for stage_of, groups in full]
+    full = [(stage_of, _apply_pins(instance, stage_of, groups=groups)) for stage_of, groups in full]
     full += _wide(instance)
     if has_time is None:
         rated = [searcher.rate(stage_of, groups) for stage_of, groups in full]
         return [*rated, *recompute_variants(searcher, rated)]
     rated = []
-    for stage_of, groups in _by_floor(searcher, full):
+    for stage_of, groups in _by_lower_bound(searcher, full):
         if len(rated) >= _FEWEST_RATED and not has_time():
             return rated
         rated.append(searcher.rate(stage_of, groups))
@@ -45,16 +45,16 @@ def make_seeds(searcher: Searcher, *, has_time: Callable[[], bool] | None = None
     return rated
 
 
-def _by_floor(searcher: Searcher, found: list[tuple[Integers, Groups]]) -> list[tuple[Integers, Groups]]:
-    """Those with the least floors first; those that break a rule or cannot fit as they are come last."""
+def _by_lower_bound(searcher: Searcher, found: list[tuple[Integers, Groups]]) -> list[tuple[Integers, Groups]]:
+    """Those with the least lower bounds first; those that break a rule or cannot fit as they are come last."""
 
-    def floor(stage_of: Integers, groups: Groups) -> float:
+    def lower_bound(stage_of: Integers, groups: Groups) -> float:
         if not searcher.is_allowed(searcher.make_candidate(stage_of, groups, modes=np.zeros(len(groups), np.int64))):
             return inf
-        floors = [searcher.floor(stage_of, groups, modes=modes) for modes in searcher.plain_modes(groups)]
-        return min((value for value in floors if value is not None), default=inf)
+        lower_bounds = [searcher.lower_bound(stage_of, groups, modes=modes) for modes in searcher.plain_modes(groups)]
+        return min((value for value in lower_bounds if value is not None), default=inf)
 
-    return sorted(found, key=lambda pair: floor(*pair))
+    return sorted(found, key=lambda pair: lower_bound(*pair))
 
 
 def _given(instance: Instance, stage_of: Integers) -> Iterator[tuple[Integers, Groups]]:
@@ -117,7 +117,7 @@ def _spread(instance: Instance, orders: list[Integers], *, num_stages: int) -> I
         yield tuple((int(part[0]),) for part in np.array_split(devices, num_stages))
 
 
-def _seat_pins(instance: Instance, stage_of: Integers, *, groups: Groups) -> Groups:
+def _apply_pins(instance: Instance, stage_of: Integers, *, groups: Groups) -> Groups:
     """Exchange devices so that pinned layers come to run on theirs, as far as one exchange per pin can do it."""
     for layer in np.nonzero(instance.pinned >= 0)[0]:
         wanted, stage = int(instance.pinned[layer]), int(stage_of[layer])

@@ -10,10 +10,10 @@ import numpy as np
 from solver_models.instance import Instance, Integers
 from solver_models.local_search.search import STANDARD_POLICY_PARAMS, Candidate, Searcher, solution_of
 from solver_models.moves.annealing import FITS, UNRATED, evaluate
-from solver_models.moves.lower_bounds import net_floors
+from solver_models.moves.lower_bounds import net_lower_bounds
 from solver_models.simulation.evaluator import FAR, assemble
 from solver_models.starts.best_fit import best_fits
-from solver_models.starts.cuts import Seats, Sums, best_cut
+from solver_models.starts.cuts import StageGroups, Sums, best_cut
 from solver_models.starts.device_arrangement import device_orders
 from solver_models.starts.replica_groups import common_replicas, cut_into_blocks
 
@@ -27,8 +27,8 @@ _MOST_SLACK_GROUPS = 160
 """Cuts into more stages have no slack to give."""
 _DEPTHS = (1.0, 0.5, 0.2, 0.0)
 """Microbatches that a stage shall hold at once, as parts of the stages from it to the last."""
-_MOST_FLOORS = 200
-"""Cuts whose floor is looked at, those with the least estimates."""
+_MOST_LOWER_BOUNDS = 200
+"""Cuts whose lower bound is looked at, those with the least estimates."""
 
 Groups = tuple[tuple[int, ...], ...]
 
@@ -50,7 +50,7 @@ def _make_sums(instance: Instance) -> Sums:
         crossing[consumer + 1] -= size
     return Sums(
         load=_prefix(work[0] + backward),
-        trip=_prefix(work[0] + work[1]),
+        turnaround=_prefix(work[0] + work[1]),
         forward=_prefix(work[0]),
         state=_prefix(instance.state),
         stash=_prefix(instance.stash),
@@ -84,12 +84,12 @@ class _LayerCutter:
         With `slack` stages may end earlier, where less crosses.
         """
         held = np.clip((depth * np.arange(len(self.groups), 0, -1)).astype(np.int64), 1, self.instance.num_microbatches)
-        seats = Seats(self.kind, self.size, self.room, held, self.instance.receive_buffers)
-        bounds: list[int] = best_cut(self.sums, seats, slack, self.steps).tolist()
+        groups = StageGroups(self.kind, self.size, self.room, held, self.instance.receive_buffers)
+        bounds: list[int] = best_cut(self.sums, groups, slack, self.steps).tolist()
         return bounds
 
     def estimate(self, bounds: Integers) -> int:
-        """Ticks that the orders of a cut take, about: fill, work, and round trips of what memory holds at once."""
+        """Ticks that the orders of a cut take, about: fill, work, and turnarounds of what memory holds at once."""
         count, firsts, ends = self.instance.num_microbatches, bounds[:-1], bounds[1:]
         kind, size = self.kind[: len(ends)], self.size[: len(ends)]
 
@@ -97,8 +97,8 @@ class _LayerCutter:
             found: Integers = (sums[kind, ends] - sums[kind, firsts]) // size
             return found
 
-        trips, forwards = shares(self.sums.trip), shares(self.sums.forward)
-        rests = np.cumsum(trips[::-1])[::-1]
+        turnarounds, forwards = shares(self.sums.turnaround), shares(self.sums.forward)
+        rests = np.cumsum(turnarounds[::-1])[::-1]
         heads = np.cumsum(forwards) - forwards
         buffers = self.instance.receive_buffers * (self.sums.crossing[firsts] + self.sums.crossing[ends])
         need = self.sums.state[ends] - self.sums.state[firsts] + -(-buffers // size)
@@ -153,22 +153,22 @@ def _rated(searcher: Searcher, *, until: float) -> list[Candidate]:
                 if searcher.is_allowed(candidate):
                     found.append(replace(candidate, objective=cutter.estimate(np.array(cut))))
     found.sort(key=lambda candidate: candidate.objective)
-    rated = [replace(c, objective=max(c.objective, _floor(searcher, c))) for c in found[:_MOST_FLOORS]]
+    rated = [replace(c, objective=max(c.objective, _lower_bound(searcher, c))) for c in found[:_MOST_LOWER_BOUNDS]]
     return sorted(rated, key=lambda candidate: candidate.objective)
 
 
-def _floor(searcher: Searcher, candidate: Candidate) -> int:
+def _lower_bound(searcher: Searcher, candidate: Candidate) -> int:
     """Ticks that no order beats: those of the busiest device, and those that the busiest link is occupied."""
     start = np.cumsum([0, *(len(group) for group in candidate.groups)]).astype(np.int64)
     devices = np.array([device for group in candidate.groups for device in group], dtype=np.int64)
     net = assemble(searcher.layers, candidate.stage_of, start, devices, candidate.modes)
-    routed = net.flow_route >= 0
-    routes, ticks = net.flow_route[routed], net.flow_duration[routed]
+    routed = net.transfer_route >= 0
+    routes, ticks = net.transfer_route[routed], net.transfer_duration[routed]
     lengths = net.route_start[routes + 1] - net.route_start[routes]
     firsts = np.repeat(net.route_start[routes] - np.cumsum(lengths) + lengths, lengths)
     links = net.route_links[firsts + np.arange(len(firsts))]
     loads = np.bincount(links, weights=np.repeat(ticks, lengths).astype(float), minlength=1)
-    return max(int(net_floors(net)[0]), int(searcher.instance.num_microbatches * loads.max()))
+    return max(int(net_lower_bounds(net)[0]), int(searcher.instance.num_microbatches * loads.max()))
 
 
 def _groupings(instance: Instance, *, has_time: Callable[[], bool]) -> Iterator[Groups]:

@@ -21,21 +21,21 @@ Floats = NDArray[np.float64]
 POWER = 4
 """Of a link's load in the sum: the busiest count most."""
 
-TRIP_PART = 1e-3
+TRANSFER_PART = 1e-3
 """What a message's own time counts beside the loads, so that short ways are taken where loads are alike."""
 
 
 class Messages(NamedTuple):
-    """M messages per microbatch between P seats, and which of them begin or end at each seat."""
+    """M messages per microbatch between P stage replicas, and which of them begin or end at each stage replica."""
 
     source: Integers
-    """[M] seat."""
+    """[M] stage replica."""
     target: Integers
-    """[M] seat."""
+    """[M] stage replica."""
     size: Integers
     """[M] units."""
     start: Integers
-    """[P + 1] where the messages of a seat begin in `at`."""
+    """[P + 1] where the messages of a stage replica begin in `at`."""
     at: Integers
     """[2 M] messages."""
 
@@ -53,34 +53,37 @@ class _RouteTimes(NamedTuple):
     """As in `Instance`."""
 
 
-class _SeatLoads(NamedTuple):
+class _PlacementLoads(NamedTuple):
     """Who sits where, and what the links have to carry."""
 
     place: Integers
-    """[P] device of every seat."""
-    seat_on: Integers
-    """[D] seat on every device, or -1."""
+    """[P] device of every stage replica."""
+    replica_on: Integers
+    """[D] stage replica on every device, or -1."""
     loads: Floats
     """[K] what every link carries per microbatch."""
 
 
 @kernel
-def carry(messages: Messages, ways: _RouteTimes, seating: _SeatLoads, seat: int, sign: int, other: int) -> float:
-    """Put on the links (`sign` 1), or take from them (-1), what a seat sends and gets; by how much the sum rises.
+def carry(
+    messages: Messages, times: _RouteTimes, placement: _PlacementLoads, replica: int, sign: int, other: int
+) -> float:
+    """Put on the links (`sign` 1), or take from them (-1), what a stage replica sends and gets; by how much the sum
+    rises.
 
-    What it exchanges with the seat `other` is left out.
+    What it exchanges with the stage replica `other` is left out.
     """
-    more, loads = 0.0, seating.loads
-    for k in range(messages.start[seat], messages.start[seat + 1]):
+    more, loads = 0.0, placement.loads
+    for k in range(messages.start[replica], messages.start[replica + 1]):
         m = messages.at[k]
-        a, b = seating.place[messages.source[m]], seating.place[messages.target[m]]
+        a, b = placement.place[messages.source[m]], placement.place[messages.target[m]]
         if messages.source[m] == other or messages.target[m] == other or a == b:
             continue
-        time = ways.latency[a, b] + messages.size[m] * ways.per_unit[a, b]
-        more += sign * TRIP_PART * time
-        route = a * ways.latency.shape[0] + b
-        for at in range(ways.route_start[route], ways.route_start[route + 1]):
-            link = ways.route_links[at]
+        time = times.latency[a, b] + messages.size[m] * times.per_unit[a, b]
+        more += sign * TRANSFER_PART * time
+        route = a * times.latency.shape[0] + b
+        for at in range(times.route_start[route], times.route_start[route + 1]):
+            link = times.route_links[at]
             before = loads[link]
             loads[link] = max(0.0, before + sign * time)
             more += loads[link] ** POWER - before**POWER
@@ -88,43 +91,48 @@ def carry(messages: Messages, ways: _RouteTimes, seating: _SeatLoads, seat: int,
 
 
 @kernel
-def exchange(messages: Messages, ways: _RouteTimes, seating: _SeatLoads, here: int, there: int) -> float:
-    """Let the seats of two devices change places, of which one may have none; by how much the sum rises."""
-    one, two = seating.seat_on[here], seating.seat_on[there]
+def exchange(messages: Messages, times: _RouteTimes, placement: _PlacementLoads, here: int, there: int) -> float:
+    """Let the stage replicas of two devices change places, of which one may have none; by how much the sum rises."""
+    one, two = placement.replica_on[here], placement.replica_on[there]
     more = 0.0
     for sign in (-1, 1):
         if one >= 0:
-            more += carry(messages, ways, seating, one, sign, -1)
+            more += carry(messages, times, placement, one, sign, -1)
         if two >= 0:
-            more += carry(messages, ways, seating, two, sign, one)
+            more += carry(messages, times, placement, two, sign, one)
         if sign == -1:
-            seating.seat_on[here], seating.seat_on[there] = two, one
+            placement.replica_on[here], placement.replica_on[there] = two, one
             if one >= 0:
-                seating.place[one] = there
+                placement.place[one] = there
             if two >= 0:
-                seating.place[two] = here
+                placement.place[two] = here
     return more
 
 
 @kernel
 def spread(
-    messages: Messages, ways: _RouteTimes, seating: _SeatLoads, first: Integers, devices: Integers, cooling: Cooling
+    messages: Messages,
+    times: _RouteTimes,
+    placement: _PlacementLoads,
+    first: Integers,
+    devices: Integers,
+    cooling: Cooling,
 ) -> None:
-    """Improve the seating in so many steps; `first` [C + 1]: where each class of like devices begins in `devices`."""
+    """Improve the placement in so many steps; `first` [C + 1]: where each class of like devices begins in `devices`."""
     np.random.seed(cooling.seed)
     class_of = np.zeros(len(devices), np.int64)
     for number in range(len(first) - 1):
         for k in range(first[number], first[number + 1]):
             class_of[devices[k]] = number
-    for seat in range(len(seating.place)):
-        carry(messages, ways, seating, seat, 1, -1)
-    seating.loads[:] /= 2  # both ends of every message have put it there
+    for replica in range(len(placement.place)):
+        carry(messages, times, placement, replica, 1, -1)
+    placement.loads[:] /= 2  # both ends of every message have put it there
     for _ in range(cooling.steps):
-        here = seating.place[np.random.randint(0, len(seating.place))]
+        here = placement.place[np.random.randint(0, len(placement.place))]
         number = class_of[here]
         there = devices[np.random.randint(first[number], first[number + 1])]
-        if there != here and exchange(messages, ways, seating, here, there) > 0:
-            exchange(messages, ways, seating, there, here)
+        if there != here and exchange(messages, times, placement, here, there) > 0:
+            exchange(messages, times, placement, there, here)
 
 
 def spread_groups(instance: Instance, stage_of: Integers, *, groups: Groups, steps: int, seed: int = 0) -> Groups:
@@ -143,13 +151,13 @@ def spread_groups(instance: Instance, stage_of: Integers, *, groups: Groups, ste
     first = np.searchsorted(class_of.ravel()[devices], np.arange(class_of.max() + 2)).astype(np.int64)
     per_unit = np.where(instance.bandwidth > 0, 1e9 / np.maximum(instance.bandwidth, 1), 0.0)
     unit = float((messages.size[:, None] * np.median(per_unit) + 1).mean()) * max(1, len(messages.source) // number)
-    ways = _RouteTimes(instance.latency / unit, per_unit / unit, instance.route_start, instance.route_links)
-    seat_on = np.full(number, -1, np.int64)
-    seat_on[place] = np.arange(len(place))
-    seating = _SeatLoads(place, seat_on, np.zeros(instance.num_links))
-    spread(messages, ways, seating, first, devices, Cooling(steps, 0.0, 0.0, seed))
+    times = _RouteTimes(instance.latency / unit, per_unit / unit, instance.route_start, instance.route_links)
+    replica_on = np.full(number, -1, np.int64)
+    replica_on[place] = np.arange(len(place))
+    placement = _PlacementLoads(place, replica_on, np.zeros(instance.num_links))
+    spread(messages, times, placement, first, devices, Cooling(steps, 0.0, 0.0, seed))
     ends = np.cumsum([len(group) for group in groups])[:-1]
-    return tuple(tuple(part.tolist()) for part in np.split(seating.place, ends))
+    return tuple(tuple(part.tolist()) for part in np.split(placement.place, ends))
 
 
 def _messages(instance: Instance, stage_of: Integers, *, sizes: Sequence[int]) -> Messages:

@@ -53,14 +53,14 @@ class Loop(NamedTuple):
 
 
 @kernel
-def num_ahead(ranks: int, chunks: int, rank: int, turns: int) -> int:
+def num_ahead(ranks: int, chunks: int, rank: int, num_forwards: int) -> int:
     """Forwards that a rank runs before it alternates."""
     ahead = ranks - rank - 1 if chunks == 1 else 2 * (ranks - rank - 1) + (chunks - 1) * ranks
-    return min(ahead, turns)
+    return min(ahead, num_forwards)
 
 
 @kernel
-def turn(number: int, ranks: int, chunks: int) -> tuple[int, int]:
+def slot_of(number: int, ranks: int, chunks: int) -> tuple[int, int]:
     """(chunk, microbatch) of the number-th forward of a rank; of backwards the chunks are counted from the last."""
     if chunks == 1:
         return 0, number
@@ -69,11 +69,11 @@ def turn(number: int, ranks: int, chunks: int) -> tuple[int, int]:
 
 
 @kernel
-def action(place: int, ahead: int, turns: int) -> tuple[bool, int]:
+def action(place: int, ahead: int, num_forwards: int) -> tuple[bool, int]:
     """(is backward, its number) of the action at a place of a rank's order."""
     if place < ahead:
         return False, place
-    rest, pairs = place - ahead, turns - ahead
+    rest, pairs = place - ahead, num_forwards - ahead
     if rest < 2 * pairs:
         return (True, rest // 2) if rest % 2 else (False, ahead + rest // 2)
     return True, pairs + rest - 2 * pairs
@@ -100,7 +100,7 @@ def stage_times(loop: Loop, cut: Integers, ranks: int) -> Integers:
 
 
 @kernel
-def floor_of(table: Integers, ranks: int, count: int) -> int:
+def lower_bound_of(table: Integers, ranks: int, count: int) -> int:
     """The busiest rank, with what must come before its first action and after its last one."""
     stages, best = table.shape[1], int64(0)
     before, after = int64(0), int64(0)
@@ -121,18 +121,18 @@ def _missing_memory(loop: Loop, cut: Integers, ranks: int) -> int:
     """Units by which ranks exceed their budgets, added up; the order alone decides that."""
     stages = cut.shape[0] - 1
     chunks, missing = stages // ranks, int64(0)
-    turns = loop.microbatches * chunks
+    num_forwards = loop.microbatches * chunks
     for rank in range(ranks):
-        static, ahead = int64(0), num_ahead(ranks, chunks, rank, turns)
+        static, ahead = int64(0), num_ahead(ranks, chunks, rank, num_forwards)
         for s in range(rank, stages, ranks):
             static += loop.sizes[STATIC, cut[s + 1]] - loop.sizes[STATIC, cut[s]]
             static -= (loop.sizes[SHARED, cut[s]] - loop.sizes[SHARED, cut[s + 1]]) // loop.sharers
             if ranks > 1:
                 static += loop.buffers[cut[s]] * (s > 0) + loop.buffers[cut[s + 1]] * (s + 1 < stages)
         held, peak = static, static
-        for place in range(2 * turns):
-            is_backward, number = action(place, ahead, turns)
-            chunk, _ = turn(number, ranks, chunks)
+        for place in range(2 * num_forwards):
+            is_backward, number = action(place, ahead, num_forwards)
+            chunk, _ = slot_of(number, ranks, chunks)
             s = (chunks - 1 - chunk if is_backward else chunk) * ranks + rank
             whole = loop.sizes[STASH, cut[s + 1]] - loop.sizes[STASH, cut[s]]
             saved = loop.sizes[SAVED, min(cut[s + 1], loop.until[cut[s]])] - loop.sizes[SAVED, cut[s]]
@@ -172,18 +172,18 @@ def _play_loop(table: Integers, ranks: int, count: int, threshold: int) -> int:
     """The makespan of the fixed order; FAR once it is certain to be no less than the threshold."""
     stages = table.shape[1]
     chunks = stages // ranks
-    turns = count * chunks
+    num_forwards = count * chunks
     ends = np.full((2, stages, count), -1, np.int64)
     place, now, left = np.zeros(ranks, np.int64), np.zeros(ranks, np.int64), np.zeros(ranks, np.int64)
     for s in range(stages):
         left[s % ranks] += count * (table[FORWARD, s] + table[BACKWARD, s])
     done = 0
-    while done < 2 * turns * ranks:
+    while done < 2 * num_forwards * ranks:
         for rank in range(ranks):
-            ahead = num_ahead(ranks, chunks, rank, turns)
-            while place[rank] < 2 * turns:
-                is_backward, number = action(place[rank], ahead, turns)
-                chunk, m = turn(number, ranks, chunks)
+            ahead = num_ahead(ranks, chunks, rank, num_forwards)
+            while place[rank] < 2 * num_forwards:
+                is_backward, number = action(place[rank], ahead, num_forwards)
+                chunk, m = slot_of(number, ranks, chunks)
                 ready = int64(0)
                 if is_backward:
                     s = (chunks - 1 - chunk) * ranks + rank
@@ -200,9 +200,9 @@ def _play_loop(table: Integers, ranks: int, count: int, threshold: int) -> int:
                 begin = max(now[rank], ready)
                 if begin + left[rank] >= threshold:
                     return int64(FAR)
-                way = 1 if is_backward else 0
-                left[rank] -= table[way, s]
-                now[rank] = ends[way, s, m] = begin + table[way, s]
+                direction = 1 if is_backward else 0
+                left[rank] -= table[direction, s]
+                now[rank] = ends[direction, s, m] = begin + table[direction, s]
                 place[rank] += 1
                 done += 1
     makespan = int64(0)
@@ -212,8 +212,9 @@ def _play_loop(table: Integers, ranks: int, count: int, threshold: int) -> int:
 
 
 @kernel
-def rate_cut(loop: Loop, cut: Integers, ranks: int, threshold: int, by_floor: bool) -> tuple[int, int]:
-    """(units of memory that are missing, makespan or floor of the cut): the makespan is 0 where memory is missing.
+def rate_cut(loop: Loop, cut: Integers, ranks: int, threshold: int, by_lower_bound: bool) -> tuple[int, int]:
+    """(units of memory that are missing, makespan or lower bound of the cut): the makespan is 0 where memory is
+    missing.
 
     It is FAR once it is certain to be no less than the threshold.
     """
@@ -222,8 +223,8 @@ def rate_cut(loop: Loop, cut: Integers, ranks: int, threshold: int, by_floor: bo
         if missing > 0:
             return missing, int64(0)
     table, fits = stage_times(loop, cut, ranks), int64(0)
-    least = floor_of(table, ranks, loop.microbatches)
-    if by_floor or least >= threshold:
+    least = lower_bound_of(table, ranks, loop.microbatches)
+    if by_lower_bound or least >= threshold:
         return fits, least if least < threshold else int64(FAR)
     return fits, _play_loop(table, ranks, loop.microbatches, threshold)
 
@@ -246,11 +247,13 @@ def _vary_cut(cut: Integers, new: Integers) -> bool:
 
 
 @kernel
-def anneal_cut(loop: Loop, cut: Integers, ranks: int, cooling: Cooling, by_floor: bool) -> tuple[int, int]:
-    """Anneal from `cut`, which then holds the best one found; returns what is missing, and its makespan or floor."""
+def anneal_cut(loop: Loop, cut: Integers, ranks: int, cooling: Cooling, by_lower_bound: bool) -> tuple[int, int]:
+    """Anneal from `cut`, which then holds the best one found; returns what is missing, and its makespan or lower
+    bound.
+    """
     np.random.seed(cooling.seed)
     new, current = cut.copy(), cut.copy()
-    missing, value = rate_cut(loop, cut, ranks, FAR, by_floor)
+    missing, value = rate_cut(loop, cut, ranks, FAR, by_lower_bound)
     least, best = missing, value
     if cut.shape[0] < 3:
         return least, best
@@ -259,7 +262,7 @@ def anneal_cut(loop: Loop, cut: Integers, ranks: int, cooling: Cooling, by_floor
             continue
         whole = int64(_ROAMING_UNITS) if missing > 0 else value
         slack = int64(-np.log(1 - np.random.random()) * temperature(cooling, step) * whole)
-        lacks, found = rate_cut(loop, new, ranks, FAR if missing > 0 else value + slack + 1, by_floor)
+        lacks, found = rate_cut(loop, new, ranks, FAR if missing > 0 else value + slack + 1, by_lower_bound)
         if lacks <= missing + slack if missing > 0 else lacks == 0 and found <= value + slack:
             current[:] = new
             missing, value = lacks, found

@@ -49,20 +49,20 @@ def greedy_flags(searcher: Searcher, candidate: Candidate) -> Integers:
     flags = np.zeros(num_stages, np.int64)
     shards = candidate.modes & SHARDING
     nets = [searcher.net_of(replace(candidate, modes=shards | flag)) for flag in (0, RECOMPUTING)]
-    stages = nets[0].lane_stage
+    stages = nets[0].replica_stage
     in_flight = np.minimum(searcher.instance.num_microbatches, num_stages - stages)
     need, least = (net.held * in_flight + np.maximum(net.whole_backward - net.held, 0) for net in nets)
     freed, lost = need - least, nets[1].duration[:, BACKWARD] - nets[0].duration[:, BACKWARD]
-    for device in np.unique(nets[0].lane_device):
-        lanes = np.nonzero(nets[0].lane_device == device)[0]
-        excess = need[lanes].sum() + nets[0].workspace[lanes].max() - nets[0].budget[device]
-        excess -= (freed * flags[stages])[lanes].sum()
-        useful = lanes[(freed[lanes] > 0) & (flags[stages[lanes]] == 0)].tolist()
-        for lane in sorted(useful, key=lambda lane: lost[lane] / freed[lane]):
+    for device in np.unique(nets[0].replica_device):
+        replicas = np.nonzero(nets[0].replica_device == device)[0]
+        excess = need[replicas].sum() + nets[0].workspace[replicas].max() - nets[0].budget[device]
+        excess -= (freed * flags[stages])[replicas].sum()
+        useful = replicas[(freed[replicas] > 0) & (flags[stages[replicas]] == 0)].tolist()
+        for replica in sorted(useful, key=lambda replica: lost[replica] / freed[replica]):
             if excess <= 0:
                 break
-            flags[stages[lane]] = 1
-            excess -= freed[lane]
+            flags[stages[replica]] = 1
+            excess -= freed[replica]
     return flags
 
 

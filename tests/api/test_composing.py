@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from profiles.importers.aiconfigurator.default_rates import rates_at_hand
+from profiles.importers.aiconfigurator.default_rates import default_rates_of
 from profiles.importers.aiconfigurator.tables import find_package
 from profiles.load import load_workload
 from tests.api.worlds import Shell
@@ -20,11 +20,11 @@ def installed(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.Monk
     make_package(folder)
     install(folder)
     find_package.cache_clear()
-    rates_at_hand.cache_clear()
+    default_rates_of.cache_clear()
     monkeypatch.syspath_prepend(folder)
     yield folder
     find_package.cache_clear()
-    rates_at_hand.cache_clear()
+    default_rates_of.cache_clear()
 
 
 @pytest.mark.slow

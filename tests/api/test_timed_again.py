@@ -8,7 +8,7 @@ import pytest
 from rich.console import Console
 
 from api.failures import InputError
-from api.profiling import WIDE, Telling, Wanted, _measure_again_where_wide, _require_sane
+from api.profiling import WIDE, ProfileRequest, ProfilingReporter, _measure_again_where_wide, _require_sane
 from profiles.measure.record import Journal
 from profiles.model_profile import ProbeRun
 from profiles.workload import Workload
@@ -33,8 +33,8 @@ def measure(errors: list[float | None], *, attempts: int = 3) -> tuple[Workload,
         return f"findings {len(journals)}", workload_of(errors[len(journals) - 1])
 
     screen = io.StringIO()
-    with Telling(Console(file=screen, width=200), "lines") as telling:
-        findings, workload = _measure_again_where_wide(attempt, FIRST, attempts=attempts, telling=telling)
+    with ProfilingReporter(Console(file=screen, width=200), "lines") as telling:
+        findings, workload = _measure_again_where_wide(attempt, FIRST, attempts=attempts, reporter=telling)
     kept = int(cast(str, findings).removeprefix("findings ")) - 1
     assert workload.profile.probe == workload_of(errors[kept]).profile.probe
     return workload, journals, screen.getvalue()
@@ -75,4 +75,4 @@ def test_the_closest_is_kept(attempts: int, expected: float):
 def test_numbers_of_attempts_that_make_no_sense(attempts: int):
     """Tests that they are refused with the value and the remedy."""
     with pytest.raises(InputError, match=f"--attempts {attempts} is out of range; give 1 to 100"):
-        _require_sane(Wanted(model="gpt", attempts=attempts))
+        _require_sane(ProfileRequest(model="gpt", attempts=attempts))

@@ -6,7 +6,7 @@ import pytest
 from rich.console import Console
 
 from api.planning_run import Effort
-from api.running.replanning import Again, Rest, describe_cost, plan_again
+from api.running.replanning import Replanned, Rest, describe_cost, plan_again
 from planner.problem import Options, Problem
 from planner.replanning.migration import restore_ns
 from planner.simulation.simulate import simulate
@@ -22,7 +22,7 @@ def one_layer() -> Problem:
     return make_chain("w", num_devices=3, num_microbatches=4, options=Options())
 
 
-def lose(problem: Problem, *, steps_left: int) -> Again:
+def lose(problem: Problem, *, steps_left: int) -> Replanned:
     """The plan after the one device that ran everything is gone, and all processes begin anew."""
     present = make_plan(problem, "d2: 0F0 0F1 0F2 0F3 0B0 0B1 0B2 0B3", stages="0@d2")
     return plan_again(

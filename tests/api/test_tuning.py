@@ -9,7 +9,7 @@ import pytest
 
 from api.tuning import short_run, workbench
 from api.tuning.calibrating import calibrate_with
-from api.tuning.short_run import ShortRun, choose_num_steps, count_processes, last_words
+from api.tuning.short_run import ShortRun, choose_num_steps, count_processes, last_lines
 from api.tuning.tuning_candidates import make_candidates
 from api.tuning.tuning_loop import TuningLimits, TuningLoop, TuningResult
 from api.tuning.tuning_report import describe_stages, summarise_result
@@ -138,11 +138,11 @@ def test_the_executors_own_words_are_told(tmp_path: Path):
     """Tests that of a failed run's log the executor's message is taken, not torchrun's summary of it."""
     log = tmp_path / "log"
     log.write_text("W torchrun\nplanner.execute: layer 'l0' is compiled\nSystemExit\n")
-    assert last_words(log) == "layer 'l0' is compiled"
+    assert last_lines(log) == "layer 'l0' is compiled"
     log.write_text("[rank1]: RuntimeError: twice\n[rank0]: RuntimeError: peer is gone\nChildFailedError\n====\n")
-    assert last_words(log) == "RuntimeError: twice"
+    assert last_lines(log) == "RuntimeError: twice"
     log.write_text("")
-    assert last_words(log) == "it said nothing"
+    assert last_lines(log) == "it said nothing"
 
 
 def test_candidates_are_of_several_kinds():

@@ -15,7 +15,7 @@ from torch import distributed
 from planner.actions import Action
 from planner.baselines.layer_pipe.plans import make_layer_pipe_plan
 from planner.baselines.out_of_order.pipelined import make_modulo_plan, order_fast_forward
-from planner.baselines.pipeline import Pipeline, Words, make_pipeline, make_plan
+from planner.baselines.pipeline import DeviceOrders, Pipeline, make_pipeline, make_plan
 from planner.layout.costs import CostModel
 from planner.plan import Plan, Stage
 from tests.integration.layer_pipe_problem import MICROBATCHES, make_problem
@@ -37,17 +37,17 @@ def make_plans(costs: CostModel) -> dict[str, Plan]:
     )
     pipeline = make_pipeline(costs, in_a_row)
     return {
-        "usual": make_plan(costs, in_a_row, words=order_usually(pipeline)),
-        "fast-forward": make_plan(costs, in_a_row, words=order_fast_forward(pipeline)),
+        "usual": make_plan(costs, in_a_row, device_orders=order_usually(pipeline)),
+        "fast-forward": make_plan(costs, in_a_row, device_orders=order_fast_forward(pipeline)),
         "modulo": modulo,
         "tasks apart": make_layer_pipe_plan(costs),
     }
 
 
-def order_usually(pipeline: Pipeline) -> Words:
+def order_usually(pipeline: Pipeline) -> DeviceOrders:
     """As GPipe: all forwards, then all backwards, each W after its I; stages of one rank in turn."""
     microbatches = range(pipeline.num_microbatches)
-    words: Words = [[] for _ in range(pipeline.num_positions)]
+    words: DeviceOrders = [[] for _ in range(pipeline.num_positions)]
     for stage in range(pipeline.num_stages):
         words[pipeline.position_of[stage]] += [Action("F", stage, m) for m in microbatches]
     for stage in reversed(range(pipeline.num_stages)):

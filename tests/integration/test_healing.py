@@ -18,7 +18,7 @@ from rich.console import Console
 
 from api.cli import main
 from api.running.healing import HealedRun, HealParams, attend, read_end
-from api.running.launching import Launch, Whereabouts, make_launch
+from api.running.launching import JobPaths, Launch, make_launch
 from planner.document import parse_plan, plan_sha256, render_plan
 from planner.execute.record import rank_record
 from planner.execute.record.rank_record import RankRecord, read_records, write_record
@@ -104,7 +104,7 @@ class ForkedAttempt:
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             port = free.getsockname()[1]
-        size = len(launch.job.placement.seats)
+        size = len(launch.job.placement.slots)
         common = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": str(size)}
         module, *words = rank_arguments(launch.job, is_here=True)[1:]
         self.logs = [launch.folder / f"log-{launch.job.plan_sha256[:8]}-{rank}" for rank in range(size)]
@@ -157,7 +157,7 @@ def plan_text() -> str:
 def heal(tmp_path: Path, plan_text: str, program: list[str], *, most_heals: int = 3) -> tuple[HealedRun, list[str]]:
     """The end of a job whose ranks are forked, and what was said."""
     (tmp_path / "plan.json").write_text(plan_text)
-    where = Whereabouts(cluster=None, folder=str(tmp_path / "job"), hosts=(), plan_url=None)
+    where = JobPaths(cluster=None, folder=str(tmp_path / "job"), hosts=(), plan_url=None)
     source = str(tmp_path / "plan.json")
     launch = make_launch(source, program, name=None, where=where, python=sys.executable, on_processors=True)
     told: list[str] = []

@@ -14,7 +14,7 @@ from planner.layout.costs import CostModel
 from planner.plan import Stage
 from profiles.cluster import Cluster, Device
 from profiles.estimates.operations import CausalAttention, Product
-from profiles.importers.aiconfigurator.default_rates import rates_at_hand
+from profiles.importers.aiconfigurator.default_rates import default_rates_of
 from profiles.load import load_workload
 from profiles.measure.host_processes import HostProcesses
 from profiles.measure.link_run import DeviceKind, measure_links
@@ -221,7 +221,7 @@ def test_an_estimate_says_so(folder: Path, answers: Any):
     assert answers["commands"]["estimate"] == [0, "", ""]
     profile = load_workload(folder / "estimate.json").profile
     assert "ESTIMATE" in profile.provenance
-    rates = rates_at_hand("h100_sxm")
+    rates = default_rates_of("h100_sxm")
     assert rates.origin in profile.provenance
     block = profile.by_name["block0"]
     assert block.parameter_bytes == 2 * (12 * 2048 * 2048 + 13 * 2048)

@@ -241,7 +241,7 @@ def make_tables(
         numpy.array(scalars),
         numpy.array(make_seats(reading, index)),
         numpy.array(make_legs(reading), dtype=numpy.int64).reshape(-1, 5),
-        incidence([() if way is None else way.links for way in reading.ways], num_links),
+        incidence([() if way is None else way.links for way in reading.channel_routes], num_links),
         numpy.array([ring.duration_ns for ring in reading.rings]),
         incidence([sorted(ring.links) for ring in reading.rings], num_links),
         numpy.array(room),
@@ -264,7 +264,7 @@ def make_seats(reading: Reading, index: dict[str, int]) -> list[list[int]]:
 def make_legs(reading: Reading) -> list[list[int]]:
     """Per flow between whom it is, its direction, its time, and its place among those of equal turns."""
     found = list[list[int]]()
-    for flow, way in zip(reading.flows, reading.ways, strict=True):
+    for flow, way in zip(reading.channels, reading.channel_routes, strict=True):
         rank = sum(other[0] == flow.sender and other[2] == flow.is_backward for other in found)
         turn = reading.replicas[flow.sender].number * 1000 + rank
         duration = 0 if way is None else way.time_ns(flow.num_bytes)

@@ -105,9 +105,9 @@ def _with_all_devices(problem: Problem, stages: tuple[Stage, ...], instance: Sch
     """Every lane on all devices of its group, each with its own memory, whether groups overlap or not."""
     static, index = CostModel(problem).static_bytes(stages), {d.name: n for n, d in enumerate(problem.cluster.devices)}
     others = [tuple(index[name] for name in stage.replicas[0][1:]) for stage in stages]
-    lanes = tuple(replace(lane, others=others[lane.stage]) for lane in instance.lanes)
+    lanes = tuple(replace(lane, others=others[lane.stage]) for lane in instance.replicas)
     room = tuple(device.usable_bytes - static.get(device.name, 0) for device in problem.cluster.devices)
-    return replace(instance, lanes=lanes, budgets=room)
+    return replace(instance, replicas=lanes, budgets=room)
 
 
 class _Orders:
@@ -123,7 +123,7 @@ class _Orders:
     def exist(self) -> bool:
         """Whether any order ends in time; none where a device has more work than that."""
         for device in range(len(self.free)):
-            lanes = [lane for lane in self.instance.lanes if device in lane.devices]
+            lanes = [lane for lane in self.instance.replicas if device in lane.devices]
             if self.instance.num_microbatches * sum(map(self._work, lanes)) >= self.limit:
                 return False
         return self._goes_on(0)
@@ -136,13 +136,13 @@ class _Orders:
         choices = list(self._choices())
         if not choices:
             return len(self.ends) == self.instance.num_microbatches * sum(
-                2 + lane.has_weight_grad for lane in self.instance.lanes
+                2 + lane.has_weight_grad for lane in self.instance.replicas
             )
         return any(self._place(*choice) for choice in sorted(choices) if choice[0] >= now)
 
     def _choices(self) -> Iterator[tuple[int, int, int, int]]:
         """(start, kind, lane, microbatch) of every action whose turn it may be."""
-        for number, lane in enumerate(self.instance.lanes):
+        for number, lane in enumerate(self.instance.replicas):
             for kind in (FORWARD, INPUT_GRAD, WEIGHT_GRAD):
                 done = [m for m in range(self.instance.num_microbatches) if (kind, number, m) not in self.ends]
                 if not done or (kind == WEIGHT_GRAD and not lane.has_weight_grad):
@@ -162,7 +162,7 @@ class _Orders:
         needed: list[tuple[tuple[int, int, int], int]] = []
         if kind != FORWARD:
             needed.append(((FORWARD if kind == INPUT_GRAD else INPUT_GRAD, number, m), 0))
-        for flow in self.instance.flows if kind != WEIGHT_GRAD else ():
+        for flow in self.instance.transfers if kind != WEIGHT_GRAD else ():
             if flow.receiver == number and flow.is_backward == (kind == INPUT_GRAD):
                 needed.append(((INPUT_GRAD if flow.is_backward else FORWARD, flow.sender, m), flow.duration))
         if any(key not in self.ends for key, _ in needed):
@@ -171,7 +171,7 @@ class _Orders:
 
     def _place(self, start: int, kind: int, number: int, m: int) -> bool:
         """Whether orders with this action next end in time."""
-        lane = self.instance.lanes[number]
+        lane = self.instance.replicas[number]
         end = start + (lane.forward, lane.input_grad, lane.weight_grad, lane.backward)[kind]
         during = lane.extra(kind) + (lane.held if kind == FORWARD else 0)
         after = {FORWARD: lane.held, INPUT_GRAD: -lane.held, WEIGHT_GRAD: -lane.weight_stash, BACKWARD: -lane.held}[

@@ -64,7 +64,7 @@ def _find_sequence(tables: CaseTables, plan: Plan, *, deadline: int) -> tuple[li
     """Stages in an order that the enumeration has, with the seats of the least image, and their segments."""
     index = {name: number for number, name in enumerate(tables.names)}
     masks = [sum(1 << index[name] for name in stage.layers) for stage in plan.stages]
-    number = {seat: row for row, seat in enumerate(tables.seats)}
+    number = {seat: row for row, seat in enumerate(tables.assignments)}
     own = [number[tuple(sorted(_devices(tables, plan, s))), stage.recompute] for s, stage in enumerate(plan.stages)]
     why = ""
     for order in _sequences(tables, masks):
@@ -92,7 +92,7 @@ def _lost(tables: CaseTables, segments: list[int], seats: list[int], *, deadline
     states = enumeration._root()
     for place in range(len(segments)):
         following = enumeration._expand(states)
-        keep = (following.segments[:, place] == segments[place]) & (following.seats[:, place] == seats[place])
+        keep = (following.segments[:, place] == segments[place]) & (following.assignments[:, place] == seats[place])
         states = following.take(numpy.flatnonzero(keep))
         if len(states.done) != 1:
             return f"stage {place} of {len(segments)} is there {len(states.done)} times"
@@ -101,11 +101,11 @@ def _lost(tables: CaseTables, segments: list[int], seats: list[int], *, deadline
 
 def _image(tables: CaseTables, seats: list[int], *, plan: Plan, order: list[int]) -> list[int]:
     """Where a symmetry takes every device, that takes the plan's seats to these."""
-    number = {seat: row for row, seat in enumerate(tables.seats)}
+    number = {seat: row for row, seat in enumerate(tables.assignments)}
     own = [number[tuple(sorted(_devices(tables, plan, s))), plan.stages[s].recompute] for s in order]
     row = tables.images[:, own].tolist().index(seats)
     alone = [number[(device,), False] for device in range(len(tables.devices))]
-    return [tables.seats[seat][0][0] for seat in tables.images[row, alone].tolist()]
+    return [tables.assignments[seat][0][0] for seat in tables.images[row, alone].tolist()]
 
 
 def _find_order(maker: CaseMaker, seat: int, devices: list[int]) -> int:
@@ -186,7 +186,7 @@ class PlayedCase:
         else:
             microbatch = self._put(lane, RETURN, times)
             self.is_one[lane, microbatch] = True
-            rest = 0 if self.has_gain[lane] else int(self.cases.by_lane(self.cases.time)[0, lane, LAST, 0])
+            rest = 0 if self.has_gain[lane] else int(self.cases.by_replica(self.cases.time)[0, lane, LAST, 0])
             after = end - rest, end, place + 1
             self._put(lane, LAST, after, microbatch=microbatch if self.has_gain[lane] else None)
 
@@ -205,7 +205,7 @@ class PlayedCase:
             where, what = divmod(code - known.first_start, 2)
             begin, end, time = (values[0].ravel()[where] for values in (orders.start, orders.end, orders.time))
             is_there = self.place.ravel()[where] >= 0  # where there is no stage, its actions may start at any time
-            played = self._parts(orders, self.cases.by_lane(orders.time)[0])[0].ravel()[where] if is_there else begin
+            played = self._parts(orders, self.cases.by_replica(orders.time)[0])[0].ravel()[where] if is_there else begin
             part = (end - begin - time) // ROOM_PARTS
             return int(played > begin + part if what == STARTS_EARLY else played < end - time - part)
         passes = code - devices * actions * actions
@@ -218,12 +218,12 @@ class PlayedCase:
     def require_in(self, orders: OrderNodes, *, where: str) -> None:
         """Raises ContradictedError unless the node is there, and every window and order holds what was played."""
         _require(len(orders.case) == 1, f"{where}: closed")
-        time = self.cases.by_lane(orders.time)[0]
+        time = self.cases.by_replica(orders.time)[0]
         start, end = self._parts(orders, time)
         is_real = self.place >= 0
         _require(bool((~is_real | (end - start >= time)).all()), f"{where}: an action takes longer")
-        late = self.cases.by_lane(orders.start)[0] + time > end
-        early = self.cases.by_lane(orders.end)[0] - time < start
+        late = self.cases.by_replica(orders.start)[0] + time > end
+        early = self.cases.by_replica(orders.end)[0] - time < start
         _require(not ((late | early) & is_real).any(), f"{where}: a window is too narrow")
         devices, actions = orders.start.shape[1:]
         place = self.place.reshape(devices, actions)

@@ -7,7 +7,7 @@ leaves out one of its stages, or of its devices' loads, is named.
 from planner.bounds.device_packing.boundaries import Boundaries
 from planner.bounds.device_packing.packing_bound import Packing, Split
 from planner.bounds.device_packing.price_search import Refutation
-from planner.bounds.device_packing.stage_assignments import Seatings
+from planner.bounds.device_packing.stage_assignments import DeviceAssignments
 from planner.bounds.minimum_costs import Least
 from planner.layout.costs import CostModel
 from planner.plan import Plan
@@ -42,7 +42,7 @@ def follow(problem: Problem, plan: Plan, *, value: int, depth: int) -> int:
 
 def require_seating(problem: Problem, packing: Packing, plan: Plan, *, held: list[list[int]]) -> None:
     """The plan is among the seatings of the open stages, and the schedule bound does not deny it."""
-    seatings, rows = Seatings(packing.stages, packing.loads), rows_of(packing)
+    seatings, rows = DeviceAssignments(packing.stages, packing.loads), rows_of(packing)
     free = dict(enumerate(seatings.kinds))
     names, seating = dict[str, int](), list[tuple[int, tuple[int, ...]]]()
     for stage, keys in sorted(zip(plan.stages, held, strict=True), key=lambda pair: pair[1]):

@@ -7,8 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from examples.dealing import DealtBatches
-from planner.dealing import Dealing, Durations, StageTimes, bound_dealings, deal, deal_durations, pipeline_actions
-from planner.fidelity.balance_advice import deal_anew
+from planner.dealing import Dealing, Durations, StageTimes, balance_durations, bound_dealings, deal, pipeline_actions
+from planner.fidelity.balance_advice import rebalance
 from planner.fidelity.run_replay import replay_ns
 from planner.planning.starts.annealed_deals import CompiledAnnealing
 from profiles.importers.straggler import RunAction, RunStep
@@ -60,7 +60,7 @@ def test_dealings_are_whole_and_never_worse_than_longest_first(
     given: list[Durations], pipelines: int, transfer_ns: int
 ):
     """Tests that every microbatch is dealt once, and that bound <= time <= longest first."""
-    dealing = deal_durations(given, pipelines, transfer_ns=transfer_ns)
+    dealing = balance_durations(given, pipelines, transfer_ns=transfer_ns)
     assert sorted(itertools.chain(*dealing.pipelines)) == list(range(len(given)))
     assert len(dealing.pipelines) == pipelines
     assert dealing.lower_bound_ns <= dealing.largest_ns <= dealing.longest_first_ns
@@ -111,7 +111,7 @@ def deal_alone(hand: list[Durations], *, transfer_ns: int) -> int:
 def test_waiting_for_the_first_backward_is_counted():
     """Tests that the first of two stages is bounded with its wait for the first backward, which only 1F1B has."""
     one = Durations(forward_ns=(20, 10), backward_ns=(40, 20))
-    dealing = deal_durations([one] * 8, 2)
+    dealing = balance_durations([one] * 8, 2)
     assert dealing.lower_bound_ns == 4 * 60
     assert bound_dealings([one] * 8, 2, is_1f1b=True) == dealing.largest_ns == 4 * 60 + 10
 
@@ -120,12 +120,12 @@ def test_annealing_finds_what_exchanges_do_not():
     """Tests that annealed hands hold everything once and end no later, here earlier: the long ones side by side."""
     short, long = (Durations(forward_ns=(17 * k, 21 * k), backward_ns=(33 * k, 34 * k)) for k in (1, 3))
     given = [long] * 4 + [short] * 12
-    quick = deal_durations(given, 4)
-    annealed = deal_durations(given, 4, annealing=CompiledAnnealing(trials=4_000))
+    quick = balance_durations(given, 4)
+    annealed = balance_durations(given, 4, annealing=CompiledAnnealing(trials=4_000))
     assert sorted(itertools.chain(*annealed.pipelines)) == list(range(16))
     assert annealed.lower_bound_ns <= annealed.largest_ns <= quick.largest_ns
-    alone = deal_durations(given, 1, annealing=CompiledAnnealing(trials=10))
-    assert alone == deal_durations(given, 1)
+    alone = balance_durations(given, 1, annealing=CompiledAnnealing(trials=10))
+    assert alone == balance_durations(given, 1)
 
 
 @given(given=microbatches(most=8))
@@ -134,7 +134,7 @@ def test_a_step_dealt_anew_takes_as_long_as_promised(given: list[Durations]):
     count = 2 if len(given) % 2 == 0 else 1
     size = len(given) // count
     step = make_step([given[i * size : (i + 1) * size] for i in range(count)])
-    anew, dealing = deal_anew(step)
+    anew, dealing = rebalance(step)
     assert replay_ns(anew) == dealing.largest_ns
 
 

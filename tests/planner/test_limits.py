@@ -220,7 +220,7 @@ def test_seeds_stop_and_the_best_floors_come_first():
     assert {(seed.stage_of.tobytes(), seed.groups) for seed in patient} == usual
     assert len(make_seeds(searcher, has_time=asked(2))) == fewest + 2
     assert len(usual) > fewest + 2
-    floors = [searcher.floor(seed.stage_of, seed.groups, modes=seed.modes) for seed in patient]
+    floors = [searcher.lower_bound(seed.stage_of, seed.groups, modes=seed.modes) for seed in patient]
     known = [floor for seed, floor in zip(patient, floors, strict=True) if floor is not None and seed.is_feasible]
     assert known == sorted(known)
 

@@ -225,7 +225,7 @@ def test_layouts_are_tried_for_as_long_as_there_is_time(monkeypatch: pytest.Monk
         tried.append(stages)
         return []
 
-    monkeypatch.setattr(listed_run, "_dealt", try_it)
+    monkeypatch.setattr(listed_run, "_balanced", try_it)
     monkeypatch.setattr(listed_run._Run, "has_time", lambda *_: len(tried) < 2)
     with pytest.raises(NoPlanFoundError):
         make_plan(problem, limits=QUICK, params=FEW)

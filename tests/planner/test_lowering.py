@@ -14,7 +14,7 @@ from planner.layout.device_groups import overlap_anywhere
 from planner.lowering import (
     make_candidate_arrays,
     make_instance,
-    make_plan_from_words,
+    make_plan_from_orders,
     make_schedule_instance,
     make_stages,
     modes_of,
@@ -57,7 +57,7 @@ def test_words_survive_the_round_trip(rng: Random):
             index[device]: [(KINDS.index(kind), stage, microbatch) for kind, stage, microbatch in schedule[device]]
             for device in leaders
         }
-        assert make_plan_from_words(problem, stages, words=words).schedule == schedule
+        assert make_plan_from_orders(problem, stages, device_orders=words).schedule == schedule
 
 
 @given(randoms)
@@ -72,7 +72,7 @@ def test_costs_are_those_of_the_plan(rng: Random):
     costs = CostModel(problem)
     instance = make_schedule_instance(problem, stages, costs=costs)
     timeline = simulate(problem, plan)
-    lanes = {(problem.cluster.devices[lane.device].name, lane.stage): lane for lane in instance.lanes}
+    lanes = {(problem.cluster.devices[lane.device].name, lane.stage): lane for lane in instance.replicas}
     for device, word in timeline.actions.items():
         for action, start_ns, end_ns in word:
             lane = lanes.get((device, action.stage))
@@ -145,4 +145,4 @@ def test_plans_from_words_are_valid(objective: str):
     problem = make_problem([make_layer("x"), make_layer("y")], [make_link("a b")], objective=objective)
     stages = (make_stage("x @ a"), make_stage("y @ b"))
     words = {0: [(0, 0, 0), (1, 0, 0), (2, 0, 0)], 1: [(0, 1, 0), (3, 1, 0)]}
-    assert verify(problem, make_plan_from_words(problem, stages, words=words)).passed
+    assert verify(problem, make_plan_from_orders(problem, stages, device_orders=words)).passed

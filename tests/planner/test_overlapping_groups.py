@@ -10,7 +10,7 @@ from planner.evidence.certificate import check_certificate, make_bound, prove_in
 from planner.judge.reading import Reading
 from planner.judge.times import check_times
 from planner.layout.costs import CostModel
-from planner.lowering import make_plan_from_words, make_schedule_instance, make_words
+from planner.lowering import make_orders, make_plan_from_orders, make_schedule_instance
 from planner.plan import Plan, Stage
 from planner.planning import Limits, make_plan
 from planner.planning.starts.overlapping_layouts import OverlappingLayouts, narrow_problem, needs_overlaps
@@ -47,7 +47,7 @@ def m_plan(problem: Problem) -> Plan:
     """One microbatch after the other."""
     stages = m_stages()
     instance = make_schedule_instance(problem, stages, costs=CostModel(problem))
-    return make_plan_from_words(problem, stages, words=one_by_one(instance))
+    return make_plan_from_orders(problem, stages, device_orders=one_by_one(instance))
 
 
 def wide_pair(*, max_width: int, **fields: object) -> Problem:
@@ -102,7 +102,7 @@ def test_orders_that_wait_for_each_other_are_refused():
     plan = builders.make_plan(problem, list(stages), words)
     assert [violation.rule for violation in verify(problem, plan).violations] == ["deadlock"]
     instance = make_schedule_instance(problem, stages, costs=CostModel(problem))
-    assert play(instance, make_words(problem, plan)) is None
+    assert play(instance, make_orders(problem, plan)) is None
 
 
 def test_groups_that_are_equal_or_disjoint_act_as_one_device():
@@ -115,9 +115,9 @@ def test_groups_that_are_equal_or_disjoint_act_as_one_device():
         for layer, cost in zip(problem.profile.layers, costs, strict=True)
     )
     wide = replace(problem, profile=replace(problem.profile, layers=layers))
-    (lane,) = make_schedule_instance(wide, apart, costs=CostModel(wide)).lanes
+    (lane,) = make_schedule_instance(wide, apart, costs=CostModel(wide)).replicas
     assert lane.devices == (0,)
-    lanes = make_schedule_instance(problem, m_stages(wide="d2+d0+d1+d3"), costs=CostModel(problem)).lanes
+    lanes = make_schedule_instance(problem, m_stages(wide="d2+d0+d1+d3"), costs=CostModel(problem)).replicas
     assert [lane.devices for lane in lanes] == [(2, 0, 1, 3), (0,), (1,), (2,), (3,)]
 
 
@@ -158,10 +158,10 @@ def test_cp_sat_knows_all_devices_of_a_lane():
     instance = make_schedule_instance(problem, stages, costs=CostModel(problem))
     found = PeriodicSearch(instance).begin((50, 100, 200))
     assert found is not None
-    result = solve_order(instance, hint=found.words)
+    result = solve_order(instance, hint=found.device_orders)
     assert (result.status, result.objective) == ("optimal", 2 * 2 + (2 + 3) * 4)
-    assert result.words is not None
-    plan = make_plan_from_words(problem, stages, words=result.words)
+    assert result.device_orders is not None
+    plan = make_plan_from_orders(problem, stages, device_orders=result.device_orders)
     assert simulate(problem, plan).makespan_ns == result.objective
 
 

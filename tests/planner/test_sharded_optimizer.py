@@ -182,10 +182,10 @@ def test_kernels_play_sharded_stages_as_the_simulator():
         problem = replace(problem, options=replace(problem.options, shard_optimizer="allow"))
         plan = randomly_sharded(rng, random_plan(rng, problem))
         case = Case(problem, plan.stages)
-        words = case.words(plan.schedule)
+        words = case.device_orders(plan.schedule)
         candidate = case.candidate(words=words)
         played = simulate(problem, case.plan(words))
-        assert case.searcher.words(candidate)[1] == played.objective_ns(problem.options.objective), seed
+        assert case.searcher.device_orders(candidate)[1] == played.objective_ns(problem.options.objective), seed
         instance = make_schedule_instance(problem, plan.stages, costs=case.costs)
         assert case.net.budget.tolist() == list(instance.budgets)
         assert case.net.synchronisation.tolist() == list(instance.synchronisation)

@@ -108,7 +108,7 @@ def test_unlike_shares_meet():
     words = {"a": "0F0 0B0", "b": "0F0 1F0 1B0 0B0", "c": "1F0 1B0"}
     plan = make_plan(problem, stages, words)
     play(problem, plan)
-    flows = Reading(problem, plan).flows
+    flows = Reading(problem, plan).channels
     assert [flow.num_bytes for flow in flows if not flow.is_backward] == [1, 2, 1]
 
 

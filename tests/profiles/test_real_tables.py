@@ -7,7 +7,7 @@ import pytest
 from profiles.estimates.achieved_rates import known_rates
 from profiles.estimates.composed_profile import CompositionQuestion, compose
 from profiles.estimates.model_shapes import ModelShape
-from profiles.importers.aiconfigurator.default_rates import rates_at_hand
+from profiles.importers.aiconfigurator.default_rates import default_rates_of
 from profiles.importers.aiconfigurator.rates import MeasuredRates
 from profiles.importers.aiconfigurator.tables import find_package
 from profiles.importers.aiconfigurator.workloads import find_shape
@@ -33,7 +33,7 @@ LLAMA_8B = ModelShape(
 def test_they_are_near_the_tables(gpu: str):
     """Tests that F, I and W of a Llama-3-8B block at 4,096 tokens are within 10 % of what the tables say."""
     sums = []
-    for rates in (known_rates()[gpu], rates_at_hand(gpu)):
+    for rates in (known_rates()[gpu], default_rates_of(gpu)):
         profile, _ = compose(CompositionQuestion(shape=LLAMA_8B, rates=[rates], sequence=4096))
         cost = profile.layers[1].costs[0]
         sums.append((cost.forward_ns, cost.input_grad_ns, cost.weight_grad_ns))

@@ -6,7 +6,7 @@ from solver_models.jit import kernel
 from solver_models.joint.lower_bounds import find_colocated, most_in_flight, settle_times, split_backward
 from solver_models.joint.propagation import make_jobs, make_windows, narrow
 from solver_models.joint.shaving import shave
-from solver_models.local_search.critical_path_search import heads, make_book, tails
+from solver_models.local_search.critical_path_search import heads, make_heads_and_tails, tails
 from solver_models.moves.neighbourhood import (
     merge_stages,
     move_layer,
@@ -45,7 +45,7 @@ def shaved_windows(net, limit):
 @kernel
 def longest_paths(net, words, lengths):
     """((makespan, sum of last ends), head and duration and tail of every action, span)."""
-    book = make_book(net, words, lengths)
+    book = make_heads_and_tails(net, words, lengths)
     value = heads(net, book, False)
     tails(net, book)
     paths = book.start + book.span + book.tail

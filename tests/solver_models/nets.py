@@ -11,13 +11,13 @@ import numpy as np
 
 from planner.actions import KINDS, Action
 from planner.layout.costs import CostModel
-from planner.lowering import make_candidate_arrays, make_instance, make_plan_from_words, modes_of
+from planner.lowering import make_candidate_arrays, make_instance, make_plan_from_orders, modes_of
 from planner.plan import Plan, Stage
 from planner.problem import Options, PinnedLayer, Problem
 from planner.simulation.simulate import Timeline, simulate
 from profiles.cluster import Cluster, Device, Link
 from profiles.model_profile import ModelProfile
-from solver_models.instance import Instance, Integers, Word
+from solver_models.instance import DeviceOrder, Instance, Integers
 from solver_models.local_search.search import STANDARD_POLICY_PARAMS, Candidate, Searcher
 from solver_models.simulation.evaluator import Net, assemble
 from tests.strategies import (
@@ -183,25 +183,25 @@ class Case:
         return assemble(self.searcher.layers, candidate.stage_of, start, devices, candidate.modes)
 
     def candidate(
-        self, *, policy_params: Integers = STANDARD_POLICY_PARAMS[0], words: dict[int, Word] | None = None
+        self, *, policy_params: Integers = STANDARD_POLICY_PARAMS[0], words: dict[int, DeviceOrder] | None = None
     ) -> Candidate:
         """These stages, with a policy or with words."""
         stage_of, groups = make_candidate_arrays(self.problem, self.stages)
         modes = modes_of(self.stages)
         return Candidate(
-            stage_of=stage_of, groups=groups, modes=modes, policy_params=policy_params, objective=0, words=words
+            stage_of=stage_of, groups=groups, modes=modes, policy_params=policy_params, objective=0, device_orders=words
         )
 
-    def words(self, schedule: Mapping[str, Sequence[Action]]) -> dict[int, Word]:
+    def device_orders(self, schedule: Mapping[str, Sequence[Action]]) -> dict[int, DeviceOrder]:
         """A schedule with its microbatches taken in order, as the kernels take them."""
         index = {device.name: number for number, device in enumerate(self.problem.cluster.devices)}
         return {index[device]: in_order(word) for device, word in schedule.items()}
 
-    def plan(self, words: dict[int, Word]) -> Plan:
+    def plan(self, words: dict[int, DeviceOrder]) -> Plan:
         """The plan with these orders."""
-        return make_plan_from_words(self.problem, self.stages, words=words)
+        return make_plan_from_orders(self.problem, self.stages, device_orders=words)
 
-    def play(self, words: dict[int, Word]) -> Timeline:
+    def play(self, words: dict[int, DeviceOrder]) -> Timeline:
         """What the simulator makes of these orders."""
         return simulate(self.problem, self.plan(words), costs=self.costs)
 
@@ -225,11 +225,11 @@ def flatten(groups: Sequence[Sequence[int]]) -> tuple[Integers, Integers]:
     return start, np.array([device for group in groups for device in group], dtype=np.int64)
 
 
-def in_order(word: Sequence[Action]) -> Word:
+def in_order(word: Sequence[Action]) -> DeviceOrder:
     """The k-th F and the k-th I or B of a stage are given microbatch k, a W the oldest whose I has no W yet."""
     counts: dict[tuple[str, int], int] = {}
     waiting: dict[int, deque[int]] = {}
-    result: Word = []
+    result: DeviceOrder = []
     for kind, stage, _ in word:
         if kind == "W":
             microbatch = waiting[stage].popleft()

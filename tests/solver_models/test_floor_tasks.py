@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from planner.layout.costs import CostModel
 from planner.lowering import make_instance
-from solver_models.local_search.multistart import JointSearch, _deal
+from solver_models.local_search.multistart import JointSearch, _split_task
 from solver_models.local_search.search import Candidate
 from solver_models.starts.first_candidates import make_seeds
 from tests.planner.builders import make_layer, make_link, make_problem
@@ -34,7 +34,7 @@ def chain_search(*, num_layers: int = 12, num_devices: int = 3, batch: int = 4) 
 @pytest.mark.parametrize("are_most_floors", [False, True])
 def test_tasks_are_dealt_out(are_most_floors: bool):
     """Tests that both kinds of task are numbered without gaps, and have the parts of all that they should have."""
-    dealt = [_deal(number, are_most_floors=are_most_floors) for number in range(24)]
+    dealt = [_split_task(number, are_most_by_lower_bound=are_most_floors) for number in range(24)]
     for kind in (False, True):
         numbers = [number for is_floor, number in dealt if is_floor == kind]
         assert numbers == list(range(len(numbers)))
@@ -47,18 +47,18 @@ def test_floor_tasks_give_polished_orders():
     start = search._round_start()
     found: list[Candidate] = []
     for number in range(6):
-        candidate = search._floor_task(number, start, seed=number)
+        candidate = search._lower_bound_task(number, start, seed=number)
         assert search.searcher.is_allowed(candidate)
-        if candidate.words is not None:
+        if candidate.device_orders is not None:
             found.append(candidate)
             search.keep(candidate)
             start = search._round_start()
     assert found
     for candidate in found:
-        words, objective = search.searcher.words(candidate)
+        words, objective = search.searcher.device_orders(candidate)
         assert words
         assert objective == candidate.objective
-        floor = search.searcher.exact_floor(candidate)
+        floor = search.searcher.exact_lower_bound(candidate)
         assert floor is not None
         assert floor <= candidate.objective
 
@@ -66,21 +66,21 @@ def test_floor_tasks_give_polished_orders():
 def test_stages_that_cannot_be_better_are_not_polished():
     """Tests that where the best plan takes no longer than any floor, what floors lead to comes back without words."""
     search = chain_search()
-    best = min((each for each in search.pool if each.is_feasible), key=lambda each: each.worth)
-    floors = [search.searcher.exact_floor(each) for each in search.starts]
+    best = min((each for each in search.pool if each.is_feasible), key=lambda each: each.sort_key)
+    floors = [search.searcher.exact_lower_bound(each) for each in search.starts]
     least = min(floor for floor in floors if floor is not None)
-    fast = best.with_words(search.searcher.words(best)[0], objective=least // 100)
+    fast = best.with_orders(search.searcher.device_orders(best)[0], objective=least // 100)
     search.polished = [fast]
     for number in (0, 1, 3, 4):
-        assert search._floor_task(number, search._round_start(), seed=number).words is None
+        assert search._lower_bound_task(number, search._round_start(), seed=number).device_orders is None
 
 
 def test_more_candidates_with_words_are_kept_than_polished_beside_annealing():
     """Tests that floor tasks draw from all candidates with words, and policies' polishing from the first few."""
     search = chain_search()
     for number in count():
-        candidate = search._floor_task(3 * number, search._round_start(), seed=number)
-        if candidate.words is not None:
+        candidate = search._lower_bound_task(3 * number, search._round_start(), seed=number)
+        if candidate.device_orders is not None:
             search.keep(candidate)
         if len(search.polished) > search.annealing.most_polished or number > 40:
             break

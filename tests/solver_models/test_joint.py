@@ -17,7 +17,7 @@ from planner.evidence.certificate import schedule_bound
 from planner.problem import Problem
 from solver_models.branch_and_check.master import MasterProgramme
 from solver_models.branch_and_check.subproblems import OpenCase, open_cases
-from solver_models.joint.lower_bounds import schedule_floor
+from solver_models.joint.lower_bounds import schedule_lower_bound
 from solver_models.joint.search_space import automorphisms, make_space
 from solver_models.local_search.search import LATEST, Searcher
 from tests.long_runs import examples
@@ -107,10 +107,10 @@ def test_cases_below_a_threshold_are_those_with_a_lower_floor(rng: Random):
     problem = small_problem(rng)
     searcher = Case(problem, ()).searcher
     everything = listed(searcher)
-    assert [case.floor for case in everything] == sorted(case.floor for case in everything)
+    assert [case.lower_bound for case in everything] == sorted(case.lower_bound for case in everything)
     for case in rng.sample(everything, min(3, len(everything))):
-        below = [other.floor for other in everything if other.floor < case.floor]
-        assert [other.floor for other in listed(searcher, threshold=case.floor)] == below
+        below = [other.lower_bound for other in everything if other.lower_bound < case.lower_bound]
+        assert [other.lower_bound for other in listed(searcher, threshold=case.lower_bound)] == below
 
 
 @settings(max_examples=examples(30))
@@ -123,14 +123,14 @@ def test_floors_hold_for_every_order(rng: Random):
     cases = listed(searcher)
     for case in rng.sample(cases, min(20, len(cases))):
         candidate = searcher.rate(case.stage_of, case.groups, modes=case.modes)
-        assert not candidate.is_feasible or candidate.objective >= case.floor
-        is_done, best = searcher.enumerate_orders(candidate, threshold=LATEST, most_words=500, most_plays=5000)
+        assert not candidate.is_feasible or candidate.objective >= case.lower_bound
+        is_done, best = searcher.enumerate_orders(candidate, threshold=LATEST, most_orders=500, most_plays=5000)
         if is_done and best is not None:
-            assert case.floor <= best.objective
-            assert best.worth <= candidate.worth
+            assert case.lower_bound <= best.objective
+            assert best.sort_key <= candidate.sort_key
 
 
-FLOOR = HeldTogether.floor
+FLOOR = HeldTogether.lower_bound
 
 
 @pytest.mark.slow
@@ -144,11 +144,13 @@ def test_compiled_floor_is_the_schedule_bound(rng: Random):
     """
     case = random_case(rng, is_tight=rng.random() < 0.5)
     if case.problem.options.objective == "makespan":
-        floor = int(schedule_floor(case.net, LATEST))
+        floor = int(schedule_lower_bound(case.net, LATEST))
         has_many = np.diff(case.net.device_start).max() > 2
         with (
             patch.object(HeadsAndTails, "_within", return_value=[]),
-            patch.object(HeldTogether, "floor", lambda *given, **times: 0 if has_many else FLOOR(*given, **times)),
+            patch.object(
+                HeldTogether, "lower_bound", lambda *given, **times: 0 if has_many else FLOOR(*given, **times)
+            ),
         ):
             bound = schedule_bound(case.problem, case.stages, costs=case.costs)
         assert floor >= bound
@@ -167,8 +169,8 @@ def test_symmetries_leave_the_instance_alone(rng: Random):
         rated = searcher.rate(case.stage_of, case.groups, modes=case.modes)
         for image in images:
             groups = tuple(tuple(image[d] for d in group) for group in case.groups)
-            assert searcher.floor(case.stage_of, groups, modes=case.modes) is not None
-            assert searcher.rate(case.stage_of, groups, modes=case.modes).worth == rated.worth
+            assert searcher.lower_bound(case.stage_of, groups, modes=case.modes) is not None
+            assert searcher.rate(case.stage_of, groups, modes=case.modes).sort_key == rated.sort_key
 
 
 def alike(problem: Problem, rng: Random):
@@ -243,7 +245,7 @@ def solve_by_cuts(master: MasterProgramme, searcher: Searcher, *, most_rounds: i
             break
         bound, case = found.bound, found.case
         candidate = searcher.make_candidate(case.stage_of, case.groups, modes=case.modes)
-        floor = searcher.exact_floor(candidate)
+        floor = searcher.exact_lower_bound(candidate)
         if floor is not None and floor <= bound * SLACK + 1:
             return floor, rounds
         if floor is None:
@@ -266,4 +268,4 @@ def test_master_and_tree_agree(rng: Random):
     master = MasterProgramme(searcher, space)
     if cases and len(cases) < 60 and len(master.columns) <= MOST_COLUMNS:
         value, _ = solve_by_cuts(master, searcher, most_rounds=400)
-        assert cases[0].floor <= value <= cases[0].floor * SLACK + 1
+        assert cases[0].lower_bound <= value <= cases[0].lower_bound * SLACK + 1

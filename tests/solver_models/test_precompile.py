@@ -69,7 +69,7 @@ def test_no_more_processes_compile_than_there_are_cores(ran: list[str], tmp_path
         for each in held:
             each.__enter__()
         share = pool.submit(precompile.take_share, "one")
-        time.sleep(3 * precompile.SEAT_EVERY_S)
+        time.sleep(3 * precompile.POLL_EVERY_S)
         assert ran == []
         for each in held:
             each.__exit__(None, None, None)

@@ -24,10 +24,10 @@ from solver_models.instance import (
     FORWARD,
     INPUT_GRAD,
     WEIGHT_GRAD,
+    DeviceOrder,
     ScheduleInstance,
     StageReplica,
     Transfer,
-    Word,
 )
 from solver_models.schedule.constraints import Rules
 from solver_models.schedule.effort import SolveEffort
@@ -69,7 +69,7 @@ def instance(
                      links=(link,) if moves else ())
             )  # fmt: skip
     plain = ScheduleInstance(
-        num_microbatches=microbatches, lanes=tuple(lanes), flows=tuple(flows), synchronisation=(0,) * len(lanes),
+        num_microbatches=microbatches, replicas=tuple(lanes), transfers=tuple(flows), synchronisation=(0,) * len(lanes),
         tail=0, budgets=(budget,) * (1 + max(own.device for own in lanes)), can_split=True, objective="makespan",
     )  # fmt: skip
     return replace(plain, **changes)
@@ -83,15 +83,15 @@ def chain(times: list[tuple[int, int, int]], **options) -> ScheduleInstance:
 
 def one_way(problem: ScheduleInstance) -> ScheduleInstance:
     """The same without gradients between devices, as after frozen layers."""
-    return replace(problem, flows=tuple(flow for flow in problem.flows if not flow.is_backward))
+    return replace(problem, transfers=tuple(flow for flow in problem.transfers if not flow.is_backward))
 
 
 # ------------------------------------------------------------------------------------------------ enumeration
 
 
-def words_of(problem: ScheduleInstance, device: int) -> Iterator[Word]:
+def words_of(problem: ScheduleInstance, device: int) -> Iterator[DeviceOrder]:
     """Every order of the actions of a device that keeps microbatches in order and fits in memory."""
-    lanes = [own for own in problem.lanes if own.device == device]
+    lanes = [own for own in problem.replicas if own.device == device]
     microbatches = range(problem.num_microbatches)
     fused = [[not problem.can_split] if own.has_weight_grad else [False] for own in lanes for _ in microbatches]
     for n, own in enumerate(lanes):
@@ -108,7 +108,9 @@ def words_of(problem: ScheduleInstance, device: int) -> Iterator[Word]:
         yield from merge([q for q in queues if q], [], {own.stage: own for own in lanes}, problem.budgets[device], 0)
 
 
-def merge(queues: list[Word], word: Word, lanes: dict[int, StageReplica], budget: int, held: int) -> Iterator[Word]:
+def merge(
+    queues: list[DeviceOrder], word: DeviceOrder, lanes: dict[int, StageReplica], budget: int, held: int
+) -> Iterator[DeviceOrder]:
     """Every way to go on from `word` with the heads of `queues`."""
     if not any(queues):
         yield list(word)
@@ -137,21 +139,21 @@ def memory_steps(own: StageReplica, kind: int) -> tuple[int, int]:
     }[kind]
 
 
-def peak_units(problem: ScheduleInstance, device: int, word: Word) -> int:
+def peak_units(problem: ScheduleInstance, device: int, word: DeviceOrder) -> int:
     """The largest number of units held on a device."""
-    lanes, held, peak = {own.stage: own for own in problem.lanes if own.device == device}, 0, 0
+    lanes, held, peak = {own.stage: own for own in problem.replicas if own.device == device}, 0, 0
     for kind, stage, _ in word:
         during, after = memory_steps(lanes[stage], kind)
         peak, held = max(peak, held + during), held + after
     return peak
 
 
-def end_of(problem: ScheduleInstance, words: dict[int, Word]) -> int | None:
+def end_of(problem: ScheduleInstance, words: dict[int, DeviceOrder]) -> int | None:
     """Makespan or span without queues on links: start times grow until nothing moves; None if they never stop."""
     durations = {FORWARD: "forward", INPUT_GRAD: "input_grad", WEIGHT_GRAD: "weight_grad", BACKWARD: "backward"}
-    number = {(own.device, own.stage): n for n, own in enumerate(problem.lanes)}
+    number = {(own.device, own.stage): n for n, own in enumerate(problem.replicas)}
     actions = [(kind, number[d, stage], m) for d, word in words.items() for kind, stage, m in word]
-    takes = {action: getattr(problem.lanes[action[1]], durations[action[0]]) for action in actions}
+    takes = {action: getattr(problem.replicas[action[1]], durations[action[0]]) for action in actions}
     waits: list[tuple[tuple[int, int, int], tuple[int, int, int], int]] = []
     for d, word in words.items():
         own = [(kind, number[d, stage], m) for kind, stage, m in word]
@@ -161,7 +163,7 @@ def end_of(problem: ScheduleInstance, words: dict[int, Word]) -> int | None:
             waits.append(((FORWARD, n, m), (kind, n, m), 0))
         if kind == WEIGHT_GRAD:
             waits.append(((INPUT_GRAD, n, m), (kind, n, m), 0))
-    for flow in problem.flows:
+    for flow in problem.transfers:
         for m in range(problem.num_microbatches):
             kinds = (INPUT_GRAD, BACKWARD) if flow.is_backward else (FORWARD,)
             sent = [(k, flow.sender, m) for k in kinds if (k, flow.sender, m) in takes]
@@ -181,12 +183,12 @@ def end_of(problem: ScheduleInstance, words: dict[int, Word]) -> int | None:
         own = [[(kind, number[d, stage], m) for kind, stage, m in word] for d, word in words.items()]
         return max(start[w[-1]] + takes[w[-1]] - start[w[0]] for w in own)
     sync = problem.synchronisation
-    return max(start[a] + takes[a] + sync[problem.lanes[a[1]].stage] for a in actions) + problem.tail
+    return max(start[a] + takes[a] + sync[problem.replicas[a[1]].stage] for a in actions) + problem.tail
 
 
 def best_of(problem: ScheduleInstance, *, is_queued: bool = False) -> int | None:
     """The least objective over every combination of words; None if nothing fits."""
-    devices = sorted({own.device for own in problem.lanes})
+    devices = sorted({own.device for own in problem.replicas})
     best = None
     for combination in itertools.product(*(list(words_of(problem, device)) for device in devices)):
         words = dict(zip(devices, combination, strict=True))
@@ -258,9 +260,9 @@ def test_optimum_equals_enumeration(name: str):
     best = best_of(problem)
     result = solve_order(problem)
     assert (result.status, result.objective, result.bound) == ("optimal", best, best)
-    assert result.words is not None
-    assert end_of(problem, result.words) == best
-    assert all(peak_units(problem, d, word) <= problem.budgets[d] for d, word in result.words.items())
+    assert result.device_orders is not None
+    assert end_of(problem, result.device_orders) == best
+    assert all(peak_units(problem, d, word) <= problem.budgets[d] for d, word in result.device_orders.items())
 
 
 @pytest.mark.parametrize("name", QUEUED)
@@ -271,15 +273,15 @@ def test_free_links_are_a_floor(name: str):
     result = solve_order(problem)
     assert result.status == "optimal"
     assert best is not None
-    assert result.words is not None
+    assert result.device_orders is not None
     assert result.objective is not None
-    assert result.objective <= best <= play(problem, result.words).objective
+    assert result.objective <= best <= play(problem, result.device_orders).objective
 
 
 def test_play_agrees_with_longest_paths():
     """Tests that the event-driven player gives the times of the longest-path evaluation where no link is contended."""
     for problem in TINY.values():
-        devices = sorted({own.device for own in problem.lanes})
+        devices = sorted({own.device for own in problem.replicas})
         everything = [list(itertools.islice(words_of(problem, device), 40)) for device in devices]
         for combination in itertools.islice(itertools.product(*everything), 200):
             words = dict(zip(devices, combination, strict=True))
@@ -408,7 +410,7 @@ def test_upper_bound_cuts():
     best = best_of(problem)
     assert best is not None
     result = solve_order(problem, upper_bound=best - 1)
-    assert (result.status, result.bound, result.words) == ("infeasible", best, None)
+    assert (result.status, result.bound, result.device_orders) == ("infeasible", best, None)
     assert solve_order(problem, upper_bound=best).objective == best
 
 
@@ -423,7 +425,7 @@ def test_too_large_is_refused():
     problem = big(microbatches=400)
     assert estimate_size(problem) == 8 * 400 * 3 > MAX_SIZE
     result = solve_order(problem)
-    assert (result.status, result.objective, result.bound, result.words) == ("unknown", None, None, None)
+    assert (result.status, result.objective, result.bound, result.device_orders) == ("unknown", None, None, None)
     assert estimate_size(QUEUED["slow link"]) == 3 * (6 + 2)
 
 
@@ -440,7 +442,7 @@ def test_stop_is_obeyed_within_half_a_second():
         problem, hint=one_by_one(problem), effort=SolveEffort(time_limit_s=60, should_stop=should_stop)
     )
     assert time.process_time() - asked[40] < 0.5
-    assert result.words is not None
+    assert result.device_orders is not None
     assert result.bound is not None
 
 
@@ -483,8 +485,8 @@ def test_scaling_is_exact(factor: int):
     """Tests that multiplying all times and all sizes changes nothing but the units."""
     problem = TINY["recomputation"]
     names = set(StageReplica.__slots__) - {"stage", "device", "has_weight_grad"}
-    lanes = tuple(replace(own, **{name: factor * getattr(own, name) for name in names}) for own in problem.lanes)
-    large = replace(problem, lanes=lanes, budgets=tuple(factor * b + factor - 1 for b in problem.budgets))
+    lanes = tuple(replace(own, **{name: factor * getattr(own, name) for name in names}) for own in problem.replicas)
+    large = replace(problem, replicas=lanes, budgets=tuple(factor * b + factor - 1 for b in problem.budgets))
     assert scaled(large).instance == scaled(problem).instance
     assert scaled(large).has_exact_times
     assert solve_order(large).objective == factor * best_of(problem)
@@ -499,8 +501,8 @@ def test_rounding_is_not_called_optimal():
     assert result.status == "feasible"
     assert best is not None
     assert result.bound is not None
-    assert result.words is not None
-    assert 0.999 * best < result.bound <= best <= end_of(problem, result.words)
+    assert result.device_orders is not None
+    assert 0.999 * best < result.bound <= best <= end_of(problem, result.device_orders)
 
 
 @pytest.mark.parametrize("short", [0, 1])
@@ -512,7 +514,7 @@ def test_rounded_sizes_are_checked(short: int):
     problem = chain(times, microbatches=2, budget=stash - short, **fields)
     result = solve_order(problem)
     assert result.status == ("optimal", "unknown")[short]
-    assert (result.words is None) == bool(short)
+    assert (result.device_orders is None) == bool(short)
 
 
 def test_memory_of_an_action_without_length_is_checked():
@@ -520,7 +522,7 @@ def test_memory_of_an_action_without_length_is_checked():
     own = lane(0, 0, (1, 0, 3), held=1, stash=3, weight_stash=0)
     problem = instance([own], budget=3, objective="span")
     result = solve_order(problem)
-    assert result.words is None or peak_units(problem, 0, result.words[0]) <= 3
+    assert result.device_orders is None or peak_units(problem, 0, result.device_orders[0]) <= 3
 
 
 def test_a_hundred_actions_are_proved_in_a_second():
@@ -572,11 +574,11 @@ def test_words_play_in_the_simulator(shape: str, memory_bytes: int):
     )
     costs = CostModel(problem)
     result = solve_order(make_schedule_instance(problem, stages, costs=costs), effort=SolveEffort(time_limit_s=20))
-    if result.words is None:
+    if result.device_orders is None:
         assert result.status == "infeasible"
         assert memory_bytes < 24
         return
-    schedule = {"ab"[d]: tuple(Action(KINDS[k], s, m) for k, s, m in word) for d, word in result.words.items()}
+    schedule = {"ab"[d]: tuple(Action(KINDS[k], s, m) for k, s, m in word) for d, word in result.device_orders.items()}
     reference = ProblemReference(profile="p", profile_sha256="", cluster_sha256="", num_microbatches=4, options={})
     timeline = simulate(problem, Plan(problem=reference, stages=stages, schedule=schedule), costs=costs)
     assert timeline.makespan_ns == result.objective

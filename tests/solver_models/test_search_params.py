@@ -77,7 +77,7 @@ def test_tasks_of_a_round(tasks: int):
     search.window.drain()
     assert search.best is not None
     order = OrderSearch(search.searcher, search.best, window=TaskWindow(1))
-    order.add([search.searcher.words(search.best)[0]])
+    order.add([search.searcher.device_orders(search.best)[0]])
     order.run_round()
     assert order.window.num_started == 2
     order.window.drain()

@@ -98,7 +98,7 @@ def test_rules_are_those_of_the_verifier(rng: Random):
         if not is_allowed and not is_simple(stages):
             continue
         if is_allowed:
-            words, objective = case.searcher.words(candidate)
+            words, objective = case.searcher.device_orders(candidate)
             verdict = verify(problem, case.plan(words))
             assert verdict.passed
             assert verdict.timeline is not None
@@ -210,8 +210,8 @@ def test_symmetries_take_groups_to_groups(rng: Random):
             assert sorted(moved) == sorted(instance.members_of(target))
         for case in cases[:10]:
             groups = tuple(tuple(image[holder] for holder in group) for group in case.groups)
-            before = searcher.rate(case.stage_of, case.groups, modes=case.modes).worth
-            assert searcher.rate(case.stage_of, groups, modes=case.modes).worth == before
+            before = searcher.rate(case.stage_of, case.groups, modes=case.modes).sort_key
+            assert searcher.rate(case.stage_of, groups, modes=case.modes).sort_key == before
 
 
 def test_alike_devices_have_symmetries():

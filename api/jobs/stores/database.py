@@ -72,7 +72,7 @@ def await_server(url: str, *, wait_s: float, tell: Callable[[str], None]) -> Non
         except psycopg.OperationalError as error:
             reason = " ".join(str(error).split())[:200]
             now = time.monotonic()
-            if any(words in reason for words in _FOR_GOOD):
+            if any(phrase in reason for phrase in _FOR_GOOD):
                 raise ValueError(f"--database-url: the server refuses: {reason}") from None
             if now - begin >= wait_s:
                 raise ValueError(

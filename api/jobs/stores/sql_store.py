@@ -19,8 +19,8 @@ from api.jobs.job import (
     Job,
     LeaseLostError,
     NewJob,
-    News,
     Outcome,
+    ProgressUpdate,
     Quota,
     Search,
 )
@@ -219,7 +219,7 @@ class SqlStore:
             assert present is not None
             return present
 
-    def report(self, job: Job, news: News, *, island: Island | None = None) -> None:
+    def report(self, job: Job, update: ProgressUpdate, *, island: Island | None = None) -> None:
         """The row, the plan and the story move together."""
         with self.database.transaction() as cursor:
             before = find_job(cursor, job.id, lock=self.database.row_lock)
@@ -227,21 +227,21 @@ class SqlStore:
                 require_held(cursor, island)
             if before is None or not (_is_open(before) if island else _is_held(before, job)):
                 raise LeaseLostError(job.id)
-            news = _without_worse(news, before, is_island=island is not None)
+            update = _without_worse(update, before, is_island=island is not None)
             cursor.execute(
                 "UPDATE jobs SET phase = ?, incumbent_ns = COALESCE(?, incumbent_ns), "
                 "lower_bound_ns = COALESCE(?, lower_bound_ns), gap = COALESCE(?, gap), source = ?, "
                 "version = version + 1 WHERE id = ?",
-                (news.phase, news.incumbent_ns, news.lower_bound_ns, news.gap, news.source, job.id),
+                (update.phase, update.incumbent_ns, update.lower_bound_ns, update.gap, update.source, job.id),
             )
-            if news.plan is not None:
-                _keep_plan(cursor, job.id, text=news.plan)
+            if update.plan is not None:
+                _keep_plan(cursor, job.id, text=update.plan)
             now = self.database.now()
-            for kind, data in _story(before, news):
+            for kind, data in _story(before, update):
                 whose = {} if island is None else {"island": island.number}
                 tell_event(cursor, job.id, kind=kind, now=now, data=data | whose)
-            if news.plan is not None:
-                _keep_incumbent(cursor, job.id, text=news.plan)
+            if update.plan is not None:
+                _keep_incumbent(cursor, job.id, text=update.plan)
 
     def finish(self, job: Job, outcome: Outcome) -> None:
         """The last word about a job; it is said once."""
@@ -652,13 +652,13 @@ def _count_submitted(cursor: Cursor, tenant: str, *, key_id: str | None, since: 
     return count
 
 
-def _story(before: Job, news: News) -> Iterator[tuple[str, dict[str, Any]]]:
+def _story(before: Job, update: ProgressUpdate) -> Iterator[tuple[str, dict[str, Any]]]:
     """The events that a step amounts to."""
-    common = {"gap": news.gap, "phase": news.phase}
-    if news.incumbent_ns is not None and news.incumbent_ns != before.incumbent_ns:
-        yield "incumbent", {"incumbent_ns": news.incumbent_ns, "source": news.source} | common
-    if news.lower_bound_ns is not None and news.lower_bound_ns != before.lower_bound_ns:
-        yield "bound", {"lower_bound_ns": news.lower_bound_ns} | common
+    common = {"gap": update.gap, "phase": update.phase}
+    if update.incumbent_ns is not None and update.incumbent_ns != before.incumbent_ns:
+        yield "incumbent", {"incumbent_ns": update.incumbent_ns, "source": update.source} | common
+    if update.lower_bound_ns is not None and update.lower_bound_ns != before.lower_bound_ns:
+        yield "bound", {"lower_bound_ns": update.lower_bound_ns} | common
 
 
 def _is_open(job: Job) -> bool:
@@ -669,22 +669,22 @@ def _is_held(present: Job, job: Job) -> bool:
     return present.attempt == job.attempt and present.state == "running"
 
 
-def _without_worse(news: News, before: Job, *, is_island: bool) -> News:
+def _without_worse(update: ProgressUpdate, before: Job, *, is_island: bool) -> ProgressUpdate:
     """A search that begins anew finds worse plans than there were before, and weaker bounds; the best ones stay.
 
     A plan as good as the best is most often the same one: whoever told of it first found it.
     """
-    best, bound, told_ns = before.incumbent_ns, before.lower_bound_ns, news.incumbent_ns
+    best, bound, told_ns = before.incumbent_ns, before.lower_bound_ns, update.incumbent_ns
     if best is not None and told_ns is not None and told_ns >= best:
-        news = replace(news, source=before.source or news.source)
+        update = replace(update, source=before.source or update.source)
         if is_island or told_ns > best:
-            news = replace(news, incumbent_ns=None, gap=None, plan=None)
-    if bound is not None and news.lower_bound_ns is not None and news.lower_bound_ns < bound:
-        news = replace(news, lower_bound_ns=None, gap=None)
-    best, bound = news.incumbent_ns or best, news.lower_bound_ns or bound
-    if news.gap is None and best is not None and bound is not None:
-        news = replace(news, gap=(best - bound) / max(best, 1))
-    return news
+            update = replace(update, incumbent_ns=None, gap=None, plan=None)
+    if bound is not None and update.lower_bound_ns is not None and update.lower_bound_ns < bound:
+        update = replace(update, lower_bound_ns=None, gap=None)
+    best, bound = update.incumbent_ns or best, update.lower_bound_ns or bound
+    if update.gap is None and best is not None and bound is not None:
+        update = replace(update, gap=(best - bound) / max(best, 1))
+    return update
 
 
 def _keep_plan(cursor: Cursor, job_id: str, *, text: str) -> None:
@@ -718,7 +718,7 @@ def _keep_incumbent(cursor: Cursor, job_id: str, *, text: str) -> None:
 def _conclude(cursor: Cursor, job_id: str, *, outcome: Outcome, now: float) -> None:
     before = find_job(cursor, job_id)
     assert before is not None
-    last = News(
+    last = ProgressUpdate(
         phase="end",
         incumbent_ns=outcome.incumbent_ns,
         lower_bound_ns=outcome.lower_bound_ns,

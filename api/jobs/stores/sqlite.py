@@ -172,10 +172,10 @@ _DAMAGED = ("Could not decode", "malformed", "not a database")
 
 def _meaning_of(error: sqlite3.DatabaseError) -> Exception:
     """What SQLite's words say about the store."""
-    words = str(error)
-    if "full" in words or "disk I/O" in words:
-        return StoreFullError(words)
-    if any(each in words for each in _DAMAGED):
+    device_orders = str(error)
+    if "full" in device_orders or "disk I/O" in device_orders:
+        return StoreFullError(device_orders)
+    if any(each in device_orders for each in _DAMAGED):
         return DamagedError("the file of the store")
     return error
 

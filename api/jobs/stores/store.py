@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Protocol, TypeVar
 
-from api.jobs.job import DamagedError, Event, Island, Job, NewJob, News, Outcome, Quota, Search
+from api.jobs.job import DamagedError, Event, Island, Job, NewJob, Outcome, ProgressUpdate, Quota, Search
 from api.jobs.stores.islands import Islands
 
 
@@ -95,7 +95,7 @@ class JobStore(Protocol):
     def islands(self) -> Islands:
         """The searches beside the first one of jobs that want several."""
 
-    def report(self, job: Job, news: News, *, island: Island | None = None) -> None:
+    def report(self, job: Job, update: ProgressUpdate, *, island: Island | None = None) -> None:
         """Write down a step of the solver, with its plan; `island`: who it is, if it is not who holds the job."""
 
     def finish(self, job: Job, outcome: Outcome) -> None:

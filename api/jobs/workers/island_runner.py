@@ -3,14 +3,14 @@
 from dataclasses import replace
 from typing import Any
 
-from api.jobs.job import Island, Job, LeaseLostError, News
+from api.jobs.job import Island, Job, LeaseLostError, ProgressUpdate
 from api.jobs.logs import tell
 from api.jobs.workers.runner import JobRunner, Solve, identity
 from planner.progress import Limits
 
 _MAX_SEED = 2**31 - 1
 
-_GIVES_WAY_S = 1.0
+_YIELDS_AFTER_S = 1.0
 """Once a job has waited for so long, islands give their workers back."""
 
 
@@ -47,7 +47,7 @@ class _IslandSolve(Solve):
     def __init__(self, runner: JobRunner, island: Island) -> None:
         super().__init__(runner, island.job)
         self.island = island
-        self.gives_way = False
+        self.yields = False
 
     def _own(self, limits: Limits) -> Limits:
         """Its own seed, and the time that is left to the job if nothing has happened to it."""
@@ -55,8 +55,8 @@ class _IslandSolve(Solve):
         seed = (limits.seed + self.island.number) % (_MAX_SEED + 1)
         return replace(limits, seed=seed, time_limit_s=max(1.0, limits.time_limit_s - late_s))
 
-    def _report(self, news: News) -> None:
-        self.store.report(self.job, news, island=self.island)
+    def _report(self, update: ProgressUpdate) -> None:
+        self.store.report(self.job, update, island=self.island)
 
     def _require_present(self, now: float) -> Job:
         """The job as it is; raises LeaseLostError if it is over, or the island is somebody else's."""
@@ -70,25 +70,25 @@ class _IslandSolve(Solve):
 
     def _finds_needless(self) -> bool:
         """Whether the job is about to end, or another job has waited for a worker for a while."""
-        self.gives_way = self.store.queue_age_s() > _GIVES_WAY_S
-        return self.gives_way or self.store.islands.is_stopped(self.island)
+        self.yields = self.store.queue_age_s() > _YIELDS_AFTER_S
+        return self.yields or self.store.islands.is_stopped(self.island)
 
     def _conclude(self, answer: dict[str, Any] | None) -> None:
         """What was found goes into the job's row; at an end of its own, the plan is left behind with its evidence."""
         plan = gap = None
         if answer is not None and answer["event"] == "done":
             kept = ("plan", "incumbent_ns", "lower_bound_ns", "gap", "source")
-            self._report(News(phase="search", **{name: answer[name] for name in kept}))
+            self._report(ProgressUpdate(phase="search", **{name: answer[name] for name in kept}))
             plan, gap = answer["plan"], answer["gap"]
-        if self.runner.is_draining() or self.gives_way:
+        if self.runner.is_draining() or self.yields:
             self.store.islands.release(self.island, is_crash=False)
         else:
             self.store.islands.finish(self.island, plan=plan, gap=gap)
-        self.runner.metrics.island("given_back" if self.runner.is_draining() or self.gives_way else "ended")
+        self.runner.metrics.island("given_back" if self.runner.is_draining() or self.yields else "ended")
 
-    def _bury(self, words: str) -> None:
+    def _bury(self, reason: str) -> None:
         """Its solver died: the job does not notice, and somebody takes the island up anew."""
-        self._store_news(is_urgent=True)
+        self._store_update(is_urgent=True)
         self.store.islands.release(self.island, is_crash=True)
         self.runner.metrics.island("crashed")
-        tell("island given back", **identity(self.job), island=self.island.number, reason=words)
+        tell("island given back", **identity(self.job), island=self.island.number, reason=reason)

@@ -19,7 +19,7 @@ from api.jobs.workers.metrics_port import MetricsPort
 from api.jobs.workers.pool import make_worker_name
 from api.jobs.workers.runner import JobRunner, Patience
 from api.jobs.workers.solver_handle import Child, ProcessLimits
-from api.jobs.workers.worker_registry import Heartbeat, Roster
+from api.jobs.workers.worker_registry import Heartbeat, WorkerRegistry
 from api.settings import Settings
 
 logger = logging.getLogger(__name__)
@@ -48,7 +48,7 @@ class _TicketWorker:
         """A ticket whose worker's heart has not beaten for so long is taken from it, as a job is."""
         self.metrics = JobMetrics()
         name = make_worker_name()
-        self._heartbeat = Heartbeat(Roster(self.store.database), name, num_slots=num_workers)
+        self._heartbeat = Heartbeat(WorkerRegistry(self.store.database), name, num_slots=num_workers)
         self._draining = threading.Event()
         self._children: SimpleQueue[Child] = SimpleQueue()
         self._all_children = [Child(limits) for _ in range(num_workers)]

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from api.jobs.job import DamagedError, Job, LeaseLostError, News, Outcome
+from api.jobs.job import DamagedError, Job, LeaseLostError, Outcome, ProgressUpdate
 from api.jobs.job_metrics import JobMetrics
 from api.jobs.logs import tell
 from api.jobs.request import read_request
@@ -73,8 +73,8 @@ class JobRunner:
         tell("job started", **identity(job), attempt=job.attempt, worker=job.worker)
         try:
             if job.crashes >= self.patience.max_crashes or job.attempt > self.patience.max_attempts:
-                words = f"{job.attempt - 1} attempts, {job.crashes} of which the solver did not survive"
-                self._rescue(job, stopped_by=None, reason=words)
+                reason = f"{job.attempt - 1} attempts, {job.crashes} of which the solver did not survive"
+                self._rescue(job, stopped_by=None, reason=reason)
             else:
                 Solve(self, job).run()
         except DamagedError as damage:
@@ -189,7 +189,7 @@ class Solve:
         self.store, self.child, self.patience = runner.store, runner.child, runner.patience
         self.begin = self.looked = self.held = time.monotonic()
         self.told = float("-inf")
-        self.news: News | None = None
+        self.update: ProgressUpdate | None = None
         """What was heard and not yet stored."""
         self.stopped_at: float | None = None
         self.is_user_stop = self.is_needless = False
@@ -206,7 +206,7 @@ class Solve:
         except ChildDiedError as death:
             self._bury(str(death))
             return
-        persistently(lambda: self._store_news(is_urgent=True), seconds=self.patience.lease_s)
+        persistently(lambda: self._store_update(is_urgent=True), seconds=self.patience.lease_s)
         persistently(lambda: self._conclude(answer), seconds=self.patience.lease_s)
 
     def _conclude(self, answer: dict[str, Any] | None) -> None:
@@ -271,7 +271,7 @@ class Solve:
     def _keep_up(self) -> None:
         """Store what is new and look around; a store that is away gets as long as a lease to come back."""
         try:
-            self._store_news()
+            self._store_update()
             self._look()
             self.away_since = None
         except STORE_FAILURES:
@@ -285,19 +285,19 @@ class Solve:
 
     def _note(self, answer: dict[str, Any]) -> None:
         """A step replaces the one before it, but no plan gets lost."""
-        plan = answer["plan"] or (self.news.plan if self.news is not None else None)
+        plan = answer["plan"] or (self.update.plan if self.update is not None else None)
         kept = ("phase", "incumbent_ns", "lower_bound_ns", "gap", "source")
-        self.news = News(plan=plan, **{name: answer[name] for name in kept})
+        self.update = ProgressUpdate(plan=plan, **{name: answer[name] for name in kept})
         if self.exchange is not None:
             self.exchange.note(answer["incumbent_ns"])
 
-    def _store_news(self, *, is_urgent: bool = False) -> None:
-        if self.news is not None and (is_urgent or time.monotonic() - self.told >= self.patience.report_s):
-            self._report(self.news)
-            self.news, self.told = None, time.monotonic()
+    def _store_update(self, *, is_urgent: bool = False) -> None:
+        if self.update is not None and (is_urgent or time.monotonic() - self.told >= self.patience.report_s):
+            self._report(self.update)
+            self.update, self.told = None, time.monotonic()
 
-    def _report(self, news: News) -> None:
-        self.store.report(self.job, news)
+    def _report(self, update: ProgressUpdate) -> None:
+        self.store.report(self.job, update)
 
     def _look(self) -> None:
         """Hold the lease, and hear whether to stop."""
@@ -368,7 +368,7 @@ class Solve:
         """The service stops: what was found is stored, and the job waits for another worker."""
         if answer is not None and answer["event"] == "done" and not self.job.is_deterministic:
             kept = ("plan", "incumbent_ns", "lower_bound_ns", "gap", "source")
-            self.store.report(self.job, News(phase="search", **{name: answer[name] for name in kept}))
+            self.store.report(self.job, ProgressUpdate(phase="search", **{name: answer[name] for name in kept}))
         spent_s = time.monotonic() - self.begin
         self.runner.release(self.job, spent_s=spent_s, is_crash=False, reason="this worker is told to stop")
 
@@ -381,12 +381,12 @@ class Solve:
                 self.job, stopped_by="user" if self.is_user_stop else "time", reason="the solver did not stop in time"
             )
 
-    def _bury(self, words: str) -> None:
-        self._store_news(is_urgent=True)
+    def _bury(self, reason: str) -> None:
+        self._store_update(is_urgent=True)
         if self.child.is_over_memory:
-            self.runner._rescue(self.job, stopped_by="memory", reason=words)
+            self.runner._rescue(self.job, stopped_by="memory", reason=reason)
         else:
-            self.runner.release(self.job, spent_s=0.0, is_crash=True, reason=words)
+            self.runner.release(self.job, spent_s=0.0, is_crash=True, reason=reason)
 
 
 def error_of(job: Job) -> dict[str, Any] | None:

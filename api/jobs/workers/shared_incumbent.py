@@ -15,18 +15,18 @@ class IslandExchange:
 
     def note(self, incumbent_ns: int | None) -> None:
         """The solver itself has a plan as good as that."""
-        if incumbent_ns is not None and self._is_news(incumbent_ns):
+        if incumbent_ns is not None and self._is_new(incumbent_ns):
             self._known_ns = incumbent_ns
 
     def pass_on(self, present: Job) -> None:
         """Tell the solver of the best plan stored, if it is better than what it knows."""
         best_ns = present.incumbent_ns
-        if best_ns is None or not self._is_news(best_ns):
+        if best_ns is None or not self._is_new(best_ns):
             return
         text = self._store.plan_text(present.id)
         if text is not None:
             self._known_ns = best_ns
             self._child.pass_on(text)
 
-    def _is_news(self, incumbent_ns: int) -> bool:
+    def _is_new(self, incumbent_ns: int) -> bool:
         return self._known_ns is None or incumbent_ns < self._known_ns

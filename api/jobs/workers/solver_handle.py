@@ -50,8 +50,8 @@ def _log_what_it_prints(process: "subprocess.Popen[bytes]") -> None:
 class Child:
     """One solver process; restarted when it dies, is killed or has done enough."""
 
-    def __init__(self, limits: ProcessLimits, *, on_news: Callable[[], None] = lambda: None) -> None:
-        self._limits, self._on_news = limits, on_news
+    def __init__(self, limits: ProcessLimits, *, on_change: Callable[[], None] = lambda: None) -> None:
+        self._limits, self._on_change = limits, on_change
         self._process: subprocess.Popen[bytes] | None = None
         self._answers: Queue[dict[str, Any] | None] = Queue()
         self._num_orders = 0
@@ -119,12 +119,12 @@ class Child:
         try:
             for line in process.stdout:
                 answers.put(json.loads(line))
-                self._on_news()
+                self._on_change()
         except ValueError:
             pass  # cut off in the middle of a line
         finally:
             answers.put(None)
-            self._on_news()
+            self._on_change()
 
     def order(self, **order: Any) -> None:
         """Give an order; raises ChildDiedError if nobody takes it."""
@@ -161,7 +161,7 @@ class Child:
         except Empty:
             return None
         if answer is None:
-            raise ChildDiedError(self._last_words())
+            raise ChildDiedError(self._last_lines())
         self.is_loaded = True
         return None if answer["event"] == "ready" else answer
 
@@ -178,7 +178,7 @@ class Child:
             self.is_over_memory = True
             process.kill()
 
-    def _last_words(self) -> str:
+    def _last_lines(self) -> str:
         process = self._process
         if process is None:
             return "the solver process was ended"

@@ -89,7 +89,7 @@ class _ProgressForwarder:
         self._master = master
         self._latest: Progress | None = None
         self._told_ns: int | None = None
-        self._news = threading.Event()
+        self._changed = threading.Event()
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._run, name="forwarder", daemon=True)
         self._thread.start()
@@ -97,18 +97,18 @@ class _ProgressForwarder:
     def hear(self, progress: Progress) -> None:
         """Take note; called by the solver."""
         self._latest = progress
-        self._news.set()
+        self._changed.set()
 
     def close(self) -> None:
-        """Say nothing more."""
+        """Stop reporting progress."""
         self._over.set()
-        self._news.set()
+        self._changed.set()
         self._thread.join()
 
     def _run(self) -> None:
         while not self._over.is_set():
-            self._news.wait()
-            self._news.clear()
+            self._changed.wait()
+            self._changed.clear()
             if self._latest is not None and not self._over.is_set():
                 self._tell(self._latest)
                 self._over.wait(PAUSE_S)
@@ -156,7 +156,7 @@ def solve(master: Controller, order: dict[str, Any], *, most_threads: int | None
         )
     finally:
         forwarder.close()
-    return _last_word(request, plan)
+    return _final_report(request, plan)
 
 
 def join(order: dict[str, Any], *, most_threads: int | None = None) -> dict[str, Any]:
@@ -178,10 +178,10 @@ def join(order: dict[str, Any], *, most_threads: int | None = None) -> dict[str,
             limits = replace(request.limits, time_limit_s=order["time_limit_s"], max_rounds=0)
             plans.append(make_plan(request.problem, limits=limits.within(threads=most_threads), start=best))
     joined = join_plans(request.problem, plans, gap=request.limits.gap, stopped_by=order["stopped_by"])
-    return _last_word(request, joined)
+    return _final_report(request, joined)
 
 
-def _last_word(request: "PlanRequest", plan: Plan) -> dict[str, Any]:
+def _final_report(request: "PlanRequest", plan: Plan) -> dict[str, Any]:
     """What is said of a plan at the end."""
     from planner.document import render_plan
 

@@ -29,14 +29,14 @@ class Strength:
     """Jobs that they solve at once."""
 
 
-class Roster:
+class WorkerRegistry:
     """The workers of a store."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
 
     def beat(self, name: str, *, num_slots: int) -> None:
-        """The worker lives."""
+        """Note that the worker is alive at this moment."""
         now = self._database.now()
         with self._database.transaction() as cursor:
             cursor.execute(
@@ -57,7 +57,7 @@ class Roster:
             cursor.execute("DELETE FROM workers")
 
     def strength(self) -> Strength:
-        """Who lives now."""
+        """The workers alive now, and their free slots."""
         with self._database.transaction(is_writing=False) as cursor:
             cursor.execute(
                 "SELECT COUNT(*), COALESCE(SUM(num_slots), 0) FROM workers WHERE seen_at > ?",
@@ -74,8 +74,8 @@ class Roster:
 class Heartbeat:
     """A thread that says that a worker lives, until it is stopped; a store that is away is told later."""
 
-    def __init__(self, roster: Roster, name: str, *, num_slots: int) -> None:
-        self._roster, self._name, self._num_slots = roster, name, num_slots
+    def __init__(self, registry: WorkerRegistry, name: str, *, num_slots: int) -> None:
+        self._registry, self._name, self._num_slots = registry, name, num_slots
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._run, name="heartbeat", daemon=True)
 
@@ -86,17 +86,17 @@ class Heartbeat:
     def _run(self) -> None:
         while True:
             try:
-                self._roster.beat(self._name, num_slots=self._num_slots)
+                self._registry.beat(self._name, num_slots=self._num_slots)
             except STORE_FAILURES as error:
                 logger.warning("the store did not hear that this worker lives: %r", error)
             if self._over.wait(_BEAT_S):
                 break
         try:
-            self._roster.leave(self._name)
+            self._registry.leave(self._name)
         except STORE_FAILURES as error:
             logger.warning("the store did not hear that this worker ends: %r", error)
         finally:
-            self._roster.close()
+            self._registry.close()
 
     def stop(self) -> None:
         """Say good-bye, and wait until that is said."""

@@ -92,7 +92,7 @@ async def metrics(request: Request) -> Response:
     states = await service.executor.call(service.store.count_states)
     gauges = [("pipeplan_jobs", f'{{state="{state}"}}', float(count)) for state, count in sorted(states.items())]
     gauges += [("pipeplan_streams", "", float(len(service.streams))), ("pipeplan_ready", "", float(service.is_ready))]
-    strength = await service.executor.call(service.roster.strength)
+    strength = await service.executor.call(service.registry.strength)
     gauges += [
         ("pipeplan_queue_age_seconds", "", await service.executor.call(service.store.queue_age_s)),
         ("pipeplan_islands", "", float(await service.executor.call(service.store.islands.count_running))),

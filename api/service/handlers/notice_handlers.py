@@ -44,7 +44,7 @@ async def notify(request: Request, caller: Writer) -> Response:
     """Tell the tenant's webhooks what became of the plan."""
     job = await find(request, caller)
     service = service_of(request)
-    body = await read_body(request, service.under_way)
+    body = await read_body(request, service.open_requests)
     with refusing():
         notice: Notice = validate(Notice, parse_tree(body), source=SOURCE)
     told = await service.executor.call(service.webhooks.notify, job, event=notice.event, detail=notice.detail)

@@ -120,7 +120,7 @@ async def _inspect(service: Service, job: Job, **order: Any) -> dict[str, Any]:
 async def look_at_trace(request: Request, caller: Writer) -> Response:
     """A production job by its trace: as it ran, replayed, dealt anew, and what is slow; nothing is stored."""
     service = service_of(request)
-    body = await read_body(request, service.under_way, is_json=False)
+    body = await read_body(request, service.open_requests, is_json=False)
     made = await service.inspector.ask(
         caller.tenant, lambda: {"what": "job_trace", "data": base64.b64encode(body).decode()}
     )
@@ -131,7 +131,7 @@ async def look_at_trace(request: Request, caller: Writer) -> Response:
 async def find_ranges(request: Request, caller: Writer) -> Response:
     """Between what the best plan of each change lies, for certain and at once."""
     service = service_of(request)
-    body = await read_body(request, service.under_way)
+    body = await read_body(request, service.open_requests)
     order: RangeOrder = await service.executor.call(read_order, RangeOrder, body)
     if len(order.changes) > _MOST_CHANGES:
         complaint = Complaint(pointer="/changes", code="limit", detail=f"give at most {_MOST_CHANGES} changes")

@@ -67,7 +67,7 @@ def _waiting_s(request: Request, most: int) -> int:
 async def submit_plan(request: Request, caller: Writer) -> Response:
     """Submit a question."""
     service = service_of(request)
-    body = await read_body(request, service.under_way)
+    body = await read_body(request, service.open_requests)
     key = idempotency_key(request)
     with service.only_one(caller.tenant, key):
         return await _submit(service, request, caller=caller, body=body, key=key)
@@ -409,7 +409,7 @@ async def file_plan(request: Request, caller: Writer) -> Response:
     """File the plan under a project and tags."""
     job = await find(request, caller)
     service = service_of(request)
-    body = await read_body(request, service.under_way)
+    body = await read_body(request, service.open_requests)
     with refusing():
         filing: Filing = validate(Filing, parse_tree(body), source=SOURCE)
     filed = await service.executor.call(

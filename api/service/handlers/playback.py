@@ -116,7 +116,7 @@ async def _inspect(
 ) -> tuple[Any, dict[str, Any]]:
     """The body, and the answer to the order that it and `more` of it amount to."""
     service = service_of(request)
-    body = await read_body(request, service.under_way)
+    body = await read_body(request, service.open_requests)
     bodies: list[Any] = []
 
     def make_order() -> dict[str, Any]:
@@ -132,7 +132,7 @@ async def _inspect(
 async def ask_what_if(request: Request, caller: Writer) -> Response:
     """The same question with a change; the answer is a plan that says how far the objective moved."""
     service = service_of(request)
-    body = await read_body(request, service.under_way)
+    body = await read_body(request, service.open_requests)
     key = idempotency_key(request)
     with service.only_one(caller.tenant, key):
         return await _ask_what_if(service, request, caller=caller, body=body, key=key)

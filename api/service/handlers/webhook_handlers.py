@@ -42,7 +42,7 @@ class NewWebhook:
 async def create_webhook(request: Request, caller: Writer) -> Response:
     """Name an address; the secret that its messages are signed with is shown once."""
     service = service_of(request)
-    body = await read_body(request, service.under_way)
+    body = await read_body(request, service.open_requests)
     with refusing():
         wanted: NewWebhook = validate(NewWebhook, parse_tree(body), source=SOURCE)
     if not service.webhooks.is_on:

@@ -71,7 +71,7 @@ class WaitingConnections:
             oldest.drop()
 
     def remove(self, connection: "_DeadlineProtocol") -> None:
-        """It waits no longer."""
+        """Forget a connection that no longer waits."""
         self._waiting.pop(connection, None)
 
 
@@ -142,7 +142,7 @@ class _DeadlineProtocol(H11Protocol):
         self._end(408, f"a request's header may take {self.traffic.header_timeout_s:g} s")
 
     def drop(self) -> None:
-        """Make room for others."""
+        """Close the connection that has waited longest."""
         self._end(503, "too many connections wait; send whole requests, and try again")
 
     def _end(self, status: int, detail: str) -> None:

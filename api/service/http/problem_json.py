@@ -118,7 +118,7 @@ def _complaints(text: str, *, source: str) -> Iterator[Complaint]:
         path = _PATH.match(told)
         is_named = path is not None and told[path.end() :].startswith((" =", ":", " is missing"))
         pointer = (f"/{part[1]}" if part else "") + (_pointer(path[1]) if path and is_named else "")
-        code = next((code for words, code in _CODES if words in told), "invalid")
+        code = next((code for phrase, code in _CODES if phrase in told), "invalid")
         yield Complaint(pointer=pointer, code=code, detail=_redact(told))
 
 

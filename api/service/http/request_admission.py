@@ -21,7 +21,7 @@ LONGEST_S = 0.5
 """After this time the next one may begin all the same: the store may be away, and some never read their bodies."""
 
 
-class BodyTurns:
+class BodyAdmission:
     """Places for those that begin; of those that wait the newest is next: who came with a crowd may well be silent."""
 
     def __init__(self, most: int) -> None:
@@ -33,28 +33,28 @@ class BodyTurns:
         if self._num_free:
             self._num_free -= 1
             return
-        turn = asyncio.get_running_loop().create_future()
-        self._waiting.append(turn)
+        ticket = asyncio.get_running_loop().create_future()
+        self._waiting.append(ticket)
         try:
-            await turn
+            await ticket
         except asyncio.CancelledError:
-            if not turn.cancelled():  # its place was given to it in the same moment
+            if not ticket.cancelled():  # its place was given to it in the same moment
                 self.end()
             raise
 
     def end(self) -> None:
         """The place is another one's, or free."""
         while self._waiting:
-            turn = self._waiting.pop()
-            if not turn.done():
-                turn.set_result(None)
+            ticket = self._waiting.pop()
+            if not ticket.done():
+                ticket.set_result(None)
                 return
         self._num_free += 1
 
 
-def in_turn(app: AsgiApp) -> AsgiApp:
+def admit_bodies(app: AsgiApp) -> AsgiApp:
     """The application, begun at once for a request that is whole, and in its turn for another."""
-    places = BodyTurns(MOST_BEGINNING)
+    places = BodyAdmission(MOST_BEGINNING)
 
     async def handle(scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
         if scope["type"] != "http" or scope["method"] != "POST":
@@ -76,20 +76,20 @@ def in_turn(app: AsgiApp) -> AsgiApp:
 class _Body:
     """What has come of a body, and then the rest; whoever reads it has begun."""
 
-    def __init__(self, receive: Receive, *, places: BodyTurns, first: Message | None) -> None:
+    def __init__(self, receive: Receive, *, places: BodyAdmission, first: Message | None) -> None:
         self._receive, self._places, self._first = receive, places, first
-        self._turn: asyncio.TimerHandle | None = None
+        self._timer: asyncio.TimerHandle | None = None
 
     async def begin(self) -> None:
         """Wait for one's turn."""
         await self._places.begin()
-        self._turn = asyncio.get_running_loop().call_later(LONGEST_S, self.end)
+        self._timer = asyncio.get_running_loop().call_later(LONGEST_S, self.end)
 
     def end(self) -> None:
         """It is somebody else's turn, if it was one's own."""
-        if self._turn is not None:
-            self._turn.cancel()
-            self._turn = None
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
             self._places.end()
 
     async def __call__(self) -> Message:

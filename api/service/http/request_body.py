@@ -12,7 +12,7 @@ from api.service.http.problem_json import ServiceError
 from api.settings import ClientLimits
 
 
-class UnderWay:
+class OpenRequests:
     """The requests of a service at this moment, and the bodies that they brought."""
 
     def __init__(self, traffic: ClientLimits) -> None:
@@ -48,25 +48,25 @@ class UnderWay:
 
 
 def busy(detail: str) -> ServiceError:
-    """Not now."""
+    """The answer 503 to a request for which there is no room."""
     return ServiceError(503, "busy", detail=detail, headers={"Retry-After": "1"})
 
 
-async def read_body(request: Request, under_way: UnderWay, *, is_json: bool = True) -> bytes:
+async def read_body(request: Request, open_requests: OpenRequests, *, is_json: bool = True) -> bytes:
     """The bytes of a body, of a JSON one unless said otherwise; raises ServiceError 400, 408, 413, 415 or 503."""
-    traffic = under_way.traffic
+    traffic = open_requests.traffic
     if is_json:
         _require_form(request)
     _require_length(request, traffic.max_body_bytes)
-    with under_way.arriving():
-        body = await _read(request, under_way)
-    if under_way.num_served > traffic.requests:
+    with open_requests.arriving():
+        body = await _read(request, open_requests)
+    if open_requests.num_served > traffic.requests:
         raise busy("too many requests are under way")
     return body
 
 
-async def _read(request: Request, under_way: UnderWay) -> bytes:
-    traffic = under_way.traffic
+async def _read(request: Request, open_requests: OpenRequests) -> bytes:
+    traffic = open_requests.traffic
     chunks: list[bytes] = []
     size = 0
     try:
@@ -75,7 +75,7 @@ async def _read(request: Request, under_way: UnderWay) -> bytes:
                 size += len(chunk)
                 if size > traffic.max_body_bytes:
                     raise too_large(traffic.max_body_bytes)
-                under_way.hold(request, len(chunk))
+                open_requests.hold(request, len(chunk))
                 chunks.append(chunk)
     except TimeoutError:
         detail = f"the body took more than {traffic.body_timeout_s:g} s"

@@ -3,18 +3,18 @@
 from collections.abc import Iterator
 
 from planner.baselines.greedy.capped_orders import Rule, best_capped, caps_within, largest_slope, room_for
-from planner.baselines.pipeline import Pipeline, Words
+from planner.baselines.pipeline import DeviceOrders, Pipeline
 
 STEPS = 24
 """Caps are looked for in steps of one part in so many of the stages that are left."""
 
 
-def order_capped_chunks(pipeline: Pipeline) -> Words:
+def order_capped_chunks(pipeline: Pipeline) -> DeviceOrders:
     """I and W apart; the caps that just fit, halfway between them and those of 1F1B, and memory alone."""
     return best_capped(pipeline, _rules(pipeline, splits=True))
 
 
-def order_capped_whole_chunks(pipeline: Pipeline) -> Words:
+def order_capped_whole_chunks(pipeline: Pipeline) -> DeviceOrders:
     """The same with whole backward passes."""
     return best_capped(pipeline, _rules(pipeline, splits=False))
 

@@ -7,15 +7,15 @@ else W. On uniform chains it reaches the schedule bound for every K (docs/benchm
 from collections.abc import Iterator
 
 from planner.baselines.greedy.capped_orders import Rule, best_capped, caps_within, room_for
-from planner.baselines.pipeline import Pipeline, Words
+from planner.baselines.pipeline import DeviceOrders, Pipeline
 
 
-def order_capped_greedy(pipeline: Pipeline) -> Words:
+def order_capped_greedy(pipeline: Pipeline) -> DeviceOrders:
     """I and W apart: W where nothing else can run, or sooner; caps as in 1F1B, twice those, and memory alone."""
     return best_capped(pipeline, _split_rules(pipeline))
 
 
-def order_capped_whole(pipeline: Pipeline) -> Words:
+def order_capped_whole(pipeline: Pipeline) -> DeviceOrders:
     """Whole backward passes: 1F1B with as many in flight as there is room for, early where the costs are uneven."""
     return best_capped(pipeline, (Rule(caps=caps, splits=False) for caps in _caps(pipeline)))
 

@@ -10,15 +10,23 @@ from typing import Literal
 
 from planner.baselines.applicability import NoRoomError, require_few_steps
 from planner.baselines.encoded_orders import name_actions, place
-from planner.baselines.pipeline import Pipeline, Words
-from solver_models.simulation.capped_play import DEEPEST, LENGTH, OLDEST, TURNS, CappedWords, CapRule, play_capped
+from planner.baselines.pipeline import DeviceOrders, Pipeline
+from solver_models.simulation.capped_play import (
+    DEEPEST,
+    LENGTH,
+    OLDEST,
+    ROUND_ROBIN,
+    CappedOrders,
+    CapRule,
+    play_capped,
+)
 from solver_models.simulation.placed_stages import PlacedStages, column
 
 _Chunks = Literal["deepest", "oldest", "turns"]
 """Which chunk of a device comes first: the one nearest to the loss, the one whose microbatch is the oldest, or, of so
 many microbatches as there are devices, first all in one chunk, then all in the next (Megatron's order)."""
 
-CHUNKS: dict[_Chunks, int] = {"deepest": DEEPEST, "oldest": OLDEST, "turns": TURNS}
+CHUNKS: dict[_Chunks, int] = {"deepest": DEEPEST, "oldest": OLDEST, "turns": ROUND_ROBIN}
 """Their numbers in compiled code."""
 
 _MAX_TRIED_ACTIONS = 30_000
@@ -43,7 +51,7 @@ class Rule:
 class _CappedSchedule:
     """What a rule makes of a pipeline when every transfer has its links to itself."""
 
-    words: Words
+    device_orders: DeviceOrders
     """The order of every position."""
     makespan_ns: int
     """End of the last action."""
@@ -51,7 +59,7 @@ class _CappedSchedule:
     """Longest time from first to last action of a position."""
 
 
-def best_capped(pipeline: Pipeline, rules: Iterable[Rule]) -> Words:
+def best_capped(pipeline: Pipeline, rules: Iterable[Rule]) -> DeviceOrders:
     """The best order of several rules, as many of them as a limit on actions allows.
 
     Raises NoRoomError if the memory of some device does not hold one microbatch of every stage.
@@ -64,20 +72,20 @@ def best_capped(pipeline: Pipeline, rules: Iterable[Rule]) -> Words:
             break
         found = _play(placed, rule)
         tried += actions
-        if not found.num_left and (best is None or _worth(pipeline, found) < _worth(pipeline, best)):
+        if not found.num_left and (best is None or _objective(pipeline, found) < _objective(pipeline, best)):
             best = found
     if best is None:
         raise NoRoomError("has no room for one microbatch of every stage at a time")
-    return name_actions(best.words, best.positions[:, LENGTH], placed=placed)
+    return name_actions(best.device_orders, best.positions[:, LENGTH], placed=placed)
 
 
-def _play(placed: PlacedStages, rule: Rule) -> CappedWords:
+def _play(placed: PlacedStages, rule: Rule) -> CappedOrders:
     everything = len(rule.caps) * placed.num_microbatches
     pending = everything if rule.most_pending is None else rule.most_pending
     return play_capped(placed, CapRule(column(rule.caps), CHUNKS[rule.chunks], rule.splits, pending))
 
 
-def _worth(pipeline: Pipeline, played: CappedWords) -> tuple[int, int]:
+def _objective(pipeline: Pipeline, played: CappedOrders) -> tuple[int, int]:
     both = played.makespan, played.span
     return both[::-1] if pipeline.minimises_span else both
 
@@ -119,5 +127,5 @@ def play_rule(pipeline: Pipeline, rule: Rule) -> _CappedSchedule | None:
     played = _play(placed, rule)
     if played.num_left:
         return None
-    words = name_actions(played.words, played.positions[:, LENGTH], placed=placed)
-    return _CappedSchedule(words=words, makespan_ns=played.makespan, span_ns=played.span)
+    device_orders = name_actions(played.device_orders, played.positions[:, LENGTH], placed=placed)
+    return _CappedSchedule(device_orders=device_orders, makespan_ns=played.makespan, span_ns=played.span)

@@ -63,27 +63,27 @@ def place_freely(
 ) -> dict[Task, int]:
     """A processor for every task, the largest load small: longest tasks first, then moves and exchanges.
 
-    At most 4/3 of the least possible (Graham), and in practice within a percent of its floor `load_floor`.
+    At most 4/3 of the least possible (Graham), and in practice within a percent of its lower bound `load_lower_bound`.
     """
     costs = work.tasks(halves=halves)
     loads = [0] * num_processors
-    seat: dict[Task, int] = {}
+    processor_of: dict[Task, int] = {}
     for task in sorted(costs, key=lambda each: (-costs[each], each)):
-        seat[task] = min(range(num_processors), key=lambda processor: (loads[processor], processor))
-        loads[seat[task]] += costs[task]
-    while _improve(costs, seat, loads=loads):
+        processor_of[task] = min(range(num_processors), key=lambda processor: (loads[processor], processor))
+        loads[processor_of[task]] += costs[task]
+    while _improve(costs, processor_of, loads=loads):
         require_time(has_time)
-    return seat
+    return processor_of
 
 
-def _improve(costs: dict[Task, int], seat: dict[Task, int], *, loads: list[int]) -> bool:
+def _improve(costs: dict[Task, int], processor_of: dict[Task, int], *, loads: list[int]) -> bool:
     """Take a task off the fullest processor, in exchange for a lesser one or none, if both stay below its load."""
     full = loads.index(max(loads))
-    own = [task for task in costs if seat[task] == full]
+    own = [task for task in costs if processor_of[task] == full]
     best: tuple[int, Task, Task | None, int] | None = None
     for task in own:
-        for other in [None, *(each for each in costs if seat[each] != full)]:
-            targets = [seat[other]] if other else [p for p in range(len(loads)) if p != full]
+        for other in [None, *(each for each in costs if processor_of[each] != full)]:
+            targets = [processor_of[other]] if other else [p for p in range(len(loads)) if p != full]
             for target in targets:
                 moved = costs[task] - (costs[other] if other else 0)
                 left = max(loads[full] - moved, loads[target] + moved)
@@ -93,33 +93,35 @@ def _improve(costs: dict[Task, int], seat: dict[Task, int], *, loads: list[int])
         return False
     _, task, other, target = best
     moved = costs[task] - (costs[other] if other else 0)
-    seat[task] = target
+    processor_of[task] = target
     if other:
-        seat[other] = full
+        processor_of[other] = full
     loads[full] -= moved
     loads[target] += moved
     return True
 
 
-def placed_load(work: Work, seat: dict[Task, int], *, halves: bool = True) -> float:
+def placed_load(work: Work, processor_of: dict[Task, int], *, halves: bool = True) -> float:
     """The largest load of a placement."""
     loads: dict[int, int] = {}
     for task, cost in work.tasks(halves=halves).items():
-        loads[seat[task]] = loads.get(seat[task], 0) + cost
+        loads[processor_of[task]] = loads.get(processor_of[task], 0) + cost
     return max(loads.values()) / 2
 
 
-def load_floor(work: Work, num_processors: int, *, halves: bool = True) -> float:
+def load_lower_bound(work: Work, num_processors: int, *, halves: bool = True) -> float:
     """No placement has a smaller largest load: the even share, and the largest task."""
     costs = work.tasks(halves=halves)
     return max(sum(costs.values()) / num_processors, max(costs.values())) / 2
 
 
 def load_ratio(work: Work, num_processors: int, *, halves: bool = True) -> tuple[float, float]:
-    """Contiguous load over that of the free placement, and over its floor: what free placement gains, and could."""
+    """Contiguous load over that of the free placement, and over its lower bound: what free placement gains, and
+    could.
+    """
     whole = contiguous_load(work, num_processors)
     placed = placed_load(work, place_freely(work, num_processors, halves=halves), halves=halves)
-    return whole / placed, whole / load_floor(work, num_processors, halves=halves)
+    return whole / placed, whole / load_lower_bound(work, num_processors, halves=halves)
 
 
 def as_work(costs: Sequence[int]) -> Work:

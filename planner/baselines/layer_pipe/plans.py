@@ -40,14 +40,14 @@ def make_layer_pipe_plan(costs: CostModel, *, halves: bool = True, has_time: Has
 
 
 def _place_stages(costs: CostModel, *, halves: bool, has_time: HasTime = always) -> tuple[Stage, ...]:
-    """The layers as stages, seated by `place_freely` on devices of the first one's type."""
+    """The layers as stages, placed by `place_freely` on devices of the first one's type."""
     names = [device.name for device in costs.problem.cluster.devices]
     halves = halves and costs.has_share(Fraction(1, 2))
-    seat = place_freely(_work_of(costs), len(names), halves=halves, has_time=has_time)
+    processor_of = place_freely(_work_of(costs), len(names), halves=halves, has_time=has_time)
     stages = []
     for number, layer in enumerate(costs.problem.profile.topological_order):
-        owner, first, weight = (names[seat[Task(part, number)]] for part in ("F", "I", "W"))
-        second = names[seat[Task("I'", number)]] if halves else first
+        owner, first, weight = (names[processor_of[Task(part, number)]] for part in ("F", "I", "W"))
+        second = names[processor_of[Task("I'", number)]] if halves else first
         if not costs.problem.profile.by_name[layer].is_trainable:
             weight = owner
         stages.append(_make_stage(layer, owner=owner, input_grads=(first, second), weight=weight))
@@ -95,8 +95,8 @@ def make_split_plan(costs: CostModel, stages: tuple[Stage, ...], *, has_time: Ha
     plans = []
     for ranks in RANKS:
         require_time(has_time)
-        words = _Scheduler(costs, jobs, links=links, ranks=ranks).play()
-        schedule = {device: tuple(word) for device, word in words.items()}
+        device_orders = _Scheduler(costs, jobs, links=links, ranks=ranks).play()
+        schedule = {device: tuple(device_order) for device, device_order in device_orders.items()}
         plans.append(Plan(problem=costs.problem.reference(), stages=stages, schedule=schedule))
     return min(plans, key=lambda plan: simulate(costs.problem, plan, costs=costs).makespan_ns)
 
@@ -105,14 +105,14 @@ def _list_jobs(costs: CostModel, stages: Sequence[Stage]) -> dict[_Job, int]:
     """Every action on every device that runs it (a part of), with its duration."""
     jobs: dict[_Job, int] = {}
     for number, stage in enumerate(stages):
-        for device, kinds, duration in _seats(costs, stage):
+        for device, kinds, duration in _durations_on(costs, stage):
             for kind in kinds:
                 for microbatch in range(costs.problem.num_microbatches):
                     jobs[_Job(Action(kind, number, microbatch), device)] = duration[kind]
     return jobs
 
 
-def _seats(costs: CostModel, stage: Stage) -> Iterator[tuple[str, tuple[Kind, ...], dict[Kind, int]]]:
+def _durations_on(costs: CostModel, stage: Stage) -> Iterator[tuple[str, tuple[Kind, ...], dict[Kind, int]]]:
     kinds: tuple[Kind, ...] = ("F", "I", "W")
     if stage.is_split:
         for part in costs.parts(stage):
@@ -177,7 +177,7 @@ class _Scheduler:
             for wait in waits:
                 self.missing[wait.job] += 1
         self.waiting: dict[str, list[tuple[int, int, int, Action]]] = {device: [] for _, device in jobs}
-        self.words: dict[str, list[Action]] = {device: [] for device in self.waiting}
+        self.device_orders: dict[str, list[Action]] = {device: [] for device in self.waiting}
         self.is_busy = dict.fromkeys(self.waiting, False)
         self.channel_free: dict[tuple[str, str], int] = {}
         self.events: list[tuple[int, int, _Job]] = []
@@ -199,7 +199,7 @@ class _Scheduler:
                 if not self.missing[job]:
                     self._release(job)
             self._start(now, job.device)
-        return self.words
+        return self.device_orders
 
     def _arrival(self, now: int, device: str, *, wait: _Wait) -> int:
         target = wait.job.device
@@ -219,7 +219,7 @@ class _Scheduler:
             return
         action = heappop(self.waiting[device])[-1]
         self.is_busy[device] = True
-        self.words[device].append(action)
+        self.device_orders[device].append(action)
         job = _Job(action, device)
         heappush(self.events, (now + self.jobs[job], 1, job))
 

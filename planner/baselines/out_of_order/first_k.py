@@ -131,7 +131,7 @@ def make_first_k_plan(
     played = list[tuple[int, Plan]]()
     for each in range(len(stages) + 1) if k is None else [k]:
         require_time(has_time)
-        plan = make_plan(costs, stages, words=[_order_first_k(pipeline, each)])
+        plan = make_plan(costs, stages, device_orders=[_order_first_k(pipeline, each)])
         played.append((simulate(costs.problem, plan, costs=costs).makespan_ns, plan))
     return min(played, key=lambda pair: pair[0])[1]
 
@@ -139,13 +139,13 @@ def make_first_k_plan(
 def _order_first_k(pipeline: Pipeline, k: int) -> list[Action]:
     """Microbatch after microbatch; in the last one the backward goes as `backward_order` says."""
     last, stages = pipeline.num_microbatches - 1, range(pipeline.num_stages)
-    word: list[Action] = []
+    device_order: list[Action] = []
     for microbatch in range(last + 1):
-        word += [Action("F", stage, microbatch) for stage in stages]
+        device_order += [Action("F", stage, microbatch) for stage in stages]
         if microbatch < last:
-            word += [fused_backward(pipeline, stage, microbatch=microbatch) for stage in reversed(stages)]
+            device_order += [fused_backward(pipeline, stage, microbatch=microbatch) for stage in reversed(stages)]
     steps = backward_order(pipeline.num_stages, k)
-    return word + [
+    return device_order + [
         Action(kind, stage, last) for kind, stage in steps if kind == "I" or pipeline.costs[stage].has_weight_grad
     ]
 

@@ -10,7 +10,7 @@ from planner.baselines.applicability import (
 from planner.baselines.layouts import GIVEN, ONE_EACH, SMALLEST_LARGEST, make_stages
 from planner.baselines.list_schedule import list_schedule
 from planner.baselines.partitions import cut_at
-from planner.baselines.pipeline import Pipeline, Words, make_pipeline, make_plan
+from planner.baselines.pipeline import DeviceOrders, Pipeline, make_pipeline, make_plan
 from planner.baselines.recomputing import with_recomputation
 from planner.clock import HasTime, always
 from planner.layout.costs import CostModel
@@ -23,7 +23,7 @@ MOST_CHUNKS = 16
 _RANK = {"F": 0, "I": 1, "W": 2}
 
 
-def order_fast_forward(pipeline: Pipeline) -> Words:
+def order_fast_forward(pipeline: Pipeline) -> DeviceOrders:
     """Forwards before output gradients as in GPipe, and weight gradients only where nothing else can run."""
     return list_schedule(pipeline, key=_prefer_critical, splits=True)
 
@@ -83,4 +83,4 @@ def make_modulo_stages(costs: CostModel, *, mod: int) -> tuple[Stage, ...]:
 
 
 def _order(costs: CostModel, stages: tuple[Stage, ...], *, has_time: HasTime) -> Plan:
-    return make_plan(costs, stages, words=order_fast_forward(make_pipeline(costs, stages, has_time=has_time)))
+    return make_plan(costs, stages, device_orders=order_fast_forward(make_pipeline(costs, stages, has_time=has_time)))

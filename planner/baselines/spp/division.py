@@ -67,8 +67,8 @@ class CumulativeLoads:
         load = numpy.zeros(len(self.layers) + 1)
         for i, j, share, whole in overlaps(senders, receivers):
             a, b = middle - senders + i, middle + j
-            times = self.legs[0][a, b] + self._crossing * (share / whole) * self.legs[1][a, b]
-            numpy.maximum(load, times * self.legs[2][a, b], out=load)
+            times = self.transfers[0][a, b] + self._crossing * (share / whole) * self.transfers[1][a, b]
+            numpy.maximum(load, times * self.transfers[2][a, b], out=load)
         return self.count * load
 
     @cached_property
@@ -76,18 +76,18 @@ class CumulativeLoads:
         return crossing_bytes(self.problem.profile)
 
     @cached_property
-    def legs(self) -> tuple[Floats, Floats, Floats]:
+    def transfers(self) -> tuple[Floats, Floats, Floats]:
         """[D, D] latency, nanoseconds per byte, and directions that share the links, between positions."""
         size = max(int(numpy.median(self._crossing)), 1)
-        latency, slowness, ways = (numpy.ones((len(self.devices),) * 2) for _ in range(3))
+        latency, slowness, crossings = (numpy.ones((len(self.devices),) * 2) for _ in range(3))
         for i, a in enumerate(self.devices):
             for j, b in enumerate(self.devices):
                 if a != b:
                     route = self.problem.cluster.route(a, b, num_bytes=size)
                     back = self.problem.cluster.route(b, a, num_bytes=size)
                     latency[i, j], slowness[i, j] = route.latency_ns, 1e9 / route.bandwidth_bytes_per_s
-                    ways[i, j] = 1 + bool(set(route.links) & set(back.links))
-        return latency, slowness, ways
+                    crossings[i, j] = 1 + bool(set(route.links) & set(back.links))
+        return latency, slowness, crossings
 
     def _stage_work(self, device_type: str, replicas: int) -> Floats:
         """[L + 1, L + 1] F + B of a microbatch on one of the replicas, between two cuts; infinite without a cost."""
@@ -111,7 +111,7 @@ class CumulativeLoads:
             return numpy.zeros_like(size)
         place = {name: number for number, name in enumerate(self.devices)}
         ring = [(place[a], place[b]) for a, b in zip(group, (*group[1:], group[0]), strict=True)]
-        latency, slowness, _ = ([table[pair] for pair in ring] for table in self.legs)
+        latency, slowness, _ = ([table[pair] for pair in ring] for table in self.transfers)
         times = numpy.ceil(2 * (count - 1) / count * size * max(slowness)) + 2 * (count - 1) * max(latency)
         return numpy.where(self._between(self._trained) > 0, times, 0.0)
 
@@ -151,19 +151,19 @@ class _Programme:
     def __init__(self, loads: CumulativeLoads, *, replica_counts: Sequence[int], has_time: HasTime) -> None:
         self.loads, self.counts, self.has_time = loads, tuple(replica_counts), has_time
         self.num_devices = len(loads.devices)
-        seats = [(i, r) for i in range(1, self.num_devices + 1) for r in self.counts if r <= i]
-        self.stage = dict(self._stage_times(seats))
+        last_stages = [(i, r) for i in range(1, self.num_devices + 1) for r in self.counts if r <= i]
+        self.stage = dict(self._stage_times(last_stages))
         self.channel = {
             (i, before, r): loads.channel_ns(i - r, senders=before, receivers=r)
-            for i, r in seats
+            for i, r in last_stages
             for before in self.counts
             if before <= i - r
         }
         self.tables = [{(i, i): self.stage[i, i][0] for i in self.counts if i <= self.num_devices}]
         self.choices: list[dict[tuple[int, int], tuple[NDArray[numpy.int64], NDArray[numpy.int64]]]] = [{}]
 
-    def _stage_times(self, seats: Sequence[tuple[int, int]]) -> Iterator[tuple[tuple[int, int], Floats]]:
-        for i, r in seats:
+    def _stage_times(self, last_stages: Sequence[tuple[int, int]]) -> Iterator[tuple[tuple[int, int], Floats]]:
+        for i, r in last_stages:
             require_time(self.has_time)
             yield (i, r), self.loads.stage_ns(i, r)
 
@@ -171,7 +171,7 @@ class _Programme:
         """The best division into so many stages, to be asked for in ascending numbers; None if there is none."""
         if num_stages > len(self.tables):
             self._add_stage()
-        ends = [(table[-1], seat) for seat, table in self.tables[-1].items()]
+        ends = [(table[-1], last_stage) for last_stage, table in self.tables[-1].items()]
         allowed = [end for end in ends if end[0] < numpy.inf and (not uses_all or end[1][0] == self.num_devices)]
         return self._trace(*min(allowed)) if allowed else None
 
@@ -183,18 +183,18 @@ class _Programme:
             befores = [before for before in self.counts if (i - r, before) in last]
             if not befores:
                 continue
-            ways = numpy.stack([numpy.maximum(last[i - r, b], self.channel[i, b, r]) for b in befores])
-            chosen = ways.argmin(axis=0)
-            through = numpy.maximum(ways.min(axis=0)[:, None], stage)
+            crossings = numpy.stack([numpy.maximum(last[i - r, b], self.channel[i, b, r]) for b in befores])
+            chosen = crossings.argmin(axis=0)
+            through = numpy.maximum(crossings.min(axis=0)[:, None], stage)
             cuts = through.argmin(axis=0)
             table[i, r] = through.min(axis=0)
             choice[i, r] = cuts, numpy.array(befores)[chosen[cuts]]
         self.tables.append(table)
         self.choices.append(choice)
 
-    def _trace(self, value: float, seat: tuple[int, int]) -> Division:
+    def _trace(self, value: float, last_stage: tuple[int, int]) -> Division:
         """Cuts and replicas, from the last stage to the first."""
-        (end, replicas), cuts, counts = seat, [len(self.loads.layers)], [seat[1]]
+        (end, replicas), cuts, counts = last_stage, [len(self.loads.layers)], [last_stage[1]]
         for choice in self.choices[:0:-1]:
             where, before = (int(table[cuts[-1]]) for table in choice[end, replicas])
             end, replicas = end - replicas, before

@@ -13,7 +13,7 @@ from planner.baselines.applicability import (
 )
 from planner.baselines.gpipe import order_gpipe
 from planner.baselines.partitions import crossing_bytes
-from planner.baselines.pipeline import Pipeline, Words, make_pipeline, make_plan
+from planner.baselines.pipeline import DeviceOrders, Pipeline, make_pipeline, make_plan
 from planner.baselines.recomputing import breaks_memory, with_recomputation
 from planner.baselines.spp.compared_orders import order_greedy, order_slotted
 from planner.baselines.spp.device_arrangement import order_devices
@@ -23,7 +23,7 @@ from planner.layout.costs import CostModel
 from planner.plan import Plan, Stage
 from planner.simulation.simulate import simulate
 
-ORDERS: dict[str, Callable[[Pipeline], Words]] = {
+ORDERS: dict[str, Callable[[Pipeline], DeviceOrders]] = {
     "slotted": order_slotted,
     "greedy": order_greedy,
     "GPipe": order_gpipe,
@@ -82,7 +82,7 @@ def make_attempts(costs: CostModel, *, recompute: bool = False, has_time: HasTim
             continue
         found = list(_play(costs, with_recomputation(stages) if recompute else stages, has_time=has_time))
         yield from found
-        played += sum(len(word) for attempt in found for word in attempt.plan.schedule.values())
+        played += sum(len(device_order) for attempt in found for device_order in attempt.plan.schedule.values())
         shortest = min(attempt.makespan_ns for attempt in found)
         idle = 0 if best is None or shortest < best else idle + 1
         best = shortest if best is None else min(best, shortest)
@@ -114,6 +114,6 @@ def _play(costs: CostModel, stages: tuple[Stage, ...], *, has_time: HasTime) -> 
     pipeline = make_pipeline(costs, stages, has_time=has_time)
     for name, order in ORDERS.items():
         require_time(has_time)
-        plan = make_plan(costs, stages, words=order(pipeline))
+        plan = make_plan(costs, stages, device_orders=order(pipeline))
         timeline = simulate(costs.problem, plan, costs=costs)
         yield _Attempt(plan=plan, order=name, makespan_ns=timeline.makespan_ns)

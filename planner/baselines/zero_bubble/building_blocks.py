@@ -11,7 +11,7 @@ from itertools import accumulate
 
 from planner.actions import Action, Kind
 from planner.baselines.applicability import require_time
-from planner.baselines.pipeline import Pipeline, Words
+from planner.baselines.pipeline import DeviceOrders, Pipeline
 from planner.baselines.zero_bubble.weight_grads import Habit, best_filled
 
 PERIOD = 6
@@ -32,7 +32,7 @@ HABITS = tuple(
 """How W are put in once the times are known; each is tried."""
 
 
-def order_by_block(pipeline: Pipeline, block: Block) -> Words:
+def order_by_block(pipeline: Pipeline, block: Block) -> DeviceOrders:
     """The repeated block, squeezed, with W where the measured times leave room, within the block's own memory."""
     count = pipeline.num_microbatches
     plain, most = repeat(block, count)

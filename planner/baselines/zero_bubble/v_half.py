@@ -4,11 +4,11 @@ The row is called V-Half-like: the published block, but with our squeezing and W
 bubble above the published figures (.1956 against .1702 for 1.5B, p = 8, m = 24).
 """
 
-from planner.baselines.pipeline import Pipeline, Words
+from planner.baselines.pipeline import DeviceOrders, Pipeline
 from planner.baselines.zero_bubble.building_blocks import Block, order_by_block
 
 
-def order_v_half(pipeline: Pipeline) -> Words:
+def order_v_half(pipeline: Pipeline) -> DeviceOrders:
     """Two slots from device to device down the V, one up; D + 2 stashes of one chunk on every device."""
     return order_by_block(pipeline, _v_half_block(pipeline.num_positions))
 

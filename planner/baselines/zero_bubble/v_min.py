@@ -1,10 +1,10 @@
 """V-Min (Qi et al., 2024, arXiv 2405.15362): two chunks in a V, about a third of the memory of 1F1B."""
 
-from planner.baselines.pipeline import Pipeline, Words
+from planner.baselines.pipeline import DeviceOrders, Pipeline
 from planner.baselines.zero_bubble.building_blocks import Block, order_by_block
 
 
-def order_v_min(pipeline: Pipeline) -> Words:
+def order_v_min(pipeline: Pipeline) -> DeviceOrders:
     """One slot from device to device down the V and up; about 2 D / 3 + 2 stashes of one chunk on every device."""
     return order_by_block(pipeline, _v_min_block(pipeline.num_positions))
 

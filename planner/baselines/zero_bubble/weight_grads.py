@@ -7,10 +7,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from planner.baselines.applicability import require_time
-from planner.baselines.encoded_orders import encode_words, name_actions, place
-from planner.baselines.pipeline import Pipeline, Words
+from planner.baselines.encoded_orders import encode_orders, name_actions, place
+from planner.baselines.pipeline import DeviceOrders, Pipeline
 from solver_models.simulation.placed_stages import PlacedStages, column
-from solver_models.simulation.weight_filling import LENGTH, NEXT, FilledWords, FillHabit, fill_orders
+from solver_models.simulation.weight_filling import LENGTH, NEXT, FilledOrders, FillHabit, fill_orders
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,7 +29,7 @@ class Habit:
 class _Filled:
     """Complete orders, and how long they take when every transfer has its links to itself."""
 
-    words: Words
+    device_orders: DeviceOrders
     """F, I and W on every position."""
     makespan_ns: int
     """End of the last action."""
@@ -37,7 +37,9 @@ class _Filled:
     """Longest time from first to last action of a position."""
 
 
-def best_filled(pipeline: Pipeline, trials: Iterable[tuple[Words, Habit]], *, limits: Sequence[int]) -> Words:
+def best_filled(
+    pipeline: Pipeline, trials: Iterable[tuple[DeviceOrders, Habit]], *, limits: Sequence[int]
+) -> DeviceOrders:
     """The best outcome of several trials: orders of F and I, each with a habit; `limits` are bytes per position."""
     filler, filled = _Filler(pipeline, limits=limits), []
     for orders, habit in trials:
@@ -48,14 +50,14 @@ def best_filled(pipeline: Pipeline, trials: Iterable[tuple[Words, Habit]], *, li
     return filler.name(min(filled, key=lambda outcome: (outcome.makespan, outcome.span)))
 
 
-def fill(pipeline: Pipeline, orders: Words, *, habit: Habit, limits: Sequence[int]) -> _Filled:
+def fill(pipeline: Pipeline, orders: DeviceOrders, *, habit: Habit, limits: Sequence[int]) -> _Filled:
     """Play `orders` (F and I only, free of deadlock) and put the W in on the way.
 
     A W is run before an F that would not fit `limits` otherwise; if there is no W left to run, the F does not wait.
     """
     filler = _Filler(pipeline, limits=limits)
     filled = filler.fill(orders, habit)
-    return _Filled(words=filler.name(filled), makespan_ns=filled.makespan, span_ns=filled.span)
+    return _Filled(device_orders=filler.name(filled), makespan_ns=filled.makespan, span_ns=filled.span)
 
 
 class _Filler:
@@ -64,16 +66,16 @@ class _Filler:
     def __init__(self, pipeline: Pipeline, *, limits: Sequence[int]) -> None:
         self.placed: PlacedStages = place(pipeline)
         self.limits = column(limits)
-        self.orders: Words = []
-        self.encoded = encode_words(self.orders, self.placed)
+        self.orders: DeviceOrders = []
+        self.encoded = encode_orders(self.orders, self.placed)
 
-    def fill(self, orders: Words, habit: Habit) -> FilledWords:
+    def fill(self, orders: DeviceOrders, habit: Habit) -> FilledOrders:
         if orders is not self.orders:
-            self.orders, self.encoded = orders, encode_words(orders, self.placed)
+            self.orders, self.encoded = orders, encode_orders(orders, self.placed)
         kept = FillHabit(habit.quarters, habit.evens_out, habit.at_once)
         filled = fill_orders(self.placed, *self.encoded, kept, self.limits)
         assert filled.positions[:, NEXT].sum() == len(self.encoded[0]), "the orders wait for each other"
         return filled
 
-    def name(self, filled: FilledWords) -> Words:
-        return name_actions(filled.words, filled.positions[:, LENGTH], placed=self.placed)
+    def name(self, filled: FilledOrders) -> DeviceOrders:
+        return name_actions(filled.device_orders, filled.positions[:, LENGTH], placed=self.placed)

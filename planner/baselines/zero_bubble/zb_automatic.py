@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from planner.actions import Action
 from planner.baselines.alternation import alternate, forward_steps
-from planner.baselines.pipeline import Pipeline, Words
+from planner.baselines.pipeline import DeviceOrders, Pipeline
 from planner.baselines.zero_bubble.weight_grads import Habit, best_filled
 
 HABITS = (
@@ -19,12 +19,12 @@ HABITS = (
 """Tried with each warm-up; the paper searches a small grid in the same way."""
 
 
-def order_zb_automatic(pipeline: Pipeline) -> Words:
+def order_zb_automatic(pipeline: Pipeline) -> DeviceOrders:
     """The best of a small grid: with or without one more forward that would delay the first I, and four habits."""
     return best_filled(pipeline, _trials(pipeline), limits=pipeline.budgets)
 
 
-def _trials(pipeline: Pipeline) -> Iterator[tuple[Words, Habit]]:
+def _trials(pipeline: Pipeline) -> Iterator[tuple[DeviceOrders, Habit]]:
     tried = []
     for squeezes in (False, True):
         ahead = num_ahead(pipeline, squeezes=squeezes)
@@ -34,7 +34,7 @@ def _trials(pipeline: Pipeline) -> Iterator[tuple[Words, Habit]]:
             yield from ((orders, habit) for habit in HABITS)
 
 
-def _alternating_orders(pipeline: Pipeline, ahead: list[int]) -> Words:
+def _alternating_orders(pipeline: Pipeline, ahead: list[int]) -> DeviceOrders:
     return [
         alternate(
             forward_steps(pipeline, stage),

@@ -1,10 +1,10 @@
 """ZB-H1 (Qi et al., 2024, arXiv 2401.10241, section 2.2): 1F1B with W deferred, within the memory of 1F1B."""
 
 from planner.baselines.alternation import alternate, forward_steps, split_steps
-from planner.baselines.pipeline import Pipeline, Words
+from planner.baselines.pipeline import DeviceOrders, Pipeline
 
 
-def order_zb_h1(pipeline: Pipeline) -> Words:
+def order_zb_h1(pipeline: Pipeline) -> DeviceOrders:
     """Stage s of S runs S - s forwards ahead as in 1F1B and keeps s W back, so that all stages hold S microbatches."""
     return [
         alternate(

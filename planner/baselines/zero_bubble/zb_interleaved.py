@@ -4,14 +4,14 @@ torch has such a schedule for any number of chunks (`ScheduleInterleavedZeroBubb
 """
 
 from planner.baselines.interleaved import order_split_interleaved
-from planner.baselines.pipeline import Pipeline, Words
+from planner.baselines.pipeline import DeviceOrders, Pipeline
 from planner.baselines.zero_bubble.weight_grads import Habit, best_filled
 
 HABITS = (Habit(quarters=4, evens_out=True), Habit(quarters=4, at_once=True), Habit(quarters=2))
 """How W are put in; each is tried."""
 
 
-def order_zb_interleaved(pipeline: Pipeline) -> Words:
+def order_zb_interleaved(pipeline: Pipeline) -> DeviceOrders:
     """The best of a few habits; raises DoesNotApplyError where interleaved 1F1B does not exist."""
     orders = order_split_interleaved(pipeline)
     return best_filled(pipeline, ((orders, habit) for habit in HABITS), limits=pipeline.budgets)

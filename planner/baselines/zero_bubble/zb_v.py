@@ -4,7 +4,7 @@ from collections import Counter
 from typing import NamedTuple
 
 from planner.actions import Action, Kind
-from planner.baselines.pipeline import Pipeline, Words
+from planner.baselines.pipeline import DeviceOrders, Pipeline
 from planner.baselines.zero_bubble.weight_grads import Habit, best_filled
 
 HABITS = (
@@ -15,7 +15,7 @@ HABITS = (
 """How W are put in; each is tried."""
 
 
-def order_zb_v(pipeline: Pipeline) -> Words:
+def order_zb_v(pipeline: Pipeline) -> DeviceOrders:
     """F and I as for equal times, W where the measured times leave room, stashes within those of 1F1B."""
     orders = [_order_device(pipeline, device) for device in range(pipeline.num_positions)]
     return best_filled(pipeline, ((orders, habit) for habit in HABITS), limits=_limits(pipeline))
@@ -57,9 +57,9 @@ class _Step(NamedTuple):
 def _number(steps: list[_Step], num_microbatches: int) -> list[Action]:
     """The k-th occurrence of a step is that of microbatch k; occurrences beyond the last microbatch are left out."""
     seen: Counter[_Step] = Counter()
-    word = []
+    device_order = []
     for step in steps:
         if seen[step] < num_microbatches:
-            word.append(Action(step.kind, step.stage, seen[step]))
+            device_order.append(Action(step.kind, step.stage, seen[step]))
         seen[step] += 1
-    return word
+    return device_order

@@ -26,7 +26,7 @@ def settle_passes(orders: OrderNodes, cases: Cases) -> None:
 
 def _may_be_one(orders: OrderNodes, cases: Cases) -> Bits:
     """[N, L, M] whether a B fits, and nothing is known to come between its parts."""
-    start, end, time = (cases.by_lane(values) for values in (orders.start, orders.end, orders.time))
+    start, end, time = (cases.by_replica(values) for values in (orders.start, orders.end, orders.time))
     first = numpy.maximum(start[:, :, RETURN], start[:, :, LAST] - time[:, :, RETURN])
     last = numpy.minimum(end[:, :, LAST], due_gradients(orders, cases))
     fits = first + cases.fused[..., None] <= last
@@ -41,7 +41,7 @@ def _may_be_one(orders: OrderNodes, cases: Cases) -> Bits:
 
 def _may_be_split(orders: OrderNodes, cases: Cases) -> Bits:
     """[N, L, M] whether an I and a W fit."""
-    start, end, time = (cases.by_lane(values) for values in (orders.start, orders.end, orders.time))
+    start, end, time = (cases.by_replica(values) for values in (orders.start, orders.end, orders.time))
     returning, rest = cases.returning[..., None], cases.rest[..., None]
     due = numpy.minimum(end[:, :, RETURN] + returning - time[:, :, RETURN], due_gradients(orders, cases))
     fits = start[:, :, RETURN] + returning <= due
@@ -50,22 +50,24 @@ def _may_be_split(orders: OrderNodes, cases: Cases) -> Bits:
 
 
 def settle(orders: OrderNodes, cases: Cases, *, rows: tuple[Integers, ...], what: int) -> None:
-    """These passes (node, lane, microbatch) are one piece, or are split: their actions take what they take then."""
-    node, lane, microbatch = rows
+    """These passes (node, stage replica, microbatch) are one piece, or are split: their actions take what they take
+    then.
+    """
+    node, replica, microbatch = rows
     if not len(node):
         return
-    start, end, time = (cases.by_lane(values) for values in (orders.start, orders.end, orders.time))
+    start, end, time = (cases.by_replica(values) for values in (orders.start, orders.end, orders.time))
     due = due_gradients(orders, cases)[rows]
-    first, second = (node, lane, RETURN, microbatch), (node, lane, LAST, microbatch)
+    first, second = (node, replica, RETURN, microbatch), (node, replica, LAST, microbatch)
     if what == SPLIT:
-        returning, rest = cases.returning[node, lane], cases.rest[node, lane]
+        returning, rest = cases.returning[node, replica], cases.rest[node, replica]
         end[first] = numpy.minimum(end[first] + returning - time[first], due)
         start[second] -= rest - time[second]
         time[first], time[second] = returning, rest
     else:
         start[first] = numpy.maximum(start[first], start[second] - time[first])
         end[first] = numpy.minimum(end[second], due)
-        time[first], time[second] = cases.fused[node, lane], 0
+        time[first], time[second] = cases.fused[node, replica], 0
         _join(orders, cases, rows=rows)
     orders.is_open[rows] = False
 
@@ -73,9 +75,9 @@ def settle(orders: OrderNodes, cases: Cases, *, rows: tuple[Integers, ...], what
 def _join(orders: OrderNodes, cases: Cases, *, rows: tuple[Integers, ...]) -> None:
     """What precedes the end of a B precedes its beginning, and what follows its beginning follows its end."""
     places, count = cases.held.shape[2], cases.count
-    for node, lane, microbatch in zip(*(row.tolist() for row in rows), strict=True):
-        before = orders.before[node, lane // places]
-        first = (lane % places * 3 + 1) * count + microbatch
+    for node, replica, microbatch in zip(*(row.tolist() for row in rows), strict=True):
+        before = orders.before[node, replica // places]
+        first = (replica % places * 3 + 1) * count + microbatch
         second = first + count
         before[:, first] |= before[:, second]
         before[first, first] = False

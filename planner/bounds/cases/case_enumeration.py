@@ -1,7 +1,7 @@
 """All partitions and mappings of a small problem that may end by a deadline, level by level, many at once.
 
-A state is a sequence of stages, each a segment on a seat, that begins with the sources of the graph. The stages of
-every plan are such a sequence, in the order of their heads, which follows the dependencies. States are left out for
+A state is a sequence of stages, each a segment on an assignment, that begins with the sources of the graph. The stages
+of every plan are such a sequence, in the order of their heads, which follows the dependencies. States are left out for
 three reasons only: no plan that begins so ends by the deadline, the heads are in no order, or a symmetry of the devices
 leads to a sequence that is looked at (docs/proofs/refutations.md).
 """
@@ -30,7 +30,7 @@ class States:
     """[N] number of the set of layers that are in a stage."""
     segments: Integers
     """[N, stages]"""
-    seats: Integers
+    assignments: Integers
     """[N, stages]"""
     used: Integers
     """[N, devices] stages on a device."""
@@ -46,12 +46,12 @@ class States:
     """[N, layers] the first F of the layer's stage ends no sooner."""
     back: Integers
     """[N, layers] from the start of an I of the layer's stage to the end of what follows for its microbatch."""
-    seat_of: Integers
-    """[N, layers] seat of the layer's stage."""
+    assignment_of: Integers
+    """[N, layers] assignment of the layer's stage."""
     head: Integers
     """[N] the last stage starts no sooner, and no stage before it is known to start later."""
     is_same: Bits
-    """[N, symmetries] whether the symmetry takes the seats to themselves."""
+    """[N, symmetries] whether the symmetry takes the assignments to themselves."""
 
     def take(self, rows: Integers) -> "States":
         """These states, some maybe several times."""
@@ -69,7 +69,7 @@ class CaseEnumeration:
         self.full = len(tables.downsets) - 1
 
     def cases(self) -> Iterator[tuple[Integers, Integers]]:
-        """([N, stages] segments, [N, stages] seats) of whole plans that are left, some at a time.
+        """([N, stages] segments, [N, stages] assignments) of whole plans that are left, some at a time.
 
         Raises TooManyCasesError as soon as that takes more effort than there may be.
         """
@@ -84,7 +84,7 @@ class CaseEnumeration:
             is_whole = following.done == self.full
             whole, rest = numpy.flatnonzero(is_whole), numpy.flatnonzero(~is_whole)
             if len(whole):
-                yield following.segments[whole], following.seats[whole]
+                yield following.segments[whole], following.assignments[whole]
             if len(rest):
                 ahead.append(following.take(rest))
 
@@ -93,70 +93,73 @@ class CaseEnumeration:
         zeros, columns = numpy.zeros((1, devices), dtype=numpy.int64), numpy.zeros((1, layers), dtype=numpy.int64)
         empty = numpy.zeros((1, 0), dtype=numpy.int64)
         return States(
-            done=numpy.zeros(1, dtype=numpy.int64), segments=empty, seats=empty, used=zeros, load=zeros, first=zeros,
-            state=zeros, running=zeros, ready=columns, back=columns, seat_of=columns,
+            done=numpy.zeros(1, dtype=numpy.int64), segments=empty, assignments=empty, used=zeros, load=zeros,
+            first=zeros,
+            state=zeros, running=zeros, ready=columns, back=columns, assignment_of=columns,
             head=numpy.zeros(1, dtype=numpy.int64),
             is_same=numpy.ones((1, len(self.tables.images)), dtype=bool),
         )  # fmt: skip
 
     def _expand(self, states: States) -> States:
         """Every stage that may come next, after every state."""
-        starts, ends, segments = self._ways
-        seats = numpy.arange(len(self.tables.seats))
+        starts, ends, segments = self._extensions
+        assignments = numpy.arange(len(self.tables.assignments))
         parts = []
-        num_ways = starts[states.done + 1] - starts[states.done]
-        parents = numpy.repeat(numpy.arange(len(states.done)), num_ways)
-        first = numpy.repeat(numpy.cumsum(num_ways) - num_ways, num_ways)
-        ways = numpy.repeat(starts[states.done], num_ways) + numpy.arange(len(parents)) - first
-        size = max(1, BATCH * 4 // len(seats))
+        num_extensions = starts[states.done + 1] - starts[states.done]
+        parents = numpy.repeat(numpy.arange(len(states.done)), num_extensions)
+        first = numpy.repeat(numpy.cumsum(num_extensions) - num_extensions, num_extensions)
+        extensions = numpy.repeat(starts[states.done], num_extensions) + numpy.arange(len(parents)) - first
+        size = max(1, BATCH * 4 // len(assignments))
         for begin in range(0, len(parents), size):
-            rows = numpy.repeat(parents[begin : begin + size], len(seats))
-            way = numpy.repeat(ways[begin : begin + size], len(seats))
-            seat = numpy.tile(seats, len(way) // len(seats))
-            kept = self._is_possible(states, rows, segment=segments[way], seat=seat)
-            rows, way, seat = rows[kept], way[kept], seat[kept]
+            rows = numpy.repeat(parents[begin : begin + size], len(assignments))
+            extension = numpy.repeat(extensions[begin : begin + size], len(assignments))
+            assignment = numpy.tile(assignments, len(extension) // len(assignments))
+            kept = self._is_possible(states, rows, segment=segments[extension], assignment=assignment)
+            rows, extension, assignment = rows[kept], extension[kept], assignment[kept]
             self.effort.spend(len(rows))
-            parts.append(self._append(states.take(rows), segments[way], seat=seat, done=ends[way]))
+            parts.append(
+                self._append(states.take(rows), segments[extension], assignment=assignment, done=ends[extension])
+            )
         names = [each.name for each in fields(States)]
         return States(**{name: numpy.concatenate([getattr(part, name) for part in parts]) for name in names})
 
     @cached_property
-    def _ways(self) -> tuple[Integers, Integers, Integers]:
+    def _extensions(self) -> tuple[Integers, Integers, Integers]:
         """Per set of layers done, where its ways begin; per way, the set it leads to and the segment that it adds."""
-        ways = self.tables.ways
-        starts = numpy.cumsum([0, *(len(row) for row in ways)])
-        pairs = numpy.array([pair for row in ways for pair in row], dtype=numpy.int64).reshape(-1, 2)
+        extensions = self.tables.extensions
+        starts = numpy.cumsum([0, *(len(row) for row in extensions)])
+        pairs = numpy.array([pair for row in extensions for pair in row], dtype=numpy.int64).reshape(-1, 2)
         return starts, pairs[:, 0], pairs[:, 1]
 
     @cached_property
     def _work(self) -> Integers:
-        """[segments, seats, devices] time of all actions."""
+        """[segments, assignments, devices] time of all actions."""
         figures = self.tables.figures
         return numpy.asarray(self.count * figures[..., [FORWARD, RETURNING, REST]].sum(axis=-1))
 
-    def _is_possible(self, states: States, rows: Integers, *, segment: Integers, seat: Integers) -> Bits:
+    def _is_possible(self, states: States, rows: Integers, *, segment: Integers, assignment: Integers) -> Bits:
         """Whether a stage may come next as far as loads, memory, places and symmetries say."""
-        members = self.tables.members[seat]
-        load = states.load[rows] + self._work[segment, seat]
+        members = self.tables.members[assignment]
+        load = states.load[rows] + self._work[segment, assignment]
         possible = ((states.used[rows] + members) <= self.places).all(axis=1)
         possible &= (states.first[rows] + load <= self.deadline).all(axis=1)
         figures = self.tables.figures
-        state = states.state[rows] + figures[segment, seat, :, STATE]
-        running = figures[segment, seat, :, HELD] + figures[segment, seat, :, WORKSPACE]
+        state = states.state[rows] + figures[segment, assignment, :, STATE]
+        running = figures[segment, assignment, :, HELD] + figures[segment, assignment, :, WORKSPACE]
         possible &= (state + numpy.maximum(states.running[rows], running) <= self.tables.usable).all(axis=1)
-        images = self.tables.images[:, seat].T
-        possible &= ~(states.is_same[rows] & (images < seat[:, None])).any(axis=1)
+        images = self.tables.images[:, assignment].T
+        possible &= ~(states.is_same[rows] & (images < assignment[:, None])).any(axis=1)
         return numpy.asarray(possible)
 
-    def _append(self, states: States, segment: Integers, *, seat: Integers, done: Integers) -> States:
+    def _append(self, states: States, segment: Integers, *, assignment: Integers, done: Integers) -> States:
         """The states with one stage more; those that cannot end by the deadline are left out."""
-        tables, figures = self.tables, self.tables.figures[segment, seat]
-        members, inside = tables.members[seat] > 0, tables.layers[segment] > 0
-        head, tail = self._surroundings(states, inside, seat=seat)
+        tables, figures = self.tables, self.tables.figures[segment, assignment]
+        members, inside = tables.members[assignment] > 0, tables.layers[segment] > 0
+        head, tail = self._surroundings(states, inside, assignment=assignment)
         forward, returning = figures[..., FORWARD], figures[..., RETURNING]
         ready = head + numpy.where(members, forward, -NEVER).min(axis=1)
         back = tail + numpy.where(members, returning, -NEVER).min(axis=1)
-        load = states.load + self._work[segment, seat]
+        load = states.load + self._work[segment, assignment]
         is_new = members & (states.used == 0)
         first = numpy.where(is_new, head[:, None], states.first)
         first = numpy.where(members & ~is_new, numpy.minimum(first, head[:, None]), first)
@@ -166,7 +169,7 @@ class CaseEnumeration:
         following = States(
             done=done,
             segments=numpy.concatenate([states.segments, segment[:, None]], axis=1),
-            seats=numpy.concatenate([states.seats, seat[:, None]], axis=1),
+            assignments=numpy.concatenate([states.assignments, assignment[:, None]], axis=1),
             used=states.used + members,
             load=load,
             first=first,
@@ -174,20 +177,20 @@ class CaseEnumeration:
             running=numpy.maximum(states.running, figures[..., HELD] + figures[..., WORKSPACE]),
             ready=numpy.where(inside, ready[:, None], states.ready),
             back=numpy.where(inside, back[:, None], states.back),
-            seat_of=numpy.where(inside, seat[:, None], states.seat_of),
+            assignment_of=numpy.where(inside, assignment[:, None], states.assignment_of),
             head=head,
-            is_same=states.is_same & (seat[:, None] == tables.images[:, seat].T),
+            is_same=states.is_same & (assignment[:, None] == tables.images[:, assignment].T),
         )
         kept &= self._has_capacity(following)
         return following.take(numpy.flatnonzero(kept))
 
-    def _surroundings(self, states: States, inside: Bits, *, seat: Integers) -> tuple[Integers, Integers]:
+    def _surroundings(self, states: States, inside: Bits, *, assignment: Integers) -> tuple[Integers, Integers]:
         """When the first F of a stage may start, and what follows an I of it upstream."""
-        head = numpy.zeros(len(seat), dtype=numpy.int64)
-        tail = numpy.zeros(len(seat), dtype=numpy.int64)
+        head = numpy.zeros(len(assignment), dtype=numpy.int64)
+        tail = numpy.zeros(len(assignment), dtype=numpy.int64)
         for number, (producer, consumer, edge) in enumerate(self.tables.edges):
             crosses = inside[:, consumer] & ~inside[:, producer]
-            forward, backward = self._lags[number][:, states.seat_of[:, producer], seat]
+            forward, backward = self._lags[number][:, states.assignment_of[:, producer], assignment]
             head = numpy.where(crosses, numpy.maximum(head, states.ready[:, producer] + forward), head)
             if edge.has_gradient:
                 tail = numpy.where(crosses, numpy.maximum(tail, states.back[:, producer] + backward), tail)
@@ -195,24 +198,26 @@ class CaseEnumeration:
 
     @cached_property
     def _lags(self) -> list[Integers]:
-        """Per edge [2, seats, seats]: the least time of its activation from a seat to another, and of its gradient."""
+        """Per edge [2, assignments, assignments]: the least time of its activation from an assignment to another, and
+        of its gradient.
+        """
         return [self._lag(edge.bytes, edge.backward_bytes) for _, _, edge in self.tables.edges]
 
     def _lag(self, num_bytes: int, backward_bytes: int) -> Integers:
-        seats = [members for members, _ in self.tables.seats]
-        table = numpy.zeros((2, len(seats), len(seats)), dtype=numpy.int64)
+        assignments = [members for members, _ in self.tables.assignments]
+        table = numpy.zeros((2, len(assignments), len(assignments)), dtype=numpy.int64)
         names = self.tables.devices
-        for a, senders in enumerate(seats):
-            for b, receivers in enumerate(seats):
+        for a, senders in enumerate(assignments):
+            for b, receivers in enumerate(assignments):
                 if set(senders) & set(receivers):
                     continue
                 shares = [share for _, _, share, _ in overlaps(len(senders), len(receivers))]
                 whole, share = len(senders) * len(receivers), min(shares)
                 pairs = [(names[i], names[j]) for i in senders for j in receivers]
-                for way, size in enumerate((num_bytes, backward_bytes)):
+                for extension, size in enumerate((num_bytes, backward_bytes)):
                     part = -(-size * share // whole)
-                    ends = pairs if way == 0 else [(j, i) for i, j in pairs]
-                    table[way, a, b] = min(self._least_transfer(i, j, num_bytes=part) for i, j in ends)
+                    ends = pairs if extension == 0 else [(j, i) for i, j in pairs]
+                    table[extension, a, b] = min(self._least_transfer(i, j, num_bytes=part) for i, j in ends)
         return table
 
     def _least_transfer(self, source: str, target: str, *, num_bytes: int) -> int:

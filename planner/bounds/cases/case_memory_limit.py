@@ -94,9 +94,9 @@ def are_too_idle(
     before = numpy.where(is_one, numpy.sort(starts, axis=2) - figures[:, :, BEGUN] - rounds, -FAR)
     after = numpy.where(is_one, numpy.sort(-ends, axis=2) - figures[:, :, LEFT] - rounds, -FAR)
     after = numpy.maximum.accumulate(after, axis=2)
-    apart = figures[:, :, NUM_FORWARDS] - figures[:, :, NUM_BEGUN] - 1 - rank
-    behind = numpy.take_along_axis(after, numpy.clip(apart, 0, len(rank) - 1), axis=2)
+    distance = figures[:, :, NUM_FORWARDS] - figures[:, :, NUM_BEGUN] - 1 - rank
+    behind = numpy.take_along_axis(after, numpy.clip(distance, 0, len(rank) - 1), axis=2)
     work, (first, last) = most[..., WORK], span
     dead = (before.max(axis=2) + work > last) | (first + work + after[..., -1] > 0)
-    dead |= (numpy.where(apart >= 0, before + behind, -FAR) + figures[:, :, WORK] > 0).any(axis=2)
+    dead |= (numpy.where(distance >= 0, before + behind, -FAR) + figures[:, :, WORK] > 0).any(axis=2)
     return numpy.asarray((dead & (work > 0)).any(axis=1))

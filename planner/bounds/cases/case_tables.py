@@ -53,7 +53,9 @@ class WorkCount:
 
 
 class CaseTables:
-    """Segments (sets of layers) and seats (sets of devices, with or without recomputation) of a problem's stages."""
+    """Segments (sets of layers) and assignments (sets of devices, with or without recomputation) of a problem's
+    stages.
+    """
 
     def __init__(self, problem: Problem, costs: CostModel) -> None:
         """Raises TooManyCasesError where a problem has too many of either, or a rule that is not known here."""
@@ -76,11 +78,11 @@ class CaseTables:
         masks = sorted({self.downsets[b] & ~self.downsets[a] for a, b in pairs})
         number = {mask: row for row, mask in enumerate(masks)}
         self.segments = masks
-        self.ways = [
+        self.extensions = [
             [(b, number[self.downsets[b] & ~low]) for a_, b in pairs if a_ == a] for a, low in enumerate(self.downsets)
         ]
         flags = (False, True) if options.recompute else (False,)
-        self.seats = [
+        self.assignments = [
             (members, flag)
             for count in problem.allowed_replicas
             for members in combinations(range(len(self.devices)), count)
@@ -112,29 +114,31 @@ class CaseTables:
 
     @cached_property
     def members(self) -> Integers:
-        """[seats, devices] 1 for the devices of a seat."""
-        rows = [[int(device in members) for device in range(len(self.devices))] for members, _ in self.seats]
+        """[assignments, devices] 1 for the devices of an assignment."""
+        rows = [[int(device in members) for device in range(len(self.devices))] for members, _ in self.assignments]
         return numpy.array(rows, dtype=numpy.int64)
 
     @cached_property
     def replicas(self) -> Integers:
-        """[seats] number of replicas."""
-        return numpy.array([len(members) for members, _ in self.seats], dtype=numpy.int64)
+        """[assignments] number of replicas."""
+        return numpy.array([len(members) for members, _ in self.assignments], dtype=numpy.int64)
 
     @cached_property
     def figures(self) -> Integers:
-        """[segments, seats, devices, 11] what a replica of the segment costs on a device of the seat; 0 elsewhere."""
-        table = numpy.zeros((len(self.segments), len(self.seats), len(self.devices), STEP + 1), dtype=numpy.int64)
+        """[segments, assignments, devices, 11] what a replica of the segment costs on a device of the assignment; 0
+        elsewhere.
+        """
+        table = numpy.zeros((len(self.segments), len(self.assignments), len(self.devices), STEP + 1), dtype=numpy.int64)
         known: dict[tuple[int, bool, str], list[int]] = {}
         for row in range(len(self.segments)):
             known.clear()
-            for seat, (members, flag) in enumerate(self.seats):
+            for assignment, (members, flag) in enumerate(self.assignments):
                 for device in members:
                     key = len(members), flag, self.problem.cluster.devices[device].type
                     if key not in known:
                         stage = self.stage(row, [device] * len(members), recompute=flag)
                         known[key] = self._figures(stage)
-                    table[row, seat, device] = known[key]
+                    table[row, assignment, device] = known[key]
         return table
 
     def _figures(self, stage: Stage) -> list[int]:
@@ -182,7 +186,7 @@ class CaseTables:
 
     @cached_property
     def images(self) -> Integers:
-        """[symmetries, seats] where a permutation of the devices that changes nothing takes every seat.
+        """[symmetries, assignments] where a permutation of the devices that changes nothing takes every assignment.
 
         Devices of a type with equal memory, between all of which there are direct links, whose latencies, bandwidths
         and times by message size the permutation keeps.
@@ -203,9 +207,9 @@ class CaseTables:
                 if all(kinds[a] == kinds[order[a]] for a in range(count))
                 and all(speed[a, b] == speed[order[a], order[b]] for a, b in pairs)
             ]
-        number = {seat: row for row, seat in enumerate(self.seats)}
+        number = {assignment: row for row, assignment in enumerate(self.assignments)}
         rows = [
-            [number[tuple(sorted(order[device] for device in members)), flag] for members, flag in self.seats]
+            [number[tuple(sorted(order[device] for device in members)), flag] for members, flag in self.assignments]
             for order in orders
         ]
         return numpy.array(rows, dtype=numpy.int64)

@@ -29,7 +29,7 @@ from planner.plan import Stage
 
 
 class CaseMaker:
-    """Cases of so many stages each, made from segments and seats."""
+    """Cases of so many stages each, made from segments and assignments."""
 
     def __init__(self, tables: CaseTables, *, effort: WorkCount) -> None:
         """`effort`: a unit is spent for every order of replicas."""
@@ -38,8 +38,8 @@ class CaseMaker:
         self.places = min(self.problem.options.max_stages_per_device, len(tables.names))
         orders: list[tuple[int, ...]] = []
         self.orders_of: list[list[int]] = []
-        """Per seat, the numbers of its devices' orders."""
-        for members, _ in tables.seats:
+        """Per assignment, the numbers of its devices' orders."""
+        for members, _ in tables.assignments:
             found = list(permutations(members))
             self.orders_of.append(list(range(len(orders), len(orders) + len(found))))
             orders += found
@@ -47,43 +47,45 @@ class CaseMaker:
         for row, order in enumerate(orders):
             self.orders[row, : len(order)] = order
 
-    def in_every_order(self, segments: Integers, seats: Integers) -> Iterator[tuple[Integers, Integers, Integers]]:
+    def in_every_order(
+        self, segments: Integers, assignments: Integers
+    ) -> Iterator[tuple[Integers, Integers, Integers]]:
         """The same, and [N, stages] an order of replicas for every stage: all combinations."""
         for row in range(len(segments)):
-            choices = [self.orders_of[seat] for seat in seats[row].tolist()]
+            choices = [self.orders_of[assignment] for assignment in assignments[row].tolist()]
             self.effort.spend(prod(map(len, choices)))
-            ways = numpy.array(list(product(*choices)))
+            combinations = numpy.array(list(product(*choices)))
             yield (
-                numpy.broadcast_to(segments[row], ways.shape),
-                numpy.broadcast_to(seats[row], ways.shape),
-                ways,
+                numpy.broadcast_to(segments[row], combinations.shape),
+                numpy.broadcast_to(assignments[row], combinations.shape),
+                combinations,
             )
 
     def stages(self, case: int, *, part: tuple[Integers, Integers, Integers]) -> tuple[Stage, ...]:
-        """The stages of one of the cases with these segments, seats and orders of replicas."""
+        """The stages of one of the cases with these segments, assignments and orders of replicas."""
         figures = zip(*(column[case].tolist() for column in part), strict=True)
         return tuple(
-            self.tables.stage(segment, self._members(order), recompute=self.tables.seats[seat][1])
-            for segment, seat, order in figures
+            self.tables.stage(segment, self._members(order), recompute=self.tables.assignments[assignment][1])
+            for segment, assignment, order in figures
         )
 
-    def make(self, segments: Integers, seats: Integers, *, orders: Integers) -> tuple[Cases, Integers]:
+    def make(self, segments: Integers, assignments: Integers, *, orders: Integers) -> tuple[Cases, Integers]:
         """The cases, and the numbers of those that may fit into memory."""
         num, stages = segments.shape
-        devices, lanes = len(self.tables.devices), len(self.tables.devices) * self.places
-        lane, figures = self._seat_all(segments, seats, orders=orders)
+        devices, stage_replicas = len(self.tables.devices), len(self.tables.devices) * self.places
+        stage_replica, figures = self._assign_all(segments, assignments, orders=orders)
         stage_of = self._stage_of(segments)
-        forward = numpy.full((num, lanes, lanes), NEVER, dtype=numpy.int64)
+        forward = numpy.full((num, stage_replicas, stage_replicas), NEVER, dtype=numpy.int64)
         backward = forward.copy()
         static = figures[..., STATE].reshape(num, devices, self.places).sum(axis=2)
-        replicas = self.tables.replicas[seats]
+        replicas = self.tables.replicas[assignments]
         for a, b in combinations(range(stages), 2):
             sizes = self._traffic(stage_of, sender=a, receiver=b)
             both, counts = (orders[:, a], orders[:, b]), (replicas[:, a], replicas[:, b])
-            lanes_of = lane[:, a], lane[:, b]
-            self._connect((forward, backward), sizes, orders=both, lanes=lanes_of, replicas=counts)
+            replicas_of = stage_replica[:, a], stage_replica[:, b]
+            self._connect((forward, backward), sizes, orders=both, stage_replicas=replicas_of, replicas=counts)
             self._add_buffers(static, sizes, orders=both, replicas=counts)
-        tail, bucket = self._synchronise(segments, orders, lane=lane)
+        tail, bucket = self._synchronise(segments, orders, stage_replica=stage_replica)
         static += bucket
         tail += self._late_steps(figures[..., STEP].reshape(num, devices, self.places))[:, None]
         shape = (num, devices, self.places)
@@ -98,22 +100,24 @@ class CaseMaker:
         )  # fmt: skip
         return cases, numpy.flatnonzero((room >= held).all(axis=(1, 2)))
 
-    def _seat_all(self, segments: Integers, seats: Integers, *, orders: Integers) -> tuple[Integers, Integers]:
-        """[N, stages, devices] the lane of every replica (-1: none), and [N, lanes, 11] what it costs."""
+    def _assign_all(self, segments: Integers, assignments: Integers, *, orders: Integers) -> tuple[Integers, Integers]:
+        """[N, stages, devices] the stage replica of every replica (-1: none), and [N, stage replicas, 11] what it
+        costs.
+        """
         num, stages = segments.shape
         devices = len(self.tables.devices)
-        lane = numpy.full((num, stages, devices), -1, dtype=numpy.int64)
+        stage_replica = numpy.full((num, stages, devices), -1, dtype=numpy.int64)
         used = numpy.zeros((num, devices), dtype=numpy.int64)
         figures = numpy.zeros((num, devices * self.places, self.tables.figures.shape[-1]), dtype=numpy.int64)
         for stage, replica in product(range(stages), range(devices)):
             device = self.orders[orders[:, stage], replica]
             rows = numpy.flatnonzero(device >= 0)
             where = device[rows]
-            lane[rows, stage, replica] = where * self.places + used[rows, where]
+            stage_replica[rows, stage, replica] = where * self.places + used[rows, where]
             used[rows, where] += 1
-            own = self.tables.figures[segments[rows, stage], seats[rows, stage], where]
-            figures[rows, lane[rows, stage, replica]] = own
-        return lane, figures
+            own = self.tables.figures[segments[rows, stage], assignments[rows, stage], where]
+            figures[rows, stage_replica[rows, stage, replica]] = own
+        return stage_replica, figures
 
     def _stage_of(self, segments: Integers) -> Integers:
         """[N, layers] the stage of every layer."""
@@ -137,18 +141,18 @@ class CaseMaker:
                 crosses = (stage_of[:, producer] == sender) & (stage_of[:, consumer] == receiver)
                 has_edge |= crosses
                 has_gradient |= crosses & edge.has_gradient
-                for way, size in enumerate((edge.bytes, edge.backward_bytes)):
-                    most[way] = numpy.where(crosses, numpy.maximum(most[way], size), most[way])
+                for combination, size in enumerate((edge.bytes, edge.backward_bytes)):
+                    most[combination] = numpy.where(crosses, numpy.maximum(most[combination], size), most[combination])
             total += most
         return numpy.where(has_edge, total[0], -1), total[1], has_gradient.astype(numpy.int64)
 
     def _connect(
         self,
-        flows: tuple[Integers, Integers],
+        transfers: tuple[Integers, Integers],
         sizes: tuple[Integers, Integers, Integers],
         *,
         orders: tuple[Integers, Integers],
-        lanes: tuple[Integers, Integers],
+        stage_replicas: tuple[Integers, Integers],
         replicas: tuple[Integers, Integers],
     ) -> None:
         """Enter the times of transfers between the replicas of two stages that share samples."""
@@ -156,12 +160,12 @@ class CaseMaker:
             rows = numpy.flatnonzero((replicas[0] == senders) & (replicas[1] == receivers) & (sizes[0] >= 0))
             for i, j, share, whole in overlaps(senders, receivers) if len(rows) else ():
                 a, b = self.orders[orders[0][rows], i], self.orders[orders[1][rows], j]
-                source, target = lanes[0][rows, i], lanes[1][rows, j]
+                source, target = stage_replicas[0][rows, i], stage_replicas[1][rows, j]
                 part = -(-sizes[0][rows] * share // whole)
-                flows[0][rows, source, target] = self.tables.duration(a, b, size=part)
+                transfers[0][rows, source, target] = self.tables.duration(a, b, size=part)
                 part = -(-sizes[1][rows] * share // whole)
                 time = self.tables.duration(b, a, size=part)
-                flows[1][rows, target, source] = numpy.where(sizes[2][rows] > 0, time, NEVER)
+                transfers[1][rows, target, source] = numpy.where(sizes[2][rows] > 0, time, NEVER)
 
     def _add_buffers(
         self,
@@ -181,11 +185,13 @@ class CaseMaker:
                 rows = numpy.flatnonzero((device >= 0) & ~is_alone)
                 static[rows, device[rows]] += each[rows]
 
-    def _synchronise(self, segments: Integers, orders: Integers, *, lane: Integers) -> tuple[Integers, Integers]:
-        """[N, lanes] time after the last action, and [N, devices] bytes of buckets."""
+    def _synchronise(
+        self, segments: Integers, orders: Integers, *, stage_replica: Integers
+    ) -> tuple[Integers, Integers]:
+        """[N, stage replicas] time after the last action, and [N, devices] bytes of buckets."""
         costs = self.tables.costs
-        tail = numpy.zeros((len(segments), lane.shape[2] * self.places), dtype=numpy.int64)
-        bucket = numpy.zeros((len(segments), lane.shape[2]), dtype=numpy.int64)
+        tail = numpy.zeros((len(segments), stage_replica.shape[2] * self.places), dtype=numpy.int64)
+        bucket = numpy.zeros((len(segments), stage_replica.shape[2]), dtype=numpy.int64)
         ends_whole = self.problem.options.synchronisation == "after"
 
         def measure(segment: int, order: int) -> int:
@@ -197,9 +203,9 @@ class CaseMaker:
         for stage in range(segments.shape[1]):
             time = for_each(measure, segments[:, stage], orders[:, stage])
             size = for_each(hold, segments[:, stage], orders[:, stage])
-            for replica in range(lane.shape[2]):
-                rows = numpy.flatnonzero(lane[:, stage, replica] >= 0)
-                place = lane[rows, stage, replica]
+            for replica in range(stage_replica.shape[2]):
+                rows = numpy.flatnonzero(stage_replica[:, stage, replica] >= 0)
+                place = stage_replica[rows, stage, replica]
                 tail[rows, place] = time[rows] if ends_whole else 0
                 device = place // self.places
                 bucket[rows, device] = numpy.maximum(bucket[rows, device], size[rows])

@@ -34,7 +34,7 @@ CHANGING = ("start", "end", "time", "is_open", "before")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cases:
-    """`K` cases of `D` devices with `C` places; place (d, c) is the lane d C + c of `L = D C`."""
+    """`K` cases of `D` devices with `C` places; place (d, c) is the replica d C + c of `L = D C`."""
 
     time: Integers
     """[K, D, Y] duration of every action, while it is open whether a backward pass is one piece."""
@@ -45,11 +45,12 @@ class Cases:
     fused: Integers
     """[K, L] duration of B if that is less than both; 0 where it is not, so that nothing is open."""
     forward: Integers
-    """[K, L, L] time of a transfer from lane to lane, of one activation; `NEVER` where nothing flows."""
+    """[K, L, L] time of a transfer from stage replica to stage replica, of one activation; `NEVER` where nothing
+    flows."""
     backward: Integers
     """[K, L, L] the same for gradients."""
     tail: Integers
-    """[K, L] synchronisation after the last action of a lane."""
+    """[K, L] synchronisation after the last action of a stage replica."""
     held: Integers
     """[K, D, C] bytes of a microbatch from F to I."""
     kept: Integers
@@ -59,7 +60,7 @@ class Cases:
     count: int
     """M"""
 
-    def by_lane(self, values: Integers) -> Integers:
+    def by_replica(self, values: Integers) -> Integers:
         """[N, L, 3, M] a view of figures per action, [N, D, Y]."""
         return values.reshape(len(values), self.tail.shape[1], 3, self.count)
 
@@ -112,7 +113,7 @@ def begin(cases: Cases, rows: Integers, *, deadline: int) -> OrderNodes:
     rests = before.reshape(len(rows), shape[1], places, 3, count, places, 3, count)
     for place in range(places):  # a B may overtake a W: where there is one, W are in no order
         rests[:, :, place, LAST, :, place, LAST] &= ~is_open.reshape(*shape[:2], places)[:, :, place, None, None]
-    feeds = [_reach(flows[rows]) for flows in (cases.forward, cases.backward)]
+    feeds = [_reach(transfers[rows]) for transfers in (cases.forward, cases.backward)]
     _feed(before, feeds, cases=cases)
     return OrderNodes(
         case=rows,
@@ -126,11 +127,11 @@ def begin(cases: Cases, rows: Integers, *, deadline: int) -> OrderNodes:
     )
 
 
-def _reach(flows: Integers) -> Bits:
-    """[N, L, L] whether something flows from lane to lane, maybe by way of others."""
-    feeds: Bits = flows >= 0
-    for lane in range(feeds.shape[1]):
-        feeds |= feeds[:, :, lane, None] & feeds[:, lane, None, :]
+def _reach(transfers: Integers) -> Bits:
+    """[N, L, L] whether something flows from stage replica to stage replica, maybe by way of others."""
+    feeds: Bits = transfers >= 0
+    for replica in range(feeds.shape[1]):
+        feeds |= feeds[:, :, replica, None] & feeds[:, replica, None, :]
     return feeds
 
 
@@ -177,7 +178,7 @@ def screen(cases: Cases, rows: Integers, *, deadline: int) -> Integers:
 
 def _keep_sequence(start: Integers, end: Integers, *, cases: Cases) -> None:
     """Actions of a kind run one after the other, microbatch by microbatch."""
-    begin, due, time = cases.by_lane(start), cases.by_lane(end), cases.by_lane(cases.time)
+    begin, due, time = cases.by_replica(start), cases.by_replica(end), cases.by_replica(cases.time)
     before = numpy.cumsum(time, axis=3) - time
     begin[...] = numpy.maximum.accumulate(begin - before, axis=3) + before
     after = before + time
@@ -233,7 +234,7 @@ def _is_crossed(orders: OrderNodes) -> Bits:
 
 def _follow(start: Integers, duration: Integers, *, cases: Cases) -> None:
     """Arcs: an action starts once what it waits for has ended and has come over."""
-    begin, time = cases.by_lane(start), cases.by_lane(duration)
+    begin, time = cases.by_replica(start), cases.by_replica(duration)
     forward, backward = cases.forward[..., None], cases.backward[..., None]
     for _ in range(begin.shape[1] + 1):
         old = begin.copy()
@@ -250,7 +251,7 @@ def _follow(start: Integers, duration: Integers, *, cases: Cases) -> None:
 
 def _follow_back(end: Integers, duration: Integers, *, cases: Cases) -> None:
     """Arcs: an action ends before the latest start of what waits for it."""
-    due, time = cases.by_lane(end), cases.by_lane(duration)
+    due, time = cases.by_replica(end), cases.by_replica(duration)
     forward, backward = cases.forward[..., None], cases.backward[..., None]
     for _ in range(due.shape[1] + 1):
         old = due.copy()
@@ -265,7 +266,7 @@ def _follow_back(end: Integers, duration: Integers, *, cases: Cases) -> None:
 
 def due_gradients(orders: OrderNodes, cases: Cases) -> Integers:
     """[N, L, M] when the gradient of a pass has to leave at the latest."""
-    due, time = cases.by_lane(orders.end), cases.by_lane(orders.time)
+    due, time = cases.by_replica(orders.end), cases.by_replica(orders.time)
     latest = (due[:, :, 1] - time[:, :, 1])[:, None] - cases.backward[..., None]
     return numpy.asarray(latest.min(axis=2))
 
@@ -277,9 +278,9 @@ def _is_left_idle(orders: OrderNodes, cases: Cases) -> Bits:
     is_used = (cases.time.reshape(shape) > 0).any(axis=(3, 4), keepdims=True)
     start = numpy.where(is_used, orders.start.reshape(shape), FAR)
     end = numpy.where(is_used, orders.end.reshape(shape), -FAR)
-    lanes = num, devices, places * cases.count
+    replicas = num, devices, places * cases.count
     span = start.min(axis=(2, 3, 4)), end.max(axis=(2, 3, 4))
-    starts, ends = start[:, :, :, RETURN].reshape(lanes), end[:, :, :, FIRST].reshape(lanes)
+    starts, ends = start[:, :, :, RETURN].reshape(replicas), end[:, :, :, FIRST].reshape(replicas)
     return are_too_idle(starts, ends, span=span, most=orders.most)
 
 

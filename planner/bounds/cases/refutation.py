@@ -137,8 +137,8 @@ class _Proof:
 
     def open_cases(self) -> Iterator[tuple[Cases, OrderNodes, Callable[[int], tuple[Stage, ...]]]]:
         """Cases that windows leave open, the windows, and the stages of a case; as many as are looked at together."""
-        for segments, seats in self.enumeration.cases():
-            for part in self._batches(segments, seats):
+        for segments, assignments in self.enumeration.cases():
+            for part in self._batches(segments, assignments):
                 cases, rows = self.maker.make(*part[:2], orders=part[2])
                 rows, size = self._screened(cases, rows), batch_size(cases)
                 for first in range(0, len(rows), size):
@@ -156,11 +156,11 @@ class _Proof:
             kept.append(screen(cases, rows[first : first + size], deadline=self.deadline))
         return numpy.concatenate(kept)
 
-    def _batches(self, segments: Integers, seats: Integers) -> Iterator[tuple[Integers, Integers, Integers]]:
-        """Segments, seats and orders of replicas, as many at a time as are made together."""
+    def _batches(self, segments: Integers, assignments: Integers) -> Iterator[tuple[Integers, Integers, Integers]]:
+        """Segments, assignments and orders of replicas, as many at a time as are made together."""
         waiting: list[tuple[Integers, Integers, Integers]] = []
         count = 0
-        for part in self.maker.in_every_order(segments, seats):
+        for part in self.maker.in_every_order(segments, assignments):
             waiting.append(part)
             count += len(part[0])
             if count >= _ORDER_BATCH:
@@ -171,8 +171,8 @@ class _Proof:
 
 
 def _joined(parts: list[tuple[Integers, Integers, Integers]]) -> tuple[Integers, Integers, Integers]:
-    segments, seats, orders = (numpy.concatenate(column) for column in zip(*parts, strict=True))
-    return segments, seats, orders
+    segments, assignments, orders = (numpy.concatenate(column) for column in zip(*parts, strict=True))
+    return segments, assignments, orders
 
 
 def batch_size(cases: Cases) -> int:

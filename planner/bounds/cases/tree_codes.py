@@ -23,8 +23,8 @@ ROOM_PARTS = 8
 class TreeCodes:
     """Codes of cases with `D` devices, `C` places on each and `M` microbatches; `Y = 3 C M` actions per device.
 
-    From 0: pairs of actions, (device Y + a) Y + b. From D Y^2: backward passes, lane M + microbatch. From there, D C M
-    codes on, 2 (device Y + a) + what is supposed of a.
+    From 0: pairs of actions, (device Y + a) Y + b. From D Y^2: backward passes, replica M + microbatch. From there, D C
+    M codes on, 2 (device Y + a) + what is supposed of a.
     """
 
     devices: int
@@ -87,8 +87,8 @@ def are_sound(codes: Integers, orders: OrderNodes) -> Bits:
     is_pass = ~is_pair & ~is_start
     are_two = codes // actions % actions != codes % actions
     place = numpy.where(is_start, (codes - known.first_start) // 2, 0)
-    lane, kind, microbatch = place // known.count // 3, place // known.count % 3, place % known.count
-    own = numpy.where(is_pass, codes - known.first_pass, lane * known.count + microbatch)
+    replica, kind, microbatch = place // known.count // 3, place // known.count % 3, place % known.count
+    own = numpy.where(is_pass, codes - known.first_pass, replica * known.count + microbatch)
     is_open_pass = is_open[rows, numpy.where(is_pair, 0, own)]
     is_decided = (kind == 0) | ~is_open_pass
     return numpy.asarray(is_known & (is_pair & are_two | is_pass & is_open_pass | is_start & is_decided))

@@ -2,7 +2,7 @@
 
 For one stage per device, without replicas. Like the pipeline bound it follows the trunk stage by stage, but a state
 says how many devices of every class are used and on which class the last stage is, so that work, memory and transfers
-are those of the very devices. Per state the least head, tail and trip are kept. docs/proofs/bounds.md has proofs.
+are those of the very devices. Per state the least head, tail and turnaround are kept. docs/proofs/bounds.md has proofs.
 """
 
 import math
@@ -23,7 +23,7 @@ _CLASSES_STEPS = 48
 """Deadlines that are tried for the classes bound."""
 
 SWEEPS = 3
-"""Times that heads and tails, then trips, are raised; a late one rarely changes any."""
+"""Times that heads and tails, then turnarounds, are raised; a late one rarely changes any."""
 
 MAX_MAGNITUDE = 1 << 56
 """Sums stay below this, so that 64 bits hold them."""
@@ -68,7 +68,7 @@ class Sequence:
         self.classes, self.deadline = classes, deadline
         self.count, self.size = classes.count, classes.trunk.num_layers
         self.shape = (self.size + 1, classes.num_states, classes.num_classes)
-        self.trips = numpy.zeros(self.shape, dtype=numpy.int64)
+        self.turnarounds = numpy.zeros(self.shape, dtype=numpy.int64)
         self._found: list[tuple[int, int, Open]] = []
         self._ranked: list[Steps] | None = None
         self.most_figures = most_figures
@@ -133,9 +133,9 @@ class Sequence:
         if not self.classes.trunk.returns[start]:
             tail = numpy.zeros_like(tail)
         after = room + self.classes.unit[number]
-        trip = self.trips[stages.ends][:, after, number]
+        turnaround = self.turnarounds[stages.ends][:, after, number]
         follows = numpy.maximum(tail[None, :], stages.rest[:, None])
-        is_open = self._is_in_time(stages, head=head[None, :], follows=follows, trip=trip)
+        is_open = self._is_in_time(stages, head=head[None, :], follows=follows, turnaround=turnaround)
         place = (stages.ends[:, None], after[None, :], number)
         for table, values in (
             (self.heads, head[None, :] + stages.forward[:, None]),
@@ -144,39 +144,39 @@ class Sequence:
             table[place] = numpy.minimum(table[place], numpy.where(is_open, values, NEVER))
         return Open(stages=stages, after=after, is_open=is_open)
 
-    def _is_in_time(self, stages: ClassStages, *, head: Integers, follows: Integers, trip: Integers) -> Mask:
+    def _is_in_time(self, stages: ClassStages, *, head: Integers, follows: Integers, turnaround: Integers) -> Mask:
         """Rules 1 to 4: all work, the last I, rounds of as many microbatches as memory holds, the last F."""
         forward, returning, rest, in_flight, forced = (
             column[:, None]
             for column in (stages.forward, stages.returning, stages.rest, stages.in_flight, stages.forced)
         )
-        begin = head + numpy.maximum(trip - (in_flight - 1) * forward, 0)
-        allowed: Mask = trip <= self.deadline
+        begin = head + numpy.maximum(turnaround - (in_flight - 1) * forward, 0)
+        allowed: Mask = turnaround <= self.deadline
         allowed &= begin + self.count * (forward + returning + rest) <= self.deadline
         allowed &= begin + self.count * (forward + returning) + follows <= self.deadline
         rounds, left = numpy.divmod(self.count - 1, in_flight)
-        turn = forward + trip + returning
-        allowed &= head + rounds * turn + left * forward + turn + follows <= self.deadline
+        cycle = forward + turnaround + returning
+        allowed &= head + rounds * cycle + left * forward + cycle + follows <= self.deadline
         last = numpy.where(in_flight < self.count, begin, head) + self.count * forward + forced
-        allowed &= last + trip + returning + follows <= self.deadline
+        allowed &= last + turnaround + returning + follows <= self.deadline
         return allowed
 
     def _come_back(self, found: list[tuple[int, int, Open]]) -> None:
-        """Trips, from the end of the trunk, through the stages that are possible."""
+        """Turnarounds, from the end of the trunk, through the stages that are possible."""
         forward, backward = self.classes.hops
-        trips = numpy.full(self.shape, NEVER, dtype=numpy.int64)
-        trips[self.size] = 0
+        turnarounds = numpy.full(self.shape, NEVER, dtype=numpy.int64)
+        turnarounds[self.size] = 0
         for start, number, possible in reversed(found):
             if not self.classes.trunk.returns[start]:
-                trips[start] = 0
+                turnarounds[start] = 0
                 continue
             stages, after = possible.stages, possible.after
-            inside = trips[stages.ends][:, after, number] + (stages.forward + stages.returning)[:, None]
+            inside = turnarounds[stages.ends][:, after, number] + (stages.forward + stages.returning)[:, None]
             least = numpy.where(possible.is_open, inside, NEVER).min(axis=0)
             before = after - self.classes.unit[number]
             hop = forward[start, :, number] + backward[start, :, number]
-            trips[start, before] = numpy.minimum(trips[start, before], least[:, None] + hop[None, :])
-        self.trips = numpy.minimum(trips, self.deadline + 1)
+            turnarounds[start, before] = numpy.minimum(turnarounds[start, before], least[:, None] + hop[None, :])
+        self.turnarounds = numpy.minimum(turnarounds, self.deadline + 1)
 
 
 def _make_steps(start: int, number: int, *, possible: Open) -> Steps:
@@ -204,7 +204,7 @@ def effort(classes: Classes, deadline: int) -> int:
     return found * classes.num_states
 
 
-def climb(
+def raise_bound(
     classes: Classes,
     start: int,
     *,

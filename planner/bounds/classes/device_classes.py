@@ -225,8 +225,8 @@ def _merged(trunk: Trunk, division: list[list[Device]]) -> list[list[Device]]:
     speed = {name: sum(column) for name, column in columns.items()}
     division = sorted(division, key=lambda members: speed[members[0].type])
     while len(division) > 1 and not fits(trunk, division):
-        apart = [speed[b[0].type] - speed[a[-1].type] for a, b in pairwise(division)]
-        place = apart.index(min(apart))
+        speed_gaps = [speed[b[0].type] - speed[a[-1].type] for a, b in pairwise(division)]
+        place = speed_gaps.index(min(speed_gaps))
         division[place : place + 2] = [division[place] + division[place + 1]]
     return division
 

@@ -81,12 +81,12 @@ class Ranks:
     def _come_back(self) -> None:
         """Per state and n: from the end of an F to the gradient that is n ranks further."""
         forward, backward = self.classes.hops
-        self.trips = numpy.full(self.shape, NEVER, dtype=numpy.int64)
-        self.trips[self.size] = 0
+        self.turnarounds = numpy.full(self.shape, NEVER, dtype=numpy.int64)
+        self.turnarounds[self.size] = 0
         for steps in reversed(self.steps):
             start, number = steps.start, steps.number
             if not self.classes.trunk.returns[start]:
-                self.trips[start] = 0
+                self.turnarounds[start] = 0
             self._time(steps)
             if not self.classes.trunk.returns[start]:
                 continue
@@ -95,13 +95,13 @@ class Ranks:
             least = numpy.full((self.classes.num_states, self.count), NEVER, dtype=numpy.int64)
             numpy.minimum.at(least, before, steps.to_return)
             found = numpy.minimum(least[:, None, :] + hop[None, :, None], NEVER)
-            self.trips[start] = numpy.minimum(self.trips[start], found)
+            self.turnarounds[start] = numpy.minimum(self.turnarounds[start], found)
 
     def _time(self, steps: Steps) -> None:
-        """How F and I of a stage follow each other, given the least trips from it."""
+        """How F and I of a stage follow each other, given the least turnarounds from it."""
         stages = steps.stages
         forward, returning, most = stages.forward, stages.returning, stages.in_flight
-        trips = numpy.minimum(self.trips[stages.ends, steps.after, steps.number], self.deadline + 1)
+        turnarounds = numpy.minimum(self.turnarounds[stages.ends, steps.after, steps.number], self.deadline + 1)
         to_forward = (self.rank + 1) * forward[:, None] + stages.between
         to_return = (self.rank + 1) * (forward + returning)[:, None]
         entry = numpy.arange(len(most))
@@ -112,7 +112,7 @@ class Ranks:
                 waits = to_return[entry, numpy.maximum(n - most, 0)] + again
                 to_forward[:, n] = numpy.where(n >= most, numpy.maximum(to_forward[:, n], waits), to_forward[:, n])
                 to_return[:, n] = numpy.maximum(to_return[:, n], to_return[:, n - 1] + returning)
-            there = (to_forward[:, : n + 1] + trips[:, n::-1]).max(axis=1) + returning
+            there = (to_forward[:, : n + 1] + turnarounds[:, n::-1]).max(axis=1) + returning
             to_return[:, n] = numpy.maximum(to_return[:, n], there)
         # beyond the deadline all times are alike
         steps.to_forward = numpy.minimum(to_forward, self.deadline + 1)
@@ -152,7 +152,7 @@ class Ranks:
         """[entry, n]: what follows the end of an I, and of an F, after which n more of its kind come."""
         stages = steps.stages
         forward, returning, rest, most = stages.forward, stages.returning, stages.rest, stages.in_flight
-        trips = numpy.minimum(self.trips[stages.ends, steps.after, steps.number], self.deadline + 1)
+        turnarounds = numpy.minimum(self.turnarounds[stages.ends, steps.after, steps.number], self.deadline + 1)
         more = numpy.maximum(self.rank[None, :] + 1 - most[:, None], 0) * forward[:, None]
         tails = numpy.maximum(behind, more + self.rank * returning[:, None] + (self.rank + 1) * rest[:, None])
         left = numpy.zeros_like(tails)
@@ -162,7 +162,7 @@ class Ranks:
                 tails[:, n] = numpy.maximum(tails[:, n], tails[:, n - 1] + returning)
                 waits = left[entry, numpy.maximum(n - most, 0)] + forward
                 tails[:, n] = numpy.where(n >= most, numpy.maximum(tails[:, n], waits), tails[:, n])
-            left[:, n] = (tails[:, : n + 1] + trips[:, n::-1]).max(axis=1) + returning
+            left[:, n] = (tails[:, : n + 1] + turnarounds[:, n::-1]).max(axis=1) + returning
             if n:
                 left[:, n] = numpy.maximum(left[:, n], left[:, n - 1] + forward)
         return tails, left
@@ -176,8 +176,8 @@ class Ranks:
         due_forward, due_return = (self.deadline - tail[:, ::-1] for tail in tails)
         in_time: Mask = numpy.logical_and((times[0] <= due_forward).all(axis=1), (times[1] <= due_return).all(axis=1))
         in_time &= self._has_time_left(stages, times)
-        trips = self.trips[stages.ends, steps.after, steps.number, 0]
-        idle = numpy.maximum(trips - (stages.in_flight - 1) * forward, 0)
+        turnarounds = self.turnarounds[stages.ends, steps.after, steps.number, 0]
+        idle = numpy.maximum(turnarounds - (stages.in_flight - 1) * forward, 0)
         for n in range(self.count):
             num_forward = numpy.maximum((due_forward <= due_return[:, n, None]).sum(axis=1), n + 1)
             in_time &= begin + idle + (n + 1) * returning + num_forward * forward <= due_return[:, n]

@@ -27,7 +27,7 @@ class StayTimes:
     rest: Integers
     """The backward pass after the gradient has left."""
     tail: Integers
-    """What follows the last I: `rest` and synchronisation, or the way of its gradient up the trunk."""
+    """What follows the last I: `rest` and synchronisation, or the path of its gradient up the trunk."""
     held: Integers
     """Bytes from F to I."""
     stash: Integers
@@ -39,7 +39,7 @@ class StayTimes:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Residence:
+class ActivationLifetime:
     """Pairs of stages, each on one device; one entry per pair."""
 
     count: int
@@ -64,7 +64,7 @@ class Residence:
         fits: Mask = self.free >= numpy.maximum(self.first.stash, above + self.second.stash)
         return fits
 
-    def first_in_turn(self) -> Integers:
+    def first_in_rounds(self) -> Integers:
         """From the first F of the first stage to its last I.
 
         Where stages are nested, F beyond those that fit beside one microbatch in the second stage wait for its I there.
@@ -73,16 +73,16 @@ class Residence:
         flight = in_flight(self.free, self.first.held, count=self.count)
         beside = in_flight(self.free - self.second.held, self.first.held, count=self.count)
         until_second = forward + self.between + self.second.stay
-        shorter = turns(self.count, beside, stay=until_second, forward=forward) - until_second + stay
-        found = turns(self.count, flight, stay=stay, forward=forward)
+        shorter = rounds(self.count, beside, stay=until_second, forward=forward) - until_second + stay
+        found = rounds(self.count, flight, stay=stay, forward=forward)
         longest: Integers = numpy.where(self.nested, numpy.maximum(found, shorter), found)
         return longest
 
-    def second_in_turn(self) -> Integers:
+    def second_in_rounds(self) -> Integers:
         """The same of the second stage."""
         held = self.second.held + numpy.where(self.nested, self.first.held, 0)
         flight = in_flight(self.free, held, count=self.count)
-        return turns(self.count, flight, stay=self.second.stay, forward=self.second.forward)
+        return rounds(self.count, flight, stay=self.second.stay, forward=self.second.forward)
 
     def area(self, filled: Integers, *, tail: Integers, last: Integers) -> Integers:
         """The time that bytes x time of all microbatches take, if as many bytes as possible are held all along.
@@ -103,27 +103,27 @@ class Residence:
     def filled(self) -> Integers:
         """The most bytes that microbatches between F and I can hold."""
         first, second = self.first.held, self.second.held
-        most = self._most((first, second), worth=(first, second), nested=self.nested)
+        most = self._most((first, second), profit=(first, second), nested=self.nested)
         fitting: Integers = numpy.minimum(most, numpy.maximum(self.free, 0))
         return fitting
 
     def begun(self) -> Integers:
         """The most time of F before the first I: their microbatches are all held, nested ones in both stages."""
-        worth = (self.first.forward + self.first.rounded, self.second.forward + self.second.rounded)
+        profit = (self.first.forward + self.first.rounded, self.second.forward + self.second.rounded)
         inside = self.nested
-        return self._most((self.first.held, self.second.held), worth=worth, nested=inside, inside=inside)
+        return self._most((self.first.held, self.second.held), profit=profit, nested=inside, inside=inside)
 
     def pending(self) -> Integers:
         """The most time of the rests of backward passes after the last I: they are all kept for."""
-        apart = numpy.zeros(len(self.free), dtype=numpy.bool_)
-        worth = (self.first.rest + self.first.rounded, self.second.rest + self.second.rounded)
-        return self._most((self.first.kept, self.second.kept), worth=worth, nested=apart)
+        separate = numpy.zeros(len(self.free), dtype=numpy.bool_)
+        profit = (self.first.rest + self.first.rounded, self.second.rest + self.second.rounded)
+        return self._most((self.first.kept, self.second.kept), profit=profit, nested=separate)
 
     def _most(
         self,
         sizes: tuple[Integers, Integers],
         *,
-        worth: tuple[Integers, Integers],
+        profit: tuple[Integers, Integers],
         nested: Mask,
         inside: Mask | bool = False,
     ) -> Integers:
@@ -137,7 +137,7 @@ class Residence:
         numbers = numpy.where(first > 0, (self.free - ones * second) // numpy.maximum(first, 1), self.count)
         numbers = numpy.where(self.free >= ones * second, numpy.minimum(numbers, self.count), -1)
         begin = self._all_beside(sizes, nested=nested, most=numbers)
-        filling = _Filling(sizes=sizes, worth=worth, free=self.free - ones * second, ones=ones, nested=nested)
+        filling = _Filling(sizes=sizes, profit=profit, free=self.free - ones * second, ones=ones, nested=nested)
         last = numpy.minimum(numbers, begin + MAX_TRIED)
         most = numpy.where(begin <= numbers, filling.at(begin, most=self.count), 0)
         for more in range(1, int((last - begin).max(initial=0)) + 1):
@@ -169,7 +169,7 @@ class _Filling:
 
     sizes: tuple[Integers, Integers]
     """Bytes of a microbatch."""
-    worth: tuple[Integers, Integers]
+    profit: tuple[Integers, Integers]
     """What one counts for."""
     free: Integers
     """Bytes."""
@@ -180,15 +180,15 @@ class _Filling:
 
     def part(self, chosen: Integers) -> "_Filling":
         """Some of the pairs."""
-        (first, second), (of_first, of_second) = self.sizes, self.worth
+        (first, second), (of_first, of_second) = self.sizes, self.profit
         return _Filling(
-            sizes=(first[chosen], second[chosen]), worth=(of_first[chosen], of_second[chosen]),
+            sizes=(first[chosen], second[chosen]), profit=(of_first[chosen], of_second[chosen]),
             free=self.free[chosen], ones=self.ones[chosen], nested=self.nested[chosen],
         )  # fmt: skip
 
     def at(self, number: Integers, *, most: int) -> Integers:
         """The worth of so many of the first stage, and of what fits beside them; of either `most` at most."""
-        (first, second), (of_first, of_second) = self.sizes, self.worth
+        (first, second), (of_first, of_second) = self.sizes, self.profit
         beside: Integers = numpy.where(second == 0, most, (self.free - number * first) // numpy.maximum(second, 1))
         most_beside: Integers = numpy.where(self.nested, numpy.minimum(number, most), most)
         beside = numpy.minimum(beside + self.ones, most_beside)
@@ -197,7 +197,7 @@ class _Filling:
 
     def rounded_up(self, number: Integers) -> Integers:
         """The same, with what is left of the memory filled by a part of another one."""
-        (first, second), (of_first, of_second) = self.sizes, self.worth
+        (first, second), (of_first, of_second) = self.sizes, self.profit
         beside = -(-(self.free - number * first) // numpy.maximum(second, 1)) + self.ones
         found: Integers = number * of_first + beside * of_second
         return found
@@ -210,7 +210,7 @@ def in_flight(free: Integers, held: Integers, *, count: int) -> Integers:
     return found
 
 
-def turns(count: int, flight: Integers, *, stay: Integers, forward: Integers) -> Integers:
+def rounds(count: int, flight: Integers, *, stay: Integers, forward: Integers) -> Integers:
     """From the first F of a stage replica to its last I, with so many microbatches between F and I at a time."""
     rounds: Integers = (count - 1) // flight
     found: Integers = (rounds + 1) * stay + (count - 1 - rounds * flight) * forward

@@ -120,7 +120,7 @@ class OpenStages:
         self.synchronisation = numpy.array(
             [boundaries.least.synchronisation_ns(size, number) for size, number in sizes], dtype=numpy.int64
         )
-        self.head, self.soonest, self.trip, self.trip_anywhere = (
+        self.head, self.soonest, self.turnaround, self.turnaround_anywhere = (
             numpy.zeros(len(r), dtype=numpy.int64) for _ in range(4)
         )
         self.tail = self.rest + self.synchronisation
@@ -147,7 +147,7 @@ class OpenStages:
     def copy(self) -> "OpenStages":
         """Stages that can be narrowed down further on their own."""
         stages = copy(self)
-        for name in ("is_open", "head", "soonest", "trip", "trip_anywhere", "tail", "tail_anywhere"):
+        for name in ("is_open", "head", "soonest", "turnaround", "turnaround_anywhere", "tail", "tail_anywhere"):
             setattr(stages, name, getattr(self, name).copy())
         return stages
 
@@ -171,15 +171,15 @@ class OpenStages:
         """Raise the heads to what the open stages allow, and close the stages that are late."""
         self._raise_heads()
         self._raise_tails()
-        self._set_trips()
+        self._set_turnarounds()
         b = self.boundaries
         ahead = b.forward[-1] + b.returning[-1] - b.forward[self.start] - b.returning[self.start]
         turned = numpy.maximum(self.all_forward + self.all_returning, b.count * ahead // b.num_devices)
         last = numpy.maximum(self.work + self.synchronisation, turned + self.tail_anywhere)
-        trip = numpy.minimum(self.trip, self.trip_anywhere)
-        self.is_open &= (self.soonest < _LATE) & (trip < _LATE)
+        turnaround = numpy.minimum(self.turnaround, self.turnaround_anywhere)
+        self.is_open &= (self.soonest < _LATE) & (turnaround < _LATE)
         self.is_open &= self.soonest + last <= self.deadline
-        self.is_open &= self.soonest + self.forward + trip + self.all_backward <= self.deadline
+        self.is_open &= self.soonest + self.forward + turnaround + self.all_backward <= self.deadline
 
     def _raise_heads(self) -> None:
         """Earliest ends of F per boundary and replicas, by whether the last stage came over a hop or shares a device.
@@ -204,7 +204,7 @@ class OpenStages:
                 numpy.minimum.at(table, (self.end[chosen], r), ends)
 
     def _raise_tails(self) -> None:
-        """What follows the last I of a stage: its rest and synchronisation, or the same gradient's way up the trunk.
+        """What follows the last I of a stage: its rest and synchronisation, or the same gradient's path up the trunk.
 
         As with heads, it never stays on its device twice in a row.
         """
@@ -225,7 +225,7 @@ class OpenStages:
             for table, tail in ((hopped, self.tail[chosen]), (stayed, numpy.maximum(stay, anywhere))):
                 numpy.minimum.at(table, (end, r), numpy.where(tail < _LATE, tail + self.returning[chosen], NEVER))
 
-    def _set_trips(self) -> None:
+    def _set_turnarounds(self) -> None:
         """Least time from the end of an F to its gradient, if the next stage is on other devices, or anywhere."""
         b = self.boundaries
         shape = (b.size + 1, b.replicas + 1)
@@ -237,13 +237,13 @@ class OpenStages:
                 continue
             end, r = self.end[chosen], self.replicas[chosen]
             inside = self.forward[chosen] + self.returning[chosen]
-            beyond = numpy.maximum(numpy.minimum(over, along)[end, r], self.trip_anywhere[chosen]) + inside
+            beyond = numpy.maximum(numpy.minimum(over, along)[end, r], self.turnaround_anywhere[chosen]) + inside
             over[boundary, 1:] = (beyond + b.returning_hops[boundary, 1:][:, r]).min(axis=1)
             if b.chunks > 1:
-                along[boundary, 1:] = (numpy.maximum(over[end, r], self.trip[chosen]) + inside).min()
+                along[boundary, 1:] = (numpy.maximum(over[end, r], self.turnaround[chosen]) + inside).min()
         anywhere = numpy.minimum(over, along)[self.end, self.replicas]
-        self.trip = numpy.maximum(self.trip, numpy.minimum(over[self.end, self.replicas], NEVER))
-        self.trip_anywhere = numpy.maximum(self.trip_anywhere, numpy.minimum(anywhere, NEVER))
+        self.turnaround = numpy.maximum(self.turnaround, numpy.minimum(over[self.end, self.replicas], NEVER))
+        self.turnaround_anywhere = numpy.maximum(self.turnaround_anywhere, numpy.minimum(anywhere, NEVER))
 
     def count_pairs(self) -> int:
         """Pairs of open stages of which one begins where the other ends, or later: each is looked at."""

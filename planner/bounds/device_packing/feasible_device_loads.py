@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy
 
-from planner.bounds.device_packing.activation_lifetime import Residence, StayTimes, in_flight, turns
+from planner.bounds.device_packing.activation_lifetime import ActivationLifetime, StayTimes, in_flight, rounds
 from planner.bounds.device_packing.device_loads import (
     FULL,
     PAIRS_AT_ONCE,
@@ -68,9 +68,9 @@ class _TimelyLoads:
         own = self.own
         free = self.memory - own.static
         filled = in_flight(free, own.held, count=self.count) * (own.held + (own.replicas > 1))
-        turn = own.forward + own.trip + own.all_backward
-        busy = numpy.maximum(own.work, turn) + own.synchronisation
-        latest = (self.deadline - numpy.maximum(busy, self._in_turn()))[chosen]
+        cycle = own.forward + own.turnaround + own.all_backward
+        busy = numpy.maximum(own.work, cycle) + own.synchronisation
+        latest = (self.deadline - numpy.maximum(busy, self._in_rounds()))[chosen]
         loads = DeviceLoads(
             first=chosen.astype(numpy.int32),
             second=numpy.full(len(chosen), -1, dtype=numpy.int32),
@@ -83,17 +83,17 @@ class _TimelyLoads:
         fits = (own.static + own.stash)[chosen] <= self.memory
         return loads.keep(fits & (own.head[chosen] <= latest))
 
-    def _in_turn(self) -> Integers:
+    def _in_rounds(self) -> Integers:
         """With one stage on a device: so many microbatches are between F and I at a time, so many between I and W."""
         own, free = self.own, self.memory - self.own.static
         flight = in_flight(free, own.held, count=self.count)
-        stay = numpy.minimum(own.forward + own.trip + own.returning, self.deadline + 1)
-        in_turn = turns(self.count, flight, stay=stay, forward=own.forward) + own.tail
-        idle = own.trip + own.forward - flight * (own.forward + own.rounded)
+        stay = numpy.minimum(own.forward + own.turnaround + own.returning, self.deadline + 1)
+        in_rounds = rounds(self.count, flight, stay=stay, forward=own.forward) + own.tail
+        idle = own.turnaround + own.forward - flight * (own.forward + own.rounded)
         left = own.tail - in_flight(free, own.kept, count=self.count) * (own.rest + own.rounded)
         whole = own.work + numpy.maximum(idle, 0) + numpy.maximum(left, own.synchronisation)
         turned = own.all_forward + own.all_returning + own.tail
-        longest: Integers = numpy.maximum(numpy.maximum(in_turn, whole), turned)
+        longest: Integers = numpy.maximum(numpy.maximum(in_rounds, whole), turned)
         return longest
 
     def beside(self, k: Integers, j: Integers) -> DeviceLoads:
@@ -120,29 +120,29 @@ class _TimelyLoads:
 
     def _in_memory(self, loads: DeviceLoads, *, k: Integers, j: Integers) -> DeviceLoads:
         """Those of the loads, with the stages k and j, that are in time with the microbatches that fit at a time."""
-        own, residence = self.own, self._residence(k, j, follows=loads.follows)
+        own, lifetime = self.own, self._lifetime(k, j, follows=loads.follows)
         head, last = self._second_head(k, j, follows=loads.follows), self._last(k, j)
-        first, second, nested = residence.first, residence.second, residence.nested
+        first, second, nested = lifetime.first, lifetime.second, lifetime.nested
         tail = numpy.where(nested, first.tail, numpy.minimum(first.tail, second.tail))
-        end = numpy.maximum(last, tail - residence.pending())
+        end = numpy.maximum(last, tail - lifetime.pending())
         turned = own.all_forward[k] + own.all_returning[k] + own.all_forward[j] + own.all_returning[j]
         busy = numpy.maximum(turned + tail, own.work[k] + own.work[j] + end)
-        filled = residence.filled()
-        busy = numpy.maximum(busy, residence.area(filled, tail=tail, last=last))
+        filled = lifetime.filled()
+        busy = numpy.maximum(busy, lifetime.area(filled, tail=tail, last=last))
         holds = (head + busy > self.deadline) | (own.replicas[k] == 1)
-        first_latest = numpy.minimum(loads.first_latest, self.deadline - residence.first_in_turn() - first.tail)
+        first_latest = numpy.minimum(loads.first_latest, self.deadline - lifetime.first_in_rounds() - first.tail)
         first_latest = numpy.where(holds, numpy.minimum(first_latest, self.deadline - busy), first_latest)
-        second_latest = numpy.minimum(loads.second_latest, self.deadline - residence.second_in_turn() - second.tail)
-        after = own.work[k] + own.work[j] - residence.begun() + end
-        wait, holds = own.forward[j] + own.trip[j], nested | (self._elsewhere(j) + after > self.deadline)
+        second_latest = numpy.minimum(loads.second_latest, self.deadline - lifetime.second_in_rounds() - second.tail)
+        after = own.work[k] + own.work[j] - lifetime.begun() + end
+        wait, holds = own.forward[j] + own.turnaround[j], nested | (self._elsewhere(j) + after > self.deadline)
         second_latest = numpy.where(holds, numpy.minimum(second_latest, self.deadline - after - wait), second_latest)
         near = loads.follows & (own.replicas[k] == 1)
         first_latest = numpy.where(near, numpy.minimum(first_latest, second_latest - own.forward[k]), first_latest)
-        kept = residence.fits & (own.head[k] <= first_latest) & (head <= second_latest)
+        kept = lifetime.fits & (own.head[k] <= first_latest) & (head <= second_latest)
         # bytes of replicas are rounded down, by less than one per microbatch
         rounded = self.count * (own.rounded[k] + own.rounded[j])
         room = self._room(
-            numpy.minimum(filled + rounded, residence.free), since=numpy.minimum(own.head[k], head), until=tail
+            numpy.minimum(filled + rounded, lifetime.free), since=numpy.minimum(own.head[k], head), until=tail
         )
         return replace(loads, first_latest=first_latest, second_latest=second_latest, room=room).keep(kept)
 
@@ -157,33 +157,39 @@ class _TimelyLoads:
     def _elsewhere(self, j: Integers) -> Integers:
         """When an I of j may have ended on any device: from then on I of the first stage may run."""
         stages = self.anywhere
-        turn = stages.forward[j] + numpy.minimum(stages.trip[j], stages.trip_anywhere[j]) + stages.returning[j]
-        found: Integers = stages.soonest[j] + turn
+        cycle = (
+            stages.forward[j] + numpy.minimum(stages.turnaround[j], stages.turnaround_anywhere[j]) + stages.returning[j]
+        )
+        found: Integers = stages.soonest[j] + cycle
         return found
 
-    def _residence(self, k: Integers, j: Integers, *, follows: Mask) -> Residence:
+    def _lifetime(self, k: Integers, j: Integers, *, follows: Mask) -> ActivationLifetime:
         """How long microbatches stay with both stages, and the memory left for them."""
         own, alone = self.own, self.own.replicas == 1
         inside = numpy.where(alone[k], own.entering[j], 0) + numpy.where(alone[j], own.leaving[k], 0)
-        behind = numpy.where(alone[k] & alone[j], own.trip[j], numpy.minimum(own.trip, own.trip_anywhere)[j])
+        behind = numpy.where(
+            alone[k] & alone[j], own.turnaround[j], numpy.minimum(own.turnaround, own.turnaround_anywhere)[j]
+        )
         here, anywhere = (stages.forward[j] + stages.returning[j] for stages in (own, self.anywhere))
-        trip = numpy.where(follows, numpy.where(alone[j], here, anywhere) + behind, own.trip[k])
+        turnaround = numpy.where(follows, numpy.where(alone[j], here, anywhere) + behind, own.turnaround[k])
         b = self.own.boundaries
         between = (b.forward[own.start[j]] - b.forward[own.end[k]]) // b.replicas
         near, far = own.returning[k] + own.tail[k], own.tail[j]
-        return Residence(
+        return ActivationLifetime(
             count=self.count,
             deadline=self.deadline,
             nested=alone[k] | alone[j],
             free=self.memory - own.static[k] - own.static[j] + numpy.where(follows, inside, 0),
             between=between,
-            first=self._times(k, trip=trip, tail=own.tail[k]),
-            second=self._times(j, trip=own.trip[j], tail=numpy.where(follows, numpy.minimum(near, far), far)),
+            first=self._times(k, turnaround=turnaround, tail=own.tail[k]),
+            second=self._times(
+                j, turnaround=own.turnaround[j], tail=numpy.where(follows, numpy.minimum(near, far), far)
+            ),
         )
 
-    def _times(self, chosen: Integers, *, trip: Integers, tail: Integers) -> StayTimes:
+    def _times(self, chosen: Integers, *, turnaround: Integers, tail: Integers) -> StayTimes:
         own = self.own
-        stay = numpy.minimum(own.forward[chosen] + trip + own.returning[chosen], self.deadline + 1)
+        stay = numpy.minimum(own.forward[chosen] + turnaround + own.returning[chosen], self.deadline + 1)
         return StayTimes(
             stay=stay, forward=own.forward[chosen], rest=own.rest[chosen], tail=tail,
             held=own.held[chosen], stash=own.stash[chosen], kept=own.kept[chosen], rounded=own.rounded[chosen],
@@ -214,7 +220,7 @@ class _TimelyLoads:
         other = numpy.where(own.replicas[j] == 1, NEVER, self._elsewhere(j))
         for busy, wait in (
             (own.work[j] + backward + last, 0),
-            (own.all_backward[j] + backward + last, own.forward[j] + own.trip[j]),
+            (own.all_backward[j] + backward + last, own.forward[j] + own.turnaround[j]),
         ):
             holds = other + busy > self.deadline
             latest = numpy.where(holds, numpy.minimum(latest, self.deadline - busy - wait), latest)

@@ -17,16 +17,16 @@ from planner.bounds.device_packing.device_loads import FULL, DeviceLoads, Mask, 
 from planner.bounds.device_packing.feasible_device_loads import list_loads, narrow_loads
 from planner.bounds.device_packing.packing_effort import (
     MICROBATCHES,
+    PER_ASSIGNMENT,
     PER_CASE,
-    PER_SEATING,
     PER_STAGE,
     PER_STATE,
     PER_STEP,
     CheckEffort,
 )
-from planner.bounds.device_packing.reduced_cost_paths import NO_COST, Priced, Ways, slack_mask
-from planner.bounds.device_packing.stage_assignments import MAX_STEPS, Seating, Seatings
-from planner.bounds.device_packing.transfers_on_paths import Trips
+from planner.bounds.device_packing.reduced_cost_paths import NO_COST, Priced, ReducedCostPaths, slack_mask
+from planner.bounds.device_packing.stage_assignments import MAX_STEPS, DeviceAssignment, DeviceAssignments
+from planner.bounds.device_packing.transfers_on_paths import PathTurnarounds
 from planner.bounds.minimum_costs import Integers, Least, prefix_sums
 from planner.clock import HasTime, always, require_time
 from planner.plan import Stage
@@ -37,7 +37,7 @@ PRICE = 1 << 14
 MAX_KEYS, MAX_REPLICAS, MAX_CASES, MAX_ROUNDS = 64, 8, 255, 4
 """Layers with time on the trunk, replicas, cases of a certificate and rounds of prices per case."""
 
-MAX_SEATINGS = 400
+MAX_ASSIGNMENTS = 400
 """Whole plans that the cases of a certificate may leave to the schedule bound."""
 
 MOST_WAITING = 1 << 30
@@ -60,9 +60,9 @@ class Split:
             inside = (stages.start < self.place) & (self.place < stages.end)
             touches = (stages.start == self.place) | (stages.end == self.place)
             return ~inside if first else ~touches
-        apart = (stages.end <= self.place) | (stages.start > self.place)
+        separate = (stages.end <= self.place) | (stages.start > self.place)
         few = stages.replicas <= self.replicas
-        return apart | (few if first else ~few)
+        return separate | (few if first else ~few)
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,70 +166,70 @@ class Packing:
         """
         sums, (idle, memory) = prefix_sums(prices[: self.boundaries.size]), self._rates(prices)
         stages, loads = self.stages, self.loads
-        worth = (sums[stages.end] - sums[stages.start]) * (self.unit // stages.replicas) - idle * self.busy
-        worth -= memory * self.charged
-        second = numpy.where(loads.second >= 0, worth[loads.kind, loads.second], 0)
+        profit = (sums[stages.end] - sums[stages.start]) * (self.unit // stages.replicas) - idle * self.busy
+        profit -= memory * self.charged
+        second = numpy.where(loads.second >= 0, profit[loads.kind, loads.second], 0)
         room = -(-loads.room.astype(numpy.int64) * self.unit // FULL)
-        found: Integers = worth[loads.kind, loads.first] + second + idle * self.unit + memory * room
+        found: Integers = profit[loads.kind, loads.first] + second + idle * self.unit + memory * room
         return found
 
     def is_refuted(self, prices: Prices) -> bool:
-        """Whether these prices show that the devices are worth too little; if not, what wastes too much is closed."""
+        """Whether these prices show that the devices are worth too little; if not, what exceeds the slack is closed."""
         self.effort.take(len(self.loads.first))
         values, kinds, (idle, _) = self.values(prices), self.boundaries.kinds, self._rates(prices)
         most = numpy.full(len(kinds), idle * self.unit)
         numpy.maximum.at(most, self.loads.kind, values)
-        worth = sum(prices[: self.boundaries.size]) * self.unit + idle * self.needed
-        slack = sum(kind.count * value for kind, value in zip(kinds, most.tolist(), strict=True)) - worth
+        profit = sum(prices[: self.boundaries.size]) * self.unit + idle * self.needed
+        slack = sum(kind.count * value for kind, value in zip(kinds, most.tolist(), strict=True)) - profit
         if slack < 0:
             return True
         missing = most[self.loads.kind] - values
         kept = missing <= slack
-        loads, waste = self.loads.keep(kept), missing[kept]
-        priced = Priced(loads=loads, waste=waste, slack=slack)
+        loads, reduced_cost = self.loads.keep(kept), missing[kept]
+        priced = Priced(loads=loads, reduced_cost=reduced_cost, slack=slack)
         self.stages.is_open &= slack_mask(self.stages, priced)
         if slack >= NO_COST:
             return False
-        ways = Ways(self.stages, priced)
-        self.effort.take(PER_CASE + PER_STATE * ways.count_states())
-        if not ways.narrow(has_time=self.has_time):
+        paths = ReducedCostPaths(self.stages, priced)
+        self.effort.take(PER_CASE + PER_STATE * paths.count_states())
+        if not paths.narrow(has_time=self.has_time):
             return True
-        Trips(self.stages, ways).raise_trips(has_time=self.has_time)
+        PathTurnarounds(self.stages, paths).raise_turnarounds(has_time=self.has_time)
         self.loads = self._narrow(loads)
         return self.is_empty
 
-    def seatings(self, *, most: int, steps: int = MAX_STEPS) -> list[Seating] | None:
+    def assignments(self, *, most: int, steps: int = MAX_STEPS) -> list[DeviceAssignment] | None:
         """All plans that what is left can be part of; None if there are more than so many."""
         self.effort.take(len(self.loads.first))
-        seatings = Seatings(self.stages, self.loads)
-        found = seatings.find(most=most, steps=min(steps, self.effort.left // PER_STEP))
-        self.effort.take(PER_STEP * seatings.steps)
+        assignments = DeviceAssignments(self.stages, self.loads)
+        found = assignments.find(most=most, steps=min(steps, self.effort.left // PER_STEP))
+        self.effort.take(PER_STEP * assignments.steps)
         return found
 
-    def is_late(self, seating: Seating) -> bool:
+    def is_late(self, assignment: DeviceAssignment) -> bool:
         """Whether the schedule bound shows that such a plan is not done in time."""
         require_time(self.has_time)
-        self.effort.take(PER_SEATING * (1 + self.boundaries.count // MICROBATCHES))
-        return Seatings(self.stages, self.loads).is_late(seating)
+        self.effort.take(PER_ASSIGNMENT * (1 + self.boundaries.count // MICROBATCHES))
+        return DeviceAssignments(self.stages, self.loads).is_late(assignment)
 
-    def write(self, seating: Seating) -> tuple[Stage, ...]:
+    def write(self, assignment: DeviceAssignment) -> tuple[Stage, ...]:
         """Its stages, by name."""
-        return Seatings(self.stages, self.loads).write(seating)
+        return DeviceAssignments(self.stages, self.loads).write(assignment)
 
 
 class _Counter:
-    """Seatings that may still be looked at."""
+    """Assignments that may still be looked at."""
 
     def __init__(self) -> None:
-        self.left = MAX_SEATINGS
+        self.left = MAX_ASSIGNMENTS
 
     def all_late(self, packing: Packing) -> bool:
-        """Whether there are few seatings, and none is in time."""
-        seatings = packing.seatings(most=self.left)
-        if seatings is None:
+        """Whether there are few assignments, and none is in time."""
+        assignments = packing.assignments(most=self.left)
+        if assignments is None:
             return False
-        self.left -= len(seatings)
-        return all(packing.is_late(seating) for seating in seatings)
+        self.left -= len(assignments)
+        return all(packing.is_late(assignment) for assignment in assignments)
 
 
 def is_out_of_reach(boundaries: Boundaries, deadline: int, *, cases: Sequence[PackingCertificate]) -> bool:

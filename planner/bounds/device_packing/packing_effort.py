@@ -16,7 +16,7 @@ PER_CASE = 4_000
 """Loads that narrowing a case counts for, or a round of prices, however small."""
 
 PER_STAGE = 8
-"""Loads that a stage counts for whose heads, tails and trips are raised."""
+"""Loads that a stage counts for whose heads, tails and turnarounds are raised."""
 
 PER_STATE = 1
 """Loads that a stage of a round of prices counts for, by replicas before it and slots that are left."""
@@ -24,7 +24,7 @@ PER_STATE = 1
 PER_STEP = 40
 """Loads that a stage on devices counts for where whole plans are listed."""
 
-PER_SEATING = 15_000
+PER_ASSIGNMENT = 15_000
 """Loads that a whole plan counts for which the schedule bound looks at, for every `MICROBATCHES` begun."""
 
 MICROBATCHES = 16

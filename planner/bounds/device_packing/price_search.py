@@ -13,9 +13,9 @@ from planner.bounds.bound_params import BoundParams
 from planner.bounds.device_packing.boundaries import Boundaries
 from planner.bounds.device_packing.device_loads import FULL, OpenStages
 from planner.bounds.device_packing.packing_bound import (
+    MAX_ASSIGNMENTS,
     MAX_CASES,
     MAX_ROUNDS,
-    MAX_SEATINGS,
     PRICE,
     Packing,
     PackingCertificate,
@@ -24,7 +24,7 @@ from planner.bounds.device_packing.packing_bound import (
 )
 from planner.bounds.device_packing.packing_effort import (
     MICROBATCHES,
-    PER_SEATING,
+    PER_ASSIGNMENT,
     CheckEffort,
     MuchToCheckError,
     most_effort,
@@ -58,7 +58,7 @@ SLOW_AFTER, SLOW_PART = 0.5, 0.25
 """A deadline is given up once more than the first part of its effort is spent, if the part of the cases that is closed
 (every split counts half) is less than so much of the part that is spent."""
 
-FEW_SEATINGS, FEW_STEPS = 12, 400
+FEW_ASSIGNMENTS, FEW_STEPS = 12, 400
 """Whole plans that are looked at, and steps until they are known, where a case could as well be split."""
 
 _PAIRS_PER_LOAD = 2
@@ -230,7 +230,7 @@ class Refutation:
         """Those that were looked at."""
         self.found: list[PackingCertificate] | None = None
         """The same, if all are closed."""
-        self.seatings = MAX_SEATINGS
+        self.assignments = MAX_ASSIGNMENTS
         """Whole plans that may still be left to the schedule bound."""
         self.num_passed = 0
         """How many of them the schedule bound lets pass."""
@@ -252,7 +252,7 @@ class Refutation:
 
     def steps(self, deadline: int) -> Iterator[None]:
         """The same, case by case; at the end they are in `found`."""
-        self.cases, self.seatings, self.num_passed, self.closed = [], MAX_SEATINGS, 0, 0.0
+        self.cases, self.assignments, self.num_passed, self.closed = [], MAX_ASSIGNMENTS, 0, 0.0
         self.found, self.timely = None, []
         try:
             root = Packing(self.boundaries, deadline, has_time=self.has_time, effort=CheckEffort(self.boundaries))
@@ -288,13 +288,13 @@ class Refutation:
 
     def _is_late(self, packing: Packing, *, is_last: bool) -> bool:
         """Whether few whole plans are left (many, where no split is left), and all are late by the schedule bound."""
-        most, steps = (self.seatings, MAX_STEPS) if is_last else (min(self.seatings, FEW_SEATINGS), FEW_STEPS)
-        seatings = packing.seatings(most=most, steps=steps)
-        if seatings is None:
+        most, steps = (self.assignments, MAX_STEPS) if is_last else (min(self.assignments, FEW_ASSIGNMENTS), FEW_STEPS)
+        assignments = packing.assignments(most=most, steps=steps)
+        if assignments is None:
             return False
-        self.seatings -= len(seatings)
-        self.effort -= PER_SEATING * len(seatings) * (1 + self.boundaries.count // MICROBATCHES)
-        passed = islice((each for each in seatings if not packing.is_late(each)), self.wanted - self.num_passed)
+        self.assignments -= len(assignments)
+        self.effort -= PER_ASSIGNMENT * len(assignments) * (1 + self.boundaries.count // MICROBATCHES)
+        passed = islice((each for each in assignments if not packing.is_late(each)), self.wanted - self.num_passed)
         timely = list(passed)
         self.num_passed += len(timely)
         if self.boundaries.trunk.is_everything:
@@ -325,7 +325,7 @@ class Refutation:
         return rounds, None if packing.is_empty else split
 
 
-class Climb:
+class BoundSearch:
     """Looks for the largest T out of reach. The work is counted, not timed."""
 
     def __init__(
@@ -369,7 +369,7 @@ class Climb:
 
 @dataclass(frozen=True, slots=True)
 class Packed:
-    """What a climb has found."""
+    """What a search for a bound has found."""
 
     value: int
     """No plan is below it, optimizer left out."""
@@ -379,7 +379,7 @@ class Packed:
     """Stages that a plan not far above could have."""
 
 
-def climb(
+def raise_packing_bound(
     boundaries: Boundaries,
     start: int,
     *,
@@ -399,12 +399,12 @@ def climb(
     is_small = _PAIRS_OF_ROOT * pairs <= effort
     if is_small and reached is not None and WIDE_PART * (reached - start) > reached:
         effort *= WIDE_EFFORT
-    search = Climb(boundaries, start, make=make, effort=effort, has_time=has_time)
+    search = BoundSearch(boundaries, start, make=make, effort=effort, has_time=has_time)
     search.go_on(reached if is_small else None)
     return Packed(search.low + 1, search.cases, search.timely)
 
 
-def climb_on(
+def raise_further(
     boundaries: Boundaries,
     start: int,
     *,
@@ -416,10 +416,10 @@ def climb_on(
 ) -> Iterator[Packed]:
     """What is found with the effort of `max_s` for every deadline, then with twice as much, and so on.
 
-    An item after every case. Each deadline is a quarter of the way to what a plan has `reached` (as for `climb`, asked
-    before each), or to one that is given up. What whole plans pass for, of which it looks for as many as `wanted`, is
-    given up for good, since no effort refutes it, and so is that whose first case takes too much of the first effort,
-    or whose cases nobody would check.
+    An item after every case. Each deadline is a quarter of the way to what a plan has `reached` (as for
+    `raise_packing_bound`, asked before each), or to one that is given up. What whole plans pass for, of which it looks
+    for as many as `wanted`, is given up for good, since no effort refutes it, and so is that whose first case takes too
+    much of the first effort, or whose cases nobody would check.
     It ends where no two deadlines left are far enough apart, and, as long as no plan is known, `_FAR_FROM_START` times
     above where it began: there may be none.
     """

@@ -1,8 +1,9 @@
-"""The least waste of a way through the trunk: a dynamic programme over boundaries, slots and heads.
+"""The least reduced cost of a path through the trunk: a dynamic programme over boundaries, slots and heads.
 
-With prices on layers every load of a device has a value, and what it lacks to the largest value is its *waste*. A plan
-cannot waste more than `slack` on all devices. The waste of a load is shared out between its stages, and a stage on r
-replicas causes at least r x its least share of the loads that hold it; which are in time depends on its head.
+With prices on layers every load of a device has a value, and what it lacks to the largest value is its *reduced cost*.
+A plan cannot lack more than `slack` on all devices. The reduced cost of a load is shared out between its stages, and a
+stage on r replicas causes at least r x its least share of the loads that hold it; which are in time depends on its
+head.
 """
 
 from dataclasses import dataclass
@@ -15,10 +16,10 @@ from planner.bounds.minimum_costs import Integers
 from planner.clock import HasTime, always, require_time
 
 NO_COST = 1 << 50
-"""More waste than any plan can have."""
+"""A larger reduced cost than any plan can have."""
 
 _SHARINGS = 4
-"""How often the waste of loads is shared out anew between their two stages."""
+"""How often the reduced cost of loads is shared out anew between their two stages."""
 
 BUCKETS = 64
 """Heads are rounded down to so many values."""
@@ -26,37 +27,39 @@ BUCKETS = 64
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Priced:
-    """Loads with their waste, and how much a plan may waste."""
+    """Loads with their reduced cost, and the slack of a plan."""
 
     loads: DeviceLoads
-    waste: Integers
+    reduced_cost: Integers
     slack: int
 
 
-class Ways:
-    """The ways through the trunk, stage by stage, that waste no more than the slack."""
+class ReducedCostPaths:
+    """The paths through the trunk, stage by stage, that have reduced costs within the slack."""
 
     def __init__(self, stages: OpenStages, priced: Priced) -> None:
         self.stages, self.priced = stages, priced
         boundaries = self.boundaries = stages.boundaries
         self.slots = min(boundaries.chunks * boundaries.num_devices, boundaries.size * boundaries.replicas)
         self.pairs = priced.loads.second >= 0
-        self.least, self.shares = share_waste(priced, num_stages=len(stages.start))
+        self.least, self.shares = share_reduced_cost(priced, num_stages=len(stages.start))
         self.step = -(-(2 * int(stages.head[stages.is_open].max(initial=0)) + stages.deadline // 20 + 1) // BUCKETS)
         self._rate()
 
     def _rate(self) -> None:
-        """Per stage the least waste by bucket of its head, that after a stage on its device, and where that may be."""
+        """Per stage the least reduced cost by bucket of its head, that after a stage on its device, and where that may
+        be.
+        """
         stages, loads = self.stages, self.priced.loads
         of_first, of_second = self.shares
         self.costs = numpy.full((len(stages.start), BUCKETS), NO_COST)
         self.following = numpy.full(len(stages.start), NO_COST)
         self.may_follow = numpy.zeros((len(stages.start), self.boundaries.replicas + 1), dtype=numpy.bool_)
-        apart = self.pairs & ~loads.follows
+        separate = self.pairs & ~loads.follows
         behind = loads.second[loads.follows]
         for stage, latest, share, which in (
             (loads.first, loads.first_latest, of_first, slice(None)),
-            (loads.second, loads.second_latest, of_second, apart),
+            (loads.second, loads.second_latest, of_second, separate),
         ):
             bucket = numpy.clip(latest[which] // self.step, 0, BUCKETS - 1)
             numpy.minimum.at(self.costs, (stage[which], bucket), share[which])
@@ -65,7 +68,7 @@ class Ways:
         self.may_follow[behind, stages.replicas[loads.first[loads.follows]]] = True
 
     def _ahead(self) -> Integers:
-        """[boundary, slots used]: the least waste of the stages from there on, whatever their heads."""
+        """[boundary, slots used]: the least reduced cost of the stages from there on, whatever their heads."""
         stages, size = self.stages, self.boundaries.size
         found = numpy.full((size + 1, self.slots + 1), NO_COST)
         found[size] = 0
@@ -93,13 +96,13 @@ class Ways:
         return int(self.stages.is_open.sum()) * len(self.boundaries.allowed) * self.slots
 
     def narrow(self, *, has_time: HasTime = always) -> bool:
-        """Close the stages on no way within the slack, and raise the heads of the others; whether a way is left.
+        """Close the stages on no path within the slack, and raise the heads of the others; whether a path is left.
 
         Raises InterruptedStepError without time.
         """
         stages, size = self.stages, self.boundaries.size
         self.ahead = self._ahead()
-        self.waste = numpy.full((size + 1, self.boundaries.replicas + 1, 2, self.slots + 1, BUCKETS), NO_COST)
+        self.reduced_cost = numpy.full((size + 1, self.boundaries.replicas + 1, 2, self.slots + 1, BUCKETS), NO_COST)
         self.heads, self.soonest = (numpy.full(len(stages.start), NEVER) for _ in range(2))
         for group in self.groups():
             require_time(has_time)
@@ -111,18 +114,18 @@ class Ways:
         stages.is_open &= self.heads < NEVER
         for raised, found in ((stages.head, self.heads), (stages.soonest, self.soonest)):
             numpy.maximum(raised, numpy.where(stages.is_open, found, 0), out=raised)
-        return bool(stages.is_open.any() and self.waste[size].min() <= self.priced.slack)
+        return bool(stages.is_open.any() and self.reduced_cost[size].min() <= self.priced.slack)
 
     def _begin(self, stage: int) -> None:
         stages = self.stages
         end, used = int(stages.end[stage]), int(stages.replicas[stage])
-        waste = int(self.costs[stage, 0]) * used
-        if waste + self.ahead[end, used] > self.priced.slack:
+        reduced_cost = int(self.costs[stage, 0]) * used
+        if reduced_cost + self.ahead[end, used] > self.priced.slack:
             return
         self.heads[stage] = self.soonest[stage] = 0
-        place = self.waste[end, used, 0, used]
+        place = self.reduced_cost[end, used, 0, used]
         bucket = min(int(stages.forward[stage]) // self.step, BUCKETS - 1)
-        place[bucket] = min(place[bucket], waste)
+        place[bucket] = min(place[bucket], reduced_cost)
 
     def _go_on(self, group: Integers) -> None:
         """After every last stage: by its replicas, and whether the transfer to it was avoided (`late` by that much)."""
@@ -130,48 +133,48 @@ class Ways:
         for last in self.boundaries.allowed:
             stays = self.may_follow[group, last]
             for late in (0, 1):
-                before = self.waste[start, last, late]
+                before = self.reduced_cost[start, last, late]
                 if before.min() < NO_COST:
                     for may_stay in (False, True):
                         if (stays == may_stay).any():
-                            way = _Way(last=last, late=late, stays=may_stay)
-                            self._append(group[stays == may_stay], before, way=way)
+                            path = _Path(last=last, late=late, stays=may_stay)
+                            self._append(group[stays == may_stay], before, path=path)
 
-    def _append(self, group: Integers, before: Integers, *, way: "_Way") -> None:
-        """Add each of the stages to all ways that end where they start, if their devices are as `way` says.
+    def _append(self, group: Integers, before: Integers, *, path: "_Path") -> None:
+        """Add each of the stages to all paths that end where they start, if their devices are as `path` says.
 
         F of a sample avoids no two transfers in a row.
         """
         stages, b = self.stages, self.boundaries
         start, used = int(stages.start[group[0]]), int(stages.replicas[group[0]])
-        hop = int(b.forward_hops[start, way.last, used])
-        delay = hop if not way.stays else min(hop, int(b.least_hops[way.last])) if way.late else 0
+        hop = int(b.forward_hops[start, path.last, used])
+        delay = hop if not path.stays else min(hop, int(b.least_hops[path.last])) if path.late else 0
         rows, columns = _box(before[: self.slots + 1 - used] < NO_COST)
         if not len(rows):
             return
         ended = columns * self.step
         cost = self.costs[group[:, None], numpy.minimum((ended + hop) // self.step, BUCKETS - 1)]
-        if way.stays:
+        if path.stays:
             cost = numpy.minimum(cost, self.following[group][:, None])
         ends = stages.end[group]
-        waste = before[rows[0] : rows[-1] + 1, columns[0] : columns[-1] + 1] + (cost * used)[:, None, :]
-        waste[waste + self.ahead[ends[:, None], rows + used][:, :, None] > self.priced.slack] = NO_COST
-        is_way = (waste < NO_COST).any(axis=1)
-        found = is_way.any(axis=1)
+        reduced_cost = before[rows[0] : rows[-1] + 1, columns[0] : columns[-1] + 1] + (cost * used)[:, None, :]
+        reduced_cost[reduced_cost + self.ahead[ends[:, None], rows + used][:, :, None] > self.priced.slack] = NO_COST
+        is_path = (reduced_cost < NO_COST).any(axis=1)
+        found = is_path.any(axis=1)
         if not found.any():
             return
-        group, ends, waste = group[found], ends[found], waste[found]
-        first = ended[is_way[found].argmax(axis=1)]
+        group, ends, reduced_cost = group[found], ends[found], reduced_cost[found]
+        first = ended[is_path[found].argmax(axis=1)]
         self.heads[group] = numpy.minimum(self.heads[group], first + hop)
         self.soonest[group] = numpy.minimum(self.soonest[group], first + delay)
         shift = columns[0] + (delay + stages.forward[group]) // self.step
-        table = self.waste[:, used, int(way.stays and not way.late), used + rows[0] : used + rows[-1] + 1]
-        for end, moved, own in zip(ends.tolist(), shift.tolist(), waste, strict=True):
+        table = self.reduced_cost[:, used, int(path.stays and not path.late), used + rows[0] : used + rows[-1] + 1]
+        for end, moved, own in zip(ends.tolist(), shift.tolist(), reduced_cost, strict=True):
             merge(table[end], own, shift=moved)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Way:
+class _Path:
     """What goes before a stage."""
 
     last: int
@@ -190,44 +193,47 @@ def _box(chosen: Mask) -> tuple[Integers, Integers]:
     return numpy.arange(rows[0], rows[-1] + 1), numpy.arange(columns[0], columns[-1] + 1)
 
 
-def merge(place: Integers, waste: Integers, *, shift: int) -> None:
-    """[slots, BUCKETS]: the least of what is there and of waste moved by so many buckets, nothing beyond the last."""
-    width = waste.shape[1]
+def merge(place: Integers, reduced_cost: Integers, *, shift: int) -> None:
+    """[slots, BUCKETS]: the least of what is there and of reduced cost moved by so many buckets, nothing beyond the
+    last.
+    """
+    width = reduced_cost.shape[1]
     inside = max(min(width, BUCKETS - 1 - shift), 0)
     target = place[:, shift : shift + inside]
-    numpy.minimum(target, waste[:, :inside], out=target)
+    numpy.minimum(target, reduced_cost[:, :inside], out=target)
     if inside < width:
-        numpy.minimum(place[:, -1], waste[:, inside:].min(axis=1), out=place[:, -1])
+        numpy.minimum(place[:, -1], reduced_cost[:, inside:].min(axis=1), out=place[:, -1])
 
 
-def share_waste(priced: Priced, *, num_stages: int) -> tuple[Integers, tuple[Integers, Integers]]:
-    """Per stage the least waste that it causes on a device; per load what its first and its second stage cause of it.
+def share_reduced_cost(priced: Priced, *, num_stages: int) -> tuple[Integers, tuple[Integers, Integers]]:
+    """Per stage the least reduced cost that it causes on a device; per load what its first and its second stage cause
+    of it.
 
-    At first two stages cause a half each. What a load then wastes beyond the least of both goes to them in equal parts,
+    At first two stages cause a half each. What a load then costs beyond the least of both goes to them in equal parts,
     which lessens no least: a stage that goes well with few others comes to bear more than half.
     """
-    first, second, waste = priced.loads.first, priced.loads.second, priced.waste
+    first, second, reduced_cost = priced.loads.first, priced.loads.second, priced.reduced_cost
     pairs = numpy.flatnonzero(second >= 0)
-    of_first, of_second = waste.copy(), numpy.zeros_like(waste)
-    of_first[pairs] = waste[pairs] // 2
-    of_second[pairs] = waste[pairs] - of_first[pairs]
+    of_first, of_second = reduced_cost.copy(), numpy.zeros_like(reduced_cost)
+    of_first[pairs] = reduced_cost[pairs] // 2
+    of_second[pairs] = reduced_cost[pairs] - of_first[pairs]
     for further in range(_SHARINGS + 1):
         least = numpy.full(num_stages, NO_COST)
         numpy.minimum.at(least, first, of_first)
         numpy.minimum.at(least, second[pairs], of_second[pairs])
         if further < _SHARINGS:
             own, others = least[first[pairs]], least[second[pairs]]
-            of_first[pairs] = own + (waste[pairs] - own - others) // 2
-            of_second[pairs] = waste[pairs] - of_first[pairs]
+            of_first[pairs] = own + (reduced_cost[pairs] - own - others) // 2
+            of_second[pairs] = reduced_cost[pairs] - of_first[pairs]
     return least, (of_first, of_second)
 
 
 def slack_mask(stages: OpenStages, priced: Priced) -> Mask:
-    """The stages that waste no more than the slack on all their devices."""
-    loads, waste = priced.loads, priced.waste
+    """The stages that have reduced costs within the slack on all their devices."""
+    loads, reduced_cost = priced.loads, priced.reduced_cost
     least = numpy.full(len(stages.start), NO_COST)
-    numpy.minimum.at(least, loads.first, waste)
+    numpy.minimum.at(least, loads.first, reduced_cost)
     pairs = loads.second >= 0
-    numpy.minimum.at(least, loads.second[pairs], waste[pairs])
+    numpy.minimum.at(least, loads.second[pairs], reduced_cost[pairs])
     within: Mask = (least < NO_COST) & (least * stages.replicas <= priced.slack)
     return within

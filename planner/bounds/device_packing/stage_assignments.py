@@ -7,12 +7,12 @@ from itertools import pairwise
 from planner.bounds.device_packing.boundaries import Boundaries
 from planner.bounds.device_packing.device_loads import DeviceLoads, OpenStages
 from planner.bounds.order.schedule_bound import HeadsAndTails
-from planner.bounds.order.stage_replicas import Lanes, StageReplica, Transfer
+from planner.bounds.order.stage_replicas import StageReplica, StageReplicas, Transfer
 from planner.bounds.order.windows_bound import TimeWindows
 from planner.layout.costs import overlap
 from planner.plan import Stage
 
-Seating = tuple[tuple[int, tuple[int, ...]], ...]
+DeviceAssignment = tuple[tuple[int, tuple[int, ...]], ...]
 """Stages in order, each with the devices of its replicas in order."""
 
 Held = tuple[tuple[int, ...], ...]
@@ -22,11 +22,11 @@ MAX_MICROBATCHES = 64
 """With more, the schedule bound of one plan takes too long."""
 
 MAX_STEPS = 4_000
-"""Times that a stage is tried on devices, or put there, until all seatings of a case are known, at most."""
+"""Times that a stage is tried on devices, or put there, until all assignments of a case are known, at most."""
 
 
-class Seatings:
-    """Every way to put open stages that make up the trunk on devices that hold one of the loads each.
+class DeviceAssignments:
+    """Every choice that puts open stages that make up the trunk on devices that hold one of the loads each.
 
     Devices are numbered kind by kind.
     """
@@ -50,25 +50,25 @@ class Seatings:
         """Kinds of devices and the first stages that they may hold."""
         return {(kind, first) for kind, first, _ in self.known}
 
-    def find(self, *, most: int, steps: int = MAX_STEPS) -> list[Seating] | None:
-        """All of them but for the names of devices; None if there are more, or too many ways to go through."""
-        size, found = self.boundaries.size, list[Seating]()
+    def find(self, *, most: int, steps: int = MAX_STEPS) -> list[DeviceAssignment] | None:
+        """All of them but for the names of devices; None if there are more, or too many paths to go through."""
+        size, found = self.boundaries.size, list[DeviceAssignment]()
         if self.boundaries.count > MAX_MICROBATCHES:
             return None
         starts: dict[int, list[int]] = {}
         for stage in self.stages.is_open.nonzero()[0].tolist():
             starts.setdefault(int(self.stages.start[stage]), []).append(stage)
-        left = list[tuple[int, Seating, Held]]([(0, (), ((),) * len(self.kinds))])
+        left = list[tuple[int, DeviceAssignment, Held]]([(0, (), ((),) * len(self.kinds))])
         while left:
-            boundary, seated, held = left.pop()
+            boundary, assigned, held = left.pop()
             if boundary == size:
-                found += [seated] if self._is_whole(held) else []
+                found += [assigned] if self._is_whole(held) else []
                 continue
             for stage in starts.get(boundary, ()):
                 self.steps += 1
                 for devices in self._choices(held, stage):
                     now = tuple((*own, stage) if number in devices else own for number, own in enumerate(held))
-                    left.append((int(self.stages.end[stage]), (*seated, (stage, devices)), now))
+                    left.append((int(self.stages.end[stage]), (*assigned, (stage, devices)), now))
                     self.steps += 1
             if self.steps > steps or len(found) > most:
                 return None
@@ -89,18 +89,18 @@ class Seatings:
                 free.append(number)
         yield from _arrange(free, list(new.values()), count=replicas)
 
-    def is_late(self, seating: Seating) -> bool:
+    def is_late(self, assignment: DeviceAssignment) -> bool:
         """Whether no order of the actions of these stages fits into memory and is done by the deadline."""
-        lanes = self.lanes(seating)
-        times = HeadsAndTails(self.boundaries.least.problem, lanes, anchor=None)
-        stashes = [int(self.stages.stash[stage]) for stage, devices in seating for _ in devices]
-        for number, (lane, stash) in enumerate(zip(lanes.lanes, stashes, strict=True)):
-            above = sum(lanes.lanes[other].held for other in times.partners.holders(number, lane.devices[0]))
-            if above + stash > lane.budgets[0]:
+        replicas = self.replicas(assignment)
+        times = HeadsAndTails(self.boundaries.least.problem, replicas, anchor=None)
+        stashes = [int(self.stages.stash[stage]) for stage, devices in assignment for _ in devices]
+        for number, (replica, stash) in enumerate(zip(replicas.replicas, stashes, strict=True)):
+            above = sum(replicas.replicas[other].held for other in times.partners.holders(number, replica.devices[0]))
+            if above + stash > replica.budgets[0]:
                 return True
         return TimeWindows(times, self.stages.deadline).is_empty(probes=0)
 
-    def write(self, seating: Seating) -> tuple[Stage, ...]:
+    def write(self, assignment: DeviceAssignment) -> tuple[Stage, ...]:
         """The stages with the names of their layers and devices; layers without time go with those before them."""
         b, problem = self.boundaries, self.boundaries.least.problem
         alike = [
@@ -114,38 +114,38 @@ class Seatings:
                 layers=tuple(layers[places[self.stages.start[stage]] : places[self.stages.end[stage]]]),
                 replicas=tuple((names[device],) for device in devices),
             )
-            for stage, devices in seating
+            for stage, devices in assignment
         )
 
-    def lanes(self, seating: Seating) -> Lanes:
-        """The stage replicas of a seating: least durations and bytes, and the least transfers between them."""
+    def replicas(self, assignment: DeviceAssignment) -> StageReplicas:
+        """The stage replicas of an assignment: least durations and bytes, and the least transfers between them."""
         held: dict[int, list[int]] = {}
-        for number, (_, devices) in enumerate(seating):
+        for number, (_, devices) in enumerate(assignment):
             for device in devices:
                 held.setdefault(device, []).append(number)
-        lanes, first = list[StageReplica](), list[int]()
-        for stage, devices in seating:
-            first.append(len(lanes))
+        replicas, first = list[StageReplica](), list[int]()
+        for stage, devices in assignment:
+            first.append(len(replicas))
             for device in devices:
                 own = self.on[self.kinds[device]]
-                budget = _budget(own, [(number, *seating[number]) for number in held[device]])
-                lanes.append(_lane(own, stage, device=device, budget=budget))
-        flows = list[Transfer]()
-        for number in range(1, len(seating)):
-            meeting = self._meeting(seating, number)
-            flows += _flows(self.boundaries, meeting, first=(first[number - 1], first[number]))
-        outputs, inputs, returns, gradients = (tuple(list[Transfer]() for _ in lanes) for _ in range(4))
-        for flow in flows:
-            (returns if flow.is_backward else outputs)[flow.sender].append(flow)
-            (gradients if flow.is_backward else inputs)[flow.receiver].append(flow)
-        return Lanes(
-            lanes=tuple(lanes), inputs=inputs, outputs=outputs, gradients=gradients, returns=returns,
+                budget = _budget(own, [(number, *assignment[number]) for number in held[device]])
+                replicas.append(_replica(own, stage, device=device, budget=budget))
+        transfers = list[Transfer]()
+        for number in range(1, len(assignment)):
+            meeting = self._meeting(assignment, number)
+            transfers += _transfers(self.boundaries, meeting, first=(first[number - 1], first[number]))
+        outputs, inputs, returns, gradients = (tuple(list[Transfer]() for _ in replicas) for _ in range(4))
+        for transfer in transfers:
+            (returns if transfer.is_backward else outputs)[transfer.sender].append(transfer)
+            (gradients if transfer.is_backward else inputs)[transfer.receiver].append(transfer)
+        return StageReplicas(
+            replicas=tuple(replicas), inputs=inputs, outputs=outputs, gradients=gradients, returns=returns,
             sent_or_received={}, optimizer_ns=0,
         )  # fmt: skip
 
-    def _meeting(self, seating: Seating, number: int) -> tuple[int, tuple[int, ...], tuple[int, ...]]:
+    def _meeting(self, assignment: DeviceAssignment, number: int) -> tuple[int, tuple[int, ...], tuple[int, ...]]:
         """The boundary before a stage, and the devices on both sides."""
-        return int(self.stages.start[seating[number][0]]), seating[number - 1][1], seating[number][1]
+        return int(self.stages.start[assignment[number][0]]), assignment[number - 1][1], assignment[number][1]
 
 
 def _arrange(free: list[int], new: list[list[int]], *, count: int) -> Iterator[tuple[int, ...]]:
@@ -163,7 +163,7 @@ def _arrange(free: list[int], new: list[list[int]], *, count: int) -> Iterator[t
                 yield (numbers[0], *rest)
 
 
-def _lane(stages: OpenStages, stage: int, *, device: int, budget: int) -> StageReplica:
+def _replica(stages: OpenStages, stage: int, *, device: int, budget: int) -> StageReplica:
     return StageReplica(
         devices=(str(device),),
         forward=int(stages.forward[stage]),
@@ -186,10 +186,10 @@ def _budget(stages: OpenStages, own: list[tuple[int, int, tuple[int, ...]]]) -> 
     return left
 
 
-def _flows(
+def _transfers(
     boundaries: Boundaries, meeting: tuple[int, tuple[int, ...], tuple[int, ...]], *, first: tuple[int, int]
 ) -> Iterator[Transfer]:
-    """Both ways between the replicas of one stage and the next that share samples."""
+    """Both directions between the replicas of one stage and the next that share samples."""
     boundary, senders, receivers = meeting
     for i, a in enumerate(senders):
         for j, b in enumerate(receivers):

@@ -1,4 +1,4 @@
-"""Floors under every dealing of whole microbatches of different length to the pipelines of a job.
+"""Lower bounds on every dealing of whole microbatches of different length to the pipelines of a job.
 
 Written for integers: forward and backward times by microbatch, then stage; docs/proofs/bounds.md has the proofs.
 """
@@ -68,7 +68,7 @@ def bound_1f1b(forward: Rows, backward: Rows, *, pipelines: int, transfer_ns: in
     for stage in range(num_stages):
         view = _view(forward, backward, stage=stage, transfer_ns=transfer_ns)
         after = num_stages - 1 - stage
-        trips = sorted(
+        turnarounds = sorted(
             sum(up[stage + 1 :]) + sum(down[stage + 1 :]) + 2 * after * transfer_ns
             for up, down in zip(forward, backward, strict=True)
         )
@@ -76,11 +76,11 @@ def bound_1f1b(forward: Rows, backward: Rows, *, pipelines: int, transfer_ns: in
         heads, tails = (_least_sums(times) for times in (view.heads, view.tails))
         rows = [sorted((row[stage] for row in rows), reverse=True) for rows in (forward, backward)]
         ends = []
-        for used in range(1, min(pipelines, len(trips) // (after + 2)) + 1):
-            elsewhere = longest[min(len(trips), (after + 1) * (pipelines - used))]
-            idle = sum(_least_idle(trips[:used], row[: used * after]) for row in rows)
+        for used in range(1, min(pipelines, len(turnarounds) // (after + 2)) + 1):
+            elsewhere = longest[min(len(turnarounds), (after + 1) * (pipelines - used))]
+            idle = sum(_least_idle(turnarounds[:used], row[: used * after]) for row in rows)
             ends.append(-(-(longest[-1] - elsewhere + heads[used] + tails[used] + idle) // used))
-        if len(trips) > (after + 1) * pipelines:  # else no pipeline need have more than after + 1
+        if len(turnarounds) > (after + 1) * pipelines:  # else no pipeline need have more than after + 1
             most = max(most, min(ends))
     return most
 
@@ -98,9 +98,9 @@ def _least_sums(times: Sequence[int]) -> list[int]:
     return [0, *accumulate(sorted(times))]
 
 
-def _least_idle(trips: Sequence[int], filling: Sequence[int]) -> int:
-    """What is left of the shortest trips, one per pipeline, when the longest actions fill them; never below 0.
+def _least_idle(turnarounds: Sequence[int], filling: Sequence[int]) -> int:
+    """What is left of the shortest turnarounds, one per pipeline, when the longest actions fill them; never below 0.
 
-    No action fills more than its trip, and after an exchange none more than the longest of the trips given.
+    No action fills more than its turnaround, and after an exchange none more than the longest of the turnarounds given.
     """
-    return max(0, sum(trips) - sum(min(time, trips[-1]) for time in filling))
+    return max(0, sum(turnarounds) - sum(min(time, turnarounds[-1]) for time in filling))

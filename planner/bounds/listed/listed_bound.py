@@ -1,4 +1,4 @@
-"""Floors under every plan for listed microbatches, whether they are cut over replicas or dealt whole to pipelines.
+"""Lower bounds on every plan for listed microbatches, whether they are cut over replicas or dealt whole to pipelines.
 
 docs/proofs/bounds.md has the proofs. A microbatch has the least cost at its own size; `Least` at that size knows it.
 """
@@ -80,9 +80,9 @@ def layer_bound(least: ListedLeast, number: int) -> int:
     size, unit, count = least.any.gradient_bytes[number], gcd(*least.listed), len(least.listed)
 
     def work_ns(r: int) -> int:
-        dealt = max(whole // r, -(-count // r) * shortest)
+        balanced = max(whole // r, -(-count // r) * shortest)
         is_cut = unit % r == 0 and all(r in each for each in totals.values())
-        return min(dealt, sum(totals[each][r] for each in least.listed) // r) if is_cut else dealt
+        return min(balanced, sum(totals[each][r] for each in least.listed) // r) if is_cut else balanced
 
     numbers = range(1, least.problem.replica_limit + 1)
     return head + min(work_ns(r) + least.synchronisation_ns(size, r) for r in numbers) + least.optimizer_ns
@@ -108,8 +108,8 @@ def applies_to(least: ListedLeast) -> bool:
 def cut_bound(least: ListedLeast) -> int:
     """Makespan >= min over numbers of pipelines r and cuts into at most D / r stages of the largest stage's bound.
 
-    Each stage has the bound of `dealt_microbatches.stage_bound` for every pipeline having work, in any order; cuts are
-    gone through by a dynamic programme over where stages begin and end.
+    Each stage has the bound of `balanced_microbatches.stage_bound` for every pipeline having work, in any order; cuts
+    are gone through by a dynamic programme over where stages begin and end.
     """
     problem = least.problem
     most = min(problem.replica_limit, len(problem.cluster.devices), len(least.listed))

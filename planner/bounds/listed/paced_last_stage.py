@@ -1,4 +1,4 @@
-"""A floor under every dealing to pipelines that run 1F1B: how long the last stage waits for the one before it.
+"""A lower bound on every dealing to pipelines that run 1F1B: how long the last stage waits for the one before it.
 
 Under 1F1B the stage before the last runs F(i + 1) only after the backward of i - 1, and the last stage starts i at most
 one transfer after that backward begins: i waits for F(i), which ran before it, and for i - 1, which it waited for. So
@@ -65,11 +65,11 @@ def bound_last_stage(forward: Rows, backward: Rows, *, pipelines: int, transfer_
     own = numpy.einsum("iii->i", classes.step)
     for first in _suffixes(classes):
         limit = int(own[first:].min())  # at more, a run of the same costs less than nothing
-        most = max(most, _climb(classes, first=first, limit=limit, least=most)) if limit else most
+        most = max(most, _raise_bound(classes, first=first, limit=limit, least=most)) if limit else most
     return most
 
 
-def _climb(classes: _Classes, *, first: int, limit: int, least: int) -> int:
+def _raise_bound(classes: _Classes, *, first: int, limit: int, least: int) -> int:
     """The best found for one price on all classes from `first` on; the bound is concave in it."""
     best, at, step = least, 0, limit / 2
     for _ in range(_CLIMBS):
@@ -94,16 +94,16 @@ def _suffixes(classes: _Classes) -> Iterator[int]:
 
 def _at_price(classes: _Classes, prices: Table) -> int | None:
     """The bound with these prices on microbatches; None where the cheapest walk is not found."""
-    step, ways = classes.step - prices[None, :, None], classes.end - prices[None, :]
+    step, paths = classes.step - prices[None, :, None], classes.end - prices[None, :]
     for _ in range(MOST_ROUNDS):
-        further = numpy.minimum(ways, (step + ways[None, :, :]).min(axis=2))
-        if (further == ways).all():
+        further = numpy.minimum(paths, (step + paths[None, :, :]).min(axis=2))
+        if (further == paths).all():
             break
-        ways = further
+        paths = further
     else:
         return None
     work = classes.work + int((prices * classes.counts).sum())
-    walk = min(int((classes.begin - prices[:, None] + ways).min()), int((classes.alone - prices).min()))
+    walk = min(int((classes.begin - prices[:, None] + paths).min()), int((classes.alone - prices).min()))
     return -(-work // classes.pipelines) + walk if work >= 0 else None
 
 

@@ -108,9 +108,9 @@ class _LoopCounting:
         state, stash = shape.kind.replicas * layers.state[self.special], layers.held[self.special]
         memory = (state[:, None] + stash[:, None] * flying) * layers.counts_memory
         time = layers.time.total[self.special][:, None] + numpy.zeros_like(flying)
-        ways = list(product(*open_ranks(len(self.least.layers), self.special, ranks=shape.ranks)))
-        seats = numpy.array(ways, dtype=numpy.int64).reshape(len(ways), len(self.special))
-        return held, numpy.stack([time, memory], axis=1), seats
+        counts = list(product(*open_ranks(len(self.least.layers), self.special, ranks=shape.ranks)))
+        assignments = numpy.array(counts, dtype=numpy.int64).reshape(len(counts), len(self.special))
+        return held, numpy.stack([time, memory], axis=1), assignments
 
     def is_out_of_reach(self, deadline: int) -> bool:
         """Whether no plan of the kind ends within `deadline` (without the optimizer)."""
@@ -126,10 +126,10 @@ class _LoopCounting:
             time = numpy.minimum(time, self._time_between(shape, deadline))
         if time.min() < 0 or time.sum() < self.work:
             return True
-        held, special, seats = self._looked_at(shape)
+        held, special, assignments = self._looked_at(shape)
         time = numpy.minimum(time, self.most)
         room = numpy.stack([time, numpy.full_like(time, replicas * self.layers.usable)])
-        if not holds_all(room, seats, special=special, units=held.units, count=held.count):
+        if not holds_all(room, assignments, special=special, units=held.units, count=held.count):
             return True
         rooms = RankRooms(room=room, special=special, held=held)
         return self.all_return and shape.ranks > 1 and self._is_played_out(shape, deadline, rooms=rooms, effort=effort)
@@ -165,12 +165,12 @@ class _LoopCounting:
 class _AllKinds:
     """Of every width and number of replicas a way to count."""
 
-    def __init__(self, ways: Sequence[_LoopCounting]) -> None:
-        self.ways = ways
+    def __init__(self, counts: Sequence[_LoopCounting]) -> None:
+        self.counts = counts
 
     def is_out_of_reach(self, deadline: int) -> bool:
         """Whether no plan at all ends within `deadline` (without the optimizer)."""
-        return all(way.is_out_of_reach(deadline) for way in self.ways)
+        return all(count.is_out_of_reach(deadline) for count in self.counts)
 
 
 def applies_to(least: Least) -> bool:
@@ -229,25 +229,25 @@ def _cells(least: Least, kind: LoopKind, *, special: Sequence[int]) -> int:
     )
 
 
-def climb(least: Least, start: int, *, reached: int | None = None) -> tuple[int, dict[str, Any]] | None:
+def raise_bound(least: Least, start: int, *, reached: int | None = None) -> tuple[int, dict[str, Any]] | None:
     """The largest value found to be no plan's, and what shows it; None if none is above `start`. Optimizer not counted.
 
     `reached`: what a plan takes. It is the least over the kinds, so of each only what is below that is looked at.
     """
-    value, kinds, ways = reached, _open_kinds(least), dict[LoopKind, dict[str, Any]]()
+    value, kinds, counts = reached, _open_kinds(least), dict[LoopKind, dict[str, Any]]()
     if _num_ranks(least, kinds) > MAX_RANKS:
         return None
     stride = _stride(least, kinds)
     for layers in sorted(kinds, key=lambda each: each.kind.width * int(each.time.total.sum())):
-        found = _climb_kind(layers, start, reached=value, most_cells=MAX_CELLS // len(kinds), stride=stride)
+        found = _raise_kind(layers, start, reached=value, most_cells=MAX_CELLS // len(kinds), stride=stride)
         if found is None:
             return None
-        value, ways[layers.kind] = found
-    rows = [{**asdict(layers.kind), **ways[layers.kind]} for layers in kinds]
+        value, counts[layers.kind] = found
+    rows = [{**asdict(layers.kind), **counts[layers.kind]} for layers in kinds]
     return None if value is None or not rows else (value, {"ways": rows})
 
 
-def climb_by_cases(
+def raise_by_cases(
     least: Least, start: int, *, reached: int | None = None, effort: int, has_time: HasTime = always
 ) -> tuple[int, dict[str, Any]] | None:
     """A value above `start`, which is no plan's, by cases that take up to so much effort for each deadline; or None.
@@ -262,7 +262,7 @@ def climb_by_cases(
         return None
     for layers in kinds:
         most_cells = MAX_CELLS // len(kinds)
-        found = _climb_kind(layers, 0, reached=high, most_cells=most_cells, stride=_stride(least, kinds))
+        found = _raise_kind(layers, 0, reached=high, most_cells=most_cells, stride=_stride(least, kinds))
         if found is None or not has_time():
             return None
         few = _few_proposals(layers, most_cells=most_cells)
@@ -297,7 +297,7 @@ def _open_kinds(least: Least) -> list[LoopLayers]:
     return [layers for layers in layers_of_kinds(least) if _shapes_of(least, layers.kind)]
 
 
-def _climb_kind(
+def _raise_kind(
     layers: LoopLayers, start: int, *, reached: int | None, most_cells: int, stride: int
 ) -> tuple[int, dict[str, Any]] | None:
     """The same for one kind, at most `reached`, or what is beyond any time if memory rules every plan out.
@@ -324,7 +324,7 @@ def read(least: Least, certificate: Mapping[str, Any]) -> _AllKinds:
             "the bound again"
         )
     most = MAX_CELLS // len(kinds)
-    return _AllKinds([_read_way(layers, row, most_cells=most) for layers, row in zip(kinds, rows, strict=True)])
+    return _AllKinds([_read_count(layers, row, most_cells=most) for layers, row in zip(kinds, rows, strict=True)])
 
 
 def _has_fields(row: Mapping[str, Any]) -> bool:
@@ -332,7 +332,7 @@ def _has_fields(row: Mapping[str, Any]) -> bool:
     return set(row) - {"effort"} == {"width", "replicas", "unit", "special"}
 
 
-def _read_way(layers: LoopLayers, row: Mapping[str, Any], *, most_cells: int) -> _LoopCounting:
+def _read_count(layers: LoopLayers, row: Mapping[str, Any], *, most_cells: int) -> _LoopCounting:
     unit, special = read_counted(layers.least, row)
     if _cells(layers.least, layers.kind, special=special) > most_cells:
         raise ValueError(f"certificate: {len(special)} special layers are too many for the ranks; make the bound again")

@@ -9,8 +9,8 @@ import numpy
 from planner.bounds.loop.loop_order import LoopOrder
 from planner.bounds.minimum_costs import Integers
 
-_MOST_WAYS = 20_000
-"""Ways to fill the stages of ranks, over all ranks, of one question."""
+_MOST_FILLINGS = 20_000
+"""Fillings of the stages of ranks, over all ranks, of one question."""
 
 _CASES_AT_ONCE = 4_096
 """Cases that are played together."""
@@ -63,21 +63,21 @@ def is_refuted(filling: LoopFilling, deadline: int, *, effort: ActionsLeft) -> b
     """Whether no stages of so many units end within the deadline; False also where the effort does not suffice.
 
     Proof. The order is fixed, so that when all has ended is a longest path, which no stage shortens by taking longer. A
-    case says for every rank which ways to fill its stages are left. Every stage has at least the least units of those.
+    case says for every rank which fillings of its stages are left. Every stage has at least the least units of those.
     A way is crossed out where its units, with the most that is left to the other ranks, are fewer than all units, or
     with the least are more; and where the order ends too late with the rank's stages filled that way and all others at
     their least. What is crossed out is in no plan of the case, so this goes on until nothing changes. A case with a
-    rank to which nothing is left is refuted; another is split by the ways to fill one rank; one that has a single way
+    rank to which nothing is left is refuted; another is split by the fillings of one rank; one that has a single way
     for every rank, and ends in time, is not refuted.
     """
-    ways = _all_ways(filling)
-    if ways is None or not effort.take(sum(map(len, ways)), cases=0):
+    fillings = _all_fillings(filling)
+    if fillings is None or not effort.take(sum(map(len, fillings)), cases=0):
         return False
-    if not all(ways):
+    if not all(fillings):
         return True
-    search = _OpenCases(filling, ways, deadline=deadline, effort=effort)
-    cases = [numpy.ones(search.num_ways, dtype=bool)]
-    at_once = max(1, _CASES_AT_ONCE // search.num_ways)
+    search = _OpenCases(filling, fillings, deadline=deadline, effort=effort)
+    cases = [numpy.ones(search.num_fillings, dtype=bool)]
+    at_once = max(1, _CASES_AT_ONCE // search.num_fillings)
     while cases:
         batch, cases = numpy.array(cases[-at_once:]), cases[:-at_once]
         left = search.cross_out(batch)
@@ -91,13 +91,13 @@ def is_refuted(filling: LoopFilling, deadline: int, *, effort: ActionsLeft) -> b
     return True
 
 
-def _all_ways(filling: LoopFilling) -> list[list[tuple[int, ...]]] | None:
+def _all_fillings(filling: LoopFilling) -> list[list[tuple[int, ...]]] | None:
     """Per rank: the units of its stages, for every way to fill them; None where these are too many."""
     ranks, found = len(filling.rooms), list[list[tuple[int, ...]]]()
     slack = int(filling.rooms.sum()) - filling.units
     for rank, most in enumerate(filling.rooms.tolist()):
         limits = [(int(filling.lower[s]), int(filling.upper[s])) for s in range(rank, len(filling.lower), ranks)]
-        left = _MOST_WAYS - sum(map(len, found))
+        left = _MOST_FILLINGS - sum(map(len, found))
         found.append(list(islice(_fillings(limits, least=most - slack, most=most), left + 1)))
         if len(found[-1]) > left:
             return None
@@ -117,18 +117,18 @@ def _fillings(limits: Sequence[tuple[int, int]], *, least: int, most: int) -> It
 
 
 class _OpenCases:
-    """Cases of a question, each a row that says which ways to fill ranks are left; those of a rank stand together."""
+    """Cases of a question, each a row that says which fillings of ranks are left; those of a rank stand together."""
 
     def __init__(
-        self, filling: LoopFilling, ways: Sequence[Sequence[tuple[int, ...]]], *, deadline: int, effort: ActionsLeft
+        self, filling: LoopFilling, fillings: Sequence[Sequence[tuple[int, ...]]], *, deadline: int, effort: ActionsLeft
     ) -> None:
         self.filling, self.deadline, self.effort = filling, deadline, effort
-        self.ranks, self.num_ways = len(ways), sum(map(len, ways))
-        self.sizes = numpy.array([row for rows in ways for row in rows], dtype=numpy.int64)
+        self.ranks, self.num_fillings = len(fillings), sum(map(len, fillings))
+        self.sizes = numpy.array([row for rows in fillings for row in rows], dtype=numpy.int64)
         """[ways, chunks] units of the rank's stages."""
         self.totals = self.sizes.sum(axis=1)
-        self.rank = numpy.repeat(numpy.arange(self.ranks), [len(rows) for rows in ways])
-        self.first = numpy.cumsum([0, *(len(rows) for rows in ways[:-1])])
+        self.rank = numpy.repeat(numpy.arange(self.ranks), [len(rows) for rows in fillings])
+        self.first = numpy.cumsum([0, *(len(rows) for rows in fillings[:-1])])
         chunks = numpy.arange(self.sizes.shape[1])
         self.stages = self.rank[:, None] + chunks * self.ranks
         """[ways, chunks] which stages these are."""
@@ -174,16 +174,16 @@ class _OpenCases:
         """Take out of the cases the ways that end too late; whether the effort sufficed."""
         has_choice = self._num_left(cases) > 1
         chosen = cases & (has_choice | (numpy.arange(self.ranks) == 0))[:, self.rank]
-        owners, ways = numpy.nonzero(chosen)
+        owners, fillings = numpy.nonzero(chosen)
         for begin in range(0, len(owners), _CASES_AT_ONCE):
-            owner, way = owners[begin : begin + _CASES_AT_ONCE], ways[begin : begin + _CASES_AT_ONCE]
-            if not self.effort.take(len(self.filling.order.steps), cases=len(way)):
+            owner, filling = owners[begin : begin + _CASES_AT_ONCE], fillings[begin : begin + _CASES_AT_ONCE]
+            if not self.effort.take(len(self.filling.order.steps), cases=len(filling)):
                 return False
             sizes = least[owner]
-            numpy.put_along_axis(sizes, self.stages[way], self.sizes[way], axis=1)
+            numpy.put_along_axis(sizes, self.stages[filling], self.sizes[filling], axis=1)
             times = self.filling.base[:, :, None] + self.filling.unit[:, None, None] * sizes.T
             is_late = self.filling.order.play(times, hops=self.filling.hops) > self.deadline
-            cases[owner[is_late], way[is_late]] = False
+            cases[owner[is_late], filling[is_late]] = False
         return True
 
     def _num_left(self, cases: Integers) -> Integers:
@@ -198,8 +198,8 @@ class _OpenCases:
             return []
         rank = int(numpy.where(counts > 1, counts, ALL_LEFT).argmin())
         parts = []
-        for way in numpy.nonzero(case & (self.rank == rank))[0]:
+        for filling in numpy.nonzero(case & (self.rank == rank))[0]:
             part = case & (self.rank != rank)
-            part[way] = True
+            part[filling] = True
             parts.append(part)
         return parts

@@ -19,7 +19,7 @@ class LoopOrder:
     def __init__(self, *, ranks: int, chunks: int, count: int) -> None:
         self.ranks, self.stages = ranks, ranks * chunks
         orders = [_order_of(rank, ranks=ranks, chunks=chunks, count=count) for rank in range(ranks)]
-        self.steps = _in_turn(orders, last=self.stages - 1)
+        self.steps = _in_order(orders, last=self.stages - 1)
         """All actions, each after those that it waits for."""
 
     def play(self, times: Integers, *, hops: tuple[int, int]) -> Integers:
@@ -29,14 +29,14 @@ class LoopOrder:
         """
         clocks = numpy.zeros((self.ranks, times.shape[2]), dtype=numpy.int64)
         sent, ends = dict[tuple[int, int, int], Integers](), (self.stages - 1, 0)
-        for rank, way, stage, microbatch in self.steps:
+        for rank, direction, stage, microbatch in self.steps:
             clock = clocks[rank]
-            ready = sent.pop((way, stage, microbatch), None)
+            ready = sent.pop((direction, stage, microbatch), None)
             if ready is not None:
                 numpy.maximum(clock, ready, out=clock)
-            clock += times[way, stage]
-            if stage != ends[way]:
-                sent[way, stage + 1 - 2 * way, microbatch] = clock + hops[way]
+            clock += times[direction, stage]
+            if stage != ends[direction]:
+                sent[direction, stage + 1 - 2 * direction, microbatch] = clock + hops[direction]
         found: Integers = clocks.max(axis=0)
         return found
 
@@ -49,33 +49,33 @@ def order_of(*, ranks: int, chunks: int, count: int) -> LoopOrder:
 
 def _order_of(rank: int, *, ranks: int, chunks: int, count: int) -> list[Step]:
     """What one rank runs: forwards by turns of P microbatches, chunk by chunk, backwards so from the last chunk."""
-    turns = [
+    forward_order = [
         (chunk, microbatch)
         for first in range(0, count, ranks)
         for chunk in range(chunks)
         for microbatch in range(first, min(first + ranks, count))
     ]
     after = ranks - 1 - rank
-    ahead = min(after if chunks == 1 else 2 * after + (chunks - 1) * ranks, len(turns))
-    forwards = [(rank, FORWARD, chunk * ranks + rank, microbatch) for chunk, microbatch in turns]
+    ahead = min(after if chunks == 1 else 2 * after + (chunks - 1) * ranks, len(forward_order))
+    forwards = [(rank, FORWARD, chunk * ranks + rank, microbatch) for chunk, microbatch in forward_order]
     order = forwards[:ahead]
-    for number, (chunk, microbatch) in enumerate(turns):
+    for number, (chunk, microbatch) in enumerate(forward_order):
         order += forwards[ahead + number : ahead + number + 1]
         order.append((rank, BACKWARD, (chunks - 1 - chunk) * ranks + rank, microbatch))
     return order
 
 
-def _in_turn(orders: list[list[Step]], *, last: int) -> list[Step]:
+def _in_order(orders: list[list[Step]], *, last: int) -> list[Step]:
     """All actions, each after those of its rank that come before it and the one whose result it takes."""
     done, places, steps = set[tuple[int, int, int]](), [0] * len(orders), list[Step]()
     while len(steps) < sum(map(len, orders)):
         for rank, order in enumerate(orders):
             while places[rank] < len(order):
-                _, way, stage, microbatch = step = order[places[rank]]
-                before = stage - 1 + 2 * way
-                if 0 <= before <= last and (way, before, microbatch) not in done:
+                _, direction, stage, microbatch = step = order[places[rank]]
+                before = stage - 1 + 2 * direction
+                if 0 <= before <= last and (direction, before, microbatch) not in done:
                     break
-                done.add((way, stage, microbatch))
+                done.add((direction, stage, microbatch))
                 steps.append(step)
                 places[rank] += 1
     return steps

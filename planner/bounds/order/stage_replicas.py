@@ -1,4 +1,6 @@
-"""Stages on devices as lanes: one per replica, with their durations, their memory and the transfers between them."""
+"""Stages on devices as stage replicas: one per replica, with their durations, their memory and the transfers between
+them.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -10,12 +12,12 @@ from planner.problem import Problem
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Transfer:
-    """A transfer per microbatch from one lane to another."""
+    """A transfer per microbatch from one stage replica to another."""
 
     sender: int
-    """The lane it leaves."""
+    """The stage replica it leaves."""
     receiver: int
-    """The lane that waits for it."""
+    """The stage replica that waits for it."""
     is_backward: bool
     """Whether it is a gradient."""
     duration: int
@@ -47,58 +49,62 @@ class StageReplica:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Lanes:
-    """All lanes in stage order, and what flows between them."""
+class StageReplicas:
+    """All stage replicas in stage order, and what flows between them."""
 
-    lanes: tuple[StageReplica, ...]
+    replicas: tuple[StageReplica, ...]
     """Stage by stage, replica by replica."""
     inputs: tuple[list[Transfer], ...]
-    """Per lane: the activations it waits for."""
+    """Per stage replica: the activations it waits for."""
     outputs: tuple[list[Transfer], ...]
-    """Per lane: the activations it sends."""
+    """Per stage replica: the activations it sends."""
     gradients: tuple[list[Transfer], ...]
-    """Per lane: the gradients it waits for."""
+    """Per stage replica: the gradients it waits for."""
     returns: tuple[list[Transfer], ...]
-    """Per lane: the gradients it sends."""
+    """Per stage replica: the gradients it sends."""
     sent_or_received: Mapping[str, list[Transfer]]
     """Per device that leads a group: the transfers that it sends or receives over links."""
     optimizer_ns: int
     """What follows the last synchronisation."""
 
     def on(self, device: str) -> list[int]:
-        """The lanes on a device."""
-        return [number for number, lane in enumerate(self.lanes) if device in lane.devices]
+        """The stage replicas on a device."""
+        return [number for number, replica in enumerate(self.replicas) if device in replica.devices]
 
 
-def make_lanes(problem: Problem, stages: tuple[Stage, ...], *, costs: CostModel) -> Lanes:
-    """The lanes of the given stages."""
+def make_replicas(problem: Problem, stages: tuple[Stage, ...], *, costs: CostModel) -> StageReplicas:
+    """The stage replicas of the given stages."""
     static = costs.static_bytes(stages)
-    lanes: list[StageReplica] = []
+    replicas: list[StageReplica] = []
     first: list[int] = []
     for stage in stages:
-        first.append(len(lanes))
+        first.append(len(replicas))
         for replica, group in enumerate(stage.replicas):
             memory = [problem.cluster.by_name[device].usable_bytes - static[device] for device in group]
             cost = costs.stage_cost(stage, replica)
-            lanes.append(_make_lane(problem, group, cost=cost, memory=memory, tail=costs.synchronisation_ns(stage)))
-    flows = [
-        flow
+            replicas.append(
+                _make_replica(problem, group, cost=cost, memory=memory, tail=costs.synchronisation_ns(stage))
+            )
+    transfers = [
+        transfer
         for (a, b), traffic in costs.traffic(stages).items()
-        for flow in _make_flows(problem, stages, pair=(a, b), first=first, traffic=traffic)
+        for transfer in _make_transfers(problem, stages, pair=(a, b), first=first, traffic=traffic)
     ]
-    inputs: tuple[list[Transfer], ...] = tuple([] for _ in lanes)
-    outputs: tuple[list[Transfer], ...] = tuple([] for _ in lanes)
-    gradients: tuple[list[Transfer], ...] = tuple([] for _ in lanes)
-    returns: tuple[list[Transfer], ...] = tuple([] for _ in lanes)
-    for flow in flows:
-        (returns if flow.is_backward else outputs)[flow.sender].append(flow)
-        (gradients if flow.is_backward else inputs)[flow.receiver].append(flow)
+    inputs: tuple[list[Transfer], ...] = tuple([] for _ in replicas)
+    outputs: tuple[list[Transfer], ...] = tuple([] for _ in replicas)
+    gradients: tuple[list[Transfer], ...] = tuple([] for _ in replicas)
+    returns: tuple[list[Transfer], ...] = tuple([] for _ in replicas)
+    for transfer in transfers:
+        (returns if transfer.is_backward else outputs)[transfer.sender].append(transfer)
+        (gradients if transfer.is_backward else inputs)[transfer.receiver].append(transfer)
     at: dict[str, list[Transfer]] = {}
-    for flow in flows:
-        for device in {lanes[number].devices[0] for number in (flow.sender, flow.receiver)} if flow.links else ():
-            at.setdefault(device, []).append(flow)
-    return Lanes(
-        lanes=tuple(lanes),
+    for transfer in transfers:
+        for device in (
+            {replicas[number].devices[0] for number in (transfer.sender, transfer.receiver)} if transfer.links else ()
+        ):
+            at.setdefault(device, []).append(transfer)
+    return StageReplicas(
+        replicas=tuple(replicas),
         inputs=inputs,
         outputs=outputs,
         gradients=gradients,
@@ -108,7 +114,7 @@ def make_lanes(problem: Problem, stages: tuple[Stage, ...], *, costs: CostModel)
     )
 
 
-def _make_lane(
+def _make_replica(
     problem: Problem, group: tuple[str, ...], *, cost: StageCost, memory: list[int], tail: int
 ) -> StageReplica:
     backward = min(cost.backward_ns, cost.input_grad_ns + cost.weight_grad_ns)
@@ -127,11 +133,11 @@ def _make_lane(
     )
 
 
-def _make_flows(
+def _make_transfers(
     problem: Problem, stages: tuple[Stage, ...], *, pair: tuple[int, int], first: list[int], traffic: StageTraffic
 ) -> list[Transfer]:
     """Every pair of replicas exchanges the overlap of its sample ranges."""
-    flows = []
+    transfers = []
     senders, receivers = (stages[number].replicas for number in pair)
     for i, j, share, whole in replica_overlaps(*(stages[number] for number in pair)):
         a, b = senders[i][0], receivers[j][0]
@@ -141,7 +147,7 @@ def _make_flows(
         for source, target, sender, receiver, size, is_backward in ends:
             part = -(-size * share // whole)
             route = None if source == target else problem.cluster.route(source, target, num_bytes=part)
-            flows.append(
+            transfers.append(
                 Transfer(
                     sender=sender,
                     receiver=receiver,
@@ -150,4 +156,4 @@ def _make_flows(
                     links=() if route is None else route.links,
                 )
             )
-    return flows
+    return transfers

@@ -17,7 +17,7 @@ from planner.plan import Stage
 from planner.problem import Problem
 
 _PROBES_PER_S = 500
-"""Pairs that are tried in a second, for one lane; with more, as many times fewer."""
+"""Pairs that are tried in a second, for one stage replica; with more, as many times fewer."""
 
 MAX_PASSES = 60
 """Passes over all pairs; each leaves valid windows."""
@@ -36,7 +36,7 @@ MAX_PROBED = 60_000_000
 
 
 Job = tuple[int, bool]
-"""A lane, and whether its F or its I is meant."""
+"""A stage replica, and whether its F or its I is meant."""
 
 Pair = tuple[Job, int, Job, int]
 """Two actions of one device: a job and its rank each."""
@@ -137,17 +137,17 @@ class TimeWindows(HeadsAndTails):
         numpy.maximum(tail_b, follows, out=tail_b)
 
     def _job(self, job: Job) -> tuple[Integers, Integers, int]:
-        """Ends and tails by rank, and the duration, of the F or the I of a lane; not copied."""
+        """Ends and tails by rank, and the duration, of the F or the I of a stage replica; not copied."""
         number, is_forward = job
-        lane = self.lanes.lanes[number]
+        replica = self.replicas.replicas[number]
         if is_forward:
-            return self.forward_end[number], self.forward_tail[number, ::-1], lane.forward
-        return self.return_end[number], self.return_tail[number, ::-1], lane.returning
+            return self.forward_end[number], self.forward_tail[number, ::-1], replica.forward
+        return self.return_end[number], self.return_tail[number, ::-1], replica.returning
 
 
 def is_out_of_reach(times: HeadsAndTails, value: int, *, probes: int = 0) -> bool:
     """Whether no order has a makespan of at most `value`; so many pairs of actions are tried in both orders at most."""
-    return TimeWindows(times, value - times.lanes.optimizer_ns).is_empty(probes=probes)
+    return TimeWindows(times, value - times.replicas.optimizer_ns).is_empty(probes=probes)
 
 
 def make_times(problem: Problem, stages: tuple[Stage, ...], *, costs: CostModel) -> HeadsAndTails | None:
@@ -168,7 +168,7 @@ def most_probes(times: HeadsAndTails) -> int:
     return min(MAX_PROBES, MAX_PROBED // max(_pairs_of_pass(times), 1))
 
 
-def climb(times: HeadsAndTails, start: int, *, steps: int, reached: int | None = None, probes: int = 0) -> int:
+def raise_bound(times: HeadsAndTails, start: int, *, steps: int, reached: int | None = None, probes: int = 0) -> int:
     """The largest value found out of reach, plus 1: strides that double, then halves, below a value that is reached.
 
     Probes are dear: where the first stride, a short one, shows that they help little, no more is tried.
@@ -187,5 +187,5 @@ def climb(times: HeadsAndTails, start: int, *, steps: int, reached: int | None =
 
 def count_probes(times: HeadsAndTails, *, seconds: float, steps: int) -> int:
     """How many pairs may be tried per value so that so many values can be tried in so many seconds."""
-    wanted = int(seconds * _PROBES_PER_S / (steps * len(times.lanes.lanes)))
+    wanted = int(seconds * _PROBES_PER_S / (steps * len(times.replicas.replicas)))
     return min(most_probes(times), wanted)

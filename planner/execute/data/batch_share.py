@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import torch
 
-from planner.execute.data.dealt_rows import DealtRow
+from planner.execute.data.dealt_rows import BalancedRow
 from planner.execute.model.user_code import calling
 from planner.execute.stage.batch_copies import ready_to_copy, to_device
 from planner.execute.stage.stage_module import StageShape
@@ -26,7 +26,7 @@ class BatchShare(NamedTuple):
     """Per microbatch; None where the last stage is elsewhere."""
     shapes: Mapping[int, Mapping[int, StageShape]] = MappingProxyType({})
     """Per stage and microbatch, where microbatches are given one by one."""
-    row: DealtRow | None = None
+    row: BalancedRow | None = None
     """What this process does in this iteration; None: what it does in all of them."""
 
 

@@ -81,13 +81,13 @@ def find_shape_fault(
     return ""
 
 
-def find_dealing_fault(dealing: Sequence[Sequence[int]], *, num_pipelines: int, count: int) -> str:
+def find_assignment_fault(dealing: Sequence[Sequence[int]], *, num_pipelines: int, count: int) -> str:
     """A sentence unless every microbatch is dealt once and no pipeline is left without one."""
     if len(dealing) != num_pipelines:
         return f"these are {len(dealing)} pipelines, and the plan has {num_pipelines}"
     if not all(dealing):
-        return f"pipeline {[bool(hand) for hand in dealing].index(False)} has none; give each at least one"
-    if sorted(microbatch for hand in dealing for microbatch in hand) != list(range(count)):
+        return f"pipeline {[bool(assignment) for assignment in dealing].index(False)} has none; give each at least one"
+    if sorted(microbatch for assignment in dealing for microbatch in assignment) != list(range(count)):
         return f"each of microbatches 0 to {count - 1} has to be in it once"
     return ""
 
@@ -103,7 +103,9 @@ def find_microbatch_difference(
     return ""
 
 
-def find_dealing_difference(dealings: Sequence[Sequence[Sequence[int]]], *, devices: Sequence[str], number: int) -> str:
+def find_assignment_difference(
+    dealings: Sequence[Sequence[Sequence[int]]], *, devices: Sequence[str], number: int
+) -> str:
     """A sentence if ranks do not deal alike."""
     for rank, dealing in enumerate(dealings):
         if list(map(list, dealing)) != list(map(list, dealings[0])):
@@ -142,7 +144,7 @@ def find_uneven_targets(target: torch.Tensor, *, num_microbatches: int, samples:
 
 def find_drift(digests: Sequence[Mapping[str, int]], *, alike: _Circles, devices: Sequence[str], number: int) -> str:
     """A sentence if replicas of a stage are not alike; per rank the sums of `stage/name` of parameters and buffers."""
-    for name, stage, first, rank in _find_apart(digests, alike):
+    for name, stage, first, rank in _find_differences(digests, alike):
         return (
             f"after iteration {number} {name} of stage {stage} is not the same on its "
             f"replicas on ranks {first} ({devices[first]}) and {rank} ({devices[rank]}): the layer changes "
@@ -156,7 +158,7 @@ def find_team_drift(
     digests: Sequence[Mapping[str, int]], *, teams: _Circles, devices: Sequence[str], number: int
 ) -> str:
     """The same of what all members of a group have whole."""
-    for name, stage, first, rank in _find_apart(digests, teams):
+    for name, stage, first, rank in _find_differences(digests, teams):
         return (
             f"after iteration {number} {name} of stage {stage}, which no style cuts, is not the same on the devices of "
             f"its group on ranks {first} ({devices[first]}) and {rank} ({devices[rank]}): it is used on a part of the "
@@ -166,7 +168,7 @@ def find_team_drift(
     return ""
 
 
-def _find_apart(digests: Sequence[Mapping[str, int]], circles: _Circles) -> Iterator[tuple[str, int, int, int]]:
+def _find_differences(digests: Sequence[Mapping[str, int]], circles: _Circles) -> Iterator[tuple[str, int, int, int]]:
     """Name, stage, and the two ranks that differ."""
     for stage, (first, *others) in circles:
         for rank in others:

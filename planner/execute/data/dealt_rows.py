@@ -14,7 +14,7 @@ from planner.execute.table.wiring import StageEdge
 _REMEDY = "plan with max_stages_per_device = 1 and uneven_replication = false, or leave `Training.deal` out"
 
 
-def deal_anew(layout: Layout) -> Layout:
+def rebalance(layout: Layout) -> Layout:
     """The layout of a plan with a microbatch for each pipeline, in the place of those that every iteration deals.
 
     The plan's own orders are those of its own microbatches. Raises ValueError unless it is one of equal pipelines with
@@ -32,30 +32,30 @@ def deal_anew(layout: Layout) -> Layout:
                 f"`Training.deal` lets every pipeline run 1F1B, for which a device holds one stage, but "
                 f"{layout.devices[rank]} holds {', '.join(map(str, stages))}; {_REMEDY}"
             )
-    hands = tuple((number,) for number in range(counts.pop()))
-    dealt = replace(layout, num_microbatches=len(hands), dealing=hands)
-    return replace(dealt, rows=_rows_of(dealt))
+    assignments = tuple((number,) for number in range(counts.pop()))
+    balanced = replace(layout, num_microbatches=len(assignments), dealing=assignments)
+    return replace(balanced, rows=_rows_of(balanced))
 
 
 def _rows_of(layout: Layout) -> tuple[tuple[Action, ...], ...]:
-    """1F1B of every rank over its hand; each holds one stage."""
+    """1F1B of every rank over its assignment; each holds one stage."""
     return tuple(
-        make_1f1b(layout.hand_of(stage, rank), stage=stage, num_stages=layout.num_stages)
+        make_1f1b(layout.assignment_of(stage, rank), stage=stage, num_stages=layout.num_stages)
         for rank in range(layout.world_size)
         for stage in layout.stages_of(rank)
     )
 
 
-def make_1f1b(hand: Sequence[int], *, stage: int, num_stages: int) -> tuple[Action, ...]:
+def make_1f1b(assignment: Sequence[int], *, stage: int, num_stages: int) -> tuple[Action, ...]:
     """F of as many microbatches as there are later stages, then F and B in turns, then what B are left."""
-    warm = min(num_stages - 1 - stage, len(hand))
-    row = [Action("F", stage, microbatch) for microbatch in hand[:warm]]
-    for ahead, behind in zip(hand[warm:], hand, strict=False):
+    warm = min(num_stages - 1 - stage, len(assignment))
+    row = [Action("F", stage, microbatch) for microbatch in assignment[:warm]]
+    for ahead, behind in zip(assignment[warm:], assignment, strict=False):
         row += [Action("F", stage, ahead), Action("B", stage, behind)]
-    return (*row, *(Action("B", stage, microbatch) for microbatch in hand[len(hand) - warm :]))
+    return (*row, *(Action("B", stage, microbatch) for microbatch in assignment[len(assignment) - warm :]))
 
 
-class DealtRow(NamedTuple):
+class BalancedRow(NamedTuple):
     """What one process does in an iteration."""
 
     cells: tuple[Cell, ...]
@@ -63,11 +63,11 @@ class DealtRow(NamedTuple):
     """What F and B wait for, for the watch."""
 
 
-class DealtRows:
+class BalancedRows:
     """Makes the rows of one process, and keeps them by how many microbatches its pipeline has."""
 
     def __init__(self, layout: Layout, edges: Sequence[StageEdge], *, rank: int) -> None:
-        """`layout`: as `deal_anew` gives it."""
+        """`layout`: as `rebalance` gives it."""
         self.edges, self.rank = edges, rank
         (stage,) = layout.stages_of(rank)
         replica = layout.replica_at(stage, rank)
@@ -77,21 +77,24 @@ class DealtRows:
         )
         self._kept = dict[int, tuple[Cell, ...]]()
 
-    def make(self, hand: Sequence[int]) -> DealtRow:
+    def make(self, assignment: Sequence[int]) -> BalancedRow:
         """For these microbatches in this order."""
-        places = self._kept.get(len(hand)) or self._lower(len(hand))
-        self._kept[len(hand)] = places
+        places = self._kept.get(len(assignment)) or self._lower(len(assignment))
+        self._kept[len(assignment)] = places
         cells = tuple(
-            cell if cell.microbatch < 0 else cell._replace(microbatch=hand[cell.microbatch]) for cell in places
+            cell if cell.microbatch < 0 else cell._replace(microbatch=assignment[cell.microbatch]) for cell in places
         )
-        named = replace(self._pipeline, num_microbatches=len(hand), rows=self._rows(hand))
-        return DealtRow(cells, describe_needs(named, self.edges, rank=self.rank))
+        named = replace(self._pipeline, num_microbatches=len(assignment), rows=self._rows(assignment))
+        return BalancedRow(cells, describe_needs(named, self.edges, rank=self.rank))
 
-    def _rows(self, hand: Sequence[int]) -> tuple[tuple[Action, ...], ...]:
+    def _rows(self, assignment: Sequence[int]) -> tuple[tuple[Action, ...], ...]:
         """Of the pipeline's ranks; others have nothing to do in it."""
         num_stages = self._pipeline.num_stages
         return tuple(
-            next((make_1f1b(hand, stage=stage, num_stages=num_stages) for stage in self._pipeline.stages_of(rank)), ())
+            next(
+                (make_1f1b(assignment, stage=stage, num_stages=num_stages) for stage in self._pipeline.stages_of(rank)),
+                (),
+            )
             for rank in range(self._pipeline.world_size)
         )
 

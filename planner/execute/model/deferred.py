@@ -86,7 +86,7 @@ def defer_weight_grads(module: nn.Module, store: WeightGradStore, *, owner: str 
         if _is_convertible(layer):
             layer.forward = _make_forward(layer, store, name=name, owner=owner)
             converted += 1
-        elif _hands_weights_to_linear(layer):
+        elif _passes_weights_to_linear(layer):
             layer.forward = _LinearCalls(layer, store, name=name, owner=owner)
             converted += 1
     return converted
@@ -97,7 +97,7 @@ def is_compiled(module: nn.Module) -> bool:
     return module._compiled_call_impl is not None
 
 
-def _hands_weights_to_linear(layer: nn.Module) -> bool:
+def _passes_weights_to_linear(layer: nn.Module) -> bool:
     own = list(layer.parameters(recurse=False))
     if _is_patched(layer):
         return False

@@ -87,7 +87,7 @@ class StageReduction:
                 if parameter.grad is not None:
                     parameter.grad.div_(divisor)
 
-    def hand_over(self) -> None:
+    def finish_buckets(self) -> None:
         """To be called when ties are added up, before the optimizers' step: whose gradient is whose."""
 
     def share(self) -> None:

@@ -81,8 +81,8 @@ class ShardedReduction(StageReduction):
         state is sharded nevertheless.
         """
         trained = [parameter for parameter in parameters if parameter.requires_grad]
-        apart = {id(parameter) for parameter in tied}
-        kept = [each for each in trained if id(each) in apart or not is_cut(each)]
+        separate = {id(parameter) for parameter in tied}
+        kept = [each for each in trained if id(each) in separate or not is_cut(each)]
         super().__init__(kept, group=group, parts=parts, bucket_bytes=bucket_bytes)
         self.replica, self.num_replicas = distributed.get_rank(group), distributed.get_world_size(group)
         self.pieces = {
@@ -91,7 +91,7 @@ class ShardedReduction(StageReduction):
             if is_cut(each)
         }
         """By the parameter's identity."""
-        self._scattered = [piece for key, piece in self.pieces.items() if key not in apart]
+        self._scattered = [piece for key, piece in self.pieces.items() if key not in separate]
         self._messages: Iterator[list[_Stretch]] = iter(())
         self._travelling: deque[tuple[list[_Stretch], torch.Tensor, Any]] = deque()
 
@@ -117,7 +117,7 @@ class ShardedReduction(StageReduction):
         for piece in self._scattered if divisor != 1 else ():
             piece.cut(gradient_of(piece.whole)).div_(divisor)
 
-    def hand_over(self) -> None:
+    def finish_buckets(self) -> None:
         """From here on a piece has the gradient, and the parameter has none."""
         for piece in self.pieces.values():
             piece.parameter.grad = piece.cut(gradient_of(piece.whole))

@@ -87,7 +87,7 @@ class Update:
         for tie in ties:
             tie.share_grad()
         for reduction in reductions:
-            reduction.hand_over()
+            reduction.finish_buckets()
 
     def clip(self) -> float | None:
         """Scale all gradients to the norm allowed; a collective call. Gives the norm before, if there is a limit."""

@@ -100,7 +100,7 @@ def _attend(folder: Path, record: RankRecord, *, child: int, report: Path | None
     """Hand on what asks to end; when the child has ended, write it down and end alike."""
     asked = False
 
-    def hand_on(number: int, _: FrameType | None) -> None:
+    def pass_on(number: int, _: FrameType | None) -> None:
         nonlocal asked
         asked = True
         write_record(folder, replace(record, state="stopping", was_asked=True))
@@ -108,7 +108,7 @@ def _attend(folder: Path, record: RankRecord, *, child: int, report: Path | None
             os.kill(child, number)
 
     for number in _STOPPING:
-        signal.signal(number, hand_on)
+        signal.signal(number, pass_on)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, _STOPPING)
     code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
     for number in _STOPPING:

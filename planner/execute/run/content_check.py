@@ -7,8 +7,8 @@ from planner.errors import ExecutionError
 from planner.execute.data.data_agreement import (
     digest_batch,
     digest_stage,
+    find_assignment_difference,
     find_batch_difference,
-    find_dealing_difference,
     find_drift,
     find_microbatch_difference,
     find_team_drift,
@@ -45,7 +45,7 @@ def require_fit_microbatches(mine: Mapping[int, Batch], *, layout: Layout, numbe
     }
     told = gather((digests, layout.dealing))
     text = find_microbatch_difference([each for each, _ in told], devices=layout.devices, number=number)
-    text = text or find_dealing_difference([each for _, each in told], devices=layout.devices, number=number)
+    text = text or find_assignment_difference([each for _, each in told], devices=layout.devices, number=number)
     if text:
         raise ExecutionError(text)
 

@@ -359,7 +359,7 @@ class Execution:
     def _inputs_of(self, stage: int, share: BatchShare) -> dict[int, Tensors]:
         """Per microbatch that it takes, meta tensors of what a stage is given."""
         planned, own = self.preparation.shape_at(stage, rank=self.rank), share.shapes.get(stage, {})
-        return {k: own.get(k, planned).inputs for k in share.layout.hand_of(stage, self.rank)}
+        return {k: own.get(k, planned).inputs for k in share.layout.assignment_of(stage, self.rank)}
 
 
 def make_log(device: torch.device) -> ActionLog:

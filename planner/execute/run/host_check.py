@@ -42,7 +42,7 @@ class Expected:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Accelerator:
-    """What was found."""
+    """One accelerator: its name, memory and driver."""
 
     name: str
     memory_bytes: int

@@ -6,14 +6,14 @@ from collections.abc import Mapping, Sequence
 import torch
 
 from planner.execute.run.core_groups import pin
-from planner.execute.run.kept_memory import hand_back_freed_memory, keep_freed_memory
+from planner.execute.run.kept_memory import keep_freed_memory, release_freed_memory
 
 
 def settle_on_host(*, pins: bool = True, keeps: bool = True) -> None:
     """To be called before torch computes; `pins`: whether it takes an equal part of the cores; `keeps`: whether freed
     memory stays with it, or large blocks go back to the host.
     """
-    (keep_freed_memory if keeps else hand_back_freed_memory)()
+    (keep_freed_memory if keeps else release_freed_memory)()
     if pins and hasattr(os, "sched_setaffinity"):
         usable = sorted(os.sched_getaffinity(0))
         if cores := own_cores(os.environ, usable=usable, num_threads=torch.get_num_threads()):

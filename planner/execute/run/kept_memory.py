@@ -22,7 +22,7 @@ def keep_freed_memory() -> bool:
     return _tell({TRIM_THRESHOLD: -1, MMAP_MAX: 0})
 
 
-def hand_back_freed_memory() -> bool:
+def release_freed_memory() -> bool:
     """Tell it to give large blocks back at once; gives whether it was told.
 
     Where weights come and go between others (`full_sharding.py`) a heap that keeps all has no room of the right size:

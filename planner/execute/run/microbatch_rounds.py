@@ -12,8 +12,8 @@ import torch
 
 from planner.errors import ExecutionError
 from planner.execute.data.batch_share import BatchCutter, BatchShare
-from planner.execute.data.data_agreement import find_dealing_fault, find_shape_fault
-from planner.execute.data.dealt_rows import DealtRow, DealtRows
+from planner.execute.data.data_agreement import find_assignment_fault, find_shape_fault
+from planner.execute.data.dealt_rows import BalancedRow, BalancedRows
 from planner.execute.model.cut.cut_layer import CutLayer
 from planner.execute.model.listed_microbatches import MicrobatchShape, shape_of, show_shape
 from planner.execute.model.user_code import calling
@@ -36,7 +36,7 @@ class MicrobatchRounds:
         self._traced = dict[MicrobatchShape, tuple[StageShape, ...]]()
         self._rows = None
         if preparation.training.deal is not None:
-            self._rows = DealtRows(self.layout, preparation.edges, rank=rank)
+            self._rows = BalancedRows(self.layout, preparation.edges, rank=rank)
 
     def take(self, given: Batch | Microbatches | None, *, number: int, is_checking: bool) -> BatchShare:
         """The share of this process in an iteration; a collective call of all processes.
@@ -49,25 +49,25 @@ class MicrobatchRounds:
         if text := find_shape_fault(told, devices=self.layout.devices, number=number, planned=planned):
             raise ExecutionError(text)
         shapes = dict(sorted((place, shape) for each in told for place, shape in each.items()))
-        layout, row = self._deal(list(shapes.values()), number=number)
+        layout, row = self._balance(list(shapes.values()), number=number)
         if is_checking:
             require_fit_microbatches(mine, layout=layout, number=number)
         return self._share(mine, layout=layout, shapes=shapes, row=row, number=number)
 
-    def _deal(self, shapes: Sequence[MicrobatchShape], *, number: int) -> tuple[Layout, DealtRow | None]:
+    def _balance(self, shapes: Sequence[MicrobatchShape], *, number: int) -> tuple[Layout, BalancedRow | None]:
         """As the plan does, or anew."""
         ask = self.preparation.training.deal
         if ask is None or self._rows is None:
             return self.layout, None
         count = len(self.layout.dealing)
         with calling("`deal`"):
-            hands = ask([torch.Size(shape[0][0]) for shape in shapes], count)
-        dealing = tuple(tuple(map(int, hand)) for hand in hands)
-        if text := find_dealing_fault(dealing, num_pipelines=count, count=len(shapes)):
-            raise ValueError(f"iteration {number}: `deal` gives {[list(hand) for hand in dealing]}: {text}")
+            assignments = ask([torch.Size(shape[0][0]) for shape in shapes], count)
+        dealing = tuple(tuple(map(int, assignment)) for assignment in assignments)
+        if text := find_assignment_fault(dealing, num_pipelines=count, count=len(shapes)):
+            raise ValueError(f"iteration {number}: `deal` gives {[list(assignment) for assignment in dealing]}: {text}")
         layout = replace(self.layout, dealing=dealing, num_microbatches=len(shapes))
         (stage,) = layout.stages_of(self.rank)
-        return layout, self._rows.make(layout.hand_of(stage, self.rank))
+        return layout, self._rows.make(layout.assignment_of(stage, self.rank))
 
     def _share(
         self,
@@ -75,26 +75,29 @@ class MicrobatchRounds:
         *,
         layout: Layout,
         shapes: Mapping[int, MicrobatchShape],
-        row: DealtRow | None,
+        row: BalancedRow | None,
         number: int,
     ) -> BatchShare:
-        hands = {stage: layout.hand_of(stage, self.rank) for stage in layout.stages_of(self.rank)}
+        assignments = {stage: layout.assignment_of(stage, self.rank) for stage in layout.stages_of(self.rank)}
         last, takers = layout.num_stages - 1, self.cutter.takers
         targets = None
         for stage in (*takers, *([last] if self.cutter.is_last else [])):
-            self._require_given(hands[stage], mine, stage=stage, number=number)
+            self._require_given(assignments[stage], mine, stage=stage, number=number)
         if self.cutter.is_last:
-            targets = {place: to_device(mine[place][1], device=self.device) for place in hands[last]}
+            targets = {place: to_device(mine[place][1], device=self.device) for place in assignments[last]}
         return BatchShare(
             layout,
-            batches={stage: {place: self._inputs(mine[place]) for place in hands[stage]} for stage in takers},
+            batches={stage: {place: self._inputs(mine[place]) for place in assignments[stage]} for stage in takers},
             targets=targets,
-            shapes={stage: {k: self._shapes_for(shapes[k])[stage] for k in hand} for stage, hand in hands.items()},
+            shapes={
+                stage: {k: self._shapes_for(shapes[k])[stage] for k in assignment}
+                for stage, assignment in assignments.items()
+            },
             row=row,
         )
 
-    def _require_given(self, hand: Sequence[int], mine: Mapping[int, Batch], *, stage: int, number: int) -> None:
-        if missing := sorted(set(hand) - set(mine)):
+    def _require_given(self, assignment: Sequence[int], mine: Mapping[int, Batch], *, stage: int, number: int) -> None:
+        if missing := sorted(set(assignment) - set(mine)):
             raise ValueError(
                 f"stage {stage} on rank {self.rank} takes microbatch {missing[0]} of iteration {number}, but was given "
                 f"{', '.join(map(str, sorted(mine))) or 'none'}; give every process all, or those of its pipeline"

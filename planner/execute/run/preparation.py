@@ -10,7 +10,7 @@ from torch import nn
 
 from planner.document import render_plan
 from planner.execute.data.batch_share import split_batch
-from planner.execute.data.dealt_rows import deal_anew
+from planner.execute.data.dealt_rows import rebalance
 from planner.execute.model.cut.hooks import describe_gradient_hook
 from planner.execute.model.listed_microbatches import are_listed, list_microbatches
 from planner.execute.model.user_code import calling
@@ -101,7 +101,7 @@ def prepare(
     """
     layout, batch = make_layout(plan), _first_batch(training)
     if training.deal is not None:
-        layout = deal_anew(layout)
+        layout = rebalance(layout)
     example = _find_example(batch, plan=plan, training=training, layout=layout)
     stages, layers = [stage.layers for stage in plan.stages], list(training.layers)
     wirings = make_wirings(stages, layers, inputs=training.inputs, is_relayed=False)

@@ -76,7 +76,7 @@ def _find_joint_step(
             cut = [[_like(*pair) for pair in zip(pieces, row, strict=True)] for row in grads]
             optimizers = _train(training, named, stepped=mine, grads=cut)
             for name, before, after, piece, own in zip(named, values, whole, pieces, mine, strict=True):
-                if _is_apart(own.detach(), _like(piece, after.detach()), most=_largest(after.detach() - before)):
+                if _differs(own.detach(), _like(piece, after.detach()), most=_largest(after.detach() - before)):
                     kinds = ", ".join(type(each).__name__ for each in optimizers)
                     return f"its optimizer ({kinds}) moves a part of {name} otherwise than the whole of it; {remedy}"
                 if state := _find_uncut(optimizers, own):
@@ -88,7 +88,7 @@ def _like(piece: ShardPiece, tensor: torch.Tensor) -> torch.Tensor:
     return piece.cut(tensor) if is_cut(piece.whole) else tensor
 
 
-def _is_apart(mine: torch.Tensor, expected: torch.Tensor, *, most: float) -> bool:
+def _differs(mine: torch.Tensor, expected: torch.Tensor, *, most: float) -> bool:
     return bool((~((mine - expected).abs() <= ALIKE * most)).any())
 
 

@@ -130,11 +130,11 @@ def _require_even(place: str, parameter: torch.Tensor, *, width: int, cut: _Cut)
 
 def _matching(layer: nn.Module, key: str) -> dict[str, nn.Module]:
     """Parts whose path a key of `parallelize_module` stands for, name by name."""
-    words = key.split(".") if key else []
+    parts = key.split(".") if key else []
     found = {}
     for path, part in layer.named_modules():
         names = path.split(".") if path else []
-        if len(names) == len(words) and all(map(fnmatchcase, names, words)):
+        if len(names) == len(parts) and all(map(fnmatchcase, names, parts)):
             found[path] = part
     return found
 
@@ -224,11 +224,11 @@ def _run(layer: nn.Module, arguments: Sequence[torch.Tensor], *, weights: Tensor
 def _find_difference(whole: _LayerAnswer, mine: _LayerAnswer, *, parts: Mapping[str, GroupPart]) -> str:
     """What is not the same, in words; empty if nothing."""
     for place, (a, b) in enumerate(zip(whole.outputs, mine.outputs, strict=True)):
-        if a.shape != b.shape or _is_apart(a, b, most=_largest([a])):
+        if a.shape != b.shape or _differs(a, b, most=_largest([a])):
             return f"output {place}" if a.shape == b.shape else f"the shape of output {place}"
     most = _largest(whole.input_grads)
     for place, (one, other) in enumerate(zip(whole.input_grads, mine.input_grads, strict=True)):
-        if _is_grad_apart(one, other, most=most):
+        if _grad_differs(one, other, most=most):
             return f"the gradient of input {place}"
     most = _largest(whole.grads.values())
     for path, grad in whole.grads.items():
@@ -240,20 +240,20 @@ def _find_difference(whole: _LayerAnswer, mine: _LayerAnswer, *, parts: Mapping[
             if found.placements != part.whole.placements and not is_summand:
                 return f"the placement of the gradient of {path} ({found.placements[0]})"
             found = found.redistribute(placements=part.whole.placements).to_local()
-        if _is_grad_apart(grad, found, most=most):
+        if _grad_differs(grad, found, most=most):
             return f"the gradient of {path}"
     return ""
 
 
-def _is_grad_apart(one: torch.Tensor | None, other: torch.Tensor | None, *, most: float) -> bool:
+def _grad_differs(one: torch.Tensor | None, other: torch.Tensor | None, *, most: float) -> bool:
     """None is zero."""
     if one is None or other is None:
         found = one if other is None else other
-        return found is not None and _is_apart(found, torch.zeros_like(found), most=most)
-    return one.shape != other.shape or _is_apart(one, other, most=most)
+        return found is not None and _differs(found, torch.zeros_like(found), most=most)
+    return one.shape != other.shape or _differs(one, other, most=most)
 
 
-def _is_apart(one: torch.Tensor, other: torch.Tensor, *, most: float) -> bool:
+def _differs(one: torch.Tensor, other: torch.Tensor, *, most: float) -> bool:
     if not one.is_floating_point():
         return not torch.equal(one, other)
     return bool(((one - other).abs() > ALIKE.get(one.dtype, 0.1) * most).any())

@@ -56,7 +56,7 @@ class ForwardPass:
             visit(number, outputs)
             for route in self.routes:
                 if (route.producer, route.source) == (number, self.rank):
-                    works += self._hand_on(route, stage, outputs=outputs, mail=mail)
+                    works += self._pass_on(route, stage, outputs=outputs, mail=mail)
         for work in works:
             work.wait()
 
@@ -97,7 +97,7 @@ class ForwardPass:
         outputs = stage.module(*arguments)
         return (outputs,) if isinstance(outputs, torch.Tensor) else outputs
 
-    def _hand_on(self, route: SampleExchange, stage: Held, *, outputs: Tensors, mail: Any) -> list[Any]:
+    def _pass_on(self, route: SampleExchange, stage: Held, *, outputs: Tensors, mail: Any) -> list[Any]:
         places = unflatten(range(len(outputs)), stage.module.leaving_counts)
         names = self.edges[route.producer, route.consumer].values
         leaving, whole = [k for name in names for k in places[name]], stage.shape.whole_outputs

@@ -102,7 +102,7 @@ class RoutedStage(PlanStage):
         likes = [share_of(tensors[k], part, is_whole=k in whole) for k in self.indices(route, letter)]
         return [torch.empty(like.shape, dtype=like.dtype, device=self.device) for like in likes]
 
-    def hand_out(self, tensors: Sequence[torch.Tensor | None], letter: str, *, microbatch: int) -> None:
+    def send_out(self, tensors: Sequence[torch.Tensor | None], letter: str, *, microbatch: int) -> None:
         """Put what F made (all outputs), or I or B (the gradients of all inputs), where the messages find it."""
         likes = self.planned_outputs(microbatch) if letter == "F" else self.graded_inputs(microbatch)
         whole = self.shape.whole_outputs if letter == "F" else self.shape.whole_inputs
@@ -222,7 +222,7 @@ class RoutedRuntime(StepRuntime):
         arguments = stage.gather_inputs(microbatch) if stage.is_first else ()
         output = stage.forward_one_chunk(microbatch, arguments, {}, save_forward_output=False)
         self._maybe_compute_loss(stage, output, context.target_mbs, microbatch)
-        stage.hand_out(kept_outputs(stage, microbatch), "F", microbatch=microbatch)
+        stage.send_out(kept_outputs(stage, microbatch), "F", microbatch=microbatch)
         stage.release_outputs(microbatch)
         self._deliver(stage.leaving["F"], "F", microbatch=microbatch)
 
@@ -233,7 +233,7 @@ class RoutedRuntime(StepRuntime):
         loss = self._maybe_get_loss(stage, microbatch)
         stage.backward_one_chunk(microbatch, loss=loss, full_backward=is_whole, last_backward=False)
         grads = stage.bwd_cache.pop(microbatch)
-        stage.hand_out(grads, "B", microbatch=microbatch)
+        stage.send_out(grads, "B", microbatch=microbatch)
         self._deliver(stage.leaving["B"], "B", microbatch=microbatch)
 
     def _deliver(self, routes: Sequence[SampleExchange], letter: str, *, microbatch: int) -> None:

@@ -36,9 +36,9 @@ class Sending:
             return
         self._num_bytes += num_bytes
         if self._num_bytes > WAKING_BYTES:
-            self._hand_over()
+            self._release()
 
-    def _hand_over(self) -> None:
+    def _release(self) -> None:
         """To the thread, which it wakes."""
         if self._waiting is None:
             self._waiting = Thread(target=_wait_for_all, args=(self._queue, self._errors), daemon=True)

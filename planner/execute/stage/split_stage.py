@@ -86,7 +86,7 @@ class SplitStage(RoutedStage):
         self.require_planned(outputs, microbatch=microbatch)
         self.backward.require_same(saved)
         grads = self._loss_grads(outputs, take_loss)
-        self.hand_out(outputs, "F", microbatch=microbatch)
+        self.send_out(outputs, "F", microbatch=microbatch)
         for part in self.parts:
             if part.has_share:
                 share = self.backward.shares[part.rank]
@@ -122,7 +122,7 @@ class SplitStage(RoutedStage):
         with self.log.computing():
             found = self.backward.input_grads(self.share, saved[: len(self.share.graph.likes)], grads=grads)
         tensors = self.backward.pack(self.share)
-        self.hand_out(found, "B", microbatch=microbatch)
+        self.send_out(found, "B", microbatch=microbatch)
         if self.weight_part is self.part:
             self.waiting[microbatch, self.part.rank] = tensors
         elif self.weight_part is not None:

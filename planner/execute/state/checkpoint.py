@@ -247,8 +247,8 @@ def _optimizer_state(
         for name, value in whole.get(id(parameter), held).items():
             if value is not None:
                 is_cut = isinstance(value, torch.Tensor) and value.shape == parameter.shape
-                is_apart = part is not None and not part.is_over_replicas  # those are in `whole`
-                yield prefix + name, part.gather(value).cpu() if part is not None and is_apart and is_cut else value
+                is_separate = part is not None and not part.is_over_replicas  # those are in `whole`
+                yield prefix + name, part.gather(value).cpu() if part is not None and is_separate and is_cut else value
 
 
 def _kept_optimizer_state(

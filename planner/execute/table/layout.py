@@ -109,7 +109,7 @@ class Layout:
         """Which of how many parts a rank has of every microbatch that its replica of a stage takes."""
         return (0, 1) if self.dealing else (self.replica_at(stage, rank), self.num_replicas_of(stage))
 
-    def hand_of(self, stage: int, rank: int) -> Sequence[int]:
+    def assignment_of(self, stage: int, rank: int) -> Sequence[int]:
         """The microbatches that a rank's replica of a stage takes."""
         return self.dealing[self.replica_at(stage, rank)] if self.dealing else range(self.num_microbatches)
 
@@ -166,12 +166,14 @@ def make_layout(plan: Plan) -> Layout:
     _require_own_devices(plan)
     _require_whole_samples(plan)
     _require_sound_shares(plan)
-    _require_sound_dealing(plan)
+    _require_sound_assignment(plan)
     _require_full_recomputation(plan)
     pipelines = _find_pipelines(plan)
     devices = tuple(device for pipeline in pipelines or [list(plan.devices)] for device in pipeline)
     rank = {device: number for number, device in enumerate(devices)}
-    if unknown := sorted(device for device, word in plan.schedule.items() if word and device not in rank):
+    if unknown := sorted(
+        device for device, device_order in plan.schedule.items() if device_order and device not in rank
+    ):
         raise ValueError(f"device {unknown[0]!r} has actions but holds no stage; plan again")
     whole = _stages_without_weight_grad(plan)
     layout = Layout(
@@ -199,7 +201,7 @@ def make_layout(plan: Plan) -> Layout:
 def _parts_of(plan: Plan, rank: Mapping[str, int]) -> tuple[tuple[StagePart, ...], ...]:
     if not any(stage.is_split for stage in plan.stages):
         return ()
-    trained = {action.stage for word in plan.schedule.values() for action in word if action.kind == "W"}
+    trained = {action.stage for device_order in plan.schedule.values() for action in device_order if action.kind == "W"}
     return tuple(
         tuple(
             StagePart(rank[part.device], part.kinds, part.start, part.end)
@@ -239,7 +241,9 @@ def _side_by_side(layout: Layout, *, num_replicas: int) -> Pipelines:
 
 def _stages_without_weight_grad(plan: Plan) -> set[int]:
     """Stages with nothing to train have no W; torch, which wants as many W as I, gets B in the place of I."""
-    with_weight_grad = {action.stage for word in plan.schedule.values() for action in word if action.kind == "W"}
+    with_weight_grad = {
+        action.stage for device_order in plan.schedule.values() for action in device_order if action.kind == "W"
+    }
     return {number for number, stage in enumerate(plan.stages) if not stage.is_split} - with_weight_grad
 
 
@@ -254,12 +258,12 @@ def _find_pipelines(plan: Plan) -> list[list[str]]:
     num_replicas = len(plan.stages[0].replicas)
     if any(len(stage.replicas) != num_replicas for stage in plan.stages):
         return []
-    seat: dict[str, int] = {}
+    replica_of: dict[str, int] = {}
     for stage in plan.stages:
         for replica, (device,) in enumerate(stage.replicas):
-            if seat.setdefault(device, replica) != replica:
+            if replica_of.setdefault(device, replica) != replica:
                 return []
-    pipelines = [[device for device in plan.devices if seat[device] == k] for k in range(num_replicas)]
+    pipelines = [[device for device in plan.devices if replica_of[device] == k] for k in range(num_replicas)]
     held = [[_stages_on(plan, device) for device in pipeline] for pipeline in pipelines]
     return pipelines if all(stages == held[0] for stages in held) else []
 
@@ -291,7 +295,7 @@ def _require_sound_shares(plan: Plan) -> None:
             )
 
 
-def _require_sound_dealing(plan: Plan) -> None:
+def _require_sound_assignment(plan: Plan) -> None:
     """Every microbatch is dealt once, to as many pipelines as every stage has replicas, which take it whole."""
     if not plan.dealing:
         return
@@ -307,9 +311,9 @@ def _require_sound_dealing(plan: Plan) -> None:
             raise ValueError(
                 f"stage {number} has {what}, but the plan deals whole microbatches to its replicas; plan without either"
             )
-    if sorted(m for hand in plan.dealing for m in hand) != list(range(plan.problem.num_microbatches)):
+    if sorted(m for assignment in plan.dealing for m in assignment) != list(range(plan.problem.num_microbatches)):
         raise ValueError(
-            f"the plan's dealing {[list(hand) for hand in plan.dealing]} is not one of microbatches 0 to "
+            f"the plan's dealing {[list(assignment) for assignment in plan.dealing]} is not one of microbatches 0 to "
             f"{plan.problem.num_microbatches - 1}, each of them once; plan again"
         )
 

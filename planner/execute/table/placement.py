@@ -26,10 +26,10 @@ class DevicePosition:
     """Which accelerator of that host it drives."""
 
 
-def find_seat(
+def find_position(
     devices: Sequence[str], environment: Mapping[str, str], *, hosts: Mapping[str, tuple[str, int]] | None = None
 ) -> DevicePosition:
-    """The seat of this process.
+    """The place of this process.
 
     `devices`: the device of every rank; `hosts`: host and index there of every device of the cluster, None to take
     the launcher's ranks as they are. Raises ValueError if the launcher started other processes than the plan needs.

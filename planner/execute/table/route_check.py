@@ -128,14 +128,14 @@ class _RouteChecker:
         taken = [_by_sample(self.teams[stage], self.samples[stage]) for stage in (a, b)]
         return _with_common_samples(*taken)
 
-    def _hand(self, stage: int, rank: int) -> Sequence[int]:
+    def _assignment(self, stage: int, rank: int) -> Sequence[int]:
         """The microbatches that a rank's replica of a stage takes."""
         replica = next((k for k, team in enumerate(self.teams[stage]) if rank in team), 0)
         return self.dealing[replica] if self.dealing else range(self.num_microbatches)
 
     def faults(self) -> Iterator[str]:
         """Later rules say nothing while earlier ones are broken."""
-        if found := [*self._dealt_once()]:
+        if found := [*self._is_assigned_once()]:
             yield from found
             return
         found = [*self._computations(), *self._messages()]
@@ -149,14 +149,14 @@ class _RouteChecker:
         if not found:
             yield from self._deadlock()
 
-    def _dealt_once(self) -> Iterator[str]:
+    def _is_assigned_once(self) -> Iterator[str]:
         """Where whole microbatches are dealt, each is dealt once, and every replica of every stage has its own."""
         if not self.dealing:
             return
         for stage, teams in enumerate(self.teams):
             if len(teams) != len(self.dealing):
                 yield f"stage {stage} has {len(teams)} replicas, and microbatches are dealt to {len(self.dealing)}"
-        count = Counter(microbatch for hand in self.dealing for microbatch in hand)
+        count = Counter(microbatch for assignment in self.dealing for microbatch in assignment)
         for microbatch in sorted({*count, *range(self.num_microbatches)}):
             if count[microbatch] != 1 or microbatch >= self.num_microbatches:
                 yield f"microbatch {microbatch} is dealt {count[microbatch]} times"
@@ -166,7 +166,7 @@ class _RouteChecker:
         for rank, row in enumerate(self.rows):
             count = Counter(cell for cell in row if cell.kind in "FIWB")
             kinds_of = self._kinds_of(rank)
-            wanted = {(stage, microbatch) for stage in kinds_of for microbatch in self._hand(stage, rank)}
+            wanted = {(stage, microbatch) for stage in kinds_of for microbatch in self._assignment(stage, rank)}
             for cell, times in count.items():
                 if times > 1:
                     yield f"rank {rank} runs {cell} {times} times"
@@ -210,10 +210,10 @@ class _RouteChecker:
 
     def _expected(self) -> Iterator[_Message]:
         for a, b, source, target in self.ahead:
-            for microbatch in self._hand(a, source) if source != target else ():
+            for microbatch in self._assignment(a, source) if source != target else ():
                 yield _Message(a, source, b, target, microbatch, "F")
         for a, b, source, target in self.back:
-            for microbatch in self._hand(a, source) if source != target else ():
+            for microbatch in self._assignment(a, source) if source != target else ():
                 yield _Message(b, target, a, source, microbatch, "B")
         for microbatch in range(self.num_microbatches):
             for stage in range(len(self.owners)):

@@ -20,8 +20,8 @@ def route_missing(case: Case) -> Findings:
 def _exchanging(case: Case) -> Iterator[tuple[str, str]]:
     """Pairs of devices that exchange something."""
     replicas = case.reading.replicas
-    for flow in case.reading.flows:
-        yield replicas[flow.sender].head, replicas[flow.receiver].head
+    for channel in case.reading.channels:
+        yield replicas[channel.sender].head, replicas[channel.receiver].head
     for stage in case.plan.stages:
         yield from ring_pairs(stage)
 

@@ -8,7 +8,7 @@ from planner.actions import Action
 from planner.errors import PlanError
 from planner.judge.case import Case, Finding, Findings
 from planner.judge.costs import KINDS
-from planner.judge.traffic import EVERY, Flow
+from planner.judge.traffic import EVERY, Channel
 from planner.plan import DeviceGroup
 from planner.simulation.timeline import PlayedActions
 
@@ -56,7 +56,7 @@ def _is_numbered(case: Case) -> bool:
     if timeline is None or not isinstance(timeline.actions, PlayedActions):
         return False
     start, is_alone = timeline.actions.start, all(len(replica.group) == 1 for replica in replicas)
-    if not is_alone or timeline.actions.words.schedule is not orders.schedule:
+    if not is_alone or timeline.actions.device_orders.schedule is not orders.schedule:
         return False
     begins = numpy.ones(len(start), dtype=numpy.bool_)
     begins[orders.first[:-1][orders.first[:-1] < len(begins)]] = False
@@ -65,13 +65,13 @@ def _is_numbered(case: Case) -> bool:
     number = numpy.full((len(replicas), 3, case.problem.num_microbatches), -1, dtype=numpy.int64)
     number[case.reading.runner, orders.place, orders.microbatch] = start
     return all(
-        bool((number[flow.sender, flow.source] < number[flow.receiver, flow.target])[_taken(flow)].all())
-        for flow in case.reading.flows
+        bool((number[channel.sender, channel.source] < number[channel.receiver, channel.target])[_taken(channel)].all())
+        for channel in case.reading.channels
     )
 
 
-def _taken(flow: Flow) -> slice | list[int]:
-    return slice(None) if flow.taken is None else list(flow.taken)
+def _taken(channel: Channel) -> slice | list[int]:
+    return slice(None) if channel.taken is None else list(channel.taken)
 
 
 _PLACES = {"F": 0, "I": 1, "B": 1, "W": 2}
@@ -89,9 +89,9 @@ class _Untimed:
         # Slot 3 n is F of stage replica n, slot 3 n + 1 its I or B, slot 3 n + 2 its W.
         self.sends: list[list[int]] = [[] for _ in range(3 * len(self.replicas))]
         self.sources: list[list[int]] = [[] for _ in range(3 * len(self.replicas))]
-        flows = (flow for flow in case.reading.flows if flow.microbatch is EVERY)
+        channels = (channel for channel in case.reading.channels if channel.microbatch is EVERY)
         # between two of them everything flows, or nothing, whatever the size
-        for ends in dict.fromkeys((3 * x.sender + x.source, 3 * x.receiver + x.target) for x in flows):
+        for ends in dict.fromkeys((3 * x.sender + x.source, 3 * x.receiver + x.target) for x in channels):
             self.sends[ends[0]].append(ends[1])
             self.sources[ends[1]].append(ends[0])
         self.missing = [[len(sources)] * case.problem.num_microbatches for sources in self.sources]

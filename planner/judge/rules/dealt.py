@@ -16,15 +16,15 @@ def dealing_once(case: Case) -> Findings:
     """A dealing gives every microbatch to one pipeline, and every pipeline a microbatch."""
     if not case.plan.dealing:
         return
-    count = Counter(microbatch for hand in case.plan.dealing for microbatch in hand)
+    count = Counter(microbatch for assignment in case.plan.dealing for microbatch in assignment)
     every = range(case.problem.num_microbatches)
     wrong = [m for m in every if count[m] != 1] + sorted(m for m in count if m not in every)
     for microbatch in wrong:
         message = f"Microbatch {microbatch} is dealt {count[microbatch]} times, of {len(every)} microbatches."
         expected = "once" if microbatch in every else "never"
         yield Finding(f"microbatch {microbatch}", expected, f"{count[microbatch]} times", message)
-    for pipeline, hand in enumerate(case.plan.dealing):
-        if not hand:
+    for pipeline, assignment in enumerate(case.plan.dealing):
+        if not assignment:
             message = f"Pipeline {pipeline} is dealt no microbatch; leave it out."
             yield Finding(f"pipeline {pipeline}", "a microbatch", "none", message)
 

@@ -52,7 +52,7 @@ def _is_unknown(case: Case) -> Booleans:
 def action_undealt(case: Case) -> Findings:
     """Where microbatches are dealt, a device runs only those of its pipeline."""
     orders = case.reading.orders
-    for device, row in _named(case, ~_is_unknown(case) & ~case.reading.is_dealt):
+    for device, row in _named(case, ~_is_unknown(case) & ~case.reading.is_assigned):
         action = orders.action(row)
         number = case.replicas_on[device][action.stage].number
         own = shown(sorted(case.plan.dealing[number]), 80)
@@ -103,8 +103,8 @@ def action_missing(case: Case) -> Findings:
             where = numpy.full(len(every), index[device]), numpy.full(len(every), stage)
             has = {kind: case.reading.positions.find(*where, kind=kind, m=every) >= 0 for kind in KINDS}
             has_weight_grad = case.reading.has_weight_grad[stage]
-            apart = ~has["B"] if has_weight_grad else numpy.ones(len(every), dtype=numpy.bool_)
-            missing = {"F": ~has["F"], "I": apart & ~has["I"], "W": apart & ~has["W"] & has_weight_grad}
+            separate = ~has["B"] if has_weight_grad else numpy.ones(len(every), dtype=numpy.bool_)
+            missing = {"F": ~has["F"], "I": separate & ~has["I"], "W": separate & ~has["W"] & has_weight_grad}
             for kind in (kind for kind in missing if kind in replica.kinds):
                 for microbatch in every[missing[kind]].tolist():
                     text = f"{stage}{kind}{microbatch}"
@@ -152,13 +152,13 @@ def group_order(case: Case) -> Findings:
 
 def dealing_order(case: Case) -> Findings:
     """A pipeline begins its microbatches, at its first stage, in the order in which the dealing lists them."""
-    for pipeline, hand in enumerate(case.plan.dealing):
+    for pipeline, assignment in enumerate(case.plan.dealing):
         device = case.plan.stages[0].replicas[pipeline][0]
-        word = case.plan.schedule.get(device, ())
-        begun = tuple(action.microbatch for action in word if (action.kind, action.stage) == ("F", 0))
-        if begun != tuple(hand) and sorted(begun) == sorted(hand):
+        device_order = case.plan.schedule.get(device, ())
+        begun = tuple(action.microbatch for action in device_order if (action.kind, action.stage) == ("F", 0))
+        if begun != tuple(assignment) and sorted(begun) == sorted(assignment):
             message = f"Pipeline {pipeline} begins its microbatches as {shown(begun, 80)}, not as it is dealt them."
-            yield Finding(f"pipeline {pipeline}", shown(list(hand), 80), shown(list(begun), 80), message)
+            yield Finding(f"pipeline {pipeline}", shown(list(assignment), 80), shown(list(begun), 80), message)
 
 
 RULES = (

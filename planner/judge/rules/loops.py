@@ -83,8 +83,8 @@ def _wanted(rank: int, *, ranks: int, chunks: int, count: int) -> Integers:
     is whatever it is. The k-th forward (from 0) has k - w backwards before it, w the forwards of the warm-up, or none.
     """
     chunk, microbatch = (each.ravel() for each in numpy.divmod(numpy.arange(chunks * count), count))
-    turn = microbatch // ranks
-    up, down = numpy.lexsort((microbatch, chunk, turn)), numpy.lexsort((microbatch, -chunk, turn))
+    group = microbatch // ranks
+    up, down = numpy.lexsort((microbatch, chunk, group)), numpy.lexsort((microbatch, -chunk, group))
     after = ranks - 1 - rank
     warm = after if chunks == 1 else 2 * after + (chunks - 1) * ranks
     numbers = numpy.arange(chunks * count)

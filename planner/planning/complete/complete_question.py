@@ -11,19 +11,19 @@ from profiles.model_profile import Edge
 from solver_models.complete.complete_instance import (
     ActionTimes,
     CompleteInstance,
+    DeviceTransfer,
     Kind,
     LayerSet,
     Share,
     Sizes,
     Traffic,
-    TransferLeg,
 )
 
 MOST_SETS = 500
 """Sets of layers that the model has room for."""
 
-MOST_SEATS = 70
-"""Ways to seat a stage that it has room for."""
+MOST_ASSIGNMENTS = 70
+"""Device assignments of a stage that it has room for."""
 
 MOST_ROWS = 1_000_000
 """Rows that it has room for."""
@@ -59,7 +59,9 @@ def require_covered(problem: Problem) -> None:
     for is_refused, what, remedy in refused:
         if is_refused:
             raise ValueError(f"{what} is not in the complete model; {remedy}, or use method auto")
-    _require_room("ways to seat a stage", _count_seats(problem), most=MOST_SEATS, remedy="lower max_replicas")
+    _require_room(
+        "ways to seat a stage", _count_assignments(problem), most=MOST_ASSIGNMENTS, remedy="lower max_replicas"
+    )
     _require_room(
         "rows or more", _count_rows(problem), most=MOST_ROWS, remedy="merge layers, or use fewer microbatches"
     )
@@ -73,7 +75,7 @@ def _require_room(what: str, count: int, *, most: int, remedy: str) -> None:
         )
 
 
-def _count_seats(problem: Problem) -> int:
+def _count_assignments(problem: Problem) -> int:
     return sum(perm(len(problem.cluster.devices), count) for count in problem.allowed_replicas)
 
 
@@ -93,15 +95,15 @@ def _count_rows(problem: Problem) -> int:
 
 
 class _Question:
-    """What stages, seats and transfers there are."""
+    """What stages, assignments and transfers there are."""
 
     def __init__(self, problem: Problem, costs: CostModel) -> None:
         self.problem, self.costs, self.options = problem, costs, problem.options
         self.names = problem.profile.topological_order
         self.number = {name: n for n, name in enumerate(self.names)}
         self.devices = [device.name for device in problem.cluster.devices]
-        self.seats = self._make_seats()
-        self.counts = sorted({len(seat) for seat in self.seats})
+        self.assignments = self._make_assignments()
+        self.counts = sorted({len(assignment) for assignment in self.assignments})
         self.kinds = tuple(product(self.counts, (False, True) if self.options.recompute else (False,)))
         given = self.options.partition
         self.sets = _convex_sets(problem) if given is None else [self._numbers(names) for names in given]
@@ -127,19 +129,21 @@ class _Question:
             max_stages_per_device=options.max_stages_per_device,
             edges=tuple((self.number[e.producer], self.number[e.consumer]) for e in self.problem.profile.edges),
             sets=tuple(self._layer_set(layers) for layers in self.sets),
-            seats=self.seats,
+            assignments=self.assignments,
             slot_sets=tuple(self._sets_of(slot) for slot in range(num_slots)),
-            slot_seats=tuple(self._seats_of(slot) for slot in range(num_slots)),
-            set_seats=self._pinned_seats(),
+            slot_assignments=tuple(self._assignments_of(slot) for slot in range(num_slots)),
+            set_assignments=self._pinned_assignments(),
             kinds=self.kinds,
             traffic=tuple(traffic),
             traffic_of=traffic_of,
             shares=shares,
-            legs=self._make_legs(traffic, sorted(set(shares.values()))),
+            transfers=self._make_transfers(traffic, sorted(set(shares.values()))),
             buffers={
-                (n, way, count): -(-options.receive_buffers * (each.backward if way else each.forward) // count)
+                (n, direction, count): -(
+                    -options.receive_buffers * (each.backward if direction else each.forward) // count
+                )
                 for n, each in enumerate(traffic)
-                for way, count in product((False, True), self.counts)
+                for direction, count in product((False, True), self.counts)
             },
             tail=self.problem.profile.optimizer_ns,
             can_split=options.split_backward,
@@ -152,33 +156,37 @@ class _Question:
     def _numbers(self, names: Sequence[str]) -> tuple[int, ...]:
         return tuple(sorted(self.number[name] for name in names))
 
-    def _make_seats(self) -> tuple[tuple[int, ...], ...]:
+    def _make_assignments(self) -> tuple[tuple[int, ...], ...]:
         """Devices in every order, for every number of replicas that is allowed."""
         devices = range(len(self.devices))
-        return tuple(seat for count in self.problem.allowed_replicas for seat in permutations(devices, count))
+        return tuple(
+            assignment for count in self.problem.allowed_replicas for assignment in permutations(devices, count)
+        )
 
     def _sets_of(self, slot: int) -> tuple[int, ...]:
         return (slot,) if self.options.partition is not None else tuple(range(len(self.sets)))
 
-    def _seats_of(self, slot: int) -> tuple[int, ...]:
+    def _assignments_of(self, slot: int) -> tuple[int, ...]:
         if self.options.placement is None:
-            return tuple(range(len(self.seats)))
+            return tuple(range(len(self.assignments)))
         wanted = tuple(self.devices.index(group[0]) for group in self.options.placement[slot])
-        return (self.seats.index(wanted),)
+        return (self.assignments.index(wanted),)
 
-    def _pinned_seats(self) -> dict[int, frozenset[int]]:
+    def _pinned_assignments(self) -> dict[int, frozenset[int]]:
         """Sets with a pinned layer are on its device alone."""
         allowed: dict[int, frozenset[int]] = {}
         for pin in self.options.pinned:
-            own = frozenset(n for n, seat in enumerate(self.seats) if seat == (self.devices.index(pin.device),))
+            own = frozenset(
+                n for n, assignment in enumerate(self.assignments) if assignment == (self.devices.index(pin.device),)
+            )
             for k, layers in enumerate(self.sets):
                 if self.number[pin.layer] in layers:
                     allowed[k] = allowed.get(k, own) & own
         return allowed
 
-    def _stage(self, layers: tuple[int, ...], seat: tuple[int, ...], *, recompute: bool = False) -> Stage:
+    def _stage(self, layers: tuple[int, ...], assignment: tuple[int, ...], *, recompute: bool = False) -> Stage:
         names = tuple(self.names[layer] for layer in layers)
-        return Stage(layers=names, replicas=tuple((self.devices[d],) for d in seat), recompute=recompute)
+        return Stage(layers=names, replicas=tuple((self.devices[d],) for d in assignment), recompute=recompute)
 
     def _layer_set(self, layers: tuple[int, ...]) -> LayerSet:
         types, cluster = self.problem.cluster.device_types, self.problem.cluster
@@ -186,8 +194,8 @@ class _Question:
         sizes: dict[Kind, Sizes] = {}
         for kind, (number, name) in product(self.kinds, enumerate(types)):
             first = next(n for n, device in enumerate(cluster.devices) if device.type == name)
-            seat = (first, *(d for d in range(len(self.devices)) if d != first))[: kind[0]]
-            stage = self._stage(layers, seat, recompute=kind[1])
+            assignment = (first, *(d for d in range(len(self.devices)) if d != first))[: kind[0]]
+            stage = self._stage(layers, assignment, recompute=kind[1])
             try:
                 cost = self.costs.stage_cost(stage, 0)
             except ValueError:  # not measured there
@@ -207,7 +215,10 @@ class _Question:
                 workspace=cost.workspace_bytes,
                 weight_workspace=cost.weight_workspace_bytes,
             )
-        rings = {n: self.costs.synchronisation_ns(self._stage(layers, seat)) for n, seat in enumerate(self.seats)}
+        rings = {
+            n: self.costs.synchronisation_ns(self._stage(layers, assignment))
+            for n, assignment in enumerate(self.assignments)
+        }
         return LayerSet(
             layers=layers,
             has_weight_grad=any(self.problem.profile.by_name[self.names[layer]].is_trainable for layer in layers),
@@ -234,28 +245,28 @@ class _Question:
                     between[a, b] = found.setdefault(_traffic(arriving), len(found))
         return list(found), between
 
-    def _make_legs(
+    def _make_transfers(
         self, traffic: Sequence[Traffic], shares: Sequence[Share]
-    ) -> dict[tuple[int, bool, Share, int, int], TransferLeg]:
-        legs: dict[tuple[int, bool, Share, int, int], TransferLeg] = {}
+    ) -> dict[tuple[int, bool, Share, int, int], DeviceTransfer]:
+        transfers: dict[tuple[int, bool, Share, int, int], DeviceTransfer] = {}
         ends = list(product(range(len(self.devices)), repeat=2))
         for (n, each), is_backward, share in product(enumerate(traffic), (False, True), shares):
             size = -(-(each.backward if is_backward else each.forward) * share[0] // share[1])
             for a, b in ends:
-                legs[n, is_backward, share, a, b] = self._leg(a, b, size=size)
-        return legs
+                transfers[n, is_backward, share, a, b] = self._transfer(a, b, size=size)
+        return transfers
 
-    def _leg(self, a: int, b: int, *, size: int) -> TransferLeg:
+    def _transfer(self, a: int, b: int, *, size: int) -> DeviceTransfer:
         if a == b:
-            return TransferLeg(0, frozenset())
+            return DeviceTransfer(0, frozenset())
         route = self.problem.cluster.route(self.devices[a], self.devices[b], num_bytes=size)
         duration = route.duration_ns(size)
-        return TransferLeg(duration, frozenset(route.links) if duration else frozenset())
+        return DeviceTransfer(duration, frozenset(route.links) if duration else frozenset())
 
 
 def _traffic(edges: Sequence[Edge]) -> Traffic:
-    flow = stage_traffic(edges)
-    return Traffic(forward=flow.forward_bytes, backward=flow.backward_bytes, has_gradient=flow.has_gradient)
+    transfer = stage_traffic(edges)
+    return Traffic(forward=transfer.forward_bytes, backward=transfer.backward_bytes, has_gradient=transfer.has_gradient)
 
 
 def _convex_sets(problem: Problem) -> list[tuple[int, ...]]:

@@ -11,7 +11,7 @@ from itertools import permutations
 from planner.batch_problem import BatchProblem, Question
 from planner.errors import NoPlanFoundError
 from planner.layout.costs import CostModel
-from planner.lowering import make_plan_from_words, make_schedule_instance, make_words
+from planner.lowering import make_orders, make_plan_from_orders, make_schedule_instance
 from planner.plan import Plan, Stage
 from planner.planning.complete.complete_question import make_complete_instance, require_covered
 from planner.planning.search_state import FAILED, SearchState
@@ -58,7 +58,7 @@ class CompleteQuestion:
     def plan(self, values: Sequence[int]) -> Plan:
         """The plan that values of the model's variables stand for; nothing has checked it."""
         answer = self.model.read(values)
-        return make_plan_from_words(self.problem, self._stages(answer), words=answer.words)
+        return make_plan_from_orders(self.problem, self._stages(answer), device_orders=answer.device_orders)
 
     def _stages(self, answer: CompleteAnswer) -> tuple[Stage, ...]:
         instance, names = self.model.instance, self.problem.profile.topological_order
@@ -66,14 +66,15 @@ class CompleteQuestion:
         return tuple(
             Stage(
                 layers=tuple(names[layer] for layer in instance.sets[number].layers),
-                replicas=tuple((devices[device],) for device in instance.seats[seat]),
+                replicas=tuple((devices[device],) for device in instance.assignments[assignment]),
                 recompute=flag,
             )
-            for number, seat, flag in zip(answer.sets, answer.seats, answer.recompute, strict=True)
+            for number, assignment, flag in zip(answer.sets, answer.assignments, answer.recompute, strict=True)
         )
 
     def decisions(self, plan: Plan, costs: CostModel) -> dict[int, int]:
-        """Values of the variables that decide a plan: stages, seats, recomputation, B or I and W, starts of actions.
+        """Values of the variables that decide a plan: stages, assignments, recomputation, B or I and W, starts of
+        actions.
 
         Raises ValueError where the plan's stages are not among those of the model.
         """
@@ -83,16 +84,18 @@ class CompleteQuestion:
         sets = {each.layers: n for n, each in enumerate(instance.sets)}
         found = {
             "sets": [sets.get(tuple(sorted(number[name] for name in stage.layers)), -1) for stage in plan.stages],
-            "seats": [instance.seats.index(tuple(device[group[0]] for group in s.replicas)) for s in plan.stages],
+            "assignments": [
+                instance.assignments.index(tuple(device[group[0]] for group in s.replicas)) for s in plan.stages
+            ],
             "recompute": [int(bool(stage.recompute)) for stage in plan.stages],
         }
         schedule = make_schedule_instance(self.problem, plan.stages, costs=costs)
-        played = play(schedule, make_words(self.problem, plan))
+        played = play(schedule, make_orders(self.problem, plan))
         if played is None or -1 in found["sets"]:
             raise ValueError("the plan is none of those that the complete model describes")
         values = model.decide(**found)
-        for (kind, lane, microbatch), start in played.starts.items():
-            at = schedule.lanes[lane]
+        for (kind, replica, microbatch), start in played.starts.items():
+            at = schedule.replicas[replica]
             values |= model.time(at.device, at.stage, kind=kind, microbatch=microbatch, start=start // self.ticks)
         return values
 
@@ -151,16 +154,16 @@ def longest(problem: Problem) -> int:
         + (layer.forward_exchanges + layer.backward_exchanges) * exchange
         for layer in profile.layers
     ]
-    flows = sum(slowest_ns(edge.bytes) + slowest_ns(edge.backward_bytes) for edge in profile.edges)
+    transfers = sum(slowest_ns(edge.bytes) + slowest_ns(edge.backward_bytes) for edge in profile.edges)
     rings = sum(2 * slowest_ns(layer.synchronised_bytes) for layer in profile.layers)
     rounds = problem.num_microbatches * len(names)
     closing = profile.optimizer_ns + sum(max(c.optimizer_ns for c in layer.costs) for layer in profile.layers)
-    return rounds * (sum(times) + overhead * len(times) + flows) + len(names) * rings + closing + 1
+    return rounds * (sum(times) + overhead * len(times) + transfers) + len(names) * rings + closing + 1
 
 
 def search_completely(run: SearchState) -> Generator[None, None, None]:
     """Let the solver work until the time is up; it yields wherever the run may end."""
-    with run.turn_of(MODEL):
+    with run.step_of(MODEL):
         question = ask(
             run.problem,
             run.costs,

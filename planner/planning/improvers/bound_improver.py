@@ -26,8 +26,8 @@ _SHARE = 0.4
 """Part of the search's time that it gets at most."""
 _GAP_SHARES = 4
 """It gets so many times the gap as a part of the search's time."""
-_TURN_S = 0.5
-"""Seconds of a turn, about."""
+_STEP_S = 0.5
+"""Seconds of a step, about."""
 _WANTED = 4
 """Whole plans that it lets pass for a deadline until it gives that up."""
 _MOST_ACTIONS = 4_000_000
@@ -42,7 +42,7 @@ def raises_bound(run: SearchState) -> bool:
     return is_free and run.limits.max_rounds is None and not run.is_large and not is_complete(run.limits.method)
 
 
-class BoundTurns:
+class BoundImprover:
     """Steps of the packing bound, and order search on what it lets pass."""
 
     name = "packing bound"
@@ -64,22 +64,22 @@ class BoundTurns:
         gap = 1.0 if self.run.gap is None else self.run.gap
         share = min(_SHARE, _GAP_SHARES * gap)
         is_paid = self.used_s <= share * (self.run.elapsed_s - self.begin_s)
-        return is_paid and self.run.has_time_for_round(max(self.search.round_s, _TURN_S))
+        return is_paid and self.run.has_time_for_round(max(self.search.round_s, _STEP_S))
 
-    def take_turn(self) -> Iterator[None]:
+    def take_step(self) -> Iterator[None]:
         """Some steps of the bound, or the order of one plan that it lets pass."""
         if self.found:
             yield from self._try(self.found.pop())
             return
         begin = time.monotonic()
-        self._climb(until=begin + _TURN_S)
+        self._raise_bound(until=begin + _STEP_S)
         self.used_s += time.monotonic() - begin
         yield
 
     def close(self) -> None:
         """There is nothing to note."""
 
-    def _climb(self, *, until: float) -> None:
+    def _raise_bound(self, *, until: float) -> None:
         run = self.run
         if self.steps is None:
             assert run.lower_bound is not None
@@ -117,11 +117,11 @@ class BoundTurns:
             return
         self.search.add([candidate])
         run.make_ready(*FIRST)
-        floor = searcher.exact_floor(candidate)
-        if floor is not None and run.threshold_ns is not None and floor >= run.threshold_ns:
+        lower_bound = searcher.exact_lower_bound(candidate)
+        if lower_bound is not None and run.threshold_ns is not None and lower_bound >= run.threshold_ns:
             return
         order = begin_order_search(run, searcher, candidate=candidate, plans=[], most_actions=_MOST_ACTIONS)
-        order.add([searcher.words(candidate)[0]])
+        order.add([searcher.device_orders(candidate)[0]])
         self._take_best(order)
         for _ in range(_ORDER_ROUNDS):
             if not run.has_time_for_round(order.round_s):

@@ -1,7 +1,8 @@
 """Branch-and-check on a small problem: open cases of partition and mapping are closed by their best orders.
 
-The master (`solver_models.joint`) lists the partitions and mappings whose floor is below the incumbent; each is closed
-by its floor, by all of its orders, or by CP-SAT. What stays open when time is up bounds every plan from below.
+The master (`solver_models.joint`) lists the partitions and mappings whose lower bound is below the incumbent; each is
+closed by its lower bound, by all of its orders, or by CP-SAT. What stays open when time is up bounds every plan from
+below.
 
 What only CP-SAT or the integer programme says is kept apart: it is a solver's claim, not a search of ours.
 """
@@ -16,13 +17,13 @@ import numpy as np
 from planner.errors import InfeasibleProblemError
 from planner.layout.costs import CostModel
 from planner.layout.device_groups import list_groups, lists_every_group
-from planner.lowering import make_plan_from_words, make_schedule_instance, make_stages, make_words
+from planner.lowering import make_orders, make_plan_from_orders, make_schedule_instance, make_stages
 from planner.plan import Plan, Stage
 from planner.planning.planning_params import SearchParams
 from planner.problem import Problem
 from planner.simulation.simulate import simulate
 from solver_models.branch_and_check.subproblems import OpenCase, open_cases
-from solver_models.instance import ScheduleInstance, Word
+from solver_models.instance import DeviceOrder, ScheduleInstance
 from solver_models.interruptible import run_stoppable
 from solver_models.joint.search_space import make_space
 from solver_models.joint.symmetry import make_quotient, signature
@@ -49,7 +50,7 @@ _PROMISING_STEPS = 3_000
 _ORDER_BATCH = 8
 """Orders that are solved side by side, below the same incumbent, however many threads there are."""
 _POLISH_ITERATIONS = 50_000
-"""Plays that polish the words of a case where these are too many to be enumerated."""
+"""Plays that polish the device orders of a case where these are too many to be enumerated."""
 _MOST_PAIRS = 16_384
 """Pairs of devices whose routes are compared in networks with several paths; none is searched with more."""
 _FIRST_STEP = 2
@@ -67,7 +68,7 @@ class _Case:
     bound: int
     """Nanoseconds that none of its orders beats, if CP-SAT can be believed."""
     proved: int
-    """The same by our own rules: its floor, branch and bound, or all of its orders."""
+    """The same by our own rules: its lower bound, branch and bound, or all of its orders."""
     instance: ScheduleInstance | None = None
     """The orders that are open, once they are asked for."""
     effort: float = 0.0
@@ -81,7 +82,7 @@ class _Case:
 
 
 def is_small(problem: Problem, *, most_pairs: int = _MOST_PAIRS) -> bool:
-    """Whether partitions, mappings and floors are what the kernels take them for: one route per pair of devices.
+    """Whether partitions, mappings and lower bounds are what the kernels take them for: one route per pair of devices.
 
     One latency and one bandwidth per pair are taken for all sizes.
     """
@@ -178,7 +179,7 @@ class ExactSearch:
 
     @property
     def is_proved(self) -> bool:
-        """Whether that needs nobody's word."""
+        """Whether that is shown without trusting a solver."""
         return self.proved_ns is not None and self.proved_ns >= self.below
 
     def proposals(self, *, least: int) -> Iterator[Plan | None]:
@@ -190,7 +191,7 @@ class ExactSearch:
         """
         if not is_small(self.problem):
             return
-        for threshold, opened in self._rungs(least):
+        for threshold, opened in self._thresholds(least):
             self.is_listing = opened is None
             if opened is None:
                 yield None
@@ -239,7 +240,7 @@ class ExactSearch:
                 first.setdefault((None, number) if case.key is None else case.key, case)
         return list(first.values())
 
-    def _rungs(self, least: int) -> Iterator[tuple[int, tuple[OpenCase, ...] | None]]:
+    def _thresholds(self, least: int) -> Iterator[tuple[int, tuple[OpenCase, ...] | None]]:
         """Thresholds up to the incumbent with the open cases below them; None where these were too many to be listed.
 
         The first is the incumbent itself; each that leaves too many is brought half-way down to what is known to be
@@ -373,8 +374,8 @@ class ExactSearch:
 
     def _settle_fully(self, case: _Case) -> Iterator[Plan | None]:
         """Lift the bound of one case as far as all efforts can."""
-        floor = self.searcher.exact_floor(case.candidate)
-        case.prove(LATEST if floor is None else floor)
+        lower_bound = self.searcher.exact_lower_bound(case.candidate)
+        case.prove(LATEST if lower_bound is None else lower_bound)
         for effort in _EFFORTS:
             for open_case in () if self._is_over() else self._next_batch([case], effort=effort):
                 yield self._settle(open_case, effort, below=self.below)
@@ -384,7 +385,7 @@ class ExactSearch:
 
     def _make_case(self, case: OpenCase) -> _Case:
         candidate = self.searcher.make_candidate(case.stage_of, case.groups, modes=case.modes)
-        return _Case(candidate=candidate, bound=case.floor, proved=case.floor)
+        return _Case(candidate=candidate, bound=case.lower_bound, proved=case.lower_bound)
 
     def _rebound(self, threshold: int, cases: Sequence[_Case], *, is_ours: bool = True) -> None:
         """What is not open takes at least the incumbent, or the threshold that the cases were listed with.
@@ -406,7 +407,7 @@ class ExactSearch:
             own = case.candidate
             rated = self.searcher.rate(own.stage_of, own.groups, modes=own.modes)
             if rated.is_feasible:
-                rated = self.searcher.polish(rated, iterations=_PROMISING_STEPS, heat=0.002, seed=self.seed)
+                rated = self.searcher.polish(rated, iterations=_PROMISING_STEPS, temperature=0.002, seed=self.seed)
             yield self._to_plan(rated) if rated.is_feasible and rated.objective < self.below else None
 
     def _next_batch(self, cases: Sequence[_Case], *, effort: float) -> list[_Case]:
@@ -434,8 +435,8 @@ class ExactSearch:
     def _settle(self, case: _Case, effort: float, *, below: int) -> Plan | None:
         """The best order of a case if it beats `below`; raises the bound of the case as far as it can.
 
-        Few orders are played one by one; more are given to CP-SAT, alike devices as one first; where its words, which
-        may use shared links in any order, do not replay to what it claims, all are played after all, or polished.
+        Few orders are played one by one; more are given to CP-SAT, alike devices as one first; where its device orders,
+        which may use shared links in any order, do not replay to what it claims, all are played after all, or polished.
         """
         case.effort = effort
         plan = self._enumerate(case, below=below, most_plays=self.case_params.few_plays)
@@ -458,7 +459,7 @@ class ExactSearch:
             self.settled[case.key] = (max(case.bound, bound), max(case.proved, proved))
 
     def _settle_quotient(self, case: _Case, *, below: int, effort: float) -> tuple[Plan | None, int]:
-        """The best plan in which alike devices run alike words, and what is worth finding after it."""
+        """The best plan in which alike devices run alike device orders, and what is worth finding after it."""
         assert case.instance is not None
         quotient = make_quotient(case.instance) if self.plays_exactly else None
         if quotient is None:
@@ -468,16 +469,16 @@ class ExactSearch:
             case.bound = below
         elif quotient.is_exact and result.bound is not None:
             case.bound = max(case.bound, result.bound)
-        if result.words is None:
+        if result.device_orders is None:
             return None, below
-        plan, played = self._play(case, quotient.unfold(result.words))
+        plan, played = self._play(case, quotient.unfold(result.device_orders))
         if quotient.is_exact and result.status == "optimal" and played == result.objective:
             case.bound = below
         return plan, min(below, played)
 
-    def _play(self, case: _Case, words: dict[int, Word]) -> tuple[Plan, int]:
-        """The plan with these words, and its objective."""
-        plan = make_plan_from_words(self.problem, self._stages(case.candidate), words=words)
+    def _play(self, case: _Case, device_orders: dict[int, DeviceOrder]) -> tuple[Plan, int]:
+        """The plan with these device orders, and its objective."""
+        plan = make_plan_from_orders(self.problem, self._stages(case.candidate), device_orders=device_orders)
         return plan, simulate(self.problem, plan, costs=self.costs).objective_ns(self.problem.options.objective)
 
     def _solve(self, instance: ScheduleInstance, *, below: int, effort: float) -> ScheduleResult:
@@ -502,27 +503,31 @@ class ExactSearch:
             case.bound = below
         elif result.bound is not None:
             case.bound = max(case.bound, result.bound)
-        if result.words is None:
+        if result.device_orders is None:
             return None
-        plan, played = self._play(case, result.words)
+        plan, played = self._play(case, result.device_orders)
         if result.status == "optimal" and played == result.objective:
             case.bound = below  # no other order of this case is better than this one
         return plan
 
     def _replay(self, case: _Case, plan: Plan, *, below: int) -> Plan | None:
-        """Where links are queued on as nobody may choose: all orders, if there are not too many, or polished words."""
+        """Where links are queued on as nobody may choose: all orders, if there are not too many, or polished device
+        orders.
+        """
         better = self._enumerate(case, below=below, most_plays=self.case_params.many_plays)
         if case.bound >= below:
             return better
-        start = replace(case.candidate, words=make_words(self.problem, plan))
-        return self._to_plan(self.searcher.polish(start, iterations=_POLISH_ITERATIONS, heat=0.01, seed=self.seed))
+        start = replace(case.candidate, device_orders=make_orders(self.problem, plan))
+        return self._to_plan(
+            self.searcher.polish(start, iterations=_POLISH_ITERATIONS, temperature=0.01, seed=self.seed)
+        )
 
     def _enumerate(self, case: _Case, *, below: int, most_plays: int) -> Plan | None:
         """The best of all orders if it is below `below`; none, and the case stays as it is, if there are too many."""
         if not self.plays_exactly:
             return None
         is_done, better = self.searcher.enumerate_orders(
-            case.candidate, threshold=below, most_words=self.case_params.max_words, most_plays=most_plays
+            case.candidate, threshold=below, most_orders=self.case_params.max_words, most_plays=most_plays
         )
         if is_done:
             case.prove(below)
@@ -532,5 +537,5 @@ class ExactSearch:
         return make_stages(self.problem, candidate.stage_of, groups=candidate.groups, modes=candidate.modes)
 
     def _to_plan(self, candidate: Candidate) -> Plan:
-        words, _ = self.searcher.words(candidate)
-        return make_plan_from_words(self.problem, self._stages(candidate), words=words)
+        device_orders, _ = self.searcher.device_orders(candidate)
+        return make_plan_from_orders(self.problem, self._stages(candidate), device_orders=device_orders)

@@ -3,12 +3,12 @@
 from collections.abc import Iterator, Sequence
 
 from planner.evidence.certificate import schedule_bound
-from planner.lowering import make_plan_from_words, make_schedule_instance, make_words
+from planner.lowering import make_orders, make_plan_from_orders, make_schedule_instance
 from planner.plan import Plan, Stage
 from planner.planning.improvers.order_sessions import Key, key_of
 from planner.planning.search_state import SearchState
 from planner.planning.starts.conversions import stages_of
-from solver_models.instance import Word
+from solver_models.instance import DeviceOrder
 from solver_models.local_search.multistart import JointSearch
 from solver_models.local_search.search import Candidate
 from solver_models.result import ScheduleResult
@@ -36,7 +36,7 @@ class SingleOrders:
         """Once in a while."""
         return rounds % _EVERY_ROUNDS == 0 and self.search.best is not None
 
-    def take_turn(self) -> Iterator[None]:
+    def take_step(self) -> Iterator[None]:
         """A better order of the best partition and mapping, if it is small enough for CP-SAT and open."""
         self.run.window.make_room(1)
         best = self.search.best
@@ -56,9 +56,9 @@ class SingleOrders:
 
     def _solve(self, candidate: Candidate) -> None:
         """Have CP-SAT look for an order better than the incumbent."""
-        words = self.search.searcher.words(candidate)[0]
+        device_orders = self.search.searcher.device_orders(candidate)[0]
         stages = stages_of(self.run.problem, candidate)
-        _start(self.run, stages, hint=words, source=self.name, work=_WORK, most_s=_LIMIT_S)
+        _start(self.run, stages, hint=device_orders, source=self.name, work=_WORK, most_s=_LIMIT_S)
 
 
 def order_by_cp_sat(run: SearchState, plan: Plan, *, source: str, work: float) -> bool:
@@ -71,7 +71,7 @@ def order_by_cp_sat(run: SearchState, plan: Plan, *, source: str, work: float) -
     if schedule_bound(run.problem, plan.stages, costs=run.costs) >= run.incumbent_ns:
         return False
     run.window.make_room(1)
-    _start(run, plan.stages, hint=make_words(run.problem, plan), source=source, work=work)
+    _start(run, plan.stages, hint=make_orders(run.problem, plan), source=source, work=work)
     return True
 
 
@@ -85,7 +85,7 @@ def _start(
     run: SearchState,
     stages: tuple[Stage, ...],
     *,
-    hint: dict[int, Word],
+    hint: dict[int, DeviceOrder],
     source: str,
     work: float,
     most_s: float | None = None,
@@ -113,7 +113,7 @@ def _start(
 
     def propose(result: ScheduleResult) -> None:
         run.solvers["ortools"] = result.solver
-        if result.words is not None:
-            run.propose(make_plan_from_words(run.problem, stages, words=result.words), source=source)
+        if result.device_orders is not None:
+            run.propose(make_plan_from_orders(run.problem, stages, device_orders=result.device_orders), source=source)
 
     run.window.start([solve], lambda result, _: propose(result))

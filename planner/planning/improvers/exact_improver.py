@@ -16,10 +16,10 @@ _LISTING_SHARE = 1 / 3
 """Part of the search's time that further attempts to list all cases get."""
 
 
-class ExactTurns:
+class ExactImprover:
     """An exact search that can be left and taken up again.
 
-    As long as the open cases can be listed it goes on to its end; where they are too many, a turn is over after a few
+    As long as the open cases can be listed it goes on to its end; where they are too many, a step is over after a few
     more attempts, or as soon as it has used its share of the time.
     """
 
@@ -41,8 +41,8 @@ class ExactTurns:
         )
         self.used_s, self.expected_s, self.is_done = 0.0, 0.0, False
         self.begin: float | None = None
-        """When its first turn began."""
-        self.num_turns = self.used_nodes = 0
+        """When its first step began."""
+        self.num_steps = self.used_nodes = 0
 
     def close(self) -> None:
         """Note what it claims, and which solver it asked."""
@@ -53,11 +53,11 @@ class ExactTurns:
             self.run.solvers["ortools"] = self.exact.solver
 
     def is_due(self, rounds: int) -> bool:
-        """As soon as the other improvers had their first turns, until it is done."""
+        """As soon as the other improvers had their first steps, until it is done."""
         return rounds >= self.params.after_rounds and not self.is_done
 
     def to_the_end(self) -> Iterator[None]:
-        """Close every partition and mapping of a small problem by its floor or by its best order."""
+        """Close every partition and mapping of a small problem by its lower bound or by its best order."""
         while not self.is_done:
             self.run.propose(self._step(), source=self.name)
             yield
@@ -69,9 +69,9 @@ class ExactTurns:
             yield
         self.close()
 
-    def take_turn(self) -> Iterator[None]:
+    def take_step(self) -> Iterator[None]:
         """Some steps, or all that are left."""
-        failed, self.num_turns = 0, self.num_turns + 1
+        failed, self.num_steps = 0, self.num_steps + 1
         self.begin = time.monotonic() if self.begin is None else self.begin
         while not self.is_done and failed < _LISTING_STEPS:
             if self.exact.is_listing and not self._has_time(self.begin):
@@ -97,26 +97,26 @@ class ExactTurns:
     def _has_time(self, begin: float) -> bool:
         """Whether the next attempt fits into its share; with a deterministic limit, nodes decide instead of seconds."""
         if self.run.limits.max_rounds is not None:
-            return self.used_nodes + self.exact.next_nodes <= self.listing_nodes * self.num_turns
+            return self.used_nodes + self.exact.next_nodes <= self.listing_nodes * self.num_steps
         return self.used_s + self.expected_s < _LISTING_SHARE * (time.monotonic() - begin)
 
 
-class FinalExactTurn:
-    """The exact search to its end, in one turn: where nothing else can find a plan, or where only the order is open."""
+class FinalExactImprover:
+    """The exact search to its end, in one step: where nothing else can find a plan, or where only the order is open."""
 
-    name = ExactTurns.name
+    name = ExactImprover.name
 
-    def __init__(self, turns: ExactTurns) -> None:
-        self.turns = turns
+    def __init__(self, exact: ExactImprover) -> None:
+        self.exact = exact
 
     def is_due(self, rounds: int) -> bool:
         """Once."""
-        return rounds == self.turns.params.after_rounds
+        return rounds == self.exact.params.after_rounds
 
-    def take_turn(self) -> Iterator[None]:
+    def take_step(self) -> Iterator[None]:
         """All that is left."""
-        yield from self.turns.to_the_end()
+        yield from self.exact.to_the_end()
 
     def close(self) -> None:
         """Note what it claims, and which solver it asked."""
-        self.turns.close()
+        self.exact.close()

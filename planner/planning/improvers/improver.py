@@ -1,7 +1,7 @@
 """What the parts of a search have in common: a name, turns, and plans that they propose.
 
-A turn takes in what has become known, and starts tasks on the threads of the run
-(`solver_models.local_search.task_window`). What these find is proposed when it is taken in. So every turn begins with
+A step takes in what has become known, and starts tasks on the threads of the run
+(`solver_models.local_search.task_window`). What these find is proposed when it is taken in. So every step begins with
 the same knowledge on any number of threads.
 """
 
@@ -15,16 +15,16 @@ from solver_models.local_search.search import Candidate
 
 
 class Improver(Protocol):
-    """A part of the search that has its turn now and then."""
+    """A part of the search that has its step now and then."""
 
     @property
     def name(self) -> str:
         """Who is said to have found its plans."""
 
     def is_due(self, rounds: int) -> bool:
-        """Whether it has a turn after so many rounds of the search were started."""
+        """Whether it has a step after so many rounds of the search were started."""
 
-    def take_turn(self) -> Iterator[None]:
+    def take_step(self) -> Iterator[None]:
         """One turn; it yields wherever the run may end."""
 
     def close(self) -> None:

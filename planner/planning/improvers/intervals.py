@@ -33,10 +33,10 @@ def add_intervals(run: SearchState, search: JointSearch, *, leader: Leader) -> I
     if is_given or len(instance.capacity) > _MAX_DEVICES or not has("dynamic programme"):
         return
     # solvers take long to import: not before the first plans are out
-    from solver_models.partition import Interval, candidates, make_partition_instance, seat, solve_partition
+    from solver_models.partition import Interval, assign_devices, candidates, make_partition_instance, solve_partition
 
     partition = make_partition_instance(instance)
-    with run.turn_of("dynamic programme"):
+    with run.step_of("dynamic programme"):
         has_time, rate = run.time_until(_DYNAMIC_SHARE), search.searcher.rate
         look = partial(
             candidates,
@@ -45,22 +45,22 @@ def add_intervals(run: SearchState, search: JointSearch, *, leader: Leader) -> I
             has_time=has_time,
         )
         found = look(partition)
-        search.add(while_time((rate(*seat(partition, stages)) for stages in found), has_time=has_time))
+        search.add(while_time((rate(*assign_devices(partition, stages)) for stages in found), has_time=has_time))
         if instance.recompute and has_time():
             smaller = make_partition_instance(as_if_recomputing(instance))
             cuts = look(smaller)
-            rated = list(while_time((rate(*seat(smaller, stages)) for stages in cuts), has_time=has_time))
+            rated = list(while_time((rate(*assign_devices(smaller, stages)) for stages in cuts), has_time=has_time))
             search.add([*rated, *while_time(recompute_variants(search.searcher, rated), has_time=has_time)])
         if instance.sharding is not None and has_time():
             smaller = make_partition_instance(as_if_sharding(instance))
             cuts = look(smaller)
-            search.add(while_time((rate(*seat(smaller, stages)) for stages in cuts), has_time=has_time))
+            search.add(while_time((rate(*assign_devices(smaller, stages)) for stages in cuts), has_time=has_time))
         leader.propose("dynamic programme")
     yield
     if not found or run.seconds_left < _MIN_LEFT_S or not has("interval programme"):
         return
     is_timed = run.limits.max_rounds is None
-    with run.turn_of("interval programme"):
+    with run.step_of("interval programme"):
         result = solve_partition(
             partition,
             incumbent=found[0],
@@ -72,6 +72,6 @@ def add_intervals(run: SearchState, search: JointSearch, *, leader: Leader) -> I
         run.solvers["highspy"] = result.solver
         if result.stages is not None:
             best = tuple(Interval(*stage) for stage in result.stages)
-            search.add([search.searcher.rate(*seat(partition, best))])
+            search.add([search.searcher.rate(*assign_devices(partition, best))])
             leader.propose("interval programme")
     yield

@@ -10,11 +10,11 @@ from solver_models.local_search.multistart import JointSearch
 from solver_models.precompile import FIRST
 
 _TRIAL_SHARE = 0.2
-"""Part of the time that is left after which no turn begins."""
-_TURN_ACTIONS = 60_000_000
-"""Most work of a turn on all of them, in played actions."""
+"""Part of the time that is left after which no step begins."""
+_STEP_ACTIONS = 60_000_000
+"""Most work of a step on all of them, in played actions."""
 _FIRST_PLAYS = 900
-"""Work on the orders of each of them in the first turn, in plays; doubled for the better half."""
+"""Work on the orders of each of them in the first step, in plays; doubled for the better half."""
 
 
 def try_orders(run: SearchState, search: JointSearch) -> None:
@@ -22,7 +22,7 @@ def try_orders(run: SearchState, search: JointSearch) -> None:
     if run.near_bound:
         run.make_ready(*FIRST)
     until = run.elapsed_s + _TRIAL_SHARE * run.seconds_left
-    most = max(1, _TURN_ACTIONS // (_FIRST_PLAYS * run.num_actions))
+    most = max(1, _STEP_ACTIONS // (_FIRST_PLAYS * run.num_actions))
     rated = (rate(run.problem, search.searcher, stages=stages) for stages in run.near_bound[:most])
     live, plays = [candidate for candidate in rated if candidate.is_feasible], _FIRST_PLAYS
     while live and not run.should_stop() and (run.limits.max_rounds is not None or run.elapsed_s < until):

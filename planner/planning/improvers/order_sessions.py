@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from planner.lowering import make_schedule_instance, make_words
+from planner.lowering import make_orders, make_schedule_instance
 from planner.plan import Plan
 from planner.planning.improvers.improver import Leader
 from planner.planning.search_state import SearchState
@@ -51,28 +51,30 @@ class Sessions:
         """There is nothing to note."""
 
     def note_vees(self, seeds: list[Candidate]) -> None:
-        """Remember the two-chunk V with the least floors: policies play them badly in little memory, words do not."""
+        """Remember the two-chunk V with the least lower bounds: policies play them badly in little memory, device
+        orders do not.
+        """
         searcher, rated = self.search.searcher, list[tuple[int, int, Candidate]]()
         for seed in seeds:
             half = len(seed.groups) // 2
             is_vee = half and len(set(seed.groups)) == half and seed.groups[half:] == seed.groups[:half][::-1]
             num_actions = 3 * self.run.problem.num_microbatches * len(seed.groups)
             if is_vee and num_actions <= _MAX_VEE_ACTIONS and searcher.is_allowed(seed):
-                floor = searcher.floor(seed.stage_of, seed.groups, modes=seed.modes)
-                if floor is not None:
-                    rated.append((floor, len(rated), seed))
+                lower_bound = searcher.lower_bound(seed.stage_of, seed.groups, modes=seed.modes)
+                if lower_bound is not None:
+                    rated.append((lower_bound, len(rated), seed))
         self.contenders = {key_of(seed): seed for *_, seed in sorted(rated)[:_MAX_VEES]}
 
-    def take_turn(self) -> Iterator[None]:
+    def take_step(self) -> Iterator[None]:
         """In turn, the order of the best candidate, and that of every contender that is not hopeless yet."""
-        turn = self.search.round // _EVERY_ROUNDS - 1
+        step = self.search.round // _EVERY_ROUNDS - 1
         self.contenders = {key: each for key, each in self.contenders.items() if not self._is_hopeless(key)}
         best = self.search.best
-        if best is not None and (not self.contenders or turn % 2):
+        if best is not None and (not self.contenders or step % 2):
             if self.search.searcher.is_open(best):
                 yield from self._session(best)
         elif self.contenders:
-            key = list(self.contenders)[turn // 2 % len(self.contenders)]
+            key = list(self.contenders)[step // 2 % len(self.contenders)]
             yield from self._session(self.contenders[key])
 
     def _is_hopeless(self, key: Key) -> bool:
@@ -81,7 +83,7 @@ class Sessions:
         if order is None or not order.num_ended or incumbent is None:
             return False
         reached = order.pool[0].objective if order.pool else FAR
-        return reached > _HOPELESS * incumbent or order.floor >= incumbent
+        return reached > _HOPELESS * incumbent or order.lower_bound >= incumbent
 
     def _session(self, candidate: Candidate) -> Iterator[None]:
         """A few rounds on the order of a good candidate; the next session of the same one goes on from there."""
@@ -90,7 +92,7 @@ class Sessions:
         for _ in range(_ROUNDS):
             if not self.run.has_time_for_round(order.round_s):
                 break
-            if order.pool and order.pool[0].objective <= order.floor:
+            if order.pool and order.pool[0].objective <= order.lower_bound:
                 break
             order.run_round(lambda: self._take_best(order))
             yield
@@ -108,7 +110,7 @@ class Sessions:
             while len(self.orders) >= _MAX_SESSIONS:
                 self.orders.pop(next(old for old in self.orders if old not in self.contenders))
             self.orders[key] = self._begin(candidate)
-        self.orders[key].add([self.search.searcher.words(candidate)[0]])
+        self.orders[key].add([self.search.searcher.device_orders(candidate)[0]])
         return self.orders[key]
 
     def _begin(self, candidate: Candidate) -> OrderSearch:
@@ -126,18 +128,18 @@ def begin_order_search(
     stages = stages_of(run.problem, candidate)
     schedule = make_schedule_instance(run.problem, stages, costs=run.costs)
     assert run.lower_bound is not None
-    floor = searcher.exact_floor(candidate) if searcher.is_floored(candidate) else None
+    lower_bound = searcher.exact_lower_bound(candidate) if searcher.is_floored(candidate) else None
     order = OrderSearch(
         searcher,
         candidate,
         seed=run.limits.seed,
         window=run.window,
         schedule=schedule,
-        floor=max(run.lower_bound.value_ns, floor or 0),
+        lower_bound=max(run.lower_bound.value_ns, lower_bound or 0),
         most_actions=most_actions,
     )
     same = (plan for plan in plans if is_laid_out(plan, stages))
-    order.add([one_by_one(schedule), *(make_words(run.problem, plan) for plan in same)])
+    order.add([one_by_one(schedule), *(make_orders(run.problem, plan) for plan in same)])
     order.add_blocks()
     order.add_filled()
     return order

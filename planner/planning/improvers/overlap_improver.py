@@ -9,7 +9,7 @@ from itertools import islice
 
 from planner.evidence.certificate import schedule_bound
 from planner.layout.costs import CostModel
-from planner.lowering import make_instance, make_plan_from_words, make_schedule_instance
+from planner.lowering import make_instance, make_plan_from_orders, make_schedule_instance
 from planner.plan import Stage
 from planner.planning.search_state import SearchState
 from planner.planning.starts.conversions import stages_of
@@ -69,10 +69,10 @@ class _Layout:
     @property
     def num_actions(self) -> int:
         """How many actions a plan has, those of a group counted once."""
-        return 3 * self.instance.num_microbatches * len(self.instance.lanes)
+        return 3 * self.instance.num_microbatches * len(self.instance.replicas)
 
 
-class OverlapTurns:
+class OverlapImprover:
     """Rounds on the best layouts whose groups overlap, one layout after the other."""
 
     name = "overlapping groups"
@@ -100,7 +100,10 @@ class OverlapTurns:
             layout = self._made(stages)
             if layout is not None:
                 found.append(layout)
-                run.propose(make_plan_from_words(run.problem, stages, words=layout.order.words), source=self.name)
+                run.propose(
+                    make_plan_from_orders(run.problem, stages, device_orders=layout.order.device_orders),
+                    source=self.name,
+                )
             yield
             if found and not has_time():
                 break
@@ -151,7 +154,7 @@ class OverlapTurns:
                 return _Layout(stages=chosen, search=search, order=order)
         return None
 
-    def take_turn(self) -> Iterator[None]:
+    def take_step(self) -> Iterator[None]:
         """Start the next round: CP-SAT on a layout that it has not seen, if one is small enough, or moves."""
         self.run.window.make_room(1)
         self.rounds += 1
@@ -177,7 +180,7 @@ class OverlapTurns:
             self.round_s = seconds
             if found.objective <= layout.order.objective:
                 layout.order = found
-                self._propose(layout, words=found.words)
+                self._propose(layout, device_orders=found.device_orders)
 
         self.run.window.start([improve], take, expected_s=self.round_s)
 
@@ -190,7 +193,7 @@ class OverlapTurns:
         limit_s = run.seconds_left
         if run.limits.max_rounds is None:
             limit_s = min(_SOLVER_LIMIT_S, run.seconds_left / 2)
-        hint = layout.order.words
+        hint = layout.order.device_orders
 
         def solve() -> ScheduleResult:
             # takes a second to import, and most problems never need it
@@ -210,11 +213,11 @@ class OverlapTurns:
         def take(result: ScheduleResult, seconds: float) -> None:
             del seconds
             run.solvers["ortools"] = result.solver
-            if result.words is not None:
-                self._propose(layout, words=result.words)
+            if result.device_orders is not None:
+                self._propose(layout, device_orders=result.device_orders)
 
         run.window.start([solve], take)
 
-    def _propose(self, layout: _Layout, *, words: dict[int, list[tuple[int, int, int]]]) -> None:
-        plan = make_plan_from_words(self.run.problem, layout.stages, words=words)
+    def _propose(self, layout: _Layout, *, device_orders: dict[int, list[tuple[int, int, int]]]) -> None:
+        plan = make_plan_from_orders(self.run.problem, layout.stages, device_orders=device_orders)
         self.run.propose(plan, source=self.name)

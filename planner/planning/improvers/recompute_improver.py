@@ -1,6 +1,6 @@
 """Which layers recompute, and by which kind, as a decision of the search.
 
-Every turn begins from one of the good joint candidates, which recompute stage by stage, and from one of the candidates
+Every step begins from one of the good joint candidates, which recompute stage by stage, and from one of the candidates
 with kinds of their own, in turn. What is proposed has kinds chosen for its very orders
 (`solver_models.recomputation.layer_recomputation`), so it is never worse than what it began from.
 """
@@ -10,7 +10,7 @@ from functools import partial
 
 import numpy
 
-from planner.lowering import choice_of, make_plan_from_words, make_stages
+from planner.lowering import choice_of, make_plan_from_orders, make_stages
 from planner.plan import Plan
 from planner.planning.search_state import SearchState
 from planner.planning.starts.conversions import candidate_of
@@ -29,22 +29,22 @@ _NUM_CUTS = 24
 _FRESH_STARTS = 6
 """How many candidates of the joint search are begun from in turn."""
 _ANNEAL_SHARE = 0.5
-"""Part of a turn's steps that change partition and mapping, layers keeping their kinds."""
-_POLISH_HEAT = 0.0003
+"""Part of a step's work that change partition and mapping, layers keeping their kinds."""
+_POLISH_TEMPERATURE = 0.0003
 """Temperature of the rest, which improves orders."""
 _POOL_SIZE = 6
 """Candidates kept."""
 
 
-class RecomputeTurns:
-    """Candidates with kinds of recomputation of their own, better with every turn."""
+class RecomputeImprover:
+    """Candidates with kinds of recomputation of their own, better with every step."""
 
     name = "layer recomputation"
 
     def __init__(self, run: SearchState, search: JointSearch) -> None:
         self.run, self.search = run, search
         self.pool: list[ChosenKinds] = []
-        self.turn, self.turn_s = 0, 0.0
+        self.step, self.turn_s = 0, 0.0
         """Turns so far, and seconds of the last task that was taken in."""
         self.is_open = run.problem.options.recompute_layers
         """Whether the options leave open which layers recompute."""
@@ -89,19 +89,19 @@ class RecomputeTurns:
                 yield relaxed.make_candidate(stage_of, groups, modes=numpy.full(len(groups), RECOMPUTING))
         yield from self.search.pool[:_FRESH_STARTS]
 
-    def take_turn(self) -> Iterator[None]:
+    def take_step(self) -> Iterator[None]:
         """Kinds for a joint candidate, and a better candidate from one of our own; what is better is proposed."""
         self.run.window.make_room(2)
-        self.turn += 1
+        self.step += 1
         tasks = list[Callable[[], ChosenKinds | None]]()
         fresh = [*self.search.polished[:2], *self.search.pool[:_FRESH_STARTS]]
         if fresh:
-            chosen = fresh[self.turn % len(fresh)]
+            chosen = fresh[self.step % len(fresh)]
             own = self.search.searcher if chosen.is_feasible else None
-            tasks.append(partial(self._realise, own, chosen, number=2 * self.turn))
+            tasks.append(partial(self._realise, own, chosen, number=2 * self.step))
         if self.pool:
-            start = self.pool[self.turn // 2 % len(self.pool)] if self.turn % 2 else self.pool[0]
-            tasks.append(partial(self._improve, start, 2 * self.turn + 1, steps=self.search.steps))
+            start = self.pool[self.step // 2 % len(self.pool)] if self.step % 2 else self.pool[0]
+            tasks.append(partial(self._improve, start, 2 * self.step + 1, steps=self.search.steps))
         self.run.window.start(tasks, self._take_in, expected_s=self.turn_s)
         yield
 
@@ -115,17 +115,19 @@ class RecomputeTurns:
         starts.append((relaxed, relaxed.rate(start.stage_of, start.groups, modes=modes)))
         for own, each in starts:
             found = self.recomputation.realise(own, each, seed=self._seed(number)) if each.is_feasible else None
-            if found is not None and (best is None or found.candidate.worth < best.candidate.worth):
+            if found is not None and (best is None or found.candidate.sort_key < best.candidate.sort_key):
                 best = found
         return best
 
     def _improve(self, start: ChosenKinds, number: int, *, steps: int) -> ChosenKinds:
         assert self.recomputation is not None
         annealed, seed = int(_ANNEAL_SHARE * steps), self._seed(number)
-        heats = self.run.params.anneal.heats
-        heat = heats[number // 2 % len(heats)]
-        best = self.recomputation.anneal(start, iterations=max(1, annealed), heat=heat, seed=seed)
-        return self.recomputation.polish(best, iterations=max(1, steps - annealed), heat=_POLISH_HEAT, seed=seed)
+        temperatures = self.run.params.anneal.heats
+        temperature = temperatures[number // 2 % len(temperatures)]
+        best = self.recomputation.anneal(start, iterations=max(1, annealed), temperature=temperature, seed=seed)
+        return self.recomputation.polish(
+            best, iterations=max(1, steps - annealed), temperature=_POLISH_TEMPERATURE, seed=seed
+        )
 
     def _seed(self, number: int) -> int:
         return (self.run.limits.seed * 1_000_003 + number) % 2**31
@@ -134,8 +136,8 @@ class RecomputeTurns:
         self.turn_s = seconds
         if found is None:
             return
-        others = [each for each in self.pool if each.candidate.worth != found.candidate.worth]
-        self.pool = sorted([*others, found], key=lambda each: each.candidate.worth)[:_POOL_SIZE]
+        others = [each for each in self.pool if each.candidate.sort_key != found.candidate.sort_key]
+        self.pool = sorted([*others, found], key=lambda each: each.candidate.sort_key)[:_POOL_SIZE]
         best = self.run.incumbent_ns
         if best is None or found.candidate.objective < best:
             self.run.propose(self._plan_of(found), source=self.name)
@@ -143,6 +145,6 @@ class RecomputeTurns:
     def _plan_of(self, found: ChosenKinds) -> Plan:
         assert self.recomputation is not None
         own = found.candidate
-        words, _ = self.recomputation.searcher(found.choice).words(own)
+        device_orders, _ = self.recomputation.searcher(found.choice).device_orders(own)
         stages = make_stages(self.run.problem, own.stage_of, groups=own.groups, modes=own.modes, choice=found.choice)
-        return make_plan_from_words(self.run.problem, stages, words=words)
+        return make_plan_from_orders(self.run.problem, stages, device_orders=device_orders)

@@ -2,8 +2,8 @@
 
 Who settles on stages first and then looks for the best order must not end with a shorter iteration than the joint
 search. So the order search of those stages begins with everything that it would begin with if they were given, its
-seeds and its work are the same, and it keeps pace with the joint search round by round, until a floor shows that no
-order of these stages is better than the incumbent, or its best order is far behind.
+seeds and its work are the same, and it keeps pace with the joint search round by round, until a lower bound shows that
+no order of these stages is better than the incumbent, or its best order is far behind.
 """
 
 from collections.abc import Iterator
@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from planner.baselines.applicability import DoesNotApplyError
 from planner.baselines.registry import make_baselines, play_baseline
-from planner.baselines.sequential import sequential_seating
+from planner.baselines.sequential import assign_sequential
 from planner.layout.costs import CostModel
 from planner.plan import Plan, Stage
 from planner.planning.improvers.improver import Leader
@@ -35,7 +35,7 @@ _HOPELESS = 1.05
 """Ratio to the incumbent that ends it."""
 
 
-class SequentialTurns:
+class SequentialImprover:
     """The order search of the sequential planner's stages."""
 
     name = "order of sequential stages"
@@ -63,7 +63,7 @@ class SequentialTurns:
             self.order = begin_order_search(
                 self.run, searcher, candidate=candidate, plans=played, most_actions=MOST_ACTIONS
             )
-            self.order.add([searcher.words(candidate)[0]])
+            self.order.add([searcher.device_orders(candidate)[0]])
             self._take_best(self.order, source="sequential planner")
 
     def _find_stages(self) -> tuple[Stage, ...] | None:
@@ -74,7 +74,7 @@ class SequentialTurns:
         max_cells = _LOOKS * _MAX_CELLS
         has_time = self.run.time_until(SEED_SHARE)
         try:
-            return sequential_seating(self.run.costs, max_cells=max_cells, has_time=has_time).stages
+            return assign_sequential(self.run.costs, max_cells=max_cells, has_time=has_time).stages
         except DoesNotApplyError:
             return None
 
@@ -83,13 +83,13 @@ class SequentialTurns:
         if self.search.searcher.by_span or self.run.incumbent_ns is None:
             return False
         searcher, incumbent = self.search.searcher, self.run.incumbent_ns
-        # the quick floor first: on a new machine the kernels of the exact one come later
-        quick = searcher.floor(candidate.stage_of, candidate.groups, modes=candidate.modes)
+        # the quick lower bound first: on a new machine the kernels of the exact one come later
+        quick = searcher.lower_bound(candidate.stage_of, candidate.groups, modes=candidate.modes)
         if quick is None or quick >= incumbent:
             return quick is not None
         self.run.make_ready(*FIRST)
-        floor = searcher.exact_floor(candidate)
-        return floor is not None and floor >= incumbent
+        lower_bound = searcher.exact_lower_bound(candidate)
+        return lower_bound is not None and lower_bound >= incumbent
 
     def is_due(self, rounds: int) -> bool:
         """After every joint round at first, now and then later, as long as there is something to hope for and time."""
@@ -98,7 +98,7 @@ class SequentialTurns:
         is_late = self.order.round >= _EQUAL_ROUNDS
         return rounds % _LATER_EVERY_ROUNDS == 0 if is_late else self.order.round < rounds
 
-    def take_turn(self) -> Iterator[None]:
+    def take_step(self) -> Iterator[None]:
         """The next round of the order, unless there is nothing to hope for any more."""
         order = self.order
         if order is None or self._is_over(order):
@@ -108,9 +108,9 @@ class SequentialTurns:
         yield
 
     def _is_over(self, order: OrderSearch) -> bool:
-        """Whether the order is at its floor, or the incumbent is out of its reach."""
+        """Whether the order is at its lower bound, or the incumbent is out of its reach."""
         incumbent = self.run.incumbent_ns
-        if order.pool and order.pool[0].objective <= order.floor:
+        if order.pool and order.pool[0].objective <= order.lower_bound:
             return True
         if incumbent is None:
             return False

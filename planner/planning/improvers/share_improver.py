@@ -1,6 +1,6 @@
 """Unequal shares of the samples as a decision of the search, where the options allow them.
 
-The joint search takes equal shares. A turn looks at the incumbent, at what the joint search holds to be good and, the
+The joint search takes equal shares. A step looks at the incumbent, at what the joint search holds to be good and, the
 first time, at the baselines. Replicas get samples so that the longest time of a device per microbatch is least
 (`solver_models.sample_shares`, exact): stage by stage, and for all stages with equally many replicas at once. Then
 single samples are moved. Orders stay as they are, and only what is better than the incumbent is proposed, so that a
@@ -24,14 +24,14 @@ from solver_models.local_search.multistart import JointSearch
 from solver_models.sample_shares import shortest_shares
 
 _STARTS = 4
-"""Good candidates of the joint search whose shares are looked for in a turn."""
+"""Good candidates of the joint search whose shares are looked for in a step."""
 _TOGETHER_SHARE = 0.5
 """How often all stages with the same samples are changed alike."""
 
 Samples = tuple[int, ...]
 
 
-class ShareTurns:
+class ShareImprover:
     """Plans with unequal shares, made from plans with equal ones."""
 
     name = "unequal shares"
@@ -41,7 +41,7 @@ class ShareTurns:
         self.problem, self.costs = run.problem, run.costs
         self.size = run.problem.profile.microbatch_size or 0
         self.layouts = ShareLayouts(run)
-        self.turn = 0
+        self.step = 0
         self.seen: set[tuple[Stage, ...]] = set()
         """Stages of which the best shares were looked for."""
 
@@ -58,9 +58,9 @@ class ShareTurns:
     def close(self) -> None:
         """There is nothing to note."""
 
-    def take_turn(self) -> Iterator[None]:
+    def take_step(self) -> Iterator[None]:
         """The best shares of plans that were not looked at yet, then moves of single samples."""
-        self.turn += 1
+        self.step += 1
         for plan in self._starts():
             if plan.stages not in self.seen:
                 self.seen.add(plan.stages)
@@ -70,12 +70,12 @@ class ShareTurns:
             self._propose(self._moved(self.run.plan))
             yield
         plans = [plan for plan in self._starts() if not any(stage.is_split for stage in plan.stages)]
-        yield from self.layouts.take_turn(plan.stages for plan in plans)
+        yield from self.layouts.take_step(plan.stages for plan in plans)
 
     def _starts(self) -> Iterator[Plan]:
         if self.run.plan is not None:
             yield self.run.plan
-        if self.turn == 1:
+        if self.step == 1:
             spread = self._spread()
             yield from [*self.run.played, *([] if spread is None else [spread])]
         for candidate in [each for each in self.search.pool if each.is_feasible][:_STARTS]:
@@ -194,7 +194,7 @@ class ShareTurns:
 
     def _moved(self, plan: Plan) -> Iterator[Plan]:
         """The plan with a sample of a stage, or of all stages with the same samples, moved to another replica."""
-        rng = Random(self.run.limits.seed * 1_000_003 + self.turn)
+        rng = Random(self.run.limits.seed * 1_000_003 + self.step)
         chosen = [number for number, stage in enumerate(plan.stages) if stage.samples]
         for _ in range(MOVES):
             number = rng.choice(chosen)

@@ -47,7 +47,7 @@ Rated = tuple[int, Plan]
 MOVES = 24
 """Plans that are played with a sample moved, per turn."""
 _MOST_ACTIONS = 60_000
-"""Actions that are played in a turn for stages that equal shares do not allow."""
+"""Actions that are played in a step for stages that equal shares do not allow."""
 _PLAY_ACTIONS = 200
 """What a play takes beside its actions, in actions."""
 _MOST_NEIGHBOURS = 48
@@ -66,7 +66,7 @@ class ShareLayouts:
         self.size = run.problem.profile.microbatch_size or 0
         self.random = Random(run.limits.seed)
         self.left = 0
-        """Actions that this turn may still play."""
+        """Actions that this step may still play."""
         self.known: set[Stages] = set()
         self.pending: deque[Stages] = deque()
         """Stages that are rated next."""
@@ -74,7 +74,7 @@ class ShareLayouts:
         self.rated: list[tuple[int, int, Plan]] = []
         """Plans of which CP-SAT has not ordered the actions yet, the best first."""
 
-    def take_turn(self, starts: Iterable[Stages]) -> Iterator[None]:
+    def take_step(self, starts: Iterable[Stages]) -> Iterator[None]:
         """Rate a few stages, the first time beside plain ones, and have CP-SAT order the best plan that is open."""
         self.left = _MOST_ACTIONS
         self.pending.extendleft([*starts, *(plain_stages(self.problem) if not self.known else ())])
@@ -124,9 +124,9 @@ class ShareLayouts:
         if shared is None:
             return None
         backwards = BACKWARDS if self.problem.options.split_backward else BACKWARDS[:1]
-        ways = [((each,) * len(stages), warmup) for each, warmup in product(backwards, WARMUPS)]
-        best = self._least([(shared, *way) for way in ways])
-        chosen, before = (shared, *ways[0]) if best is None else best[1:], FAR + 1
+        directions = [((each,) * len(stages), warmup) for each, warmup in product(backwards, WARMUPS)]
+        best = self._least([(shared, *direction) for direction in directions])
+        chosen, before = (shared, *directions[0]) if best is None else best[1:], FAR + 1
         while before > (FAR if best is None else best[0]):  # a change helps others
             before = FAR if best is None else best[0]
             for number in range(len(stages)):
@@ -164,7 +164,7 @@ class ShareLayouts:
 
     def _objective_ns(self, plan: Plan) -> int | None:
         """None if the plan cannot be played, or does not fit into memory."""
-        self.left -= _PLAY_ACTIONS + sum(len(word) for word in plan.schedule.values())
+        self.left -= _PLAY_ACTIONS + sum(len(device_order) for device_order in plan.schedule.values())
         try:
             timeline = simulate(self.problem, plan, costs=self.costs)
         except (PlanError, ValueError):

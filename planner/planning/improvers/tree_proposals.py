@@ -42,7 +42,7 @@ class TreeProposals:
 
 def _encode(found: CaseTree, codes: TreeCodes) -> Iterator[int]:
     """The nodes in preorder: 0 for a leaf, 1 + what it decides for another; of a pass, one piece comes first."""
-    lanes = _places(found)
+    replicas = _places(found)
     nodes, is_one_first = found.tree.nodes.tolist(), found.tree.is_one_first.tolist()
     size = _sizes(nodes)
     ahead = [0]
@@ -54,27 +54,27 @@ def _encode(found: CaseTree, codes: TreeCodes) -> Iterator[int]:
             continue
         children = [place + 1, place + 1 + size[place + 1]]
         if kind == PASS:
-            yield 1 + codes.one_piece(*lanes[a], microbatch=b)
+            yield 1 + codes.one_piece(*replicas[a], microbatch=b)
             children = children if is_one_first[place] else children[::-1]
         elif kind == SHAVE:
-            device, action = _action(lanes, a, codes=codes)
+            device, action = _action(replicas, a, codes=codes)
             yield 1 + codes.start(device, action, what=b)
         else:
-            (device, first), (_, second) = (_action(lanes, job, codes=codes) for job in (a, b))
+            (device, first), (_, second) = (_action(replicas, job, codes=codes) for job in (a, b))
             yield 1 + codes.pair(device, first, b=second)
         ahead += reversed(children)
 
 
 def _places(found: CaseTree) -> list[tuple[int, int]]:
-    """Of every lane its device, and how many stages that device has before it."""
+    """Of every stage replica its device, and how many stages that device has before it."""
     pairs = list(zip(found.device.tolist(), found.stage.tolist(), strict=True))
     return [(device, sum(other == (device, s) for other in pairs for s in range(stage))) for device, stage in pairs]
 
 
-def _action(lanes: Sequence[tuple[int, int]], job: int, *, codes: TreeCodes) -> tuple[int, int]:
+def _action(replicas: Sequence[tuple[int, int]], job: int, *, codes: TreeCodes) -> tuple[int, int]:
     """The device of a job, and its number there."""
-    lane, kind, microbatch = job // codes.count // 3, job // codes.count % 3, job % codes.count
-    device, place = lanes[lane]
+    replica, kind, microbatch = job // codes.count // 3, job // codes.count % 3, job % codes.count
+    device, place = replicas[replica]
     return device, codes.action(place, kind, microbatch=microbatch)
 
 

@@ -18,7 +18,7 @@ from planner.planning.evidence import Conclusion, finish, why_none_was_found
 from planner.planning.planning_params import SearchParams
 from planner.planning.runs.run import PlanningOptions, archive_kinds, ignore, never
 from planner.planning.runs.size_run import SizeRun, conclude
-from planner.planning.runs.successive_halving import Heats
+from planner.planning.runs.successive_halving import SuccessiveHalving
 from planner.progress import Limits
 
 
@@ -53,7 +53,7 @@ def make_batch_plans(question: BatchProblem, *, top: int, **how: Unpack[Planning
         return (best, *sizes.others(best, most=top - 1))
 
 
-class _Sizes(Heats[SizeRun]):
+class _Sizes(SuccessiveHalving[SizeRun]):
     """The runs at all sizes, and the best plan among theirs."""
 
     def rank(self, run: SizeRun) -> tuple[float, float, int]:

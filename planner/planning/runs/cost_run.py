@@ -1,7 +1,7 @@
 """The plan that costs least: a run per promising subset of the devices, one incumbent for all, one bound on money.
 
 branch       boxes of subsets, each with a quick bound (`planner.planning.runs.subsets`)
-runs         the most promising subsets are planned for in heats (`planner.planning.runs.successive_halving`), in two
+runs         the most promising subsets are planned for in rounds (`planner.planning.runs.successive_halving`), in two
              waves: the
              second one knows what the first one's plans cost
 bounds       what a run proves of its subset goes into the boxes
@@ -23,7 +23,7 @@ from planner.planning.planning_params import SearchParams
 from planner.planning.runs.run import PlanningOptions, ignore, never
 from planner.planning.runs.subset_run import SubsetRun, answer
 from planner.planning.runs.subsets import Choice, Subsets
-from planner.planning.runs.successive_halving import Heats
+from planner.planning.runs.successive_halving import SuccessiveHalving
 from planner.progress import Limits
 
 _RUNS_PER_WAVE = 4
@@ -51,7 +51,7 @@ def make_cheapest_plan(question: Question, **how: Unpack[PlanningOptions]) -> Pl
         return field.finish()
 
 
-class SubsetField(Heats[SubsetRun]):
+class SubsetField(SuccessiveHalving[SubsetRun]):
     """The runs of several subsets, and what is known of all the others."""
 
     def __init__(self, question: Question, stack: ExitStack, **how: Unpack[PlanningOptions]) -> None:
@@ -78,7 +78,7 @@ class SubsetField(Heats[SubsetRun]):
         return f"{sum(run.counts)} devices{'' if size is None else f', microbatches of {size}'}"
 
     def told(self, plan: Plan) -> Plan:
-        """The same stages and words; the devices that have none stay idle."""
+        """The same stages and device orders; the devices that have none stay idle."""
         return replace(plan, problem=problem_for(self.question, plan).reference())
 
     def money(self, run: SubsetRun) -> int | None:

@@ -154,7 +154,7 @@ def _take_over(
     with run.watch, run.collected_rarely(), closing(run.window):
         _search_through(run, how.get("start"))
         run.limits = limits
-        with run.turn_of(NAME):
+        with run.step_of(NAME):
             taking_over.search(run.time_until(1.0))
         return taking_over.finish()
 
@@ -236,7 +236,7 @@ def _prove_feasible(run: SearchState) -> None:
 
 def play_baselines(run: SearchState) -> None:
     """Every baseline is played; those that fit become incumbents in turn."""
-    with run.turn_of(BASELINES):
+    with run.step_of(BASELINES):
         _play_baselines(run)
 
 
@@ -280,7 +280,7 @@ def _play_start(run: SearchState, start: Plan) -> None:
     plan = replace(start, problem=run.problem.reference(), evidence=None)
     if not verify(run.problem, plan).passed:
         return
-    with run.turn_of(START):
+    with run.step_of(START):
         run.offer(plan, None, source=START)
     run.report("start")
     if _is_searchable(run, plan):
@@ -300,7 +300,7 @@ def take_in(run: SearchState, loop: SearchLoop | None) -> None:
     if found is None:
         return
     plan = replace(found, problem=run.problem.reference(), evidence=None)
-    with run.turn_of(ISLAND):
+    with run.step_of(ISLAND):
         is_better = run.offer(plan, None, source=ISLAND)
         if is_better and loop is not None and _is_searchable(run, plan):
             loop.search.keep(candidate_of(run.problem, loop.search.searcher, plan=plan))
@@ -325,7 +325,7 @@ def bound(run: SearchState) -> None:
             )
         elif raises_bound(run):
             params = replace(params, packing_per_s=max(1, int(params.packing_per_s * _MIN_S / seconds)))
-        with run.turn_of(BOUND):
+        with run.step_of(BOUND):
             run.lower_bound = make_bound(
                 run.problem,
                 run.costs,
@@ -361,7 +361,7 @@ def add_class_layouts(run: SearchState, costs: CostModel, *, value_ns: int) -> N
     if run.is_large or not has_time or not run.params.has(NEAR_BOUND):
         return
     figures = math.inf if is_counted else _NEAR_BOUND_SHARE * run.seconds_left * ENTRIES_PER_S
-    with run.turn_of(NEAR_BOUND):
+    with run.step_of(NEAR_BOUND):
         run.near_bound = class_layouts(costs.problem, costs, value_ns=value_ns, seed=run.limits.seed, figures=figures)
     run.near_bound = list(filter(run.problem.is_as_given, run.near_bound))
     run.layouts += run.near_bound[:_SEED_LAYOUTS]
@@ -380,7 +380,7 @@ def _certify(run: SearchState, loop: SearchLoop | None) -> None:
     is_claimed = run.solver_bound_ns is not None and run.solver_bound_ns >= below
     if not is_claimed or loop is None:
         return
-    with run.turn_of(REFUTATION):
+    with run.step_of(REFUTATION):
         has_time = run.time_until(0.95)
         trees = TreeProposals(run.problem, loop.search.searcher, value=below, has_time=has_time)
         found = refute(
@@ -391,14 +391,14 @@ def _certify(run: SearchState, loop: SearchLoop | None) -> None:
         run.stopped_by = "proof"
         run.report("bound")
     elif run.searched_ns is None or run.searched_ns < below:
-        with run.turn_of(loop.exact.name):
+        with run.step_of(loop.exact.name):
             for _ in loop.exact.close_again():
                 run.report_if_due("search")
 
 
 def _search_layouts(run: SearchState, layouts: LoopedSearch, *, share: float) -> None:
     """The best numbers of chunks and cuts for programs whose order is fixed, up to a part of the time limit."""
-    with run.turn_of("looped layouts"):
+    with run.step_of("looped layouts"):
         for plan in layouts.plans(share=share):
             run.propose(plan, source="looped layouts")
 

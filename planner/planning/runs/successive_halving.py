@@ -1,13 +1,13 @@
-"""Several runs share the time of one question: heats, from all that are open down to the best.
+"""Several runs share the time of one question: rounds, from all that are open down to the best.
 
     all          on many devices first plans, the least estimate first
     all          baselines, then bounds; the last first
-    heats        every open run has an equal slice of a heat; the better half goes on to the next one
+    rounds       every open run has an equal slice of a round; the better half goes on to the next one
     the last     what is left belongs to the best
 
 A run is closed as soon as its bound reaches what others have; a quick bound is tried before anything is played. There
-are as many heats as it takes to leave one run, and they last equally long: of two the better one has three quarters of
-the time of search, of four the best has 7/12. Where the runs of a heat are closed early, those that were left behind
+are as many rounds as it takes to leave one run, and they last equally long: of two the better one has three quarters of
+the time of search, of four the best has 7/12. Where the runs of a round are closed early, those that were left behind
 have their time.
 """
 
@@ -25,7 +25,7 @@ from planner.progress import Limits, Progress
 Run = TypeVar("Run", bound=PausableRun)
 
 
-class Heats(ABC, Generic[Run]):
+class SuccessiveHalving(ABC, Generic[Run]):
     """The runs, and the best plan among theirs."""
 
     def __init__(
@@ -130,10 +130,10 @@ class Heats(ABC, Generic[Run]):
                 step(run)
 
     def search(self) -> None:
-        """Heats from all open runs down to one, and again among those that were left behind."""
+        """Rounds from all open runs down to one, and again among those that were left behind."""
         while field := self.open(self.runs):
             while True:
-                self.run_heat(field)
+                self.run_round(field)
                 if len(field) == 1:
                     break
                 field = sorted(field, key=self.rank)[: (len(field) + 1) // 2]
@@ -156,23 +156,23 @@ class Heats(ABC, Generic[Run]):
         is_reached = self.gap is not None and self.gap <= self.limits.gap
         return is_reached or self.should_stop() or self.elapsed_s >= self.limits.time_limit_s
 
-    def run_heat(self, field: list[Run]) -> None:
-        """A slice of this heat for every run in it; one alone goes on to its end."""
+    def run_round(self, field: list[Run]) -> None:
+        """A slice of this round for every run in it; one alone goes on to its end."""
         counts = [len(field)]
         while counts[-1] > 1:
             counts.append((counts[-1] + 1) // 2)
-        heat_s = max(0.0, self.limits.time_limit_s - self.elapsed_s) / len(counts)
-        horizon_s = heat_s * sum(1 / count for count in counts)
+        round_s = max(0.0, self.limits.time_limit_s - self.elapsed_s) / len(counts)
+        horizon_s = round_s * sum(1 / count for count in counts)
         most = self.limits.max_rounds
         for run in field:
             if not self.open([run]):
                 continue
             if len(field) == 1:
-                self.take_up(run, lambda each: each.search_to_the_end(heat_s))
+                self.take_up(run, lambda each: each.search_to_the_end(round_s))
             elif most is None:
-                self.take_up(run, lambda each: each.search(heat_s / len(field), horizon_s=horizon_s))
+                self.take_up(run, lambda each: each.search(round_s / len(field), horizon_s=horizon_s))
             else:
-                self.take_up(run, lambda each: each.search_rounds(most >> (len(counts) - 1), horizon_s=heat_s))
+                self.take_up(run, lambda each: each.search_rounds(most >> (len(counts) - 1), horizon_s=round_s))
 
     def stopped_by(self) -> str:
         """Why the search ended."""

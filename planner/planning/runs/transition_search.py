@@ -157,10 +157,10 @@ class TransitionSearch:
         seen.add(key)
         if not searcher.is_allowed(searcher.make_candidate(stage_of, groups, modes=modes)):
             return
-        floor = searcher.floor(stage_of, groups, modes=modes)
-        if floor is None:
+        lower_bound = searcher.lower_bound(stage_of, groups, modes=modes)
+        if lower_bound is None:
             return
-        bound_ns = self.transition.total_ns(iteration_ns=floor, moving_ns=self._moving_of(layout))
+        bound_ns = self.transition.total_ns(iteration_ns=lower_bound, moving_ns=self._moving_of(layout))
         if bound_ns < self._limit_ns:
             queue.push(bound_ns, layout)
 
@@ -170,8 +170,8 @@ class TransitionSearch:
         best = searcher.rate(stage_of, groups, modes=modes)
         if best.is_feasible and searcher.is_open(best):
             plays, seed = _POLISH_PLAYS, self.run.limits.seed
-            polished = searcher.polish(best, iterations=plays, heat=0.0, seed=seed)
-            best = min(best, polished, key=lambda candidate: candidate.worth)
+            polished = searcher.polish(best, iterations=plays, temperature=0.0, seed=seed)
+            best = min(best, polished, key=lambda candidate: candidate.sort_key)
         if best.is_feasible:
             self._offer(searcher, best, source=NAME)
         num_actions = 3 * self.run.instance.num_microbatches * sum(map(len, groups))

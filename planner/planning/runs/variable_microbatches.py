@@ -24,7 +24,7 @@ from planner.planning.evidence import bounded_evidence, what_makes_room
 from planner.planning.planning_params import SearchParams
 from planner.planning.runs import run as driver
 from planner.planning.starts.dealt_layouts import (
-    HandTable,
+    AssignmentTable,
     carried_over,
     cuts_for,
     device_blocks,
@@ -48,11 +48,11 @@ _KEPT_LAYOUTS = 4
 
 
 @dataclass(kw_only=True)
-class _DealtLayout:
-    """A layout with the best hands so far."""
+class _BalancedLayout:
+    """A layout with the best assignments so far."""
 
-    table: HandTable
-    hands: list[list[int]]
+    table: AssignmentTable
+    assignments: list[list[int]]
     end_ns: int
 
 
@@ -74,7 +74,7 @@ class _Run:
     bound: Bound | None = None
     baselines: list[BaselineResult] = field(default_factory=list)
     rejected: str = ""
-    turns: int = 0
+    steps: int = 0
 
     @property
     def elapsed_s(self) -> float:
@@ -98,7 +98,7 @@ class _Run:
         except (PipeplanError, ValueError) as error:
             self.rejected = str(error)
             return False
-        if self.plan is not None and self._worth(plan, timeline) >= self._worth(self.plan, self.timeline):
+        if self.plan is not None and self._objective(plan, timeline) >= self._objective(self.plan, self.timeline):
             return False
         verdict = verify(self.problem, plan)
         if not verdict.passed:
@@ -108,7 +108,7 @@ class _Run:
         self.report("search")
         return True
 
-    def _worth(self, plan: Plan, timeline: Timeline | None) -> int:
+    def _objective(self, plan: Plan, timeline: Timeline | None) -> int:
         """The objective, or where a plan takes over from a running one, all that it costs; the least is best."""
         assert timeline is not None
         objective_ns = timeline.objective_ns(self.problem.options.objective)
@@ -163,7 +163,7 @@ def make_listed_plan(problem: Problem, **how: Unpack[driver.PlanningOptions]) ->
     run.bound = make_bound(problem, run.costs)
     run.report("bound")
     layouts = _first_layouts(run)
-    usual = _plan_usual(run) if _is_usual_worth_it(run) else None
+    usual = _plan_usual(run) if _should_try_usual(run) else None
     if usual is not None and not run.is_closed:
         _reorder(run, usual)
     _improve(run, layouts)
@@ -201,7 +201,7 @@ def _play_baselines(run: _Run) -> None:
             break
 
 
-def _is_usual_worth_it(run: _Run) -> bool:
+def _should_try_usual(run: _Run) -> bool:
     """Whether a plan without a dealing may be better: where no replicas cut all sizes, it has a device per layer."""
     best = run.objective_ns
     if run.is_closed or not is_cut_as_placed(run.problem) or not run.has_time(_LAYOUT_SHARE):
@@ -237,21 +237,21 @@ def _part(run: _Run, share: float) -> Limits:
     return replace(run.limits, time_limit_s=min(seconds, run.limits.time_limit_s), gap=max(run.limits.gap, 0.001))
 
 
-def _first_layouts(run: _Run) -> list[_DealtLayout]:
+def _first_layouts(run: _Run) -> list[_BalancedLayout]:
     """Every number of pipelines, cut for the mean size, dealt quickly; the best first."""
-    found: list[_DealtLayout] = []
+    found: list[_BalancedLayout] = []
     work = sum(map(sum, _work_of(run)))
     for pipelines in range(min(run.problem.replica_limit, run.problem.num_microbatches), 0, -1):
         for stages in _stages_for(run, pipelines):
             used = len({device for stage in stages for group in stage.replicas for device in group})
             is_in_time = run.has_time(_LAYOUT_SHARE if found else 1.0)
             if is_in_time and not any(work >= layout.end_ns * used for layout in found):
-                found += _dealt(run, stages)
+                found += _balanced(run, stages)
     found.sort(key=lambda layout: layout.end_ns)
     for layout in found[:_KEPT_LAYOUTS]:
-        run.offer(layout.table.plan(layout.hands), source="dealing")
+        run.offer(layout.table.plan(layout.assignments), source="dealing")
     if found and not run.is_closed:
-        found += _searched(run, len(found[0].hands))
+        found += _searched(run, len(found[0].assignments))
         found.sort(key=lambda layout: layout.end_ns)
     return found[:_KEPT_LAYOUTS]
 
@@ -280,30 +280,30 @@ def _variants(run: _Run, stages: tuple[Stage, ...]) -> Iterator[tuple[Stage, ...
             yield tuple(replace(stage, recompute=recompute, shard=shard) for stage in stages)  # type: ignore[arg-type]
 
 
-def _dealt(run: _Run, stages: tuple[Stage, ...]) -> list[_DealtLayout]:
+def _balanced(run: _Run, stages: tuple[Stage, ...]) -> list[_BalancedLayout]:
     """The layout with the best of the depths, dealt longest first and annealed for a moment."""
-    best: _DealtLayout | None = None
-    first = HandTable(costs=run.costs, stages=stages)
+    best: _BalancedLayout | None = None
+    first = AssignmentTable(costs=run.costs, stages=stages)
     for depth in run.params.listed.depths:
         for fuses in (True, False) if run.problem.options.split_backward else (True,):
             try:
                 _ = first.tables  # ValueError where a layer was not measured there
                 table = first.run_otherwise(depth=depth, fuses=fuses)
-                hands = longest_first(table, len(stages[0].replicas))
-                fits = table.fits(hands)
+                assignments = longest_first(table, len(stages[0].replicas))
+                fits = table.fits(assignments)
             except ValueError:
                 return []
             if fits:
-                end = max(map(table.play, hands))
+                end = max(map(table.play, assignments))
                 if best is None or end < best.end_ns:
-                    best = _DealtLayout(table=table, hands=hands, end_ns=end)
+                    best = _BalancedLayout(table=table, assignments=assignments, end_ns=end)
     if best is None:
         return []
     _anneal(best, plays=run.params.listed.quick_plays, seed=run.limits.seed)
     return [best]
 
 
-def _searched(run: _Run, pipelines: int) -> list[_DealtLayout]:
+def _searched(run: _Run, pipelines: int) -> list[_BalancedLayout]:
     """The stages that the usual search makes on one row of devices, for a pipeline's part of the microbatches."""
     blocks = device_blocks(run.problem, pipelines)
     options = run.problem.options
@@ -316,43 +316,47 @@ def _searched(run: _Run, pipelines: int) -> list[_DealtLayout]:
         plan, *_ = driver.make_plans(alone, top=1, limits=_part(run, _USUAL_SHARE / 2), should_stop=run.should_stop)
     except (PipeplanError, ValueError):
         return []
-    return [found for stages in _variants(run, carried_over(plan.stages, blocks)) for found in _dealt(run, stages)]
+    return [found for stages in _variants(run, carried_over(plan.stages, blocks)) for found in _balanced(run, stages)]
 
 
-def _anneal(layout: _DealtLayout, *, plays: int, seed: int) -> None:
-    """Better hands for the layout, if such are found."""
+def _anneal(layout: _BalancedLayout, *, plays: int, seed: int) -> None:
+    """Better assignments for the layout, if such are found."""
     params = AnnealingParams(plays=plays, seed=seed)
-    hands = anneal(layout.hands, play=lambda hand: layout.table.play(hand) if hand else _NEVER, params=params)
-    if all(hands):
-        end = max(map(layout.table.play, hands))
+    assignments = anneal(
+        layout.assignments,
+        play=lambda assignment: layout.table.play(assignment) if assignment else _NEVER,
+        params=params,
+    )
+    if all(assignments):
+        end = max(map(layout.table.play, assignments))
         if end < layout.end_ns:
-            layout.hands, layout.end_ns = hands, end
+            layout.assignments, layout.end_ns = assignments, end
 
 
 _NEVER = 1 << 50
 """When a pipeline ends that is dealt nothing: it has to be dealt something."""
 
 
-def _improve(run: _Run, layouts: list[_DealtLayout]) -> None:
+def _improve(run: _Run, layouts: list[_BalancedLayout]) -> None:
     """Anneal the layouts in turn, shifting their cuts, until time or rounds are over or the gap is closed."""
     rng = random.Random(run.limits.seed)
     most = run.limits.max_rounds if run.limits.max_rounds is not None else 10**9
     stale, patience = 0, run.limits.patience_rounds or most
-    while layouts and run.turns < most and run.has_time() and not run.is_closed and stale < patience:
+    while layouts and run.steps < most and run.has_time() and not run.is_closed and stale < patience:
         layout = layouts[0] if rng.random() < 0.5 else rng.choice(layouts)
         other = _shifted(run, layout, rng=rng)
         is_better = False
         if other is not None and other.end_ns < layout.end_ns:
-            layout.table, layout.hands, layout.end_ns = other.table, other.hands, other.end_ns
-        _anneal(layout, plays=run.params.listed.turn_plays, seed=run.limits.seed + run.turns)
-        run.turns += 1
-        is_better = run.offer(layout.table.plan(layout.hands), source="dealing")
+            layout.table, layout.assignments, layout.end_ns = other.table, other.assignments, other.end_ns
+        _anneal(layout, plays=run.params.listed.turn_plays, seed=run.limits.seed + run.steps)
+        run.steps += 1
+        is_better = run.offer(layout.table.plan(layout.assignments), source="dealing")
         stale = 0 if is_better else stale + 1
         layouts.sort(key=lambda each: each.end_ns)
         run.report("search")
 
 
-def _shifted(run: _Run, layout: _DealtLayout, *, rng: random.Random) -> _DealtLayout | None:
+def _shifted(run: _Run, layout: _BalancedLayout, *, rng: random.Random) -> _BalancedLayout | None:
     """The same with a layer moved from one stage to the next, or the other way; None where stages are decided."""
     stages = list(layout.table.stages)
     if len(stages) < 2 or run.problem.options.partition is not None:
@@ -365,10 +369,12 @@ def _shifted(run: _Run, layout: _DealtLayout, *, rng: random.Random) -> _DealtLa
     for number, layers in ((at, left), (at + 1, right)):
         stages[number] = replace(stages[number], layers=layers, recompute=bool(stages[number].recompute))
     table = replace(layout.table, stages=tuple(stages))
-    if not table.fits(layout.hands):
+    if not table.fits(layout.assignments):
         return None
-    other = _DealtLayout(table=table, hands=layout.hands, end_ns=max(map(table.play, layout.hands)))
-    _anneal(other, plays=run.params.listed.quick_plays, seed=run.limits.seed + run.turns)
+    other = _BalancedLayout(
+        table=table, assignments=layout.assignments, end_ns=max(map(table.play, layout.assignments))
+    )
+    _anneal(other, plays=run.params.listed.quick_plays, seed=run.limits.seed + run.steps)
     return other
 
 
@@ -380,8 +386,8 @@ def _reorder(run: _Run, plan: Plan) -> None:
     for order in orders:
         if run.has_time(_LAYOUT_SHARE):
             schedule = {
-                device: tuple(action._replace(microbatch=order[action.microbatch]) for action in word)
-                for device, word in plan.schedule.items()
+                device: tuple(action._replace(microbatch=order[action.microbatch]) for action in device_order)
+                for device, device_order in plan.schedule.items()
             }
             run.offer(replace(plan, schedule=schedule), source="search at the mean size, reordered")
 

@@ -8,12 +8,12 @@ import numpy
 
 from planner.dealing import Durations
 from solver_models.moves.annealing import Cooling
-from solver_models.moves.dealt_annealing import DealtTimes, Hands, anneal_dealt
+from solver_models.moves.dealt_annealing import Assignments, BalancedTimes, anneal_assignments
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompiledAnnealing:
-    """A dealer for `deal_durations`: how long it looks, and how boldly."""
+    """A dealer for `balance_durations`: how long it looks, and how boldly."""
 
     trials: int = 1_000_000
     """Exchanges and other orders tried; without a compiler a hundredth. Measured on three steps of SE: 0.7 s of a
@@ -28,20 +28,20 @@ class CompiledAnnealing:
     """Of the random numbers."""
 
     def __call__(
-        self, hands: Sequence[Sequence[int]], *, microbatches: Sequence[Durations], transfer_ns: int
+        self, assignments: Sequence[Sequence[int]], *, microbatches: Sequence[Durations], transfer_ns: int
     ) -> list[list[int]]:
-        """Hands whose slowest pipeline ends no later than that of `hands`."""
+        """Assignments whose slowest pipeline ends no later than that of `assignments`."""
         if not microbatches:
-            return [list(hand) for hand in hands]
+            return [list(assignment) for assignment in assignments]
         forward, backward = (
             numpy.array([getattr(one, name) for one in microbatches], dtype=numpy.int64)
             for name in ("forward_ns", "backward_ns")
         )
-        held = numpy.zeros((len(hands), len(microbatches)), dtype=numpy.int64)
-        for row, hand in zip(held, hands, strict=True):
-            row[: len(hand)] = hand
-        table = Hands(held, numpy.array([len(hand) for hand in hands], dtype=numpy.int64))
-        times = DealtTimes(forward, backward, transfer_ns, self.steepness)
+        held = numpy.zeros((len(assignments), len(microbatches)), dtype=numpy.int64)
+        for row, assignment in zip(held, assignments, strict=True):
+            row[: len(assignment)] = assignment
+        table = Assignments(held, numpy.array([len(assignment) for assignment in assignments], dtype=numpy.int64))
+        times = BalancedTimes(forward, backward, transfer_ns, self.steepness)
         steps = self.trials if find_spec("numba") else self.trials // 100
-        anneal_dealt(times, table, Cooling(steps, self.hottest, self.coldest, self.seed))
+        anneal_assignments(times, table, Cooling(steps, self.hottest, self.coldest, self.seed))
         return [row[:count].tolist() for row, count in zip(table.held, table.counts, strict=True)]

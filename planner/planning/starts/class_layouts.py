@@ -16,17 +16,17 @@ _SLACKS = (0.003, 0.01, 0.02)
 """How far above the bound stages are looked for, as parts of it."""
 _LAYOUTS = 40
 """How many of all ways through the stages are kept, those with the least schedule bounds."""
-_MIN_WAYS = 20
+_MIN_PATHS = 20
 """Ways through the stages that are rated for every slack, at least."""
-_MAX_WAYS = 50
+_MAX_PATHS = 50
 """Ways that are rated for every slack, at most."""
-_WAY_ACTIONS = 100_000
+_PATH_ACTIONS = 100_000
 """Within these limits, as many ways as have so many actions in all."""
 
 NEAR_BOUND = "stages near the bound"
 """What they are called among improvers: looking for them, and a first try of their orders."""
 
-_Way = tuple[tuple[int, int, int], ...]
+_Path = tuple[tuple[int, int, int], ...]
 """Start, end and class of every stage."""
 
 
@@ -59,14 +59,14 @@ def class_layouts(
         sequence = Sequence(classes, deadline, most_figures=figures)
         is_out = sequence.is_out_of_reach()
         figures -= sequence.cost
-        for way in () if is_out else sorted(_ways(sequence, rng=rng)):
-            stages = _stages(classes, way)
+        for path in () if is_out else sorted(_paths(sequence, rng=rng)):
+            stages = _stages(classes, path)
             if stages not in rated:
                 rated[stages] = bound_of_times(HeadsAndTails.of(problem, stages, costs=costs))
     return sorted(rated, key=lambda stages: rated[stages])[:_LAYOUTS]
 
 
-def _ways(sequence: Sequence, *, rng: Random) -> set[_Way]:
+def _paths(sequence: Sequence, *, rng: Random) -> set[_Path]:
     """Random ways through what is possible by a deadline."""
     classes = sequence.classes
     into: dict[tuple[int, int], list[tuple[int, int]]] = {}
@@ -75,29 +75,29 @@ def _ways(sequence: Sequence, *, rng: Random) -> set[_Way]:
             into.setdefault((end, after), []).append((steps.start, steps.number))
     last = [place for place in into if place[0] == sequence.size]
     num_actions = 3 * classes.count * sum(len(devices) for devices in classes.members)
-    num_ways = max(_MIN_WAYS, min(_MAX_WAYS, _WAY_ACTIONS // num_actions))
-    ways = (_way(classes, into, place=rng.choice(last), rng=rng) for _ in range(num_ways if last else 0))
-    return {way for way in ways if way}
+    num_paths = max(_MIN_PATHS, min(_MAX_PATHS, _PATH_ACTIONS // num_actions))
+    paths = (_path(classes, into, place=rng.choice(last), rng=rng) for _ in range(num_paths if last else 0))
+    return {path for path in paths if path}
 
 
-def _way(
+def _path(
     classes: Classes, into: dict[tuple[int, int], list[tuple[int, int]]], *, place: tuple[int, int], rng: Random
-) -> _Way:
+) -> _Path:
     """A random way back from a boundary and state to the beginning; empty where it ends before."""
-    way: list[tuple[int, int, int]] = []
+    path: list[tuple[int, int, int]] = []
     while place[0]:
         if place not in into:
             return ()
         start, number = rng.choice(into[place])
-        way.append((start, place[0], number))
+        path.append((start, place[0], number))
         place = start, place[1] - classes.unit[number]
-    return tuple(way[::-1]) if place[1] == 0 else ()
+    return tuple(path[::-1]) if place[1] == 0 else ()
 
 
-def _stages(classes: Classes, way: _Way) -> tuple[Stage, ...]:
+def _stages(classes: Classes, path: _Path) -> tuple[Stage, ...]:
     """The stages of a way, on the devices of every class in their order."""
     free = [[device.name for device in devices] for devices in classes.members]
     names = [classes.least.layers[layer].name for layer in classes.trunk.path]
     return tuple(
-        Stage(layers=tuple(names[start:end]), replicas=((free[number].pop(0),),)) for start, end, number in way
+        Stage(layers=tuple(names[start:end]), replicas=((free[number].pop(0),),)) for start, end, number in path
     )

@@ -56,7 +56,7 @@ def lay_out_classes(run: SearchState, *, known: float) -> None:
     if run.pipelines is None:
         run.pipelines = []
         if not run.fits_stages and run.params.has(CLASS_PIPELINES) and may_have_classes(run.problem):
-            with run.turn_of(CLASS_PIPELINES):
+            with run.step_of(CLASS_PIPELINES):
                 run.pipelines = class_pipelines(run.problem, run.costs, known=known, params=run.params.kind_cut)
 
 
@@ -71,7 +71,7 @@ def begin_with_classes(run: SearchState) -> None:
     most, run.pipelines, found = WORSE * known, [], run.pipelines or []
     promising = [stages for estimate, stages in found if estimate <= most][:_PLAYS]
     if promising:
-        with run.turn_of(CLASS_PIPELINES):
+        with run.step_of(CLASS_PIPELINES):
             add_seeds(run, _play(run, promising), source=CLASS_PIPELINES)
 
 

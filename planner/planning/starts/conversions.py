@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from planner.layout.device_groups import has_listed_groups
-from planner.lowering import make_candidate_arrays, make_plan_from_words, make_stages, make_words, modes_of
+from planner.lowering import make_candidate_arrays, make_orders, make_plan_from_orders, make_stages, modes_of
 from planner.plan import Plan, Stage
 from planner.problem import Problem
 from solver_models.instance import Integers
@@ -13,8 +13,8 @@ from solver_models.local_search.search import STANDARD_POLICY_PARAMS, Candidate,
 
 def plan_of(problem: Problem, searcher: Searcher, *, candidate: Candidate) -> Plan:
     """The plan that a candidate stands for."""
-    words, _ = searcher.words(candidate)
-    return make_plan_from_words(problem, stages_of(problem, candidate), words=words)
+    device_orders, _ = searcher.device_orders(candidate)
+    return make_plan_from_orders(problem, stages_of(problem, candidate), device_orders=device_orders)
 
 
 def stages_of(problem: Problem, candidate: Candidate) -> tuple[Stage, ...]:
@@ -37,11 +37,13 @@ def rate(
 def candidate_of(problem: Problem, searcher: Searcher, *, plan: Plan) -> Candidate:
     """A plan with its orders as the search sees it."""
     rated = rate(problem, searcher, stages=plan.stages)
-    return searcher.play(replace(rated, words=make_words(problem, plan)))
+    return searcher.play(replace(rated, device_orders=make_orders(problem, plan)))
 
 
 def played_candidates(problem: Problem, searcher: Searcher, *, plans: Iterable[Plan]) -> Iterator[Candidate]:
-    """Those plans that use single devices, and groups that are listed, with their words, as the search sees them."""
+    """Those plans that use single devices, and groups that are listed, with their device orders, as the search sees
+    them.
+    """
     for plan in plans:
         if has_listed_groups(problem, plan.stages):
             yield candidate_of(problem, searcher, plan=plan)

@@ -1,4 +1,6 @@
-"""Where the pipelines of a dealing stand, what a hand takes on one of them, and the plan that hands make."""
+"""Where the pipelines of a dealing stand, what an assignment takes on one of them, and the plan that assignments
+make.
+"""
 
 import heapq
 from collections.abc import Iterator, Sequence
@@ -15,11 +17,11 @@ from planner.layout.stage_replicas import memory_steps
 from planner.plan import DeviceGroup, Plan, Stage
 from planner.problem import Problem
 from solver_models.instance import Integers
-from solver_models.simulation.dealt_play import STUCK, HandStages, play_hand
+from solver_models.simulation.dealt_play import STUCK, ListedStages, play_assignment
 
 KINDS = "FIWB"
 
-Hands = Sequence[Sequence[int]]
+Assignments = Sequence[Sequence[int]]
 """By pipeline its microbatches, in order."""
 
 
@@ -75,8 +77,8 @@ def carried_over(stages: Sequence[Stage], blocks: Sequence[Sequence[str]]) -> tu
 
 
 @dataclass(frozen=True, kw_only=True)
-class HandTable:
-    """What hands take on the stages of a layout: on those of its first pipeline, which the others are like."""
+class AssignmentTable:
+    """What assignments take on the stages of a layout: on those of its first pipeline, which the others are like."""
 
     costs: CostModel
     """Of the problem that lists microbatches."""
@@ -89,10 +91,10 @@ class HandTable:
 
     @property
     def problem(self) -> Problem:
-        """The question."""
+        """The planning problem."""
         return self.costs.problem
 
-    def run_otherwise(self, *, depth: float, fuses: bool) -> "HandTable":
+    def run_otherwise(self, *, depth: float, fuses: bool) -> "AssignmentTable":
         """The same stages with another depth, or with I and W apart; what stages cost is not added up again."""
         other = replace(self, depth=depth, fuses=fuses)
         same: dict[str, object] = {
@@ -113,7 +115,7 @@ class HandTable:
         return numpy.array([order[size] for size in self.problem.microbatches or ()], dtype=numpy.int64)
 
     @cached_property
-    def tables(self) -> HandStages:
+    def tables(self) -> ListedStages:
         """For the kernel."""
         groups = list(dict.fromkeys(stage.replicas[0] for stage in self.own))
         position = [groups.index(stage.replicas[0]) for stage in self.own]
@@ -121,19 +123,19 @@ class HandTable:
         return self._costs._replace(cap=_column(caps), fuses=_column([int(self.fuses)]))
 
     @cached_property
-    def _costs(self) -> HandStages:
+    def _costs(self) -> ListedStages:
         """Without what the depth decides."""
         models = [self.costs.at(size) for size in self.problem.sizes]
         costs = [[model.stage_cost(stage, 0) for stage in self.own] for model in models]
         groups = list(dict.fromkeys(stage.replicas[0] for stage in self.own))
         position = [groups.index(stage.replicas[0]) for stage in self.own]
         pairs = models[-1].traffic(self.own)
-        return HandStages(
+        return ListedStages(
             position=_column(position),
             has_weight=_column([int(cost.has_weight_grad) for cost in costs[0]]),
             ticks=_column([[[cost.duration_ns(kind) for kind in KINDS] for cost in row] for row in costs]),
             steps=_column([[[memory_steps(cost, kind) for kind in KINDS] for cost in row] for row in costs]),
-            legs=_column([(a, b, int(traffic.has_gradient)) for (a, b), traffic in pairs.items()]).reshape(-1, 3),
+            transfers=_column([(a, b, int(traffic.has_gradient)) for (a, b), traffic in pairs.items()]).reshape(-1, 3),
             delay=_column([self._delays(model) for model in models]).reshape(len(models), -1, 2),
             budget=_column([self._room(group) for group in groups]),
             cap=_column(position),
@@ -147,7 +149,7 @@ class HandTable:
         return max(1, round(self.depth * (len(self.own) - number if chunks == 1 else ahead)))
 
     def _delays(self, model: CostModel) -> list[tuple[int, int]]:
-        """Of every leg, there and back, as if it had its links to itself."""
+        """Of every transfer, there and back, as if it had its links to itself."""
         found = []
         for (a, b), traffic in model.traffic(self.own).items():
             source, target = self.own[a].replicas[0][0], self.own[b].replicas[0][0]
@@ -178,44 +180,44 @@ class HandTable:
     def _order(self) -> Integers:
         return numpy.empty(3 * len(self.own) * self.problem.num_microbatches + 1, dtype=numpy.int64)
 
-    def play(self, hand: Sequence[int]) -> int:
+    def play(self, assignment: Sequence[int]) -> int:
         """When a pipeline with these microbatches, in this order, ends."""
-        return int(play_hand(self.tables, self.sizes[list(hand)], self._order)) if hand else 0
+        return int(play_assignment(self.tables, self.sizes[list(assignment)], self._order)) if assignment else 0
 
-    def fits(self, hands: Hands) -> bool:
-        """Whether every hand can be played to its end."""
-        return all(hand and self.play(hand) < STUCK for hand in hands)
+    def fits(self, assignments: Assignments) -> bool:
+        """Whether every assignment can be played to its end."""
+        return all(assignment and self.play(assignment) < STUCK for assignment in assignments)
 
-    def plan(self, hands: Hands) -> Plan:
-        """The plan in which every pipeline plays its hand."""
+    def plan(self, assignments: Assignments) -> Plan:
+        """The plan in which every pipeline plays its assignment."""
         schedule: dict[str, tuple[Action, ...]] = {}
         dealing = []
-        for number, hand in enumerate(hands):
-            words: list[list[Action]] = [[] for _ in self.own]
-            self.play(hand)
+        for number, assignment in enumerate(assignments):
+            device_orders: list[list[Action]] = [[] for _ in self.own]
+            self.play(assignment)
             for code in self._order[: numpy.flatnonzero(self._order == -1)[0]].tolist():
                 place, stage = divmod(code >> 2, len(self.own))
-                words[self.tables.position[stage]].append(Action(KINDS[code & 3], stage, hand[place]))  # type: ignore[arg-type]
+                device_orders[self.tables.position[stage]].append(Action(KINDS[code & 3], stage, assignment[place]))  # type: ignore[arg-type]
             groups = dict.fromkeys(stage.replicas[number] for stage in self.stages)
-            for group, word in zip(groups, words, strict=False):
-                schedule |= dict.fromkeys(group, tuple(word))
-            dealing.append(tuple(hand))
+            for group, device_order in zip(groups, device_orders, strict=False):
+                schedule |= dict.fromkeys(group, tuple(device_order))
+            dealing.append(tuple(assignment))
         return Plan(problem=self.problem.reference(), stages=self.stages, schedule=schedule, dealing=tuple(dealing))
 
 
-def longest_first(table: HandTable, pipelines: int) -> list[list[int]]:
+def longest_first(table: AssignmentTable, pipelines: int) -> list[list[int]]:
     """Longest first onto the least loaded pipeline, by the position that has most to do."""
     load = loads(table)
-    hands: list[list[int]] = [[] for _ in range(pipelines)]
+    assignments: list[list[int]] = [[] for _ in range(pipelines)]
     sums = [(0, number) for number in range(pipelines)]
     for number in sorted(range(len(load)), key=lambda number: -load[number]):
         total, least = sums[0]
-        hands[least].append(number)
+        assignments[least].append(number)
         heapq.heapreplace(sums, (total + load[number], least))
-    return hands
+    return assignments
 
 
-def loads(table: HandTable) -> list[int]:
+def loads(table: AssignmentTable) -> list[int]:
     """[M] what every microbatch takes on the position that has most to do."""
     ticks = table.tables.ticks[:, :, [0, 3]].sum(axis=2)
     by_position = numpy.stack(

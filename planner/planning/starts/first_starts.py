@@ -24,7 +24,7 @@ LARGE_SEEDS = "large seeds"
 def add_seeds(run: SearchState, candidates: Iterable[Candidate], *, source: str) -> None:
     """Keep what was played, the best last, and who found that."""
     before = run.seeds[-1] if run.seeds else None
-    run.seeds = sorted([*run.seeds, *candidates], key=lambda candidate: candidate.worth, reverse=True)
+    run.seeds = sorted([*run.seeds, *candidates], key=lambda candidate: candidate.sort_key, reverse=True)
     if run.seeds and run.seeds[-1] is not before:
         run.seed_source = source
 
@@ -32,7 +32,7 @@ def add_seeds(run: SearchState, candidates: Iterable[Candidate], *, source: str)
 def propose_best_seed(run: SearchState) -> None:
     """The best candidate becomes the incumbent, if it fits and is better."""
     if run.seeds:
-        with run.turn_of(run.seed_source):
+        with run.step_of(run.seed_source):
             _propose_best(run)
 
 
@@ -49,7 +49,7 @@ def begin_large(run: SearchState) -> None:
         return
     run.make_ready(*FIRST, "large")
     searcher = Searcher(run.instance, params=run.params)
-    with run.turn_of(LARGE_SEEDS):
+    with run.step_of(LARGE_SEEDS):
         is_timed = run.limits.max_rounds is None
         until = time.monotonic() + (_SEED_SHARE * run.limits.time_limit_s if is_timed else math.inf)
         most = max(_MIN_SEED_PLAYS, _MAX_SEED_ACTIONS // run.num_actions)

@@ -21,9 +21,9 @@ from solver_models.instance import Integers
 from solver_models.moves.annealing import Cooling
 from solver_models.starts.looped_construction import anneal_cut
 
-_STALE_TURNS = 120
+_STALE_STEPS = 120
 """Anneals without a better cut after which the search ends."""
-_ROUND_TURNS = 2
+_ROUND_STEPS = 2
 """Anneals of a shape for one round of a limit on rounds."""
 _RANK_WEIGHT = 0.7
 """How likely each next shape is to be annealed, relative to the one before."""
@@ -31,7 +31,7 @@ _MAX_STEPS = 20_000
 """Steps of an anneal, at most."""
 _MIN_STEPS = 200
 """Steps of an anneal, at least, whatever their work."""
-_HEATS = (0.0003, 0.001, 0.003, 0.0001)
+_TEMPERATURES = (0.0003, 0.001, 0.003, 0.0001)
 """First temperatures of anneals, as parts of the objective; they take turns and fall to a twentieth."""
 
 
@@ -64,9 +64,9 @@ class LoopedSearch:
     def plans(self, *, share: float) -> Iterator[Plan]:
         """Ever better plans, until no shape has got better for a while or a part of the time limit is over."""
         window, best, self.stale = self.run.window, self.best, 0
-        stale_turns = max(_STALE_TURNS, len(self.shapes))
-        most_turns = self.num_turns + _ROUND_TURNS * len(self.shapes) * (self.run.limits.max_rounds or 0)
-        while self.shapes and self.stale < stale_turns and self._has_time(share=share, most_turns=most_turns):
+        stale_turns = max(_STALE_STEPS, len(self.shapes))
+        most_steps = self.num_steps + _ROUND_STEPS * len(self.shapes) * (self.run.limits.max_rounds or 0)
+        while self.shapes and self.stale < stale_turns and self._has_time(share=share, most_steps=most_steps):
             window.make_room(1)
             if self._are_all_busy:
                 window.drain()
@@ -75,10 +75,10 @@ class LoopedSearch:
             self._start(self._choose())
             if _is_less(self.best, best):
                 best = self.best
-                yield self.plan_of(min(self.shapes, key=_worth))
+                yield self.plan_of(min(self.shapes, key=_objective))
         window.drain()
         if _is_less(self.best, best):
-            yield self.plan_of(min(self.shapes, key=_worth))
+            yield self.plan_of(min(self.shapes, key=_objective))
 
     def _start(self, shape: Shape) -> None:
         """Anneal the cut of a shape."""
@@ -94,9 +94,9 @@ class LoopedSearch:
                 self.best, self.stale = shape.value, 0
 
         seed = int(self.rng.integers(1 << 31))
-        anneal_it = partial(anneal, shape, cut=shape.cut, turn=shape.turns, seed=seed, params=self.params)
+        anneal_it = partial(anneal, shape, cut=shape.cut, step=shape.steps, seed=seed, params=self.params)
         self.run.window.start([anneal_it], take, expected_s=self.turn_s)
-        shape.turns, shape.is_busy = shape.turns + 1, True
+        shape.steps, shape.is_busy = shape.steps + 1, True
 
     def plan_of(self, shape: Shape) -> Plan:
         """The plan of the best cut of a shape."""
@@ -119,24 +119,24 @@ class LoopedSearch:
         return all(shape.is_busy for shape in self.shapes)
 
     @property
-    def num_turns(self) -> int:
+    def num_steps(self) -> int:
         """Anneals so far."""
-        return sum(shape.turns for shape in self.shapes)
+        return sum(shape.steps for shape in self.shapes)
 
-    def _has_time(self, *, share: float, most_turns: int) -> bool:
+    def _has_time(self, *, share: float, most_steps: int) -> bool:
         if self.run.should_stop() or (self.run.gap is not None and self.run.gap <= self.run.limits.gap):
             return False
         if self.run.limits.max_rounds is not None:
-            return self.num_turns < most_turns
+            return self.num_steps < most_steps
         return self.run.elapsed_s + self.turn_s < share * self.run.limits.time_limit_s
 
     def _choose(self) -> Shape:
-        """One that had no turn yet, or only one in vain; then a good one, the better the likelier; none under way."""
+        """One that had no step yet, or only one in vain; then a good one, the better the likelier; none under way."""
         free = [shape for shape in self.shapes if not shape.is_busy]
-        fresh = [shape for shape in free if shape.turns < (1 if shape.value is not None else 2)]
+        fresh = [shape for shape in free if shape.steps < (1 if shape.value is not None else 2)]
         if fresh:
             return fresh[0]
-        ranked = sorted(free, key=_worth)
+        ranked = sorted(free, key=_objective)
         weights = _RANK_WEIGHT ** numpy.arange(len(ranked))
         return ranked[int(self.rng.choice(len(ranked), p=weights / weights.sum()))]
 
@@ -146,23 +146,23 @@ def _is_less(found: int | None, best: int | None) -> bool:
     return found is not None and (best is None or found < best)
 
 
-def _worth(shape: Shape) -> tuple[bool, int]:
+def _objective(shape: Shape) -> tuple[bool, int]:
     """Shapes with a cut that fits come first, the least makespan before all."""
     return shape.value is None, shape.value or 0
 
 
-def anneal(shape: Shape, *, cut: Integers, turn: int, seed: int, params: LoopedParams) -> tuple[int | None, Integers]:
+def anneal(shape: Shape, *, cut: Integers, step: int, seed: int, params: LoopedParams) -> tuple[int | None, Integers]:
     """The best cut of one anneal and its makespan, if it fits: from the best known one, now and then an even one."""
     cut = cut.copy()
-    if turn % 4 == 1:
+    if step % 4 == 1:
         stages, size = len(cut) - 1, shape.loop.times.shape[2] - 1
         cut = numpy.array([size * number // stages for number in range(stages + 1)], dtype=numpy.int64)
-    elif turn % 4 == 3:
+    elif step % 4 == 3:
         cut = proportional_cut(shape.loop, len(cut) - 1)
     actions = 2 * (len(cut) - 1) * shape.loop.microbatches
-    work = min(params.first_actions * (1 + turn), params.most_actions)
+    work = min(params.first_actions * (1 + step), params.most_actions)
     iterations = min(_MAX_STEPS, max(_MIN_STEPS, work // actions))
-    heat = _HEATS[turn % len(_HEATS)]
-    cooling = Cooling(steps=iterations, first=heat, last=heat / 20, seed=seed)
+    temperature = _TEMPERATURES[step % len(_TEMPERATURES)]
+    cooling = Cooling(steps=iterations, first=temperature, last=temperature / 20, seed=seed)
     missing, value = anneal_cut(shape.loop, cut, len(shape.ranks), cooling, False)
     return None if missing else int(value), cut

@@ -69,7 +69,7 @@ class Shape:
     """Bounds of the best stages so far."""
     value: int | None = None
     """Their makespan, and the optimizer's time where shapes differ in it; None if none that was found fits."""
-    turns: int = 0
+    steps: int = 0
     """Anneals that were started."""
     is_busy: bool = False
     """Whether one of them has not been taken in yet."""
@@ -271,18 +271,18 @@ class LoopedShapes:
             ends = rank[0][0], ranks[(number + 1) % len(ranks)][0][0]
             if ends[0] == ends[1]:
                 continue
-            for way, (source, target) in enumerate((ends, ends[::-1])):
+            for direction, (source, target) in enumerate((ends, ends[::-1])):
                 for boundary, size in enumerate(self.crossing.tolist()):
                     share = _share(size, len(rank))
                     route = self.problem.cluster.route(source, target, num_bytes=share)
-                    table[way, number, boundary] = route.duration_ns(share)
+                    table[direction, number, boundary] = route.duration_ns(share)
         return table
 
 
 def promise(shape: Shape) -> tuple[int, int]:
-    """How much memory a shape lacks with equal parts of the work, and a floor of its makespan then."""
-    missing, floor = rate_cut(shape.loop, shape.cut, len(shape.ranks), FAR, True)
-    return int(missing), int(floor)
+    """How much memory a shape lacks with equal parts of the work, and a lower bound of its makespan then."""
+    missing, lower_bound = rate_cut(shape.loop, shape.cut, len(shape.ranks), FAR, True)
+    return int(missing), int(lower_bound)
 
 
 def proportional_cut(loop: Loop, stages: int) -> Integers:

@@ -7,7 +7,7 @@ from profiles.estimates.operations import Rates
 
 
 @cache
-def rates_at_hand(gpu: str) -> Rates:
+def default_rates_of(gpu: str) -> Rates:
     """Of a device type by the tables' name, one of `known_rates()`."""
     from profiles.importers.aiconfigurator.rates import MeasuredRates
     from profiles.importers.aiconfigurator.tables import NoTablesError, find_package

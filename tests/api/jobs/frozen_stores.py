@@ -7,7 +7,7 @@ import json
 import tempfile
 from pathlib import Path
 
-from api.jobs.job import NewJob, News, Outcome, Quota
+from api.jobs.job import NewJob, Outcome, ProgressUpdate, Quota
 from api.jobs.stores import store_schema
 from api.jobs.stores.postgres import PostgresDatabase
 from api.jobs.stores.sql_store import SqlStore
@@ -63,7 +63,7 @@ def fill(database: Database, *, plan: str) -> None:
         assert claimed.id == job_id
         if job_id == DONE:
             found = {"phase": "search", "incumbent_ns": 40, "lower_bound_ns": 30, "gap": 0.25, "source": "x"}
-            store.report(claimed, News(plan=plan, **found))  # type: ignore[arg-type]
+            store.report(claimed, ProgressUpdate(plan=plan, **found))  # type: ignore[arg-type]
         store.finish(claimed, outcome)
     store.keep_drawing(DONE, "report", text="{}")
     store.submit(new_job(PINNED, is_pinned=True))

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from api.running.advising import Said, advise_on, describe_advice, summarise_advice
+from api.running.advising import AdviceResult, advise_on, describe_advice, summarise_advice
 from planner.documents.embedded_problem import enclosed_problem
 from planner.fidelity.advice import advise
 from planner.verify import verify
@@ -38,5 +38,5 @@ def test_chunks_and_halves_are_advised_on(tmp_path: Path):
 def test_pipelines_that_differ_get_other_orders_only():
     """Tests that it is said why nothing else is offered where one pipeline's devices have other stages."""
     step = pipelines_that_differ()
-    said = Said(advice=advise([step], blocks_per_stage=2), plan=None, blocks_per_stage=2)
+    said = AdviceResult(advice=advise([step], blocks_per_stage=2), plan=None, blocks_per_stage=2)
     assert sum(line.startswith("remedies  other orders only: dealing") for line in describe_advice(said)) == 1

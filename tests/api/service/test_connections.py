@@ -196,7 +196,7 @@ def test_large_bodies_share_what_there_is(tmp_path: Path):
             with socket.create_connection(("127.0.0.1", running.port), timeout=30) as first:
                 first.sendall(started)
                 until = time.monotonic() + 30
-                while running.service.under_way._num_bytes < len(padded) - 1:
+                while running.service.open_requests._num_bytes < len(padded) - 1:
                     assert time.monotonic() < until
                     time.sleep(0.01)
                 status, headers, text = request(running, "POST", "/v1/plans", padded)
@@ -204,7 +204,7 @@ def test_large_bodies_share_what_there_is(tmp_path: Path):
                 first.sendall(padded[-1:])
                 assert first.recv(100).startswith(b"HTTP/1.1 20")
         until = time.monotonic() + 30
-        while running.service.under_way._num_bytes:
+        while running.service.open_requests._num_bytes:
             assert time.monotonic() < until
             time.sleep(0.01)
 

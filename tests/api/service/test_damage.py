@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from api.jobs.job import DamagedError, News, Outcome
+from api.jobs.job import DamagedError, Outcome, ProgressUpdate
 from api.jobs.stores.sql_store import SqlStore
 from api.jobs.stores.sqlite import SqliteDatabase
 from api.jobs.stores.store import persistently
 from api.service.audit import AuditLog
 from api.service.keys import KeyRing
-from api.service.webhooks import Courier, Webhooks
+from api.service.webhooks import Webhooks, WebhookSender
 from planner.release import release
 from tests.api.jobs.stores.test_store import submit
 from tests.api.listening import listening
@@ -22,7 +22,7 @@ from tests.api.service.test_http import request
 from tests.api.worlds import Shell
 
 PLAN = json.dumps({"format": "a plan", "numbers": list(range(50))})
-NEWS = News(phase="search", incumbent_ns=10**6, lower_bound_ns=1, gap=0.5, source="x", plan=PLAN)
+NEWS = ProgressUpdate(phase="search", incumbent_ns=10**6, lower_bound_ns=1, gap=0.5, source="x", plan=PLAN)
 
 HALF = "SUBSTR({column}, 1, LENGTH({column}) / 2)"
 NO_TEXT = "CAST(x'7bfffe80' AS TEXT)"
@@ -179,7 +179,7 @@ def test_a_damaged_delivery_stops_no_other(store: SqlStore):
         damaged, sound = make_job(store), make_job(store)
         damage(store, damaged, table="deliveries", column="body", how=HALF)
         for _ in range(2):
-            Courier(webhooks).deliver_due()
+            WebhookSender(webhooks).deliver_due()
         assert [json.loads(body)["id"] for _, body in listener.heard] == [sound]
         with store.database.transaction() as cursor:
             cursor.execute("SELECT COUNT(*) FROM deliveries")

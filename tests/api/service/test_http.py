@@ -15,7 +15,7 @@ import pytest
 
 from api.client import Client, ServerError, workload_document
 from api.doctor import make_toy_problem
-from api.jobs.job import News, Outcome
+from api.jobs.job import Outcome, ProgressUpdate
 from api.service.app import make_app
 from api.service.handlers import plan_handlers
 from api.service.openapi import example_submission, make_document
@@ -33,7 +33,7 @@ from tests.api.service.servers import Running, serving, wait_ready
 from tests.planner.test_microbatches import listed
 from tests.solver_models.complete.test_complete_model import open_problem
 
-NEWS = News(phase="search", incumbent_ns=10**6, lower_bound_ns=1, gap=0.5, source="x", plan="{}")
+NEWS = ProgressUpdate(phase="search", incumbent_ns=10**6, lower_bound_ns=1, gap=0.5, source="x", plan="{}")
 QUICK = Limits(time_limit_s=30.0, max_rounds=1)
 
 

@@ -14,7 +14,7 @@ import pytest
 
 from api.client import Client, workload_document
 from api.doctor import make_toy_problem
-from api.jobs.job import News, Outcome
+from api.jobs.job import Outcome, ProgressUpdate
 from api.jobs.job_metrics import Histogram, JobMetrics
 from api.jobs.stores.postgres import PostgresDatabase
 from api.jobs.stores.sql_store import SqlStore
@@ -22,7 +22,7 @@ from api.jobs.stores.sqlite import SqliteDatabase
 from api.jobs.workers.container import GIB, available_bytes, share_out
 from api.jobs.workers.runner import JobRunner, Patience
 from api.jobs.workers.solver_handle import Child, ProcessLimits
-from api.jobs.workers.worker_registry import SILENT_S, Heartbeat, Roster
+from api.jobs.workers.worker_registry import SILENT_S, Heartbeat, WorkerRegistry
 from api.service.serving import free_port
 from planner.progress import Limits
 from tests.api.forked_solvers import fork_command
@@ -112,7 +112,7 @@ def test_readiness_knows_the_workers(tmp_path: Path):
         assert json.loads(request(running, "GET", "/readyz")[2]) == {"status": "ready", "workers": 0, "slots": 0}
         status, _, text = request(running, "GET", "/readyz?workers=1")
         assert (status, json.loads(text)["code"]) == (503, "too_few_workers")
-        running.service.roster.beat("somewhere", num_slots=3)
+        running.service.registry.beat("somewhere", num_slots=3)
         assert json.loads(request(running, "GET", "/readyz?workers=1")[2])["slots"] == 3
 
 
@@ -146,7 +146,7 @@ def test_the_roster(tmp_path: Path, engine: str, request: pytest.FixtureRequest)
     else:
         database = PostgresDatabase(request.getfixturevalue("postgres").fresh_database())
     SqlStore(database)
-    roster = Roster(database)
+    roster = WorkerRegistry(database)
     heart = Heartbeat(roster, "one", num_slots=2)
     heart.start()
     until = time.monotonic() + 30
@@ -188,7 +188,7 @@ def test_crashes_are_counted(tmp_path: Path):
     runner.release(job, spent_s=0.0, is_crash=True, reason="died")
     again = store.claim("w", lease_s=60.0)
     assert again is not None
-    store.report(again, News(phase="x", incumbent_ns=None, lower_bound_ns=None, gap=None, source=""))
+    store.report(again, ProgressUpdate(phase="x", incumbent_ns=None, lower_bound_ns=None, gap=None, source=""))
     runner.finish(again, Outcome(state="failed", stopped_by="memory"))
     lines = metrics.render()
     assert "pipeplan_solver_crashes_total 1" in lines

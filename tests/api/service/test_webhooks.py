@@ -12,7 +12,7 @@ from api.jobs.stores.sql_store import SqlStore
 from api.jobs.stores.sqlite import SqliteDatabase
 from api.jobs.stores.transactions import Database
 from api.running.notices import notify_service
-from api.service.webhooks import MOST_ATTEMPTS, MOST_PER_TENANT, Courier, Webhooks
+from api.service.webhooks import MOST_ATTEMPTS, MOST_PER_TENANT, Webhooks, WebhookSender
 from api.signatures import AGE_S, is_signed, sign
 from tests.api.jobs.stores.test_store import DONE, claim, submit
 from tests.api.listening import Listener, listening
@@ -54,7 +54,7 @@ def test_the_end_of_a_job_is_said_once(database: Database, listener: Listener):
     webhooks.create("b", listener.url)
     job_id = end_a_job(database)
     for _ in range(2):
-        Courier(webhooks).deliver_due()
+        WebhookSender(webhooks).deliver_due()
     ((signature, body),) = listener.heard
     assert is_signed(secret, body, header=signature, now=time.time())
     told = json.loads(body)
@@ -73,7 +73,7 @@ def test_who_does_not_hear_is_told_again(tmp_path: Path, listener: Listener, sta
     now = begin
     database.now = lambda: now  # type: ignore[method-assign]
     for _ in range(MOST_ATTEMPTS):
-        Courier(webhooks).deliver_due()
+        WebhookSender(webhooks).deliver_due()
         with database.transaction() as cursor:
             cursor.execute("SELECT due_at FROM deliveries")
             row = cursor.fetchone()

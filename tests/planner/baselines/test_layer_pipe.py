@@ -10,7 +10,7 @@ from planner.baselines.layer_pipe.loads import (
     Work,
     as_work,
     contiguous_load,
-    load_floor,
+    load_lower_bound,
     load_ratio,
     place_freely,
     placed_load,
@@ -77,7 +77,7 @@ def test_free_placement_is_near_the_best():
         )
         found = placed_load(work, place_freely(work, 3))
         best = least_load(list(work.tasks(halves=True).values()), 3) / 2
-        assert load_floor(work, 3) <= best <= found <= best * 4 / 3
+        assert load_lower_bound(work, 3) <= best <= found <= best * 4 / 3
         equal += found == best
     assert equal >= 30
 

@@ -45,7 +45,9 @@ def unit_problem(num_microbatches: int, **options: object) -> Problem:
 def gpipe_ns(problem: Problem) -> int:
     costs = CostModel(problem)
     stages = make_modulo_stages(costs, mod=6)
-    return simulate(problem, make_plan(costs, stages, words=order_gpipe(make_pipeline(costs, stages)))).makespan_ns
+    return simulate(
+        problem, make_plan(costs, stages, device_orders=order_gpipe(make_pipeline(costs, stages)))
+    ).makespan_ns
 
 
 @pytest.mark.parametrize(

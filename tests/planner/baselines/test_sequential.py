@@ -10,7 +10,7 @@ from benchmarks.generate import Family, make_workload, parse_family
 from planner.baselines.applicability import DoesNotApplyError
 from planner.baselines.one_f_one_b import order_one_f_one_b
 from planner.baselines.pipeline import make_pipeline, make_plan
-from planner.baselines.sequential import FINENESS, sequential_seating
+from planner.baselines.sequential import FINENESS, assign_sequential
 from planner.layout.costs import CostModel
 from planner.problem import Options, Problem
 from planner.verify import verify
@@ -53,7 +53,7 @@ def least_largest_stage(problem: Problem) -> int:
 def test_no_cut_and_no_seating_is_better(seed: int):
     """Tests that on three unlike devices with loose memory the largest stage is the least of all."""
     problem = make_problem("chain-7x3-m4-loose-homogeneous-different", seed=seed)
-    seating = sequential_seating(CostModel(problem))
+    seating = assign_sequential(CostModel(problem))
     least = least_largest_stage(problem)
     if len(seating.stages) == 3:
         assert least * (1 - 1 / FINENESS) <= seating.limit_ns <= least * (1 + 3 / FINENESS) + 2
@@ -64,8 +64,8 @@ def test_one_forward_one_backward_fits(memory: str):
     """Tests that where the full depth was granted, 1F1B on the stages passes the verifier, memory included."""
     problem = make_problem(f"chain-48x8-m16-{memory}-two-level-classes")
     costs = CostModel(problem)
-    seating = sequential_seating(costs)
-    plan = make_plan(costs, seating.stages, words=order_one_f_one_b(make_pipeline(costs, seating.stages)))
+    seating = assign_sequential(costs)
+    plan = make_plan(costs, seating.stages, device_orders=order_one_f_one_b(make_pipeline(costs, seating.stages)))
     if seating.in_flight == len(problem.cluster.devices):
         assert verify(problem, plan).passed
     else:
@@ -76,7 +76,7 @@ def test_nothing_fits():
     """Tests that a cluster too small for every cut is refused in a phrase."""
     problem = make_problem("chain-24x4-m8-scarce-homogeneous-classes")
     with pytest.raises(DoesNotApplyError, match="fits into memory"):
-        sequential_seating(CostModel(problem))
+        assign_sequential(CostModel(problem))
 
 
 def test_names_of_families_are_read_back():

@@ -162,7 +162,7 @@ def random_stages(rng: Random, problem: Problem) -> tuple[Stage, ...]:
 
 
 def play(costs: CostModel, stages: tuple[Stage, ...], order: object) -> tuple[Plan, Timeline]:
-    plan = make_plan(costs, stages, words=order(make_pipeline(costs, stages)))
+    plan = make_plan(costs, stages, device_orders=order(make_pipeline(costs, stages)))
     return plan, simulate(costs.problem, plan, costs=costs)
 
 

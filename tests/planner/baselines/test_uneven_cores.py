@@ -14,7 +14,7 @@ from planner.baselines.uneven_cores import (
     make_core_stages,
     make_even_cores_plan,
     make_uneven_cores_plan,
-    seat_blocks,
+    place_blocks,
 )
 from planner.layout.costs import CostModel
 from planner.planning import Limits, make_plan
@@ -134,8 +134,8 @@ def test_cores_of_a_host_are_a_limit():
 
 def test_blocks_begin_at_multiples():
     """Tests that widths are seated at multiples of themselves where that is possible, and behind one another if not."""
-    assert seat_blocks([4, 4, 3, 3, 2], 16) == [0, 12, 6, 9, 4]
-    assert seat_blocks([3, 2], 5) == [0, 3]
+    assert place_blocks([4, 4, 3, 3, 2], 16) == [0, 12, 6, 9, 4]
+    assert place_blocks([3, 2], 5) == [0, 3]
 
 
 @pytest.mark.slow

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from planner.bounds.counting import applies_to, climb, every_seat, holds_all
+from planner.bounds.counting import applies_to, every_assignment, holds_all, raise_bound
 from planner.bounds.minimum_costs import Least
 from planner.evidence.certificate import check_certificate, make_bound
 from planner.layout.costs import CostModel
@@ -30,7 +30,7 @@ def unreplicated(problem: Problem) -> Problem:
 def counted(problem: Problem) -> int:
     """The largest makespan below which the counting bound denies every plan."""
     least = Least(problem, CostModel(problem))
-    found = climb(least, 0) if applies_to(least) else None
+    found = raise_bound(least, 0) if applies_to(least) else None
     return 0 if found is None else found[0] + problem.profile.optimizer_ns
 
 
@@ -58,7 +58,7 @@ def test_devices_with_equal_room_are_alike(room, special, data):
         return all(left[device] >= 0 for device in seats) and sum(max(each, 0) // unit for each in left) >= units
 
     wanted = any(holds(seats) for seats in product(range(len(rooms)), repeat=len(special)))
-    seats = every_seat(rooms, len(special))
+    seats = every_assignment(rooms, len(special))
     taken = numpy.array(special, dtype=numpy.int64).reshape(-1, 1, 1) + numpy.zeros_like(rooms)
     found = holds_all(rooms[None], seats, special=taken, units=units, count=lambda left: left[:, 0].clip(0) // unit)
     assert found == wanted
@@ -67,8 +67,8 @@ def test_devices_with_equal_room_are_alike(room, special, data):
 def test_hundreds_of_devices_are_counted_in_little_memory():
     """Tests that two special layers on 512 devices take thousands of ways, not a table of ways by devices."""
     room = numpy.concatenate([numpy.arange(100), numpy.full(412, 100)])
-    assert len(every_seat(room, 2)) == 102**2
-    assert every_seat(room, 0).shape == (1, 0)
+    assert len(every_assignment(room, 2)) == 102**2
+    assert every_assignment(room, 0).shape == (1, 0)
 
 
 @settings(max_examples=examples(80), deadline=None)

@@ -9,12 +9,12 @@ from random import Random
 import pytest
 
 from planner.fidelity.advice import advise
-from planner.fidelity.any_order_bounds import bound_any_dealing, bound_any_placement
+from planner.fidelity.any_order_bounds import bound_any_assignment, bound_any_placement
 from planner.fidelity.placement_advice import device_factors
 from planner.fidelity.run_pipelines import PipelinePlayer, find_shape, one_pipeline, rows_of, with_rows
 from planner.fidelity.run_replay import replay_ns
 from planner.simulation.simulate import simulate
-from profiles.importers.straggler import RunAction, RunStep, Seat
+from profiles.importers.straggler import ReplicaKey, RunAction, RunStep
 from tests.long_runs import examples
 from tests.planner.fidelity.chunked_runs import interleaved, pipelines_that_differ, slow_device, uneven
 from tests.planner.fidelity.test_order_advice import ordered_at_random
@@ -45,7 +45,7 @@ def test_the_player_plays_what_the_replay_does(seed: int):
     hands = rows_of(step, shape)
     for pipeline, hand in hands.items():
         rng.shuffle(hand)
-        one = with_rows(one_pipeline(step, pipeline), shape, hands={pipeline: hand})
+        one = with_rows(one_pipeline(step, pipeline), shape, assignments={pipeline: hand})
         assert PipelinePlayer(one_pipeline(step, pipeline), shape).play(sum(hand, ())) == replay_ns(one)
 
 
@@ -59,11 +59,11 @@ def test_no_dealing_is_below_the_bound(seed: int):
     hands = rows_of(step, shape)
     rows = [row for hand in hands.values() for row in hand]
     lag = max(step.transfers_ns.values())
-    bound = bound_any_dealing(rows, shape, pipelines=len(hands), transfer_ns=lag)
+    bound = bound_any_assignment(rows, shape, pipelines=len(hands), transfer_ns=lag)
     for _ in range(10):
         rng.shuffle(rows)
         half = len(rows) // 2
-        dealt = with_rows(step, shape, hands={0: rows[:half], 1: rows[half:]})
+        dealt = with_rows(step, shape, assignments={0: rows[:half], 1: rows[half:]})
         assert bound <= replay_ns(ordered_at_random(dealt, rng))
 
 
@@ -76,7 +76,7 @@ def test_no_placement_is_below_the_bound(seed: int):
     assert shape is not None
     factors = {seat: Fraction(rng.choice((2, 2, 3, 5)), 2) for seat in step.actions}
     best = replay_ns(step)
-    seats: list[Seat] = list(step.actions)
+    seats: list[ReplicaKey] = list(step.actions)
     for order in permutations(seats):
         moved = placed(step, {a: factors[b] / factors[a] for a, b in zip(seats, order, strict=True)})
         for one in (moved, ordered_at_random(moved, rng)):
@@ -85,7 +85,7 @@ def test_no_placement_is_below_the_bound(seed: int):
     assert bound_any_placement(rows_of(step, shape), shape, factors=factors, at_most_ns=10**12) <= best
 
 
-def placed(step: RunStep, by: dict[Seat, Fraction]) -> RunStep:
+def placed(step: RunStep, by: dict[ReplicaKey, Fraction]) -> RunStep:
     """Each place's actions times a factor."""
 
     def slower(action: RunAction, factor: Fraction) -> RunAction:

@@ -9,7 +9,7 @@ from planner.fidelity.advice import advise
 from planner.fidelity.order_advice import bound_orders, reorder
 from planner.fidelity.run_replay import replay_ns
 from planner.simulation.simulate import simulate
-from profiles.importers.straggler import Key, RunAction, RunStep, Seat, last_stages, needed_by, product_of
+from profiles.importers.straggler import Key, ReplicaKey, RunAction, RunStep, last_stages, needed_by, product_of
 from tests.long_runs import examples
 from tests.profiles.importers.test_rank_steps import as_run_step, running
 
@@ -17,7 +17,7 @@ from tests.profiles.importers.test_rank_steps import as_run_step, running
 def ordered_at_random(step: RunStep, rng: Random) -> RunStep:
     """The same actions on the same devices, each some time after what it needs."""
     last, made = last_stages(step.actions), set[Key]()
-    left, rows = [*step.keyed()], dict[Seat, list[RunAction]]()
+    left, rows = [*step.keyed()], dict[ReplicaKey, list[RunAction]]()
     devices = step.of_stages()
     while left:
         needs = [needed_by(key, last=last[key[0]]) for key, _ in left]

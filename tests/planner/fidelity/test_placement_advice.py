@@ -12,7 +12,7 @@ from planner.fidelity.balance_advice import order_1f1b
 from planner.fidelity.placement_advice import Placement, device_factors, place_anew
 from planner.fidelity.run_pipelines import find_shape
 from planner.fidelity.run_replay import replay_ns
-from profiles.importers.straggler import RunStep, Seat
+from profiles.importers.straggler import ReplicaKey, RunStep
 from tests.planner.test_dealing import make_step
 
 
@@ -39,7 +39,7 @@ def placed_anew(step: RunStep) -> Placement | None:
 def best_of_all(step: RunStep) -> int:
     """Every permutation of the devices, replayed in the order as run."""
     factors = device_factors([step], step)
-    seats: list[Seat] = list(step.actions)
+    seats: list[ReplicaKey] = list(step.actions)
     found = []
     for order in permutations(seats):
         durations = {

@@ -211,7 +211,7 @@ def impatient(kind: str) -> Fault:
                 setattr(lane, field, 0)
             return made
 
-        wrap(planner.simulation.simulate, "make_lanes", lanes)(patch)
+        wrap(planner.simulation.simulate, "make_replicas", lanes)(patch)
 
     return seed
 
@@ -288,7 +288,7 @@ def message(change: Callable[[list[int]], int]) -> Fault:
     """A message costs something else beyond its links; `change` of their overheads."""
 
     def changed(original: Any, cluster: Cluster, path: Any) -> Route:
-        beyond = [cluster._network.ways[number].message_overhead_ns for number in path]
+        beyond = [cluster._network.arcs[number].message_overhead_ns for number in path]
         route: Route = original(cluster, path)
         return replace(route, latency_ns=route.latency_ns - max(beyond) + change(beyond))
 

@@ -31,7 +31,7 @@ from planner.judge.rules import (
 )
 from planner.judge.synchronisation import NO_RING, Ring
 from planner.judge.times import _Check
-from planner.judge.traffic import Flow, Reduction, Tensor
+from planner.judge.traffic import Channel, Reduction, Tensor
 from planner.judge.transfer_queue import TransferQueue, Transfers
 from tests.planner.judge.core_faults import Fault, Patch, put, wrap
 
@@ -77,9 +77,9 @@ def tensors(change: Callable[[Tensor], Tensor]) -> Fault:
     return wrap(READING, "tensors", lambda found: {pair: change(each) for pair, each in found.items()})
 
 
-def flows(change: Callable[[list[Flow]], list[Flow]]) -> Fault:
+def flows(change: Callable[[list[Channel]], list[Channel]]) -> Fault:
     """Something else flows between stage replicas."""
-    return wrap(READING, "make_flows", change)
+    return wrap(READING, "make_channels", change)
 
 
 def rings(change: Callable[[Ring], Ring]) -> Fault:
@@ -241,9 +241,9 @@ JUDGE_FAULTS: dict[str, Fault] = {
     ),
     "W has a workspace beside the one kept": put(READING, "steps", second_workspace),
     "layers recompute at once": put(
-        READING, "steps", lambda original, *args, **kw: original(*args, **kw | {"takes_turns": False})
+        READING, "steps", lambda original, *args, **kw: original(*args, **kw | {"one_by_one": False})
     ),
-    "a turn is forgotten": sizes(turn=lambda s: 0),
+    "a turn is forgotten": sizes(rebuilt=lambda s: 0),
     "a byte of state is dropped": sizes(state=lambda s: s.state - 1),
     "gradients are half as large": sizes(gradients=lambda s: s.gradients // 2),
     "frozen layers are trained": put(

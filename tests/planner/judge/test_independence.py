@@ -10,7 +10,7 @@ from planner.judge.synchronisation import Ring
 from planner.judge.traffic import Tensor
 from planner.plan import Plan, Stage
 from planner.problem import Options, Problem
-from planner.simulation.timeline import PlayedFlow
+from planner.simulation.timeline import PlayedChannel
 from profiles.cluster import Cluster, Device, Link, Route
 from profiles.model_profile import ActionOverhead, Edge, Layer, LayerCost, ModelProfile, WidthBytes
 
@@ -54,7 +54,7 @@ def test_nothing_derived_is_read():
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
         if isinstance(node, ast.FunctionDef)
     }
-    own |= {field for kind in (Ring, Tensor, PlayedFlow) for field in kind._fields}
+    own |= {field for kind in (Ring, Tensor, PlayedChannel) for field in kind._fields}
     used = {
         f"{path.name}: {node.attr}"
         for path in sorted(FOLDER.glob("*.py"))

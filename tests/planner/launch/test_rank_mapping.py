@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from planner.execute.table.layout import make_layout
-from planner.execute.table.placement import HOST_VARIABLES, find_seat
+from planner.execute.table.placement import HOST_VARIABLES, find_position
 from planner.launch.rank_mapping import place_ranks
 from planner.plan import Plan
 from tests.planner.execute.orders import make_random_plan
@@ -41,7 +41,7 @@ def test_every_replica_of_every_stage_has_its_rank(world: tuple[Plan, dict[str, 
     placement = place_ranks(plan, hosts)
     for number, stage in enumerate(plan.stages):
         for replica, (device,) in enumerate(stage.replicas):
-            seat = placement.seats[placement.rank_of(number, replica=replica)]
+            seat = placement.slots[placement.rank_of(number, replica=replica)]
             assert (seat.device, (seat.host, seat.index)) == (device, hosts[device])
 
 
@@ -50,8 +50,8 @@ def test_ranks_and_slots_are_numbered_without_gaps(world: tuple[Plan, dict[str, 
     """Tests that ranks count the plan's devices as the executor does, and slots the processes of a host by device."""
     plan, hosts = world
     placement = place_ranks(plan, hosts)
-    assert [seat.rank for seat in placement.seats] == list(range(len(plan.devices)))
-    assert tuple(seat.device for seat in placement.seats) == make_layout(plan).devices
+    assert [seat.rank for seat in placement.slots] == list(range(len(plan.devices)))
+    assert tuple(seat.device for seat in placement.slots) == make_layout(plan).devices
     assert sorted(seat.device for host in placement.hosts for seat in placement.on(host)) == sorted(plan.devices)
     for host in placement.hosts:
         here = placement.on(host)
@@ -64,10 +64,10 @@ def test_a_process_finds_the_seat_that_it_was_given(world: tuple[Plan, dict[str,
     """Tests that host and slot alone lead every process to its rank, whatever rank its launcher counted."""
     plan, hosts = world
     placement = place_ranks(plan, hosts)
-    size = len(placement.seats)
-    for seat in placement.seats:
+    size = len(placement.slots)
+    for seat in placement.slots:
         told = {HOST_VARIABLES[0]: seat.host, "LOCAL_RANK": str(seat.slot), "WORLD_SIZE": str(size)}
-        found = find_seat(make_layout(plan).devices, told | {"RANK": str(size - 1 - seat.rank)}, hosts=hosts)
+        found = find_position(make_layout(plan).devices, told | {"RANK": str(size - 1 - seat.rank)}, hosts=hosts)
         assert (found.rank, found.host, found.index) == (seat.rank, seat.host, seat.index)
 
 

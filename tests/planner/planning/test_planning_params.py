@@ -14,14 +14,14 @@ from planner.evidence.check_evidence import rederive
 from planner.layout.costs import CostModel
 from planner.plan import Plan
 from planner.planning import SearchParams, make_plan
-from planner.planning.improvers.bound_improver import BoundTurns
+from planner.planning.improvers.bound_improver import BoundImprover
 from planner.planning.improvers.cp_sat_orders import SingleOrders
-from planner.planning.improvers.exact_improver import ExactTurns
+from planner.planning.improvers.exact_improver import ExactImprover
 from planner.planning.improvers.order_sessions import Sessions
-from planner.planning.improvers.overlap_improver import OverlapTurns
-from planner.planning.improvers.recompute_improver import RecomputeTurns
-from planner.planning.improvers.share_improver import ShareTurns
-from planner.planning.improvers.split_placement_improver import ApartTurns
+from planner.planning.improvers.overlap_improver import OverlapImprover
+from planner.planning.improvers.recompute_improver import RecomputeImprover
+from planner.planning.improvers.share_improver import ShareImprover
+from planner.planning.improvers.split_placement_improver import SplitPlacementImprover
 from planner.planning.named_params import changed_params, describe_params, params_with, parse_assignments
 from planner.planning.planning_params import PARTS, ExactParams, LoopedParams
 from planner.planning.search_state import SearchState
@@ -115,7 +115,8 @@ def test_parts_are_checked():
     with pytest.raises(ValueError, match="no part 'joint search' of the search; choose from class pipelines, dynamic"):
         SearchParams(without=("joint search",))
     improvers = (
-        BoundTurns, SingleOrders, ExactTurns, Sessions, OverlapTurns, RecomputeTurns, ShareTurns, ApartTurns,
+        BoundImprover, SingleOrders, ExactImprover, Sessions, OverlapImprover, RecomputeImprover, ShareImprover,
+        SplitPlacementImprover,
     )  # fmt: skip
     others = {CLASS_PIPELINES, NEAR_BOUND, "dynamic programme", "interval programme", "sequential planner"}
     assert {each.name for each in improvers} | others == set(PARTS)
@@ -176,7 +177,7 @@ def test_turns_of_looped_layouts():
     layouts = LoopedSearch(run)
     assert layouts.shapes
     list(layouts.plans(share=1.0))
-    assert layouts.num_turns == 2 * len(layouts.shapes)
+    assert layouts.num_steps == 2 * len(layouts.shapes)
     run.window.close()
 
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from solver_models.instance import BACKWARD, INPUT_GRAD, WEIGHT_GRAD, Word
+from solver_models.instance import BACKWARD, INPUT_GRAD, WEIGHT_GRAD, DeviceOrder
 from solver_models.joint.decomposition import likeness, split_net
 from solver_models.simulation.evaluator import FAR, SPLIT
 from tests.long_runs import examples, shortened
@@ -39,7 +39,9 @@ def small_case(rng: Random) -> Case:
 
 def optimum_of(case: Case) -> int | None:
     """The least makespan of all orders; None if none fits."""
-    is_done, best = case.searcher.enumerate_orders(case.candidate(), threshold=FAR, most_words=2_000, most_plays=40_000)
+    is_done, best = case.searcher.enumerate_orders(
+        case.candidate(), threshold=FAR, most_orders=2_000, most_plays=40_000
+    )
     assume(is_done)
     return None if best is None else best.objective
 
@@ -68,23 +70,25 @@ def test_the_best_order_is_found_and_proved(rng: Random):
 def test_narrowing_and_shaving_keep_the_best_order(rng: Random):
     """Tests that windows just above the optimum, narrowed and shaved, leave the best order on every device."""
     case = small_case(rng)
-    is_done, best = case.searcher.enumerate_orders(case.candidate(), threshold=FAR, most_words=2_000, most_plays=40_000)
+    is_done, best = case.searcher.enumerate_orders(
+        case.candidate(), threshold=FAR, most_orders=2_000, most_plays=40_000
+    )
     assume(is_done and best is not None)
     assert best is not None
     jobs, windows, *leave_any = shaved_windows(case.net, best.objective + 1)
     assert leave_any == [True, True]
-    for device, word in case.searcher.words(best)[0].items():
+    for device, word in case.searcher.device_orders(best)[0].items():
         places = [jobs.place[job] for job in jobs_of(case, device, word=word)]
         for position, place in enumerate(places):
             assert not any(windows.prior[device, place] >> later & 1 for later in places[position + 1 :])
             assert not any(windows.after[device, place] >> earlier & 1 for earlier in places[:position])
 
 
-def jobs_of(case: Case, device: int, *, word: Word) -> Iterator[int]:
+def jobs_of(case: Case, device: int, *, word: DeviceOrder) -> Iterator[int]:
     """The numbers of the actions of a device in the order of its word; B is an I and then a W, if there is one."""
     net, total = case.net, case.problem.num_microbatches
     for kind, stage, microbatch in word:
-        (lane,) = np.nonzero((net.lane_stage == stage) & (net.lane_device == device))[0]
+        (lane,) = np.nonzero((net.replica_stage == stage) & (net.replica_device == device))[0]
         parts = [kind] if kind != BACKWARD else [INPUT_GRAD, WEIGHT_GRAD]
         for part in parts if net.scalars[SPLIT] else parts[:1]:
             yield int((lane * 3 + part) * total + microbatch)
@@ -120,7 +124,7 @@ def chain_in_turns(num_microbatches: int) -> Case:
 def test_it_ends_when_told_to():
     """Tests that a search whose flag is set stops at its first node and leaves the case open."""
     case, stop = chain_in_turns(6), np.ones(1, np.int64)
-    floor = case.searcher.exact_floor(case.candidate())
+    floor = case.searcher.exact_lower_bound(case.candidate())
     assert floor is not None
     open_ones = [
         threshold
@@ -149,13 +153,13 @@ def test_parts_are_searched_one_by_one():
         unlike = replace(problem, cluster=replace(problem.cluster, devices=devices))
         case = Case(unlike, (make_stage("p @ a | b"), make_stage("q @ a | b")))
         parts = split_net(case.net)
-        assert [part.lane_device.tolist() for part in parts] == [[0, 0], [1, 1]]
+        assert [part.replica_device.tolist() for part in parts] == [[0, 0], [1, 1]]
         assert (likeness(parts[0]) == likeness(parts[1])) == (size == one.memory_bytes)
         is_closed, best = case.searcher.sequence(case.candidate(), threshold=FAR, most_nodes=MANY)
         assert is_closed
         assert best is not None
         is_done, least = case.searcher.enumerate_orders(
-            case.candidate(), threshold=FAR, most_words=5_000, most_plays=10**7
+            case.candidate(), threshold=FAR, most_orders=5_000, most_plays=10**7
         )
         assert is_done
         assert least is not None

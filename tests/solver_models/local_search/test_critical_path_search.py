@@ -8,12 +8,12 @@ import pytest
 from benchmarks.zero_bubble import SPAN_ROWS, given_problem
 from planner.layout.costs import CostModel
 from planner.lowering import make_instance
-from solver_models.local_search.building_blocks import find_blocks, make_block_words
-from solver_models.local_search.critical_path_search import TabuSearch, follows_words, improve
+from solver_models.local_search.building_blocks import find_blocks, make_block_orders
+from solver_models.local_search.critical_path_search import TabuSearch, follows_orders, improve
 from solver_models.local_search.list_policies import Tuning, play_filled, tune
 from solver_models.local_search.order_search import OrderSearch, v_positions
 from solver_models.local_search.search import Searcher, encode
-from solver_models.moves.annealing import longest_word
+from solver_models.moves.annealing import longest_order
 from solver_models.simulation.evaluator import FAR, Policy, peak_excess, play
 from solver_models.starts.first_candidates import make_seeds
 from tests.long_runs import shortened
@@ -33,12 +33,12 @@ def case(request: pytest.FixtureRequest) -> Case:
 def played(case: Case, seed: int) -> tuple[np.ndarray, np.ndarray, int]:
     """Words of a random policy, their lengths, and what they are worth; FAR if they do not fit."""
     candidate = case.candidate(policy_params=random_policy_params(Random(seed)))
-    words, value = case.searcher.words(candidate)
+    words, value = case.searcher.device_orders(candidate)
     codes, lengths = (
-        np.zeros((len(case.net.budget), longest_word(case.net)), np.int32),
+        np.zeros((len(case.net.budget), longest_order(case.net)), np.int32),
         np.zeros(len(case.net.budget), np.int64),
     )
-    encode(case.net, words, words=codes, lengths=lengths, first=case.searcher.first_member)
+    encode(case.net, words, device_orders=codes, lengths=lengths, first=case.searcher.first_member)
     return codes, lengths, FAR if value is None else value
 
 
@@ -46,7 +46,7 @@ def played(case: Case, seed: int) -> tuple[np.ndarray, np.ndarray, int]:
 def test_heads_are_what_playing_says(case: Case, seed: int):
     """Tests that the pass over the words finds the makespan and span of the event by event game, where it applies."""
     words, lengths, value = played(case, seed)
-    if value >= FAR or not follows_words(case.net):
+    if value >= FAR or not follows_orders(case.net):
         return
     makespan, span, total = play(case.net, NONE, words, lengths, True, FAR, None)
     value, _, apart = longest_paths(case.net, words, lengths)
@@ -58,7 +58,7 @@ def test_heads_are_what_playing_says(case: Case, seed: int):
 def test_no_path_is_longer_than_the_makespan(case: Case, seed: int):
     """Tests that no action's head and tail exceed the makespan, and that some path is that long unless links queue."""
     words, lengths, value = played(case, seed)
-    if value >= FAR or not follows_words(case.net):
+    if value >= FAR or not follows_orders(case.net):
         return
     (makespan, _), paths, _ = longest_paths(case.net, words, lengths)
     assert max(paths[d, :n].max() for d, n in enumerate(lengths) if n) == makespan
@@ -68,11 +68,11 @@ def test_no_path_is_longer_than_the_makespan(case: Case, seed: int):
 def test_improved_words_are_legal_and_no_worse(case: Case, by_span: bool):
     """Tests that tabu search keeps memory, completeness and order of words, and tells their true value."""
     words, lengths, value = played(case, 1)
-    if value >= FAR or not follows_words(case.net):
+    if value >= FAR or not follows_orders(case.net):
         return
     before = play(case.net, NONE, words, lengths, True, FAR, None)
     value, total = improve(
-        case.net, words, lengths, TabuSearch(steps=100, samples=20, patience=30, floor=0, seed=5), by_span
+        case.net, words, lengths, TabuSearch(steps=100, samples=20, patience=30, lower_bound=0, seed=5), by_span
     )
     after = play(case.net, NONE, words, lengths, True, FAR, None)
     assert peak_excess(case.net, words, lengths) == 0
@@ -83,7 +83,9 @@ def test_improved_words_are_legal_and_no_worse(case: Case, by_span: bool):
 def test_tuned_words_fit(case: Case):
     """Tests that annealed policies write words that play to what they claim."""
     words, lengths, _ = played(case, 2)
-    value, total = tune(case.net, words, lengths, Tuning(slope=4, steps=20, heat=0.02, floor=0, seed=3), False)
+    value, total = tune(
+        case.net, words, lengths, Tuning(slope=4, steps=20, temperature=0.02, lower_bound=0, seed=3), False
+    )
     if value < FAR:
         assert play(case.net, NONE, words, lengths, True, FAR, None)[0] == value
         assert play(case.net, NONE, words, lengths, True, FAR, None)[2] == total
@@ -117,14 +119,14 @@ def test_filling_up_leaves_the_first_device_its_only_wait():
 def test_everything_is_improved_somewhere():
     """Tests that the cases above hold nets on which tabu search applies and others on which it does not."""
     nets = [random_case(Random(seed), num_microbatches=5).net for seed in range(40)]
-    assert {bool(follows_words(net)) for net in nets} == {True, False}
+    assert {bool(follows_orders(net)) for net in nets} == {True, False}
 
 
 def test_blocks_keep_their_memory():
     """Tests that a block never holds more stashes than it is filed under, W included."""
     for num_devices in (2, 3, 4, 8):
         for most, block in find_blocks(num_devices):
-            for word in make_block_words(block, num_microbatches=30).values():
+            for word in make_block_orders(block, num_microbatches=30).values():
                 held = peak = 0
                 for kind, _, _ in word:
                     held += (kind == 0) - (kind == 2)
@@ -154,13 +156,13 @@ def test_rounds_are_deterministic():
     """Tests that the same seed and number of rounds give the same orders, words and all."""
     first, second = chain_search(3, rounds=3), chain_search(3, rounds=3)
     assert [order.objective for order in first.pool] == [order.objective for order in second.pool]
-    assert all(np.array_equal(a.words, b.words) for a, b in zip(first.pool, second.pool, strict=True))
+    assert all(np.array_equal(a.device_orders, b.device_orders) for a, b in zip(first.pool, second.pool, strict=True))
     assert first.pool
 
 
 def test_a_chain_is_no_v(case: Case):
     """Tests that blocks are offered only where the second half of the stages comes back over the same devices."""
     positions = v_positions(case.net)
-    devices = case.net.lane_device.tolist()
+    devices = case.net.replica_device.tolist()
     if positions is not None:
         assert devices == [*positions, *reversed(positions)]

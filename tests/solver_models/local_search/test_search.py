@@ -16,13 +16,13 @@ from planner.actions import KINDS, Action
 from planner.layout.stage_replicas import memory_steps
 from planner.lowering import make_stages
 from planner.verify import verify
-from solver_models.instance import Word
+from solver_models.instance import DeviceOrder
 from solver_models.local_search.multistart import JointSearch
 from solver_models.local_search.search import Candidate, Searcher, solution_of
 from solver_models.local_search.task_window import TaskWindow
-from solver_models.moves.annealing import DEADLOCKS, FITS, Worth, is_better, is_taken, overflow
+from solver_models.moves.annealing import DEADLOCKS, FITS, Objective, is_better, is_taken, overflow
 from solver_models.moves.neighbourhood import neighbour
-from solver_models.moves.order_enumeration import legal_words
+from solver_models.moves.order_enumeration import legal_orders
 from solver_models.search_params import MultistartParams, SolverParams
 from solver_models.simulation.evaluator import FAR
 from solver_models.starts.first_candidates import make_seeds
@@ -55,7 +55,7 @@ def set_seed(seed: int) -> None:
 
 def assert_sound(case: Case, candidate: Candidate) -> None:
     """The words of a feasible candidate pass the verifier and reach its objective."""
-    words, objective = case.searcher.words(candidate)
+    words, objective = case.searcher.device_orders(candidate)
     assert objective == candidate.objective
     stages = make_stages(case.problem, candidate.stage_of, groups=candidate.groups, modes=candidate.modes)
     verdict = verify(case.problem, Case(case.problem, stages).plan(words))
@@ -66,17 +66,17 @@ def assert_sound(case: Case, candidate: Candidate) -> None:
 
 def test_what_fits_comes_before_what_does_not():
     """Tests that no number of ticks makes a solution that fits worse than one that does not, in kernels and outside."""
-    fits, lacks = Worth(FITS, 1 << 60, 0), Worth(DEADLOCKS, 1, 0)
+    fits, lacks = Objective(FITS, 1 << 60, 0), Objective(DEADLOCKS, 1, 0)
     assert is_better(fits, lacks)
     assert not is_better(lacks, fits)
     assert is_taken(fits, lacks, 0)
     assert not is_taken(lacks, fits, 1 << 60)
-    assert is_taken(Worth(DEADLOCKS, 5, 0), Worth(DEADLOCKS, 3, 0), 3)
-    assert not is_taken(Worth(DEADLOCKS, 6, 0), Worth(DEADLOCKS, 3, 0), 3)
+    assert is_taken(Objective(DEADLOCKS, 5, 0), Objective(DEADLOCKS, 3, 0), 3)
+    assert not is_taken(Objective(DEADLOCKS, 6, 0), Objective(DEADLOCKS, 3, 0), 3)
     case = random_case(Random(0))
     one = case.candidate()
     ranked = [replace(one, objective=objective, fit=fit) for fit, objective in ((DEADLOCKS, 1), (FITS, 1 << 60))]
-    assert [each.is_feasible for each in sorted(ranked, key=lambda each: each.worth)] == [True, False]
+    assert [each.is_feasible for each in sorted(ranked, key=lambda each: each.sort_key)] == [True, False]
 
 
 @given(randoms)
@@ -100,10 +100,10 @@ def test_polishing_keeps_words_valid_and_never_worsens_them(rng: Random):
     candidate = case.searcher.play(candidate)
     assume(candidate.is_feasible)
     polished = case.searcher.polish(
-        candidate, iterations=200, heat=rng.choice([0.0, 0.01, 0.3]), seed=rng.randrange(99)
+        candidate, iterations=200, temperature=rng.choice([0.0, 0.01, 0.3]), seed=rng.randrange(99)
     )
     assert polished.objective <= candidate.objective
-    assert polished.words is not None
+    assert polished.device_orders is not None
     assert_sound(case, polished)
 
 
@@ -120,13 +120,13 @@ def test_annealing_keeps_the_rules_and_never_worsens(rng: Random):
     assume(seeds)
     candidate = rng.choice(seeds)
     if candidate.is_feasible and rng.random() < 0.5:
-        words, _ = case.searcher.words(candidate)
+        words, _ = case.searcher.device_orders(candidate)
         stages = make_stages(problem, candidate.stage_of, groups=candidate.groups, modes=candidate.modes)
         tight = tighten(rng, problem, Case(problem, stages).play(words))
         case = Case(tight, ())
         candidate = case.searcher.rate(candidate.stage_of, candidate.groups, modes=candidate.modes)
-    found = case.searcher.anneal(candidate, iterations=300, heat=(0.3, 0.001), seed=rng.randrange(99))
-    assert found.worth <= candidate.worth
+    found = case.searcher.anneal(candidate, iterations=300, temperature=(0.3, 0.001), seed=rng.randrange(99))
+    assert found.sort_key <= candidate.sort_key
     assert case.searcher.is_allowed(found)
     assert is_ordered(case.instance, found.stage_of)
     assert len(found.groups) == len(found.modes) == found.stage_of.max() + 1
@@ -196,7 +196,7 @@ def test_what_is_allowed(rng: Random):
             assert searcher.is_allowed(either) == keeps_options(problem, either.stage_of, groups=either.groups)
 
 
-def every_word(case: Case, device: int) -> Iterator[Word]:
+def every_word(case: Case, device: int) -> Iterator[DeviceOrder]:
     """Every order of a device that keeps F before I before W (or B) and the memory, B wherever there are weights."""
     total, can_split = case.problem.num_microbatches, case.problem.options.split_backward
     costs = {
@@ -206,7 +206,7 @@ def every_word(case: Case, device: int) -> Iterator[Word]:
     }
     room = int(case.net.budget[device])
 
-    def extend(word: Word, held: int) -> Iterator[Word]:
+    def extend(word: DeviceOrder, held: int) -> Iterator[DeviceOrder]:
         left = False
         for stage, cost in costs.items():
             done = {kind: sum(k == kind and s == stage for k, s, _ in word) for kind in range(4)}
@@ -229,7 +229,7 @@ def every_word(case: Case, device: int) -> Iterator[Word]:
     yield from extend([], 0)
 
 
-def numbered(word: Word) -> Word:
+def numbered(word: DeviceOrder) -> DeviceOrder:
     """The word with its microbatches in order."""
     return in_order([Action(KINDS[kind], stage, 0) for kind, stage, _ in word])
 
@@ -242,18 +242,18 @@ def test_enumeration_finds_the_best_order(rng: Random):
         rng, is_tight=rng.random() < 0.5, num_layers=3, num_devices=2, num_microbatches=rng.choice([1, 2, 2, 3])
     )
     objective, used = case.problem.options.objective, sorted({d for group in case.candidate().groups for d in group})
-    assume(len(case.net.lane_stage) * case.problem.num_microbatches <= 8)
+    assume(len(case.net.replica_stage) * case.problem.num_microbatches <= 8)
     tables = [[numbered(word) for word in islice(every_word(case, device), 1001)] for device in used]
     assume(max(map(len, tables)) <= 1000 >= prod(map(len, tables)))
     values = [FAR]
     for words in product(*tables):
         orders = dict(zip(used, words, strict=True))
-        _, value = case.searcher.words(case.candidate(words=orders))
+        _, value = case.searcher.device_orders(case.candidate(words=orders))
         if value is not None:
             values.append(case.play(orders).objective_ns(objective))
     threshold = rng.choice([FAR, min(values), min(min(values) + 1, FAR)])
     is_done, found = case.searcher.enumerate_orders(
-        case.candidate(), threshold=threshold, most_words=2000, most_plays=2000
+        case.candidate(), threshold=threshold, most_orders=2000, most_plays=2000
     )
     assert is_done
     assert (found is None) == (min(values) >= threshold)
@@ -283,7 +283,7 @@ def one_stage(num_microbatches: int, memory_bytes: int, *, weight_stash: int = 1
 def test_number_of_words(num_microbatches: int, memory_bytes: int, weight_stash: int, count: int):
     """Tests that a stage has as many orders as there are ways to interleave its actions within the memory."""
     case = one_stage(num_microbatches, memory_bytes, weight_stash=weight_stash)
-    words, lengths = legal_words(case.net, 0, 100)
+    words, lengths = legal_orders(case.net, 0, 100)
     assert len({tuple(word) for word in words.tolist()}) == len(words) == count
     assert set(lengths.tolist()) == {3 * num_microbatches}
     without_b = [word for word in every_word(case, 0) if all(kind != 3 for kind, *_ in word)]
@@ -293,12 +293,12 @@ def test_number_of_words(num_microbatches: int, memory_bytes: int, weight_stash:
 def test_too_many_words_are_not_listed():
     """Tests that a device with more words than the limit is given up, and that nothing is claimed about it."""
     case = one_stage(3, 9)
-    assert legal_words(case.net, 0, 41)[1][0] == -1
-    assert case.searcher.enumerate_orders(case.candidate(), threshold=FAR, most_words=41, most_plays=10**6) == (
+    assert legal_orders(case.net, 0, 41)[1][0] == -1
+    assert case.searcher.enumerate_orders(case.candidate(), threshold=FAR, most_orders=41, most_plays=10**6) == (
         False,
         None,
     )
-    assert case.searcher.enumerate_orders(case.candidate(), threshold=FAR, most_words=42, most_plays=41) == (
+    assert case.searcher.enumerate_orders(case.candidate(), threshold=FAR, most_orders=42, most_plays=41) == (
         False,
         None,
     )
@@ -307,7 +307,10 @@ def test_too_many_words_are_not_listed():
 def test_no_order_fits():
     """Tests that a stage without room for one microbatch has no order, and that this is certain."""
     case = one_stage(2, 0)
-    assert case.searcher.enumerate_orders(case.candidate(), threshold=FAR, most_words=42, most_plays=42) == (True, None)
+    assert case.searcher.enumerate_orders(case.candidate(), threshold=FAR, most_orders=42, most_plays=42) == (
+        True,
+        None,
+    )
 
 
 def test_rounds_are_reproducible():
@@ -347,11 +350,11 @@ def test_a_pool_that_is_stuck_begins_afresh():
             search.run_round()
             search.window.drain()
             assert search.best is not None
-            best.append(search.best.worth)
+            best.append(search.best.sort_key)
             pools.append((search.epoch, [describe(candidate) for candidate in search.pool]))
         assert best == sorted(best, reverse=True)
         assert search.epoch >= 2
-        assert best[-1] <= search.elite[0].worth <= min(candidate.worth for candidate in search.starts)
+        assert best[-1] <= search.elite[0].sort_key <= min(candidate.sort_key for candidate in search.starts)
         found.append(pools)
     assert found[0] == found[1]
 
@@ -363,7 +366,7 @@ def test_closed_orders_are_not_polished():
     search = JointSearch(Case(problem, ()).instance)
     search.add(make_seeds(search.searcher))
     feasible = [candidate for candidate in search.pool if candidate.is_feasible]
-    floors = [search.searcher.exact_floor(candidate) for candidate in feasible]
+    floors = [search.searcher.exact_lower_bound(candidate) for candidate in feasible]
     is_open = [floor is None or candidate.objective > floor for candidate, floor in zip(feasible, floors, strict=True)]
     assert [search.searcher.is_open(candidate) for candidate in feasible] == is_open
     search.pool = [candidate for candidate, flag in zip(feasible, is_open, strict=True) if flag]
@@ -382,8 +385,8 @@ def describe(candidate: Candidate) -> tuple[object, ...]:
         candidate.groups,
         candidate.modes.tolist(),
         candidate.policy_params.tolist(),
-        candidate.worth,
-        candidate.words,
+        candidate.sort_key,
+        candidate.device_orders,
     )
 
 
@@ -398,7 +401,7 @@ def test_pools_hold_only_what_is_allowed(rng: Random):
     assert all(search.searcher.is_allowed(candidate) for candidate in search.pool)
     assert bool(search.pool) == bool(allowed)
     if allowed:
-        assert search.pool[0].worth == min(candidate.worth for candidate in allowed)
+        assert search.pool[0].sort_key == min(candidate.sort_key for candidate in allowed)
 
 
 def test_orders_of_random_plans_are_legal():
@@ -406,11 +409,13 @@ def test_orders_of_random_plans_are_legal():
     for seed in range(40):
         rng = Random(seed)
         case = random_case(rng, num_layers=2, num_devices=2, num_microbatches=2)
-        words = case.words(random_schedule(rng, case.problem, stages=case.stages))
+        words = case.device_orders(random_schedule(rng, case.problem, stages=case.stages))
         for device, word in words.items():
-            codes, lengths = legal_words(case.net, device, 5000)
+            codes, lengths = legal_orders(case.net, device, 5000)
             lanes = {
-                case.net.lane_stage[n]: n for n in range(len(case.net.lane_stage)) if case.net.lane_device[n] == device
+                case.net.replica_stage[n]: n
+                for n in range(len(case.net.replica_stage))
+                if case.net.replica_device[n] == device
             }
             listed = {tuple(row[:length].tolist()) for row, length in zip(codes, lengths, strict=True)}
             is_dominated = any(

@@ -8,12 +8,12 @@ import pytest
 from benchmarks.convnets import NETWORKS
 from benchmarks.convnets import make_problem as make_network_problem
 from planner.layout.costs import CostModel
-from planner.lowering import make_apart_plan, make_instance
+from planner.lowering import make_instance, make_split_plan
 from planner.planning import Limits, make_plan
 from planner.problem import Problem
 from planner.verify import verify
 from solver_models.local_search.search import Searcher
-from solver_models.local_search.split_placement_search import ApartCandidate, ApartSearcher
+from solver_models.local_search.split_placement_search import SplitCandidate, SplitSearcher
 from solver_models.starts.first_candidates import make_seeds
 from tests.long_runs import long_only
 from tests.planner.builders import make_layer, make_link, make_problem
@@ -117,14 +117,14 @@ def test_the_search_plays_what_the_simulator_plays(way: int):
     layers = tuple(replace(layer, parameter_bytes=4) for layer in problem.profile.layers)
     problem = replace(problem, profile=replace(problem.profile, layers=layers))
     searcher = Searcher(make_instance(problem, CostModel(problem)))
-    apart, rng = ApartSearcher(searcher), np.random.default_rng(way)
+    apart, rng = SplitSearcher(searcher), np.random.default_rng(way)
     seeds = [seed for seed in make_seeds(searcher) if all(len(group) == 1 for group in seed.groups)]
     for seed in seeds[:12]:
         preferences = np.full((2, len(seed.stage_of)), -1, np.int64)
         preferences[way] = rng.integers(-1, 4, size=len(seed.stage_of))
-        orders = apart.order(ApartCandidate(base=seed, preferences=preferences), iterations=0, heat=0.0, seed=1)
+        orders = apart.order(SplitCandidate(base=seed, preferences=preferences), iterations=0, temperature=0.0, seed=1)
         assert orders is not None
-        plan = make_apart_plan(problem, orders)
+        plan = make_split_plan(problem, orders)
         assert any(stage.is_split for stage in plan.stages)
         verdict = verify(problem, plan)
         assert verdict.violations == ()
@@ -137,13 +137,13 @@ def test_improved_orders_are_what_they_say():
     """Tests that polishing shortens or keeps a plan, and that the words that come out still verify."""
     problem = make_network_problem(NETWORKS["VGG11"], 4)
     searcher = Searcher(make_instance(problem, CostModel(problem)))
-    apart = ApartSearcher(searcher)
-    start = min(make_seeds(searcher), key=lambda seed: seed.worth)
-    found = apart.anneal(apart.begin(start), iterations=300, heat=(0.03, 0.001), seed=1)
+    apart = SplitSearcher(searcher)
+    start = min(make_seeds(searcher), key=lambda seed: seed.sort_key)
+    found = apart.anneal(apart.begin(start), iterations=300, temperature=(0.03, 0.001), seed=1)
     assert found.base.objective <= start.objective
-    plain = apart.order(found, iterations=0, heat=0.0, seed=1)
-    better = apart.order(found, iterations=300, heat=0.0003, seed=1)
+    plain = apart.order(found, iterations=0, temperature=0.0, seed=1)
+    better = apart.order(found, iterations=300, temperature=0.0003, seed=1)
     assert plain is not None
     assert better is not None
     assert better.objective <= plain.objective == found.base.objective
-    assert verify(problem, make_apart_plan(problem, better)).passed
+    assert verify(problem, make_split_plan(problem, better)).passed

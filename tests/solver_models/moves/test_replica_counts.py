@@ -105,6 +105,6 @@ def test_annealing_finds_replicas_from_single_devices():
     """Tests that annealing from one device per stage finds data parallelism of three, which is nearly twice as fast."""
     searcher = make_searcher(batch=3, num_devices=3, num_layers=1)
     start = searcher.rate(np.zeros(1, np.int64), ((0,),), modes=np.zeros(1, np.int64))
-    found = searcher.anneal(start, iterations=400, heat=(0.1, 0.001), seed=0)
+    found = searcher.anneal(start, iterations=400, temperature=(0.1, 0.001), seed=0)
     assert sorted(found.groups[0]) == [0, 1, 2]
     assert 2 * found.objective < start.objective

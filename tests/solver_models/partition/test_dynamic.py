@@ -8,7 +8,7 @@ import pytest
 
 from solver_models.partition.candidates import candidates
 from solver_models.partition.closed_form import schedule_bound
-from solver_models.partition.device_assignment import seat
+from solver_models.partition.device_assignment import assign_devices
 from solver_models.partition.dynamic import Partitioner
 from solver_models.partition.partition_instance import Interval, PartitionInstance
 from tests.solver_models.partitions import every_partition, least_load, make_instance, with_transfers
@@ -92,7 +92,7 @@ def test_least_largest_load_equals_enumeration(number: int):
     assert (stages is None) == (best is None)
     if stages is not None:
         assert Partitioner(instance).is_feasible(stages)
-        assert Partitioner(instance).largest_load(stages) == best >= Partitioner(instance).floor()
+        assert Partitioner(instance).largest_load(stages) == best >= Partitioner(instance).lower_bound()
 
 
 @pytest.mark.parametrize("number", range(30))
@@ -175,6 +175,6 @@ def test_seats_are_neighbours():
     """Tests that the stages of a class take its devices in the order listed."""
     instance = make_instance(4, (3, 2))
     stages = (Interval(0, 1, 0, 2), Interval(1, 2, 1, 1), Interval(2, 4, 0, 1))
-    stage_of, groups = seat(instance, stages)
+    stage_of, groups = assign_devices(instance, stages)
     assert stage_of.tolist() == [0, 1, 2, 2]
     assert groups == ((0, 1), (10,), (2,))

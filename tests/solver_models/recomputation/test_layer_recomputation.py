@@ -12,7 +12,7 @@ from planner.lowering import (
     choice_of,
     make_candidate_arrays,
     make_instance,
-    make_plan_from_words,
+    make_plan_from_orders,
     make_stages,
     modes_of,
 )
@@ -89,8 +89,8 @@ def test_chosen_kinds_take_the_least_time_that_fits():
         stages = make_stages(
             problem, candidate.stage_of, groups=candidate.groups, modes=chosen.candidate.modes, choice=chosen.choice
         )
-        words, _ = recomputation.searcher(chosen.choice).words(chosen.candidate)
-        found = make_plan_from_words(problem, stages, words=words)
+        words, _ = recomputation.searcher(chosen.choice).device_orders(chosen.candidate)
+        found = make_plan_from_orders(problem, stages, device_orders=words)
         assert verify(problem, found).passed, seed
         fitting = [
             extra_ns(problem, each)

@@ -30,8 +30,8 @@ def test_window_over_everything_is_the_whole_model(name: str):
     problem = PLAIN[name]
     better = improve_window(problem, one_by_one(problem), start=0, end=10**6)
     assert better is not None
-    assert better.makespan == best_of(problem) == end_of(problem, better.words)
-    assert holds(problem, better.words)
+    assert better.makespan == best_of(problem) == end_of(problem, better.device_orders)
+    assert holds(problem, better.device_orders)
 
 
 @pytest.mark.parametrize("name", PLAIN)
@@ -61,9 +61,9 @@ def test_windows_stay_within_the_rules(name: str):
         better = improve_window(problem, words, start=at, end=at + 8)
         if better is None:
             continue
-        assert better.makespan == end_of(problem, better.words) <= length
-        assert holds(problem, better.words)
-        words, length = better.words, better.makespan
+        assert better.makespan == end_of(problem, better.device_orders) <= length
+        assert holds(problem, better.device_orders)
+        words, length = better.device_orders, better.makespan
 
 
 def test_only_the_window_changes():
@@ -78,8 +78,8 @@ def test_only_the_window_changes():
         starts = [played.starts[kind, stage, m] for kind, stage, m in word]
         first = sum(start < third for start in starts)
         last = sum(start < 2 * third for start in starts)
-        assert better.words[device][:first] == word[:first]
-        assert better.words[device][last:] == word[last:]
+        assert better.device_orders[device][:first] == word[:first]
+        assert better.device_orders[device][last:] == word[last:]
 
 
 def test_sweep_improves():
@@ -91,7 +91,7 @@ def test_sweep_improves():
     )
     assert better is not None
     assert better.makespan < 0.95 * play(problem, words).makespan
-    assert holds(problem, better.words)
+    assert holds(problem, better.device_orders)
 
 
 def test_nothing_to_do():
@@ -100,4 +100,4 @@ def test_nothing_to_do():
     assert improve_window(problem, one_by_one(problem), start=10**6, end=10**7) is None
     assert improve_window(problem, {0: [], 1: []}, start=0, end=9) is None
     assert sweep(TINY["span"], one_by_one(TINY["span"]), time_limit_s=1) is None
-    assert solve_order(problem).words is not None
+    assert solve_order(problem).device_orders is not None

@@ -2,7 +2,7 @@
 
 from benchmarks.orders import even_times, make_problem, uneven_times
 from planner.layout.costs import CostModel
-from planner.lowering import make_instance, make_plan_from_words, make_schedule_instance, make_stages
+from planner.lowering import make_instance, make_plan_from_orders, make_schedule_instance, make_stages
 from planner.plan import Stage
 from planner.problem import Problem
 from planner.verify import verify
@@ -47,7 +47,7 @@ def test_words_are_legal():
         assert patterns
         for pattern in patterns:
             words = repeat(schedule, pattern)
-            assert verify(problem, make_plan_from_words(problem, stages, words=words)).passed
+            assert verify(problem, make_plan_from_orders(problem, stages, device_orders=words)).passed
 
 
 def test_the_shortest_period_is_the_load():

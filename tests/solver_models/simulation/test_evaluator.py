@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from planner.lowering import make_schedule_instance
 from solver_models.instance import Transfer
 from solver_models.moves.annealing import evaluate, overflow
-from solver_models.moves.lower_bounds import net_floor
+from solver_models.moves.lower_bounds import net_lower_bound
 from solver_models.moves.neighbourhood import Solution
 from solver_models.simulation.evaluator import FAR, Net, ceil_div, peak_excess, ticks_for
 from solver_models.simulation.event_heap import AHEAD, CLOCK, NEXT, heap_pop, heap_push, make_heap
@@ -25,11 +25,11 @@ def flows_of(net: Net, lane: int, *, is_backward: bool) -> list[tuple[int, int, 
     """Receiver, ticks and links of what a lane sends one way, in the order in which it goes off."""
     way = 2 * lane + is_backward
     found = []
-    for f in range(net.flow_start[way], net.flow_start[way + 1]):
-        route = net.flow_route[f]
+    for f in range(net.transfer_start[way], net.transfer_start[way + 1]):
+        route = net.transfer_route[f]
         begin, end = (0, 0) if route < 0 else net.route_start[route : route + 2]
         links = tuple(net.route_links[begin:end].tolist())
-        found.append((int(net.flow_target[f]), int(net.flow_duration[f]), links))
+        found.append((int(net.transfer_target[f]), int(net.transfer_duration[f]), links))
     return found
 
 
@@ -45,18 +45,18 @@ def test_nets_are_what_lowering_makes(rng: Random):
     net, expected = case.net, make_schedule_instance(case.problem, case.stages, costs=case.costs)
     assert net.budget.tolist() == list(expected.budgets)
     assert net.synchronisation.tolist() == list(expected.synchronisation)
-    assert len(net.lane_stage) == len(expected.lanes)
-    for n, lane in enumerate(expected.lanes):
-        assert (net.lane_stage[n], net.lane_device[n]) == (lane.stage, lane.device)
+    assert len(net.replica_stage) == len(expected.replicas)
+    for n, lane in enumerate(expected.replicas):
+        assert (net.replica_stage[n], net.replica_device[n]) == (lane.stage, lane.device)
         assert net.duration[n].tolist() == [lane.forward, lane.input_grad, lane.weight_grad, lane.backward]
         sizes = [net.held[n], net.stash[n], net.whole_backward[n], net.weight_stash[n], net.workspace[n]]
         assert sizes == [lane.held, lane.stash, lane.whole_backward, lane.weight_stash, lane.workspace]
         assert net.weight_workspace[n] == lane.weight_workspace
         assert net.has_weight[n] == lane.has_weight_grad
         for is_backward in (False, True):
-            sent = [shown(flow) for flow in expected.flows if (flow.sender, flow.is_backward) == (n, is_backward)]
+            sent = [shown(flow) for flow in expected.transfers if (flow.sender, flow.is_backward) == (n, is_backward)]
             assert flows_of(net, n, is_backward=is_backward) == sent
-        received = [flow for flow in expected.flows if flow.receiver == n]
+        received = [flow for flow in expected.transfers if flow.receiver == n]
         assert net.num_inputs[n] == sum(not flow.is_backward for flow in received)
         assert net.num_gradients[n] == sum(flow.is_backward for flow in received)
 
@@ -66,7 +66,7 @@ def test_policies_play_as_the_simulator_replays(rng: Random):
     """Tests that the words a policy writes take as long in the simulator as the policy said."""
     case = random_case(rng)
     for _ in range(4):
-        words, objective = case.searcher.words(case.candidate(policy_params=random_policy_params(rng)))
+        words, objective = case.searcher.device_orders(case.candidate(policy_params=random_policy_params(rng)))
         assert case.play(words).objective_ns(case.problem.options.objective) == objective
 
 
@@ -75,8 +75,8 @@ def test_words_play_as_in_the_simulator(rng: Random):
     """Tests that any order takes as long in the kernel as in the simulator."""
     case = random_case(rng)
     schedule = random_schedule(rng, case.problem, stages=case.stages)
-    words = case.words(schedule)
-    _, objective = case.searcher.words(case.candidate(words=words))
+    words = case.device_orders(schedule)
+    _, objective = case.searcher.device_orders(case.candidate(words=words))
     assert case.play(words).objective_ns(case.problem.options.objective) == objective
 
 
@@ -84,27 +84,27 @@ def test_words_play_as_in_the_simulator(rng: Random):
 def test_words_are_kept_as_they_are(rng: Random):
     """Tests that an order given to the kernel comes back unchanged."""
     case = random_case(rng)
-    words = case.words(random_schedule(rng, case.problem, stages=case.stages))
-    assert case.searcher.words(case.candidate(words=words))[0] == words
+    words = case.device_orders(random_schedule(rng, case.problem, stages=case.stages))
+    assert case.searcher.device_orders(case.candidate(words=words))[0] == words
 
 
 @given(randoms)
 def test_excess_is_what_exceeds_the_memory(rng: Random):
     """Tests that orders are refused exactly when the simulator finds a peak above the memory."""
     case = random_case(rng, is_tight=True)
-    words = case.words(random_schedule(rng, case.problem, stages=case.stages))
+    words = case.device_orders(random_schedule(rng, case.problem, stages=case.stages))
     timeline = case.play(words)
     memory = {device.name: device.memory_bytes for device in case.problem.cluster.devices}
     excess = max(0, *(peak - memory[name] for name, peak in timeline.peak_bytes.items()))
     codes, lengths = encode(case.net, words)
     assert peak_excess(case.net, codes, lengths) == excess
-    _, objective = case.searcher.words(case.candidate(words=words))
+    _, objective = case.searcher.device_orders(case.candidate(words=words))
     assert objective == (None if excess else timeline.objective_ns(case.problem.options.objective))
 
 
 def encode(net: Net, words: dict[int, list[tuple[int, int, int]]]) -> tuple[np.ndarray, np.ndarray]:
     """Words as the kernels read them."""
-    lanes = {(net.lane_device[n], net.lane_stage[n]): n for n in range(len(net.lane_stage))}
+    lanes = {(net.replica_device[n], net.replica_stage[n]): n for n in range(len(net.replica_stage))}
     codes = np.zeros((len(net.budget), max(map(len, words.values()))), np.int32)
     lengths = np.zeros(len(net.budget), np.int64)
     for device, word in words.items():
@@ -117,9 +117,9 @@ def encode(net: Net, words: dict[int, list[tuple[int, int, int]]]) -> tuple[np.n
 def test_no_order_is_faster_than_the_floor(rng: Random):
     """Tests that the makespan of every order is at least the floor of its net."""
     case = random_case(rng)
-    floor = net_floor(case.net)
-    orders = [case.searcher.words(case.candidate(policy_params=random_policy_params(rng)))[0] for _ in range(3)]
-    orders.append(case.words(random_schedule(rng, case.problem, stages=case.stages)))
+    floor = net_lower_bound(case.net)
+    orders = [case.searcher.device_orders(case.candidate(policy_params=random_policy_params(rng)))[0] for _ in range(3)]
+    orders.append(case.device_orders(random_schedule(rng, case.problem, stages=case.stages)))
     assert all(case.play(words).makespan_ns >= floor for words in orders)
 
 
@@ -142,7 +142,7 @@ def test_overflow_means_that_no_order_fits(rng: Random):
     """Tests that no order of a net that overflows stays within the memory."""
     case = random_case(rng, is_tight=True)
     memory = {device.name: device.memory_bytes for device in case.problem.cluster.devices}
-    peaks = case.play(case.words(random_schedule(rng, case.problem, stages=case.stages))).peak_bytes
+    peaks = case.play(case.device_orders(random_schedule(rng, case.problem, stages=case.stages))).peak_bytes
     if overflow(case.net) > 0:
         assert any(peak > memory[name] for name, peak in peaks.items())
 
@@ -159,12 +159,12 @@ def test_deadlocks_take_for_ever():
     case = two_by_two()
     wait = [(0, 0, 0), (0, 2, 0), (1, 2, 0), (2, 2, 0), (1, 0, 0), (2, 0, 0)]
     cross = [(0, 3, 0), (0, 1, 0), (1, 3, 0), (2, 3, 0), (1, 1, 0), (2, 1, 0)]
-    assert case.searcher.words(case.candidate(words={0: wait, 1: cross}))[1] is None
+    assert case.searcher.device_orders(case.candidate(words={0: wait, 1: cross}))[1] is None
 
 
 def letters(case: Case, policy_params: tuple[int, int, int, int]) -> str:
     """The words of a policy, a line per device."""
-    words, _ = case.searcher.words(case.candidate(policy_params=np.array(policy_params)))
+    words, _ = case.searcher.device_orders(case.candidate(policy_params=np.array(policy_params)))
     return "\n".join(
         f"{case.problem.cluster.devices[device].name} | " + " ".join(f"{'FIWB'[kind]}{m}" for kind, _, m in word)
         for device, word in words.items()

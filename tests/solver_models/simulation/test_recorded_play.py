@@ -6,7 +6,7 @@ import pytest
 from planner.problem import MOST_MICROBATCHES, MOST_STAGES
 from solver_models.instance import FORWARD, INPUT_GRAD, WEIGHT_GRAD, Transfer
 from solver_models.simulation import event_heap
-from solver_models.simulation.recorded_play import Game, PlayedTimes, check_size, play_game
+from solver_models.simulation.recorded_play import PlayableSchedule, PlayedTimes, check_size, play_schedule
 
 F, IG, W = FORWARD, INPUT_GRAD, WEIGHT_GRAD
 
@@ -23,15 +23,15 @@ def play(words: list[list[tuple[int, int, int]]], **changes: object) -> PlayedTi
         "stage": np.array([0, 1]),
         "devices": ((0,), (1,)),
         "duration": np.array([[2, 3, 1, 4]] * 2),
-        "flows": flows,
+        "transfers": flows,
         "waits": np.array([[0, 1], [1, 0]]),
         "waits_once": np.zeros(2, np.int64),
         "first": np.cumsum([0, *map(len, words)]),
-        "lane": np.ascontiguousarray(lane),
+        "replica": np.ascontiguousarray(lane),
         "kind": np.ascontiguousarray(kind),
         "microbatch": np.ascontiguousarray(microbatch),
     }
-    return play_game(Game(**{**game, **changes}))
+    return play_schedule(PlayableSchedule(**{**game, **changes}))
 
 
 def test_microbatches_come_in_the_order_of_the_words():
@@ -57,7 +57,7 @@ def test_devices_of_a_lane_act_together():
         stage=np.array([0, 1, 2]),
         devices=((0,), (2,), (0, 1)),
         duration=np.array([[2, 3, 1, 4]] * 3),
-        flows=(),
+        transfers=(),
         waits=np.zeros((3, 2), np.int64),
         waits_once=np.zeros(3, np.int64),
     )
@@ -78,7 +78,7 @@ def test_limits_are_those_of_the_problem():
 @pytest.mark.parametrize("microbatch", [-1, 0, 7, MOST_MICROBATCHES])
 def test_keys_keep_what_they_are_made_of(order: int, microbatch: int):
     """Tests that a key gives back its code, index, direction and microbatch, and sorts by order first."""
-    key = event_heap.event_key(order, MOST_STAGES, microbatch, 1, event_heap.MOST_FLOWS, event_heap.SEND)
-    assert event_heap.event_of(key) == (event_heap.SEND, event_heap.MOST_FLOWS, 1, microbatch)
+    key = event_heap.event_key(order, MOST_STAGES, microbatch, 1, event_heap.MOST_TRANSFERS, event_heap.SEND)
+    assert event_heap.event_of(key) == (event_heap.SEND, event_heap.MOST_TRANSFERS, 1, microbatch)
     assert (key >= event_heap.FIRST_SEND) == (order > 0)
     assert key < 2**62

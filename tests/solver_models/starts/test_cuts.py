@@ -6,7 +6,7 @@ from random import Random
 import numpy as np
 import pytest
 
-from solver_models.starts.cuts import Seats, Sums, best_cut
+from solver_models.starts.cuts import StageGroups, Sums, best_cut
 
 STEPS = 40
 
@@ -21,14 +21,14 @@ def random_sums(rng: Random, num_layers: int) -> Sums:
     return Sums(load, load, load, prefix(5), prefix(5), np.zeros(num_layers + 1, np.int64))
 
 
-def random_seats(rng: Random, num_groups: int) -> Seats:
+def random_seats(rng: Random, num_groups: int) -> StageGroups:
     """Like groups of one to three devices, some with little memory, but enough for any one layer."""
     columns = [[rng.randint(0, 1)] * num_groups, [rng.randint(1, 3)] * num_groups]
     columns += [[rng.choice((20, 30, 1000)) for _ in range(num_groups)], [rng.randint(1, 3)] * num_groups]
-    return Seats(*(np.array(column) for column in columns), 0)
+    return StageGroups(*(np.array(column) for column in columns), 0)
 
 
-def loads_of(sums: Sums, seats: Seats, bounds: tuple[int, ...]) -> list[float] | None:
+def loads_of(sums: Sums, seats: StageGroups, bounds: tuple[int, ...]) -> list[float] | None:
     """The load of every stage per device; None if one does not fit."""
     loads = []
     for g, (first, end) in enumerate(pairwise(bounds)):
@@ -70,6 +70,6 @@ def test_a_stage_ends_where_less_crosses():
     crossing = np.array([0, 9, 9, 9, 1, 9, 9, 9, 9, 9, 0])
     sums = Sums(prefix[None], prefix[None], prefix[None], 0 * prefix, 0 * prefix, crossing)
     ones = np.ones(2, np.int64)
-    seats = Seats(0 * ones, ones, 10**6 * ones, ones, 0)
+    seats = StageGroups(0 * ones, ones, 10**6 * ones, ones, 0)
     assert best_cut(sums, seats, 0.0, STEPS).tolist() == [0, 5, 10]
     assert best_cut(sums, seats, 0.5, STEPS).tolist()[1] == 4

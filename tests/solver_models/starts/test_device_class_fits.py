@@ -48,7 +48,7 @@ def test_stages_are_within_the_limit():
     """Tests that every stage takes at most the limit, its messages included where devices are busy with them."""
     kinds = make_kinds(Random(5), size=12)
     fitter = KindFitter(kinds, (8, 8), num_microbatches=4, overlap=False)
-    limit = 3 * fitter.floor
+    limit = 3 * fitter.lower_bound
     cuts = list(fitter.within(limit))
     assert cuts
     for cut in cuts:

@@ -52,14 +52,14 @@ class ModuleState:
         ]
 
 
-def apart_numbers() -> tuple[Any, ...]:
+def separate_numbers() -> tuple[Any, ...]:
     """The state of random generators that are not torch's."""
     numpy = sys.modules.get("numpy")
     state = () if numpy is None else numpy.random.get_state()[1:3]
     return random.getstate(), *(str(each) if isinstance(each, int) else each.tobytes() for each in state)
 
 
-def seed_apart(number: int) -> None:
+def seed_separately(number: int) -> None:
     """Likewise, to begin with a number."""
     random.seed(number)
     if (numpy := sys.modules.get("numpy")) is not None:

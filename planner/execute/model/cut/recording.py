@@ -19,7 +19,7 @@ from torch.utils._device import _device_constructors
 from torch.utils.checkpoint import CheckpointFunction
 
 from planner.execute.model.cut.hooks import describe_hook, require_no_gradient_hooks
-from planner.execute.model.cut.module_state import apart_numbers
+from planner.execute.model.cut.module_state import separate_numbers
 from planner.execute.model.cut.trees import (
     OwnDevice,
     OwnMode,
@@ -85,7 +85,7 @@ class RecordedCall:
     @property
     def is_random(self) -> bool:
         """Whether it draws random numbers, or may."""
-        return self.is_own_function or (not isinstance(self.call, str) and any(word in self.name for word in _RANDOM))
+        return self.is_own_function or (not isinstance(self.call, str) and any(part in self.name for part in _RANDOM))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -442,14 +442,14 @@ def record(
     notes = _Notes(root=module, opened=opened | {module})
     buffers = {(part, n): each for part in module.modules() for n, each in part._buffers.items() if each is not None}
     inputs = tuple(notes.new(tensor) for tensor in tensors_of(arguments))
-    drawn = apart_numbers()
+    drawn = separate_numbers()
     with ExitStack() as stack:
         stack.enter_context(_calls_told(notes))
         stack.enter_context(_own_functions_told(notes))
         stack.enter_context(_Listening(notes))
         output = module(*arguments[0], **arguments[1])
     notes.note_assigned(buffers)
-    if apart_numbers() != drawn:
+    if separate_numbers() != drawn:
         notes.acting.append("random numbers of Python's or NumPy's that its forward draws")
     recording = ForwardRecording(
         steps=tuple(notes.steps),

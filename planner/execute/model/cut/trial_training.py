@@ -16,7 +16,7 @@ from torch import nn
 from planner.execute.model.cut.cut_layer import copy_part
 from planner.execute.model.cut.cut_model import CutModel, kept_state, refusing
 from planner.execute.model.cut.hooks import describe_causes
-from planner.execute.model.cut.module_state import ModuleState, seed_apart
+from planner.execute.model.cut.module_state import ModuleState, seed_separately
 from planner.execute.model.cut.trees import tensors_of
 
 Loss = Callable[[Any, torch.Tensor], torch.Tensor]
@@ -101,7 +101,7 @@ def _reproducible() -> Iterator[None]:
 
 def _seed(number: int) -> None:
     torch.manual_seed(number)
-    seed_apart(number)
+    seed_separately(number)
 
 
 class _Comparison:
@@ -134,7 +134,7 @@ class _Comparison:
                 raise _NoKernelError from error
             raise ValueError(f"as it is it fails in update {number + 1}: {str(error).splitlines()[0]}") from error
         _seed(number)
-        found = run_apart(self.layers, self.cut.inputs, batch=tensors_of(sample.arguments))
+        found = run_separately(self.layers, self.cut.inputs, batch=tensors_of(sample.arguments))
         mine = cut_loss(found.leaving, sample.target)
         found.backward(mine)
         self._compare_losses(whole.detach(), mine.detach(), number=number)
@@ -237,7 +237,7 @@ def _repeats(module: nn.Module, sample: Sample, *, loss: Loss, state: ModuleStat
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _ApartRun:
+class _SeparateRun:
     """A forward of layers of which each has a graph of its own."""
 
     calls: list[tuple[Sequence[torch.Tensor], Sequence[torch.Tensor], Sequence[torch.Tensor]]]
@@ -263,12 +263,12 @@ class _ApartRun:
                     grads[id(origin)] = grads[id(origin)] + own.grad if id(origin) in grads else own.grad
 
 
-def run_apart(
+def run_separately(
     layers: Mapping[str, nn.Module], inputs: Mapping[str, Sequence[str]], *, batch: Sequence[torch.Tensor]
-) -> _ApartRun:
+) -> _SeparateRun:
     """All layers, in order."""
     values: dict[str, Sequence[torch.Tensor]] = {"": batch}
-    run = _ApartRun(calls=[])
+    run = _SeparateRun(calls=[])
     for name, layer in layers.items():
         sent = [tensor for source in inputs[name] for tensor in values[source]]
         given = [tensor.detach().requires_grad_(tensor.requires_grad) for tensor in sent]

@@ -11,7 +11,7 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from api.jobs.job import Job, LeaseLostError, NewJob, News, Outcome, Quota
+from api.jobs.job import Job, LeaseLostError, NewJob, Outcome, ProgressUpdate, Quota
 from api.jobs.stores import sql_store
 from api.jobs.stores.postgres import PostgresDatabase
 from api.jobs.stores.sql_store import BATCH, KEPT, SqlStore
@@ -43,7 +43,7 @@ def claim(store: JobStore, worker: str = "w", *, lease_s: float = 60.0) -> Job:
     return job
 
 
-NEWS = News(phase="search", incumbent_ns=100, lower_bound_ns=50, gap=0.5, source="x", plan="{plan 100}")
+NEWS = ProgressUpdate(phase="search", incumbent_ns=100, lower_bound_ns=50, gap=0.5, source="x", plan="{plan 100}")
 DONE = Outcome(
     state="succeeded", stopped_by="time", solution_status="feasible", plan="{best}", incumbent_ns=90, gap=0.4
 )

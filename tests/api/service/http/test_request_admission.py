@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from api.service.http.request_admission import MOST_BEGINNING, BodyTurns, Message, Receive, Send, in_turn
+from api.service.http.request_admission import MOST_BEGINNING, BodyAdmission, Message, Receive, Send, admit_bodies
 
 WITH_BODY = ((b"content-length", b"2"),)
 
@@ -52,7 +52,7 @@ def run_all(*requests: tuple[str, tuple[tuple[bytes, bytes], ...], Receive]) -> 
         body += await read(receive)
 
     async def run() -> None:
-        handle = in_turn(app)
+        handle = admit_bodies(app)
         async with asyncio.TaskGroup() as group:
             for name, headers, receive in requests:
                 method = "GET" if name == "GET" else "POST"
@@ -91,7 +91,7 @@ def test_nobody_is_invited_before_its_turn():
         await read(receive)
 
     headers = (*WITH_BODY, (b"expect", b"100-continue"))
-    asyncio.run(in_turn(app)({"type": "http", "method": "POST", "headers": headers}, receive, send))
+    asyncio.run(admit_bodies(app)({"type": "http", "method": "POST", "headers": headers}, receive, send))
     assert asked == ["begun", "read"]
 
 
@@ -106,7 +106,7 @@ def test_an_end_without_reading_makes_room():
         raise KeyError
 
     async def run() -> list[Any]:
-        handle = in_turn(app)
+        handle = admit_bodies(app)
         scope = {"type": "http", "method": "POST", "headers": WITH_BODY}
         calls = [handle(scope, in_pieces(b"{", is_whole=False), send) for _ in range(3 * MOST_BEGINNING)]
         return await asyncio.wait_for(asyncio.gather(*calls, return_exceptions=True), 30)
@@ -128,7 +128,7 @@ def test_who_never_reads_holds_its_place_for_a_moment():
         await all_begun.wait()
 
     async def run() -> None:
-        handle = in_turn(app)
+        handle = admit_bodies(app)
         scope = {"type": "http", "method": "POST", "headers": WITH_BODY}
         calls = [handle(scope, in_pieces(b"{", is_whole=False), send) for _ in range(MOST_BEGINNING + 1)]
         await asyncio.wait_for(asyncio.gather(*calls), 30)
@@ -141,7 +141,7 @@ def test_a_place_is_never_lost(is_given: bool):
     """Tests that who is given up while it waits, or in the moment in which a place is its own, leaves it to others."""
 
     async def run() -> None:
-        places = BodyTurns(1)
+        places = BodyAdmission(1)
         await places.begin()
         waits = asyncio.create_task(places.begin())
         await asyncio.sleep(0)

@@ -47,7 +47,7 @@ def actions(text: str) -> list[Action]:
 
 def filled(pipeline: Pipeline, orders: tuple[str, str], *, habit: Habit, limits: tuple[int, int] = (9, 9)) -> list[str]:
     done = fill(pipeline, [actions(order) for order in orders], habit=habit, limits=limits)
-    return [" ".join(map(str, word)) for word in done.words]
+    return [" ".join(map(str, word)) for word in done.device_orders]
 
 
 ORDERS = ("0F0 0F1 0I0 0I1", "1F0 1I0 1F1 1I1")
@@ -113,7 +113,7 @@ def test_estimated_times_are_the_played_ones(rng: Random):
         for quarters in (0, 2, 3, 4)
         for evens_out in (False, True)
     ]
-    same = [outcome for outcome in outcomes if list(map(tuple, outcome.words)) == words]
+    same = [outcome for outcome in outcomes if list(map(tuple, outcome.device_orders)) == words]
     assert same
     closing_ns = costs.optimizer_ns(plan.stages)
     assert (same[0].makespan_ns + closing_ns, same[0].span_ns) == (timeline.makespan_ns, timeline.span_ns)

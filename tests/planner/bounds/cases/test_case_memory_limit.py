@@ -63,7 +63,7 @@ def test_cases_are_counted_as_single_devices(rng):
         span=(numpy.array([[first]]), numpy.array([[deadline - last]])), most=most,
     )  # fmt: skip
     is_full = known.work_ns + first + last > deadline
-    assert (bool(is_dead[0]) or is_full) == (known.floor(starts, tails, first=first, last=last) > deadline)
+    assert (bool(is_dead[0]) or is_full) == (known.lower_bound(starts, tails, first=first, last=last) > deadline)
 
 
 def test_nothing_is_said_of_three_stages():

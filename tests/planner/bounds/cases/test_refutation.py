@@ -364,4 +364,4 @@ def test_only_replicas_with_whole_samples_are_cases():
     problem = make_chain(TIMES, num_devices=4, num_microbatches=1, options=options)
     problem = replace(problem, profile=replace(problem.profile, microbatch_size=16, scaling="linear"))
     tables = CaseTables(problem, CostModel(problem))
-    assert {len(members) for members, _ in tables.seats} == {1, 2, 4}
+    assert {len(members) for members, _ in tables.assignments} == {1, 2, 4}

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from benchmarks.chains import make_one_by_one
 from benchmarks.generate import parse_family
-from planner.bounds.classes.classes_bound import Sequence, applies_to, climb, is_exact
+from planner.bounds.classes.classes_bound import Sequence, applies_to, is_exact, raise_bound
 from planner.bounds.classes.device_classes import Classes, fits, num_states, propose
 from planner.bounds.heaviest_path import Trunk
 from planner.bounds.minimum_costs import Least
@@ -179,7 +179,7 @@ def test_links_between_hosts_are_seen():
     problem = replace(problem, cluster=hosts(4, per_host=2))
     least = Least(problem, CostModel(problem))
     alike, apart = (
-        climb(Classes(Trunk(least), members), 1, figures=10**9)
+        raise_bound(Classes(Trunk(least), members), 1, figures=10**9)
         for members in ([["d0", "d1", "d2", "d3"]], [["d0", "d1"], ["d2", "d3"]])
     )
     assert propose(Trunk(least)) == [[["d0", "d1", "d2", "d3"]], [["d0", "d1"], ["d2", "d3"]]]
@@ -200,7 +200,8 @@ def test_scaled_times_scale_the_bound(factor):
         for k in (1, factor)
     )
     low, high = (
-        climb(Classes(Trunk(Least(p, CostModel(p))), [["d0", "d1"], ["d2"]]), 1, figures=10**9) for p in (small, large)
+        raise_bound(Classes(Trunk(Least(p, CostModel(p))), [["d0", "d1"], ["d2"]]), 1, figures=10**9)
+        for p in (small, large)
     )
     assert factor * (low - 1) <= high <= factor * low
 

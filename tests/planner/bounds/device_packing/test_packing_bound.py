@@ -15,12 +15,12 @@ from hypothesis import strategies as st
 
 from planner.bounds.bound_params import BoundParams
 from planner.bounds.device_packing import packing_effort
-from planner.bounds.device_packing.activation_lifetime import MAX_TRIED, Residence, StayTimes
+from planner.bounds.device_packing.activation_lifetime import MAX_TRIED, ActivationLifetime, StayTimes
 from planner.bounds.device_packing.boundaries import Boundaries
 from planner.bounds.device_packing.device_loads import DeviceLoads
 from planner.bounds.device_packing.packing_bound import PRICE, PackingCertificate, Split, applies_to, is_out_of_reach
-from planner.bounds.device_packing.price_search import Packed, Refutation, climb, climb_on
-from planner.bounds.device_packing.reduced_cost_paths import Priced, share_waste
+from planner.bounds.device_packing.price_search import Packed, Refutation, raise_further, raise_packing_bound
+from planner.bounds.device_packing.reduced_cost_paths import Priced, share_reduced_cost
 from planner.bounds.minimum_costs import Least
 from planner.evidence.certificate import Bound, check_certificate, make_bound, raise_bound, schedule_bound
 from planner.layout.costs import CostModel
@@ -268,7 +268,7 @@ def test_nothing_is_begun_without_time():
         return len(asked) < 3
 
     start = 1
-    found = climb(boundaries, start, make=Covering, effort=10**8, has_time=until_the_third)
+    found = raise_packing_bound(boundaries, start, make=Covering, effort=10**8, has_time=until_the_third)
     assert len(asked) < 8
     assert found.value == start or is_out_of_reach(boundaries, found.value - 1, cases=found.cases)
 
@@ -306,8 +306,8 @@ def test_memory_times_time_has_a_price():
 def test_too_many_pairs_are_not_begun():
     """Tests that with too little effort nothing is claimed, and with enough the same as ever."""
     boundaries = Boundaries(Least(heavy(), CostModel(heavy())))
-    assert climb(boundaries, 200, make=Covering, effort=0) == Packed(200, [], [])
-    found = climb(boundaries, 200, make=Covering, effort=10**6)
+    assert raise_packing_bound(boundaries, 200, make=Covering, effort=0) == Packed(200, [], [])
+    found = raise_packing_bound(boundaries, 200, make=Covering, effort=10**6)
     assert found.value == 240
     assert is_out_of_reach(boundaries, found.value - 1, cases=found.cases)
 
@@ -376,7 +376,9 @@ def test_waste_is_shared_out(rng):
         first=first, second=second, first_latest=zeros, second_latest=zeros, follows=zeros > 0, kind=zeros, room=zeros
     )
     waste = numpy.array([rng.randint(0, 100) for _ in range(count)])
-    least, (of_first, of_second) = share_waste(Priced(loads=loads, waste=waste, slack=0), num_stages=num_stages)
+    least, (of_first, of_second) = share_reduced_cost(
+        Priced(loads=loads, reduced_cost=waste, slack=0), num_stages=num_stages
+    )
     pairs = second >= 0
     assert (of_first + of_second == waste).all()
     assert (least[first] <= of_first).all()
@@ -395,7 +397,7 @@ def test_two_stages_that_share_one_friend():
         first=first, second=second, first_latest=zeros, second_latest=zeros, follows=zeros > 0, kind=zeros, room=zeros
     )
     waste = numpy.array([0, 80, 20, 90, 90, 90])
-    least, _ = share_waste(Priced(loads=loads, waste=waste, slack=100), num_stages=3)
+    least, _ = share_reduced_cost(Priced(loads=loads, reduced_cost=waste, slack=100), num_stages=3)
     assert least.tolist() == [0, 19, 0]
 
 
@@ -476,7 +478,7 @@ def climbed(problem: Problem, *, reached: int | None, most: int) -> list[Packed]
     if not applies_to(least):
         return []
     limit, params = None if reached is None else reached - least.optimizer_ns, BoundParams(max_s=0.01)
-    return list(islice(climb_on(Boundaries(least), 1, make=Covering, reached=lambda: limit, params=params), most))
+    return list(islice(raise_further(Boundaries(least), 1, make=Covering, reached=lambda: limit, params=params), most))
 
 
 @settings(max_examples=shortened(60, whole=1000), deadline=None)
@@ -573,7 +575,7 @@ def test_fillings_are_never_underrated(rng):
     free = numpy.array([rng.randint(0, 200) for _ in range(size)])
     is_nested = numpy.array([rng.random() < 0.5 for _ in range(size)])
     first, second = stays(rng, size), stays(rng, size)
-    residence = Residence(
+    residence = ActivationLifetime(
         count=count, deadline=999, nested=is_nested, free=free, between=free, first=first, second=second
     )
     for found, sizes, worth, nested, inside in (

@@ -101,7 +101,7 @@ def every_layout(problem: Problem) -> Iterator[Plan]:
 def proved(problem: Problem, *, way=loop_bound) -> int:
     """The largest makespan below which this bound denies every plan."""
     least = Least(problem, CostModel(problem))
-    found = way.climb(least, 0) if way.applies_to(least) else None
+    found = way.raise_bound(least, 0) if way.applies_to(least) else None
     return 0 if found is None else found[0] + least.optimizer_ns
 
 
@@ -195,7 +195,7 @@ def test_no_width_or_recomputation_is_denied():
 def test_memory_alone_rules_out():
     """Tests that a bound without end is proved where no rank has room for its layers, and is derived again."""
     small = with_memory(tight_loop(Random(5)), 30)
-    value, found = loop_bound.climb(Least(small, CostModel(small)), 0)
+    value, found = loop_bound.raise_bound(Least(small, CostModel(small)), 0)
     assert value >= REFUTED_NS
     assert check_certificate(small, {"kind": "loop", "value_ns": value + 3, **found}) == value + 3
 
@@ -220,7 +220,7 @@ MADE_UP = {
 def test_made_up_ways_are_refused(message: str):
     """Tests that what is no counting, or is not of every width and number of replicas, is refused."""
     problem = blocks_with_heavy_ends(Random(1))
-    value, found = loop_bound.climb(Least(problem, CostModel(problem)), 0)
+    value, found = loop_bound.raise_bound(Least(problem, CostModel(problem)), 0)
     certificate = {"kind": "loop", "value_ns": value, **found}
     assert check_certificate(problem, certificate) == value
     way = found["ways"][0] | MADE_UP[message]
@@ -240,7 +240,7 @@ def test_made_up_ways_are_refused(message: str):
 def test_made_up_certificates_are_refused(change, message):
     """Tests that what has no ways to count, or proves less than it states, is refused."""
     problem = blocks_with_heavy_ends(Random(1))
-    value, found = loop_bound.climb(Least(problem, CostModel(problem)), 0)
+    value, found = loop_bound.raise_bound(Least(problem, CostModel(problem)), 0)
     with pytest.raises(ValueError, match=message):
         check_certificate(problem, {"kind": "loop", "value_ns": value, **found, **change})
 

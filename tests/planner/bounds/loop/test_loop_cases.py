@@ -102,7 +102,7 @@ def by_cases(problem: Problem, start: int, *, reached: int) -> int:
     """The largest makespan, above a bound, below which cases deny every plan."""
     least = Least(problem, CostModel(problem))
     limits = max(start - least.optimizer_ns, 0), reached - least.optimizer_ns
-    found = loop_bound.climb_by_cases(least, limits[0], reached=limits[1], effort=MUCH)
+    found = loop_bound.raise_by_cases(least, limits[0], reached=limits[1], effort=MUCH)
     return start if found is None else found[0] + least.optimizer_ns
 
 

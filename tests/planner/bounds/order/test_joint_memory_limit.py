@@ -109,7 +109,7 @@ def test_no_best_order_is_below_what_fits():
         num_problems += 1
         bound = schedule_bound(problem, stages, costs=CostModel(problem))
         assert bound <= best, f"seed {seed}"
-        with patch.object(HeldTogether, "floor", return_value=0):
+        with patch.object(HeldTogether, "lower_bound", return_value=0):
             num_raised += schedule_bound(problem, stages, costs=CostModel(problem)) < bound
     assert num_problems > shortened(150, whole=2_000)
     assert num_raised > 0

@@ -57,7 +57,7 @@ def test_a_process_and_its_threads_settle_on_their_part(cores: list[int], monkey
     for name, value in told(1, 2).items():
         monkeypatch.setenv(name, value)
     handed = []
-    monkeypatch.setattr("planner.execute.run.host_process.hand_back_freed_memory", lambda: handed.append("back"))
+    monkeypatch.setattr("planner.execute.run.host_process.release_freed_memory", lambda: handed.append("back"))
     settle_on_host(pins=False, keeps=False)
     assert handed == ["back"]
     assert sorted(os.sched_getaffinity(0)) == cores

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from planner.execute.table.placement import find_seat, parse_hosts
+from planner.execute.table.placement import find_position, parse_hosts
 
 HOSTS = {"g0": ("a", 0), "g1": ("a", 1), "g2": ("b", 0), "g3": ("b", 1)}
 
@@ -15,7 +15,7 @@ def environment(**values: object) -> dict[str, str]:
 
 def test_the_launchers_ranks_count_without_a_cluster():
     """Tests that without hosts a process keeps the rank that it was given."""
-    seat = find_seat(("d0", "d1"), environment(RANK=1, LOCAL_RANK=1, WORLD_SIZE=2, PLAN_NODE="x"))
+    seat = find_position(("d0", "d1"), environment(RANK=1, LOCAL_RANK=1, WORLD_SIZE=2, PLAN_NODE="x"))
     assert (seat.rank, seat.host, seat.index) == (1, "x", 1)
 
 
@@ -24,7 +24,7 @@ def test_the_launchers_ranks_count_without_a_cluster():
 def test_a_process_finds_its_device(given: int, host: str, slot: int, rank: int, index: int):
     """Tests that host and slot settle rank and accelerator, whatever rank the launcher gave."""
     own = environment(RANK=given, LOCAL_RANK=slot, WORLD_SIZE=3, SLURMD_NODENAME=host)
-    seat = find_seat(("g3", "g2", "g1"), own, hosts=HOSTS)
+    seat = find_position(("g3", "g2", "g1"), own, hosts=HOSTS)
     assert (seat.rank, seat.index) == (rank, index)
 
 
@@ -34,16 +34,16 @@ def test_a_process_too_many_is_told_so():
     with pytest.raises(
         ValueError, match=r"process 1 of host 'a' has no device.*2 on b, 1 on a.*\(a, b\) or set PLAN_NODE"
     ):
-        find_seat(("g3", "g2", "g1"), own, hosts=HOSTS)
+        find_position(("g3", "g2", "g1"), own, hosts=HOSTS)
 
 
 def test_a_wrong_number_of_processes_is_refused():
     """Tests that plan and launcher must agree on the number, and that the message says what to start."""
     own = environment(RANK=0, LOCAL_RANK=0, WORLD_SIZE=4)
     with pytest.raises(ValueError, match=r"2 devices \(d0, d1\), but 4 processes were started; start 2 \(torchrun"):
-        find_seat(("d0", "d1"), own)
+        find_position(("d0", "d1"), own)
     with pytest.raises(ValueError, match="WORLD_SIZE = '' is no number; start with torchrun"):
-        find_seat(("d0", "d1"), {})
+        find_position(("d0", "d1"), {})
 
 
 def test_hosts_come_from_a_cluster_or_a_workload():

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from planner.actions import Action, parse_action
-from planner.execute.data.dealt_rows import DealtRows, deal_anew, make_1f1b
+from planner.execute.data.dealt_rows import BalancedRows, make_1f1b, rebalance
 from planner.execute.table.layout import Layout, make_layout
 from planner.execute.table.route_check import check_routed_rows
 from planner.execute.table.routes import Cell, Row, SampleRange, lower, make_routes
@@ -342,7 +342,7 @@ def test_another_dealing_is_found(hands: tuple[tuple[int, ...], ...], fault: str
 @pytest.mark.parametrize("hand", [(0,), (1, 0), (4, 2, 0, 1, 3)])
 def test_rows_that_are_dealt_anew(hand: tuple[int, ...]):
     """Tests that a process makes the rows of its pipeline alone as all ranks would make them together."""
-    layout = deal_anew(make_dealt((2, 0), (1, 3)))
+    layout = rebalance(make_dealt((2, 0), (1, 3)))
     edges = edges_of("0-1")
     rest = tuple(sorted(set(range(5)) - set(hand))) or (5,)
     dealing = (rest, hand)
@@ -350,7 +350,7 @@ def test_rows_that_are_dealt_anew(hand: tuple[int, ...]):
     whole = replace(layout, dealing=dealing, rows=rows, num_microbatches=sum(map(len, dealing)))
     expected = lower(whole, edges)
     for rank in (2, 3):
-        made = DealtRows(layout, edges, rank=rank).make(hand)
+        made = BalancedRows(layout, edges, rank=rank).make(hand)
         assert list(made.cells) == expected[rank]
         assert made.needs == describe_needs(whole, edges, rank=rank)
 

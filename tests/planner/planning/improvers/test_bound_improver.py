@@ -8,7 +8,7 @@ from benchmarks.chains import make_one_by_one
 from benchmarks.generate import parse_family
 from planner.evidence.certificate import check_certificate
 from planner.plan import Stage
-from planner.planning.improvers.bound_improver import BoundTurns, raises_bound
+from planner.planning.improvers.bound_improver import BoundImprover, raises_bound
 from planner.planning.improvers.improver import Leader
 from planner.planning.runs.run import bound
 from planner.planning.search_state import SearchState
@@ -24,14 +24,14 @@ REACHED_NS = 526_598_063
 """What the best order of the stages of `passed` takes."""
 
 
-def begin(limits: Limits) -> tuple[SearchState, BoundTurns]:
+def begin(limits: Limits) -> tuple[SearchState, BoundImprover]:
     """A run in little memory, where no policy has a plan, whose first bound is known."""
     problem = replace(make_one_by_one(parse_family(STARVED)), options=Options())
     run = SearchState(problem, limits, on_progress=lambda _: None, should_stop=lambda: False)
     bound(run)
     search = JointSearch(run.instance)
     search.add(make_seeds(search.searcher))
-    return run, BoundTurns(run, search, leader=Leader(run, search))
+    return run, BoundImprover(run, search, leader=Leader(run, search))
 
 
 def passed(run: SearchState) -> tuple[Stage, ...]:
@@ -43,9 +43,9 @@ def passed(run: SearchState) -> tuple[Stage, ...]:
     return tuple(stages)
 
 
-def take_turn(run: SearchState, turns: BoundTurns) -> None:
+def take_turn(run: SearchState, turns: BoundImprover) -> None:
     """A turn, to the end of its tasks."""
-    for _ in turns.take_turn():
+    for _ in turns.take_step():
         pass
     run.window.drain()
 

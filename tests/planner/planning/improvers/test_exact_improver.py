@@ -8,7 +8,7 @@ import pytest
 from planner.evidence.certificate import Bound
 from planner.planning.evidence import Conclusion
 from planner.planning.improvers.branch_and_check import is_small
-from planner.planning.improvers.exact_improver import ExactTurns
+from planner.planning.improvers.exact_improver import ExactImprover
 from planner.planning.planning_params import CaseParams, ExactParams, SearchParams
 from planner.planning.search_state import SearchState
 from planner.problem import Problem
@@ -27,7 +27,7 @@ def make_row() -> Problem:
 
 def make_turns(
     problem: Problem | None = None, *, case: CaseParams | None = None, listing_nodes: int = 10**6, **exact: Any
-) -> ExactTurns:
+) -> ExactImprover:
     run = SearchState(
         problem or make_row(),
         Limits(max_rounds=1),
@@ -35,17 +35,17 @@ def make_turns(
         should_stop=lambda: False,
         params=SearchParams(exact=ExactParams(**exact), case=case or CaseParams()),
     )
-    return ExactTurns(run, Searcher(run.instance), listing_nodes=listing_nodes)
+    return ExactImprover(run, Searcher(run.instance), listing_nodes=listing_nodes)
 
 
 def test_a_turn_ends_where_cases_are_too_many():
     """Tests that a turn takes a few attempts at a list that is too long, and that the next turn goes on from there."""
     turns = make_turns(nodes=(2, 3, 4), master_rounds=0)
-    assert len(list(turns.take_turn())) == 2
+    assert len(list(turns.take_step())) == 2
     assert turns.run.plan is None
     assert not turns.is_done
     for _ in range(1_000):
-        list(turns.take_turn())
+        list(turns.take_step())
     assert turns.is_done
     assert turns.exact.bound_ns is None
 
@@ -53,7 +53,7 @@ def test_a_turn_ends_where_cases_are_too_many():
 def test_a_turn_goes_on_to_the_end_where_cases_are_listed():
     """Tests that one turn closes a problem whose cases can be listed, and claims the best plan's time as its bound."""
     turns = make_turns()
-    list(turns.take_turn())
+    list(turns.take_step())
     assert turns.is_done
     assert turns.exact.bound_ns == turns.exact.proved_ns == turns.run.incumbent_ns is not None
     assert turns.run.stopped_by == "complete_search"
@@ -71,7 +71,7 @@ ABOVE_ITS_FLOOR = random_chain(Random(3), sizes=(5, 2, 3), tight=False)
 def test_what_only_cp_sat_closed_is_a_claim():
     """Tests that cases that CP-SAT alone closed make a claim and no proof, until branch and bound closes them, too."""
     turns = make_turns(ABOVE_ITS_FLOOR, case=BY_CP_SAT)
-    list(turns.take_turn())
+    list(turns.take_step())
     turns.close()
     run = turns.run
     assert run.incumbent_ns == run.solver_bound_ns == turns.exact.bound_ns is not None
@@ -84,7 +84,7 @@ def test_what_only_cp_sat_closed_is_a_claim():
 def test_too_many_nodes_leave_a_claim():
     """Tests that nothing is closed again where that may take more nodes than are allowed."""
     turns = make_turns(ABOVE_ITS_FLOOR, case=BY_CP_SAT)
-    list(turns.take_turn())
+    list(turns.take_step())
     assert list(turns.exact.close_again(most_nodes=1)) == []
     turns.close()
     run = turns.run
@@ -105,9 +105,9 @@ def test_claims_are_no_proof(searched: int | None, proved: str | None):
 def test_long_lists_wait_until_their_nodes_are_saved():
     """Tests that with a deterministic limit no more nodes are looked at than the turns so far allow."""
     turns = make_turns(nodes=(2, 3, 4), master_rounds=0, listing_nodes=1)
-    assert len(list(turns.take_turn())) == 1  # nobody knows yet that the list is long
+    assert len(list(turns.take_step())) == 1  # nobody knows yet that the list is long
     for turn in range(2, 100):
-        list(turns.take_turn())
+        list(turns.take_step())
         assert turns.used_nodes <= turn
     assert turns.is_done
 

@@ -31,8 +31,8 @@ def test_orders_of_their_own_beat_the_policies():
     for one in (search, again):
         try_orders(run, one)
     best = search.polished[0]
-    assert search.searcher.words(best)[1] == best.objective < 0.99 * min(policies)
-    assert (again.polished[0].objective, again.polished[0].words) == (best.objective, best.words)
+    assert search.searcher.device_orders(best)[1] == best.objective < 0.99 * min(policies)
+    assert (again.polished[0].objective, again.polished[0].device_orders) == (best.objective, best.device_orders)
 
 
 @pytest.mark.slow

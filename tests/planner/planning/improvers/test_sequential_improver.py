@@ -4,11 +4,11 @@ from dataclasses import replace
 
 import pytest
 
-from planner.baselines.sequential import sequential_seating
+from planner.baselines.sequential import assign_sequential
 from planner.layout.costs import CostModel
 from planner.planning import Limits, make_plan
 from planner.planning.improvers.improver import Leader
-from planner.planning.improvers.sequential_improver import SequentialTurns, play_baselines_on
+from planner.planning.improvers.sequential_improver import SequentialImprover, play_baselines_on
 from planner.planning.runs.run import bound
 from planner.planning.search_loop import SearchLoop
 from planner.planning.search_state import SearchState
@@ -27,7 +27,7 @@ FAMILIES = (
 
 def make_given(problem: Problem) -> Problem:
     """The problem that is left once the sequential planner has settled on stages and devices."""
-    stages = sequential_seating(CostModel(problem)).stages
+    stages = assign_sequential(CostModel(problem)).stages
     options = replace(
         problem.options,
         partition=tuple(stage.layers for stage in stages),
@@ -56,18 +56,18 @@ def test_never_longer_than_the_order_alone(family: str, rounds: int):
     assert makespan_of(problem, limits) <= makespan_of(make_given(problem), limits)
 
 
-def make_turns(problem: Problem) -> SequentialTurns:
+def make_turns(problem: Problem) -> SequentialImprover:
     run = SearchState(
         problem, Limits(time_limit_s=600, max_rounds=1), on_progress=lambda _: None, should_stop=lambda: False
     )
     search = JointSearch(run.instance)
-    return SequentialTurns(run, search, leader=Leader(run, search))
+    return SequentialImprover(run, search, leader=Leader(run, search))
 
 
 def test_baselines_on_the_stages():
     """Tests that the orders it begins with are those of several baselines, all on the same stages, within memory."""
     problem = make_problem(FAMILIES[0])
-    stages = sequential_seating(CostModel(problem)).stages
+    stages = assign_sequential(CostModel(problem)).stages
     plans = list(play_baselines_on(make_turns(problem).run, stages))
     same = [plan for plan in plans if plan.stages == stages]
     assert len({tuple(plan.schedule.items()) for plan in same}) >= 3

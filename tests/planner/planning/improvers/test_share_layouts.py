@@ -198,7 +198,7 @@ def laid_out(problem: Problem, *, turns: int) -> Plan:
     with run.watch, closing(run.window):
         layouts = ShareLayouts(run)
         for _ in range(turns):
-            for _ in layouts.take_turn(()):
+            for _ in layouts.take_step(()):
                 pass
         run.window.drain()
     assert run.plan is not None

@@ -19,7 +19,7 @@ from torch import nn  # noqa: E402
 from torch.nn import functional  # noqa: E402
 
 from planner.execute import __main__ as main_module  # noqa: E402
-from planner.execute.model.cut.trial_training import run_apart  # noqa: E402
+from planner.execute.model.cut.trial_training import run_separately  # noqa: E402
 from planner.execute.model.cut.whole_model import is_compared_here  # noqa: E402
 from planner.execute.model.deferred import make_deferring  # noqa: E402
 from planner.execute.model.deferred_init import deferred_init  # noqa: E402
@@ -98,7 +98,7 @@ def train_cut(training: Training, layers: dict[str, nn.Module]) -> list[float]:
         optimizer.zero_grad()
         for number, (inputs, target) in enumerate(microbatches(step)):
             torch.manual_seed(100 * step + number)
-            run = run_apart(layers, training.inputs, batch=[inputs])
+            run = run_separately(layers, training.inputs, batch=[inputs])
             loss = training.loss(run.leaving, target) / MICROBATCHES
             for store in stores:
                 store.is_deferring = True
@@ -257,7 +257,7 @@ def test_buffers_of_a_model_change_in_training_only():
     training = cut(make(models.Averaging))
     layers = {name: make_layer(training, name, device=CPU).eval() for name in training.layers}
     before = copy.deepcopy(state_of(layers))
-    run_apart(layers, training.inputs, batch=[batch(0)[0]])
+    run_separately(layers, training.inputs, batch=[batch(0)[0]])
     assert all(torch.equal(value, before[path]) for path, value in state_of(layers).items())
 
 
