@@ -45,12 +45,12 @@ class Block(nn.Module):
         self.first = nn.Conv2d(channels, out_channels, 3, stride=stride, padding=1, bias=False)
         self.second = nn.Conv2d(out_channels, out_channels, 3, padding=1, bias=False)
         self.norm, self.last_norm = nn.BatchNorm2d(out_channels), nn.BatchNorm2d(out_channels)
-        self.direction = nn.Conv2d(channels, out_channels, 1, stride=stride) if stride > 1 else nn.Identity()
+        self.way = nn.Conv2d(channels, out_channels, 1, stride=stride) if stride > 1 else nn.Identity()
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """(samples, channels, height, width) to (samples, out_channels, height / stride, width / stride)."""
         y = torch.relu(self.norm(self.first(x)))
-        return torch.relu(self.direction(x) + self.last_norm(self.second(y)))
+        return torch.relu(self.way(x) + self.last_norm(self.second(y)))
 
 
 class Head(nn.Module):

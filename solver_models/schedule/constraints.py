@@ -20,7 +20,7 @@ class Rules:
         "receiver_waits_for_arrival",
         "link_carries_one_transfer_at_a_time",
         "memory_stays_within_budget",
-        "objective_covers_every_lane",
+        "objective_covers_every_replica",
         "device_starts_as_early_as_it_can",
         "device_needs_its_work",
     )

@@ -84,7 +84,7 @@ class Decoder(nn.Module):
 
     def __init__(self, *, has_cache: bool = False, has_names: bool = False) -> None:
         super().__init__()
-        self.device_orders = nn.Embedding(WORDS, WIDTH)
+        self.words = nn.Embedding(WORDS, WIDTH)
         self.angles = Angles()
         self.start = nn.Parameter(torch.ones(WIDTH))
         attention = SplitAttention if has_names else Attention
@@ -93,7 +93,7 @@ class Decoder(nn.Module):
         if has_names:  # as torchtitan's models
             self.blocks = nn.ModuleDict({str(number): block for number, block in enumerate(blocks)})
         self.norm, self.head = nn.LayerNorm(WIDTH), nn.Linear(WIDTH, WORDS, bias=False)
-        self.head.weight = self.device_orders.weight
+        self.head.weight = self.words.weight
         self.has_cache = has_cache
 
     def forward(
@@ -101,7 +101,7 @@ class Decoder(nn.Module):
     ) -> dict[str, torch.Tensor]:
         count, length = tokens.shape
         places = torch.arange(length, device=tokens.device).expand(count, length)
-        x = functional.dropout(self.device_orders(tokens) * self.start, 0.5, training=self.training)
+        x = functional.dropout(self.words(tokens) * self.start, 0.5, training=self.training)
         hidden = torch.full((length, length), -1e9, device=x.device).triu(1)
         hidden = hidden.expand(count, length, length).clone()
         if mask is not None:

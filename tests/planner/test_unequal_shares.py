@@ -152,7 +152,7 @@ def test_whoever_cannot_run_them_refuses():
     """Tests that targets switch the option off or refuse, and that programs in a loop go without it."""
     problem = on_two_types()
     off = {name for name, target in TARGETS.items() if not restrict(problem.options, target).unequal_shares}
-    assert off == {"torch", "torchtitan", "megatron", "deepspeed"}
+    assert off == {"torch", "torchtitan", "megatron", "deepspeed", "deepspeed-dualpipev"}
     whole = make_plan(problem, [shared((3, 1), "x y @ a | b")], dict.fromkeys("ab", "0F0 0B0"))
     for name in ("megatron", "deepspeed"):
         with pytest.raises(ValueError, match=r"samples = \[3, 1\]|no letter|letter"):

@@ -298,7 +298,7 @@ WITHOUT: dict[str, ScheduleInstance] = {
     "receiver_waits_for_arrival": TINY["uneven"],
     "link_carries_one_transfer_at_a_time": QUEUED["one link for all"],
     "memory_stays_within_budget": TINY["tight"],
-    "objective_covers_every_lane": TINY["synchronisation"],
+    "objective_covers_every_replica": TINY["synchronisation"],
     "device_starts_as_early_as_it_can": QUEUED["late inputs, span"],
 }
 """For every rule, an instance whose optimum would be lower without it."""

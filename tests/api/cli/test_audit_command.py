@@ -34,7 +34,7 @@ SMALL = {
 @pytest.fixture(autouse=True)
 def fixture_rates(monkeypatch: pytest.MonkeyPatch) -> None:
     """Times do not depend on which tables are installed."""
-    monkeypatch.setattr(audited_problem, "rates_at_hand", lambda name: known_rates()[name])
+    monkeypatch.setattr(audited_problem, "default_rates_of", lambda name: known_rates()[name])
 
 
 @pytest.fixture(name="no_search")

@@ -483,10 +483,10 @@ class FunctionalOwn(Stack):
 class SparseTable(nn.Module):
     def __init__(self) -> None:
         super().__init__()
-        self.device_orders, self.blocks = nn.Embedding(9, WIDTH, sparse=True), nn.ModuleList(Block() for _ in range(2))
+        self.words, self.blocks = nn.Embedding(9, WIDTH, sparse=True), nn.ModuleList(Block() for _ in range(2))
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        y = self.device_orders(x.abs().long() % 9).mean(1)
+        y = self.words(x.abs().long() % 9).mean(1)
         for block in self.blocks:
             y = block(y)
         return y
@@ -495,10 +495,10 @@ class SparseTable(nn.Module):
 class SparseFunction(SparseTable):
     def __init__(self) -> None:
         super().__init__()
-        self.device_orders.sparse = False
+        self.words.sparse = False
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        y = functional.embedding(x.abs().long() % 9, self.device_orders.weight, sparse=True).mean(1)
+        y = functional.embedding(x.abs().long() % 9, self.words.weight, sparse=True).mean(1)
         for block in self.blocks:
             y = block(y)
         return y
