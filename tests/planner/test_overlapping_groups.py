@@ -5,6 +5,7 @@ from random import Random
 
 import pytest
 
+from benchmarks.tessel_shapes import SHAPES, make_problem
 from planner.baselines.registry import make_baselines
 from planner.evidence.certificate import check_certificate, make_bound, prove_infeasible
 from planner.judge.reading import Reading
@@ -27,7 +28,6 @@ from tests.long_runs import shortened
 from tests.planner import builders
 from tests.planner.builders import make_layer, make_link, make_stage
 from tests.planner.overlapping_plans import ends_before, random_wide_problem
-from tests.planner.tessel_shapes import SHAPES, make_problem
 
 SHAPE = {shape.name: shape for shape in SHAPES}
 
