@@ -6,6 +6,7 @@ import pytest
 
 from benchmarks.chains import make_one_by_one
 from benchmarks.generate import parse_family
+from planner.planning import search_loop
 from planner.planning.search_loop import SearchLoop
 from planner.planning.search_state import SearchState
 from planner.progress import Limits
@@ -51,7 +52,7 @@ def test_slow_plays_keep_a_round_from_beginning_that_would_end_late(loop: Search
     """Tests that a round of slow plays is expected to take as long as its plays, and not begun late."""
     taken = slow_plays(monkeypatch, SLOW_S)
     loop._expect_first_round()
-    assert len(taken) == loop.run.params.pace.timed_plays
+    assert len(taken) == search_loop._TIMED_PLAYS
     assert loop.search.round_s >= SLOW_S * loop.search.iterations
     assert not loop.run.has_time_for_round(loop.search.round_s)
 

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from planner.layout.costs import CostModel
 from planner.lowering import make_instance
+from solver_models.local_search import multistart
 from solver_models.local_search.multistart import JointSearch, _split_task
 from solver_models.local_search.search import Candidate
 from solver_models.starts.first_candidates import make_seeds
@@ -82,11 +83,11 @@ def test_more_candidates_with_words_are_kept_than_polished_beside_annealing():
         candidate = search._lower_bound_task(3 * number, search._round_start(), seed=number)
         if candidate.device_orders is not None:
             search.keep(candidate)
-        if len(search.polished) > search.annealing.most_polished or number > 40:
+        if len(search.polished) > multistart._MOST_POLISHED or number > 40:
             break
-    assert search.annealing.most_polished < len(search.polished) <= search.annealing.kept_polished
+    assert multistart._MOST_POLISHED < len(search.polished) <= multistart._KEPT_POLISHED
     search.pool = []
-    first = search.polished[: search.annealing.most_polished]
+    first = search.polished[: multistart._MOST_POLISHED]
     chosen = [search._choose_polish(number, search._round_start()) for number in range(12)]
     assert all(each is None or any(each is one for one in first) for each in chosen)
 

@@ -12,11 +12,11 @@ import ctypes
 import resource
 import sys
 
-from planner.execute.run.kept_memory import hand_back_freed_memory, keep_freed_memory
+from planner.execute.run.kept_memory import release_freed_memory, keep_freed_memory
 
 library = ctypes.CDLL(None)
 library.malloc.restype = ctypes.c_void_p
-tell = {"keep": keep_freed_memory, "hand back": hand_back_freed_memory, "leave": lambda: False}[sys.argv[1]]
+tell = {"keep": keep_freed_memory, "hand back": release_freed_memory, "leave": lambda: False}[sys.argv[1]]
 kept = tell()
 faults = []
 for _ in range(12):  # blocks lie elsewhere in the first, as the pieces of others have it
