@@ -11,6 +11,7 @@ from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
+from selenium.common.exceptions import TimeoutException
 from selenium.webdriver import Chrome
 from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
@@ -64,7 +65,15 @@ def page(browser: Chrome, running: Running) -> Iterator[Chrome]:
 
 
 def wait_for(page: Chrome, condition: Any, seconds: float = 120.0) -> Any:
-    return WebDriverWait(page, seconds, poll_frequency=0.1).until(condition)
+    try:
+        return WebDriverWait(page, seconds, poll_frequency=0.1).until(condition)
+    except TimeoutException as error:
+        seen = {
+            selector: text_of(page, selector) for selector in ("#plan-state", "#headline", "#subtitle", "#drop-error")
+        }
+        raise AssertionError(
+            f"waited for {seconds} s at {page.current_url}: {seen}, {text_of(page, 'main')[:2000]}"
+        ) from error
 
 
 def text_of(page: Chrome, selector: str) -> str:
@@ -195,7 +204,7 @@ def test_the_solver_goes_on_by_itself(page: Chrome, running: Running):
 def test_the_batch_and_its_cut_by_keyboard(page: Chrome):
     """Tests that the batch and its microbatches have a slider each, answered in samples, together too, and that a
     solver's plan for both lies within what was answered at once."""
-    order = {"workload": workload_document(BATCH), "limits": TOY["limits"]}
+    order = {"workload": workload_document(BATCH), "limits": {"time_limit_s": 100, "max_rounds": 1}}
     page.execute_script(DROP, "batch.json", json.dumps(order))
     wait_for(page, says("#plan-state", "succeeded"))
     wait_for(page, lambda page: page.find_elements(By.ID, "wi-microbatches"))
@@ -392,7 +401,7 @@ def test_first_paint_and_themes(page: Chrome, running: Running):
         wait_for(page, lambda page, is_dark=is_dark: page.execute_script(IS_DARK) is is_dark)
     size = {"width": 390, "height": 800, "deviceScaleFactor": 1, "mobile": True}
     page.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
-    order = {"workload": workload_document(BATCH), "limits": TOY["limits"]}
+    order = {"workload": workload_document(BATCH), "limits": {"time_limit_s": 100, "max_rounds": 1}}
     page.execute_script(DROP, "batch.json", json.dumps(order))
     wait_for(page, says("#plan-state", "succeeded"))
     wait_for(page, lambda page: page.find_elements(By.CSS_SELECTOR, "#pareto-body svg"))
