@@ -5,6 +5,7 @@ import json
 import re
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -76,6 +77,19 @@ def wait_for(page: Chrome, condition: Any, seconds: float = 120.0) -> Any:
         ) from error
 
 
+def submit(page: Chrome, name: str, text: str) -> None:
+    """Drop a workload once the page is there, and once more if a busy machine has not taken it within half a minute."""
+    wait_for(page, lambda page: page.find_elements(By.CSS_SELECTOR, "#demos > *"))
+    before = page.current_url
+    for _ in range(2):
+        page.execute_script(DROP, name, text)
+        with suppress(TimeoutException):
+            WebDriverWait(page, 30.0, poll_frequency=0.1).until(
+                lambda page: page.current_url != before or text_of(page, "#refusal")
+            )
+            return
+
+
 def text_of(page: Chrome, selector: str) -> str:
     """What stands there; rows may be drawn anew at any moment."""
     found = page.execute_script("return document.querySelector(arguments[0])?.textContent", selector)
@@ -101,7 +115,7 @@ def press(page: Chrome, selector: str, *keys: str) -> None:
 def test_drop_watch_stop_look(page: Chrome, running: Running):
     """Tests that a dropped file is solved while one watches, and that a reload keeps what is shown, pairs too."""
     page.execute_script("document.getElementById('seconds').value = 600")
-    page.execute_script(DROP, "vgg.json", dump_workload(load_workload("demo:vgg16-ethernet")))
+    submit(page, "vgg.json", dump_workload(load_workload("demo:vgg16-ethernet")))
     wait_for(page, says("#headline", "So far: "))
     wait_for(page, says("#search-body", "after "))
     job_id = query(page)["plan"]
@@ -150,7 +164,7 @@ def put_beside(page: Chrome) -> None:
 def test_what_if_by_keyboard(page: Chrome):
     """Tests that a slider answers at once with a range, that a solver makes a plan for it, that the plan opens, and
     that it is offered again where the slider has been before."""
-    page.execute_script(DROP, "toy.json", json.dumps(TOY))
+    submit(page, "toy.json", json.dumps(TOY))
     wait_for(page, says("#plan-state", "succeeded"))
     wait_for(page, lambda page: page.find_elements(By.ID, "wi-devices"))
     press(page, "#wi-devices", Keys.ARROW_RIGHT)
@@ -180,7 +194,7 @@ def test_the_solver_goes_on_by_itself(page: Chrome, running: Running):
     """Tests that where a slider rests the solver narrows the range by itself, behind what else its tenant waits for,
     and that the search ends and is forgotten when the slider moves on."""
     order = {**running.client().demo("vgg16-ethernet"), "limits": {"max_rounds": 0}}
-    page.execute_script(DROP, "vgg.json", json.dumps(order))
+    submit(page, "vgg.json", json.dumps(order))
     wait_for(page, says("#plan-state", "succeeded"))
     plan = query(page)["plan"]
     press(page, "#wi-links", Keys.ARROW_RIGHT)
@@ -205,7 +219,7 @@ def test_the_batch_and_its_cut_by_keyboard(page: Chrome):
     """Tests that the batch and its microbatches have a slider each, answered in samples, together too, and that a
     solver's plan for both lies within what was answered at once."""
     order = {"workload": workload_document(BATCH), "limits": {"time_limit_s": 100, "max_rounds": 1}}
-    page.execute_script(DROP, "batch.json", json.dumps(order))
+    submit(page, "batch.json", json.dumps(order))
     wait_for(page, says("#plan-state", "succeeded"))
     wait_for(page, lambda page: page.find_elements(By.ID, "wi-microbatches"))
     assert text_of(page, "output[for='wi-batch']") == "as it is, 16 samples"
@@ -285,7 +299,7 @@ def test_ranges_are_asked_of_plans_only(page: Chrome, running: Running):
     wait_for(page, lambda page: page.execute_script("return window.held?.length"))
     body = client.demo("vgg16-ethernet") | {"limits": {"time_limit_s": 600, "threads": 1}}
     long = json.loads(request(running, "POST", "/v1/plans", body)[2])["id"]
-    page.execute_script(DROP, "toy.json", json.dumps(TOY | {"limits": {"time_limit_s": 20, "max_rounds": 2}}))
+    submit(page, "toy.json", json.dumps(TOY | {"limits": {"time_limit_s": 20, "max_rounds": 2}}))
     wait_for(page, lambda page: query(page)["plan"] != first and says("#plan-state", "queued")(page))
     page.execute_async_script(LET_GO)
     assert text_of(page, "#plan-state") == "queued"
@@ -402,7 +416,7 @@ def test_first_paint_and_themes(page: Chrome, running: Running):
     size = {"width": 390, "height": 800, "deviceScaleFactor": 1, "mobile": True}
     page.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
     order = {"workload": workload_document(BATCH), "limits": {"time_limit_s": 100, "max_rounds": 1}}
-    page.execute_script(DROP, "batch.json", json.dumps(order))
+    submit(page, "batch.json", json.dumps(order))
     wait_for(page, says("#plan-state", "succeeded"))
     wait_for(page, lambda page: page.find_elements(By.CSS_SELECTOR, "#pareto-body svg"))
     assert page.execute_script("return document.documentElement.scrollWidth") <= 390
