@@ -60,6 +60,7 @@ def browser() -> Iterator[Chrome]:
 def page(browser: Chrome, running: Running) -> Iterator[Chrome]:
     """The page, opened anew; afterwards nothing may have gone wrong on it."""
     browser.get(f"{running.url}/")
+    wait_for(browser, lambda page: page.find_elements(By.CSS_SELECTOR, "#demos > *"))  # it listens, and asks no more
     yield browser
     complaints = [entry for entry in browser.get_log("browser") if entry["level"] == "SEVERE"]  # type: ignore[no-untyped-call]
     assert complaints == []
