@@ -115,7 +115,7 @@ METHODS = (
     Method(name="ZB automatic", placement=ONE_EACH, order=order_zb_automatic, splits_backward=True, is_slow=True),
     Method(name="interleaved 1F1B", placement=LOOPED, order=order_interleaved, splits_backward=False),
     Method(name="ZB-V", placement=V_SHAPED, order=order_zb_v, splits_backward=True, is_slow=True),
-    Method(name="V-Half-like", placement=V_SHAPED, order=order_v_half, splits_backward=True, is_slow=True),
+    Method(name="V-Half", placement=V_SHAPED, order=order_v_half, splits_backward=True, is_slow=True),
     Method(name="V-Min", placement=V_SHAPED, order=order_v_min, splits_backward=True, is_slow=True),
     Method(name="breadth-first", placement=LOOPED, order=order_breadth_first, splits_backward=False),
     Method(name="interleaved ZB", placement=LOOPED, order=order_zb_interleaved, splits_backward=True),

@@ -84,7 +84,10 @@ class Filling(NamedTuple):
 def fill_orders(
     placed: PlacedStages, orders: Integers, order_start: Integers, habit: FillHabit, limits: Integers
 ) -> FilledOrders:
-    """Play `orders`, F and I of one position after the other, which must be free of deadlock, with W in between."""
+    """Play `orders`, F and I of one position after the other, which must be free of deadlock, with W in between.
+
+    A W in `orders` means: the oldest W that is due, if there is one.
+    """
     filling = _begin(placed, orders, order_start, habit, limits)
     positions, num_positions = filling.positions, order_start.shape[0] - 1
     queue = np.empty(num_positions + placed.transfers.shape[0] * placed.num_microbatches, np.int64)
@@ -135,6 +138,11 @@ def _play_on(filling: Filling, order: Integers, p: int, reached: Integers) -> No
     while mine[NEXT] < order.shape[0]:
         action = order[mine[NEXT]]
         kind, number = action & 3, action >> 2
+        if kind == WEIGHT_GRAD:
+            if mine[NUM_PENDING]:
+                _run_weight_grad(filling, p)
+            mine[NEXT] += 1
+            continue
         stage, microbatch = number // placed.num_microbatches, number % placed.num_microbatches
         direction = ACTIVATIONS if kind == FORWARD else GRADIENTS
         if filling.arrivals[direction, stage, microbatch, MISSING]:

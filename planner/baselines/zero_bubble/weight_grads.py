@@ -25,6 +25,10 @@ class Habit:
     """It is also run directly after its I as long as the device has forwards to run."""
 
 
+AS_GIVEN = Habit(quarters=1 << 40)
+"""No W but those that the orders hold, and those that memory needs."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Filled:
     """Complete orders, and how long they take when every transfer has its links to itself."""
@@ -40,7 +44,10 @@ class _Filled:
 def best_filled(
     pipeline: Pipeline, trials: Iterable[tuple[DeviceOrders, Habit]], *, limits: Sequence[int]
 ) -> DeviceOrders:
-    """The best outcome of several trials: orders of F and I, each with a habit; `limits` are bytes per position."""
+    """The best outcome of several trials: orders of F and I, each with a habit; `limits` are bytes per position.
+
+    A W in such an order means: the oldest W that is due, if there is one.
+    """
     filler, filled = _Filler(pipeline, limits=limits), []
     for orders, habit in trials:
         require_time(pipeline.has_time)
