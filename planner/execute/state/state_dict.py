@@ -152,10 +152,12 @@ def load_weights(execution: Execution, path: Path) -> None:
 
 def _load_layer(execution: Execution, name: str, *, files: WeightFiles, others: Mapping[str, tuple[str, ...]]) -> None:
     layer, parts = execution.layer(name), execution.parts.of_layer.get(name, {})
+    unused = set(getattr(layer, "kept_only", ()))
 
     def read(path: str, tensor: torch.Tensor) -> torch.Tensor:
         keys = (name_of(layer, name, path=path), *others.get(f"{name}:{path}", ()))
-        return files.read(keys, shape=tensor.shape, layer=name)
+        default = tensor.detach() if path in unused else None
+        return files.read(keys, shape=tensor.shape, layer=name, default=default)
 
     with standing_in(layer, {path: torch.empty(part.shape, device="meta") for path, part in parts.items()}):
         state = layer.state_dict(keep_vars=True)

@@ -166,7 +166,7 @@ def _assemble(module: nn.Module, recording: ForwardRecording, *, blocks: Blocks,
         layers[segment.name] = _make_layer(module, recording, passing=passing, arrives=arrives)
         inputs[segment.name] = tuple("" if k == BATCH else segments[k].name for k in passing.takes)
     _require_one_holder(layers, recording=recording, passings=passings)
-    _take_other_buffers(layers, module=module)
+    _take_unused(layers, module=module)
     return CutModel(
         layers=layers,
         inputs=inputs,
@@ -228,13 +228,15 @@ def _kept_paths(layer: nn.Module) -> set[str]:
     return {path for path, _ in layer.named_buffers(remove_duplicate=False)}
 
 
-def _take_other_buffers(layers: Mapping[str, CutLayer], *, module: nn.Module) -> None:
+def _take_unused(layers: Mapping[str, CutLayer], *, module: nn.Module) -> None:
     """What a state dictionary has and no layer uses goes with the last layer, to be saved and loaded."""
     *_, last = layers.values()
     held = {path for layer in layers.values() for path in _kept_paths(layer)}
+    weights = {id(parameter) for layer in layers.values() for parameter in layer.parameters()}
     for path, tensor in kept_tensors(module).items():
-        if path not in held and not isinstance(tensor, nn.Parameter):
+        if path not in held and id(tensor) not in weights:
             _put_tensor(last, path, module=module)
+            last.kept_only = (*last.kept_only, path)
 
 
 def _owner(layer: nn.Module, path: str, *, module: nn.Module) -> nn.Module:

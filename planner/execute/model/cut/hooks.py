@@ -72,13 +72,21 @@ def require_dense_gradients(module: nn.Module) -> None:
 
 def describe_causes(module: nn.Module, acting: Sequence[str], *, path: str = "") -> str:
     """What may be why layers do not act as the model does, hooks near a path first."""
-    hooks = list(find_hooks(module))
+    hooks = [*_find_replaced(module), *find_hooks(module)]
     near = [text for place, text in hooks if place and f"{path}.".startswith(f"{place}.")]
     causes = list(dict.fromkeys((*near, *acting, *(text for _, text in hooks))))
     if not causes:
         return "; its forward does something between its blocks that is lost where layers run apart"
     more = f" and {len(causes) - 3} others" if len(causes) > 3 else ""
     return f"; what acts there: {', '.join(causes[:3])}{more}"
+
+
+def _find_replaced(module: nn.Module) -> Iterator[tuple[str, str]]:
+    """Modules whose forward is an attribute of their own: what it was made around is not copied with them."""
+    for path, part in module.named_modules():
+        if (function := vars(part).get("forward")) is not None:
+            name = describe_hook(function).removeprefix("hook ")
+            yield path, f"forward {name} in the place of that of module {path or 'itself'!r}"
 
 
 def carry_weight_hooks(original: nn.Module, made: nn.Module) -> None:

@@ -240,13 +240,15 @@ class _Notes:
                     "backward cannot be followed; give it all tensors as arguments, or put it inside a block"
                 )
 
-    def note_assigned(self, before: Mapping[tuple[nn.Module, str], torch.Tensor]) -> None:
+    def note_assigned(self, before: Mapping[tuple[nn.Module, str], torch.Tensor | None]) -> None:
         """Buffers in whose place there are other tensors now, outside of modules that stay whole."""
         whole = tuple(f"{step.call}." for step in self.steps if isinstance(step.call, str))
         for (module, name), buffer in before.items():
-            now, path = module._buffers.get(name), self.own[id(buffer)]
+            now, path = module._buffers.get(name), f"{self.paths[module]}.{name}".removeprefix(".")
             if now is buffer or path.startswith(whole):
                 continue
+            if buffer is None:
+                raise ValueError(f"its forward makes buffer {path!r}, which is None before; make it with the model")
             if now is None or id(now) not in self.numbers or now.shape != buffer.shape:
                 raise ValueError(f"buffer {path!r} is replaced in the forward by what comes out of none of its calls")
             arguments: Any = (self.ref(buffer), Ref(self.numbers[id(now)])), {}
@@ -440,7 +442,7 @@ def record(
     """
     require_no_gradient_hooks(module, opened=opened | {module})
     notes = _Notes(root=module, opened=opened | {module})
-    buffers = {(part, n): each for part in module.modules() for n, each in part._buffers.items() if each is not None}
+    buffers = {(part, n): each for part in module.modules() for n, each in part._buffers.items()}
     inputs = tuple(notes.new(tensor) for tensor in tensors_of(arguments))
     drawn = separate_numbers()
     with ExitStack() as stack:

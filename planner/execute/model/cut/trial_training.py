@@ -66,7 +66,8 @@ def require_same_training(
             if not _repeats(module, samples[0], loss=loss, state=state):
                 raise ValueError(
                     "it gives other gradients each time from the same weights, buffers and random numbers, so layers "
-                    "cannot be compared with it; let it draw from torch's default generator"
+                    "cannot be compared with it; let it draw from torch's default generator, and let its loss keep "
+                    "nothing from call to call"
                 ) from None
             raise ValueError(f"{error}{describe_causes(module, causes, path=error.path)}") from None
         return True
