@@ -144,7 +144,7 @@ def _render_sizes(rows: Sequence[SizeResult]) -> Table:
     """The sizes of microbatches side by side: the best plan of each, its bound, and what is known of it."""
     table = make_table()
     table.add_column("", no_wrap=True)
-    for header in ("samples", "microbatches", "best plan ms", "bound ms", "best baseline ms"):
+    for header in ("samples", "microbatches", "best plan ms", "lower bound ms", "best known method ms"):
         table.add_column(header, justify="right", no_wrap=True)
     table.add_column("size is", no_wrap=True)
     table.add_column("searched", justify="right", no_wrap=True)
@@ -170,7 +170,7 @@ _STATES = {
     "better": "has a faster plan",
     "open": "open",
     "closed": "ruled out: none is better",
-    "infeasible": "out of question",
+    "infeasible": "does not fit",
 }
 """What is said of a size: closed ones have a bound that reaches the plan chosen."""
 
