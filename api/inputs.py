@@ -315,8 +315,9 @@ def _describe(workload: Workload) -> str:
     shape = "chain" if profile.is_chain else "graph"
     text = f"{shape} of {len(profile.layers)} layers"
     if cluster is not None:
-        counts = (f"{sum(device.type == kind for device in cluster.devices)} × {kind}" for kind in cluster.device_types)
-        text += f" on {', '.join(counts)}"
+        from api.reporting.plain_names import render_types
+
+        text += f" on {render_types(cluster)}"
     if workload.num_microbatches is not None:
         text += f", {workload.num_microbatches} microbatches"
     if workload.microbatches is not None:

@@ -204,6 +204,11 @@ def python_files(*folders: str) -> list[str]:
     return sorted(path.relative_to(ROOT).as_posix() for folder in folders for path in (ROOT / folder).rglob("*.py"))
 
 
+def javascript_files() -> list[str]:
+    """Every script of the page and of pictures, as paths from the root."""
+    return sorted(path.relative_to(ROOT).as_posix() for path in (ROOT / "api").rglob("*.js"))
+
+
 def room(path: str) -> str:
     """The file or folder of a package that a module belongs to."""
     return Path(path).parts[1].removesuffix(".py")
@@ -360,8 +365,9 @@ def test_functions_are_short(decile: int, limit: int):
 
 
 def test_folders_are_small():
-    """Tests that no folder of the product holds more modules than one reads at a glance."""
-    folders = Counter(str(Path(path).parent) for path in python_files(*PACKAGES) if not path.endswith("__init__.py"))
+    """Tests that no folder of the product holds more modules, Python and JavaScript, than one reads at a glance."""
+    modules = [path for path in python_files(*PACKAGES) if not path.endswith("__init__.py")] + javascript_files()
+    folders = Counter(str(Path(path).parent) for path in modules)
     assert_none(
         [f"{folder} has {count} modules" for folder, count in folders.items() if count > MAX_FILES],
         f"A folder has at most {MAX_FILES} modules:",
@@ -670,6 +676,27 @@ def identifiers_of(path: str) -> Iterator[tuple[int, str, bool]]:
             yield line, node.name, isinstance(node, ast.ClassDef)
 
 
+SCRIPT_TOKEN = re.compile(r"""//[^\n]*|"(?:[^"\\\n]|\\.)*"|'(?:[^'\\\n]|\\.)*'|[A-Za-z_$][\w$]*|.""", re.DOTALL)
+TEMPLATE_TOKEN = re.compile(r"\\.|\$\{|`|[^\\$`]+|.", re.DOTALL)
+
+
+def script_identifiers(text: str) -> Iterator[tuple[int, str]]:
+    """The names in a script and their lines, without comments and strings; what stands in `${}` counts."""
+    opened, at = [], 0
+    while at < len(text):
+        is_text = bool(opened) and opened[-1] == "`"
+        found = (TEMPLATE_TOKEN if is_text else SCRIPT_TOKEN).match(text, at)
+        assert found is not None
+        token = found[0]
+        if (is_text and token == "`") or (not is_text and token == "}"):
+            opened.pop()
+        elif token in ("`", "${") or (token == "{" and not is_text):
+            opened.append(token)
+        elif not is_text and (token[0].isalpha() or token[0] in "_$"):
+            yield text.count("\n", 0, at) + 1, token
+        at = found.end()
+
+
 def modules_imported(path: str) -> set[str]:
     """The names that stand for modules in a file: modules keep their names."""
     return {
@@ -694,6 +721,29 @@ def test_identifiers_use_the_fields_terms():
         and name not in KEPT_IN_FILES.get(path, set()) | modules_imported(path)
     }
     assert_none(sorted(offenders), "Use the field's term, or list the name with its reason:")
+
+
+SCRIPT_NAMES_KEPT = {"floor", "legs", "dealt"}
+"""Math.floor, and keys of the picture's content and of reports on traces."""
+
+
+def test_scripts_use_the_fields_terms():
+    """Tests that no part of a script's identifiers is a word of the dialect, the listed names aside."""
+    offenders = {
+        f"{path}:{line} {name}"
+        for path in javascript_files()
+        for line, name in script_identifiers(read(path))
+        if name not in SCRIPT_NAMES_KEPT and set(DIALECT.split()) & {part.lower() for part in PART.findall(name)}
+    }
+    assert_none(sorted(offenders), "Use the field's term, or list the name with its reason:")
+
+
+def test_names_of_scripts_are_found():
+    """Tests that names in code and within templates are found, and words in comments and strings are not."""
+    text = 'const a = "lane"; // leg\nlet b = `turn ${c ? `word ${d}` : {e: 1}.e} seat`;'
+    assert list(script_identifiers(text)) == [
+        (1, "const"), (1, "a"), (2, "let"), (2, "b"), (2, "c"), (2, "d"), (2, "e"), (2, "e"),
+    ]  # fmt: skip
 
 
 def test_docstrings_use_the_fields_terms():

@@ -20,6 +20,14 @@ from api.formatting import (
     render_seconds,
 )
 from api.progress import RunSummary
+from api.reporting.plain_names import (
+    render_bound,
+    render_option,
+    render_schedule,
+    render_source,
+    render_types,
+    render_unmeasured,
+)
 from planner.execute.model.not_compared import NOT_COMPARED
 from planner.layout.costs import CostModel
 from planner.plan import BaselineResult, Evidence, Plan, RentalResult, SizeResult
@@ -53,6 +61,7 @@ def render_screen(problem: Problem, plan: Plan, *, run: RunSummary) -> Renderabl
         render_header(problem),
         "",
         render_stages(problem, plan, peak_bytes=evidence.peak_bytes),
+        *_explain_signs(plan),
         "",
         *sizes,
         _render_baselines(problem, evidence),
@@ -61,27 +70,22 @@ def render_screen(problem: Problem, plan: Plan, *, run: RunSummary) -> Renderabl
     )
 
 
-def render_header(problem: Problem) -> Text:
+def render_header(problem: Problem) -> RenderableType:
     """One or two lines: the workload, the machine, and what is asked for beyond the defaults."""
     profile, cluster = problem.profile, problem.cluster
-    types = ", ".join(
-        f"{sum(device.type == kind for device in cluster.devices)} × {kind}" for kind in cluster.device_types
-    )
     shape = "chain" if profile.is_chain else "graph"
     size = "" if profile.microbatch_size is None else f" of {profile.microbatch_size} samples"
+    size = size.removesuffix("s") if profile.microbatch_size == 1 else size
     if problem.microbatches is not None:
         size = f" of {min(problem.microbatches)} to {max(problem.microbatches)} samples"
     text = Text(no_wrap=True, overflow="ellipsis")
     text.append(profile.name, style="bold")
-    text.append(f"  {shape} of {len(profile.layers)} layers · {cluster.name}: {types} · ")
+    text.append(f"  {shape} of {len(profile.layers)} layers · {cluster.name}: {render_types(cluster)} · ")
     text.append(f"{problem.num_microbatches} microbatch{'es' if problem.num_microbatches > 1 else ''}{size}")
     if problem.batch is not None:
         text.append(f" (global batch of {problem.batch.global_batch_size})")
-    asked = ", ".join(
-        f"{name} = {value if not isinstance(value, list) else f'{len(value)} given'}"
-        for name, value in problem.reference().options.items()
-    )
-    return text.append(f"\noptions: {asked}", style="dim") if asked else text
+    asked = "; ".join(render_option(name, value) for name, value in problem.reference().options.items())
+    return Group(text, Text(f"options: {asked}", style="dim")) if asked else text
 
 
 def render_stages(problem: Problem, plan: Plan, *, peak_bytes: Mapping[str, int]) -> Table:
@@ -90,8 +94,8 @@ def render_stages(problem: Problem, plan: Plan, *, peak_bytes: Mapping[str, int]
     table.add_column("stage", justify="right", no_wrap=True)
     table.add_column("layers")
     table.add_column("devices")
-    for kind in "FIW":
-        table.add_column(f"{kind} ms", justify="right", no_wrap=True)
+    for header in ("forward\nms", "input\ngrad ms", "weight\ngrad ms"):
+        table.add_column(header, justify="right", no_wrap=True)
     table.add_column("peak memory", justify="right", no_wrap=True)
     table.add_column("of limit", no_wrap=True)
     costs = CostModel(problem)
@@ -101,6 +105,17 @@ def render_stages(problem: Problem, plan: Plan, *, peak_bytes: Mapping[str, int]
         else:
             table.add_row(*_stage_row(costs, plan, number=number, peak_bytes=peak_bytes))
     return table
+
+
+def _explain_signs(plan: Plan) -> Iterator[RenderableType]:
+    """One line on the signs that stand beside layers and devices."""
+    signs = {
+        "×: replicas that share each microbatch": any(len(stage.replicas) > 1 for stage in plan.stages),
+        "↻: activations computed again in the backward pass": any(stage.recomputed for stage in plan.stages),
+        "÷: replicas divide the optimizer's state": any(stage.is_sharded for stage in plan.stages),
+    }
+    if shown := "; ".join(sign for sign, is_shown in signs.items() if is_shown):
+        yield one_line(shown, style="dim")
 
 
 def _stage_row(costs: CostModel, plan: Plan, *, number: int, peak_bytes: Mapping[str, int]) -> Iterator[RenderableType]:
@@ -129,13 +144,13 @@ def _render_sizes(rows: Sequence[SizeResult]) -> Table:
     """The sizes of microbatches side by side: the best plan of each, its bound, and what is known of it."""
     table = make_table()
     table.add_column("", no_wrap=True)
-    for header in ("samples", "microbatches", "best plan ms", "bound ms", "best baseline ms"):
+    for header in ("samples", "microbatches", "best plan ms", "lower bound ms", "best known method ms"):
         table.add_column(header, justify="right", no_wrap=True)
     table.add_column("size is", no_wrap=True)
     table.add_column("searched", justify="right", no_wrap=True)
     for row in rows:
         is_best = row.state == "best"
-        effort = f"{row.rounds} rounds" if row.seconds is None else render_seconds(row.seconds)
+        effort = f"{row.rounds} search rounds" if row.seconds is None else render_seconds(row.seconds)
         table.add_row(
             "✓" if is_best else "",
             str(row.microbatch_size),
@@ -154,8 +169,8 @@ _STATES = {
     "best": "chosen",
     "better": "has a faster plan",
     "open": "open",
-    "closed": "closed: none is better",
-    "infeasible": "out of question",
+    "closed": "ruled out: none is better",
+    "infeasible": "does not fit",
 }
 """What is said of a size: closed ones have a bound that reaches the plan chosen."""
 
@@ -172,7 +187,7 @@ def _render_baselines(problem: Problem, evidence: Evidence) -> Table:
     table = make_table()
     table.add_column("", no_wrap=True)
     table.add_column("plan")
-    times = ("makespan ms", "span ms") if has_span else ("makespan ms",)
+    times = ("makespan ms", "longest device ms") if has_span else ("makespan ms",)
     for header in (*times, "vs ours", "bubble", "memory"):
         table.add_column(header, justify="right", no_wrap=True)
     table.add_column("fits", no_wrap=True)
@@ -229,7 +244,7 @@ def _schedule_of(row: BaselineResult) -> str:
 
 
 def _baseline_cells(row: BaselineResult, ours: BaselineResult, *, has_span: bool) -> Iterator[RenderableType]:
-    yield one_line(row.name)
+    yield one_line("this plan" if row is ours else render_schedule(row.name))
     yield render_ms(row.makespan_ns)
     if has_span:
         yield render_ms(row.span_ns)
@@ -237,7 +252,7 @@ def _baseline_cells(row: BaselineResult, ours: BaselineResult, *, has_span: bool
     yield render_percent(row.bubble)
     yield Text(ABSENT if row.peak_fraction is None else f"{100 * row.peak_fraction:.0f} %", style=_memory_style(row))
     yield Text("yes" if row.fits_memory else ABSENT if row.makespan_ns is None else "no", style=_memory_style(row))
-    is_said_by_memory = row.makespan_ns is not None and not row.fits_memory
+    is_said_by_memory = row is ours or (row.makespan_ns is not None and not row.fits_memory)
     yield one_line("" if is_said_by_memory else row.note, style="dim not bold")
 
 
@@ -257,16 +272,19 @@ def _render_outcome(problem: Problem, evidence: Evidence, *, run: RunSummary) ->
     first = "" if run.first_plan_s is None else f", first plan after {render_seconds(run.first_plan_s)}"
     table.add_row(
         "search",
-        f"{render_seconds(run.elapsed_s)}{first}; {_render_end(evidence)}",
+        f"{render_seconds(run.elapsed_s)}{first}; {_render_end(evidence)}; found by: {render_source(evidence.source)}",
     )
     if late := [row for row in evidence.baselines if row.had_no_time]:
-        methods = ", ".join(dict.fromkeys(map(_schedule_of, late)))
-        table.add_row("no time", f"for {len(late)} baselines: {methods}")
+        table.add_row("", f"{len(late)} more known methods were not tried for lack of time (-t)")
     for what, where in (run.files or {}).items():
         table.add_row(what, where)
     doubts = [*_describe_comparison(problem), *_describe_probe(problem)]
     for note in [*doubts, *_notes(problem, evidence), *_describe_reserve(problem, evidence)]:
         table.add_row("note", one_line(note, style="yellow"))
+    meaning = (
+        "makespan: time of one iteration; gap: what a better plan could save at most, proved for the times as given"
+    )
+    table.add_row("", one_line(meaning, style="dim"))
     return table
 
 
@@ -310,20 +328,23 @@ def _describe_reserve(problem: Problem, evidence: Evidence) -> list[str]:
         if device.reserved_bytes is None
         and evidence.peak_bytes.get(device.name, 0) > _NEARLY_FULL * max(1, device.memory_bytes)
     ]
-    reason = "runtime and allocator need some of what is filled"
-    return [f"no reserved_bytes stated for {name}: {reason}" for name in full[:1]]
+    lack = "is nearly full, with no memory set aside for runtime and allocator (reserved_bytes)"
+    return [f"{name} {lack}" for name in full[:1]]
 
 
 def _notes(problem: Problem, evidence: Evidence) -> list[str]:
     """What of a plan was not measured: what is between two sizes, what rests on `scaling: linear`, what on a guess."""
     scaled = [note for note in evidence.interpolated_costs if ": scaled to " in note]
-    notes = [note for note in evidence.interpolated_costs if note not in scaled] + _describe_timings(problem, evidence)
+    others = [render_unmeasured(note) for note in evidence.interpolated_costs if note not in scaled]
+    notes = others + _describe_timings(problem, evidence)
     if scaled:
         more = f"; and {len(scaled) - 1} more such" if len(scaled) > 1 else ""
-        notes.insert(0, f"rests on scaling: linear, not on measurements: {scaled[0]}{more}")
+        notes.insert(0, f"not measured: {render_unmeasured(scaled[0])}{more}")
     if evidence.assumed_divisible:
         stages = ", ".join(map(str, evidence.assumed_divisible[:8]))
-        notes.insert(0, f"the profile says microbatch_size = null: nobody can run the replicas of stage {stages}")
+        notes.insert(
+            0, f"the profile states no microbatch size (null): no program can run the replicas of stage {stages}"
+        )
     hidden = len(notes) - _MAX_NOTES + 1
     return notes if hidden <= 1 else [*notes[: _MAX_NOTES - 1], f"{hidden} more such"]
 
@@ -332,7 +353,7 @@ def _render_result(evidence: Evidence, *, objective: Objective) -> str:
     """The objective beside the best baseline and between its bounds, a line each."""
     ours = evidence.span_ns if objective == "span" else evidence.makespan_ns
     lines = [f"{render_ms(ours)} ms{_render_lead(evidence, ours, objective=objective)}"]
-    kind = "(at any size)" if evidence.sizes else f"({evidence.bound_kind.replace('_', ' ')})"
+    kind = "(at any size)" if evidence.sizes else f"({render_bound(evidence.bound_kind)})"
     if ours <= evidence.lower_bound_ns:
         return f"{lines[0]}\noptimal: no plan can be faster {kind}"
     bound = f"no plan can be below {render_ms(evidence.lower_bound_ns)} ms {kind}"
@@ -349,7 +370,7 @@ def _render_result(evidence: Evidence, *, objective: Objective) -> str:
     if evidence.schedule_bound_ns is not None:
         is_tight = ours <= evidence.schedule_bound_ns
         best = "faster" if is_tight else f"below {render_ms(evidence.schedule_bound_ns)} ms"
-        lines.append(f"with these stages no order can be {best}")
+        lines.append(f"with these stages no order of the actions can be {best}")
     return "\n".join(lines)
 
 
@@ -390,10 +411,10 @@ def _render_lead(evidence: Evidence, ours: int, *, objective: Objective) -> str:
     rivals = {name: time for name, time in times.items() if time}
     if not rivals:
         return ", where no baseline fits into the memory"
-    name = min(rivals, key=lambda name: rivals[name])
-    lead = 1 - ours / rivals[name]
+    best = min(rivals, key=lambda name: rivals[name])
+    lead, name = 1 - ours / rivals[best], render_schedule(best)
     if lead < -0.0005:
-        return f", {render_percent(ours / rivals[name] - 1)} more than {name}, which wins, but is none of our plans"
+        return f", {render_percent(ours / rivals[best] - 1)} more than {name}, which wins, but is none of our plans"
     return f", as fast as {name}" if lead < 0.0005 else f", {render_percent(lead)} less than {name}, the best that fits"
 
 

@@ -162,7 +162,7 @@ def watch(app: AsgiApp, *, service: Service) -> AsgiApp:
         finally:
             open_requests.num_requests -= 1
             open_requests.let_go(scope.get("state", {}).get("body_bytes", 0))
-            route = getattr(scope.get("route"), "path", "unknown")
+            route = getattr(scope.get("route"), "path_format", "unknown")
             known = method if method in ("GET", "POST", "DELETE", "HEAD") else "other"
             seconds = time.monotonic() - begin
             service.metrics.observe(known, route, status=status, seconds=seconds)

@@ -422,7 +422,7 @@ def test_verify_the_plan_alone(shell: Shell):
         assert shell.run(command, "p.json", *(("-o", "p.html") if command == "view" else ())).code == 0, command
     proved = shell.run("verify", "--certificate", "p.json")
     assert (proved.code, proved.err) == (0, "")
-    assert "re-derived, equal" in proved.out
+    assert "computed again, equal" in proved.out
     assert json.loads(shell.run("verify", "p.json", "--certificate", "--no-baselines", "--json").out)["passed"] is True
     assert shell.run("verify", "--certificate", "p.json", "workload.json").code == 0
     refused = shell.run("verify", "--certificate", "plan.json")

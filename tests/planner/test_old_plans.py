@@ -75,7 +75,7 @@ def test_a_bound_of_an_older_kind_is_derived_anew_or_stays_open(
     (path := tmp_path / "plan.json").write_text(text, encoding="utf-8")
     assert main(["verify", "--certificate", str(path)]) == 0
     said = " ".join(capsys.readouterr().out.split())
-    assert "bound of an older kind, not rechecked" in said
+    assert "lower bound of an older release, not checked again" in said
     assert "no rule is broken" in said
     assert main(["verify", "--certificate", str(path), "--json"]) == 0
     told = json.loads(capsys.readouterr().out)

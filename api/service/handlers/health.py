@@ -213,7 +213,7 @@ async def page() -> Response:
     return Response(_page(), media_type="text/html; charset=utf-8", headers=headers)
 
 
-@router.get("/static/{folder}/{name}")
+@router.get("/static/{folder}/{name:path}")
 async def static(request: Request) -> Response:
     """The page's modules and styles."""
     name = f"{request.path_params['folder']}/{request.path_params['name']}"

@@ -601,7 +601,7 @@ def test_the_document_names_every_route(tmp_path: Path):
         if method != "HEAD"
     }
     stated = {(path, method) for path, item in make_document()["paths"].items() for method in item}
-    assert routes - {("/", "get"), ("/static/{folder}/{name}", "get")} == stated
+    assert routes - {("/", "get"), ("/static/{folder}/{name:path}", "get")} == stated
 
 
 def test_nothing_is_found_politely(running: Running):
