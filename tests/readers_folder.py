@@ -66,7 +66,7 @@ COMMON: dict[str, Source] = {
 
 OF_PAGES: dict[str, dict[str, Source]] = {
     "docs/how-to/ask-for-more.md": {"priced.json": lambda: tutorial_workload(price_per_hour=2.5)},
-    "docs/how-to/audit.md": {"yours.json": "examples/tutorial/plan.json"},
+    "docs/how-to/audit.md": {"yours.json": "examples/tutorial/plan.json", "traces": "examples/tutorial/trace"},
     "docs/how-to/discover-the-cluster.md": {
         "hosts": lambda: "cpu1 slots=2\ncpu2 slots=2\n",
         "all_reduce_perf.txt": all_reduce_log,
@@ -103,15 +103,16 @@ ANSWERS = {
 
 def furnish(folder: Path, page: str) -> None:
     """Put everything there, and the programs of a cluster into `bin`."""
-    for name, source in (COMMON | OF_PAGES.get(page, {})).items():
+    own = OF_PAGES.get(page, {})
+    for name, source in (COMMON | own).items():
         if callable(source):
             (folder / name).write_text(source(), encoding="utf-8")
         elif (ROOT / source).is_file():
             shutil.copy(ROOT / source, folder / name)
-        elif source == "examples" or not IS_LONG:
+        elif name in own or name == "examples" or not IS_LONG:
             (folder / name).symlink_to(ROOT / source)
-    if own := model_of(page):
-        (folder / "my_model.py").write_text(own, encoding="utf-8")
+    if model := model_of(page):
+        (folder / "my_model.py").write_text(model, encoding="utf-8")
     programs = folder / "bin"
     programs.mkdir()
     for name, answers in ANSWERS.items():
