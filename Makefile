@@ -138,6 +138,7 @@ ablation: setup ## what each part of the search is worth (hours; goes on where i
 
 pictures: setup packages ## make the pictures of the page's story and of the tutorial anew, in a real browser
 	@$(BIN)/python -m benchmarks.page_story --pictures docs/images
+	@$(BIN)/python -m benchmarks.page --pictures docs/images
 	@$(BIN)/python -m benchmarks.tutorial_picture
 
 bench-age: $(PLANNER) ## list the committed tables that are older than the code they measure
