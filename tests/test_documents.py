@@ -190,6 +190,19 @@ def test_pages_have_no_dialect(page: str):
     assert_none([f"{page}:{n} {word}" for n, word in found if word not in ORDINARY], "Say it plainly:")
 
 
+def test_parts_of_the_page_have_its_names():
+    """Tests that what the guide to the service's page calls its parts is what the page calls them."""
+    guide = text_of("docs/how-to/use-the-page.md")
+    names = [
+        name for row in re.findall(r"^\| (\*.*?\*) \|", guide, re.MULTILINE) for name in re.findall(r"\*([^*]+)\*", row)
+    ]
+    shown = "".join(
+        path.read_text(encoding="utf-8") for path in (ROOT / "api/service/page").iterdir() if path.is_file()
+    )
+    assert len(names) > 8
+    assert_none([name for name in names if name.lower() not in shown.lower()], "Not on the page:")
+
+
 def test_all_pages_are_short():
     """Tests that all pages together have at most 45,000 words, tables and code included."""
     counts = {page: measure(text_of(page)).num_words for page in NEW_PAGES}
