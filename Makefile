@@ -1,7 +1,7 @@
 # Everything a visitor runs. `make` alone lists the targets.
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup demo docs quick branches test test-long test-crash lint bench bench-age ablation gpu-profiles gpu-bundle test-torch clean packages parsers database watched
+.PHONY: help setup demo docs quick branches test test-long test-crash lint bench bench-age ablation pictures gpu-profiles gpu-bundle test-torch clean packages parsers database watched
 
 # Another Python beside the first: make quick PYTHON=python3.13 VENV=.venv-3.13
 PYTHON ?= python3
@@ -135,6 +135,11 @@ $(TABLES:%=out/benchmarks/%.md): out/benchmarks/%.md: setup
 
 ablation: setup ## what each part of the search is worth (hours; goes on where it stopped): make ablation FOLDERS=...
 	@$(BIN)/python -m benchmarks.ablation --time-limit $(or $(TIME_LIMIT),10) $(if $(FOLDERS),--folders $(FOLDERS)) -o out/benchmarks/ablation.md
+
+pictures: setup packages ## make the pictures of the page's story and of the tutorial anew, in a real browser
+	@$(BIN)/python -m benchmarks.page_story --pictures docs/images
+	@$(BIN)/python -m benchmarks.page --pictures docs/images
+	@$(BIN)/python -m benchmarks.tutorial_picture
 
 bench-age: $(PLANNER) ## list the committed tables that are older than the code they measure
 	@$(BIN)/python -m benchmarks.age

@@ -10,6 +10,7 @@ from planner.batch_problem import Question, workload_of_question
 from planner.document import plan_to_plain
 from planner.plan import Plan
 from planner.progress import Limits
+from planner.release import RELEASE
 from profiles.documents.canonical_json import to_plain
 from profiles.workload import workload_to_plain
 
@@ -23,7 +24,7 @@ def render_bundle(problem: Question, limits: Limits, *, error: BaseException) ->
         "format": _BUNDLE_FORMAT,
         "message": str(error),
         "limits": to_plain(limits),
-        "versions": {"python": platform.python_version(), **_versions()},
+        "versions": {"python": platform.python_version(), "pipeline-planner": RELEASE, **_versions()},
         "workload": workload_to_plain(workload_of_question(problem)),
         "rejected_plan": plan_to_plain(plan) if isinstance(plan, Plan) else None,
     }
@@ -32,7 +33,7 @@ def render_bundle(problem: Question, limits: Limits, *, error: BaseException) ->
 
 def _versions() -> dict[str, str]:
     found = {}
-    for name in ("pipeline-planner", "ortools", "highspy", "pulp", "numba"):
+    for name in ("ortools", "highspy", "pulp", "numba"):
         try:
             found[name] = version(name)
         except PackageNotFoundError:

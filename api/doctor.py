@@ -10,6 +10,7 @@ from importlib.metadata import PackageNotFoundError, version
 from itertools import pairwise
 
 from planner.problem import Problem
+from planner.release import RELEASE
 
 Check = tuple[str, bool | None, str]
 """What was looked at, whether it is well (None: worth knowing, no more), and the detail."""
@@ -21,7 +22,7 @@ _OPTIONAL = {"torch": "needed only to run plans and to measure profiles", "fasta
 def run_checks() -> Iterator[Check]:
     """Every check in turn; the last ones take a second."""
     yield "python", None, f"{platform.python_version()} on {platform.system()} {platform.machine()}"
-    yield _distribution("pipeline-planner", "")
+    yield "pipeplan", True, RELEASE
     yield from (_distribution(name, "") for name in _NEEDED)
     yield from (_distribution(name, purpose) for name, purpose in _OPTIONAL.items())
     yield "cores", None, f"{len(os.sched_getaffinity(0))} for this process, {os.cpu_count()} in the machine"

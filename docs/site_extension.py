@@ -1,6 +1,7 @@
 """What Sphinx is told beside the pages: mathematics as MathML, and pages that are made from the product itself."""
 
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -17,14 +18,21 @@ from planner.documents.schema import document_schema
 DOCS = Path(__file__).resolve().parent
 GENERATED = DOCS / "generated"
 """Written by every build, and by git ignored."""
+_NEEDS = re.compile(r"^```console needs: (.+)\n", re.MULTILINE)
 
 
 def setup(app: Sphinx) -> dict[str, bool]:
     """Register what this module adds."""
     app.add_html_math_renderer("mathml", (_inline_math, None), (_display_math, None))
+    app.connect("source-read", show_needs)
     app.connect("builder-inited", lambda _: write_generated_pages())
     app.connect("builder-inited", lambda _: write_gallery(GENERATED))
     return {"parallel_read_safe": True, "parallel_write_safe": True}
+
+
+def show_needs(_app: Sphinx, _page: str, source: list[str]) -> None:
+    """Say above a block what it needs; the site does not show fences such as `console needs: a GPU`."""
+    source[0] = _NEEDS.sub(r"{.needs}\nNeeds \1:\n\n```console\n", source[0])
 
 
 def _inline_math(translator: Any, node: nodes.Node) -> None:

@@ -1,14 +1,4 @@
-"""Which release of this project runs."""
+"""Which release of this project runs. Plans, the service, wheels and images all state it."""
 
-from importlib.metadata import PackageNotFoundError, version
-
-UNINSTALLED = "uninstalled"
-"""What a release is called that runs from its source alone, as on a machine that reaches no package index."""
-
-
-def release() -> str:
-    """Its version, or `UNINSTALLED`."""
-    try:
-        return version("pipeline-planner")
-    except PackageNotFoundError:
-        return UNINSTALLED
+RELEASE = "0.3.0"
+"""Read by pyproject.toml as well, so that the source alone knows it on a machine where nothing is installed."""

@@ -23,7 +23,7 @@ _LINKS = re.compile(r"!?\[([^\]]*)\]\([^)]*\)")
 class Prose:
     """What a page is made of, in words."""
 
-    num_orders: int
+    num_words: int
     sentences: tuple[int, ...]
     """Words of every sentence."""
     paragraphs: tuple[int, ...]
@@ -43,7 +43,7 @@ def measure(text: str) -> Prose:
     sentences = [sentence for block in paragraphs for sentence in _sentences(block)]
     sentences += [one for cell in cells for one in _sentences(cell) if _length(one) > MAX_SENTENCE_WORDS]
     return Prose(
-        num_orders=len(text.split()),
+        num_words=len(text.split()),
         sentences=tuple(map(_length, sentences)),
         paragraphs=tuple(map(_length, paragraphs)),
         long_sentences=tuple(one for one in sentences if _length(one) > MAX_SENTENCE_WORDS),
@@ -62,9 +62,9 @@ def _blocks(lines: Iterable[str]) -> Iterator[tuple[bool, str]]:
             yield from ((True, cell) for cell in line.strip().strip("|").split("|"))
             ends, start = True, ""
         else:
-            is_apart = not line.strip() or line.startswith(("#", ":::", "<!--"))
-            ends = is_apart or _LIST_ITEM.match(line) is not None
-            start = "" if is_apart else _LIST_ITEM.sub("", line).lstrip("> ")
+            is_separate = not line.strip() or line.startswith(("#", ":::", "<!--"))
+            ends = is_separate or _LIST_ITEM.match(line) is not None
+            start = "" if is_separate else _LIST_ITEM.sub("", line).lstrip("> ")
         if ends and block:
             yield False, " ".join(block)
         block = ([] if ends else block) + ([start] if start else [])
@@ -91,10 +91,10 @@ def main() -> None:
     counted = {page: measure((ROOT / page).read_text(encoding="utf-8")) for page in sys.argv[1:] or pages()}
     for page, prose in counted.items():
         longest = max(prose.paragraphs, default=0)
-        rows = [f"{prose.num_orders:7,} words {prose.short_share:6.1%} short, paragraphs to {longest:4}: {page}"]
+        rows = [f"{prose.num_words:7,} words {prose.short_share:6.1%} short, paragraphs to {longest:4}: {page}"]
         rows += [f"        {sentence}" for sentence in prose.long_sentences if sys.argv[1:]]
         sys.stdout.write("\n".join(rows) + "\n")
-    sys.stdout.write(f"{sum(prose.num_orders for prose in counted.values()):7,} words in all\n")
+    sys.stdout.write(f"{sum(prose.num_words for prose in counted.values()):7,} words in all\n")
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.prose import measure, pages
-from tests.test_house_rules import PACKAGES, ROOT, assert_none
+from tests.test_house_rules import DIALECT_IN_PROSE, PACKAGES, ROOT, assert_none
 
 MAX_COLUMNS = 120
 MAX_README_LINES = 120
@@ -157,7 +157,7 @@ def test_the_readme_is_short():
 def test_the_glossary():
     """Tests that the glossary has at most 80 words, each once, with a meaning and with who uses it."""
     lines = text_of("docs/reference/glossary.md").splitlines()
-    rows = [line for line in lines if line.startswith("|") and not line.startswith(("|---", "| word |"))]
+    rows = [line for line in lines if line.startswith("|") and not line.startswith(("|---", "| term |"))]
     cells = [[cell.strip() for cell in row.strip("|").split("|")] for row in rows]
     assert 0 < len(cells) <= MAX_GLOSSARY_WORDS
     assert all(len(row) == 3 and all(row) for row in cells)
@@ -173,9 +173,39 @@ def test_pages_read_easily(page: str):
     assert max(prose.paragraphs, default=0) <= MAX_PARAGRAPH_WORDS
 
 
+TRANSLATED = re.compile(
+    r"(?i)\b(?:foreseen|whoever|nobody|somebody|spoken to|at hand|go(?:es)? on|went on|told apart|lets? go)\b"
+)
+"""Words that say in a roundabout way what a verb with its subject says."""
+ORDINARY = {"trip", "trips", "waste", "wastes"}
+"""A round trip and wasted time are plain English on a page."""
+
+
+@pytest.mark.parametrize("page", NEW_PAGES)
+def test_pages_have_no_dialect(page: str):
+    """Tests that pages use neither the words that docstrings do not use, nor roundabout ones."""
+    lines = [(number, re.sub(r"`[^`]*`", "", line)) for number, line in enumerate(text_of(page).splitlines(), start=1)]
+    found = [(number, word.lower()) for number, line in lines for word in DIALECT_IN_PROSE.findall(line)]
+    found += [(number, word) for number, line in lines for word in TRANSLATED.findall(line)]
+    assert_none([f"{page}:{n} {word}" for n, word in found if word not in ORDINARY], "Say it plainly:")
+
+
+def test_parts_of_the_page_have_its_names():
+    """Tests that what the guide to the service's page calls its parts is what the page calls them."""
+    guide = text_of("docs/how-to/use-the-page.md")
+    names = [
+        name for row in re.findall(r"^\| (\*.*?\*) \|", guide, re.MULTILINE) for name in re.findall(r"\*([^*]+)\*", row)
+    ]
+    shown = "".join(
+        path.read_text(encoding="utf-8") for path in (ROOT / "api/service/page").iterdir() if path.is_file()
+    )
+    assert len(names) > 8
+    assert_none([name for name in names if name.lower() not in shown.lower()], "Not on the page:")
+
+
 def test_all_pages_are_short():
     """Tests that all pages together have at most 45,000 words, tables and code included."""
-    counts = {page: measure(text_of(page)).num_orders for page in NEW_PAGES}
+    counts = {page: measure(text_of(page)).num_words for page in NEW_PAGES}
     assert sum(counts.values()) <= MAX_WORDS, counts
 
 
@@ -192,6 +222,6 @@ def test_prose_is_counted():
     prose = measure(text)
     assert prose.sentences == (2, 4, 2, 2, 30)
     assert prose.paragraphs == (6, 2, 2)
-    assert prose.num_orders == len(text.split())
+    assert prose.num_words == len(text.split())
     assert prose.short_share == 0.8
     assert measure("One: two; three (four. five) six").sentences == (6,)

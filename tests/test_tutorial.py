@@ -1,26 +1,19 @@
-"""docs/tutorial.md: what it prints is what the commands print, and every command runs."""
+"""docs/tutorial.md: what it prints is what the commands print; tests/test_page_runs.py runs every command."""
 
-import os
 import re
 import shlex
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from api.cli import main
 from benchmarks.tutorial_picture import draw_schedules, make_groups
-from tests.integration.test_execute_command import start_ranks
-from tests.long_runs import IS_LONG
 from tests.test_house_rules import ROOT
 
 TEXT = (ROOT / "docs" / "tutorial.md").read_text(encoding="utf-8")
 EXAMPLES = ROOT / "examples" / "tutorial"
-PROGRAMS = {"pipeplan": ["-m", "api"], "torchrun": ["-m", "torch.distributed.run"]}
 
-MODEL = re.search(r"```python\n(.*?)```", TEXT, flags=re.DOTALL)
 COMMANDS = [line.removeprefix("$ ") for line in re.findall(r"^\$ .*$", TEXT, flags=re.MULTILINE)]
 """In their order."""
 
@@ -61,37 +54,3 @@ def test_the_committed_plan_answers_the_committed_workload(monkeypatch, capsys):
     monkeypatch.chdir(EXAMPLES)
     assert main(["verify", "plan.json", "workload.json"]) == 0
     assert "passed" in capsys.readouterr().out
-
-
-@pytest.mark.slow
-def test_every_command_runs(tmp_path: Path, monkeypatch, capfd):
-    """Tests that model, measurement, plan, views, what-if, run and comparison work as printed, one after the other.
-
-    `make test` takes the committed measurement, and forks the ranks: the README's three commands, which
-    tests/integration starts as printed, measure and launch the same way.
-    """
-    assert MODEL is not None
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "my_model.py").write_text(MODEL[1], encoding="utf-8")
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(ROOT), str(tmp_path)]))
-    monkeypatch.setenv("OMP_NUM_THREADS", "1")
-    assert [line.split()[1] for line in COMMANDS if line.startswith("pipeplan")] == [
-        "profile", "plan", "view", "explain", "verify", "what-if", "compare",
-    ]  # fmt: skip
-    for line in COMMANDS:
-        program, *arguments = shlex.split(line)
-        if IS_LONG:
-            command = [sys.executable, *PROGRAMS[program], *arguments]
-            done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=540)
-            assert done.returncode == 0, f"{line}\n{done.stderr}"
-        elif program == "torchrun":
-            options, words = arguments[: arguments.index("-m")], arguments[arguments.index("-m") + 2 :]
-            assert options == ["--nproc-per-node", "2"]
-            answers = start_ranks([words] * 2, folder=tmp_path)
-            assert [code for code, _ in answers] == [0, 0], answers
-        elif arguments[0] == "profile":
-            shutil.copy(EXAMPLES / "workload.json", tmp_path)
-        else:
-            assert main(arguments) == 0, line
-    assert (tmp_path / "plan.html").stat().st_size > 10_000
-    assert "predicted" in (done.stdout if IS_LONG else capfd.readouterr().out)

@@ -104,9 +104,9 @@ def _fail(error: Exception, *, is_json: bool) -> int:
 
 def _show_version(is_asked: bool) -> None:
     if is_asked:
-        from planner.release import release
+        from planner.release import RELEASE
 
-        print(f"pipeplan {release()}")
+        print(f"pipeplan {RELEASE}")
         raise typer.Exit
 
 

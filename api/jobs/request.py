@@ -14,7 +14,7 @@ from planner.option_conflicts import require_consistent
 from planner.plan import Plan
 from planner.problem import Options, Problem
 from planner.progress import Limits
-from planner.release import release
+from planner.release import RELEASE
 from profiles.cluster import Cluster
 from profiles.documents.canonical_json import canonical_json, to_plain
 from profiles.documents.refusal import refusal
@@ -161,7 +161,7 @@ def _question(question: Question) -> dict[str, Any]:
 
 @cache
 def _versions() -> dict[str, str]:
-    own = {"python": platform.python_version(), "pipeline-planner": release()}
+    own = {"python": platform.python_version(), "pipeline-planner": RELEASE}
     return own | {name: version(name) for name in _SOLVERS}
 
 

@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable
 
 from api.jobs.stores.sql_store import SqlStore
 from api.service.notifier import Executor
-from planner.release import release
+from planner.release import RELEASE
 
 _MOST_KEPT_BYTES = 32 * 2**20
 """What is larger is made anew each time."""
@@ -24,7 +24,7 @@ class Gallery:
 
         A new release makes all of them anew. Whoever goes away before it is there does not take it from the others.
         """
-        name = f"{what}@{release()}"
+        name = f"{what}@{RELEASE}"
         task = self._running.get((job_id, name))
         if task is None:
             task = asyncio.create_task(self._find_or_make(job_id, name, make=make))

@@ -11,7 +11,7 @@ from planner.batch_problem import MAX_BATCH
 from planner.documents.schema import definitions
 from planner.plan import PLAN_FORMAT
 from planner.progress import MAX_THREADS, Method
-from planner.release import release
+from planner.release import RELEASE
 from profiles.field_rules import MAX_NAME_LENGTH, MAX_SAMPLES
 from profiles.workload import WORKLOAD_FORMAT
 
@@ -783,7 +783,7 @@ def make_document() -> Schema:
         "openapi": "3.1.0",
         "info": {
             "title": "pipeplan",
-            "version": release(),
+            "version": RELEASE,
             "description": "POST a measured profile and a cluster, get a verified pipeline plan with a proven gap.",
             "license": {"name": "Apache-2.0", "identifier": "Apache-2.0"},
         },

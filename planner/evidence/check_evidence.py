@@ -29,7 +29,7 @@ from planner.judge.rules.evidence import TOLERANCE
 from planner.layout.costs import CostModel
 from planner.plan import BaselineResult, Evidence, Plan, SizeResult
 from planner.problem import Problem
-from planner.release import release
+from planner.release import RELEASE
 from planner.simulation.simulate import Timeline
 from planner.verify import Verdict, verify
 
@@ -218,7 +218,7 @@ def _derive(derive: Callable[[], int], evidence: Evidence, *, place: tuple[str, 
         return _CheckedBound(value=derive())
     except OtherRulesError as reason:
         error: Exception = reason
-        if reason.is_known or evidence.planner_version != release():
+        if reason.is_known or evidence.planner_version != RELEASE:
             message = f"The {what} is of an older kind, not rechecked: {reason}."
             return _CheckedBound(findings=(Note(field=field, message=message),))
     except _UNREADABLE as reason:
@@ -274,7 +274,7 @@ class _EvidenceCheck:
     @property
     def is_foreign(self) -> bool:
         """Whether another release made the plan."""
-        return self.evidence.planner_version != release()
+        return self.evidence.planner_version != RELEASE
 
     @property
     def gap(self) -> float | None:

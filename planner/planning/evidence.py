@@ -14,7 +14,7 @@ from planner.planning.planning_params import SearchParams
 from planner.planning.search_state import COMPLETE, MAX_BOUNDED_ACTIONS, SearchState
 from planner.problem import Problem
 from planner.progress import Limits
-from planner.release import release
+from planner.release import RELEASE
 from planner.simulation.timeline import Timeline
 from planner.verify import verify
 
@@ -215,7 +215,7 @@ def bounded_evidence(
         timings=run.costs.describe_timings(),
         bucket_bytes=run.problem.profile.bucket_bytes,
         assumed_divisible=run.costs.assumed_divisible(plan.stages),
-        planner_version=release(),
+        planner_version=RELEASE,
         solver_versions={},
         seed=run.limits.seed,
         verdict={"passed": True, "violations": []},

@@ -1,21 +1,45 @@
-"""What runs from its source alone plans all the same, and says so."""
+"""One number says which release this is, wherever somebody may read it."""
 
-from importlib.metadata import PackageNotFoundError
-from unittest.mock import patch
+import json
+import re
+from itertools import islice
 
-from planner import release
-from planner.evidence.check_evidence import rederive
-from planner.planning import Limits, make_plan
-from planner.problem import Options
-from tests.planner.evidence.test_certificate import make_chain
+import pytest
+from setuptools import Distribution
+
+from api.cli import main
+from api.doctor import run_checks
+from planner.release import RELEASE
+from tests.test_house_rules import ROOT
 
 
-def test_a_source_tree_plans():
-    """Tests that no search is lost for want of a version, and that its plan is not another release's."""
-    problem = make_chain([(4, 3, 7), (6, 6, 8)], num_devices=2, num_microbatches=2, options=Options(receive_buffers=0))
-    with patch.object(release, "version", side_effect=PackageNotFoundError):
-        plan = make_plan(problem, limits=Limits(max_rounds=2))
-        assert plan.evidence is not None
-        assert plan.evidence.planner_version == release.UNINSTALLED
-        assert rederive(problem, plan).passed
-    assert release.release() != release.UNINSTALLED
+def text_of(name: str) -> str:
+    return (ROOT / name).read_text(encoding="utf-8")
+
+
+def test_the_command_line_says_the_release(capsys):
+    """Tests that `pipeplan --version` and `pipeplan doctor` say it, whatever an earlier installation has left."""
+    assert main(["--version"]) == 0
+    assert capsys.readouterr().out == f"pipeplan {RELEASE}\n"
+    assert ("pipeplan", True, RELEASE) in list(islice(run_checks(), 2))
+
+
+def test_a_wheel_has_the_release(monkeypatch):
+    """Tests that wheels get their version from the source, where pyproject.toml names it."""
+    monkeypatch.chdir(ROOT)
+    wheel = Distribution()
+    wheel.parse_config_files()
+    assert wheel.metadata.version == RELEASE
+
+
+@pytest.mark.parametrize("file", ["docker/Dockerfile", "docker/Dockerfile.executor"])
+def test_images_are_labelled(file: str):
+    """Tests that what is shipped last in a Dockerfile carries the release as its label."""
+    assert f'org.opencontainers.image.version="{RELEASE}"' in text_of(file).rpartition("\nFROM ")[2]
+
+
+def test_documents_name_the_release():
+    """Tests that the newest release of CHANGELOG and the version of the REST interface are this one."""
+    assert re.findall(r"^## \[(\d.*?)\] - \d{4}-\d\d-\d\d$", text_of("CHANGELOG.md"), re.MULTILINE)[0] == RELEASE
+    assert json.loads(text_of("docs/openapi.json"))["info"]["version"] == RELEASE
+    assert RELEASE in text_of("docs/reference/upgrade.md").splitlines()[0]

@@ -11,7 +11,7 @@ from api.service.auth import Caller
 from api.service.core import Service
 from api.service.handlers.responses import EXPORTS, IMMUTABLE, MEDIA, is_known, not_modified
 from api.service.http.problem_json import Complaint, ServiceError, not_found
-from planner.release import release
+from planner.release import RELEASE
 
 router = APIRouter(prefix="/v1/plans")
 
@@ -67,7 +67,7 @@ async def _fetch(request: Request, caller: Caller, *, what: str) -> Response:
     require_plan(job)
     other = await read_other(request, caller, parameter=BESIDE[what]) if what in BESIDE else None
     name = what if other is None else f"{what}-{(other.plan_sha256 or '')[:16]}"
-    tag = f'"{job.plan_sha256}-{name}{"" if what == "plan" else "-" + release()}"'
+    tag = f'"{job.plan_sha256}-{name}{"" if what == "plan" else "-" + RELEASE}"'
     if is_known(request, tag):
         return not_modified(tag, cache_control=IMMUTABLE)
     headers = {"ETag": tag, "Cache-Control": IMMUTABLE}

@@ -21,7 +21,7 @@ from api.service.http.problem_json import not_found
 from api.service.keys import SCOPES
 from api.service.openapi import make_document
 from api.viewer import SHARED
-from planner.release import release
+from planner.release import RELEASE
 from profiles.load import demo_names, load_workload
 
 router = APIRouter()
@@ -115,7 +115,7 @@ def describe(service: Service) -> dict[str, Any]:
     settings = service.settings
     traffic, ceilings = settings.traffic, settings.ceilings
     return {
-        "version": release(),
+        "version": RELEASE,
         "solvers": {name: version(name) for name in ("ortools", "highspy", "pulp")},
         "limits": {
             "max_body_bytes": traffic.max_body_bytes,

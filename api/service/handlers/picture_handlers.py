@@ -17,7 +17,7 @@ from api.service.handlers.playback import read_order
 from api.service.handlers.responses import answer, is_known, not_modified
 from api.service.http.problem_json import Complaint, ServiceError, not_found
 from api.service.http.request_body import read_body
-from planner.release import release
+from planner.release import RELEASE
 from planner.what_if.change import Change
 
 router = APIRouter(prefix="/v1")
@@ -73,7 +73,7 @@ async def get_picture(request: Request, caller: Reader) -> Response:
     other = None if beside is None else await plan_text(service, beside)
     baseline = request.query_params.get("baseline")
     name = f"picture-{_digest(text, other or '', baseline or '')}"
-    tag = f'"{name}-{release()}"'  # the page of another release wants another picture
+    tag = f'"{name}-{RELEASE}"'  # the page of another release wants another picture
     if is_known(request, tag):
         return not_modified(tag, cache_control=PRIVATE)
 

@@ -14,7 +14,7 @@ from api.jobs.stores.store import persistently
 from api.service.audit import AuditLog
 from api.service.keys import KeyRing
 from api.service.webhooks import Webhooks, WebhookSender
-from planner.release import release
+from planner.release import RELEASE
 from tests.api.jobs.stores.test_store import submit
 from tests.api.listening import listening
 from tests.api.service.servers import Running, serving
@@ -45,7 +45,7 @@ def make_job(store: SqlStore) -> str:
     assert job.id == job_id
     store.report(job, NEWS)
     store.finish(job, Outcome(state="succeeded", stopped_by="time", solution_status="feasible", gap=0.5))
-    store.keep_drawing(job_id, f"view@{release()}", text="<html>whole</html>")
+    store.keep_drawing(job_id, f"view@{RELEASE}", text="<html>whole</html>")
     return job_id
 
 
@@ -151,7 +151,7 @@ def test_hashes_are_checked(store: SqlStore, how: str):
     for read in (
         lambda: store.request_text(job_id),
         lambda: store.plan_text(job_id),
-        lambda: store.drawing(job_id, f"view@{release()}"),
+        lambda: store.drawing(job_id, f"view@{RELEASE}"),
         lambda: store.find_plan_like("local", job.problem_key),
         lambda: persistently(lambda: store.plan_text(job_id), seconds=60.0),
     ):
