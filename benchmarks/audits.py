@@ -1,11 +1,12 @@
 """Configurations of other people's training, audited: what is read of them, and which of two variants is faster.
 
-`python -m benchmarks.audits -o docs/benchmarks/audits.md --clones FOLDER` wants clones as `FOLDER/OWNER/NAME` of the
+`python -m benchmarks.audits --clones FOLDER -o out/benchmarks/audits.md` wants clones as `FOLDER/OWNER/NAME` of the
 repositories in `measured/audited-configurations.csv`; without `--clones` it makes the second table alone.
 """
 
 import csv
 import itertools
+import statistics
 import subprocess
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -178,7 +179,43 @@ def main() -> None:
             cells = (f"{row['repository']} {row['commit'][:7]}", f"`{row['file']}`", row["options"])
             table.add((*cells, audited_file(row, given.clones)))
         table.close()
+    _memory_table(_rows("simumax-b200-dense.csv")[: 2 if given.quick else None], given.output)
     _order_table(list(itertools.islice(read_variants(), 4 if given.quick else None)), given.output)
+
+
+def on_b200(row: dict[str, str]) -> tuple[float, float]:
+    """Measured over foreseen: seconds of an iteration, bytes of the peak."""
+    flags: dict[str, Value] = {
+        "num_layers": row["layers"],
+        "seq_length": row["sequence"],
+        "micro_batch_size": "1",
+        "global_batch_size": str(int(row["microbatches"]) * int(row["data"])),
+        "tensor_model_parallel_size": row["tensor"],
+        "pipeline_model_parallel_size": row["pipeline"],
+        "world_size": "8",
+        "bf16": True,
+        "use_distributed_optimizer": True,
+    }
+    read = ReadArguments(values={}, kind="options")
+    run = read_megatron(read, options=flags, model=row["model"].replace("_", "-"))
+    problem = make_audited_problem(run, gpu="b200")
+    timeline = play_run(problem, recompute=None).timeline
+    peak_gib = max(timeline.peak_bytes.values()) / 2**30
+    return float(row["measured_ms"]) * 1e6 / timeline.makespan_ns, float(row["measured_peak_gib"]) / peak_gib
+
+
+def _memory_table(rows: Sequence[dict[str, str]], output: Path | None) -> None:
+    table = Table(
+        preface=["## Time and peak memory on 8 B200", ""],
+        header=("dense rows", "what", "measured / foreseen", "error with that factor", "worst"),
+        output=output,
+    )
+    for what, ratios in zip(("time", "peak memory"), zip(*map(on_b200, rows), strict=True), strict=True):
+        factor = statistics.median(ratios)
+        errors = [abs(factor / ratio - 1) for ratio in ratios]
+        sizes = (f"{100 * size:.1f} %" for size in (statistics.median(errors), max(errors)))
+        table.add((str(len(rows)), what, f"{factor:.3f} ({min(ratios):.2f} to {max(ratios):.2f})", *sizes))
+    table.close()
 
 
 def _order_table(variants: Sequence[Variant], output: Path | None) -> None:
