@@ -58,7 +58,7 @@ def audited_file(row: dict[str, str], clones: Path) -> str:
         )
         problem = make_audited_problem(run, gpu="h100")
     except ValueError as reason:
-        return f"refused: {str(reason).partition('; ')[0]}"
+        return f"refused: {str(reason).partition('; ')[0].replace('.py:', ':')}"
     named = f"; {len(run.notes.unknown)} not known" if run.notes.unknown else ""
     if run.notes.refusals:
         return f"does not start: {run.notes.refusals[0]}{named}"
@@ -176,7 +176,8 @@ def main() -> None:
             output=given.output,
         )
         for row in _rows("audited-configurations.csv"):
-            cells = (f"{row['repository']} {row['commit'][:7]}", f"`{row['file']}`", row["options"])
+            short = "/".join(row["file"].split("/")[-2:]).removeprefix("examples/")
+            cells = (f"{row['repository']} {row['commit'][:7]}", short, row["options"])
             table.add((*cells, audited_file(row, given.clones)))
         table.close()
     _memory_table(_rows("simumax-b200-dense.csv")[: 2 if given.quick else None], given.output)

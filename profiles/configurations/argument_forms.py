@@ -9,7 +9,7 @@ from typing import Any
 import yaml
 
 from profiles.configurations.flag_meanings import ALIASES
-from profiles.configurations.python_recipe import CLASS, Recipe, read_recipe
+from profiles.configurations.python_recipe import CLASS, ReadRecipe, read_recipe
 from profiles.configurations.shell_script import Script, read_script, training_words
 
 MAX_TEXT = 4 * 2**20
@@ -76,7 +76,7 @@ def read_arguments(
     return found
 
 
-def _read_recipe(recipe: Recipe, *, source: str) -> ReadArguments:
+def _read_recipe(recipe: ReadRecipe, *, source: str) -> ReadArguments:
     """Megatron-Bridge's; its precision may be what a function of another file makes, which has its name."""
     values = _fields(dict(_leaves(recipe.sections, source=source, given={}, seen=set())))
     before = "mixed_precision = "

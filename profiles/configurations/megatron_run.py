@@ -99,16 +99,10 @@ def read_megatron(read: ReadArguments, *, options: Mapping[str, Value], model: s
 
     Raises ValueError with flag, value and remedy for what is not understood; what Megatron would refuse is noted.
     """
-    if _OTHER_PROGRAM.search(read.program):
-        raise ValueError(
-            f"{read.program[:80]}: trains no decoder alone, and others are not read; give a decoder's script"
-        )
     notes = ReadingNotes(left_out=_left_out(read))
     take = Taking({**read.values, **options}, notes)
+    _require_known(read, take)
     _note_unread(read, take)
-    for name, why in REFUSED.items():
-        if take.switch(name):
-            raise ValueError(f"{shown(name)}: {why}; leave the flag out to see the rest")
     shape, sequence = _shape(take, model)
     tensor, context = take.count("tensor_model_parallel_size", 1), take.count("context_parallel_size", 1)
     pipeline = take.count("pipeline_model_parallel_size", 1)
@@ -153,11 +147,7 @@ def read_megatron(read: ReadArguments, *, options: Mapping[str, Value], model: s
         cut_by=tuple(f"{shown(name)} {value}" for name in _CUTS if (value := take.text(name)) is not None),
         notes=notes,
     )
-    take.switch("overlap_param_gather")
-    is_cut = take.switch("sequence_parallel")
-    if tensor > 1 and not is_cut and read.kind != "options":
-        notes.not_counted.append("no --sequence-parallel: estimates are with it")
-    _sort_out(take, read, notes=notes)
+    _sort_out(take, read, tensor=tensor)
     return run
 
 
@@ -171,6 +161,17 @@ def _shards(take: Taking) -> Literal["nothing", "optimizer", "gradients"]:
     if stage == 2:
         return "gradients"
     return "optimizer" if stage or take.switch("use_distributed_optimizer") else "nothing"
+
+
+def _require_known(read: ReadArguments, take: Taking) -> None:
+    """Raise ValueError for a program or a flag that makes the estimate another one than is made here."""
+    if _OTHER_PROGRAM.search(read.program):
+        raise ValueError(
+            f"{read.program[:80]}: trains no decoder alone, and others are not read; give a decoder's script"
+        )
+    for name, why in REFUSED.items():
+        if take.switch(name):
+            raise ValueError(f"{shown(name)}: {why}; leave the flag out to see the rest")
 
 
 def _note_unread(read: ReadArguments, take: Taking) -> None:
@@ -207,8 +208,13 @@ def _left_out(read: ReadArguments) -> list[str]:
     return [statement for statement in script.left_out if re.match(r"\w+\+?=", statement)]
 
 
-def _sort_out(take: Taking, read: ReadArguments, *, notes: ReadingNotes) -> None:
+def _sort_out(take: Taking, read: ReadArguments, *, tensor: int) -> None:
     """What nobody asked for: not counted, of no matter, or unknown."""
+    notes = take.notes
+    take.switch("overlap_param_gather")
+    is_cut = take.switch("sequence_parallel")
+    if tensor > 1 and not is_cut and read.kind != "options":
+        notes.not_counted.append("no --sequence-parallel: estimates are with it")
     for name, value in take.values.items():
         if name in take.taken or value is False or value in ("None", "False", "[]"):
             continue

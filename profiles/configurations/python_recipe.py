@@ -23,7 +23,7 @@ _LAYOUT = "pipeline_model_parallel_layout"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Recipe:
+class ReadRecipe:
     """What a function comes to."""
 
     sections: Mapping[str, Any]
@@ -37,7 +37,7 @@ class _Unread:
     text: str
 
 
-def read_recipe(text: str, *, function: str | None, source: str) -> Recipe:
+def read_recipe(text: str, *, function: str | None, source: str) -> ReadRecipe:
     """The function's sections; raises ValueError with the source's name where there is none of that name."""
     try:
         module = ast.parse(text)
@@ -52,7 +52,7 @@ def read_recipe(text: str, *, function: str | None, source: str) -> Recipe:
     found = reader.call(function, {})
     if not isinstance(found, dict):
         raise ValueError(f"{source}:{function}: returns no configuration that can be read; give another function")
-    return Recipe(sections=reader.without_unread(found, before=""), unread=tuple(dict.fromkeys(reader.unread)))
+    return ReadRecipe(sections=reader.without_unread(found, before=""), unread=tuple(dict.fromkeys(reader.unread)))
 
 
 @dataclass(slots=True)
@@ -100,9 +100,9 @@ class _Reader:
                     return None if value is None else self.value(value, names)
                 case ast.Assign(targets=targets, value=value):
                     for target in targets:
-                        self.assign(target, self.value(value, names), names)
+                        self.assign(target, self.value(value, names), names=names)
                 case ast.AnnAssign(target=target, value=ast.expr() as value):
-                    self.assign(target, self.value(value, names), names)
+                    self.assign(target, self.value(value, names), names=names)
                 case ast.Expr(value=ast.Call() as call):
                     self.do(call, names)
                 case ast.If(test=test):
@@ -127,7 +127,7 @@ class _Reader:
         elif sections:
             self.unread.append(f"what {name}() sets")
 
-    def assign(self, target: ast.expr, value: Any, names: dict[str, Any]) -> None:
+    def assign(self, target: ast.expr, value: Any, *, names: dict[str, Any]) -> None:
         """To a name, or to a field of a section, which begins where there was none."""
         if isinstance(target, ast.Name):
             names[target.id] = value
