@@ -35,7 +35,6 @@ class AuditQuestion:
     model: str | None = None
     gpu: str | None = None
     gpu_memory: float | None = None
-    profile: str | None = None
     devices: int | None = None
     seq_length: int | None = None
     micro_batch_size: int | None = None
