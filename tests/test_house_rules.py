@@ -643,6 +643,7 @@ KEPT_NAMES = {
 KEPT_IN_FILES = {
     "api/discovery/nvidia_host.py": {"lanes"},
     "profiles/configurations/argument_forms.py": {"word", "words", "read_words", "training_words"},
+    "profiles/configurations/python_recipe.py": {"FloorDiv"},
     "profiles/configurations/shell_script.py": {"word", "words", "_first_word", "training_words", "FloorDiv"},
     "profiles/discovery/hosts.py": {"lanes"},
     "profiles/discovery/nvlink.py": {"lanes", "lane_bytes_per_s"},

@@ -90,7 +90,8 @@ def audit_command(
 
     require_limits(time_limit_s=answer.time_limit, gap=None, seed=0)
     with reading():
-        found = read_configuration(AuditQuestion(program=program, file=file, **{**run._asdict(), **layout._asdict()}))
+        given = {name: value for name, value in run._asdict().items() if name != "profile"}
+        found = read_configuration(AuditQuestion(program=program, file=file, **{**given, **layout._asdict()}))
         if answer.strict and found.notes.unknown:
             raise InputError(f"not known: {'; '.join(found.notes.unknown)}; leave them out, or --strict")
         memory = None if run.gpu_memory is None else int(run.gpu_memory * 2**30)
@@ -110,27 +111,11 @@ def audit_command(
 
 
 def _write(result: "Audit", folder: Path) -> None:
-    """The workload, the configuration as a plan, the better plan with its certificate, and what its program reads."""
-    from api.auditing.audit_flags import files_of
-    from planner.document import render_plan
-    from profiles.documents.canonical_json import to_plain
-    from profiles.workload import Workload, dump_workload
+    from api.auditing.audit_files import audit_files
 
-    problem = result.audited.problem
-    workload = Workload(
-        profile=problem.profile,
-        cluster=problem.cluster,
-        num_microbatches=problem.num_microbatches,
-        options=to_plain(problem.options),
-    )
-    texts = {"workload.json": dump_workload(workload)}
-    if result.played is not None:
-        texts["audited.json"] = render_plan(result.played.plan)
-    if result.better is not None:
-        texts |= {"plan.json": render_plan(result.better), **files_of(result.audited, result.better)}
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        for name, text in texts.items():
+        for name, text in audit_files(result).items():
             (folder / name).write_text(text, encoding="utf-8")
     except OSError as error:
         raise InputError(f"-o {folder}: cannot be written ({error.strerror}); choose another place") from None

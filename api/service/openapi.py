@@ -5,6 +5,7 @@ import re
 from functools import cache
 from typing import Any, get_args
 
+from api.auditing.audit_request import AuditRequest
 from api.jobs.job import LABEL, MAX_TAGS
 from api.service.webhooks import MOST_LETTERS, URL
 from planner.batch_problem import MAX_BATCH
@@ -12,6 +13,7 @@ from planner.documents.schema import definitions
 from planner.plan import PLAN_FORMAT
 from planner.progress import MAX_THREADS, Method
 from planner.release import RELEASE
+from profiles.documents.class_schema import definitions_of
 from profiles.field_rules import MAX_NAME_LENGTH, MAX_SAMPLES
 from profiles.workload import WORKLOAD_FORMAT
 
@@ -274,6 +276,7 @@ def _body_schemas(document: Schema, plan: Schema) -> Schema:
         "Verification": _object(
             {**checked, "certificate": {"type": "boolean"}}, required=["plan"], additionalProperties=False
         ),
+        **definitions_of([AuditRequest], ref_template=_COMPONENT),
         "Playback": _object(
             {
                 **checked,
@@ -309,6 +312,16 @@ def _schemas() -> Schema:
             required=["plans"],
         ),
         "Limits": _limits(),
+        "Audit": {
+            "type": "object",
+            "properties": {
+                "verdict": {"enum": ["runs", "does not fit", "does not start"]},
+                "refusals": {"type": "array", "items": {"type": "string"}},
+                "unknown": {"type": "array", "items": {"type": "string"}},
+                "files": {"type": "object", "additionalProperties": {"type": "string"}},
+            },
+            "required": ["verdict", "refusals", "unknown"],
+        },
         "Verdict": {"type": "object", "properties": {"passed": {"type": "boolean"}}, "required": ["passed"]},
         "Problem": _object(
             {
@@ -675,6 +688,15 @@ def _check_paths() -> Schema:
                 responses={"200": _json(_ref("Verdict"), "The verdict")},
                 problems=_BODY,
                 requestBody=_body("Verification"),
+            )
+        },
+        "/v1/audits": {
+            "post": _operation(
+                "audit_configuration",
+                "What another program's configuration comes to, and how far from the best it is",
+                responses={"200": _json(_ref("Audit"), "As pipeplan audit --json says it")},
+                problems=_BODY,
+                requestBody=_body("AuditRequest"),
             )
         },
         "/v1/playbacks": {

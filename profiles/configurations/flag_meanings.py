@@ -16,6 +16,15 @@ ALIASES = {
     "encoder_seq_length": "seq_length",
     "encoder_num_layers": "num_layers",
     "batch_size": "micro_batch_size",
+    "pipe_parallel_size": "pipeline_model_parallel_size",
+    "train_micro_batch_size_per_gpu": "micro_batch_size",
+    "train_batch_size": "global_batch_size",
+    "moe_num_experts": "num_experts",
+    "moe_expert_parallel_size": "expert_model_parallel_size",
+    "num_key_value_heads": "num_query_groups",
+    "num_kv_heads": "num_query_groups",
+    "num_gpus": "nproc_per_node",
+    "num_nodes": "nnodes",
     "gated_linear_unit": "swiglu",
     "fp8": "fp8_format",
     "fp4": "fp4_format",
@@ -58,7 +67,7 @@ IRRELEVANT = (
     "calculate_per_token_loss", "chat_template", "check_*", "ckpt_*", "classes_fraction", "clip_grad", "clone_scatter*",
     "config_logger_dir", "consumed_*", "create_*", "data_args_path", "data_cache_path", "data_parallel_random_init",
     "data_parallel_size", "data_path", "data_per_class_fraction", "dataloader_*", "ddp_average_in_collective",
-    "ddp_param_name*", "decoder_num_layers", "decoder_seq_length", "decoupled_*", "dino_*", "disable_*", "dist_ckpt*",
+    "ddp_param_name*", "decoupled_*", "dino_*", "disable_*", "dist_ckpt*",
     "dist_url", "distrib_optim_*", "distributed_backend", "distributed_timeout*", "dump_*", "embedding_*",
     "empty_cuda_cache", "enable_experimental", "enable_ft_package", "enable_gloo*", "enable_msc", "enable_one_logger",
     "end_weight_decay", "eod_mask_loss", "error_injection_*", "eval_*", "evidence_data_path", "exit_*", "export_*",
@@ -101,12 +110,22 @@ IRRELEVANT = (
     "data_parallel_sharding_strategy", "outer_dp_sharding_strategy", "sequence_parallel_comm", "inprocess_restart",
     "gradient_reduce_div_fusion", "is_hybrid_model", "mamba_*", "linear_*", "pad_vocab_size", "vocab_size_divisible",
     "transformer_pipeline_model_parallel_size", "start_weight*", "hybrid_context_parallel", "heterogeneous_*",
-    "expert_tensor_parallel_num*", "overlap_grad_reduce_*", "create_attention_mask_in_dataloader",
+    "expert_tensor_parallel_num*", "overlap_grad_reduce_*", "env_vars", "should_pad_vocab", "grad_reduce_in_fp32",
+    "data_impl", "deepspeed", "deepspeed_config", "no_query_key_layer_scaling", "train_tokens",
+    "norm_init_weight", "average_in_collective", "create_attention_mask_in_dataloader",
 )  # fmt: skip
 """Flags that have nothing to do with where layers stand: data, learning rate, checkpoints, logs, launchers, and what
 costs so little that no estimate shows it."""
 
 REFUSED = {
+    "decoder_num_layers": "an encoder beside a decoder is not read",
+    "decoder_seq_length": "an encoder beside a decoder is not read",
+    "bert_no_binary_head": "an encoder without a decoder is not read",
+    "target_modules": "adapters beside frozen weights are not read",
+    "peft": "adapters beside frozen weights are not read",
+    "peft_type": "adapters beside frozen weights are not read",
+    "use_dualpipev": "this order of two directions is not played here",
+    "enable_hetero": "ranks that differ from each other are not read",
     "hybrid_layer_pattern": "a hybrid model's stages are written in its pattern, which is not read here",
     "hybrid_override_pattern": "a hybrid model's stages are written in its pattern, which is not read here",
     "use_megatron_fsdp": "weights are sharded among replicas (FSDP), of which there are no estimates here",
@@ -114,6 +133,7 @@ REFUSED = {
     "experimental_attention_variant": "times of other kinds of attention are not known",
     "heterogeneous_layers_config_path": "blocks that differ from each other are not read",
     "encoder_tensor_model_parallel_size": "an encoder with degrees of its own is not read",
+    "ds_sequence_parallel_fpdt": "sequences in chunks are not read",
     "encoder_pipeline_model_parallel_size": "an encoder with degrees of its own is not read",
 }
 """Flags that make the estimate another one than can be made here, each with the reason."""

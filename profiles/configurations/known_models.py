@@ -174,9 +174,11 @@ DEFAULT_SEQUENCE = 4096
 
 
 def find_model(name: str) -> tuple[ModelShape, int | None]:
-    """A model by its short name or the path of a config.json; raises ValueError that lists the names."""
+    """A model by its short name, a config.json or its path; raises ValueError that lists the names."""
     if name.lower() in MODELS:
         return MODELS[name.lower()]
+    if name.startswith("{"):
+        return read_shape(name, name="config.json"), None
     path = Path(name)
     if path.is_file():
         with path.open("rb") as file:

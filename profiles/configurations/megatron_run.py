@@ -4,7 +4,7 @@ import math
 import re
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, Literal
 
 from profiles.configurations.argument_forms import ReadArguments, Value
 from profiles.configurations.flag_meanings import REFUSED, meaning_of
@@ -28,8 +28,24 @@ _CUTS = (
     "decoder_first_pipeline_num_layers", "decoder_last_pipeline_num_layers",
 )  # fmt: skip
 """What says where stages are cut, beside a layout."""
+_LAYOUT = "pipeline_model_parallel_layout"
+_STATED = {
+    "tensor_model_parallel_size": "--tp",
+    "pipeline_model_parallel_size": "--pp",
+    "global_batch_size": "--global-batch-size",
+}
+"""What a recipe has to state, or another file may state it otherwise."""
+_ELSEWHERE = "what "
+"""Before what functions of other files set."""
 _LAUNCHER = ("nproc_per_node", "nnodes", "world_size")
 _FP8: Mapping[str, Dtype] = {"tensorwise": "fp8", "delayed": "fp8", "blockwise": "fp8_block", "mxfp8": "fp8_block"}
+_MIXED: Mapping[str, Dtype] = {
+    "fp4": "nvfp4", "mxfp8": "fp8_block", "fp8_mx": "fp8_block", "subchannel": "fp8_block", "fp8_sc": "fp8_block",
+    "fp8": "fp8",
+}  # fmt: skip
+"""Parts of the names of Megatron-Bridge's precisions; the first one counts."""
+_OTHER_PROGRAM = re.compile(r"(?:^|[_/])(?:t5|bert|ict|biencoder|vision|vlm|retro|mimo|dino)(?=[_.])[^/]*$")
+"""Scripts that train something else than a decoder."""
 
 
 class Taking:
@@ -85,9 +101,8 @@ def read_megatron(read: ReadArguments, *, options: Mapping[str, Value], model: s
     """
     notes = ReadingNotes(left_out=_left_out(read))
     take = Taking({**read.values, **options}, notes)
-    for name, why in REFUSED.items():
-        if take.switch(name):
-            raise ValueError(f"{shown(name)}: {why}; leave the flag out to see the rest")
+    _require_known(read, take)
+    _note_unread(read, take)
     shape, sequence = _shape(take, model)
     tensor, context = take.count("tensor_model_parallel_size", 1), take.count("context_parallel_size", 1)
     pipeline = take.count("pipeline_model_parallel_size", 1)
@@ -97,10 +112,12 @@ def read_megatron(read: ReadArguments, *, options: Mapping[str, Value], model: s
     data = _pipelines(take, within=tensor * context * pipeline, least=_least_pipelines(experts, tensor * context))
     micro = take.number("micro_batch_size", 1, assumes=True) or 1
     batch = _batch(take, read, each=micro * data, ranks=pipeline)
-    predicting = _predicting(take, is_typed=read.kind == "options")
+    predicting = _predicting(take, is_typed=read.kind in ("options", "recipe"))
     stages = _stages(take, shape, predicting=predicting, ranks=pipeline, is_typed=read.kind != "log")
     chunks = max(1, len(stages) // pipeline)
     _require_interleaving(take, count=batch // (micro * data), ranks=pipeline, chunks=chunks, each=micro * data)
+    if notes.refusals and any(each.startswith(_ELSEWHERE) for each in read.unread):
+        raise ValueError(f"{notes.refusals[0]}; or {read.unread[0]}, which is in another file, says otherwise")
     recompute = _recomputation(take)
     if experts is not None and data * context * tensor % experts:
         notes.refusals.append(
@@ -123,19 +140,54 @@ def read_megatron(read: ReadArguments, *, options: Mapping[str, Value], model: s
         sequence=take.number("seq_length", sequence or DEFAULT_SEQUENCE, assumes=True) or DEFAULT_SEQUENCE,
         dtype=_dtype(take, is_typed=read.kind == "options"),
         recompute=recompute,
-        shards="optimizer" if take.switch("use_distributed_optimizer") else "nothing",
+        shards=_shards(take),
         overlaps_data=take.switch("overlap_grad_reduce"),
         hides_exchanges=take.switch("tp_comm_overlap"),
         gradient_bytes=2 if take.switch("grad_reduce_in_bf16") else 4,
         cut_by=tuple(f"{shown(name)} {value}" for name in _CUTS if (value := take.text(name)) is not None),
         notes=notes,
     )
-    take.switch("overlap_param_gather")
-    is_cut = take.switch("sequence_parallel")
-    if tensor > 1 and not is_cut and read.kind != "options":
-        notes.not_counted.append("no --sequence-parallel: estimates are with it")
-    _sort_out(take, read, notes=notes)
+    _sort_out(take, read, tensor=tensor)
     return run
+
+
+def _shards(take: Taking) -> Literal["nothing", "optimizer", "gradients"]:
+    """Megatron's switch, or the stage of DeepSpeed's ZeRO."""
+    stage = take.number("zero_stage", 0) or 0
+    if stage > 2:
+        raise ValueError(
+            f"--zero-stage {stage}: replicas that shard weights are not read; leave it out to see the rest"
+        )
+    if stage == 2:
+        return "gradients"
+    return "optimizer" if stage or take.switch("use_distributed_optimizer") else "nothing"
+
+
+def _require_known(read: ReadArguments, take: Taking) -> None:
+    """Raise ValueError for a program or a flag that makes the estimate another one than is made here."""
+    if _OTHER_PROGRAM.search(read.program):
+        raise ValueError(
+            f"{read.program[:80]}: trains no decoder alone, and others are not read; give a decoder's script"
+        )
+    for name, why in REFUSED.items():
+        if take.switch(name):
+            raise ValueError(f"{shown(name)}: {why}; leave the flag out to see the rest")
+
+
+def _note_unread(read: ReadArguments, take: Taking) -> None:
+    """What of a recipe was not read; raises ValueError where that says degrees, batch or stages."""
+    elsewhere = [each for each in read.unread if each.startswith(_ELSEWHERE)]
+    for name, option in _STATED.items():
+        if elsewhere and name not in take.values:
+            raise ValueError(f"{name}: {elsewhere[0]}, which is in another file; give {option}")
+    for each in read.unread:
+        name = each.partition(" = ")[0].rpartition(".")[2]
+        if name == _LAYOUT and name not in take.values:
+            raise ValueError(f"{each[:80]}: is in another file; give --layout")
+        if name in REFUSED:
+            raise ValueError(f"{each[:80]}: {REFUSED[name]}; give a recipe without it")
+        if (meaning := meaning_of(name)) != "irrelevant":
+            (take.notes.unknown if meaning == "unknown" else take.notes.not_counted).append(each)
 
 
 def _require_interleaving(take: Taking, *, count: int, ranks: int, chunks: int, each: int) -> None:
@@ -156,8 +208,13 @@ def _left_out(read: ReadArguments) -> list[str]:
     return [statement for statement in script.left_out if re.match(r"\w+\+?=", statement)]
 
 
-def _sort_out(take: Taking, read: ReadArguments, *, notes: ReadingNotes) -> None:
+def _sort_out(take: Taking, read: ReadArguments, *, tensor: int) -> None:
     """What nobody asked for: not counted, of no matter, or unknown."""
+    notes = take.notes
+    take.switch("overlap_param_gather")
+    is_cut = take.switch("sequence_parallel")
+    if tensor > 1 and not is_cut and read.kind != "options":
+        notes.not_counted.append("no --sequence-parallel: estimates are with it")
     for name, value in take.values.items():
         if name in take.taken or value is False or value in ("None", "False", "[]"):
             continue
@@ -186,7 +243,8 @@ def _shape(take: Taking, model: str | None) -> tuple[ModelShape, int | None]:
     hidden, heads = sizes["hidden_size"] or 1, sizes["num_attention_heads"] or 1
     is_gated = take.switch("swiglu")
     inner = take.number("ffn_hidden_size") or (4 * hidden * 2 // 3 // 64 * 64 if is_gated else 4 * hidden)
-    groups = take.number("num_query_groups") if take.switch("group_query_attention") else None
+    groups = take.number("num_query_groups")
+    groups = groups if take.switch("group_query_attention") else None
     shape = ModelShape(
         name="the flags' model",
         blocks=sizes["num_layers"] or 1,
@@ -293,7 +351,7 @@ def _experts(take: Taking, shape: ModelShape, *, tensor: int) -> tuple[ModelShap
 def _predicting(take: Taking, *, is_typed: bool) -> int:
     """Layers of multi-token prediction: as stated, or as a layout has them where nothing but options is there."""
     stated = take.number("mtp_num_layers")
-    if stated is None and is_typed and (layout := take.text("pipeline_model_parallel_layout")) is not None:
+    if stated is None and is_typed and (layout := take.text(_LAYOUT)) is not None:
         stated = "".join(written_out(layout)).count("m")
         take.notes.assumed += [f"mtp_num_layers = {stated} (as the layout has m)"] if stated else []
     if stated:
@@ -312,6 +370,10 @@ def _pipelines(take: Taking, *, within: int, least: int) -> int:
     """Of the devices that a launcher, a log or an option states; the `least` where nobody does."""
     take.taken.update(_LAUNCHER)
     stated = take.number("world_size")
+    if (sequence := take.number("ds_sequence_parallel_size", 1)) != 1:
+        raise ValueError(
+            f"--ds-sequence-parallel-size {sequence}: devices that share sequences so are not read; give --cp"
+        )
     if stated is None and take.text("nproc_per_node") is not None:
         stated = (take.number("nproc_per_node") or 1) * (take.number("nnodes", 1) or 1)
     if stated is None:
@@ -329,7 +391,9 @@ def _pipelines(take: Taking, *, within: int, least: int) -> int:
 
 def _batch(take: Taking, read: ReadArguments, *, each: int, ranks: int) -> int:
     """Samples of an iteration; `each`: of one microbatch on all pipelines."""
-    stated = take.number("global_batch_size")
+    stated, steps = take.number("global_batch_size"), take.number("gradient_accumulation_steps")
+    if stated is None and steps:
+        return each * steps
     if stated is None:
         if read.kind == "options":
             stated = MICROBATCHES_PER_RANK * ranks * each
@@ -349,6 +413,8 @@ def _dtype(take: Taking, *, is_typed: bool) -> Dtype:
     is_half = [take.switch(name) for name in ("bf16", "fp16")]
     fp8, recipe, fp4 = take.text("fp8_format"), take.text("fp8_recipe"), take.text("fp4_format")
     take.text("fp4_recipe")
+    if mixed := take.text("mixed_precision"):
+        return next((dtype for part, dtype in _MIXED.items() if part in mixed.lower()), "bf16")
     if fp4 or fp8:
         take.notes.assumed.append("activations are kept in bf16; programs in fewer bits keep less")
     if fp4:
@@ -362,6 +428,9 @@ def _dtype(take: Taking, *, is_typed: bool) -> Dtype:
 
 def _recomputation(take: Taking) -> Recomputation | None:
     kind, method = take.text("recompute_granularity"), take.text("recompute_method")
+    old = take.text("activations_checkpoint_method")
+    if take.switch("checkpoint_activations") or old:
+        kind, method = "full", old or "uniform"
     count = take.number("recompute_num_layers", 1) or 1
     if take.switch("recompute_activations") or kind == "selective":
         modules = take.text("recompute_modules") or "core_attn"
@@ -384,7 +453,7 @@ def _recomputation(take: Taking) -> Recomputation | None:
 
 def _stages(take: Taking, shape: ModelShape, *, predicting: int, ranks: int, is_typed: bool) -> tuple[str, ...]:
     """What every stage holds; where Megatron refuses, the reason is noted and there are none."""
-    layout, refusals = take.text("pipeline_model_parallel_layout"), take.notes.refusals
+    layout, refusals = take.text(_LAYOUT), take.notes.refusals
     each, chunks = (
         take.number("num_layers_per_virtual_pipeline_stage"),
         take.number("num_virtual_stages_per_pipeline_rank"),

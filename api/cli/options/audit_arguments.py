@@ -19,7 +19,7 @@ ConfigurationFile = Annotated[
     typer.Argument(
         metavar="[FILE]",
         help="What it is started with: Megatron's flags in a shell script, YAML, JSON or a log; torchtitan's TOML or "
-        "JSON; DeepSpeed's JSON. Options overrule it.",
+        "JSON; DeepSpeed's JSON; a recipe as FILE.py:FUNCTION. Options overrule it.",
         show_default=False,
     ),
 ]

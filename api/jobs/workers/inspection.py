@@ -32,6 +32,11 @@ def inspect(order: dict[str, Any]) -> dict[str, Any]:
         from api.reporting.trace_pictures import summarise_trace
 
         return {"trace": summarise_trace(order["data"])}
+    if order["what"] == "audit":
+        from api.auditing.audit_answer import answer_audit
+        from api.auditing.audit_request import read_audit_request
+
+        return {"audit": answer_audit(read_audit_request(order["request"], source="body"))}
     plan = parse_plan(order["plan"], source="body: plan")
     problem = _question(plan, order.get("workload"))
     if order["what"] == "ranges":

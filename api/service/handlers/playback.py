@@ -1,4 +1,4 @@
-"""Questions about plans that come along with the request: verify, play, and what if."""
+"""Questions about plans and configurations that come along with the request: verify, play, audit, and what if."""
 
 import json
 from collections.abc import Callable
@@ -8,6 +8,7 @@ from typing import Any, Literal
 from fastapi import APIRouter, Request
 from fastapi.responses import Response
 
+from api.auditing.audit_request import MOST_SECONDS, read_audit_request
 from api.jobs.job import Job
 from api.jobs.request import (
     SOURCE,
@@ -103,6 +104,22 @@ async def play_plan(request: Request, caller: Writer) -> Response:
     asked, made = await _inspect(request, caller, kind=Playback, more=more)
     headers = {"Content-Security-Policy": "sandbox allow-scripts"} if asked.what == "view" else {}
     return Response(made["text"].encode(), media_type=MEDIA[asked.what], headers=headers)
+
+
+@router.post("/audits")
+async def audit_configuration(request: Request, caller: Writer) -> Response:
+    """What `pipeplan audit --json` says of a configuration."""
+    service = service_of(request)
+    body = await read_body(request, service.open_requests)
+
+    def make_order() -> dict[str, Any]:
+        with refusing():
+            tree = parse_tree(body)
+            read_audit_request(tree, source=SOURCE)
+        return {"what": "audit", "request": tree}
+
+    made = await service.inspector.ask(caller.tenant, make_order, seconds=MOST_SECONDS + service.settings.inspection_s)
+    return answer(made["audit"])
 
 
 def read_order(kind: type, body: bytes) -> Any:

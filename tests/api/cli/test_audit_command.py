@@ -166,6 +166,7 @@ def test_words_and_codes(model: str, tmp_path: Path, capsys: pytest.CaptureFixtu
     code, shown = run("megatron", "--model", model, "--pp", "2", capsys=capsys)
     assert (code, "RUNS" in shown) == (0, True)
     assert "assumed, not stated: devices = 2 (one pipeline); micro_batch_size = 1" in shown
+    assert "memory: peaks of 24 iterations of dense models measured on B200 were 1.04 times" in shown
     code, shown = run("megatron", "--model", model, "--pp", "3", capsys=capsys)
     assert (code, "4 blocks do not divide by 3 stages" in shown) == (3, True)
     code, shown = run("megatron", "--model", model, "--pp", "2", "--gpu-memory", "3", capsys=capsys)

@@ -498,6 +498,28 @@ def test_verifications_and_playbacks(running: Running, done: Any):
     assert client.play(plan, what="view", other=plan).startswith("<!")
 
 
+def test_audits(running: Running):
+    """Tests that a configuration is audited as on the command line, its plan verified, and refused by its flag."""
+    client = running.client()
+    config = {"model_type": "llama", "num_hidden_layers": 4, "hidden_size": 512, "num_attention_heads": 8,
+              "intermediate_size": 1024, "vocab_size": 32000}  # fmt: skip
+    script = "torchrun pretrain_gpt.py --bf16 --pipeline-model-parallel-size 2 --global-batch-size 8"
+    found = client.audit("megatron", config=config, file="a.sh", text=script, time_limit_s=0.5, files=True)
+    assert (found["verdict"], found["configuration"]["pipeline"], found["unknown"]) == ("runs", 2, [])
+    plan = parse_plan(found["files"]["plan.json"].encode(), source="plan")
+    assert client.verify(plan)["passed"]
+    jsonschema.validate(found, make_document()["components"]["schemas"]["Audit"])
+    for body, told in (
+        ({"model": "/etc/hostname"}, "model: not known"),
+        ({"file": "a.sh"}, "give its text beside it"),
+        ({"model": "llama3-8b", "pp": 0}, "give 1 or more"),
+        ({"model": "llama3-8b", "file": "a.sh", "text": "x.py --use-megatron-fsdp"}, "--use-megatron-fsdp: weights"),
+    ):
+        status, headers, text = request(running, "POST", "/v1/audits", {"program": "megatron", **body})
+        assert (status, headers["content-type"]) == (422, "application/problem+json"), text
+        assert told in json.loads(text)["errors"][0]["detail"]
+
+
 def test_problems_name_the_place_not_the_value(running: Running):
     """Tests that a refusal points to the mistake, has a code, and does not repeat what was sent."""
     body: Any = json.loads(json.dumps(example_submission()))
