@@ -177,7 +177,13 @@ Cluster = Annotated[
     ),
 ]
 NumMicrobatches = Annotated[
-    int | None, typer.Option("--num-microbatches", "-m", metavar="N", help="Microbatches per iteration.")
+    int | None,
+    typer.Option(
+        "--num-microbatches",
+        "-m",
+        metavar="N",
+        help="Microbatches per iteration; pins the number where a global batch leaves it open.",
+    ),
 ]
 GlobalBatch = Annotated[
     int | None,
@@ -192,7 +198,10 @@ GlobalBatch = Annotated[
 ChosenSizes = Annotated[
     str | None,
     typer.Option(
-        "--microbatch-sizes", metavar="N[,N...]", help="With a global batch: the sizes to decide among; e.g. 1,2,4."
+        "--microbatch-sizes",
+        "-b",
+        metavar="N[,N...]",
+        help="With a global batch: the sizes to decide among; e.g. 1,2,4.",
     ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Say it in JSON.", rich_help_panel=_OUT)]
