@@ -216,6 +216,8 @@ def test_a_number_of_microbatches_cuts_the_global_batch(whole: int | None, count
 def test_a_number_that_does_not_divide_the_global_batch():
     """Tests that nobody is given another batch than that of the workload in silence."""
     layer = Layer(name="x", costs=(LayerCost(device_type="t", forward_ns=1, input_grad_ns=1, weight_grad_ns=0),))
-    workload = Workload(profile=ModelProfile(name="p", layers=(layer,), edges=(), microbatch_size=2), global_batch_size=16)
+    workload = Workload(
+        profile=ModelProfile(name="p", layers=(layer,), edges=(), microbatch_size=2), global_batch_size=16
+    )
     with pytest.raises(ValueError, match="num_microbatches = 3, but the workload's global batch of 16 samples cannot"):
         workload.cut_into(3)

@@ -819,7 +819,7 @@ MicrobatchSizes = Annotated[
         "--microbatch-size",
         "-b",
         metavar="N[,N...]",
-        help="Samples per microbatch, the profile's own first; left out: batch / -m.",
+        help="Samples per microbatch, the profile's own first; left out: batch / -m, or doublings up to the batch.",
         rich_help_panel=_MEASURED,
     ),
 ]
@@ -830,7 +830,7 @@ MeasuredBatch = Annotated[
         "-g",
         metavar="SAMPLES",
         min=1,
-        help="Samples per iteration: `plan` will decide among the sizes of -b.",
+        help="Samples per iteration, where `plan` decides on the cut; left out: those of the Training's batch.",
         rich_help_panel=_MEASURED,
     ),
 ]
