@@ -511,11 +511,11 @@ def _leave_sizes_open(workload: Workload, findings: "Findings", *, sizes: tuple[
         notes.append(f"More than {measured[-1]} samples in a microbatch were not measured: costs grow in proportion.")
         profile = replace(profile, scaling="linear")
     if findings.uneven_loss:
-        notes.append(f"{PINNED} {batch}, no replicas: {_UNEVEN}.")
+        notes.append(f"{_PINNED} {batch}, no replicas: {_UNEVEN}.")
         options = {**options, "max_replicas": 1}
     elif findings.batch_norm:
         notes.append(
-            f"{PINNED} {batch}: {findings.batch_norm} takes statistics of a microbatch; -m N pins another cut."
+            f"{_PINNED} {batch}: {findings.batch_norm} takes statistics of a microbatch; -m N pins another cut."
         )
     profile = replace(profile, provenance=" ".join([profile.provenance, *notes]))
     chosen = (batch,) if findings.uneven_loss or findings.batch_norm else tuple(sorted(sizes))
@@ -523,7 +523,7 @@ def _leave_sizes_open(workload: Workload, findings: "Findings", *, sizes: tuple[
     return whole.with_batch(batch, None if list(chosen) == measured else chosen)
 
 
-PINNED = "Pinned to one microbatch of"
+_PINNED = "Pinned to one microbatch of"
 """How the sentence begins where smaller ones would train otherwise."""
 
 _UNEVEN = (
@@ -695,8 +695,8 @@ def _told_sizes(workload: Workload) -> str:
 
 def _told_cut(provenance: str) -> list[str]:
     """Why only one size is left, in words of the provenance."""
-    _, found, rest = provenance.partition(PINNED)
-    return [f"  {PINNED.lower()}{rest.rstrip('.')}"] if found else []
+    _, found, rest = provenance.partition(_PINNED)
+    return [f"  {_PINNED.lower()}{rest.rstrip('.')}"] if found else []
 
 
 def _told_probe(probe: ProbeRun | None) -> list[str]:

@@ -43,16 +43,17 @@ def bent_sizes(
     a measured size between the ends is off their line by more, everything in between bends.
     """
     known = sorted(times)
-    off = max((_off_line(times, known[0], size, known[-1]) for size in known[1:-1]), default=1.0)
+    off = max((_off_line(times, size, ends=(known[0], known[-1])) for size in known[1:-1]), default=1.0)
     if off <= min(max(noise, NOISE[0]), NOISE[1]):
         return (), off
     return tuple(size for size in sizes if size not in times and known[0] < size < known[-1]), off
 
 
-def _off_line(times: Mapping[int, Sequence[float]], low: int, size: int, high: int) -> float:
+def _off_line(times: Mapping[int, Sequence[float]], size: int, *, ends: tuple[int, int]) -> float:
     """How far times at a size are from the line between two others, as a part of what the line says; absolute values,
     so that what is above in one layer makes up for nothing in another.
     """
+    low, high = ends
     part = (size - low) / (high - low)
     line = [a + part * (b - a) for a, b in zip(times[low], times[high], strict=True)]
     return sum(abs(taken - said) for taken, said in zip(times[size], line, strict=True)) / max(1.0, sum(line))

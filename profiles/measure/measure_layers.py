@@ -24,19 +24,9 @@ from profiles.measure.estimate import (
     measure_sheet,
     origin_of,
 )
-from profiles.measure.materialise import cast, make_layer, signature
+from profiles.measure.materialise import cast, is_batch_norm, is_uneven_loss, make_layer, signature
 from profiles.measure.memory import LayerMemory, optimizer_bytes
-from profiles.measure.model import (
-    BATCH,
-    Defer,
-    Model,
-    Tensors,
-    as_tuple,
-    is_batch_norm,
-    is_uneven_loss,
-    sources_of,
-    take_samples,
-)
+from profiles.measure.model import BATCH, Defer, Model, Tensors, as_tuple, sources_of, take_samples
 from profiles.measure.record import Clock, Journal, LayerRecord, TensorSpec, Timing, summarise
 from profiles.measure.segment import MeasuringEffort, Segment, time_optimizer, time_segment
 
@@ -266,7 +256,7 @@ class _Walk:
             return False
         module = make_layer(self.model, self.last, device=self.device, dtype=self.dtype)
         try:
-            return is_uneven_loss(self.model, module, self._last_inputs, dtype=self.dtype)
+            return is_uneven_loss(self.model, module, inputs=self._last_inputs)
         except Exception:  # a loss that takes no single samples says nothing
             return False
 

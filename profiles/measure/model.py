@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from math import isnan
 from typing import Any, Protocol
 
 import torch
@@ -113,47 +112,3 @@ def num_samples(model: Model) -> int:
         )
     target = given[1]
     return int(target.shape[0]) if target.dim() else 1
-
-
-def is_batch_norm(module: nn.Module) -> bool:
-    """Whether it takes statistics of the samples that it is given."""
-    return isinstance(module, nn.modules.batchnorm._BatchNorm) and module.training
-
-
-ALIKE = 1e-3
-"""Losses that differ by a smaller part of them are the same, added up in another order."""
-
-
-def is_uneven_loss(model: Model, last: nn.Module, inputs: Tensors, *, dtype: torch.dtype | None = None) -> bool:
-    """Whether the loss of targets of the batch is not the mean of its samples' (their sum, where it adds up).
-
-    `last`: the last layer, with `inputs` of one microbatch. Its outputs stand for those of every other one: what counts
-    is whether the loss weighs targets by what else is in the batch, so two at a time are held against each alone.
-    """
-    target = model.batch(0)[1]
-    if target.dim() == 0 or target.shape[0] < 2 or inputs[0].shape[0] < 1:
-        return False
-    with torch.no_grad():
-        outputs = [take_samples(tensor.detach(), 2) for tensor in as_tuple(last(*inputs))]
-        for start in range(0, min(target.shape[0] - 1, MOST_PAIRS), 2):
-            pair = _cast_like(target[start : start + 2], outputs[0], dtype=dtype)
-            parts = [float(_loss_of(model, outputs, pair, slice(k, k + 1))) for k in range(2)]
-            whole = float(_loss_of(model, outputs, pair, slice(0, 2)))
-            said = sum(parts) if model.loss_is_sum else sum(parts) / 2
-            if not isnan(whole) and not abs(whole - said) <= ALIKE * max(abs(whole), abs(said)):
-                return True
-    return False
-
-
-MOST_PAIRS = 128
-"""Samples whose losses are compared."""
-
-
-def _loss_of(model: Model, outputs: list[torch.Tensor], target: torch.Tensor, part: slice) -> torch.Tensor:
-    given = tuple(tensor[part] for tensor in outputs)
-    return model.loss(given[0] if len(given) == 1 else given, target[part])
-
-
-def _cast_like(target: torch.Tensor, output: torch.Tensor, *, dtype: torch.dtype | None) -> torch.Tensor:
-    kind = dtype if dtype is not None and target.is_floating_point() else target.dtype
-    return target.to(device=output.device, dtype=kind)

@@ -10,8 +10,9 @@ from torch import nn  # noqa: E402
 from torch.nn import functional  # noqa: E402
 
 from profiles.measure.clocks import Samples  # noqa: E402
+from profiles.measure.materialise import is_batch_norm, is_uneven_loss  # noqa: E402
 from profiles.measure.measure_layers import Survey, survey_model  # noqa: E402
-from profiles.measure.model import Model, is_batch_norm, is_uneven_loss  # noqa: E402
+from profiles.measure.model import Model  # noqa: E402
 from profiles.measure.segment import MeasuringEffort  # noqa: E402
 
 LABELS = torch.tensor([[1, 2, 3], [1, 2, 0], [2, -100, -100], [3, 1, 2]])
@@ -60,7 +61,7 @@ def test_losses_that_are_no_mean(
     """Tests that a loss weighted by tokens, or by other samples, is told from a mean and from a sum that says so."""
     model = make_model(loss, target, loss_is_sum=is_sum)
     torch.manual_seed(0)
-    assert is_uneven_loss(model, nn.Linear(5, 4), (model.batch(0)[0],)) is is_uneven
+    assert is_uneven_loss(model, nn.Linear(5, 4), inputs=(model.batch(0)[0],)) is is_uneven
 
 
 def test_batch_norms_are_known_by_kind():
