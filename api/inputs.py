@@ -90,8 +90,11 @@ def make_problem(
 ) -> Problem:
     """The problem that a workload states, with another number of microbatches or other options where they are given."""
     if num_microbatches is not None:
-        workload = workload.with_microbatches(num_microbatches)
+        with reading():
+            workload = workload.cut_into(num_microbatches)
     question = make_question(workload, changes=changes)
+    if isinstance(question, BatchProblem) and len(question.sizes) == 1:
+        (question,) = question.candidates
     if isinstance(question, BatchProblem):
         raise InputError(
             f"{workload.profile.name}: leaves the size of microbatches to the planner (global_batch_size = "
@@ -113,7 +116,7 @@ def choose_batch(
         )
     with reading():
         if num_microbatches is not None and sizes is None:
-            return workload.with_microbatches(num_microbatches)
+            return workload.cut_into(num_microbatches)
         chosen = None if sizes is None else _parse_sizes(sizes)
         whole = workload.global_batch_size if global_batch is None else global_batch
         if whole is None or num_microbatches is not None:

@@ -87,6 +87,21 @@ class Workload:
         """The workload with so many microbatches of the profile's own size, whatever it said before."""
         return replace(self, num_microbatches=count, global_batch_size=None, microbatch_sizes=None, microbatches=None)
 
+    def cut_into(self, count: int) -> "Workload":
+        """The workload with so many microbatches: of its global batch if it states one, else of the profile's own size.
+
+        Raises ValueError where the global batch cannot be cut so.
+        """
+        whole = self.global_batch_size
+        if whole is None or whole == count * (self.profile.microbatch_size or 0):
+            return self.with_microbatches(count)
+        if count < 1 or whole % count:
+            raise ValueError(
+                f"num_microbatches = {count}, but the workload's global batch of {whole} samples cannot be cut into so "
+                "many equal microbatches; give a number that divides it, or leave it out: the planner decides"
+            )
+        return self.with_batch(whole, (whole // count,))
+
     def with_list(self, sizes: tuple[int, ...]) -> "Workload":
         """The workload with microbatches of these sizes, whatever it said before."""
         return replace(self, num_microbatches=None, global_batch_size=None, microbatch_sizes=None, microbatches=sizes)

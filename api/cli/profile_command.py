@@ -57,7 +57,7 @@ class _ProfileFiles(NamedTuple):
 
 @commands.command(
     "profile",
-    epilog="Examples:\n\npipeplan profile my_model:make_training -m 8 -o workload.json\n\n"
+    epilog="Examples:\n\npipeplan profile my_model:make_training --devices 2 -o workload.json\n\n"
     "pipeplan profile gpt:layers=48,width=1600,heads=25 -b 4,2,1 --dtype bf16 --links links.json -o gpt2-xl.json\n\n"
     "pipeplan profile my_model:make_training -b 1,2,4,8 --global-batch 64 --devices 2 -o workload.json\n\n"
     "pipeplan profile llama:layers=80,width=8192,heads=64,inner=28672 -b 1 --estimate H100 -o llama-70b.json",

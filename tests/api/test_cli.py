@@ -163,8 +163,10 @@ def test_a_workload_with_a_global_batch(shell: Shell):
     assert (plain.code, parse_plan(plain.out).problem.microbatch_sizes) == (0, (2,)), plain.err
     sizes = shell.run("plan", "batch.json", "--microbatch-sizes", "4,8", "--max-rounds", "0", "-q")
     assert (sizes.code, parse_plan(sizes.out).problem.microbatch_sizes) == (0, (4, 8)), sizes.err
-    count = shell.run("plan", "batch.json", "-m", "3", "--max-rounds", "0", "-q")
-    assert (count.code, parse_plan(count.out).problem.global_batch_size) == (0, None), count.err
+    count = shell.run("plan", "batch.json", "-m", "4", "--max-rounds", "0", "-q")
+    cut = parse_plan(count.out).problem
+    assert (cut.num_microbatches, cut.microbatch_size, cut.global_batch_size) == (4, 4, 16), count.err
+    shell.write("batch.json", dump_workload(sized_workload().with_batch(16, (2, 8))))
     asked = shell.run("what-if", "batch.json", "--change", "devices=1")
     assert asked.code == 2
     assert "leaves the size of microbatches to the planner (global_batch_size = 16)" in asked.err

@@ -216,6 +216,16 @@ def test_several_sizes_are_costs_of_one_layer(folder: Path, answers: Any):
     assert profile.is_chain
 
 
+def test_a_batch_that_nobody_cut(folder: Path, answers: Any):
+    """Tests that the workload states the global batch, and every doubling that divides it may be chosen."""
+    assert answers["commands"]["open"] == [0, "", ""]
+    workload = load_workload(folder / "open.json")
+    assert (workload.global_batch_size, workload.num_microbatches) == (12, None)
+    measured = {cost.microbatch_size or 1 for layer in workload.profile.layers for cost in layer.costs}
+    assert {*measured, *(workload.microbatch_sizes or ())} == {1, 3, 6, 12}
+    assert {1, 12} <= measured
+
+
 def test_an_estimate_says_so(folder: Path, answers: Any):
     """Tests that an estimate is marked, is in bf16, and costs what a block's products and attention take by tables."""
     assert answers["commands"]["estimate"] == [0, "", ""]
@@ -264,9 +274,8 @@ REFUSALS = {
     "twice": "layers is given twice",
     "indivisible": "width = 100 is no multiple of heads = 3",
     "depth": "layers = 51 is not one of 50, 101, 152",
-    "no microbatch": "add -m N (the batch has 12 samples)",
     "uneven": "12 samples cannot be cut into 5 equal",
-    "no sizes": "--global-batch 12: no size of -b divides it (none); give some that do",
+    "no sizes": "--global-batch 24: an iteration of the Training has 12 samples",
     "no divisor": "--global-batch 12: no size of -b divides it (5, 8)",
     "another batch": "--global-batch 24: an iteration of the Training has 12 samples",
     "batch and number": "--global-batch 12: leaves the number of microbatches to `plan`; leave -m out",

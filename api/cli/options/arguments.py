@@ -178,7 +178,13 @@ Cluster = Annotated[
     ),
 ]
 NumMicrobatches = Annotated[
-    int | None, typer.Option("--num-microbatches", "-m", metavar="N", help="Microbatches per iteration.")
+    int | None,
+    typer.Option(
+        "--num-microbatches",
+        "-m",
+        metavar="N",
+        help="Microbatches per iteration; pins the number where a global batch leaves it open.",
+    ),
 ]
 GlobalBatch = Annotated[
     int | None,
@@ -193,7 +199,10 @@ GlobalBatch = Annotated[
 ChosenSizes = Annotated[
     str | None,
     typer.Option(
-        "--microbatch-sizes", metavar="N[,N...]", help="With a global batch: the sizes to decide among; e.g. 1,2,4."
+        "--microbatch-sizes",
+        "-b",
+        metavar="N[,N...]",
+        help="With a global batch: the sizes to decide among; e.g. 1,2,4.",
     ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Write JSON.", rich_help_panel=_OUT)]
@@ -820,7 +829,7 @@ MicrobatchSizes = Annotated[
         "--microbatch-size",
         "-b",
         metavar="N[,N...]",
-        help="Samples per microbatch, the profile's own first; left out: batch / -m.",
+        help="Samples per microbatch, the profile's own first; left out: batch / -m, or doublings up to the batch.",
         rich_help_panel=_MEASURED,
     ),
 ]
@@ -831,7 +840,7 @@ MeasuredBatch = Annotated[
         "-g",
         metavar="SAMPLES",
         min=1,
-        help="Samples per iteration: `plan` will decide among the sizes of -b.",
+        help="Samples per iteration, where `plan` decides on the cut; left out: those of the Training's batch.",
         rich_help_panel=_MEASURED,
     ),
 ]
