@@ -13,6 +13,7 @@ from planner.actions import Action, Kind
 from planner.baselines.applicability import require_time
 from planner.baselines.pipeline import DeviceOrders, Pipeline
 from planner.baselines.zero_bubble.weight_grads import Habit, best_filled
+from solver_models.simulation.in_order import OrderedSteps, play_in_order
 
 PERIOD = 6
 """Slots between two microbatches: F, I and W of two chunks, one slot each."""
@@ -132,12 +133,14 @@ def _sweep(grids: list[_Grid], *, most: int, moves: tuple[int, ...], warm_up: bo
 
 def _replay(grids: list[_Grid]) -> list[_Grid]:
     """The same orders, every action in the earliest slot."""
+    actions = [action for _, *action in _events(grids, (FU, FL, IL, IU, W))]
+    number_of = {tuple(action): number for number, action in enumerate(actions)}
+    sources = [number_of.get((_neighbour(device, kind), kind, number), -1) for device, kind, number in actions]
+    nothing = [0] * len(actions)
+    steps = OrderedSteps([device for device, *_ in actions], sources, nothing, nothing)
     new = [_Grid(slots=tuple([0] * len(slots) for slots in grid.slots)) for grid in grids]
-    free = [0] * len(grids)
-    for _, device, kind, number in _events(grids, (FU, FL, IL, IU, W)):
-        slot = max(free[device], _ready(new, device, kind=kind, number=number) + 1)
-        new[device].slots[kind][number] = slot
-        free[device] = slot + 1
+    for (device, kind, number), end in zip(actions, play_in_order(steps, [1] * len(actions)), strict=True):
+        new[device].slots[kind][number] = end - 1
     return [_make_grid(grid.slots) for grid in new]
 
 
@@ -150,6 +153,11 @@ def _events(grids: list[_Grid], moves: tuple[int, ...]) -> Iterator[tuple[int, i
     )
 
 
+def _neighbour(device: int, kind: int) -> int:
+    """The device whose action of this kind comes before; outside the V where none does."""
+    return -1 if kind == W else device - 1 if kind in (FU, IL) else device + 1
+
+
 def _ready(grids: list[_Grid], device: int, *, kind: int, number: int) -> int:
     """The last slot of what an action waits for."""
     own = grids[device].slots
@@ -157,7 +165,7 @@ def _ready(grids: list[_Grid], device: int, *, kind: int, number: int) -> int:
     if kind == W:
         ready.append(sorted(own[IL] + own[IU])[number])
         return max(ready)
-    neighbour = device - 1 if kind in (FU, IL) else device + 1
+    neighbour = _neighbour(device, kind)
     if 0 <= neighbour < len(grids):
         ready.append(grids[neighbour].slots[kind][number])
     if kind != FU:
