@@ -121,6 +121,40 @@ PLAYED = {
     },
 }
 
+# What also plays, without a compiler, whatever order it is given.
+PLAYED_ANYWHERE = "solver_models.simulation.in_order"
+
+# Orders become times in one compiled recurrence and in the judge's equations.
+RECURRENCES = {
+    "solver_models/simulation/evaluator.py:play": "whatever is searched, simulated and scheduled",
+    "planner/judge/times.py:check_times": "the judge's equations, which share nothing",
+}
+
+# Other functions in which the clocks of devices advance, and why. The list only ever gets shorter.
+OTHER_RECURRENCES = {
+    "solver_models/simulation/in_order.py:play_in_order": "given orders where there is no compiler: trainers, runs",
+    "solver_models/local_search/critical_path_search.py:heads": "leaves the graph behind that judges moves",
+    "solver_models/simulation/weight_filling.py:fill_orders": "fills waits that it knows beforehand, as events cannot",
+    "solver_models/simulation/capped_play.py:play_capped": "a rule by which orders are made",
+    "solver_models/simulation/dealt_play.py:play_assignment": "microbatches of several sizes",
+    "solver_models/moves/dealt_annealing.py:_play_assignment": "1F1B of microbatches that all differ, compiled",
+    "solver_models/starts/looped_construction.py:_play_loop": "1F1B in a loop, given up once it is late",
+    "planner/bounds/loop/loop_order.py:play": "1F1B in a loop, for thousands of cases at once",
+    "planner/baselines/fully_sharded.py:play": "no order of a plan: a ring beside devices in step",
+    "planner/baselines/list_schedule.py:play": "a rule by which orders are made",
+    "planner/baselines/layer_pipe/plans.py:play": "a rule by which orders are made, for parts of stages",
+    "planner/fidelity/order_advice.py:run": "a rule by which orders are made, for runs",
+}
+
+CLOCKS = {"free", "clock", "clocks", "free_ns", "link_free", "channel_free", "FREE", "CLOCK"}
+"""Names of what advances, as variables or as columns."""
+
+NO_RECURRENCES = {
+    "planner/replanning/link_times.py": "when devices were free, as measured",
+    "solver_models/simulation/event_heap.py": "the events of the evaluator",
+}
+"""Modules that note clocks and play nothing."""
+
 # In two halves, so that this file does not offend against its own rule.
 FOREIGN_ADDRESSES = tuple(
     head + tail
@@ -541,9 +575,43 @@ def test_only_advocates_import_the_solvers_floor():
         for path in python_files("planner")
         if room(path) not in ADVOCATES and "solver_models" in read(path)
         for line, module in imported_modules(path)
-        if module.partition(".")[0] == "solver_models" and module not in PLAYED.get(path, ())
+        if module.partition(".")[0] == "solver_models" and module not in {*PLAYED.get(path, ()), PLAYED_ANYWHERE}
     ]
     assert_none(offenders, "The judge does not read the advocate's notes:")
+
+
+def test_orders_become_times_in_few_places():
+    """Tests that the clocks of devices advance where the lists say, and nowhere else."""
+    listed = RECURRENCES | OTHER_RECURRENCES
+    known = {f"{function.path}:{function.node.name}" for function in functions("planner", "solver_models")}
+    modules = NO_RECURRENCES.keys() | {name.partition(":")[0] for name in listed}
+    offenders = [f"{name} is listed and is not there" for name in listed if name not in known]
+    offenders += [
+        f"{function} advances a clock"
+        for function in functions("planner", "solver_models")
+        if function.path not in modules and any(map(is_clock, stored_in(function.node)))
+    ]
+    assert_none(offenders, "Orders become times in one recurrence:")
+
+
+def stored_in(function: FunctionNode) -> Iterator[ast.expr]:
+    """What a function assigns to, or adds to."""
+    for node in nodes_below(function):
+        match node:
+            case ast.Assign(targets=targets):
+                yield from targets
+            case ast.AugAssign(target=target, op=ast.Add()):
+                yield target
+
+
+def is_clock(target: ast.expr) -> bool:
+    """Whether it is an entry of clocks, or the clock of something."""
+    match target:
+        case ast.Subscript(value=ast.Name(id=name) | ast.Attribute(attr=name), slice=place):
+            return bool(CLOCKS & {name, *(each.id for each in ast.walk(place) if isinstance(each, ast.Name))})
+        case ast.Attribute(value=ast.Name(id=owner), attr=name):
+            return owner != "self" and name in CLOCKS
+    return False
 
 
 def test_contract_lists_every_judge():

@@ -16,6 +16,7 @@ from planner.actions import Action, Kind
 from planner.baselines.applicability import require_time
 from planner.baselines.pipeline import DeviceOrders, Pipeline
 from planner.baselines.zero_bubble.weight_grads import AS_GIVEN, Habit, best_filled
+from solver_models.simulation.in_order import OrderedSteps, play_in_order
 
 PERIOD = 6
 """Slots between two microbatches: F, I and W of two chunks, one slot each."""
@@ -142,12 +143,14 @@ def squeeze(block: Block, count: int, *, ends_only: bool) -> tuple[_Grid, ...]:
 
 def _replay(grids: list[_Grid]) -> list[_Grid]:
     """The same orders, every action in the earliest slot."""
+    actions = [action for _, *action in _events(grids)]
+    number_of = {tuple(action): number for number, action in enumerate(actions)}
+    sources = [number_of.get((_neighbour(device, kind), kind, number), -1) for device, kind, number in actions]
+    nothing = [0] * len(actions)
+    steps = OrderedSteps([device for device, *_ in actions], sources, nothing, nothing)
     new = [_Grid(slots=tuple([0] * len(slots) for slots in grid.slots)) for grid in grids]
-    free = [0] * len(grids)
-    for _, device, kind, number in _events(grids):
-        slot = max(free[device], _ready(new, device, kind=kind, number=number) + 1)
-        new[device].slots[kind][number] = slot
-        free[device] = slot + 1
+    for (device, kind, number), end in zip(actions, play_in_order(steps, [1] * len(actions)), strict=True):
+        new[device].slots[kind][number] = end - 1
     return [_make_grid(grid.slots) for grid in new]
 
 
@@ -205,13 +208,18 @@ def _events(grids: list[_Grid]) -> list[tuple[int, int, int, int]]:
     )
 
 
+def _neighbour(device: int, kind: int) -> int:
+    """The device whose action of this kind comes before; outside the V where none does."""
+    return -1 if kind in _WEIGHT_GRADS else device - 1 if kind in (FU, IL) else device + 1
+
+
 def _ready(grids: list[_Grid], device: int, *, kind: int, number: int) -> int:
     """The last slot of what an action waits for."""
     own = grids[device].slots
     ready = [own[kind][number - 1]] if number else [-1]
     if kind in _WEIGHT_GRADS:
         return max(*ready, own[kind - 2][number])
-    neighbour = device - 1 if kind in (FU, IL) else device + 1
+    neighbour = _neighbour(device, kind)
     if 0 <= neighbour < len(grids):
         ready.append(grids[neighbour].slots[kind][number])
     if kind != FU:
