@@ -262,6 +262,6 @@ def test_a_failure_keeps_the_plan(bin_folder: Path, end: str):
 def test_nothing_is_built_for_a_solver_that_is_not_there(monkeypatch: pytest.MonkeyPatch):
     """Tests that a solver is refused before baselines or rows are made."""
     monkeypatch.setattr(pulp_solvers, "available_solvers", lambda: ["HiGHS"])
-    monkeypatch.setattr("planner.planning.runs.run.begin_run", lambda *_, **__: pytest.fail("a run began"))
+    monkeypatch.setattr("planner.planning.runs.candidate_run.begin_run", lambda *_, **__: pytest.fail("a run began"))
     with pytest.raises(ValueError, match=r"'GLPK_CMD' .*; choose one of HiGHS"):
         make_plan(open_problem(), limits=Limits(method="ilp", solver="GLPK_CMD"))

@@ -27,7 +27,7 @@ from solver_models.schedule.evaluation import play
 MODEL = "complete model"
 """What the improver, and the entry in `solver_versions`, are called."""
 
-_CLAIM = "solver"
+CLAIM = "solver"
 """Why a run ends once a solver claims that nothing is better."""
 
 MOST_ILP_TICKS = 10_000
@@ -239,4 +239,4 @@ def _note_claim(run: SearchState, outcome: SolverAnswer, *, ticks: int) -> None:
         return
     run.solver_bound_ns = min(outcome.bound * ticks, run.incumbent_ns)
     if outcome.status == "optimal":
-        run.stopped_by = _CLAIM
+        run.stopped_by = CLAIM

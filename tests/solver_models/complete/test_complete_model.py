@@ -19,7 +19,7 @@ from planner.plan import Plan
 from planner.planning import make_plan
 from planner.planning.complete.complete_files import read_solution, write_model
 from planner.planning.complete.complete_search import MODEL, ask, longest
-from planner.planning.runs import run as driver
+from planner.planning.runs import candidate_run
 from planner.problem import Options, Problem
 from planner.progress import Limits
 from planner.simulation.simulate import simulate
@@ -124,7 +124,7 @@ def test_what_cannot_fit_is_said_with_its_limit(method: str):
 @pytest.mark.parametrize("method", ["cp-sat", "ilp"])
 def test_a_claim_that_nothing_fits_is_called_one(method: str, monkeypatch: pytest.MonkeyPatch):
     """Tests that where no limit of ours is proved, what the solver claims is said, and nothing of a rejected plan."""
-    monkeypatch.setattr(driver, "prove_infeasible", lambda *_: None)
+    monkeypatch.setattr(candidate_run, "prove_infeasible", lambda *_: None)
     with pytest.raises(NoPlanFoundError, match=r"claims that no plan fits into memory"):
         make_plan(two_stages_on_a_device(memory=59), limits=Limits(time_limit_s=60, method=method))  # type: ignore[arg-type]
 
