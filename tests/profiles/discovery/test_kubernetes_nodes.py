@@ -242,7 +242,7 @@ def test_nodes_of_other_schedulers_and_those_that_go_are_not_guessed_at():
     """Tests that parts that HAMi offers as devices are refused, and that a node that is being deleted is left out."""
     shared, going = node(**{GFD: "10"}), node("n2", **{GFD: "1"})
     shared["metadata"]["annotations"] = {"hami.io/node-nvidia-register": "GPU-0,10,32768,100,Tesla V100,0,true:"}
-    with pytest.raises(ValueError, match="node n1: annotation hami.io/node-nvidia-register: HAMi offers parts"):
+    with pytest.raises(ValueError, match=r"node n1: annotation hami\.io/node-nvidia-register: HAMi offers parts"):
         parse(shared, gib=32)
     going["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
     assert parse(going, gib=32).left_out == (LeftOut(what="n2", why="being deleted"),)
