@@ -56,6 +56,10 @@ _PLAIN = re.compile(r"cpu|memory|pods|ephemeral-storage|storage|(hugepages|attac
 
 _AMD_KEY = re.compile(r"((?:beta\.)?amd\.com/(?:gpu\.(?:vram|product-name|device-id)|compute-memory-partition))\.(.+)")
 _AMD_PARTITION = ("amd.com/compute-memory-partition", "beta.amd.com/compute-memory-partition")
+_GKE_CLIENTS = "cloud.google.com/gke-max-shared-clients-per-gpu"
+_GKE_SLICE = "cloud.google.com/gke-gpu-partition-size"
+_HAMI_KEY = re.compile(r"hami\.io/node-.*register.*")
+"""Annotations of a scheduler that offers parts of devices as if each were one."""
 _INTEL_KEY = re.compile(r"gpu\.intel\.com/device-id\..*\.count")
 
 
@@ -74,6 +78,10 @@ def node_devices(node: Mapping[str, Any], *, sizes: DeviceDefaults) -> _NodeDevi
     Raises ValueError that names the field where counts contradict each other or a quantity is none.
     """
     labels = _clean(node["metadata"].get("labels") or {})
+    if key := next((key for key in node["metadata"].get("annotations") or {} if _HAMI_KEY.fullmatch(key)), None):
+        raise ValueError(
+            f"annotation {key}: HAMi offers parts of its devices as devices; take the node out of the answer"
+        )
     allocatable, capacity = node["status"]["allocatable"], node["status"].get("capacity") or {}
     devices: list[HostDevice] = []
     notes: list[str] = []
@@ -156,6 +164,8 @@ def _shares(resource: str, there: int, *, labels: Mapping[str, str]) -> int:
 def _nvidia_shares(resource: str, there: int, *, labels: Mapping[str, str]) -> int:
     base = resource.removesuffix(".shared")
     count, replicas = _label_count(labels, f"{base}.count"), _label_count(labels, f"{base}.replicas")
+    clients = _label_count(labels, _GKE_CLIENTS)
+    replicas = clients if replicas is None else replicas
     is_shared = (
         resource.endswith(".shared")
         or labels.get(f"{base}.product", "").endswith("-SHARED")
@@ -171,6 +181,8 @@ def _nvidia_shares(resource: str, there: int, *, labels: Mapping[str, str]) -> i
     if count is not None and (there > count * shares if is_mixed else there != count * shares):
         told = f"label {base}.count = {count}" + (f" and {base}.replicas = {replicas}" if replicas else "")
         raise ValueError(f"capacity {resource} = {there}, but {told}; mend the label, or cordon the node")
+    if there % shares:
+        raise ValueError(f"capacity {resource} = {there} is no multiple of the {shares} that share each by the labels")
     return shares
 
 
@@ -179,8 +191,11 @@ def _type_of(resource: str, family: Family, *, labels: Mapping[str, str]) -> str
     name = own or next((labels[key] for key in family.product if labels.get(key)), None)
     if partition := _amd_partition(resource, labels=labels):
         return f"{name}-{partition}" if name else resource
-    if resource.startswith("nvidia.com/mig-") and not own:
-        profile = resource.removeprefix("nvidia.com/").removesuffix(".shared").replace("mig-", "MIG-")
+    is_whole = not resource.startswith("nvidia.com/mig-")
+    size = labels.get(_GKE_SLICE) if resource.startswith("nvidia.com/") and is_whole else None
+    if (not is_whole or size) and not own:
+        name_of_slice = f"nvidia.com/mig-{size}" if size else resource
+        profile = name_of_slice.removeprefix("nvidia.com/").removesuffix(".shared").replace("mig-", "MIG-")
         return f"{name.removesuffix('-SHARED')}-{profile}" if name else resource
     return name.removesuffix("-SHARED") if name else resource
 

@@ -116,6 +116,7 @@ def _fields_of(node: Any) -> dict[str, str]:
         "State": "+".join([*states, *(node.get("state_flags") or ())]),
         "Gres": node.get("gres"),
         "GresUsed": node.get("gres_used"),
+        "GresDrain": node.get("gres_drained"),
         "CfgTRES": node.get("tres"),
         "AllocTRES": node.get("tres_used"),
         "CPUTot": node.get("cpus"),
@@ -147,6 +148,8 @@ def _remarks(gres: NodeGres) -> Iterator[str]:
         yield f"also offers {' and '.join(shares)} of the same devices"
     if others := [name for name in gres.others if name not in PARTS_OF_GPUS]:
         yield f"has {', '.join(others)}, not taken for accelerators"
+    if gres.num_drained:
+        yield f"has {gres.num_drained} of its accelerators drained, left out"
     if gres.is_shared:
         yield "gives its accelerators to several jobs at once (no_consume)"
 

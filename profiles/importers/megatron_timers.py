@@ -4,6 +4,7 @@ Whatever stands before Megatron's own words is passed over: labels of ranks, nam
 them. `rampup_batch_size` changes the microbatches of an iteration, so that every interval states its own.
 """
 
+import json
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -19,6 +20,7 @@ _MARK = "times across ranks (ms)"
 _NEEDED = ("world_size", "pipeline_model_parallel_size", "data_parallel_size", "global_batch_size", "micro_batch_size")
 _CHOSEN = ("use_tp_pp_dp_mapping", "rampup_batch_size")
 _KINDS = {"forward-compute": "F", "backward-compute": "B"}
+_WRAPPED = re.compile(r'^\{.*"(?:log|message|msg|line)": *("(?:[^"\\]|\\.)*").*\}\s*$')
 _COLOUR = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 _ARGUMENT = re.compile(rf"(?<![\w.-])({'|'.join((*_NEEDED, *_CHOSEN))}) \.{{3,}} (.*\S)\s*$")
 _TIMER = re.compile(r"(?:^|[\s:>|\])])([a-z][a-z0-9-]*):\s*$")
@@ -189,4 +191,13 @@ def _mean_batch(before: tuple[int | None, int | None], after: tuple[int | None, 
 def _lines(file: TextIO) -> Iterator[str]:
     """A longer line, which is none of ours, comes in pieces."""
     while line := file.readline(_MAX_LINE):
-        yield _COLOUR.sub("", line.rstrip("\n"))
+        yield _COLOUR.sub("", _unwrapped(line.rstrip("\n")))
+
+
+def _unwrapped(line: str) -> str:
+    """What a program printed, of a line of JSON in which a container's or a collector's log keeps it."""
+    match = _WRAPPED.search(line)
+    try:
+        return str(json.loads(match[1])).rstrip("\n") if match else line
+    except ValueError:
+        return line

@@ -136,6 +136,24 @@ def test_devices_are_not_halved():
             },
             [(A100, 1, 80), (f"{A100}-MIG-1g.10gb", 2, 9.5), (f"{A100}-MIG-3g.40gb", 1, 40)],
         ),
+        (  # time sharing of GKE
+            {GFD: "8"},
+            {
+                "cloud.google.com/gke-accelerator": "nvidia-l4",
+                "cloud.google.com/gke-gpu-sharing-strategy": "time-sharing",
+                "cloud.google.com/gke-max-shared-clients-per-gpu": "4",
+            },
+            [("nvidia-l4", 2, 64)],
+        ),
+        (  # slices of GKE, which are shared
+            {GFD: "14"},
+            {
+                "cloud.google.com/gke-accelerator": "nvidia-tesla-a100",
+                "cloud.google.com/gke-gpu-partition-size": "1g.5gb",
+                "cloud.google.com/gke-max-shared-clients-per-gpu": "2",
+            },
+            [("nvidia-tesla-a100-MIG-1g.5gb", 7, 5)],
+        ),
         (  # slices that are shared
             {"nvidia.com/mig-1g.10gb.shared": "4"},
             {"nvidia.com/mig-1g.10gb.replicas": "2", "nvidia.com/mig-1g.10gb.product": "H100-MIG-1g.10gb-SHARED"},
@@ -199,6 +217,11 @@ def test_accelerators_of_all_makers_are_counted_whole(offered, labels, expected)
         ({GFD: "8"}, {f"{GFD}.count": "2", f"{GFD}.replicas": "3"}, "count = 2 and nvidia.com/gpu.replicas = 3"),
         ({GFD: "8"}, {f"{GFD}.product": "L4-SHARED"}, "is shared, but no label"),
         ({GFD: "2"}, {f"{GFD}.memory": "80 GB"}, "label nvidia.com/gpu.memory: '80 GB' is no quantity"),
+        (
+            {GFD: "9"},
+            {"cloud.google.com/gke-max-shared-clients-per-gpu": "4"},
+            "= 9 is no multiple of the 4 that share",
+        ),
         ({GFD: "two"}, {}, "allocatable nvidia.com/gpu: 'two' is no quantity"),
         ({GFD: "1500m"}, {}, "allocatable nvidia.com/gpu: '1500m' is no whole number"),
         ({GFD: "2"}, {f"{GFD}.count": "x"}, "label nvidia.com/gpu.count = 'x' is no whole number"),
@@ -213,6 +236,16 @@ def test_contradictions_are_refused(offered, labels, message):
     """Tests that node and field are named where two counts differ or a value is none."""
     with pytest.raises(ValueError, match=f"node n1: .*{message}"):
         parse(node(labels=labels, **offered))
+
+
+def test_nodes_of_other_schedulers_and_those_that_go_are_not_guessed_at():
+    """Tests that parts that HAMi offers as devices are refused, and that a node that is being deleted is left out."""
+    shared, going = node(**{GFD: "10"}), node("n2", **{GFD: "1"})
+    shared["metadata"]["annotations"] = {"hami.io/node-nvidia-register": "GPU-0,10,32768,100,Tesla V100,0,true:"}
+    with pytest.raises(ValueError, match=r"node n1: annotation hami\.io/node-nvidia-register: HAMi offers parts"):
+        parse(shared, gib=32)
+    going["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
+    assert parse(going, gib=32).left_out == (LeftOut(what="n2", why="being deleted"),)
 
 
 def test_devices_that_are_broken_are_not_planned_for():

@@ -246,8 +246,8 @@ class Tempered(nn.Module):
         return functional.cross_entropy(output * self.temperature, target)
 
 
-def _weighted_loss(weights: torch.Tensor, output: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
-    return (output[target] * weights).mean()
+def weighed(far: torch.Tensor, output: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+    return (functional.one_hot(target, 3) * output * far).mean()
 
 
 @pytest.mark.parametrize(
@@ -256,7 +256,7 @@ def _weighted_loss(weights: torch.Tensor, output: torch.Tensor, target: torch.Te
         (lambda _: Tempered(), "temperature"),
         (lambda model: lambda o, y: functional.cross_entropy(o, y) + model.inp.weight.square().sum(), "inp.weight"),
         (lambda model: lambda o, y: functional.cross_entropy(o @ model.head.weight, y), "head.weight"),
-        (lambda _: partial(_weighted_loss, torch.ones(3, requires_grad=True)), "a tensor (3,)"),
+        (lambda _: partial(weighed, torch.ones(3, requires_grad=True)), "a tensor (3,)"),
     ],
 )
 def test_a_loss_that_trains_more_than_the_model_is_refused(loss_of: Any, named: str):
