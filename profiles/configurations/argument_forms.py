@@ -28,7 +28,7 @@ Value = str | bool
 
 @dataclass(slots=True, kw_only=True)
 class ReadArguments:
-    """What was found."""
+    """The arguments that a file states."""
 
     values: dict[str, Value]
     """By name, with underscores."""
@@ -117,7 +117,7 @@ def _mapping(text: str, *, source: str) -> Mapping[str, Any] | None:
     try:
         found = json.loads(text) if text.lstrip().startswith("{") else yaml.safe_load(text)
     except (ValueError, RecursionError, yaml.YAMLError) as error:
-        raise ValueError(f"{source}: is neither JSON nor YAML ({type(error).__name__}); mend it") from None
+        raise ValueError(f"{source}: is neither JSON nor YAML ({type(error).__name__}); correct it") from None
     if not isinstance(found, dict) or not found:
         raise ValueError(f"{source}: has no names with values; give Megatron's arguments as a mapping")
     return found

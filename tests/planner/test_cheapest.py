@@ -150,7 +150,7 @@ def test_free_devices(problem: Problem):
 
 def test_what_there_is_not(problem: Problem):
     """Tests that several kinds of plan are refused with objective cost, as is too little room."""
-    with pytest.raises(ValueError, match=r"top = 2: with objective = cost one plan is made"):
+    with pytest.raises(ValueError, match=r"top = 2: objective = cost makes one plan"):
         make_plans(problem, top=2)
     devices = tuple(replace(device, memory_bytes=10) for device in problem.cluster.devices)
     small = replace(problem, cluster=replace(problem.cluster, devices=devices))

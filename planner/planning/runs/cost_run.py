@@ -218,8 +218,8 @@ class SubsetField(SuccessiveHalving[SubsetRun]):
         if late_ns is not None:
             deadline = self.question.options.deadline_ns
             raise NoPlanFoundError(
-                f"none in {self.elapsed_s:.0f} s of search ends by deadline_ns = {deadline}; the fastest takes "
-                f"{late_ns} ns: give a later deadline"
+                f"none in {self.elapsed_s:.0f} s of search ends by deadline_ns = {deadline}: the fastest takes "
+                f"{late_ns} ns; give a later deadline"
             )
         raise NoPlanFoundError(
             f"none in {self.elapsed_s:.0f} s of search on any of {len(self.runs)} subsets of the devices; "

@@ -29,17 +29,15 @@ def make_plans(problem: Problem | BatchProblem, *, top: int, **how: Unpack[drive
     if isinstance(problem, Problem) and problem.microbatches is not None:
         require_consistent(problem)
         if top > 1:
-            raise ValueError(f"top = {top}: for microbatches that differ one plan is made; leave it out")
+            raise ValueError(f"top = {top}: different microbatches allow one plan only; leave top out")
         return (make_listed_plan(problem, **how),)
     require_possible(problem, how.get("target"))
     require_consistent(problem)
     if how.get("transition") is not None and (problem.options.objective == "cost" or isinstance(problem, BatchProblem)):
-        raise ValueError(
-            "transition: counted where a number of microbatches is given and time is minimised; leave it out"
-        )
+        raise ValueError("transition: needs a number of microbatches and time as objective; leave it out")
     if problem.options.objective == "cost":
         if top > 1:
-            raise ValueError(f"top = {top}: with objective = cost one plan is made; see make_pareto for others")
+            raise ValueError(f"top = {top}: objective = cost makes one plan; use make_pareto for more")
         return (make_cheapest_plan(problem, **how),)
     if isinstance(problem, Problem):
         return driver.make_plans(problem, top=top, **how)

@@ -138,7 +138,7 @@ def _take_over(
 ) -> tuple[Plan, ...]:
     """The plan that takes over at the least cost; the last part of the time is left to the search for that alone."""
     if top > 1:
-        raise ValueError(f"top = {top}: what takes over from a running plan is one plan; leave it out")
+        raise ValueError(f"top = {top}: only one plan can replace a running plan; leave top out")
     params = how.get("params", SearchParams())
     share = 0.0 if limits.max_rounds is not None else _TRANSITION_SHARE
     run = begin_run(

@@ -174,9 +174,7 @@ def _require_listed_alone(limits: Limits, how: driver.PlanningOptions) -> None:
     """Refuse what there is for equal microbatches only."""
     target = how.get("target")
     if target is not None:
-        raise ValueError(
-            f"target = {target}: plans for microbatches that differ are for the executor; leave the target out"
-        )
+        raise ValueError(f"target = {target}: only the executor runs different microbatches; leave the target out")
     if limits.method in ("cp-sat", "ilp"):
         raise ValueError(
             f"limits: method = {limits.method} is for equal microbatches; the question lists them (microbatches): "

@@ -198,7 +198,7 @@ REFUSED = {
     models.SparseFunction: "the gradient of 'words.weight' is sparse",
     models.Wandering: "random numbers of Python's",
     models.OwnGenerator: "randn draws from a torch.Generator of its own",
-    models.LeftBehind: "comes out of none of its calls",
+    models.LeftBehind: "is no output of its calls",
 }
 
 
