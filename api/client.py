@@ -307,4 +307,8 @@ def _problem(text: bytes) -> dict[str, Any]:
         document = json.loads(text)
     except ValueError:
         document = None
-    return document if isinstance(document, dict) else {"detail": "the server's answer is not ours"}
+    return (
+        document
+        if isinstance(document, dict)
+        else {"detail": "the server's answer does not come from pipeplan; check --server"}
+    )

@@ -46,7 +46,6 @@ class Failure:
     """How a failed command ends."""
 
     code: Exit
-    """Its exit code."""
     message: str
     """What the user reads, after `error: `."""
 

@@ -125,7 +125,7 @@ def _attended(problem: Question, effort: Effort, *, reporter: Reporter) -> Itera
             raise
         except PlanError as error:
             path = save_bundle(render_bundle(problem, limits, error=error))
-            raise PlanError(f"{error}; what it takes to see it again is in {path}") from error
+            raise PlanError(f"{error}; the inputs to reproduce it are in {path}") from error
 
 
 def _limits_left(effort: Effort, reporter: Reporter) -> Limits:

@@ -183,7 +183,7 @@ def _measure_again_where_wide(
         found.append(measure(Journal()))
     findings, workload = min(found, key=spread_of)
     if len(found) > 1:
-        note = f"Timed {len(found)} times, until a short run agreed, or as often as was wanted: this is the closest."
+        note = f"Timed {len(found)} times, until a short run agreed or the attempts were used up: this is the closest."
         provenance = f"{workload.profile.provenance} {note}"
         workload = replace(workload, profile=replace(workload.profile, provenance=provenance))
     return findings, workload
@@ -220,7 +220,7 @@ def _require_sane(wanted: ProfileRequest) -> None:
 def _numbers(option: str, text: str) -> tuple[int, ...]:
     parts = [part.strip() for part in text.split(",")]
     if len(parts) > MAX_SIZES or not all(p.isascii() and p.isdigit() and len(p) < 10 and int(p) > 0 for p in parts):
-        raise InputError(f"{option} {text[:60]!r} is no list of at most {MAX_SIZES} whole numbers, e.g. 4,2,1")
+        raise InputError(f"{option} {text[:60]!r} is not a list of at most {MAX_SIZES} whole numbers; write e.g. 4,2,1")
     numbers = tuple(int(part) for part in parts)
     if len(set(numbers)) < len(numbers):
         raise InputError(f"{option} {text[:60]!r} has a number twice; give each once")
@@ -294,7 +294,10 @@ def _sizes(wanted: ProfileRequest, loaded: "LoadedModel") -> tuple[tuple[int, ..
         return _doublings(whole or samples, num_devices=_num_devices(wanted))
     _require_batch(wanted, (1,))
     if samples % count:
-        raise InputError(f"-m {count}: the batch's {samples} samples cannot be cut into {count} equal microbatches")
+        raise InputError(
+            f"-m {count}: the batch's {samples} samples do not divide into {count} equal microbatches; change -m or "
+            "the batch"
+        )
     return shares(samples // count, num_devices=_num_devices(wanted)), count
 
 
@@ -311,11 +314,11 @@ def _require_batch(wanted: ProfileRequest, sizes: Sequence[int]) -> None:
     if whole is None:
         return
     if wanted.num_microbatches is not None:
-        raise InputError(f"--global-batch {whole}: leaves the number of microbatches to `plan`; leave -m out")
+        raise InputError(f"--global-batch {whole}: `plan` then decides the number of microbatches; leave -m out")
     if not any(whole % size == 0 for size in sizes):
         known = ", ".join(map(str, sizes)) or "none"
         raise InputError(
-            f"--global-batch {whole}: no size of -b divides it ({known}); give some that do, e.g. -b 1,2,4"
+            f"--global-batch {whole}: no size of -b divides it ({known}); give sizes that divide it, e.g. -b 1,2,4"
         )
 
 
@@ -350,7 +353,7 @@ def _sheet(name: str | None) -> Any:
     from profiles.measure.estimate import SHEETS
 
     if name not in SHEETS:
-        raise InputError(f"--estimate {name!r}: no such data sheet; there are {', '.join(SHEETS)}")
+        raise InputError(f"--estimate {name!r}: is not known; give one of {', '.join(SHEETS)}")
     return SHEETS[name]
 
 
@@ -567,9 +570,9 @@ def _require_groups(
         return
     given = f"--group-widths {wanted.group_widths}"
     if 1 in _numbers("--group-widths", wanted.group_widths):
-        raise InputError(f"{given}: one device is measured anyway; give the widths above 1")
+        raise InputError(f"{given}: width 1 is always measured; give only widths above 1")
     if loaded.kind != "training" or survey.device != "cpu" or survey.sheet is not None or survey.dtype is not None:
-        raise InputError(f"{given}: for a Training on processors, in its own type; leave it out")
+        raise InputError(f"{given}: needs a Training on processors without --dtype; leave it out")
     samples = (num_microbatches or 0) * survey.microbatch_sizes[0]
     if not samples or any(samples % size for size in survey.microbatch_sizes):
         raise InputError(f"{given}: an iteration of {samples} samples is not a multiple of every size of -b; give -m")

@@ -45,7 +45,7 @@ class StageTimes:
         if min(*self.forward_ns, *self.backward_ns, *self.held_bytes, 0) < 0:
             raise ValueError("stage times: a time or a size is negative; measure again")
         if self.room_bytes is not None and not self.held_bytes:
-            raise ValueError(f"stage times: room_bytes = {self.room_bytes} without held_bytes; state what is held, too")
+            raise ValueError(f"stage times: room_bytes = {self.room_bytes} without held_bytes; state both")
 
     def at(self, length: int) -> tuple[Fraction, Fraction]:
         """Forward and backward, interpolated between the neighbours; ValueError outside what was measured."""
@@ -59,7 +59,8 @@ class StageTimes:
     def _interpolate(self, row: Sequence[int], length: int) -> Fraction:
         if not self.lengths[0] <= length <= self.lengths[-1]:
             raise ValueError(
-                f"length = {length}: measured were {self.lengths[0]} to {self.lengths[-1]}; measure a stage there too"
+                f"length = {length}: only {self.lengths[0]} to {self.lengths[-1]} were measured; measure a stage "
+                "there too"
             )
         right = next(place for place, known in enumerate(self.lengths) if known >= length)
         left = max(0, right - 1)
@@ -194,7 +195,7 @@ def balance_durations(
     if len(counts) > 1 or counts == {0}:
         raise ValueError(f"microbatches have times of {sorted(counts)} stages; give one forward and backward per stage")
     if annealing is not None and in_flight is not None:
-        raise ValueError("annealing and in_flight: annealed dealings know no memory; leave one of them out")
+        raise ValueError("annealing and in_flight: annealing ignores memory; leave one of them out")
     table = _Table(microbatches, pipelines, transfer_ns=transfer_ns, in_flight=in_flight)
     start = max(table.times, default=0)
     table.improve()
@@ -297,8 +298,8 @@ class _Table:
         if crowded := self.in_flight.crowded(mixed):
             stage, held = crowded
             raise ValueError(
-                f"room_bytes = {self.in_flight.room_bytes[stage]:,} on stage {stage}: what pipeline {pipeline} has in "
-                f"flight there holds {held:,}; use shorter microbatches, more pipelines or larger devices"
+                f"room_bytes = {self.in_flight.room_bytes[stage]:,} on stage {stage}: pipeline {pipeline} holds "
+                f"{held:,} bytes in flight there; use shorter microbatches, more pipelines or larger devices"
             )
         return mixed
 

@@ -80,7 +80,6 @@ class DeviceKinds:
     """The devices of a question, divided into classes whose members can change places."""
 
     problem: Question
-    """The question."""
 
     @cached_property
     def members(self) -> tuple[tuple[str, ...], ...]:

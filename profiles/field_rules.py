@@ -110,7 +110,7 @@ class _HourlyPrice:
         is_number = isinstance(value, int | float) and not isinstance(value, bool)
         if not is_number or not 0 <= value <= _MAX_PRICE or round(value, PRICE_DECIMALS) != value:
             raise ValueError(
-                f"{owner}: {field} = {str(value)[:60]!r} is no price; give a number from 0 to {_MAX_PRICE} with at "
+                f"{owner}: {field} = {str(value)[:60]!r} is not a price; give a number from 0 to {_MAX_PRICE} with at "
                 f"most {PRICE_DECIMALS} decimals, or leave it out"
             )
 

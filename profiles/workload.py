@@ -53,7 +53,7 @@ class Workload:
             if self.num_microbatches is not None:
                 raise ValueError(
                     f"workload: num_microbatches = {self.num_microbatches} and global_batch_size = "
-                    f"{self.global_batch_size} are both given; keep one: the latter leaves the number to the planner"
+                    f"{self.global_batch_size} are both given; keep one of them"
                 )
         elif self.microbatch_sizes is not None:
             raise ValueError(
@@ -70,7 +70,7 @@ class Workload:
             if value is not None:
                 raise ValueError(
                     f"workload: microbatches lists {len(self.microbatches or ())} sizes, and {name} = {value} is given "
-                    "too; keep one: the list says how many microbatches there are, and how large"
+                    "too; keep one: the list states the number and sizes of microbatches"
                 )
 
     def with_batch(self, size: int, microbatch_sizes: tuple[int, ...] | None) -> "Workload":

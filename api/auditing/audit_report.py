@@ -181,7 +181,7 @@ def _ranks(audit: Audit, played: PlayedRun) -> list[dict[str, Any]]:
 
 
 def render_audit(audit: Audit) -> str:
-    """For people."""
+    """The audit as text for people."""
     return "\n".join(_lines(audit))
 
 

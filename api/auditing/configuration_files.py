@@ -24,7 +24,7 @@ _PRECISIONS: Mapping[Dtype, Mapping[str, Value]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuditQuestion:
-    """What was typed."""
+    """The question as the command line states it."""
 
     program: Literal["megatron", "torchtitan", "deepspeed"]
     """Who runs it."""
@@ -142,7 +142,7 @@ def _require_unused(asked: AuditQuestion, names: tuple[str, ...]) -> None:
     for name in names:
         if getattr(asked, name):
             option = "set" if name == "variables" else name.replace("_", "-")
-            raise ValueError(f"--{option}: is not for {asked.program}; leave it out")
+            raise ValueError(f"--{option}: {asked.program} does not have it; leave it out")
 
 
 def _read_megatron(asked: AuditQuestion, text: str) -> RunConfiguration:

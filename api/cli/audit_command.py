@@ -19,7 +19,7 @@ commands = typer.Typer()
 
 
 class AuditedOptions(NamedTuple):
-    """What runs, on what."""
+    """The audited program, its model and its devices."""
 
     model: audited.AuditedModel = None
     gpu: audited.AuditedGpu = None
@@ -50,7 +50,7 @@ class LayoutOptions(NamedTuple):
 
 
 class AnswerOptions(NamedTuple):
-    """What is answered."""
+    """What the answer holds, and where it goes."""
 
     time_limit: audited.AuditTime = 12.0
     max_slower: audited.MaxSlower = None

@@ -74,7 +74,7 @@ def cluster_discover_command(
 
     require_writable(output)
     if devices.workers_per_host is not None and not devices.cpus:
-        raise InputError("--workers-per-host: is of hosts without accelerators, which are left out; add --cpus")
+        raise InputError("--workers-per-host applies to hosts without accelerators, which are left out; add --cpus")
     memory = None if devices.accelerator_gib is None else round(devices.accelerator_gib * 2**30)
     found = discover(
         source,

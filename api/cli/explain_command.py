@@ -47,7 +47,7 @@ def explain_command(
     plan, problem = source.read()
     if server is not None:
         if shadow_prices:
-            raise InputError("--shadow-prices are found here, not by a server; leave out --server")
+            raise InputError("--shadow-prices: no server computes them; leave --server out")
         report_summary(jsonlib.loads(play_on_server(server, plan, problem=problem, what="explanation")), is_json=json)
         return
     timeline = play(problem, plan, source=source.plan)

@@ -53,7 +53,7 @@ def export_torch_command(
     require_writable(output)
     plan, problem = source.read()
     if server is not None and keep_split:
-        raise InputError("--keep-split is done here, not by a server; leave out --server")
+        raise InputError("--keep-split: no server does it; leave --server out")
     with as_input_errors():
         notes = (
             *told_in_notes(problem, plan, what="torch's runtime"),
@@ -137,7 +137,7 @@ def export_torchtitan_command(*, source: PlanSource, output: arg.ExportFolder) -
     try:
         Path(output).mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise InputError(f"{output}: no folder can be made there: {error.strerror}") from None
+        raise InputError(f"{output}: no folder can be made there ({error.strerror}); choose another place") from None
     for name, text in files.items():
         write_document(text, str(Path(output) / name))
     notes = unstated_note(problem, plan, what="torchtitan")

@@ -116,7 +116,7 @@ class _MeetingOptions(NamedTuple):
 
 
 class _SlurmOptions(NamedTuple):
-    """What Slurm is asked for."""
+    """Options of a Slurm job."""
 
     gpus: arg.WithGpus = False
     sbatch: arg.SbatchOptions = None
@@ -143,7 +143,7 @@ class _SkyOptions(NamedTuple):
 
 
 class _RayOptions(NamedTuple):
-    """What Ray is asked for."""
+    """Options of a Ray job."""
 
     address: arg.RayAddress = None
     gpus: arg.WithGpus = False
@@ -192,7 +192,7 @@ def launch_torchrun_command(
         return
     if healing.heal:
         if agents.detach:
-            raise InputError("--heal stays with the job, and --detach leaves it; give one")
+            raise InputError("--heal stays with the job and --detach leaves it; give one of them")
         output = sys.stderr.fileno() if healing.json else None
         start = partial(start_torchrun, render=render, output=output)
         healing.attend(plan, launch, cluster=job.cluster, start=start)

@@ -25,7 +25,7 @@ commands = typer.Typer()
 
 
 class _WorkloadSource(NamedTuple):
-    """What is planned."""
+    """The workload and its batch."""
 
     workload: arg.Workload
     cluster: arg.Cluster = None
@@ -35,7 +35,7 @@ class _WorkloadSource(NamedTuple):
 
 
 class _PlanFiles(NamedTuple):
-    """What is written."""
+    """Files and plans to write."""
 
     output: arg.Output = None
     html: arg.Html = None
@@ -136,7 +136,7 @@ def plan_command(
         _require_front(files, server=rest.server)
     _require_served(limits, files, server=rest.server, target=target)
     if files.top > 1 and question.options.objective == "cost":
-        raise InputError("--top: with --objective cost one plan is made; use --pareto for others, or leave --top out")
+        raise InputError("--top: --objective cost makes one plan; use --pareto for more, or leave --top out")
     question, program = _restricted(question, target, decides_chunks=decisions.max_stages_per_device is None)
     console = make_console(is_report=False)
     effort = replace(_effort(limits, style=reporting.style(console)), top=files.top)
@@ -177,7 +177,10 @@ def _require_served(limits: _SearchLimits, files: _PlanFiles, *, server: str | N
     if limits.islands > 1 and server is None:
         raise InputError("--islands: are workers of a service (pipeplan serve); add --server URL, or leave it out")
     if limits.islands > 1 and limits.max_rounds is not None:
-        raise InputError("--islands: depend on who is idle, so --max-rounds gives no fixed plan; leave one of them out")
+        raise InputError(
+            "--islands: their result depends on idle workers, so --max-rounds cannot fix the plan; leave one of them "
+            "out"
+        )
     if server is None:
         return
     if files.top > 1:
@@ -200,11 +203,11 @@ def _for_front(decisions: _DecisionOptions) -> _DecisionOptions:
 def _require_front(files: _PlanFiles, *, server: str | None) -> None:
     """Refuse what there is not for a front."""
     if files.top > 1:
-        raise InputError("--pareto: is no list of kinds of plan; leave --top out, or --pareto")
+        raise InputError("--pareto and --top exclude each other; leave --top out, or --pareto")
     if server is not None:
         raise InputError("--pareto: a service returns one plan; leave --server out")
     if files.trace is not None:
-        raise InputError("--pareto: a trace shows one plan; leave --trace out, and write that of a point afterwards")
+        raise InputError("--pareto: a trace shows one plan; leave --trace out, then export the trace of one plan")
 
 
 def _plan_front(question: Any, effort: "Effort", *, files: _PlanFiles, target: "Target | None") -> None:

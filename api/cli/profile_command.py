@@ -13,7 +13,7 @@ commands = typer.Typer()
 
 
 class _MeasuredOptions(NamedTuple):
-    """What is measured."""
+    """The model, its sizes and its types."""
 
     num_microbatches: arg.NumMicrobatches = None
     microbatch_size: arg.MicrobatchSizes = None
@@ -37,7 +37,7 @@ class _RepetitionOptions(NamedTuple):
 
 
 class _MachineOptions(NamedTuple):
-    """On what."""
+    """The devices to measure."""
 
     device: arg.Device = "auto"
     devices: arg.NumDevices = None
@@ -49,7 +49,7 @@ class _MachineOptions(NamedTuple):
 
 
 class _ProfileFiles(NamedTuple):
-    """What is written."""
+    """Files to write."""
 
     output: arg.Output = None
     journal: arg.JournalFile = None

@@ -22,7 +22,7 @@ class _TuningEffort(NamedTuple):
 
 
 class _TunedWorkload(NamedTuple):
-    """What is asked."""
+    """The model or workload to tune."""
 
     num_microbatches: arg.NumMicrobatches = None
     devices: arg.NumDevices = None

@@ -427,14 +427,14 @@ def _render_end(evidence: Evidence) -> str:
 
 _STOPS = {
     "proof": "proof: nothing can be faster",
-    "gap": "the gap asked for",
+    "gap": "the requested gap",
     "time": "the time limit",
-    "rounds": "the number of rounds asked for",
+    "rounds": "the limit of search steps",
     "internal_error": "a failure inside the search; please report it",
     "no_improvement": "lack of improvement",
     "complete_search": "the end of the complete search of all plans that it covers",
     "user": "you",
-    "solver_failed": "the failure of the solver that was asked for",
+    "solver_failed": "the failure of the requested solver",
     "solver": "the solver, which claims that it found the best",
 }
 

@@ -46,7 +46,6 @@ class Replanned:
     leanest: GoingOver | None
     """The same of the plan for which least has to move, of those that were found; None where that was not looked at."""
     rest: Rest
-    """What was counted."""
     present_ns: int | None
     """The makespan of the present plan on what is left, at the costs of the new one; None if it cannot go on there."""
     elapsed_s: float

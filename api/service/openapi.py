@@ -649,7 +649,7 @@ def _instant_paths() -> Schema:
         "/v1/traces": {
             "post": _operation(
                 "look_at_trace",
-                "A production job by its trace: as it ran, replayed, and dealt anew",
+                "A production job by its trace: as it ran, replayed, and rebalanced",
                 responses={"200": _json({"type": "object"}, "Advice, and the median step as the page draws it")},
                 problems=_BODY,
                 requestBody={
@@ -674,7 +674,7 @@ def _instant_paths() -> Schema:
 
 def _check_paths() -> Schema:
     made = {
-        "description": "What was asked for",
+        "description": "The request",
         "content": {
             media: {"schema": {} if media == "application/json" else {"type": "string"}}
             for media in ("application/json", "text/html", "text/csv")

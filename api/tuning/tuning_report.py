@@ -78,7 +78,7 @@ def _describe(result: TuningResult, *, limits: TuningLimits, elapsed_s: float) -
     if (spread := max((t.spread or 0.0 for t in result.trials), default=0.0)) > limits.within:
         lines.append(
             f"note      runs of one plan differ by up to {render_percent(spread)}, more than --within "
-            f"{100 * limits.within:g}: this machine is noisier than what is asked for"
+            f"{100 * limits.within:g}: this machine is too noisy for it"
         )
     lines.append(f"ended by  {_REASONS[result.stopped_by]}; {result.rounds} rounds, {render_seconds(elapsed_s)}")
     return lines

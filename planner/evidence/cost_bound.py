@@ -86,7 +86,7 @@ def write_boxes(kinds: DeviceKinds, boxes: Sequence[Box], *, deadline_ns: int | 
     """The certificate of what `money_bound` says. Raises ValueError if that is nothing."""
     value = money_bound(kinds, boxes, deadline_ns=deadline_ns)
     if value is None:
-        raise ValueError("certificate: no plan fits on any subset of the devices; there is nothing to bound")
+        raise ValueError("certificate: no plan fits on any subset of the devices, so there is no bound")
     return {"kind": KIND, "value": value, "classes": list(map(list, kinds.members)), "boxes": list(map(_row, boxes))}
 
 
@@ -138,7 +138,7 @@ def _read(kinds: DeviceKinds, row: Mapping[str, Any]) -> Box:
 
 def _counts(kinds: DeviceKinds, stated: object) -> Counts:
     if not isinstance(stated, list | tuple) or len(stated) != len(kinds.all):
-        raise ValueError(f"rental certificate: {str(stated)[:60]} is no number per class; make the plan again")
+        raise ValueError(f"rental certificate: {str(stated)[:60]} is not a number per class; make the plan again")
     if not all(type(count) is int and 0 <= count <= size for count, size in zip(stated, kinds.all, strict=True)):
         raise ValueError(f"rental certificate: {str(stated)[:60]} are more or less than there are; make the plan again")
     return tuple(stated)

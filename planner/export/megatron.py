@@ -26,7 +26,7 @@ SELECTIVE = "selective"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _MegatronJob:
-    """What Megatron is given."""
+    """Megatron-LM's layout, flags and ranks."""
 
     arguments: tuple[tuple[str, ...], ...]
     """Flags, each with its values."""
@@ -92,12 +92,12 @@ def require_parts(problem: Problem, cut: Cut) -> None:
     letters = letters_of(problem, cut)
     for letter, what in (("E", "embedding"), ("L", "head")):
         if sum(letter in stage for stage in letters) > 1:
-            raise ValueError(f"the layers of the {what} are in several stages, and Megatron has one {what}; merge them")
+            raise ValueError(f"the layers of the {what} are in several stages, but Megatron has one {what}; merge them")
     predicting = [number for number, stage in enumerate(letters) if "m" in stage]
     if len(predicting) > 1:
         raise ValueError(
-            f"stages {predicting[0]} and {predicting[1]} have layers of multi-token prediction, and Megatron has all "
-            "of them in one stage; merge them in the profile"
+            f"stages {predicting[0]} and {predicting[1]} have layers of multi-token prediction, but Megatron needs "
+            "them in one stage; merge them in the profile"
         )
 
 
@@ -106,7 +106,7 @@ def _require_interleaved(plan: Plan) -> None:
     num_ranks = len({stage.replicas for stage in plan.stages})
     if num_ranks == 1 < len(plan.stages):
         raise ValueError(
-            f"one rank holds {len(plan.stages)} stages, and Megatron interleaves on two ranks or more; plan with "
+            f"one rank holds {len(plan.stages)} stages, but Megatron interleaves on at least two ranks; plan with "
             "max_stages_per_device = 1"
         )
 
@@ -118,13 +118,15 @@ def _recomputation(plan: Plan) -> list[tuple[str, ...]]:
     """
     if not any(isinstance(stage.recompute, tuple) for stage in plan.stages):
         if len({stage.recompute for stage in plan.stages}) > 1:
-            raise ValueError("some stages recompute and some do not, and Megatron's flag is for all; plan without it")
+            raise ValueError(
+                "only some stages recompute, but Megatron's flag applies to all; plan without recomputation"
+            )
         return _full("uniform", 1) if plan.stages[0].recompute else []
     blocks = [[(name, stage.recomputed.get(name)) for name in stage.layers if is_block(name)] for stage in plan.stages]
     others = [name for stage in plan.stages for name in stage.recomputed if not is_block(name)]
     if others:
         raise ValueError(
-            f"layer {others[0]!r} recomputes and is no block, and Megatron's flags are for blocks; plan with "
+            f"layer {others[0]!r} recomputes but is not a block, and Megatron's flags apply to blocks; plan with "
             "recompute_layers = false, or leave its checkpoint_bytes out of the profile"
         )
     kinds = [[kind for _, kind in stage] for stage in blocks]
@@ -134,8 +136,8 @@ def _recomputation(plan: Plan) -> list[tuple[str, ...]]:
     if all(stage == [FULL_RECOMPUTATION if n < most else None for n in range(len(stage))] for stage in kinds):
         return _full("block", most)
     raise ValueError(
-        "Megatron recomputes the first blocks of every stage fully, equally many of each, or all selectively, and this "
-        "plan others; plan with recompute_layers = false"
+        "Megatron recomputes equally many first blocks of every stage fully, or all selectively, but this plan "
+        "others; plan with recompute_layers = false"
     )
 
 
@@ -174,7 +176,7 @@ def parse_layout(layout: str) -> list[str]:
     """The letters of every stage of a layout, written out; raises ValueError for what is none."""
     stages = written_out(layout)
     if re.fullmatch(r"E[tm|]*L", "|".join(stages)) is None:
-        raise ValueError(f"{layout[:60]!r} is no layout from E over t, m and | to L")
+        raise ValueError(f"{layout[:60]!r} is not a layout from E over t, m and | to L")
     return stages
 
 

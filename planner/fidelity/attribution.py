@@ -94,12 +94,12 @@ class Comparison:
         """
         problem.require_alike("a comparison")
         if any(stage.is_split for stage in plan.stages):
-            raise ValueError("stages with split placement are not executed; there is no such run")
+            raise ValueError("stages with split placement are not executed; compare another plan")
         for number, stage in enumerate(plan.stages):
             if (width := max(len(group) for group in stage.groups)) > 1:
                 raise ValueError(
-                    f"stage {number} is on groups of {width} devices, whose waiting for each other within actions is "
-                    "not told from their work yet; compare a plan with max_width = 1, or see the run's timeline.json"
+                    f"stage {number} is on groups of {width} devices, whose waiting within actions is not separated "
+                    "from their work yet; compare a plan with max_width = 1, or see the run's timeline.json"
                 )
         self.problem, self.plan, self.timeline, self.iterations = problem, plan, timeline, tuple(iterations)
         self.device_orders = {

@@ -45,8 +45,8 @@ def parse_assignments(assignments: Iterable[str]) -> SearchParams:
             changes[name] = json.loads(value)
         except (ValueError, RecursionError):
             raise ValueError(
-                f"search parameter {name[:60]} = {value[:60]!r} is neither a number nor a list; "
-                "give one as in multistart.round_ticks=4000000 or listed.depths=[1,2]"
+                f"search parameter {name[:60]} = {value[:60]!r} is neither a number nor a list; write e.g. "
+                "multistart.round_ticks=4000000 or listed.depths=[1,2]"
             ) from None
     return params_with(changes)
 
@@ -63,11 +63,11 @@ def params_with(changes: Mapping[str, object]) -> SearchParams:
             without.append(_part(name, value))
             continue
         if group not in kinds:
-            raise ValueError(f"there is no search parameter {name[:60]!r}; choose from the groups {', '.join(kinds)}")
+            raise ValueError(f"search parameter {name[:60]!r} is unknown; choose from the groups {', '.join(kinds)}")
         known = [each.name for each in fields(kinds[group])]
         if own not in known:
             listed = ", ".join(f"{group}.{each}" for each in known)
-            raise ValueError(f"there is no search parameter {name[:60]!r}; choose from {listed}")
+            raise ValueError(f"search parameter {name[:60]!r} is unknown; choose from {listed}")
         groups.setdefault(group, {})[own] = _frozen(value)
     own_groups: dict[str, Any] = {group: kinds[group](**values) for group, values in groups.items()}
     return SearchParams(**own_groups, without=tuple(without))
@@ -112,9 +112,9 @@ def _kinds() -> dict[str, Any]:
 def _part(name: str, value: object) -> str:
     """The part of the search that a name leaves out."""
     if name not in _PART_NAMES:
-        raise ValueError(f"there is no search parameter {name[:60]!r}; choose from {', '.join(_PART_NAMES)}")
+        raise ValueError(f"search parameter {name[:60]!r} is unknown; choose from {', '.join(_PART_NAMES)}")
     if value != 1 or isinstance(value, bool):
-        raise ValueError(f"search parameter {name} = {repr(value)[:60]} will not do; give 1, or leave it out")
+        raise ValueError(f"search parameter {name} = {repr(value)[:60]} is not allowed; give 1, or leave it out")
     return _PART_NAMES[name]
 
 

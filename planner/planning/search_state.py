@@ -75,7 +75,6 @@ class _Tally:
     bound_gain_ns: int = 0
     """By how much, in all."""
     cases_closed: int = 0
-    """Cases that it closed."""
 
     def note_bound(self, before: Bound | None, after: Bound | None) -> None:
         """A step has ended: what became of the bound."""

@@ -31,7 +31,7 @@ Value = str | bool
 
 @dataclass(slots=True, kw_only=True)
 class ReadArguments:
-    """What was found."""
+    """The arguments that a file states."""
 
     values: dict[str, Value]
     """By name, with underscores."""
@@ -154,7 +154,7 @@ def _mapping(text: str, *, source: str) -> Mapping[str, Any] | None:
     try:
         found = yaml.safe_load(text) if is_yaml else json.loads(text)
     except (ValueError, RecursionError, yaml.YAMLError) as error:
-        raise ValueError(f"{source}: is neither JSON nor YAML ({type(error).__name__}); mend it") from None
+        raise ValueError(f"{source}: is neither JSON nor YAML ({type(error).__name__}); correct it") from None
     if not isinstance(found, dict) or not found:
         raise ValueError(f"{source}: has no names with values; give Megatron's arguments as a mapping")
     return found

@@ -18,7 +18,6 @@ class GpuSheet:
     name: str
     """As tables name it."""
     memory_bytes: int
-    """All of it."""
     memory_bytes_per_s: float
     """Achieved."""
     node: int
@@ -184,5 +183,6 @@ def find_model(name: str) -> tuple[ModelShape, int | None]:
         with path.open("rb") as file:
             return read_shape(file.read(MAX_CONFIG_BYTES).decode("utf-8", errors="replace"), name=path.name), None
     raise ValueError(
-        f"--model {name[:80]}: neither a known model nor a file; there are {', '.join(MODELS)}, and any config.json"
+        f"--model {name[:80]}: neither a known model nor a file; give a file, or one of {', '.join(MODELS)}, and any "
+        "config.json"
     )

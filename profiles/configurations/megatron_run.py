@@ -73,7 +73,7 @@ class Taking:
         if match := re.search(r"\$\{?(\w+)", text):
             raise ValueError(f"{shown(name)}: ${match[1]} is not set in the script; give --set {match[1]}=VALUE")
         if not re.fullmatch(r"\d{1,12}", text):
-            raise ValueError(f"{shown(name)}: {text[:60]!r} is no whole number")
+            raise ValueError(f"{shown(name)}: {text[:60]!r} is not a whole number")
         return int(text)
 
     def count(self, name: str, otherwise: int) -> int:
@@ -121,8 +121,8 @@ def read_megatron(read: ReadArguments, *, options: Mapping[str, Value], model: s
     recompute = _recomputation(take)
     if experts is not None and data * context * tensor % experts:
         notes.refusals.append(
-            f"{data * context * tensor} devices that hold the same layers are no multiple of the {experts} that share "
-            "their experts; use more devices (--devices), or a smaller expert degree"
+            f"{data * context * tensor} devices that hold the same layers are not a multiple of the {experts} that "
+            "share their experts; use more devices (--devices), or a smaller expert degree"
         )
     run = RunConfiguration(
         program="megatron",
@@ -193,11 +193,13 @@ def _note_unread(read: ReadArguments, take: Taking) -> None:
 def _require_interleaving(take: Taking, *, count: int, ranks: int, chunks: int, each: int) -> None:
     """Interleaving wants microbatches in whole turns; `each`: samples of one on all pipelines."""
     if take.number("microbatch_group_size_per_vp_stage", ranks) != ranks and chunks > 1:
-        raise ValueError(f"--microbatch-group-size-per-vp-stage: other orders than with {ranks} are not played here")
+        raise ValueError(
+            f"--microbatch-group-size-per-vp-stage: only {ranks}, the number of ranks, is supported; give that"
+        )
     if chunks > 1 and count % ranks:
         take.notes.refusals.append(
-            f"{count} microbatches are no multiple of {ranks} ranks, as interleaving wants ({chunks} stages on each); "
-            f"use a global batch that is a multiple of {each * ranks}"
+            f"{count} microbatches are not a multiple of {ranks} ranks, as interleaving with {chunks} stages each "
+            f"requires; use a global batch that is a multiple of {each * ranks}"
         )
 
 
@@ -318,7 +320,8 @@ def _dense_blocks(take: Taking) -> int:
     whole = "".join(found)
     if not re.fullmatch(r"0*1+", whole):
         raise ValueError(
-            f"--moe-layer-freq {text[:60]}: experts in every block but the first few are read, e.g. [0]*3+[1]*58"
+            f"--moe-layer-freq {text[:60]}: only dense blocks first and experts in all later ones are supported, e.g. "
+            "[0]*3+[1]*58"
         )
     return whole.count("0")
 
@@ -382,7 +385,7 @@ def _pipelines(take: Taking, *, within: int, least: int) -> int:
         return least
     if stated % within or stated < within:
         take.notes.refusals.append(
-            f"{stated} devices are no multiple of tensor x context x pipeline = {within}; use another number "
+            f"{stated} devices are not a multiple of tensor x context x pipeline = {within}; use another number "
             "(--devices); what follows is for one pipeline"
         )
         return 1
@@ -403,7 +406,7 @@ def _batch(take: Taking, read: ReadArguments, *, each: int, ranks: int) -> int:
             take.notes.assumed.append(f"global_batch_size = {stated} (Megatron's own: one microbatch per pipeline)")
     if stated % each or stated < each:
         take.notes.refusals.append(
-            f"global_batch_size = {stated} is no multiple of micro_batch_size times pipelines = {each}"
+            f"global_batch_size = {stated} is not a multiple of micro_batch_size times pipelines = {each}"
         )
         return max(1, stated // each) * each
     return stated
@@ -443,7 +446,7 @@ def _recomputation(take: Taking) -> Recomputation | None:
     if kind != "full":
         raise ValueError(f"--recompute-granularity {kind[:40]}: there are full and selective")
     if method is None:
-        take.notes.refusals.append("full recomputation wants --recompute-method (uniform or block)")
+        take.notes.refusals.append("full recomputation needs --recompute-method (uniform or block)")
     if method == "uniform" and count > 1:
         take.notes.not_counted.append(
             f"--recompute-num-layers {count} with uniform: estimates recompute block by block"
@@ -469,9 +472,7 @@ def _stages(take: Taking, shape: ModelShape, *, predicting: int, ranks: int, is_
         found = list(layout_refusals(stages, blocks=shape.blocks, predicting=predicting, ranks=ranks))
         refusals += found
         if not found and "" in stages:
-            raise ValueError(
-                f"the layout's stage {stages.index('')} is empty; stages without layers are not played here"
-            )
+            raise ValueError(f"the layout's stage {stages.index('')} is empty; give every stage a layer")
         return () if found else tuple(stages)
     try:
         if each:

@@ -40,7 +40,7 @@ _COMPARISONS = {"-eq": operator.eq, "-ne": operator.ne, "-gt": operator.gt, "-ge
 
 @dataclass(slots=True, kw_only=True)
 class Script:
-    """What a script comes to."""
+    """The commands of a script, its variables filled in."""
 
     variables: dict[str, str]
     """Strings as they are, arrays as the text between their parentheses."""

@@ -70,7 +70,7 @@ class _Fields:
         if value is None or value == -1:
             return None
         if isinstance(value, bool) or not isinstance(value, int) or not least <= value < 10**9:
-            raise ValueError(f"{name} = {str(value)[:60]}: is no whole number from {least} on")
+            raise ValueError(f"{name} = {str(value)[:60]}: is not a whole number from {least} on")
         return value
 
 
@@ -90,7 +90,7 @@ def read_titan_document(text: str, *, source: str, function: str | None = None) 
     try:
         found = json.loads(text) if text.lstrip().startswith("{") else tomllib.loads(text)
     except (ValueError, RecursionError) as error:
-        raise ValueError(f"{source}: is neither TOML nor JSON ({str(error)[:80]}); mend it") from None
+        raise ValueError(f"{source}: is neither TOML nor JSON ({str(error)[:80]}); correct it") from None
     return dict(found)
 
 
@@ -124,7 +124,9 @@ def read_torchtitan(
     order, has_several = _order(fields)
     stages = _stages(fields, shape, notes=notes, ranks=pipeline, has_several=has_several)
     if has_several and order == "1F1B" and count % pipeline:
-        notes.refusals.append(f"{count} microbatches are no multiple of {pipeline} ranks; use another local_batch_size")
+        notes.refusals.append(
+            f"{count} microbatches are not a multiple of {pipeline} ranks; use another local_batch_size"
+        )
     run = RunConfiguration(
         program="torchtitan",
         shape=shape,
@@ -190,10 +192,11 @@ def _microbatches(fields: _Fields, notes: ReadingNotes, *, sequence: int, data: 
         per_rank = 8
         notes.assumed.append("training.local_batch_size = 8 (torchtitan's own)")
     if per_rank % micro:
-        notes.refusals.append(f"training.local_batch_size = {per_rank} is no multiple of the microbatch's {micro}")
+        notes.refusals.append(f"training.local_batch_size = {per_rank} is not a multiple of the microbatch's {micro}")
     if steps is not None and steps != per_rank * data:
         notes.not_counted.append(
-            f"training.global_batch_size = {steps}: one round of its {steps // (per_rank * data)} is looked at"
+            f"training.global_batch_size = {steps}: the audit covers one of its {steps // (per_rank * data)} "
+            "accumulation steps"
         )
     return micro, max(1, per_rank // micro)
 
@@ -206,7 +209,7 @@ def _order(fields: _Fields) -> tuple[Order, bool]:
         )
     if name.lower() not in ORDERS:
         raise ValueError(
-            f"parallelism.pipeline_parallel_schedule = {name[:40]!r}: is not played here; there are 1F1B, GPipe, "
+            f"parallelism.pipeline_parallel_schedule = {name[:40]!r}: is not supported; use 1F1B, GPipe, "
             "Interleaved1F1B, ZBVZeroBubble"
         )
     return ORDERS[name.lower()]
@@ -228,7 +231,7 @@ def _stages(
     count = ranks * (2 if has_several else 1) if each is None else -(-weights // each)
     if count % ranks or has_several != (count > ranks):
         notes.refusals.append(
-            f"pipeline_parallel_layers_per_stage = {each} makes {count} stages on {ranks} ranks; the schedule wants "
+            f"pipeline_parallel_layers_per_stage = {each} makes {count} stages on {ranks} ranks; the schedule needs "
             f"{'two or more' if has_several else 'one'} on each: use another number"
         )
         return ()
@@ -249,7 +252,7 @@ def _stated_stages(
     if not isinstance(parts, list) or not all(
         isinstance(part, list) and all(isinstance(name, str) for name in part) for part in parts
     ):
-        raise ValueError("module_fqns_per_model_part: is no list of lists of names")
+        raise ValueError("module_fqns_per_model_part: is not a list of lists of names")
     names = [name for part in parts for name in part]
     wanted = ["tok_embeddings", *(f"layers.{number}" for number in range(shape.blocks))]
     if names[: len(wanted)] != wanted or set(names[len(wanted) :]) - {"norm", "output", "lm_head"}:
@@ -267,7 +270,7 @@ def _stated_stages(
     )
     if "" in stages:
         raise ValueError(
-            f"module_fqns_per_model_part: part {stages.index('')} has no layer; such stages are not played here"
+            f"module_fqns_per_model_part: part {stages.index('')} has no layer; such stages are not supported"
         )
     return stages
 

@@ -72,7 +72,7 @@ def _entry(entry: str) -> Gres:
 def _count(text: str, *, entry: str) -> int:
     match = re.fullmatch(r"([0-9]+)([KMGTP]?)", text.upper())
     if match is None:
-        raise ValueError(f"{text!r} of {entry!r} is no count; a type needs a count behind it")
+        raise ValueError(f"{text!r} of {entry!r} is not a count; a type needs a count behind it")
     return int(match[1]) << _SHIFTS[match[2]]
 
 

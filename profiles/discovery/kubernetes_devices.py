@@ -65,7 +65,7 @@ _INTEL_KEY = re.compile(r"gpu\.intel\.com/device-id\..*\.count")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _NodeDevices:
-    """What a node offers."""
+    """The accelerators that a node offers."""
 
     devices: tuple[HostDevice, ...]
     notes: tuple[str, ...]
@@ -123,9 +123,7 @@ def _clean(labels: Mapping[str, Any]) -> dict[str, str]:
             told.setdefault(match[1], set()).add(match[2])
     for key, values in told.items():
         if len(values) > 1:
-            raise ValueError(
-                f"labels {key}.* tell of {' and '.join(sorted(values))}; which device is which is not told"
-            )
+            raise ValueError(f"labels {key}.* name {' and '.join(sorted(values))}, but not which device is which")
         clean.setdefault(key, values.pop())
     return clean
 
@@ -141,7 +139,7 @@ def _label_count(labels: Mapping[str, str], key: str) -> int | None:
     if not labels.get(key):
         return None
     if not labels[key].isdecimal():
-        raise ValueError(f"label {key} = {labels[key]!r} is no whole number")
+        raise ValueError(f"label {key} = {labels[key]!r} is not a whole number")
     return int(labels[key])
 
 
@@ -152,7 +150,9 @@ def _shares(resource: str, there: int, *, labels: Mapping[str, str]) -> int:
     if resource == "amd.com/gpu":
         counted = max((_label_count(labels, key) or 0 for key in labels if _AMD_KEY.fullmatch(key)), default=0)
         if counted not in (0, there):
-            raise ValueError(f"capacity {resource} = {there}, but labels of amd.com count {counted}; mend the labels")
+            raise ValueError(
+                f"capacity {resource} = {there}, but labels of amd.com count {counted}; correct the labels"
+            )
     if resource.startswith("gpu.intel.com/"):
         counted = sum(_label_count(labels, key) or 0 for key in labels if _INTEL_KEY.fullmatch(key))
         if counted and there % counted:
@@ -175,7 +175,7 @@ def _nvidia_shares(resource: str, there: int, *, labels: Mapping[str, str]) -> i
     if is_shared and replicas in (None, 0, 1) and count:
         shares = there // count or 1
     if is_shared and replicas is None and count is None:
-        raise ValueError(f"{resource} is shared, but no label {base}.replicas or {base}.count says among how many")
+        raise ValueError(f"{resource} is shared, but no label {base}.replicas or {base}.count states by how many")
     # With MIG's mixed strategy the label counts the GPUs that are sliced as well.
     is_mixed = base == "nvidia.com/gpu" and labels.get("nvidia.com/mig.strategy") == "mixed"
     if count is not None and (there > count * shares if is_mixed else there != count * shares):

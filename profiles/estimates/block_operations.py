@@ -53,7 +53,6 @@ class OperationStep:
     what: str
     """Its name, e.g. `query, key, value`."""
     operation: Operation
-    """What it is."""
     factor: float = 1.0
     """Times as long as the operation, by an assumption that `because` states."""
     because: str = ""

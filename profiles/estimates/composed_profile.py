@@ -49,11 +49,9 @@ class Figure:
     phase: str
     """F, I or W."""
     device_type: str
-    """On which device."""
     run: Run
     """Width and microbatch among others."""
     step: OperationStep
-    """What is done."""
     priced: PricedOperation
     """How long it takes, and how that is known."""
 
@@ -63,7 +61,6 @@ class CompositionQuestion:
     """What is to be put together."""
 
     shape: ModelShape
-    """The model."""
     rates: Sequence[Rates]
     """One per device type."""
     sequence: int

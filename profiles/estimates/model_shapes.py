@@ -54,9 +54,7 @@ class ModelShape:
     heads: int
     """Of queries."""
     key_value_heads: int
-    """Of keys and values."""
     head_width: int
-    """Width of one head."""
     inner: int
     """Width inside a dense feed-forward part."""
     vocabulary: int

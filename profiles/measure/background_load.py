@@ -90,7 +90,7 @@ def _start(
 def _hear(said: IO[str], *, model: str) -> str:
     line = said.readline()
     if not line:
-        raise ValueError(f"a process that timed {model!r} beside others broke off and said why above; try --alone")
+        raise ValueError(f"a process that timed {model!r} beside others failed (see above); try --alone")
     return line
 
 

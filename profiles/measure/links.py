@@ -128,7 +128,7 @@ class LinkTables:
             sizes = [size for size, _ in pair.one_way]
             if not sizes or sizes != sorted(set(sizes)) or any(time <= 0 for _, time in pair.one_way):
                 raise ValueError(
-                    f"links: one_way of pair {pair.a} - {pair.b} is no table of rising sizes and positive times; "
+                    f"links: one_way of pair {pair.a} - {pair.b} is not a table of rising sizes and positive times; "
                     "measure again"
                 )
 

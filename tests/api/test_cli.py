@@ -169,18 +169,18 @@ def test_a_workload_with_a_global_batch(shell: Shell):
     shell.write("batch.json", dump_workload(sized_workload().with_batch(16, (2, 8))))
     asked = shell.run("what-if", "batch.json", "--change", "devices=1")
     assert asked.code == 2
-    assert "leaves the size of microbatches to the planner (global_batch_size = 16)" in asked.err
+    assert "states global_batch_size = 16 and no microbatches" in asked.err
 
 
 @pytest.mark.parametrize(
     ("switches", "message"),
     [
         (("-m", "3", "--global-batch", "24"), "give one of them"),
-        (("--global-batch", "7"), "global_batch_size = 7 is no multiple of any measured microbatch size"),
+        (("--global-batch", "7"), "global_batch_size = 7 is not a multiple of any measured microbatch size"),
         (("--global-batch", "24", "--microbatch-sizes", "3,x"), "--microbatch-sizes 3,x: write numbers of samples"),
         (("--global-batch", "24", "--microbatch-sizes", "5"), "names 5, which does not divide global_batch_size = 24"),
         (("--global-batch", "32", "--microbatch-sizes", "16"), "was measured on 'toy' at 2, 8 only"),
-        (("--microbatch-sizes", "2"), "goes with a global batch; add --global-batch SAMPLES"),
+        (("--microbatch-sizes", "2"), "needs a global batch; add --global-batch SAMPLES"),
         ((), "add -m N, or --global-batch SAMPLES"),
     ],
 )
@@ -313,7 +313,7 @@ def test_view_as_text(shell: Shell, monkeypatch: pytest.MonkeyPatch):
     assert 50 < max(map(len, rows)) <= 70
     refused = shell.run("view", "plan.json", "workload.json", "--text", "--against", "plan.json")
     assert (refused.code, refused.out) == (2, "")
-    assert "--text draws one plan, here" in refused.err
+    assert "--text draws one plan on this machine" in refused.err
 
 
 def test_import(shell: Shell):

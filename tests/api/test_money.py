@@ -67,7 +67,7 @@ def test_what_is_refused(shell: Shell, priced: Path):
         ((priced.name, "--pareto", "--server", "http://localhost:1"), "leave --server out"),
         ((priced.name, "--pareto", "--trace", "t.json"), "leave --trace out"),
         ((priced.name, "--pareto", "--objective", "span"), "leave --objective out"),
-        ((priced.name, "--objective", "cost", "--top", "2"), "use --pareto for others"),
+        ((priced.name, "--objective", "cost", "--top", "2"), "use --pareto for more"),
         ((priced.name, "--deadline", "5"), "set objective to cost"),
         ((priced.name, "--objective", "cost", "--deadline", "-1"), "give milliseconds from 0"),
         ((priced.name, "--objective", "cost", "--deadline", "0.000001"), "no plan is faster than"),

@@ -53,7 +53,7 @@ def test_prices_are_whole_millionths():
 @pytest.mark.parametrize("price", [-1, float("nan"), float("inf"), 2e6, 0.1234567, "1", True])
 def test_no_price(price: Any):
     """Tests that what is no price is refused with the device, the value and the remedy."""
-    with pytest.raises(ValueError, match=r"device 'a': price_per_hour = .* is no price; give a number"):
+    with pytest.raises(ValueError, match=r"device 'a': price_per_hour = .* is not a price; give a number"):
         Device(name="a", type="gpu", memory_bytes=1, price_per_hour=price)
 
 

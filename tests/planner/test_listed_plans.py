@@ -239,5 +239,5 @@ def test_what_is_for_equal_microbatches_is_refused():
         make_plan(problem, target="megatron")
     with pytest.raises(ValueError, match="give method = auto"):
         make_plan(problem, limits=Limits(method="cp-sat"))
-    with pytest.raises(ValueError, match="one plan is made"):
+    with pytest.raises(ValueError, match="one plan only"):
         make_plans(problem, top=2)

@@ -153,7 +153,7 @@ PlansWorkload = Annotated[
     str | None,
     typer.Argument(
         metavar="[WORKLOAD]",
-        help="The workload that the plan answers; left out: the one that the plan brings along.",
+        help="The workload that the plan answers; left out: the one that the plan contains.",
         show_default=False,
     ),
 ]
@@ -577,12 +577,12 @@ Python = Annotated[
 ]
 OnProcessors = Annotated[
     bool,
-    typer.Option("--processors", help="Run on processors, whatever accelerators there are.", rich_help_panel=_WHERE),
+    typer.Option("--processors", help="Run on processors, even where there are accelerators.", rich_help_panel=_WHERE),
 ]
 IsHere = Annotated[
     bool,
     typer.Option(
-        "--here", help="All processes on this machine, whatever hosts the plan names.", rich_help_panel=_WHERE
+        "--here", help="Run all processes on this machine instead of the plan's hosts.", rich_help_panel=_WHERE
     ),
 ]
 Master = Annotated[
@@ -608,7 +608,7 @@ IsHealed = Annotated[
     bool,
     typer.Option(
         "--heal",
-        help="Stay with the job: when a device is lost, plan for what is left and go on from the newest checkpoint.",
+        help="Stay with the job: when a device is lost, plan for the others and continue from the newest checkpoint.",
         rich_help_panel=_HEAL,
     ),
 ]
@@ -698,7 +698,7 @@ Notify = Annotated[
     typer.Option(
         "--notify",
         metavar="URL",
-        help="The plan at its service, which tells webhooks of drift and losses; its key is taken from PIPEPLAN_KEY.",
+        help="The plan's URL at a service, which reports drift and losses to webhooks; key: PIPEPLAN_KEY.",
         envvar="PIPEPLAN_NOTIFY",
         show_default=False,
         show_envvar=False,
@@ -940,7 +940,7 @@ JournalFile = Annotated[
     typer.Option(
         "--journal",
         metavar="FILE",
-        help="What is measured goes here at once, and a run that was killed goes on from it; left out: FILE.partial.",
+        help="Measurements are saved here at once, and an interrupted run continues from them; left out: FILE.partial.",
         rich_help_panel=_OUT,
     ),
 ]

@@ -35,7 +35,7 @@ class NewWebhook:
 
     def __post_init__(self) -> None:
         if len(self.url) > MOST_LETTERS:
-            raise ValueError(f"webhook: url is more than {MOST_LETTERS} letters; give a shorter one")
+            raise ValueError(f"webhook: url has more than {MOST_LETTERS} letters; give a shorter one")
 
 
 @router.post("")

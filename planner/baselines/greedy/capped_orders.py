@@ -75,7 +75,7 @@ def best_capped(pipeline: Pipeline, rules: Iterable[Rule]) -> DeviceOrders:
         if not found.num_left and (best is None or _objective(pipeline, found) < _objective(pipeline, best)):
             best = found
     if best is None:
-        raise NoRoomError("has no room for one microbatch of every stage at a time")
+        raise NoRoomError("lacks memory for one microbatch of every stage")
     return name_actions(best.device_orders, best.positions[:, LENGTH], placed=placed)
 
 

@@ -63,7 +63,7 @@ class WeightFiles:
             raise ValueError(f"{self.path}: {names[0]} of layer {layer!r} is not there; give the weights of this model")
         value = self._read(found) if self._conversion is None else self._convert(found)
         if tuple(value.shape) != tuple(shape):
-            raise ValueError(f"{self.path}: {found} has shape {tuple(value.shape)}, but the model wants {tuple(shape)}")
+            raise ValueError(f"{self.path}: {found} has shape {tuple(value.shape)}, but the model needs {tuple(shape)}")
         return value
 
     def _read(self, name: str) -> torch.Tensor:
@@ -97,4 +97,4 @@ def _find_files(path: Path) -> Iterator[Path]:
         if found := sorted(path.glob(f"*{ending}")):
             yield from found
             return
-    raise ValueError(f"{path}: no weights there; give a file of safetensors or torch, or a folder with some")
+    raise ValueError(f"{path}: contains no weights; give a file of safetensors or torch, or a folder of them")

@@ -64,8 +64,8 @@ def require_savable(execution: Execution) -> None:
     torn = "" if conversion is None else conversion.find_torn(_held_names(execution))
     if found := [name for name in gather(torn) if name]:
         raise ValueError(
-            f"--save-weights: {found[0]} of transformers' files is made of weights that several processes hold; plan "
-            "with these in one stage, or write a checkpoint (--checkpoint)"
+            f"--save-weights: {found[0]} of transformers' files combines weights of several processes; plan with these "
+            "in one stage, or write a checkpoint (--checkpoint)"
         )
 
 

@@ -70,8 +70,8 @@ def require_covered(problem: Problem) -> None:
 def _require_room(what: str, count: int, *, most: int, remedy: str) -> None:
     if count > most:
         raise ValueError(
-            f"the complete model of this problem would have {count:,} {what}, and there is room for {most:,}; "
-            f"{remedy}, or use method auto"
+            f"the complete model of this problem would have {count:,} {what}, above the limit of {most:,}; {remedy}, "
+            "or use method auto"
         )
 
 

@@ -42,7 +42,6 @@ class CompleteQuestion:
     """A problem written down whole."""
 
     problem: Problem
-    """What is asked."""
     model: CompleteModel
     """What the solver gets."""
     ticks: int
@@ -111,8 +110,8 @@ def require_answerable(question: Question, limits: Limits) -> None:
         return
     if isinstance(question, BatchProblem):
         raise ValueError(
-            f"limits: method = {limits.method} answers problems with a given number of microbatches; give "
-            "num_microbatches instead of global_batch_size, or use method auto"
+            f"limits: method = {limits.method} needs a given number of microbatches; give num_microbatches instead of "
+            "global_batch_size, or use method auto"
         )
     require_covered(question)
     if limits.method == "ilp":

@@ -256,8 +256,8 @@ class CheapestDriver(Driver):
         late_ns = min((run.objective_ns for run in self.runs if run.objective_ns is not None), default=None)
         if late_ns is not None:
             raise NoPlanFoundError(
-                f"none in {self.elapsed_s:.0f} s of search ends by deadline_ns = {deadline}; the fastest takes "
-                f"{late_ns} ns: give a later deadline"
+                f"none in {self.elapsed_s:.0f} s of search ends by deadline_ns = {deadline}: the fastest takes "
+                f"{late_ns} ns; give a later deadline"
             )
         raise NoPlanFoundError(
             f"none in {self.elapsed_s:.0f} s of search on any of {len(self.runs)} subsets of the devices; "

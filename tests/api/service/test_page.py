@@ -320,8 +320,8 @@ def test_a_trace_beside_its_remedy(page: Chrome):
         page.find_element(By.CSS_SELECTOR, f"#trace-beside option[value='{choice}']").click()
         assert "plan B runs" in page.execute_script(f"return {label}")
     assert "% less" in text_of(page, "#headline")
-    assert "cut anew" in text_of(page, "#footnote")
-    assert "whole microbatches dealt anew" in text_of(page, "#trace-body")
+    assert "divided again" in text_of(page, "#footnote")
+    assert "whole microbatches rebalanced" in text_of(page, "#trace-body")
 
 
 def test_a_plan_is_dropped_back(page: Chrome, running: Running):

@@ -54,7 +54,7 @@ def test_the_command_line_asks_for_islands(shell: Shell, running: Running):
     ("more", "code", "words"),
     [
         ({"islands": 2, "limits": {"max_rounds": 1}}, "invalid", "islands and limits.max_rounds are both given"),
-        ({"islands": 2, "options": {"objective": "cost"}}, "invalid", "objective = cost, which one worker searches"),
+        ({"islands": 2, "options": {"objective": "cost"}}, "invalid", "objective = cost, which allows one worker"),
         ({"islands": 17}, "limit", "islands is above this service's limit of 16"),
         ({"islands": 0}, "invalid", "islands is out of range; give an integer from 1"),
         ({"islands": 1.5}, "invalid", "islands"),
@@ -75,7 +75,10 @@ def test_what_cannot_be_shared_is_refused(running: Running, more: dict[str, Any]
     ("options", "message"),
     [
         (("--islands", "2"), "--islands: are workers of a service (pipeplan serve); add --server URL"),
-        (("--islands", "2", "--server", "http://localhost:1", "--max-rounds", "1"), "--islands: depend on who is idle"),
+        (
+            ("--islands", "2", "--server", "http://localhost:1", "--max-rounds", "1"),
+            "result depends on idle workers",
+        ),
     ],
 )
 def test_the_command_line_refuses_the_rest(shell: Shell, options: tuple[str, ...], message: str):

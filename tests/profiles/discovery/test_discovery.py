@@ -40,7 +40,7 @@ def test_processors_count_only_if_they_are_asked_for():
     bare = parse_slurm_nodes("NodeName=n1 CPUTot=6 State=IDLE", sizes=DeviceDefaults())
     with pytest.raises(ValueError, match=r"no accelerator to plan for: n1 \(no accelerators\); --cpus counts"):
         with_processors(bare, DeviceDefaults())
-    with pytest.raises(ValueError, match="node n1: its cores or its memory are not told"):
+    with pytest.raises(ValueError, match="node n1: its cores or its memory are not stated"):
         with_processors(bare, DeviceDefaults(workers_per_host=1))
     with pytest.raises(ValueError, match=r"no accelerator to plan for: n1 \(DOWN\)$"):
         with_processors(parse_slurm_nodes("NodeName=n1 State=DOWN", sizes=DeviceDefaults()), DeviceDefaults())

@@ -77,14 +77,14 @@ def test_quantities_are_read(text, value):
 @pytest.mark.parametrize("text", ["", "8GB", "1,5", "1 Gi", "-1", "Ki", "1e", "0x10", "inf", "1Mi3", True])
 def test_what_is_no_quantity_is_refused(text):
     """Tests that nothing else passes for a quantity."""
-    with pytest.raises(ValueError, match="is no quantity"):
+    with pytest.raises(ValueError, match="is not a quantity"):
         parse_quantity(text)
 
 
 def test_devices_are_not_halved():
     """Tests that counts are whole."""
     assert whole_quantity("2k") == 2000
-    with pytest.raises(ValueError, match="is no whole number"):
+    with pytest.raises(ValueError, match="is not a whole number"):
         whole_quantity("500m")
 
 
@@ -213,7 +213,11 @@ def test_accelerators_of_all_makers_are_counted_whole(offered, labels, expected)
 @pytest.mark.parametrize(
     ("offered", "labels", "message"),
     [
-        ({GFD: "8"}, {f"{GFD}.count": "4"}, r"capacity nvidia.com/gpu = 8, but label nvidia.com/gpu.count = 4; mend"),
+        (
+            {GFD: "8"},
+            {f"{GFD}.count": "4"},
+            r"capacity nvidia.com/gpu = 8, but label nvidia.com/gpu.count = 4; correct",
+        ),
         ({GFD: "8"}, {f"{GFD}.count": "2", f"{GFD}.replicas": "3"}, "count = 2 and nvidia.com/gpu.replicas = 3"),
         ({GFD: "8"}, {f"{GFD}.product": "L4-SHARED"}, "is shared, but no label"),
         ({GFD: "2"}, {f"{GFD}.memory": "80 GB"}, "label nvidia.com/gpu.memory: '80 GB' is no quantity"),
@@ -227,9 +231,9 @@ def test_accelerators_of_all_makers_are_counted_whole(offered, labels, expected)
         ({GFD: "2"}, {f"{GFD}.count": "x"}, "label nvidia.com/gpu.count = 'x' is no whole number"),
         ({GFD: "2"}, {}, "the memory of nvidia.com/gpu is not told; add --accelerator-gib N"),
         ({"amd.com/gpu": "2"}, {"beta.amd.com/gpu.vram.64G": "8"}, "labels of amd.com count 8"),
-        ({"amd.com/gpu": "2"}, {"amd.com/gpu.vram.64G": "1", "amd.com/gpu.vram.16G": "1"}, "tell of 16G and 64G"),
+        ({"amd.com/gpu": "2"}, {"amd.com/gpu.vram.64G": "1", "amd.com/gpu.vram.16G": "1"}, "name 16G and 64G"),
         ({"gpu.intel.com/xe": "5"}, {"gpu.intel.com/device-id.a.count": "2"}, "labels of gpu.intel.com count 2"),
-        ({"memory": "8GB"}, {}, "allocatable memory: '8GB' is no quantity"),
+        ({"memory": "8GB"}, {}, "allocatable memory: '8GB' is not a quantity"),
     ],
 )
 def test_contradictions_are_refused(offered, labels, message):

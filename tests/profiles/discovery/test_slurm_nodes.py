@@ -62,7 +62,7 @@ def test_accelerators_are_counted_by_type(fields: dict[str, str], counts: dict[s
     ("fields", "message"),
     [
         ({"Gres": "gpu:3090"}, r"Gres = gpu:3090: .* counts 3,090; a type that begins with a digit needs a count"),
-        ({"Gres": "gpu:4090D"}, "Gres = gpu:4090D: .* is no count"),
+        ({"Gres": "gpu:4090D"}, "Gres = gpu:4090D: .* is not a count"),
         ({"Gres": "gpu:a:b:2"}, "more than a type and a count"),
         ({"Gres": "gpu:h100:8(S:0-1"}, "is not NAME:TYPE:COUNT"),
         ({"Gres": "gpu::8"}, "is not NAME:TYPE:COUNT"),
@@ -193,7 +193,7 @@ def test_json_is_read():
         ("slurm_load_node error", "no node is described"),
         ("NodeName=n[1-4] Gres=gpu:8 State=UNKNOWN", "is a list, as slurm.conf has it"),
         (node(Gres="gpu:1") * 2, "node n1: it is described twice"),
-        (node(Gres="gpu:1", RealMemory="lots"), "node n1: RealMemory = lots is no whole number"),
+        (node(Gres="gpu:1", RealMemory="lots"), "node n1: RealMemory = lots is not a whole number"),
     ],
 )
 def test_other_answers_are_refused(text: str, message: str):
@@ -215,5 +215,5 @@ def test_slices_have_the_memory_of_their_name():
         parse_slurm_nodes(node(Gres="gpu:1g.10gb:1"), sizes=DeviceDefaults(memory_bytes=9 * GIB)).hosts[0].devices
     )
     assert small.memory_bytes == 9 * GIB
-    with pytest.raises(ValueError, match="node n1: the memory of h100 is not told; add --accelerator-gib N"):
+    with pytest.raises(ValueError, match="node n1: the memory of h100 is not stated; add --accelerator-gib N"):
         parse_slurm_nodes(text, sizes=DeviceDefaults())

@@ -164,10 +164,10 @@ def test_what_stands_before_the_lines_is_passed_over(tmp_path: Path, change: Cal
     ("text", "message"),
     [
         (log() + log(global_batch_size=32), "global_batch_size is 16, then 32: two runs; give the log of one"),
-        (log(world_size=6), "is no multiple of pipeline_model_parallel_size times data_parallel_size = 4"),
+        (log(world_size=6), "is not a multiple of pipeline_model_parallel_size times data_parallel_size = 4"),
         (
             log(ends=False, rampup_batch_size="[8, 8, 9]").replace("global batch size", "batch"),
-            "iteration 10 does not say its global batch size",
+            "iteration 10 does not state its global batch size",
         ),
         (log().replace("times across", "max time across").replace("     rank", "    it"), "forward-compute of 0 ranks"),
     ],

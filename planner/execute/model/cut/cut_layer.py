@@ -172,7 +172,7 @@ class CutLayer(nn.Module):
         if step.is_guard:
             if result != step.expects:
                 raise ValueError(
-                    f"the model decides by the values of its samples: {step.name} gave {step.expects} when it was "
+                    f"the model branches on the values of its samples: {step.name} gave {step.expects} when it was "
                     f"cut, and gives {result} now; give it a mask of full size, or samples of one kind"
                 )
             return

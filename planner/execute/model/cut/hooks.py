@@ -44,14 +44,14 @@ def require_no_gradient_hooks(module: nn.Module, *, opened: Collection[nn.Module
         hooks = [*_hooks_of(part, "_backward_hooks"), *_hooks_of(part, "_backward_pre_hooks")]
         if hooks and part in opened:
             raise ValueError(
-                f"module {path or type(part).__name__!r} lies around the blocks and has a backward "
+                f"module {path or type(part).__name__!r} contains the blocks and has a backward "
                 f"{describe_hook(hooks[0])}; register it on a block, or on a tensor"
             )
     for path, parameter in module.named_parameters():
         if hooks := _hooks_of(parameter, "_post_accumulate_grad_hooks"):
             raise ValueError(
-                f"weight {path!r} has a post-accumulate-grad {describe_hook(hooks[0])}, and gradients are added up "
-                "over microbatches and replicas first; use `optimizer`, `schedule` or `max_norm`, or a plain hook "
+                f"weight {path!r} has a post-accumulate-grad {describe_hook(hooks[0])}, but gradients are summed over "
+                "microbatches and replicas first; use `optimizer`, `schedule` or `max_norm`, or a plain hook "
                 "(`register_hook`)"
             )
 

@@ -133,7 +133,7 @@ class _Comparison:
         except RuntimeError as error:
             if "not implemented" in str(error):
                 raise _NoKernelError from error
-            raise ValueError(f"as it is it fails in update {number + 1}: {str(error).splitlines()[0]}") from error
+            raise ValueError(f"uncut, it fails in update {number + 1}: {str(error).splitlines()[0]}") from error
         _seed(number)
         found = run_separately(self.layers, self.cut.inputs, batch=tensors_of(sample.arguments))
         mine = cut_loss(found.leaving, sample.target)
@@ -207,7 +207,7 @@ class _Comparison:
                     where = f"layer {name!r}" if name else "its layers, none of which has it"
                     more = f" ({' and '.join(others[:2])} each have one of their own)" if len(others) > 1 else ""
                     raise _DifferenceError(
-                        f"buffer {path!r} is after update {number + 1} not what it is in {where}{more}", path=path
+                        f"buffer {path!r} differs after update {number + 1} from {where}{more}", path=path
                     )
 
 

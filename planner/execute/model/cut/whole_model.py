@@ -290,7 +290,7 @@ def _make_copy(layer: nn.Module, *, name: str, values: LateValues) -> nn.Module:
 def _own_loss(output: Any) -> torch.Tensor:
     loss = output.get("loss") if isinstance(output, Mapping) else getattr(output, "loss", None)
     if not isinstance(loss, torch.Tensor):
-        raise ValueError(f"what the model gives ({type(output).__name__}) has no loss; give `loss`")
+        raise ValueError(f"the model's output ({type(output).__name__}) contains no loss; give `loss`")
     return loss
 
 
