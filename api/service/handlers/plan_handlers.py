@@ -48,7 +48,7 @@ PAUSE_S = 1.0
 _TICKET_S = 600.0
 """How long a ticket for a picture is good."""
 
-_STRICT = {"extra": "forbid", "use_attribute_docstrings": True}
+_STRICT = {"extra": "forbid"}
 
 _KEY = re.compile(r"[\x21-\x7e]{1,200}", re.ASCII)
 _WAIT = re.compile(r"(?:^|[,;\s])wait=(\d{1,4})(?=$|[,;\s])", re.ASCII)
