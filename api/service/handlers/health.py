@@ -19,6 +19,7 @@ from api.service.core import Service
 from api.service.handlers.responses import EXPORTS, answer, is_known, not_modified, render_json
 from api.service.http.problem_json import not_found
 from api.service.keys import SCOPES
+from api.service.metrics import Measured, render_gauges
 from api.service.openapi import make_document
 from api.viewer import SHARED
 from planner.release import release
@@ -89,18 +90,19 @@ async def _metrics_reader(request: Request) -> None:
 async def metrics(request: Request) -> Response:
     """Prometheus' text form."""
     service = service_of(request)
-    states = await service.executor.call(service.store.count_states)
-    gauges = [("pipeplan_jobs", f'{{state="{state}"}}', float(count)) for state, count in sorted(states.items())]
-    gauges += [("pipeplan_streams", "", float(len(service.streams))), ("pipeplan_ready", "", float(service.is_ready))]
-    strength = await service.executor.call(service.registry.strength)
-    gauges += [
-        ("pipeplan_queue_age_seconds", "", await service.executor.call(service.store.queue_age_s)),
-        ("pipeplan_islands", "", float(await service.executor.call(service.store.islands.count_running))),
-        ("pipeplan_workers_alive", "", float(strength.num_workers)),
-        ("pipeplan_worker_slots", "", float(strength.num_slots)),
+    ask = service.executor.call
+    states, strength = await ask(service.store.count_states), await ask(service.registry.strength)
+    gauges: list[Measured] = [
+        *(("pipeplan_jobs", "Jobs by state.", {"state": state}, count) for state, count in sorted(states.items())),
+        ("pipeplan_streams", "Clients that follow a job.", {}, len(service.streams)),
+        ("pipeplan_ready", "1 if jobs are taken.", {}, service.is_ready),
+        ("pipeplan_queue_age_seconds", "Age of the oldest waiting job.", {}, await ask(service.store.queue_age_s)),
+        ("pipeplan_islands", "Further workers on jobs.", {}, await ask(service.store.islands.count_running)),
+        ("pipeplan_workers_alive", "Workers heard of lately.", {}, strength.num_workers),
+        ("pipeplan_worker_slots", "Jobs that they solve at once.", {}, strength.num_slots),
     ]
-    solved_here = service.engine.metrics.render() if isinstance(service.engine, Pool) else ()
-    return Response(service.metrics.render(gauges, more=solved_here), media_type=CONTENT_TYPE)
+    solved_here = service.engine.metrics.render() if isinstance(service.engine, Pool) else b""
+    return Response(service.metrics.render() + render_gauges(gauges) + solved_here, media_type=CONTENT_TYPE)
 
 
 @router.get("/v1/capabilities")
