@@ -20,7 +20,6 @@ from api.service.handlers.responses import EXPORTS, answer, is_known, not_modifi
 from api.service.http.problem_json import not_found
 from api.service.keys import SCOPES
 from api.service.metrics import Measured, render_gauges
-from api.service.openapi import make_document
 from api.viewer import SHARED
 from planner.release import release
 from profiles.load import demo_names, load_workload
@@ -203,19 +202,19 @@ def _demo(name: str) -> bytes:
 
 
 @router.get("/v1/openapi.json")
-async def openapi_document() -> Response:
+async def openapi_document(request: Request) -> Response:
     """This interface, as OpenAPI 3.1."""
-    return answer(make_document())
+    return answer(request.app.openapi())
 
 
-@router.get("/")
+@router.get("/", include_in_schema=False)
 async def page() -> Response:
     """The page."""
     headers = {"Cache-Control": "no-cache", "Content-Security-Policy": _PAGE_POLICY}
     return Response(_page(), media_type="text/html; charset=utf-8", headers=headers)
 
 
-@router.get("/static/{folder}/{name}")
+@router.get("/static/{folder}/{name}", include_in_schema=False)
 async def static(request: Request) -> Response:
     """The page's modules and styles."""
     name = f"{request.path_params['folder']}/{request.path_params['name']}"

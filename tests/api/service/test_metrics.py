@@ -20,7 +20,7 @@ def histogram(name: str, labels: str = "") -> list[str]:
 
 
 def test_requests_are_counted_by_route():
-    """Tests the lines of a service that answered one request: names, labels and bounds, and no time of creation."""
+    """Tests that a request counts under its names, labels and bounds, and that no time of creation is listed."""
     metrics = Metrics()
     metrics.observe("GET", "/v1/plans", status=200, seconds=0.5)
     metrics.cache_hits.inc()
@@ -40,7 +40,7 @@ def test_requests_are_counted_by_route():
 
 
 def test_jobs_are_counted_by_their_end():
-    """Tests the lines of a worker that solved one job, crashed on one and lost an island."""
+    """Tests that a worker that solved one job, crashed on one and lost an island says so."""
     metrics = JobMetrics()
     metrics.ended(Outcome(state="succeeded", gap=0.5), seconds=0.5)
     metrics.given_back(is_crash=True)
