@@ -53,7 +53,7 @@ class Failure:
 _EXTRAS = {
     "solve": ("numba", "llvmlite", "ortools", "pulp", "highspy"),
     "torch": ("torch",),
-    "serve": ("fastapi", "uvicorn", "starlette"),
+    "serve": ("fastapi", "uvicorn", "starlette", "prometheus_client"),
     "postgres": ("procrastinate", "psycopg"),
     "oidc": ("jwt",),
 }

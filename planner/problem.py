@@ -26,7 +26,7 @@ from profiles.model_profile import Layer, LayerCost, ModelProfile
 MAX_ACTIONS = 4_000_000
 """Largest schedule that is planned: microbatches x devices x 3 actions (or x stages, if a partition is given)."""
 
-_STRICT = {"extra": "forbid", "use_attribute_docstrings": True}
+_STRICT = {"extra": "forbid"}
 
 Objective = Literal["makespan", "span", "cost"]
 """`makespan`: end of the iteration; `span`: longest time from first to last action of a device; `cost`: makespan times

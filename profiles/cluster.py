@@ -24,7 +24,7 @@ from profiles.routing import DirectedLink, Network, RouteTables
 _FEW_SEARCHES = 8
 """So many searches for routes are not worth doing at once."""
 
-_STRICT = {"extra": "forbid", "use_attribute_docstrings": True}
+_STRICT = {"extra": "forbid"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

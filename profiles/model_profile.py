@@ -40,7 +40,7 @@ Measured = Annotated[int, Whole("nanoseconds", least=-MAX_NANOSECONDS, most=MAX_
 FULL = "full"
 """The kind of recomputation that keeps a layer's inputs only: `recompute_ns` and `checkpoint_bytes`."""
 
-_STRICT = {"extra": "forbid", "use_attribute_docstrings": True}
+_STRICT = {"extra": "forbid"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -18,7 +18,7 @@ PROFILE_FORMAT = "pipeline-profile/2"
 CLUSTER_FORMAT = "pipeline-cluster/1"
 """The `format` of the documents that `dump_cluster` writes."""
 
-_STRICT = {"extra": "forbid", "use_attribute_docstrings": True}
+_STRICT = {"extra": "forbid"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,13 +2,12 @@
 
 import sys
 
-import typer
-
 from api.cli.options import arguments as arg
+from api.cli.options.folded_help import Commands
 from api.cli.output import as_input_errors, make_console, report_json, write_document
 from api.failures import InputError
 
-commands = typer.Typer()
+commands = Commands()
 
 
 @commands.command(

@@ -8,6 +8,7 @@ import typer
 
 from api.cli.options import arguments as arg
 from api.cli.options import audit_arguments as audited
+from api.cli.options.folded_help import Commands
 from api.cli.options.option_groups import takes_groups
 from api.cli.output import report_json
 from api.failures import Exit, InputError
@@ -15,7 +16,7 @@ from api.failures import Exit, InputError
 if TYPE_CHECKING:
     from api.auditing.configuration_audit import Audit
 
-commands = typer.Typer()
+commands = Commands()
 
 
 class AuditedOptions(NamedTuple):

@@ -3,13 +3,12 @@
 import sys
 from typing import NamedTuple
 
-import typer
-
 from api.cli.options import arguments as arg
+from api.cli.options.folded_help import Commands
 from api.cli.options.option_groups import takes_groups
 from api.cli.output import write_document
 
-commands = typer.Typer(no_args_is_help=True, help="Describe the machine.")
+commands = Commands(no_args_is_help=True, help="Describe the machine.")
 
 
 @commands.callback()

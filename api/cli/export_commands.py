@@ -4,9 +4,8 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import typer
-
 from api.cli.options import arguments as arg
+from api.cli.options.folded_help import Commands
 from api.cli.options.option_groups import PlanSource, takes_groups
 from api.cli.output import as_input_errors, play_on_server, report_json, write_document
 from api.failures import InputError
@@ -15,8 +14,8 @@ if TYPE_CHECKING:
     from planner.plan import Plan
     from planner.problem import Problem
 
-commands = typer.Typer(no_args_is_help=True, help="Write a plan in another program's format.")
-targets = typer.Typer()
+commands = Commands(no_args_is_help=True, help="Write a plan in another program's format.")
+targets = Commands()
 
 
 @commands.command("trace", epilog="Example: pipeplan export trace plan.json demo:resnet50-two-hosts -o trace.json")

@@ -5,14 +5,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
-import typer
-
 from api.cli.options import arguments as arg
+from api.cli.options.folded_help import Commands
 from api.cli.options.option_groups import takes_groups
 from api.cli.output import report_json, write_document
 from api.failures import InputError
 
-commands = typer.Typer()
+commands = Commands()
 
 
 class _ComposedOptions(NamedTuple):

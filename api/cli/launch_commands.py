@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 import typer
 
 from api.cli.options import arguments as arg
+from api.cli.options.folded_help import Commands
 from api.cli.options.option_groups import takes_groups
 from api.cli.output import as_input_errors, make_console, report_json
 from api.failures import InputError
@@ -20,8 +21,8 @@ if TYPE_CHECKING:
     from planner.launch.job_commands import LaunchRequest, Submitted
     from planner.launch.launch_job import LaunchSubmission
 
-commands = typer.Typer(no_args_is_help=True, help="Run a program under a plan, every process on its device.")
-jobs = typer.Typer(no_args_is_help=True, help="Ask about a launched job, read its log, end it.")
+commands = Commands(no_args_is_help=True, help="Run a program under a plan, every process on its device.")
+jobs = Commands(no_args_is_help=True, help="Ask about a launched job, read its log, end it.")
 
 
 class _JobOptions(NamedTuple):

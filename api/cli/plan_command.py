@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import typer
 
 from api.cli.options import arguments as arg
-from api.cli.options.folded_help import FoldedHelp, HelpAll
+from api.cli.options.folded_help import Commands, FoldedHelp, HelpAll
 from api.cli.options.option_groups import Reporting, takes_groups
 from api.cli.output import as_input_errors, make_console, report_event, write_document
 from api.failures import BrokenOffError, Exit, InputError
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from planner.planning import SearchParams
     from planner.problem import Problem
 
-commands = typer.Typer()
+commands = Commands()
 
 
 class _WorkloadSource(NamedTuple):

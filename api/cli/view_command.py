@@ -3,14 +3,13 @@
 import sys
 from pathlib import Path
 
-import typer
-
 from api.cli.options import arguments as arg
+from api.cli.options.folded_help import Commands
 from api.cli.options.option_groups import PlanSource, takes_groups
 from api.cli.output import make_console, play_on_server, write_document
 from api.failures import InputError
 
-commands = typer.Typer()
+commands = Commands()
 
 
 @commands.command("view", epilog="Example: pipeplan view plan.json demo:resnet50-two-hosts -o plan.html --open")

@@ -3,9 +3,8 @@
 import sys
 from typing import TYPE_CHECKING, NamedTuple
 
-import typer
-
 from api.cli.options import arguments as arg
+from api.cli.options.folded_help import Commands
 from api.cli.options.option_groups import takes_groups
 from api.cli.output import as_input_errors, make_console, report_json, write_document
 from api.failures import InputError
@@ -16,7 +15,7 @@ if TYPE_CHECKING:
     from planner.plan import Plan
     from planner.problem import Problem
 
-commands = typer.Typer()
+commands = Commands()
 
 
 class _RunningPlan(NamedTuple):

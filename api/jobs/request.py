@@ -31,7 +31,7 @@ SOURCE = "body"
 BODIES = Ceiling(values=500_000, containers=100_000)
 """What a request may hold: enough for every plan that the service makes, and read in a fraction of a second."""
 
-_STRICT = {"extra": "forbid", "use_attribute_docstrings": True}
+_STRICT = {"extra": "forbid"}
 
 _SOLVERS = ("ortools", "highspy", "pulp", "numba", "numpy")
 

@@ -8,16 +8,16 @@ from rich.table import Table
 from rich.text import Text
 
 from api.formatting import render_bytes, render_ms, render_of_limit, render_percent, render_ratio
-from api.reporting.comparison import Contender
 from api.reporting.plain_names import render_bound, render_schedule
 from api.reporting.screen import ITERATIONS, make_table, one_line, render_header, render_memory
 from planner.problem import Problem
-from planner.simulation.explain import DeviceTime, Explanation
-from planner.simulation.simulate import Timeline
 
 if TYPE_CHECKING:
+    from api.reporting.comparison import Contender
     from api.reporting.what_if import WhatIfAnswer
     from planner.evidence.check_evidence import Rederivation
+    from planner.simulation.explain import DeviceTime, Explanation
+    from planner.simulation.simulate import Timeline
     from planner.verify import Verdict
     from planner.what_if.change import Change
     from planner.what_if.sensitivity import ShadowPrice
@@ -117,7 +117,7 @@ def render_rederivation(problem: Problem, outcome: "Rederivation") -> Renderable
     return Group(*parts, count, "", table)
 
 
-def render_simulation(problem: Problem, timeline: Timeline) -> RenderableType:
+def render_simulation(problem: Problem, timeline: "Timeline") -> RenderableType:
     """The figures of a timeline, per device and together."""
     table = make_table(
         "device", "actions", "first start ms", "last end ms", "work ms", "busy", "peak memory", "of limit"
@@ -145,7 +145,7 @@ def render_simulation(problem: Problem, timeline: Timeline) -> RenderableType:
     return Group(render_header(problem), "", table, "", summary)
 
 
-def render_explanation(problem: Problem, explanation: Explanation) -> RenderableType:
+def render_explanation(problem: Problem, explanation: "Explanation") -> RenderableType:
     """Where every device's time goes, what the columns mean, and what the critical chain is made of."""
     shown = [name for name in _IDLE_COLUMNS if any(getattr(row, name) for row in explanation.devices)]
     work = [name for name in _WORK_COLUMNS if any(getattr(row, name) for row in explanation.devices)]
@@ -163,7 +163,7 @@ def render_explanation(problem: Problem, explanation: Explanation) -> Renderable
     return Group(render_header(problem), "", "Milliseconds per device", *parts)
 
 
-def _render_binds(explanation: Explanation) -> Table:
+def _render_binds(explanation: "Explanation") -> Table:
     table = Table.grid(padding=(0, 2))
     table.add_row("What binds:")
     total = explanation.makespan_ns or 1
@@ -241,12 +241,12 @@ def _ms_or_blank(nanoseconds: int) -> str:
     return render_ms(nanoseconds) if nanoseconds else ""
 
 
-def _shares(devices: Sequence[DeviceTime], names: Sequence[str]) -> list[str]:
+def _shares(devices: "Sequence[DeviceTime]", names: Sequence[str]) -> list[str]:
     total = sum(row.total_ns for row in devices) or 1
     return [render_percent(sum(getattr(row, name) for row in devices) / total) for name in names]
 
 
-def _render_path(explanation: Explanation) -> Table:
+def _render_path(explanation: "Explanation") -> Table:
     table = Table.grid(padding=(0, 2))
     for justify in ("left", "right", "right"):
         table.add_column(justify=justify)
@@ -264,7 +264,7 @@ def _render_path(explanation: Explanation) -> Table:
     return table
 
 
-def render_comparison(problem: Problem, contenders: Sequence[Contender]) -> RenderableType:
+def render_comparison(problem: Problem, contenders: "Sequence[Contender]") -> RenderableType:
     """Plans side by side, the fastest that passes ticked; ratios are to the first."""
     table = make_table(
         "", "plan", "makespan ms", "ratio", "longest device ms", "bubble", "stages", "devices", "memory", "verdict"

@@ -1,6 +1,7 @@
 """The screen that `plan` ends with: stages, the baselines considered beside our plan, bound, verdict and files."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from rich.console import Group, RenderableType
 from rich.table import Table
@@ -19,7 +20,6 @@ from api.formatting import (
     render_samples,
     render_seconds,
 )
-from api.progress import RunSummary
 from api.reporting.plain_names import (
     render_bound,
     render_option,
@@ -32,6 +32,9 @@ from planner.execute.model.not_compared import NOT_COMPARED
 from planner.layout.costs import CostModel
 from planner.plan import BaselineResult, Evidence, Plan, RentalResult, SizeResult
 from planner.problem import Objective, Problem
+
+if TYPE_CHECKING:
+    from api.progress import RunSummary
 
 ITERATIONS = 1000
 """Money is shown for so many."""
@@ -52,7 +55,7 @@ MAX_BASELINE_ROWS = 8
 """Rows of the table of baselines; slower cuts of the same schedule are left out first, then the slowest."""
 
 
-def render_screen(problem: Problem, plan: Plan, *, run: RunSummary) -> RenderableType:
+def render_screen(problem: Problem, plan: Plan, *, run: "RunSummary") -> RenderableType:
     """Everything a person wants to know about a plan that was just made."""
     evidence = plan.evidence
     assert evidence is not None, "a finished plan carries its evidence"
@@ -260,7 +263,7 @@ def _memory_style(row: BaselineResult) -> str:
     return "red" if row.makespan_ns is not None and not row.fits_memory else ""
 
 
-def _render_outcome(problem: Problem, evidence: Evidence, *, run: RunSummary) -> Table:
+def _render_outcome(problem: Problem, evidence: Evidence, *, run: "RunSummary") -> Table:
     table = Table.grid(padding=(0, 2))
     table.add_column(style="bold", no_wrap=True)
     table.add_column()

@@ -3,17 +3,15 @@
 A part of the search that is left out has a name as well: `without.order_search`, whose value is 1.
 """
 
-import ast
-import inspect
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields, is_dataclass
 from functools import cache
-from textwrap import dedent
 from types import UnionType
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
 from planner.planning.planning_params import PARTS, SearchParams
+from profiles.documents.class_schema import field_docstrings
 
 _WITHOUT = "without"
 _PART_NAMES = {f"{_WITHOUT}.{part.lower().replace(' ', '_').replace('-', '_')}": part for part in PARTS}
@@ -94,13 +92,13 @@ def describe_params() -> tuple[ParamDescription, ...]:
 
 def _describe() -> Iterator[ParamDescription]:
     for group, kind in _kinds().items():
-        hints, said = get_type_hints(kind, include_extras=True), _docstrings(kind)
+        hints, said = get_type_hints(kind, include_extras=True), dict(field_docstrings(kind))
         for each in fields(kind):
             yield ParamDescription(
                 name=f"{group}.{each.name}",
                 default=_plain(each.default),
                 allowed=_range(hints[each.name]),
-                meaning=said[each.name],
+                meaning=" ".join(said[each.name].split()),
             )
 
 
@@ -139,14 +137,3 @@ def _range(kind: Any) -> str:
 
 def _number(value: float) -> str:
     return f"{value:,}" if isinstance(value, int) else f"{value:,g}"
-
-
-def _docstrings(kind: type) -> dict[str, str]:
-    """The docstrings under the fields of a class."""
-    (found,) = ast.parse(dedent(inspect.getsource(kind))).body
-    assert isinstance(found, ast.ClassDef)
-    said = {}
-    for field, text in zip(found.body, found.body[1:], strict=False):
-        if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name) and isinstance(text, ast.Expr):
-            said[field.target.id] = " ".join(str(ast.literal_eval(text.value)).split())
-    return said

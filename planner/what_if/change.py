@@ -10,7 +10,7 @@ from planner.what_if.device_loss import adapt_plan, find_lost, without_devices
 from profiles.field_rules import MAX_SAMPLES, require_integer
 from profiles.microbatch_sizes import measured_sizes, profile_at, why_no_cost
 
-_STRICT = {"extra": "forbid", "use_attribute_docstrings": True}
+_STRICT = {"extra": "forbid"}
 
 _MAX_SPEEDUP = 1000.0
 

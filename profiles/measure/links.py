@@ -32,7 +32,7 @@ ALL_PAIRS_OF, BETWEEN_HOSTS = 8, 4
 """All pairs of so many places of a host are timed, and so many counterparts of two hosts (`choose_pairs`): 364 pairs of
 64 places on eight hosts instead of 2,016. Not measured on so many."""
 
-_STRICT = {"extra": "forbid", "use_attribute_docstrings": True}
+_STRICT = {"extra": "forbid"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

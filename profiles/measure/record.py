@@ -11,7 +11,7 @@ from typing import Any, Literal
 from profiles.documents.canonical_json import to_plain
 from profiles.documents.validation import validate
 
-_STRICT = {"extra": "forbid", "use_attribute_docstrings": True}
+_STRICT = {"extra": "forbid"}
 
 Clock = Literal["wall", "thread"]
 """`wall`: what passes for everyone. `thread`: what the calling thread worked, whoever else wanted its core."""

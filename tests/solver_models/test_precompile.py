@@ -128,7 +128,7 @@ from solver_models import precompile
 
 def compiled():
     rooms = [module for name, module in sys.modules.items() if name.startswith("solver_models")]
-    kernels = {each for room in rooms for each in vars(room).values() if hasattr(each, "overloads")}
+    kernels = {each.dispatcher for room in rooms for each in vars(room).values() if hasattr(each, "dispatcher")}
     return {(each.py_func.__qualname__, str(types)) for each in kernels for types in each.overloads}
 
 

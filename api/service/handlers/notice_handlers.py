@@ -17,7 +17,7 @@ from profiles.documents.validation import validate
 
 router = APIRouter(prefix="/v1/plans")
 
-_STRICT = {"extra": "forbid", "use_attribute_docstrings": True}
+_STRICT = {"extra": "forbid"}
 
 _MOST_DETAIL = 16 * 2**10
 """Letters of a notice's detail as JSON."""

@@ -36,7 +36,7 @@ from profiles.documents.validation import validate
 
 router = APIRouter(prefix="/v1")
 
-_STRICT = {"extra": "forbid", "use_attribute_docstrings": True}
+_STRICT = {"extra": "forbid"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -20,7 +20,7 @@ from profiles.documents.validation import validate
 
 router = APIRouter(prefix="/v1/webhooks")
 
-_STRICT = {"extra": "forbid", "use_attribute_docstrings": True}
+_STRICT = {"extra": "forbid"}
 _ID = re.compile(r"[0-9a-f]{16}", re.ASCII)
 
 

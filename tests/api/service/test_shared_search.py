@@ -30,14 +30,14 @@ def test_two_workers_search_for_one_plan(tmp_path: Path):
             if event["kind"] == "log":
                 break
         assert event["data"] == {"message": "island 1 of 1 beside the first searches too", "island": 1}
-        assert b"pipeplan_islands 1\n" in request(running, "GET", "/metrics")[2]
+        assert b"pipeplan_islands 1.0\n" in request(running, "GET", "/metrics")[2]
         client.stop(job["id"])
         status, _, text = request(running, "GET", f"/v1/plans/{job['id']}", headers={"Prefer": "wait=60"})
         done = json.loads(text)
         assert (status, done["state"], done["stopped_by"], done["islands"]) == (200, "succeeded", "user", 2)
         check_job(done)
         assert verify(large_problem(), client.fetch_plan(job["id"])).passed
-        assert b"pipeplan_islands 0\n" in request(running, "GET", "/metrics")[2]
+        assert b"pipeplan_islands 0.0\n" in request(running, "GET", "/metrics")[2]
 
 
 def test_the_command_line_asks_for_islands(shell: Shell, running: Running):
