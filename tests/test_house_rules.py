@@ -144,7 +144,6 @@ OTHER_RECURRENCES = {
     "solver_models/moves/dealt_annealing.py:_play_assignment": "1F1B of microbatches that all differ, compiled",
     "solver_models/starts/looped_construction.py:_play_loop": "1F1B in a loop, given up once it is late",
     "planner/bounds/loop/loop_order.py:play": "1F1B in a loop, for thousands of cases at once",
-    "planner/baselines/fully_sharded.py:play": "no order of a plan: a ring beside devices in step",
     "planner/baselines/layer_pipe/plans.py:play": "a rule by which orders are made, for parts of stages",
     "planner/fidelity/order_advice.py:run": "a rule by which orders are made, for runs",
 }
