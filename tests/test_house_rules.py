@@ -111,14 +111,19 @@ ADVOCATES = {"lowering", "planning"}
 PLAYED = {
     "planner/simulation/simulate.py": {"solver_models.instance", "solver_models.simulation.recorded_play"},
     "planner/baselines/greedy/capped_orders.py": {
-        "solver_models.simulation.capped_play",
-        "solver_models.simulation.placed_stages",
+        "solver_models.simulation.evaluator",
+        "solver_models.simulation.list_schedule",
+        "solver_models.simulation.preferences",
     },
-    "planner/baselines/encoded_orders.py": {"solver_models.instance", "solver_models.simulation.placed_stages"},
-    "planner/baselines/zero_bubble/weight_grads.py": {
-        "solver_models.simulation.placed_stages",
-        "solver_models.simulation.weight_filling",
+    "planner/baselines/encoded_orders.py": {
+        "solver_models.instance",
+        "solver_models.simulation.columns",
+        "solver_models.simulation.evaluator",
+        "solver_models.simulation.list_schedule",
     },
+    "planner/baselines/out_of_order/pipelined.py": {"solver_models.simulation.preferences"},
+    "planner/baselines/spp/compared_orders.py": {"solver_models.simulation.preferences"},
+    "planner/baselines/zero_bubble/weight_grads.py": {"solver_models.simulation.weight_filling"},
 }
 
 # What also plays, without a compiler, whatever order it is given.
@@ -135,13 +140,10 @@ OTHER_RECURRENCES = {
     "solver_models/simulation/in_order.py:play_in_order": "given orders where there is no compiler: trainers, runs",
     "solver_models/local_search/critical_path_search.py:heads": "leaves the graph behind that judges moves",
     "solver_models/simulation/weight_filling.py:fill_orders": "fills waits that it knows beforehand, as events cannot",
-    "solver_models/simulation/capped_play.py:play_capped": "a rule by which orders are made",
     "solver_models/simulation/dealt_play.py:play_assignment": "microbatches of several sizes",
     "solver_models/moves/dealt_annealing.py:_play_assignment": "1F1B of microbatches that all differ, compiled",
     "solver_models/starts/looped_construction.py:_play_loop": "1F1B in a loop, given up once it is late",
     "planner/bounds/loop/loop_order.py:play": "1F1B in a loop, for thousands of cases at once",
-    "planner/baselines/fully_sharded.py:play": "no order of a plan: a ring beside devices in step",
-    "planner/baselines/list_schedule.py:play": "a rule by which orders are made",
     "planner/baselines/layer_pipe/plans.py:play": "a rule by which orders are made, for parts of stages",
     "planner/fidelity/order_advice.py:run": "a rule by which orders are made, for runs",
 }

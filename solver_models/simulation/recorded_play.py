@@ -83,7 +83,7 @@ def play_schedule(schedule: PlayableSchedule) -> PlayedTimes:
         )
     table, device_orders, nothing = _TransferTable(schedule), _DeviceOrders(schedule), np.zeros(1, np.int64)
     recording = _make_recording(schedule, table=table, device_orders=device_orders)
-    policy = Policy(nothing, nothing, nothing)
+    policy = Policy(nothing, nothing, nothing, None)
     with interpreting(len(schedule.replica)):
         play(table.net(), policy, device_orders.codes, device_orders.lengths, True, FAR, recording)
     sent = np.full(recording.sent.shape, -1, np.int64)
