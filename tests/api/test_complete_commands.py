@@ -52,7 +52,6 @@ def test_a_solver_is_chosen(workload: Path, tmp_path: Path, capsys, method: str)
         (["--solver", "HiGHS"], "--solver HiGHS: is for --method ilp, not auto; add --method ilp, or drop --solver"),
         (["--method", "ilp", "--solver", "NONE"], "solver 'NONE' is not available here; choose one of"),
         (["--method", "cp-sat", "--objective", "span"], "options: objective = span is not in the complete model"),
-        (["--method", "ilp", "--global-batch", "8"], "give num_microbatches instead of global_batch_size"),
     ],
 )
 def test_what_cannot_be_asked_is_said(workload: Path, capsys, words: list[str], message: str):
