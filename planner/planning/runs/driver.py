@@ -68,7 +68,7 @@ class Driver:
     def run_all(self) -> None:
         """Every step of every run."""
         limits = self.limits
-        if self.transition is not None and limits.max_rounds is None:
+        if self._is_takeover_searched() and limits.max_rounds is None:
             self.limits = replace(limits, time_limit_s=(1 - _TAKEOVER_SHARE) * limits.time_limit_s)
         self.begin_all()
         self.search()
@@ -76,6 +76,10 @@ class Driver:
             run.close()
         self.limits = limits
         self._search_for_takeover()
+
+    def _is_takeover_searched(self) -> bool:
+        is_listed = isinstance(self.question, Problem) and self.question.microbatches is not None
+        return self.transition is not None and not is_listed
 
     def begin_all(self) -> None:
         """First plans and bounds of all candidates."""
@@ -306,6 +310,8 @@ class Driver:
 
     def _search_for_takeover(self) -> None:
         """Layouts by the sum of iterations and moving, in the runs that may have the least one, the best first."""
+        if not self._is_takeover_searched():
+            return
         field = sorted((run for run in self.runs if self._may_take_over(run)), key=self.rank)
         for number, run in enumerate(field):
             if self._may_take_over(run):
@@ -315,7 +321,7 @@ class Driver:
     def _may_take_over(self, run: CandidateRun) -> bool:
         limit_ns = self.limit_ns(run)
         is_open = limit_ns is None or (run.lower_bound_ns or 0) < limit_ns
-        return run.takeover is not None and not run.is_listed and run.state.plan is not None and is_open
+        return run.state.plan is not None and is_open
 
     def stopped_by(self) -> str:
         """Why the search ended."""
