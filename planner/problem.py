@@ -148,16 +148,11 @@ class Options:
                 )
 
     def _require_cost(self) -> None:
-        """A deadline bounds what is not minimised, and which devices stay idle is what costs decide."""
+        """A deadline bounds what is not minimised."""
         if self.deadline_ns is not None and self.objective != "cost":
             raise ValueError(
                 f"options: deadline_ns = {self.deadline_ns} with objective = {self.objective}; "
                 "set objective to cost, or leave the deadline out"
-            )
-        if self.objective == "cost" and not self.idle_devices:
-            raise ValueError(
-                "options: idle_devices = false with objective = cost, which decides what devices are rented; "
-                "set idle_devices to true"
             )
 
 
@@ -262,7 +257,6 @@ class Problem:
             "unequal_shares = true": self.options.unequal_shares,
             "split_placement = true": self.options.split_placement,
             "order = looped": self.options.order == "looped",
-            "objective = cost": self.options.objective == "cost",
         }.items():
             if is_asked:
                 raise ValueError(

@@ -66,7 +66,7 @@ MANY_NAMES = {
     "planner/launch/kubernetes.py": 12,
     "planner/plan.py": 20,
     "planner/planning/improvers/share_layouts.py": 11,
-    "planner/planning/runs/run.py": 15,
+    "planner/planning/runs/run.py": 13,
     "planner/replanning/slowdown_factors.py": 11,
     "profiles/discovery/hosts.py": 14,
     "profiles/estimates/operations.py": 11,

@@ -135,8 +135,6 @@ def plan_command(
     if files.pareto:
         _require_front(files, server=rest.server)
     _require_served(limits, files, server=rest.server, target=target)
-    if files.top > 1 and question.options.objective == "cost":
-        raise InputError("--top: --objective cost makes one plan; use --pareto for more, or leave --top out")
     question, program = _restricted(question, target, decides_chunks=decisions.max_stages_per_device is None)
     console = make_console(is_report=False)
     effort = replace(_effort(limits, style=reporting.style(console)), top=files.top)
@@ -193,10 +191,8 @@ def _require_served(limits: _SearchLimits, files: _PlanFiles, *, server: str | N
 
 def _for_front(decisions: _DecisionOptions) -> _DecisionOptions:
     """The front is one of cost, whatever the document minimises."""
-    if decisions.objective not in (None, "cost"):
-        raise InputError(
-            f"--objective {decisions.objective}: --pareto shows makespan and cost together; leave --objective out"
-        )
+    if decisions.objective == "span":
+        raise InputError("--objective span: --pareto shows makespan and cost together; leave --objective out")
     return decisions._replace(objective="cost")
 
 
@@ -206,8 +202,6 @@ def _require_front(files: _PlanFiles, *, server: str | None) -> None:
         raise InputError("--pareto and --top exclude each other; leave --top out, or --pareto")
     if server is not None:
         raise InputError("--pareto: a service returns one plan; leave --server out")
-    if files.trace is not None:
-        raise InputError("--pareto: a trace shows one plan; leave --trace out, then export the trace of one plan")
 
 
 def _plan_front(question: Any, effort: "Effort", *, files: _PlanFiles, target: "Target | None") -> None:
@@ -218,10 +212,13 @@ def _plan_front(question: Any, effort: "Effort", *, files: _PlanFiles, target: "
     from planner.document import render_plan
 
     front = run_pareto(question, effort, console=make_console(is_report=False), target=target)
-    names = file_names(files.output, count=len(front.points))
-    for number, (point, name) in enumerate(zip(front.points, names, strict=True)):
+    names, traces = (file_names(name, count=len(front.points)) for name in (files.output, files.trace))
+    for number, (point, name, trace) in enumerate(zip(front.points, names, traces, strict=True)):
         if name is not None or (number == 0 and not sys.stdout.isatty()):
             write_document(render_plan(point.plan), name)
+        trace = files.trace if number == 0 else trace
+        if trace is not None:
+            write_document(_draw(point.problem, point.plan, what="trace"), trace)
     if files.html is not None:
         write_document(render_picture(front, title=f"Time and money: {question.profile.name}"), files.html)
     if effort.style == "json":

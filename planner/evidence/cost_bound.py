@@ -10,6 +10,7 @@ from math import prod
 from typing import Any
 
 from planner.batch_problem import Question, batch_problem_of, candidates_of
+from planner.bounds.listed import listed_bound
 from planner.bounds.minimum_costs import Least
 from planner.device_subsets import Counts, DeviceKinds, micro_per_hour
 from planner.evidence.certificate import Bound, check_certificate, prove_infeasible
@@ -69,11 +70,12 @@ def work_money(question: Question) -> int:
 
 
 def _work_money_at(problem: Problem) -> int:
-    least = Least(problem, CostModel(problem))
-    prices: dict[str, int] = {}
+    costs, prices = CostModel(problem), dict[str, int]()
     for device in problem.cluster.devices:
         prices[device.type] = min(prices.get(device.type, micro_per_hour(device)), micro_per_hour(device))
-    return sum(least.weighted_load(prices))
+    if problem.microbatches is not None:
+        return listed_bound.weighted_load(listed_bound.ListedLeast(costs), prices, has_steps=True)
+    return sum(Least(problem, costs).weighted_load(prices))
 
 
 def money_bound(kinds: DeviceKinds, boxes: Iterable[Box], *, deadline_ns: int | None) -> int | None:

@@ -55,7 +55,6 @@ def test_a_solver_is_chosen(workload: Path, tmp_path: Path, capsys, method: str)
         ),
         (["--method", "ilp", "--solver", "NONE"], "solver 'NONE' is not available here; choose one of"),
         (["--method", "cp-sat", "--objective", "span"], "options: objective = span is not in the complete model"),
-        (["--method", "ilp", "--global-batch", "8"], "give num_microbatches instead of global_batch_size"),
     ],
 )
 def test_what_cannot_be_asked_is_said(workload: Path, capsys, words: list[str], message: str):

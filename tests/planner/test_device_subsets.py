@@ -58,14 +58,12 @@ def test_no_price(price: Any):
 
 
 def test_question_needs_prices():
-    """Tests that money is minimised only where every device has a price and may stay idle; so it is with a deadline."""
+    """Tests that money is minimised only where every device has a price, and that only then there is a deadline."""
     problem = star("a b")
     with pytest.raises(ValueError, match=r"device 'a' has no price_per_hour; state it"):
         replace(problem, options=Options(objective="cost"))
     with pytest.raises(ValueError, match=r"deadline_ns = 5 with objective = makespan; set objective to cost"):
         Options(deadline_ns=5)
-    with pytest.raises(ValueError, match=r"idle_devices = false with objective = cost"):
-        Options(objective="cost", idle_devices=False)
 
 
 def test_alike_devices_are_one_class():

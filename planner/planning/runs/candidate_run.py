@@ -22,6 +22,7 @@ from planner.planning.starts.first_starts import propose_best_seed
 from planner.problem import Problem
 from planner.progress import Limits
 from planner.replanning.transition import Transition
+from profiles.cluster import Cluster
 
 
 class _Recipe(NamedTuple):
@@ -50,13 +51,14 @@ class CandidateRun:
         choice: Choice,
         top: int,
         transition: Transition | None,
+        cluster: Cluster,
         **how: Unpack[RunSetup],
     ) -> None:
         self.choice = choice
         """What tells it from the other candidates."""
         self.state = begin_run(problem, limits, **how)
         self.is_listed = problem.microbatches is not None
-        self.takeover = None if transition is None else TransitionSearch(self.state, transition)
+        self.takeover = None if transition is None else TransitionSearch(self.state, transition, cluster=cluster)
         """The search for the plan that takes over at the least cost, if one is asked for."""
         self.archive = None if top == 1 else Archive(self.state, top=top, rate=self._rate)
         """What keeps the best plans of other kinds, if more than one plan is asked for."""
@@ -150,6 +152,13 @@ class CandidateRun:
         if self.infeasible or (self.is_empty and self.state.searched_ns is None):
             return math.inf
         return max(self.lower_bound_ns or 0, self.state.searched_ns or 0)
+
+    @property
+    def why_infeasible(self) -> str:
+        """Why no plan fits, if that is known; empty otherwise."""
+        if self.is_empty:
+            return "a complete search found none"
+        return self.infeasible or (str(self.failure) if isinstance(self.failure, InfeasibleProblemError) else "")
 
     def is_open(self, least_ns: int | None) -> bool:
         """Whether one of its plans may be below `least_ns`."""

@@ -39,6 +39,7 @@ BRANCH_SHARE = 0.1
 class CheapestDriver(Driver):
     """The runs of several subsets, and what is known of all the others; plans are ranked by what they cost."""
 
+    has_all_candidates = False
     most_runs = (_RUNS_PER_WAVE, _RUNS_PER_WAVE)
     """Subsets that are planned for in each wave."""
 
@@ -81,9 +82,8 @@ class CheapestDriver(Driver):
         """Of all its devices, in millionths per hour."""
         return self.subsets.kinds.price(run.choice.counts)
 
-    def price(self, run: CandidateRun, plan: Plan, total_ns: int) -> int:
+    def value_of(self, plan: Plan, *, total_ns: int) -> int:
         """What the devices of a plan cost for so long."""
-        del run
         return cost_of(self.question, plan, makespan_ns=total_ns)
 
     def money(self, run: CandidateRun) -> int | None:
@@ -95,7 +95,7 @@ class CheapestDriver(Driver):
             or not self._is_in_time(run.objective_ns)
         ):
             return None
-        return self.price(run, run.plan, run.total_ns)
+        return self.value_of(run.plan, total_ns=run.total_ns)
 
     def _is_in_time(self, objective_ns: int) -> bool:
         deadline = self.question.options.deadline_ns
@@ -194,12 +194,6 @@ class CheapestDriver(Driver):
             if each.state.lower_bound is None and not each.infeasible:
                 each.bound_quickly()
         return found
-
-    def ended(self, chosen: CandidateRun, objective_ns: int) -> str:
-        """A proof about money is none about the time on the devices of the plan."""
-        stopped_by = self.stopped_by()
-        least = min(each.lower_bound_ns or 0 for each in self.siblings(chosen) if not each.infeasible)
-        return "gap" if stopped_by == "proof" and objective_ns > least else stopped_by
 
     def answer(self, run: CandidateRun, plan: Plan) -> Plan:
         """A plan of a run as the answer to the question, with the bound on money over all subsets."""

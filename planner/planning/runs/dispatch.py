@@ -31,33 +31,11 @@ def make_plans(problem: Problem | BatchProblem, *, top: int, **how: Unpack[Plann
     """
     if unknown := how.keys() - PlanningOptions.__annotations__.keys():
         raise TypeError(f"make_plans() got an unexpected keyword argument {min(unknown)!r}")
-    _require_supported(problem, top=top, how=how)
     require_possible(problem, how.get("target"))
     require_consistent(problem)
     kind = CheapestDriver if problem.options.objective == "cost" else Driver
     with ExitStack() as stack:
         return kind(problem, stack, top=top, **how).plans()
-
-
-def _require_supported(problem: Problem | BatchProblem, *, top: int, how: PlanningOptions) -> None:
-    """Refuse what no run counts yet."""
-    is_listed, method = isinstance(problem, Problem) and problem.microbatches is not None, how.get("limits") or Limits()
-    is_cost, has_transition = problem.options.objective == "cost", how.get("transition") is not None
-    if is_listed and how.get("target") is not None:
-        raise ValueError(
-            f"target = {how['target']}: plans for microbatches that differ are for the executor; leave the target out"
-        )
-    if is_listed and method.method in ("cp-sat", "ilp"):
-        raise ValueError(
-            f"limits: method = {method.method} is for equal microbatches; the question lists them (microbatches): "
-            "give method = auto"
-        )
-    if has_transition and (is_cost or isinstance(problem, BatchProblem)):
-        raise ValueError(
-            "transition: counted where a number of microbatches is given and time is minimised; leave it out"
-        )
-    if top > 1 and (is_listed or is_cost or has_transition):
-        raise ValueError(f"top = {top}: here one plan is made; leave it out")
 
 
 def make_plan(

@@ -43,6 +43,9 @@ class Driver:
     Plans are ranked by their objective, or by all that is left where they take over from a running one.
     """
 
+    has_all_candidates = True
+    """Whether there is a run on every candidate."""
+
     def __init__(self, question: Question, stack: ExitStack, *, top: int, **how: Unpack[PlanningOptions]) -> None:
         self.question, self.stack, self.top, self.how = question, stack, top, how
         self.limits = how.get("limits") or Limits()
@@ -65,7 +68,7 @@ class Driver:
     def run_all(self) -> None:
         """Every step of every run."""
         limits = self.limits
-        if self.transition is not None and limits.max_rounds is None:
+        if self._is_takeover_searched() and limits.max_rounds is None:
             self.limits = replace(limits, time_limit_s=(1 - _TAKEOVER_SHARE) * limits.time_limit_s)
         self.begin_all()
         self.search()
@@ -73,6 +76,10 @@ class Driver:
             run.close()
         self.limits = limits
         self._search_for_takeover()
+
+    def _is_takeover_searched(self) -> bool:
+        is_listed = isinstance(self.question, Problem) and self.question.microbatches is not None
+        return self.transition is not None and not is_listed
 
     def begin_all(self) -> None:
         """First plans and bounds of all candidates."""
@@ -104,6 +111,7 @@ class Driver:
             choice=choice,
             top=self.top,
             transition=self.transition,
+            cluster=self.question.cluster,
             on_progress=self._hear,
             should_stop=self.should_stop,
             target=self.how.get("target"),
@@ -302,6 +310,8 @@ class Driver:
 
     def _search_for_takeover(self) -> None:
         """Layouts by the sum of iterations and moving, in the runs that may have the least one, the best first."""
+        if not self._is_takeover_searched():
+            return
         field = sorted((run for run in self.runs if self._may_take_over(run)), key=self.rank)
         for number, run in enumerate(field):
             if self._may_take_over(run):
@@ -311,7 +321,7 @@ class Driver:
     def _may_take_over(self, run: CandidateRun) -> bool:
         limit_ns = self.limit_ns(run)
         is_open = limit_ns is None or (run.lower_bound_ns or 0) < limit_ns
-        return run.takeover is not None and not run.is_listed and run.state.plan is not None and is_open
+        return run.state.plan is not None and is_open
 
     def stopped_by(self) -> str:
         """Why the search ended."""
@@ -327,15 +337,14 @@ class Driver:
         ends = {run.state.stopped_by for run in self.runs if self.is_open(run)}
         if ends == {"no_improvement"}:
             return "no_improvement"
-        if not ends and is_complete(self.limits.method):
+        if not ends and is_complete(self.limits.method) and self.has_all_candidates:
             return CLAIM
         is_timed = self.limits.max_rounds is None or self.elapsed_s >= self.limits.time_limit_s
         return "time" if is_timed or "time" in ends else "rounds"
 
     def answers(self, run: CandidateRun) -> list[Plan]:
         """The best plan of a run as an answer to the question, and behind it the one for which least moves."""
-        conclude = partial(self.conclude, run, self.siblings(run))
-        return [self.answer(run, plan) for plan in run.finish(conclude)]
+        return [self.answer(run, plan) for plan in run.finish(self.concluding(run))]
 
     def answer(self, run: CandidateRun, plan: Plan) -> Plan:
         """A plan of a run, with its evidence, as the answer to the question."""
@@ -347,33 +356,27 @@ class Driver:
         del run
         return self.runs
 
-    def conclude(self, chosen: CandidateRun, runs: Sequence[CandidateRun], objective_ns: int) -> Conclusion:
-        """What is shown of all plans, beside a plan of one of the runs that has that objective."""
-        if chosen.size is None:
-            return replace(Conclusion.of(chosen.state), stopped_by=self.ended(chosen, objective_ns))
-        has_claim = any(run.state.solver_bound_ns is not None or run.is_empty for run in runs)
-        entries = {run.size: run.infeasible or run.state.lower_bound for run in runs}
-        return Conclusion(
-            bound=least_over_sizes({size: each for size, each in entries.items() if size is not None and each}),
-            solver_bound_ns=int(min(*(run.ruled_out_ns for run in runs), objective_ns)) if has_claim else None,
-            searched_ns=int(min(*(run.shown_ns for run in runs), objective_ns)) if has_claim else None,
-            stopped_by=self.ended(chosen, objective_ns),
-            sizes=tuple(run.result(objective_ns, is_chosen=run is chosen) for run in runs),
-        )
+    def concluding(self, run: CandidateRun) -> Callable[[int], Conclusion]:
+        """What says what is shown of all plans, beside a plan of the run that has the objective given."""
+        runs = self.siblings(run)
+        return lambda objective_ns: self._conclude(run, runs, objective_ns=objective_ns)
 
-    def ended(self, chosen: CandidateRun, objective_ns: int) -> str:
-        """Why the search ended, beside a plan of that run with that objective."""
-        del chosen, objective_ns
-        return self.stopped_by()
+    def _conclude(self, chosen: CandidateRun, runs: Sequence[CandidateRun], *, objective_ns: int) -> Conclusion:
+        is_alone = chosen.size is None
+        found = Conclusion.of(chosen.state) if is_alone else _conclude_all(chosen, runs, objective_ns=objective_ns)
+        stopped_by = self.stopped_by()
+        # what proves the best plan, or its cost, proves no other plan, and not its time
+        is_proved = objective_ns <= found.bound.value_ns
+        return replace(found, stopped_by="gap" if stopped_by == "proof" and not is_proved else stopped_by)
 
     def _others(self, known: Iterable[Plan]) -> list[Plan]:
         """The best plans of other kinds that any run came by."""
         best, *_ = known = list(known)
         found = list[tuple[int, CandidateRun, Plan]]()
         for run in self.runs:
-            conclude = partial(self.conclude, run, self.siblings(run))
-            others = run.others(best, conclude=conclude, num_runs=len(self.runs))
-            found += [(self.price(run, plan, value), run, plan) for value, plan in others if self.is_allowed(plan)]
+            others = run.others(best, conclude=self.concluding(run), num_runs=len(self.runs))
+            allowed = [(value, plan) for value, plan in others if self.is_allowed(plan)]
+            found += [(self.value_of(plan, total_ns=value), run, plan) for value, plan in allowed]
         kinds, plans = {kind_of(plan) for plan in known}, list[Plan]()
         for _, run, plan in sorted(found, key=lambda each: each[0]):
             if kind_of(plan) not in kinds and len(plans) < self.top - len(known):
@@ -381,9 +384,9 @@ class Driver:
                 plans.append(self.answer(run, plan))
         return plans
 
-    def price(self, run: CandidateRun, plan: Plan, total_ns: int) -> int:
+    def value_of(self, plan: Plan, *, total_ns: int) -> int:
         """What is minimised, of a plan that takes so long."""
-        del run, plan
+        del plan
         return total_ns
 
     def is_allowed(self, plan: Plan) -> bool:
@@ -395,8 +398,8 @@ class Driver:
         """Raise what is known: that no candidate has a plan, or only that none was found."""
         if self.is_alone:
             self._give_up_alone(self.runs[0])
-        if all(run.infeasible or run.is_empty for run in self.runs):
-            known = {run.infeasible or "a complete search found none": run.size for run in reversed(self.runs)}
+        if all(run.why_infeasible for run in self.runs):
+            known = {run.why_infeasible: run.size for run in reversed(self.runs)}
             reasons = "; ".join(f"microbatches of {size}: {reason}" for reason, size in reversed(known.items()))
             raise InfeasibleProblemError(f"no plan fits at any size. {reasons}")
         states = [run.state for run in self.runs if not run.infeasible]
@@ -414,3 +417,16 @@ class Driver:
             raise run.failure
         finish(run.state)
         raise AssertionError("a run without a plan cannot be finished")
+
+
+def _conclude_all(chosen: CandidateRun, runs: Sequence[CandidateRun], *, objective_ns: int) -> Conclusion:
+    """What the runs of all sizes have shown together."""
+    has_claim = any(run.state.solver_bound_ns is not None or run.is_empty for run in runs)
+    entries = {run.size: run.infeasible or run.state.lower_bound for run in runs}
+    return Conclusion(
+        bound=least_over_sizes({size: each for size, each in entries.items() if size is not None and each}),
+        solver_bound_ns=int(min(*(run.ruled_out_ns for run in runs), objective_ns)) if has_claim else None,
+        searched_ns=int(min(*(run.shown_ns for run in runs), objective_ns)) if has_claim else None,
+        stopped_by="",
+        sizes=tuple(run.result(objective_ns, is_chosen=run is chosen) for run in runs),
+    )

@@ -8,7 +8,6 @@ points       every plan left is the answer to a question of its own: the least c
 
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Unpack
 
 from planner.batch_problem import Question, problem_for
@@ -63,6 +62,8 @@ def make_pareto(problem: Question, **how: Unpack[PlanningOptions]) -> ParetoFron
     global batch each decides on its size of microbatches. The options of a planning run are those of
     `planner.planning.make_plan`. Raises as it does.
     """
+    if how.get("transition") is not None:
+        raise TypeError("make_pareto() takes no transition")
     question: Question = replace(problem, options=replace(problem.options, objective="cost"))
     require_consistent(question)
     require_possible(question, how.get("target"))
@@ -146,7 +147,7 @@ class _FrontDriver(CheapestDriver):
         time_ns, money = self._time_and_money(run)
         options = replace(self.question.options, deadline_ns=time_ns)
         question: Question = replace(self.question, options=options)
-        own, *_ = run.finish(partial(self.conclude, run, self.siblings(run)))
+        own, *_ = run.finish(self.concluding(run))
         plan = self.answer_to(question, run, plan=own)
         assert plan.evidence is not None
         assert plan.evidence.rental is not None

@@ -19,6 +19,7 @@ from planner.planning.starts.conversions import plan_of, rate, stages_of
 from planner.replanning.transition import Transition
 from planner.simulation.timeline import Timeline
 from planner.verify import Verdict
+from profiles.cluster import Cluster
 from solver_models.local_search.search import Candidate, Searcher
 from solver_models.precompile import FIRST
 from solver_models.starts.layout_neighbours import Layout, key_of, layout_of, neighbours
@@ -52,8 +53,10 @@ class _Found:
 class TransitionSearch:
     """What a run shows its plans to, and what searches on when the run has ended."""
 
-    def __init__(self, run: SearchState, transition: Transition) -> None:
+    def __init__(self, run: SearchState, transition: Transition, *, cluster: Cluster) -> None:
         self.run, self.transition = run, transition
+        self.whole = run.problem if cluster == run.problem.cluster else replace(run.problem, cluster=cluster)
+        """The problem with all devices: state moves from those that are given up, too."""
         self.best: _Found | None = None
         """The plan with the least sum."""
         self.leanest: _Found | None = None
@@ -89,7 +92,7 @@ class TransitionSearch:
         """How long it takes to move what these stages need."""
         known = self._moving.get(stages)
         if known is None:
-            known = self._moving[stages] = self.transition.moving_ns(self.run.problem, stages)
+            known = self._moving[stages] = self.transition.moving_ns(self.whole, stages)
         return known
 
     def see(self, plan: Plan, timeline: Timeline, *, source: str, verdict: Verdict | None = None) -> None:

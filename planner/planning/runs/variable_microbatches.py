@@ -21,6 +21,7 @@ from planner.evidence.certificate import make_bound, prove_infeasible
 from planner.plan import BaselineResult, Plan, Stage
 from planner.planning.evidence import finish, require_not_refuted
 from planner.planning.runs.run import (
+    BASELINES,
     BOUND,
     START,
     begin_run,
@@ -50,8 +51,8 @@ _USUAL_SHARE = 0.25
 """Part of it for the search that takes all microbatches for equal."""
 _KEPT_LAYOUTS = 4
 """Layouts that are annealed and cut anew."""
-_DEALING = "dealing"
-"""Who is said to have found what the search of assignments finds."""
+_ASSIGNED, _USUAL = "dealing", "search at the mean size"
+"""Who is said to have found a plan: the search of assignments, or the usual one for equal microbatches."""
 
 
 @dataclass(kw_only=True)
@@ -66,7 +67,13 @@ class _BalancedLayout:
 def make_first_listed_plans(run: SearchState, start: Plan | None) -> None:
     """The plan to start from, then every baseline with the real sizes: the best that fits becomes the incumbent."""
     if start is not None:
-        _offer(run, replace(start, problem=run.problem.reference(), evidence=None), source=START)
+        with run.step_of(START):
+            _offer(run, replace(start, problem=run.problem.reference(), evidence=None), source=START)
+    with run.step_of(BASELINES):
+        _play_baselines(run)
+
+
+def _play_baselines(run: SearchState) -> None:
     fitting: list[tuple[int, int, Plan]] = []
     for baseline in listed_baselines(run.problem, run.costs, has_time=lambda: _has_time(run, _BASELINE_SHARE)):
         try:
@@ -78,7 +85,8 @@ def make_first_listed_plans(run: SearchState, start: Plan | None) -> None:
         if baseline.plan is not None and row.fits_memory and objective is not None:
             fitting.append((objective, len(run.baselines) - 1, baseline.plan))
     for _, number, plan in sorted(fitting, key=lambda entry: entry[:2]):
-        if _offer(run, plan, source=run.baselines[number].name) and not run.witnesses:
+        name = run.baselines[number].name
+        if _offer(run, plan, source=name, improver=BASELINES) and not run.witnesses:
             break
 
 
@@ -95,11 +103,13 @@ def search_listed(run: SearchState) -> Generator[None, None, None]:
     if run.is_over():
         return
     run.begin_search()
-    layouts = _first_layouts(run)
+    with run.step_of(_ASSIGNED):
+        layouts = _first_layouts(run)
     yield
-    usual = _plan_usual(run) if _should_try_usual(run) else None
-    if usual is not None and not run.is_over():
-        _reorder(run, usual)
+    with run.step_of(_USUAL):
+        usual = _plan_usual(run) if _should_try_usual(run) else None
+        if usual is not None and not run.is_over():
+            _reorder(run, usual)
     yield
     yield from _improve(run, layouts)
 
@@ -110,7 +120,7 @@ def _has_time(run: SearchState, share: float = 1.0) -> bool:
     return is_in_time and not run.should_stop()
 
 
-def _offer(run: SearchState, plan: Plan, *, source: str) -> bool:
+def _offer(run: SearchState, plan: Plan, *, source: str, improver: str | None = None) -> bool:
     """Take a plan that is better than the incumbent and that the verifier passes; whether it was."""
     try:
         timeline = simulate(run.problem, plan, costs=run.costs)
@@ -119,7 +129,7 @@ def _offer(run: SearchState, plan: Plan, *, source: str) -> bool:
         return False
     run.show(plan, timeline, source=source)
     rejected = run.rejected
-    is_better = run.offer(plan, timeline, source=source)
+    is_better = run.offer(plan, timeline, source=source, improver=improver)
     if run.rejected is not None and run.rejected is not rejected:
         # an order that was made for other sizes may need more memory than there is: no mistake of ours
         run.dropped.add(run.rejected.violations[0].message)
@@ -156,7 +166,7 @@ def _plan_usual(run: SearchState) -> Plan | None:
     except PipeplanError:
         return None
     plan = replace(plan, problem=run.problem.reference(), evidence=None)
-    _offer(run, plan, source="search at the mean size")
+    _offer(run, plan, source=_USUAL)
     return plan
 
 
@@ -187,7 +197,7 @@ def _first_layouts(run: SearchState) -> list[_BalancedLayout]:
                 found += _balanced(run, stages)
     found.sort(key=lambda layout: layout.end_ns)
     for layout in found[:_KEPT_LAYOUTS]:
-        _offer(run, layout.table.plan(layout.assignments), source=_DEALING)
+        _offer(run, layout.table.plan(layout.assignments), source=_ASSIGNED)
     if found and not run.is_over():
         found += _searched(run, len(found[0].assignments))
         found.sort(key=lambda layout: layout.end_ns)
@@ -280,17 +290,23 @@ def _improve(run: SearchState, layouts: list[_BalancedLayout]) -> Generator[None
     rng = random.Random(run.limits.seed)
     most = math.inf if run.limits.max_rounds is None else run.limits.max_rounds
     while layouts and run.rounds < most and not run.is_over():
-        layout = layouts[0] if rng.random() < 0.5 else rng.choice(layouts)
-        other = _shifted(run, layout, rng=rng)
-        if other is not None and other.end_ns < layout.end_ns:
-            layout.table, layout.assignments, layout.end_ns = other.table, other.assignments, other.end_ns
-        _anneal(layout, plays=run.params.listed.turn_plays, seed=run.limits.seed + run.rounds)
-        run.rounds += 1
-        _offer(run, layout.table.plan(layout.assignments), source=_DEALING)
-        layouts.sort(key=lambda each: each.end_ns)
+        with run.step_of(_ASSIGNED):
+            _improve_one(run, layouts, rng=rng)
         take_in(run, None)
         run.report("search")
         yield
+
+
+def _improve_one(run: SearchState, layouts: list[_BalancedLayout], *, rng: random.Random) -> None:
+    """Shift a cut of one of the layouts, if that is better, and anneal its assignments."""
+    layout = layouts[0] if rng.random() < 0.5 else rng.choice(layouts)
+    other = _shifted(run, layout, rng=rng)
+    if other is not None and other.end_ns < layout.end_ns:
+        layout.table, layout.assignments, layout.end_ns = other.table, other.assignments, other.end_ns
+    _anneal(layout, plays=run.params.listed.turn_plays, seed=run.limits.seed + run.rounds)
+    run.rounds += 1
+    _offer(run, layout.table.plan(layout.assignments), source=_ASSIGNED)
+    layouts.sort(key=lambda each: each.end_ns)
 
 
 def _shifted(run: SearchState, layout: _BalancedLayout, *, rng: random.Random) -> _BalancedLayout | None:
@@ -326,4 +342,4 @@ def _reorder(run: SearchState, plan: Plan) -> None:
                 device: tuple(action._replace(microbatch=order[action.microbatch]) for action in device_order)
                 for device, device_order in plan.schedule.items()
             }
-            _offer(run, replace(plan, schedule=schedule), source="search at the mean size, reordered")
+            _offer(run, replace(plan, schedule=schedule), source=f"{_USUAL}, reordered", improver=_USUAL)
