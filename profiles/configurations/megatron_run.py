@@ -46,7 +46,7 @@ _MIXED: Mapping[str, Dtype] = {
     "fp8": "fp8",
 }  # fmt: skip
 """Parts of the names of Megatron-Bridge's precisions; the first one counts."""
-_OTHER_PROGRAM = re.compile(r"(?:^|[_/])(?:t5|bert|ict|biencoder|vision|vlm|retro|mimo|dino)(?=[_.])[^/]*$")
+_OTHER_PROGRAM = re.compile(r"(?:^|[_/])(?:t5|bert|ict|biencoder|vision|vlm|retro|dino)(?=[_.])[^/]*$")
 """Scripts that train something else than a decoder."""
 
 
