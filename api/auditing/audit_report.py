@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from typing import Any
 
-from api.auditing.audit_flags import dropped_flags, flags_of, letters_of_rank, short_layout
+from api.auditing.audit_flags import dropped_flags, flags_of, letters_of_rank, short_layout, shown_stages
 from api.auditing.configuration_audit import Audit, PlayedRun
 from api.formatting import render_bytes, render_of_limit
 from planner.simulation.explain import DeviceTime
@@ -26,7 +26,7 @@ _MEMORY_ERROR = (
 )
 """By docs/benchmarks/audits.md."""
 
-NO_ERROR = "no measured iterations of this type of GPU, or of models with experts, have been compared"
+NO_ERROR = "no measured iterations of this type of GPU, of models with experts, or of hybrid ones have been compared"
 
 WHERE_FROM = {
     "row": "are measured rows",
@@ -93,7 +93,7 @@ def error_of(audit: Audit) -> str:
     name = audit.audited.sheet.name
     if not audit.audited.figures:
         return "layers as measured; what a run takes beside them is not known"
-    if audit.audited.run.shape.mixture is not None or name not in ERRORS:
+    if audit.audited.run.shape.mixture is not None or audit.audited.run.shape.pattern or name not in ERRORS:
         return NO_ERROR
     rows, factor, median, worst = ERRORS[name]
     is_fitted = time_from(audit)["assumed"] == 1
@@ -108,8 +108,8 @@ def error_of(audit: Audit) -> str:
 
 def _memory_error_of(audit: Audit) -> str:
     """What is known of how far estimated peaks are from measured ones."""
-    if audit.audited.run.shape.mixture is not None:
-        return "no measured peaks of models with experts have been compared"
+    if audit.audited.run.shape.mixture is not None or audit.audited.run.shape.pattern:
+        return "no measured peaks of models with experts, or of hybrid ones, have been compared"
     is_near = audit.audited.sheet.name == "b200_sxm" and audit.audited.run.dtype == "bf16"
     return _MEMORY_ERROR if is_near else f"{_MEMORY_ERROR}; others have not been compared"
 
@@ -141,7 +141,7 @@ def _configuration(audit: Audit) -> dict[str, Any]:
         "pipeline": run.pipeline,
         "data": run.data,
         "stages_per_rank": run.chunks,
-        "layout": short_layout("|".join(run.stages)) if run.stages else None,
+        "layout": short_layout("|".join(shown_stages(run))) if run.stages else None,
         "order": run.order,
         "micro_batch": run.micro_batch,
         "global_batch": run.global_batch,

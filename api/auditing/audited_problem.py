@@ -230,7 +230,8 @@ class _StateCosts:
         shape = self.run.shape
         if shape.mixture is None or not 0 <= block < shape.blocks or not shape.is_mixture(block):
             return 0
-        return shape.mixture.experts // (self.run.experts or self.run.tensor) * 3 * shape.hidden * shape.mixture.inner
+        own = shape.mixture.experts // (self.run.experts or self.run.tensor)
+        return own * (2 + shape.is_gated) * shape.hidden * shape.mixture.inner
 
     def _exchange_ns(self, weights: int, *, replicas: int) -> int:
         """Gradients scattered and weights gathered (or gradients reduced) in a ring; of several stages on a rank one

@@ -1,5 +1,6 @@
 """A plan for Megatron-LM: its pipeline layout and the flags around it, one argument per line.
 
+Stages of a hybrid model are in its pattern (`planner.export.hybrid_pattern`).
 Written for `--pipeline-model-parallel-layout` as Megatron core 0.16 to 0.20 read it (`PipelineParallelLayerLayout`);
 what its own parser, checks and schedules make of it: tests/integration/test_foreign_programs.py.
 """
@@ -11,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
+from planner.export.hybrid_pattern import is_hybrid, pattern_of, require_whole_blocks
 from planner.export.looped_pipelines import require_looped
 from planner.export.megatron_flags import assumed_flags
 from planner.export.model_parts import Cut, cut_by, cut_of, is_block, letter_of, letters_of
@@ -46,8 +48,7 @@ def make_megatron_job(problem: Problem, plan: Plan) -> _MegatronJob:
     per_replica = require_samples(problem, what="Megatron-LM") // replicas
     arguments: list[tuple[str, ...]] = [
         ("--pipeline-model-parallel-size", str(len(ranks))),
-        ("--pipeline-model-parallel-layout", "|".join(_one_head(stage) for stage in letters)),
-        ("--num-layers", str("".join(letters).count("t"))),
+        *_cut_flags(plan, letters),
         ("--micro-batch-size", str(per_replica)),
         ("--global-batch-size", str(per_replica * replicas * problem.num_microbatches)),
     ]
@@ -64,6 +65,16 @@ def make_megatron_job(problem: Problem, plan: Plan) -> _MegatronJob:
         ranks=tuple(itertools.chain.from_iterable(ranks)),
         notes=tuple(_notes(problem, plan)),
     )
+
+
+def _cut_flags(plan: Plan, letters: Sequence[str]) -> list[tuple[str, ...]]:
+    """Where stages begin: of a hybrid model in its pattern, beside which Megatron takes no layout."""
+    if is_hybrid(name for stage in plan.stages for name in stage.layers):
+        return [("--hybrid-layer-pattern", pattern_of(cut_by(plan)))]
+    return [
+        ("--pipeline-model-parallel-layout", "|".join(_one_head(stage) for stage in letters)),
+        ("--num-layers", str("".join(letters).count("t"))),
+    ]
 
 
 def require_expressible(problem: Problem, plan: Plan) -> None:
@@ -90,6 +101,11 @@ def require_parts(problem: Problem, cut: Cut) -> None:
     and there are two ranks or more, so that it is.
     """
     letters = letters_of(problem, cut)
+    layers = [name for stage in cut for name in stage]
+    if is_hybrid(layers):
+        pattern_of(cut)
+    else:
+        require_whole_blocks(layers)
     for letter, what in (("E", "embedding"), ("L", "head")):
         if sum(letter in stage for stage in letters) > 1:
             raise ValueError(f"the layers of the {what} are in several stages, but Megatron has one {what}; merge them")

@@ -9,6 +9,7 @@ from typing import Any, Literal
 from profiles.configurations.argument_forms import ReadArguments, Value
 from profiles.configurations.flag_meanings import REFUSED, meaning_of
 from profiles.configurations.known_models import DEFAULT_SEQUENCE, find_model
+from profiles.configurations.megatron_hybrid import pattern_refusals, read_pattern, stages_of
 from profiles.configurations.megatron_layout import layout_refusals, written_out
 from profiles.configurations.run_configuration import (
     ReadingNotes,
@@ -17,7 +18,7 @@ from profiles.configurations.run_configuration import (
     even_stages,
     with_ends,
 )
-from profiles.estimates.model_shapes import ExpertShape, LatentAttention, ModelShape
+from profiles.estimates.model_shapes import ExpertShape, LatentAttention, ModelShape, RecurrentShape
 from profiles.estimates.operations import Dtype
 
 MICROBATCHES_PER_RANK = 16
@@ -28,6 +29,7 @@ _CUTS = (
     "decoder_first_pipeline_num_layers", "decoder_last_pipeline_num_layers",
 )  # fmt: skip
 """What says where stages are cut, beside a layout."""
+_PATTERN = "hybrid_layer_pattern"
 _LAYOUT = "pipeline_model_parallel_layout"
 _STATED = {
     "tensor_model_parallel_size": "--tp",
@@ -44,7 +46,7 @@ _MIXED: Mapping[str, Dtype] = {
     "fp8": "fp8",
 }  # fmt: skip
 """Parts of the names of Megatron-Bridge's precisions; the first one counts."""
-_OTHER_PROGRAM = re.compile(r"(?:^|[_/])(?:t5|bert|ict|biencoder|vision|vlm|retro|mimo|dino)(?=[_.])[^/]*$")
+_OTHER_PROGRAM = re.compile(r"(?:^|[_/])(?:t5|bert|ict|biencoder|vision|vlm|retro|dino)(?=[_.])[^/]*$")
 """Scripts that train something else than a decoder."""
 
 
@@ -104,6 +106,7 @@ def read_megatron(read: ReadArguments, *, options: Mapping[str, Value], model: s
     _require_known(read, take)
     _note_unread(read, take)
     shape, sequence = _shape(take, model)
+    shape = _with_pattern(take, shape)
     tensor, context = take.count("tensor_model_parallel_size", 1), take.count("context_parallel_size", 1)
     pipeline = take.count("pipeline_model_parallel_size", 1)
     if reason := shape.why_not(tensor):
@@ -236,11 +239,11 @@ def _shape(take: Taking, model: str | None) -> tuple[ModelShape, int | None]:
             return shape, sequence
         windows = shape.windows[:blocks]
         return _with(shape, name=f"{shape.name}, {blocks} blocks", blocks=blocks, windows=windows), sequence
-    if take.text("num_layers") is None:
+    if take.text("num_layers") is None and not take.switch(_PATTERN):
         raise ValueError("the model is not stated; give --model NAME, or --num-layers, --hidden-size and so on")
     sizes = {name: take.number(name) for name in ("num_layers", "hidden_size", "num_attention_heads")}
     for name, value in sizes.items():
-        if not value:
+        if not value and not (name == "num_layers" and take.switch(_PATTERN)):
             raise ValueError(f"{shown(name)}: is not there; give it, or --model NAME")
     hidden, heads = sizes["hidden_size"] or 1, sizes["num_attention_heads"] or 1
     is_gated = take.switch("swiglu")
@@ -261,6 +264,38 @@ def _shape(take: Taking, model: str | None) -> tuple[ModelShape, int | None]:
         mixture=_mixture(take, inner=inner),
     )
     return shape, None
+
+
+def _with_pattern(take: Taking, shape: ModelShape) -> ModelShape:
+    """A hybrid model has as many layers as its pattern has letters, whatever other flags say."""
+    if (text := take.text(_PATTERN)) is None:
+        return shape
+    pattern = "".join(read_pattern(text))
+    if "E" in pattern and shape.mixture is None:
+        raise ValueError("--hybrid-layer-pattern: has E, and --num-experts is not there; give it")
+    width = take.count("mamba_head_dim", 64)
+    mamba = RecurrentShape(
+        heads=take.number("mamba_num_heads") or max(1, 2 * shape.hidden // width),
+        head_width=width,
+        groups=take.count("mamba_num_groups", 8),
+        state=take.count("mamba_state_dim", 128),
+        gates=1,
+    )
+    delta = RecurrentShape(
+        heads=take.count("linear_num_value_heads", 32),
+        head_width=take.count("linear_value_head_dim", 128),
+        groups=take.count("linear_num_key_heads", 16),
+        state=take.count("linear_key_head_dim", 128),
+        gates=2,
+    )
+    return _with(
+        shape,
+        blocks=len(pattern),
+        windows=(),
+        pattern=pattern,
+        mamba=mamba if "M" in pattern else None,
+        delta=delta if "G" in pattern else None,
+    )
 
 
 def _with(shape: ModelShape, **changes: Any) -> ModelShape:
@@ -463,6 +498,12 @@ def _stages(take: Taking, shape: ModelShape, *, predicting: int, ranks: int, is_
     )
     first, last = (take.number(f"decoder_{end}_pipeline_num_layers") for end in ("first", "last"))
     counts = [take.switch(f"account_for_{part}_in_pipeline_split") for part in ("embedding", "loss")]
+    if shape.pattern:
+        segments = read_pattern(take.text(_PATTERN) or "")
+        given = [name for name, value in take.values.items() if value not in (False, "None")]
+        refusals += pattern_refusals(segments, ranks=ranks, given=given)
+        if len(segments) > 1 or refusals:
+            return () if refusals else stages_of(segments)
     if layout is not None:
         if is_typed and (each or (chunks and len(written_out(layout)) != chunks * ranks)):
             refusals.append(
@@ -484,7 +525,8 @@ def _stages(take: Taking, shape: ModelShape, *, predicting: int, ranks: int, is_
         else:
             stages = list(even_stages(shape.blocks, ranks * (chunks or 1)))
     except ValueError as reason:
-        refusals.append(f"{reason}; use --pipeline-model-parallel-layout")
+        remedy = "put | into --hybrid-layer-pattern" if shape.pattern else "use --pipeline-model-parallel-layout"
+        refusals.append(f"{reason}; {remedy}")
         return ()
     stages[-1] = stages[-1][:-1] + "m" * predicting + "L"
     return tuple(stages)

@@ -8,7 +8,7 @@ from typing import Any, Literal
 from fastapi import APIRouter, Request
 from fastapi.responses import Response
 
-from api.auditing.audit_request import MOST_SECONDS, read_audit_request
+from api.auditing.audit_request import read_audit_request
 from api.jobs.job import Job
 from api.jobs.request import (
     SOURCE,
@@ -111,15 +111,17 @@ async def audit_configuration(request: Request, caller: Writer) -> Response:
     """What `pipeplan audit --json` says of a configuration."""
     service = service_of(request)
     body = await read_body(request, service.open_requests)
-
-    def make_order() -> dict[str, Any]:
-        with refusing():
-            tree = parse_tree(body)
-            read_audit_request(tree, source=SOURCE)
-        return {"what": "audit", "request": tree}
-
-    made = await service.inspector.ask(caller.tenant, make_order, seconds=MOST_SECONDS + service.settings.inspection_s)
+    tree, time_limit_s = await service.executor.call(_read_audit, body)
+    order = {"what": "audit", "request": tree}
+    made = await service.inspector.ask(caller.tenant, order.copy, seconds=time_limit_s + service.settings.inspection_s)
     return answer(made["audit"])
+
+
+def _read_audit(body: bytes) -> tuple[dict[str, Any], float]:
+    """What is asked, and how long a better plan is looked for; raises ServiceError 400 or 422."""
+    with refusing():
+        tree = parse_tree(body)
+        return tree, read_audit_request(tree, source=SOURCE).time_limit_s
 
 
 def read_order(kind: type, body: bytes) -> Any:

@@ -187,7 +187,7 @@ def test_what_does_not_start(options: dict[str, Value], told: str) -> None:
 @pytest.mark.parametrize(
     ("options", "told"),
     [
-        ({"hybrid_layer_pattern": "M-M*|M-"}, "--hybrid-layer-pattern: a hybrid"),
+        ({"hybrid_attention_ratio": "0.1"}, "--hybrid-attention-ratio: a hybrid"),
         ({"use_megatron_fsdp": True}, "--use-megatron-fsdp: weights"),
         ({"micro_batch_size": "two"}, "--micro-batch-size: 'two' is not a whole number"),
         ({"global_batch_size": "$BATCH"}, r"--set BATCH=VALUE"),
