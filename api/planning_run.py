@@ -93,7 +93,7 @@ def run_plan(
     summary = RunSummary(
         elapsed_s=reporter.elapsed_s, first_plan_s=reporter.first_plan_s, top=effort.top, others=tuple(others)
     )
-    return plan, summary
+    return plan, summary if target is None else replace(summary, target=target.name)
 
 
 def run_pareto(problem: Question, effort: Effort, *, console: Console, target: Target | None = None) -> "ParetoFront":

@@ -45,6 +45,8 @@ class RunSummary:
     """Plans of different kinds that were wanted."""
     others: tuple[Plan, ...] = ()
     """Those beside the best that were found."""
+    target: str = "executor"
+    """The program that is to run the plan."""
 
 
 def _render_progress(progress: Progress | None, elapsed_s: float) -> str:

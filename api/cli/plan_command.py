@@ -323,9 +323,11 @@ def _draw(problem: "Problem", plan: "Plan", *, what: str) -> str:
 def _tell(problem: "Problem", plan: "Plan", *, run: "RunSummary", style: "ReportStyle") -> None:
     """The closing words of a planning run, on standard error."""
     if style == "json":
+        from api.reporting.kinds_of_plan import summarise_kinds
         from api.reporting.summaries import summarise_plan
 
-        report_event(summarise_plan(plan, run) | _summarise_others(problem, plan, run=run))
+        best = {"best_of_each_kind": summarise_kinds(problem, plan, program=run.target)}
+        report_event(summarise_plan(plan, run) | best | _summarise_others(problem, plan, run=run))
     elif style != "quiet":
         from api.reporting.screen import render_screen
 

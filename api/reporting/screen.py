@@ -20,6 +20,7 @@ from api.formatting import (
     render_samples,
     render_seconds,
 )
+from api.reporting.kinds_of_plan import render_kinds, render_program
 from api.reporting.plain_names import (
     render_bound,
     render_option,
@@ -28,6 +29,7 @@ from api.reporting.plain_names import (
     render_types,
     render_unmeasured,
 )
+from planner.baselines.best_of_kinds import own_row
 from planner.execute.model.not_compared import NOT_COMPARED
 from planner.layout.costs import CostModel
 from planner.plan import BaselineResult, Evidence, Plan, RentalResult, SizeResult
@@ -51,7 +53,7 @@ _MAX_NOTES = 3
 _NEARLY_FULL = 0.9
 """Devices filled by more than this part need a word about their reserve."""
 
-MAX_BASELINE_ROWS = 8
+MAX_BASELINE_ROWS = 5
 """Rows of the table of baselines; slower cuts of the same schedule are left out first, then the slowest."""
 
 
@@ -67,8 +69,9 @@ def render_screen(problem: Problem, plan: Plan, *, run: "RunSummary") -> Rendera
         *_explain_signs(plan),
         "",
         *sizes,
-        _render_baselines(problem, evidence),
+        _render_baselines(problem, evidence, ours=own_row(problem, plan)),
         "",
+        *render_kinds(problem, plan, program=run.target),
         _render_outcome(problem, evidence, run=run),
     )
 
@@ -184,7 +187,7 @@ def _bound_of(row: SizeResult) -> int | None:
     return None if row.objective_ns is None and row.note else max(known, default=None)
 
 
-def _render_baselines(problem: Problem, evidence: Evidence) -> Table:
+def _render_baselines(problem: Problem, evidence: Evidence, *, ours: BaselineResult) -> Table:
     """What others would have done, fastest first, with our plan among them and the one to take ticked."""
     has_span = problem.options.objective == "span"
     table = make_table()
@@ -195,7 +198,6 @@ def _render_baselines(problem: Problem, evidence: Evidence) -> Table:
         table.add_column(header, justify="right", no_wrap=True)
     table.add_column("fits", no_wrap=True)
     table.add_column("")
-    ours = _our_row(problem, evidence)
     rows, num_hidden = _ranked(problem, [row for row in evidence.baselines if not row.had_no_time])
     for row in [ours, *rows]:
         tick = "✓" if row is ours else ""
@@ -204,25 +206,6 @@ def _render_baselines(problem: Problem, evidence: Evidence) -> Table:
     if num_hidden:
         table.add_row("", one_line(f"… {num_hidden} more in the plan's evidence"), style="dim")
     return table
-
-
-def _our_row(problem: Problem, evidence: Evidence) -> BaselineResult:
-    peak = max(
-        (
-            num_bytes / max(1, problem.cluster.by_name[name].usable_bytes)
-            for name, num_bytes in evidence.peak_bytes.items()
-        ),
-        default=None,
-    )
-    return BaselineResult(
-        name="this plan",
-        makespan_ns=evidence.makespan_ns,
-        span_ns=evidence.span_ns,
-        bubble=evidence.bubble,
-        peak_fraction=peak,
-        fits_memory=True,
-        note=evidence.source,
-    )
 
 
 def _ranked(problem: Problem, rows: Sequence[BaselineResult]) -> tuple[list[BaselineResult], int]:
@@ -270,7 +253,10 @@ def _render_outcome(problem: Problem, evidence: Evidence, *, run: "RunSummary") 
     objective = problem.options.objective
     if evidence.rental is not None:
         table.add_row("cost", _render_cost(problem, plan_rental=evidence.rental))
-    table.add_row("makespan" if objective == "cost" else objective, _render_result(evidence, objective=objective))
+    table.add_row(
+        "makespan" if objective == "cost" else objective,
+        _render_result(evidence, objective=objective, program=run.target),
+    )
     table.add_row("verdict", _render_verdict(evidence))
     first = "" if run.first_plan_s is None else f", first plan after {render_seconds(run.first_plan_s)}"
     table.add_row(
@@ -352,10 +338,10 @@ def _notes(problem: Problem, evidence: Evidence) -> list[str]:
     return notes if hidden <= 1 else [*notes[: _MAX_NOTES - 1], f"{hidden} more such"]
 
 
-def _render_result(evidence: Evidence, *, objective: Objective) -> str:
+def _render_result(evidence: Evidence, *, objective: Objective, program: str) -> str:
     """The objective beside the best baseline and between its bounds, a line each."""
     ours = evidence.span_ns if objective == "span" else evidence.makespan_ns
-    lines = [f"{render_ms(ours)} ms{_render_lead(evidence, ours, objective=objective)}"]
+    lines = [f"{render_ms(ours)} ms{_render_lead(evidence, ours, objective=objective, program=program)}"]
     kind = "(at any size)" if evidence.sizes else f"({render_bound(evidence.bound_kind)})"
     if ours <= evidence.lower_bound_ns:
         return f"{lines[0]}\noptimal: no plan can be faster {kind}"
@@ -399,7 +385,7 @@ def _render_claim(evidence: Evidence, claimed_ns: int) -> str:
     return f"{solver} claims that nothing is below {render_ms(claimed_ns)} ms, which is not proved here"
 
 
-def _render_lead(evidence: Evidence, ours: int, *, objective: Objective) -> str:
+def _render_lead(evidence: Evidence, ours: int, *, objective: Objective, program: str) -> str:
     """How far ahead of the best baseline that fits."""
     times = {
         row.name: row.span_ns if objective == "span" else row.makespan_ns
@@ -417,7 +403,8 @@ def _render_lead(evidence: Evidence, ours: int, *, objective: Objective) -> str:
     best = min(rivals, key=lambda name: rivals[name])
     lead, name = 1 - ours / rivals[best], render_schedule(best)
     if lead < -0.0005:
-        return f", {render_percent(ours / rivals[best] - 1)} more than {name}, which wins, but is none of our plans"
+        more = render_percent(ours / rivals[best] - 1)
+        return f", {more} more than {name}, which {render_program(program)} cannot run"
     return f", as fast as {name}" if lead < 0.0005 else f", {render_percent(lead)} less than {name}, the best that fits"
 
 

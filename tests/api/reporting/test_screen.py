@@ -35,6 +35,15 @@ stage  layers               devices       ms  grad ms  grad ms      peak memory 
    GPipe (equal layer counts)        44.00    1.42×  49.0 %   125 %  no
    data parallel                         –        –       –       –  –     needs no more than one replica
 
+a pipeline: data parallelism takes 1,096.2 ms (35.36×), 1,073.7 of them for gradients and the optimizer's step
+best of its kind             ms  vs ours  microbatches  memory
+one process               45.00    1.45×        3 of 8    75 %  one process
+DDP, the batch at once        –        –                        pinned to 3 microbatches; --global-batch leaves the num…
+DDP, accumulating       1,096.2   35.36×        3 of 8    62 %  data parallel
+FSDP2 (fully sharded)   4,432.2  142.97×        3 of 8    47 %  lower estimate; FSDP2's own code runs it, no plan here
+pipeline                  31.00    1.00×        3 of 8    50 %  this plan
+pipeline with replicas        –        –                        none was found
+
 makespan  31.00 ms, as fast as 1F1B (equal layer counts)
           no plan can be below 30.00 ms (work of the busiest device): gap 3.2 %
           with these stages no order of the actions can be below 30.50 ms
