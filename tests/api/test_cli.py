@@ -33,7 +33,7 @@ def test_plan_goes_to_standard_output(shell: Shell):
     outcome = shell.run(*PLAN)
     assert outcome.code == 0, outcome.err
     assert_is_plan(outcome.out, workload="workload.json")
-    assert "incumbent" in outcome.err
+    assert "best plan" in outcome.err
     assert "this plan" in outcome.err
     assert "✓ passed" in outcome.err
 
