@@ -49,7 +49,7 @@ ADDED = {
     "torchrun --nproc-per-node 2 -m planner.execute plan.json ": "--steps 3",
     "torchrun --nproc-per-node 1 -m planner.execute rest.json ": "--steps 3",
 }
-"""What is added to commands that begin so: less time, rounds and steps; jobs of a cluster are printed, not submitted."""
+"""What is added to commands that begin so: less time, fewer steps; jobs of a cluster are printed, not submitted."""
 
 CODES = {"audit megatron --model llama3-70b ": 3}
 """How commands begin that do not end with 0: this configuration does not fit, as the page shows."""
