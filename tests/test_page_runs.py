@@ -35,8 +35,9 @@ ELSEWHERE = {
 """How commands begin that other tests run."""
 
 ADDED = {
-    "plan ": "--time-limit 0.5",
-    "what-if ": "--time-limit 0.5",
+    "plan workload.json --target deepspeed-dualpipev ": "--max-rounds 1",  # no baseline has its form
+    "plan ": "--max-rounds 1 --time-limit 1",
+    "what-if ": "--max-rounds 1 --time-limit 1",
     "watch ": "--time-limit 0.5",
     "explain ": "--time-limit 0.5",
     "audit ": "--time-limit 1",
@@ -48,7 +49,7 @@ ADDED = {
     "torchrun --nproc-per-node 2 -m planner.execute plan.json ": "--steps 3",
     "torchrun --nproc-per-node 1 -m planner.execute rest.json ": "--steps 3",
 }
-"""What is added to commands that begin so: less time and fewer steps; jobs of a cluster are printed, not submitted."""
+"""What is added to commands that begin so: less time, fewer steps; jobs of a cluster are printed, not submitted."""
 
 CODES = {"audit megatron --model llama3-70b ": 3}
 """How commands begin that do not end with 0: this configuration does not fit, as the page shows."""
