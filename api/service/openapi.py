@@ -3,19 +3,25 @@
 import json
 import re
 from functools import cache
-from typing import Any, get_args
+from typing import Any
 
 from fastapi.routing import APIRoute
 
 from api.auditing.audit_request import AuditRequest
 from api.jobs.job import LABEL, MAX_TAGS
+from api.service.handlers.notice_handlers import Notice
+from api.service.handlers.picture_handlers import RangeOrder
+from api.service.handlers.plan_handlers import Filing
+from api.service.handlers.playback import Playback, Verification, WhatIf
+from api.service.handlers.webhook_handlers import NewWebhook
 from api.service.routes import ROUTERS
 from api.service.webhooks import MOST_LETTERS, URL
 from planner.batch_problem import MAX_BATCH
 from planner.documents.schema import definitions
 from planner.plan import PLAN_FORMAT
-from planner.progress import MAX_THREADS, Method
+from planner.progress import MAX_THREADS, Limits
 from planner.release import RELEASE
+from planner.what_if.change import Change
 from profiles.documents.class_schema import definitions_of
 from profiles.field_rules import MAX_NAME_LENGTH, MAX_SAMPLES
 from profiles.workload import WORKLOAD_FORMAT
@@ -93,30 +99,19 @@ def _event() -> Schema:
 
 
 def _limits() -> Schema:
-    return _object(
-        {
-            "time_limit_s": {"type": "number", "exclusiveMinimum": 0, "maximum": 1_000_000, "default": 10},
-            "gap": {"type": "number", "minimum": 0, "exclusiveMaximum": 1, "default": 0},
-            "seed": {"type": "integer", "minimum": 0, "maximum": 2**31 - 1, "default": 0},
-            "max_rounds": {"type": ["integer", "null"], "minimum": 0, "maximum": 10**9},
-            "patience": {"type": ["integer", "null"], "minimum": 1, "maximum": 10**9},
-            "patience_s": {"type": ["number", "null"]},
-            "threads": {"type": ["integer", "null"], "minimum": 1, "maximum": MAX_THREADS},
-            "method": {
-                "enum": list(get_args(Method)),
-                "default": "auto",
-                "description": "Who looks for plans; cp-sat and ilp are a solver on one model with everything open.",
-            },
-            "solver": {**_TEXT, "description": "PuLP's name of the solver of the method ilp; null: HiGHS."},
+    """What holds beyond the types of `Limits`."""
+    whole: Schema = {"minimum": 0, "maximum": 10**9}
+    return {
+        "time_limit_s": {"exclusiveMinimum": 0, "maximum": 1_000_000, "default": 10},
+        "gap": {"minimum": 0, "exclusiveMaximum": 1},
+        "seed": {"minimum": 0, "maximum": 2**31 - 1},
+        "max_rounds": whole,
+        "patience": {**whole, "minimum": 1},
+        "threads": {"minimum": 1, "maximum": MAX_THREADS},
+        "method": {
+            "description": "Who looks for plans; cp-sat and ilp are a solver on one model with everything open."
         },
-        required=[],
-        additionalProperties=False,
-        anyOf=[
-            {"properties": {"solver": {"type": "null"}}},
-            {"properties": {"method": {"const": "ilp"}}, "required": ["method"]},
-        ],
-        description="When to stop. With max_rounds the answer is the same on every machine, byte for byte.",
-    )
+    }
 
 
 def _given(name: str, given: Schema) -> Schema:
@@ -161,20 +156,15 @@ def _without_nul(schema: Any) -> Any:
 
 
 def _change() -> Schema:
-    return _object(
-        {
-            "devices": {"type": "integer", "minimum": -1024, "maximum": 1024},
-            "memory_bytes": {"type": "integer", "minimum": -(2**50), "maximum": 2**50},
-            "link_speed": {"type": "number", "minimum": 0.001, "maximum": 1000},
-            "num_microbatches": {"type": ["integer", "null"], "minimum": 1, "maximum": 2**20},
-            "global_batch_size": {"type": ["integer", "null"], "minimum": 1, "maximum": MAX_BATCH},
-            "microbatch_size": {"type": ["integer", "null"], "minimum": 1, "maximum": MAX_SAMPLES},
-            "lost": {"type": "array", "items": {"type": "string"}},
-        },
-        required=[],
-        additionalProperties=False,
-        **_not_together("num_microbatches", "global_batch_size", "microbatch_size"),
-    )
+    """What holds beyond the types of `Change`."""
+    return {
+        "devices": {"minimum": -1024, "maximum": 1024},
+        "memory_bytes": {"minimum": -(2**50), "maximum": 2**50},
+        "link_speed": {"minimum": 0.001, "maximum": 1000},
+        "num_microbatches": {"minimum": 1, "maximum": 2**20},
+        "global_batch_size": {"minimum": 1, "maximum": MAX_BATCH},
+        "microbatch_size": {"minimum": 1, "maximum": MAX_SAMPLES},
+    }
 
 
 _COMPONENT = "#/components/schemas/{model}"
@@ -192,17 +182,12 @@ def _workload() -> Schema:
     return {"description": "A workload document.", "anyOf": [_ref("WorkloadDocument"), other]}
 
 
-def _range_schemas() -> Schema:
-    return {
-        "RangeOrder": _object(
-            {"base": {"type": "string"}, "changes": {"type": "array", "maxItems": 32, "items": _change()}},
-            additionalProperties=False,
-        ),
-        "WhatIfRange": _object(
-            {"at_least_ns": _NANOSECONDS, "at_most_ns": _NANOSECONDS, "witness": _TEXT, "reason": _TEXT}
-            | {"price_per_hour": {"type": ["number", "null"], "description": "Of all devices; null without prices."}}
-        ),
-    }
+def _range() -> Schema:
+    money = {"type": ["number", "null"], "description": "Of all devices; null without prices."}
+    return _object(
+        {"at_least_ns": _NANOSECONDS, "at_most_ns": _NANOSECONDS, "witness": _TEXT, "reason": _TEXT}
+        | {"price_per_hour": money}
+    )
 
 
 def _filing() -> Schema:
@@ -263,38 +248,34 @@ def _submission(document: Schema) -> Schema:
 
 
 def _body_schemas(document: Schema, plan: Schema) -> Schema:
-    """What is sent."""
+    """What is sent: the fields of the classes that read it, and what else holds of them."""
+    kinds = (AuditRequest, Change, Filing, Limits, NewWebhook, Notice, Playback, RangeOrder, Verification, WhatIf)
+    found = definitions_of(kinds, ref_template=_COMPONENT)
     checked = {"plan": plan, "workload": {"anyOf": [document, {"type": "null"}]}}
-    return {
-        "NewWebhook": _object(
-            {"url": {"type": "string", "maxLength": MOST_LETTERS, "pattern": f"^{URL.pattern}$"}},
-            additionalProperties=False,
-        ),
-        "Filing": _object(_filing(), required=[], additionalProperties=False),
-        "Notice": _object(
-            {"event": {"enum": ["drifted", "device_lost"]}, "detail": _open({}, required=[])},
-            additionalProperties=False,
-        ),
-        "Submission": _submission(document),
-        "Verification": _object(
-            {**checked, "certificate": {"type": "boolean"}}, required=["plan"], additionalProperties=False
-        ),
-        **definitions_of([AuditRequest], ref_template=_COMPONENT),
-        "Playback": _object(
-            {
-                **checked,
-                "what": {"enum": ["simulation", "explanation", "report", "view", "trace", "torch", "picture"]},
-                "other": {"anyOf": [plan, {"type": "null"}]},
-            },
-            required=["plan", "what"],
-            additionalProperties=False,
-        ),
-        "WhatIf": _object(
-            {"base": {"type": "string"}, "change": _change(), "limits": _ref("Limits"), "priority": _PRIORITY},
-            required=["base", "change"],
-            additionalProperties=False,
-        ),
+    more: Schema = {
+        "Change": _change(),
+        "Filing": _filing(),
+        "Limits": _limits(),
+        "NewWebhook": {"url": {"maxLength": MOST_LETTERS, "pattern": f"^{URL.pattern}$"}},
+        "Notice": {"detail": _open({}, required=[])},
+        "Playback": {**checked, "other": {"anyOf": [plan, {"type": "null"}]}},
+        "RangeOrder": {"changes": {"maxItems": 32}},
+        "Verification": checked,
+        "WhatIf": {"priority": _PRIORITY},
     }
+    for kind, constraints in more.items():
+        fields = found[kind]["properties"]
+        fields |= {name: _narrowed(fields[name], constraint) for name, constraint in constraints.items()}
+    found["Change"] |= _not_together("num_microbatches", "global_batch_size", "microbatch_size")
+    found["Limits"]["description"] += " With max_rounds the answer is the same on every machine, byte for byte."
+    found["Limits"]["anyOf"] = [{"properties": {"solver": {"type": "null"}}}, _given("method", {"const": "ilp"})]
+    return found | {"Submission": _submission(document)}
+
+
+def _narrowed(field: Schema, constraint: Schema) -> Schema:
+    """The field under a constraint, which takes the place of its type where it has one itself."""
+    is_whole = bool({"anyOf", "type"} & set(constraint))
+    return {key: part for key, part in field.items() if not is_whole or key in ("description", "default")} | constraint
 
 
 def _schemas() -> Schema:
@@ -314,7 +295,7 @@ def _schemas() -> Schema:
             },
             required=["plans"],
         ),
-        "Limits": _limits(),
+        "WhatIfRange": _range(),
         "Audit": {
             "type": "object",
             "properties": {
@@ -674,7 +655,7 @@ def make_document() -> Schema:
         "security": [{"key": []}, {}],
         "paths": _paths(),
         "components": {
-            "schemas": _without_nul(_schemas() | _range_schemas()),
+            "schemas": _without_nul(_schemas()),
             "responses": {"Problem": problem},
             "securitySchemes": {"key": {"type": "http", "scheme": "bearer"}},
         },
