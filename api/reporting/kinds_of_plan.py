@@ -9,6 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from api.formatting import ABSENT, render_ms, render_percent, render_ratio
+from api.reporting.plain_names import render_schedule
 from planner.baselines.best_of_kinds import KINDS, OWN, Kind, KindResult, best_of_kinds, kind_of_stages, why_no_replicas
 from planner.errors import PlanError
 from planner.export.targets import TARGETS
@@ -152,7 +153,7 @@ def _note(found: KindResult, *, program: str) -> str:
         return f"excluded by an option: {found.breaks}"
     if reason := _why_not_run(found.problem, found.plan, program=program):
         return f"{render_program(program)} cannot run it: {reason}"
-    return found.row.name
+    return render_schedule(found.row.name)
 
 
 def _why_not_run(problem: Problem, plan: Plan, *, program: str) -> str:
