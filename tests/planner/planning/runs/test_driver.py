@@ -29,6 +29,8 @@ from tests.planner.test_microbatches import listed
 
 QUICK = Limits(time_limit_s=60, max_rounds=1, threads=1)
 
+FIRST = replace(QUICK, max_rounds=0)
+
 FEW = SearchParams(listed=ListedParams(quick_plays=100, turn_plays=200))
 
 
@@ -80,16 +82,17 @@ def cost(plan: Plan) -> float:
     return plan.evidence.rental.cost
 
 
+@pytest.mark.slow
 def test_kinds_of_the_cheapest_plan():
     """Tests that behind the cheapest plan there are others, ever dearer, none below the bound, and each in time."""
-    problem, limits = priced(row(), PRICES), replace(QUICK, max_rounds=0)
-    plans = make_plans(problem, top=3, limits=limits)
+    problem = priced(row(), PRICES)
+    plans = make_plans(problem, top=3, limits=FIRST)
     assert len(plans) == 3
     assert_derived(problem, plans)
-    assert cost(plans[0]) == cost(make_plan(problem, limits=limits))
+    assert cost(plans[0]) == cost(make_plan(problem, limits=FIRST))
     assert [cost(plan) for plan in plans] == sorted(map(cost, plans))
     late = replace(problem, options=replace(problem.options, deadline_ns=plans[1].evidence.makespan_ns))
-    kinds = make_plans(late, top=3, limits=limits)
+    kinds = make_plans(late, top=3, limits=FIRST)
     assert all(plan.evidence.makespan_ns <= late.options.deadline_ns for plan in kinds)
     assert_derived(late, kinds)
 
@@ -137,6 +140,7 @@ def test_the_work_of_microbatches_that_differ_is_paid_for():
     assert work_money(priced(listed(1, 4, 2, 4), dict.fromkeys("abcd", 2.0) | {"c": 1.0})) == 11 * 2 * 3 * 10**6
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("steps_left", [1, 50])
 def test_taking_over_at_any_size(steps_left: int):
     """Tests that over all sizes of microbatches the sum of iterations and moving is the least, with a bound of each."""
@@ -155,6 +159,7 @@ def test_taking_over_at_any_size(steps_left: int):
     assert total(problem, plan) == min(total(each.at_its_size(), made) for each, made in alone)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("steps_left", [1, 1000])
 def test_taking_over_at_the_least_cost(steps_left: int):
     """Tests that devices are paid for while state moves: few iterations stay where it is, many go where it is cheap."""
@@ -172,12 +177,13 @@ def test_taking_over_at_the_least_cost(steps_left: int):
     for chosen in (("a", "b"), ("a", "c"), ("b", "c"), ("a", "b", "c")):
         part = problem_on(problem, chosen)
         try:
-            other = make_plan(part, limits=QUICK)
+            other = make_plan(part, limits=FIRST)
         except InfeasibleProblemError:
             continue
         assert money(plan) <= money(other)
 
 
+@pytest.mark.slow
 def test_kinds_that_take_over():
     """Tests that behind the least sum and what moves least there are plans of other kinds, the least sum first."""
     problem = row()
@@ -196,6 +202,7 @@ def test_kinds_that_take_over():
     assert sums == sorted(sums)
 
 
+@pytest.mark.slow
 def test_a_solver_answers_every_size():
     """Tests that the complete model is asked at each size, and that what is claimed is claimed of them all."""
     batch = replace(sized(global_batch_size=4), microbatch_sizes=(2, 4))
