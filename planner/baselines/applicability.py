@@ -27,13 +27,13 @@ class NoRoomError(DoesNotApplyError):
 def require_time(has_time: HasTime) -> None:
     """Methods that try many plans ask between two of them."""
     if not has_time():
-        raise OutOfTimeError("the time for baselines is used up")
+        raise OutOfTimeError("the time for baselines is over")
 
 
 def require_split_backward(problem: Problem) -> None:
     """A method that runs I and W apart needs an executor that can."""
     if not problem.options.split_backward:
-        raise DoesNotApplyError("needs input and weight gradients apart (split_backward)")
+        raise DoesNotApplyError("needs split_backward")
 
 
 def require_chunks(problem: Problem, chunks: int) -> None:
@@ -65,7 +65,7 @@ def require_choices(costs: CostModel, stages: Sequence[Stage]) -> None:
 
 def _require_given(problem: Problem, stages: Sequence[Stage]) -> None:
     if not problem.is_as_given(stages):
-        raise DoesNotApplyError("has other stages or devices than those given")
+        raise DoesNotApplyError("has other stages, or other devices for them, than those that are given")
 
 
 def _require_pins(problem: Problem, stages: Sequence[Stage]) -> None:

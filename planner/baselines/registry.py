@@ -186,7 +186,7 @@ def make_baselines(problem: Problem, costs: CostModel, *, has_time: HasTime = al
 
 def _left_out(problem: Problem) -> Iterator[Baseline]:
     """The methods, none of which has a stage whose devices are also those of others."""
-    note = f"has stages on single devices, but layer {problem.only_wider[0]!r} has no cost at width 1"
+    note = f"has stages on single devices, and layer {problem.only_wider[0]!r} has no cost at width 1"
     for name in ("data parallel", *(method.name for method in all_methods(problem)), "SPP"):
         yield Baseline(name=name, plan=None, note=note)
 

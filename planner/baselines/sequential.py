@@ -38,6 +38,7 @@ class StageAssignment:
     in_flight: int
     """Every stage fits with the smaller of this and 1F1B's number of microbatches in flight."""
     stages: tuple[Stage, ...]
+    """The stages."""
 
 
 def assign_sequential(
@@ -61,7 +62,7 @@ def assign_sequential(
                 in_flight=in_flight,
                 stages=hall.stages(row_of_devices, limit=limit, in_flight=in_flight),
             )
-    raise DoesNotApplyError("finds no division into one stage per device that fits")
+    raise DoesNotApplyError("has no cut into one stage per device that fits into memory")
 
 
 class _Hall:

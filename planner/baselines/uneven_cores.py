@@ -71,7 +71,7 @@ def _widths(costs: CostModel) -> tuple[int, ...]:
     if not wider:
         raise DoesNotApplyError("needs costs at several widths, and max_width above 1")
     if options.partition is not None:
-        raise DoesNotApplyError("divides the layers itself, but a partition is given")
+        raise DoesNotApplyError("divides the layers itself, and a partition is given")
     return (1, *wider)
 
 

@@ -92,7 +92,7 @@ def test_stages_of_blocks_are_cut_at_their_blocks(answers: Any):
 @pytest.mark.parametrize(
     ("model", "reason"),
     [
-        ("cache", "blocks.0 is given a Cachethat layers write to; call the model without caches"),
+        ("cache", "blocks.0 is given a Cache that layers write to; call the model without caches"),
         ("value", "branches on the values of its samples (item)"),
         ("compiled", "Compiled is compiled as a whole; give it uncompiled, or compile its layers"),
         ("no loss", "without a loss the model has to compute it, of 'labels' in the batch; give a loss"),

@@ -395,7 +395,7 @@ REFUSED = {
     ),
     "samples along another dimension": (
         drawn("0/1 0", num_microbatches=2, model="turned"),
-        "stage 1 takes l0: for 1 and 1/2 of the samples its shapes are (6, 12) and (6, 6), but ",
+        "stage 1 takes l0: for 1 and 1/2 of the samples its shapes are (6, 12) and (6, 6), not divided ",
     ),
     "a chain that the order cannot follow": (
         blocked(),

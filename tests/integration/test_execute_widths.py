@@ -148,7 +148,7 @@ REFUSED = {
     "heads that two do not divide": (
         named(drawn("0+1", cut=(4,), num_microbatches=2, model="llama_of_one"), *LAYERS["llama"]),
         "stage 0 spans 2 devices, but layer 'model.layers.0' cannot be cut: model.layers.0.self_attn has "
-        "num_key_value_heads = 1, which width 2 does not divide; plan with a max_width that does, or say in",
+        "num_key_value_heads = 1, which width 2 does not divide; plan with a max_width that does, or state the",
     ),
     "an optimizer that looks at whole weights": (
         drawn("0+1", num_microbatches=2, model="wide_normed"),

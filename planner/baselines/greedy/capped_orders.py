@@ -68,7 +68,7 @@ def best_capped(pipeline: Pipeline, rules: Iterable[Rule]) -> DeviceOrders:
         if found.makespan < FAR and (best is None or _objective(pipeline, found) < _objective(pipeline, best)):
             best = found
     if best is None:
-        raise NoRoomError("lacks memory for one microbatch of every stage")
+        raise NoRoomError("has no room for one microbatch of every stage at a time")
     return name_actions(best.device_orders, best.lengths)
 
 

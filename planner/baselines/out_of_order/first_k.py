@@ -123,7 +123,7 @@ def make_first_k_plan(
     if costs.problem.options.synchronisation != "bucketed":
         raise DoesNotApplyError("needs synchronisation = bucketed")
     if costs.problem.options.placement is not None:
-        raise DoesNotApplyError("places every stage on all devices, but a placement is given")
+        raise DoesNotApplyError("places every stage on all devices, and a placement is given")
     stages = make_first_k_stages(costs)
     stages = with_recomputation(stages) if recompute else stages
     require_choices(costs, stages)

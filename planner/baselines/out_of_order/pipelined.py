@@ -45,7 +45,7 @@ def make_modulo_plan(
     """
     require_split_backward(costs.problem)
     if costs.problem.options.partition is not None:
-        raise DoesNotApplyError("divides the layers itself, but a partition is given")
+        raise DoesNotApplyError("deals the layers out itself, and a partition is given")
     best: tuple[int, Plan] | None = None
     for each in group_sizes(costs) if mod is None else [mod]:
         stages = make_modulo_stages(costs, mod=each)

@@ -94,7 +94,7 @@ def _divisions(costs: CostModel, *, has_time: HasTime) -> Iterator[tuple[tuple[S
     """Placed stages, and the largest load among them."""
     problem, options = costs.problem, costs.problem.options
     if options.partition is not None:
-        raise DoesNotApplyError("divides the layers itself, but a partition is given")
+        raise DoesNotApplyError("divides the layers itself, and a partition is given")
     require_few_actions(problem, 1)
     require_small(len(problem.profile.layers), len(problem.cluster.devices))
     size = max(int(numpy.median(crossing_bytes(problem.profile))), 1)

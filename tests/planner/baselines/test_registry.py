@@ -153,7 +153,7 @@ CHUNKED |= {"capped loop", "capped loop 1F1B", "capped V", "capped V 1F1B"}
         (
             Options(split_backward=False),
             SPLIT | {"OOO fast-forward", "OOO modulo"},
-            "needs input and weight gradients apart (split_backward)",
+            "needs split_backward",
         ),
         (
             Options(max_stages_per_device=1),
