@@ -24,6 +24,9 @@ from profiles.configurations.run_configuration import RunConfiguration
 FOLDER = Path(__file__).parent / "measured"
 APART = 0.05
 """Two variants whose measured times differ by less answer no question."""
+AUDITED = "audited-configurations.csv"
+REFUSALS = ("refused", "does not start")
+"""What an outcome begins with where nothing is played."""
 COUNTS = ("devices", "pp")
 """Options of the list that are numbers."""
 
@@ -142,7 +145,7 @@ def _bridge(row: dict[str, str]) -> Variant:
     )
 
 
-def foreseen_s(variant: Variant) -> float | None:
+def predicted_s(variant: Variant) -> float | None:
     """By the audit, without a search; None: refused by a flag."""
     try:
         read = ReadArguments(values={}, kind="options")
@@ -154,7 +157,7 @@ def foreseen_s(variant: Variant) -> float | None:
 
 
 def right_orders(times: Sequence[tuple[Variant, float]]) -> tuple[int, int]:
-    """Pairs that are apart and foreseen in the order measured, and all that are apart."""
+    """Pairs that are apart and predicted in the order measured, and all that are apart."""
     right = count = 0
     for (a, a_s), (b, b_s) in itertools.combinations(times, 2):
         first, second = sorted((a.measured_s, b.measured_s))
@@ -170,22 +173,32 @@ def main() -> None:
     parser.add_argument("--clones", type=Path, help="clones of the repositories, as OWNER/NAME")
     given = parser.parse_args()
     if given.clones is not None:
-        table = Table(
-            preface=["## What is read", ""],
-            header=("repository, commit", "file", "options", "outcome"),
-            output=given.output,
-        )
-        for row in _rows("audited-configurations.csv"):
-            short = "/".join(row["file"].split("/")[-2:]).removeprefix("examples/")
-            cells = (f"{row['repository']} {row['commit'][:7]}", short, row["options"])
-            table.add((*cells, audited_file(row, given.clones)))
-        table.close()
+        _outcome_table(given.clones, given.output)
     _memory_table(_rows("simumax-b200-dense.csv")[: 2 if given.quick else None], given.output)
     _order_table(list(itertools.islice(read_variants(), 4 if given.quick else None)), given.output)
 
 
+def _outcome_table(clones: Path, output: Path | None) -> None:
+    """How many of each repository are played, refused, or could not start; each outcome goes into the list."""
+    rows = [row | {"outcome": audited_file(row, clones)} for row in _rows(AUDITED)]
+    with (FOLDER / AUDITED).open("w", encoding="utf-8", newline="") as file:
+        writer = csv.DictWriter(file, list(rows[0]), lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(rows)
+    table = Table(
+        preface=["## What is read", ""],
+        header=("repository, commit", "played", *REFUSALS),
+        output=output,
+    )
+    for source in dict.fromkeys((row["repository"], row["commit"][:7]) for row in rows):
+        outcomes = [row["outcome"] for row in rows if (row["repository"], row["commit"][:7]) == source]
+        counts = [sum(outcome.startswith(kind) for outcome in outcomes) for kind in REFUSALS]
+        table.add((" ".join(source), *map(str, (len(outcomes) - sum(counts), *counts))))
+    table.close()
+
+
 def on_b200(row: dict[str, str]) -> tuple[float, float]:
-    """Measured over foreseen: seconds of an iteration, bytes of the peak."""
+    """Measured over predicted: seconds of an iteration, bytes of the peak."""
     flags: dict[str, Value] = {
         "num_layers": row["layers"],
         "seq_length": row["sequence"],
@@ -208,7 +221,7 @@ def on_b200(row: dict[str, str]) -> tuple[float, float]:
 def _memory_table(rows: Sequence[dict[str, str]], output: Path | None) -> None:
     table = Table(
         preface=["## Time and peak memory on 8 B200", ""],
-        header=("dense rows", "what", "measured / foreseen", "error with that factor", "worst"),
+        header=("dense rows", "what", "measured / predicted", "error with that factor", "worst"),
         output=output,
     )
     for what, ratios in zip(("time", "peak memory"), zip(*map(on_b200, rows), strict=True), strict=True):
@@ -227,7 +240,7 @@ def _order_table(variants: Sequence[Variant], output: Path | None) -> None:
     )
     found = []
     for group in dict.fromkeys(variant.group for variant in variants):
-        times = [(variant, foreseen_s(variant)) for variant in variants if variant.group == group]
+        times = [(variant, predicted_s(variant)) for variant in variants if variant.group == group]
         played = [(variant, seconds) for variant, seconds in times if seconds is not None]
         right, pairs = right_orders(played)
         found.append((right, pairs))
