@@ -198,6 +198,11 @@ class Client:
             body["other"] = plan_to_plain(other)
         return self._bytes("POST", "/v1/playbacks", body=body).decode()
 
+    def audit(self, program: str, **asked: object) -> dict[str, Any]:
+        """What `pipeplan audit --json` says of a configuration; `asked` are the fields of `POST /v1/audits`."""
+        found: dict[str, Any] = self._json("POST", "/v1/audits", body={"program": program, **asked})
+        return found
+
     def demos(self) -> list[str]:
         """Names of the workloads that come along."""
         return [demo["name"] for demo in self._json("GET", "/v1/demo-profiles")["demo_profiles"]]
@@ -302,4 +307,8 @@ def _problem(text: bytes) -> dict[str, Any]:
         document = json.loads(text)
     except ValueError:
         document = None
-    return document if isinstance(document, dict) else {"detail": "the server's answer is not ours"}
+    return (
+        document
+        if isinstance(document, dict)
+        else {"detail": "the server's answer does not come from pipeplan; check --server"}
+    )

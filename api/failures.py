@@ -46,7 +46,6 @@ class Failure:
     """How a failed command ends."""
 
     code: Exit
-    """Its exit code."""
     message: str
     """What the user reads, after `error: `."""
 
@@ -54,7 +53,7 @@ class Failure:
 _EXTRAS = {
     "solve": ("numba", "llvmlite", "ortools", "pulp", "highspy"),
     "torch": ("torch",),
-    "serve": ("fastapi", "uvicorn", "starlette"),
+    "serve": ("fastapi", "uvicorn", "starlette", "prometheus_client"),
     "postgres": ("procrastinate", "psycopg"),
     "oidc": ("jwt",),
 }

@@ -64,10 +64,10 @@ def make_question(workload: Workload, *, changes: Mapping[str, Any] | None = Non
 
     name = workload.profile.name
     if workload.cluster is None:
-        raise InputError(f"{name}: holds no cluster; add --cluster FILE, or give a workload (see `pipeplan demos`)")
+        raise InputError(f"{name}: contains no cluster; add --cluster FILE, or give a workload (see `pipeplan demos`)")
     counts = workload.num_microbatches, workload.global_batch_size, workload.microbatches
     if all(count is None for count in counts):
-        raise InputError(f"{name}: holds no number of microbatches; add -m N, or --global-batch SAMPLES")
+        raise InputError(f"{name}: contains no number of microbatches; add -m N, or --global-batch SAMPLES")
     with reading():
         stated = {**workload.options, **(changes or {})}
         opened = _opened(workload) if opens_all else {}
@@ -90,12 +90,15 @@ def make_problem(
 ) -> Problem:
     """The problem that a workload states, with another number of microbatches or other options where they are given."""
     if num_microbatches is not None:
-        workload = workload.with_microbatches(num_microbatches)
+        with reading():
+            workload = workload.cut_into(num_microbatches)
     question = make_question(workload, changes=changes)
+    if isinstance(question, BatchProblem) and len(question.sizes) == 1:
+        (question,) = question.candidates
     if isinstance(question, BatchProblem):
         raise InputError(
-            f"{workload.profile.name}: leaves the size of microbatches to the planner (global_batch_size = "
-            f"{question.global_batch_size}), which this command does not decide on; add -m N, or give a plan"
+            f"{workload.profile.name}: states global_batch_size = {question.global_batch_size} and no microbatches; "
+            "add -m N, or give a plan"
         )
     with reading():
         question.require_alike("this command")
@@ -108,17 +111,16 @@ def choose_batch(
     """The workload with the number of microbatches, or the global batch, that the command line asks for."""
     if num_microbatches is not None and global_batch is not None:
         raise InputError(
-            f"-m {num_microbatches} and --global-batch {global_batch}: the latter leaves the number of microbatches to "
-            "the planner; give one of them"
+            f"-m {num_microbatches} and --global-batch {global_batch} exclude each other; give one of them"
         )
     with reading():
         if num_microbatches is not None and sizes is None:
-            return workload.with_microbatches(num_microbatches)
+            return workload.cut_into(num_microbatches)
         chosen = None if sizes is None else _parse_sizes(sizes)
         whole = workload.global_batch_size if global_batch is None else global_batch
         if whole is None or num_microbatches is not None:
             if chosen is not None:
-                raise InputError(f"--microbatch-sizes {sizes}: goes with a global batch; add --global-batch SAMPLES")
+                raise InputError(f"--microbatch-sizes {sizes} needs a global batch; add --global-batch SAMPLES")
             return workload
         return workload.with_batch(whole, workload.microbatch_sizes if chosen is None else chosen)
 
@@ -159,7 +161,7 @@ def read_plan_and_problem(source: str, workload: str | None, *, cluster: str | N
     if workload is not None:
         return plan, question_of(plan, read_workload(workload, cluster=cluster))
     if cluster is not None:
-        raise InputError("--cluster goes with a workload; name the workload after the plan")
+        raise InputError("--cluster needs a workload; name the workload after the plan")
     return plan, _brought_along(plan, source=source)
 
 
@@ -169,7 +171,7 @@ def _brought_along(plan: Plan, *, source: str) -> Problem:
     with reading():
         problem = enclosed_problem(plan, source=source)
     if problem is None:
-        raise InputError(f"{source}: brings no profile and cluster along; name the workload after the plan")
+        raise InputError(f"{source}: contains no profile and cluster; name the workload after the plan")
     return problem
 
 
@@ -178,7 +180,7 @@ def rename_device_type(workload: Workload, name: str) -> Workload:
     profile, cluster = workload.profile, workload.cluster
     types = {cost.device_type for layer in profile.layers for cost in layer.costs}
     if len(types) != 1:
-        raise InputError(f"--device-type: the figures are of {len(types)} device types; leave it out")
+        raise InputError(f"--device-type: the documents have {len(types)} device types; leave it out")
     with reading():
         layers = tuple(
             replace(layer, costs=tuple(replace(cost, device_type=name) for cost in layer.costs))
@@ -198,8 +200,8 @@ def play(problem: Problem, plan: Plan, *, source: str) -> Timeline:
         return simulate(problem, plan)
     except (PlanError, ValueError, KeyError, IndexError) as error:
         raise InputError(
-            f"{source}: cannot be played on this workload: {_first_violation(problem, plan) or error}; "
-            "`pipeplan verify` lists everything that is wrong"
+            f"{source}: cannot be played on this workload: {_first_violation(problem, plan) or error}; `pipeplan "
+            "verify` lists all violations"
         ) from None
 
 
@@ -287,7 +289,9 @@ def require_method(method: str, solver: str | None) -> None:
     if method not in get_args(Method):
         raise InputError(f"--method {method}: give one of {', '.join(get_args(Method))}")
     if solver is not None and method != "ilp":
-        raise InputError(f"--solver {solver}: is for --method ilp, not {method}; add --method ilp, or drop --solver")
+        raise InputError(
+            f"--solver {solver}: needs --method ilp, not {method}; add --method ilp, or leave --solver out"
+        )
 
 
 def require_writable(*targets: str | None) -> None:
@@ -315,8 +319,9 @@ def _describe(workload: Workload) -> str:
     shape = "chain" if profile.is_chain else "graph"
     text = f"{shape} of {len(profile.layers)} layers"
     if cluster is not None:
-        counts = (f"{sum(device.type == kind for device in cluster.devices)} × {kind}" for kind in cluster.device_types)
-        text += f" on {', '.join(counts)}"
+        from api.reporting.plain_names import render_types
+
+        text += f" on {render_types(cluster)}"
     if workload.num_microbatches is not None:
         text += f", {workload.num_microbatches} microbatches"
     if workload.microbatches is not None:

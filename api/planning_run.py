@@ -93,7 +93,7 @@ def run_plan(
     summary = RunSummary(
         elapsed_s=reporter.elapsed_s, first_plan_s=reporter.first_plan_s, top=effort.top, others=tuple(others)
     )
-    return plan, summary
+    return plan, summary if target is None else replace(summary, target=target.name)
 
 
 def run_pareto(problem: Question, effort: Effort, *, console: Console, target: Target | None = None) -> "ParetoFront":
@@ -125,7 +125,7 @@ def _attended(problem: Question, effort: Effort, *, reporter: Reporter) -> Itera
             raise
         except PlanError as error:
             path = save_bundle(render_bundle(problem, limits, error=error))
-            raise PlanError(f"{error}; what it takes to see it again is in {path}") from error
+            raise PlanError(f"{error}; the inputs to reproduce it are in {path}") from error
 
 
 def _limits_left(effort: Effort, reporter: Reporter) -> Limits:

@@ -19,6 +19,7 @@ from api.progress import MIN_PAUSE_S, ReportStyle
 from planner.execute.model.not_compared import tell_not_compared
 from profiles.cluster import Cluster
 from profiles.documents.canonical_json import to_plain
+from profiles.doubled_sizes import doublings, own_size
 from profiles.field_rules import MAX_NAME_LENGTH
 from profiles.model_profile import Layer, ProbeRun
 from profiles.workload import Workload
@@ -82,6 +83,11 @@ class ProfileRequest:
     journal: str | None = None
     output: str | None = None
 
+    @property
+    def leaves_sizes_open(self) -> bool:
+        """Whether nobody says how the batch is cut: `plan` decides, and sizes are measured by doublings."""
+        return self.num_microbatches is None and self.microbatch_size is None
+
     @classmethod
     def of(cls, parameters: Mapping[str, Any]) -> "ProfileRequest":
         """From the parameters of the command, which have the same names."""
@@ -140,7 +146,9 @@ def run_profile(wanted: ProfileRequest, *, console: Console, style: ReportStyle)
                 measure, journal, attempts=wanted.attempts, reporter=reporter
             )
             workload = _add_groups(wanted, workload, survey=survey, reporter=reporter, host=host)
-            if wanted.global_batch is not None:
+            if wanted.leaves_sizes_open:
+                workload = _leave_sizes_open(workload, findings, sizes=survey.microbatch_sizes)
+            elif wanted.global_batch is not None:
                 workload = workload.with_batch(wanted.global_batch, None)
     records = findings.records
     spreads = spreads_that_count(timing for record in records.values() for timing in record.timings.values())
@@ -175,7 +183,7 @@ def _measure_again_where_wide(
         found.append(measure(Journal()))
     findings, workload = min(found, key=spread_of)
     if len(found) > 1:
-        note = f"Timed {len(found)} times, until a short run agreed, or as often as was wanted: this is the closest."
+        note = f"Timed {len(found)} times, until a short run agreed or the attempts were used up: this is the closest."
         provenance = f"{workload.profile.provenance} {note}"
         workload = replace(workload, profile=replace(workload.profile, provenance=provenance))
     return findings, workload
@@ -212,7 +220,7 @@ def _require_sane(wanted: ProfileRequest) -> None:
 def _numbers(option: str, text: str) -> tuple[int, ...]:
     parts = [part.strip() for part in text.split(",")]
     if len(parts) > MAX_SIZES or not all(p.isascii() and p.isdigit() and len(p) < 10 and int(p) > 0 for p in parts):
-        raise InputError(f"{option} {text[:60]!r} is no list of at most {MAX_SIZES} whole numbers, e.g. 4,2,1")
+        raise InputError(f"{option} {text[:60]!r} is not a list of at most {MAX_SIZES} whole numbers; write e.g. 4,2,1")
     numbers = tuple(int(part) for part in parts)
     if len(set(numbers)) < len(numbers):
         raise InputError(f"{option} {text[:60]!r} has a number twice; give each once")
@@ -250,6 +258,7 @@ def _plan_survey(wanted: ProfileRequest, loaded: "LoadedModel") -> "tuple[Survey
         busy_processes=_num_busy(wanted, device=device, widths=widths),
         memory_bytes=None if wanted.memory is None else round(wanted.memory * 2**30),
         sheet=sheet if sheet is None or wanted.device_type is None else replace(sheet, name=wanted.device_type),
+        share=max(sizes) // _num_devices(wanted) if wanted.leaves_sizes_open else None,
     )
     return survey, count
 
@@ -271,26 +280,32 @@ def _dtype(wanted: ProfileRequest, loaded: "LoadedModel") -> str | None:
 
 
 def _sizes(wanted: ProfileRequest, loaded: "LoadedModel") -> tuple[tuple[int, ...], int | None]:
-    """The microbatch sizes, the profile's own first, and the number of microbatches."""
+    """The microbatch sizes, the profile's own first, and the number of microbatches of that size."""
     from profiles.measure.model import num_samples
 
-    samples, count = num_samples(loaded.model), wanted.num_microbatches
+    samples, count, whole = num_samples(loaded.model), wanted.num_microbatches, wanted.global_batch
+    if loaded.kind == "training" and whole not in (None, samples):
+        raise InputError(f"--global-batch {whole}: an iteration of the Training has {samples} samples")
     if wanted.microbatch_size is not None:
         sizes = _numbers("--microbatch-size", wanted.microbatch_size)
         _require_batch(wanted, sizes)
-        if loaded.kind == "training" and wanted.global_batch not in (None, samples):
-            raise InputError(
-                f"--global-batch {wanted.global_batch}: an iteration of the Training has {samples} samples"
-            )
         return sizes, count or (samples // sizes[0] if samples % sizes[0] == 0 else None)
-    _require_batch(wanted, ())
     if count is None:
-        raise InputError(
-            f"how large is a microbatch? add -m N (the batch has {samples} samples) or --microbatch-size N[,N...]"
-        )
+        return _doublings(whole or samples, num_devices=_num_devices(wanted))
+    _require_batch(wanted, (1,))
     if samples % count:
-        raise InputError(f"-m {count}: the batch's {samples} samples cannot be cut into {count} equal microbatches")
+        raise InputError(
+            f"-m {count}: the batch's {samples} samples do not divide into {count} equal microbatches; change -m or "
+            "the batch"
+        )
     return shares(samples // count, num_devices=_num_devices(wanted)), count
+
+
+def _doublings(batch: int, *, num_devices: int) -> tuple[tuple[int, ...], int]:
+    """Of a global batch that nobody cut: the size for bytes and for a short pipeline first, and how many there are."""
+    sizes = doublings(batch)
+    own = own_size(sizes, num_devices=num_devices)
+    return (own, *(size for size in sizes if size != own)), batch // own
 
 
 def _require_batch(wanted: ProfileRequest, sizes: Sequence[int]) -> None:
@@ -299,11 +314,11 @@ def _require_batch(wanted: ProfileRequest, sizes: Sequence[int]) -> None:
     if whole is None:
         return
     if wanted.num_microbatches is not None:
-        raise InputError(f"--global-batch {whole}: leaves the number of microbatches to `plan`; leave -m out")
+        raise InputError(f"--global-batch {whole}: `plan` then decides the number of microbatches; leave -m out")
     if not any(whole % size == 0 for size in sizes):
         known = ", ".join(map(str, sizes)) or "none"
         raise InputError(
-            f"--global-batch {whole}: no size of -b divides it ({known}); give some that do, e.g. -b 1,2,4"
+            f"--global-batch {whole}: no size of -b divides it ({known}); give sizes that divide it, e.g. -b 1,2,4"
         )
 
 
@@ -338,7 +353,7 @@ def _sheet(name: str | None) -> Any:
     from profiles.measure.estimate import SHEETS
 
     if name not in SHEETS:
-        raise InputError(f"--estimate {name!r}: no such data sheet; there are {', '.join(SHEETS)}")
+        raise InputError(f"--estimate {name!r}: is not known; give one of {', '.join(SHEETS)}")
     return SHEETS[name]
 
 
@@ -354,34 +369,34 @@ def _survey(
     """I and W are split by the executor's own hand: that is what will run."""
     from planner.execute.model.deferred import make_deferring
     from planner.execute.training import training_of
-    from profiles.measure.background_load import BusyWork, time_busy
+    from profiles.measure.background_load import BusyProcesses, BusyWork
     from profiles.measure.measure_layers import survey_model
 
-    def crowd(takes: Mapping[str, tuple[str, ...]], repetitions: int) -> Any:
-        reporter.hear("rounds", 0, total=1, label=f"{survey.busy_processes} processes at work")
-        work = BusyWork(
-            model=name,
-            takes=takes,
-            sizes=survey.microbatch_sizes,
-            device=survey.device,
-            dtype=survey.dtype,
-            repetitions=repetitions,
-            recomputes=survey.recomputes,
-            defer=_name_of(make_deferring),
-            cut=_name_of(training_of),
-        )
-        found = time_busy(work, processes=survey.busy_processes, host=host)
-        reporter.hear("rounds", 1, total=1, label=f"{survey.busy_processes} processes at work")
-        return found
-
-    return survey_model(
-        loaded.model,
-        survey,
-        defer=make_deferring,
-        journal=journal,
-        hear=lambda step: reporter.hear("layers", step.done, total=step.total, label=f"{step.label} {step.how}"),
-        crowd=crowd,
+    work = BusyWork(
+        model=name,
+        device=survey.device,
+        dtype=survey.dtype,
+        recomputes=survey.recomputes,
+        defer=_name_of(make_deferring),
+        cut=_name_of(training_of),
     )
+    with BusyProcesses(work, count=survey.busy_processes, host=host) as processes:
+
+        def crowd(takes: Mapping[str, tuple[str, ...]], rounds: Mapping[int, int]) -> Any:
+            label = f"{survey.busy_processes} processes at work, microbatches of {', '.join(map(str, rounds))}"
+            reporter.hear("rounds", 0, total=1, label=label)
+            found = processes.time(takes, rounds)
+            reporter.hear("rounds", 1, total=1, label=label)
+            return found
+
+        return survey_model(
+            loaded.model,
+            survey,
+            defer=make_deferring,
+            journal=journal,
+            hear=lambda step: reporter.hear("layers", step.done, total=step.total, label=f"{step.label} {step.how}"),
+            crowd=crowd,
+        )
 
 
 def _name_of(function: Any) -> str:
@@ -483,6 +498,47 @@ def _assemble(
     return Workload(profile=profile, cluster=cluster, num_microbatches=num_microbatches, options=options)
 
 
+def _leave_sizes_open(workload: Workload, findings: "Findings", *, sizes: tuple[int, ...]) -> Workload:
+    """The workload of a global batch that `plan` cuts into any of the sizes, whether measured or on a line.
+
+    The batch stays whole where other sizes train otherwise, and on one device where its samples do.
+    """
+    profile, batch = workload.profile, max(sizes)
+    measured, options, notes = sorted(findings.survey.microbatch_sizes), workload.options, list[str]()
+    if findings.interpolated:
+        notes.append(
+            f"Microbatches of {_listed(findings.interpolated)} samples are interpolated: measured times between "
+            f"{measured[0]} and {measured[-1]} are within {100 * findings.off_line:.1f} % of a line."
+        )
+    if measured[-1] < batch:
+        notes.append(f"More than {measured[-1]} samples in a microbatch were not measured: costs grow in proportion.")
+        profile = replace(profile, scaling="linear")
+    if findings.uneven_loss:
+        notes.append(f"{_PINNED} {batch}, no replicas: {_UNEVEN}.")
+        options = {**options, "max_replicas": 1}
+    elif findings.batch_norm:
+        notes.append(
+            f"{_PINNED} {batch}: {findings.batch_norm} takes statistics of a microbatch; -m N pins another cut."
+        )
+    profile = replace(profile, provenance=" ".join([profile.provenance, *notes]))
+    chosen = (batch,) if findings.uneven_loss or findings.batch_norm else tuple(sorted(sizes))
+    whole = replace(workload, profile=profile, options=options)
+    return whole.with_batch(batch, None if list(chosen) == measured else chosen)
+
+
+_PINNED = "Pinned to one microbatch of"
+"""How the sentence begins where smaller ones would train otherwise."""
+
+_UNEVEN = (
+    "the loss of several samples is no mean of theirs; let it add up and count its tokens (loss_is_sum, num_tokens) to "
+    "leave the cut open"
+)
+
+
+def _listed(numbers: Sequence[int]) -> str:
+    return ", ".join(map(str, numbers))
+
+
 def _bucket_bytes() -> int:
     """What the executor holds twice while it reduces gradients of stages that shard the optimizer's state."""
     from planner.execute.parallel.reduction import BUCKET_BYTES
@@ -514,9 +570,9 @@ def _require_groups(
         return
     given = f"--group-widths {wanted.group_widths}"
     if 1 in _numbers("--group-widths", wanted.group_widths):
-        raise InputError(f"{given}: one device is measured anyway; give the widths above 1")
+        raise InputError(f"{given}: width 1 is always measured; give only widths above 1")
     if loaded.kind != "training" or survey.device != "cpu" or survey.sheet is not None or survey.dtype is not None:
-        raise InputError(f"{given}: for a Training on processors, in its own type; leave it out")
+        raise InputError(f"{given}: needs a Training on processors without --dtype; leave it out")
     samples = (num_microbatches or 0) * survey.microbatch_sizes[0]
     if not samples or any(samples % size for size in survey.microbatch_sizes):
         raise InputError(f"{given}: an iteration of {samples} samples is not a multiple of every size of -b; give -m")
@@ -640,6 +696,12 @@ def _told_sizes(workload: Workload) -> str:
     return f"{own} (costs at {', '.join(map(str, sizes))}; global batch of {workload.global_batch_size})"
 
 
+def _told_cut(provenance: str) -> list[str]:
+    """Why only one size is left, in words of the provenance."""
+    _, found, rest = provenance.partition(_PINNED)
+    return [f"  {_PINNED.lower()}{rest.rstrip('.')}"] if found else []
+
+
 def _told_probe(probe: ProbeRun | None) -> list[str]:
     if probe is None:
         return []
@@ -668,6 +730,7 @@ def render_summary(outcome: _ProfilingResult, *, output: str | None) -> str:
         f"widest spread {100 * said['worst_spread']:.0f} %",
         f"  {machine}",
         *_told_probe(outcome.workload.profile.probe),
+        *_told_cut(outcome.workload.profile.provenance),
         *([_warn_of_unsplit(unsplit)] if unsplit else []),
     ]
     return "\n".join([*lines, f"  written to {output}"] if output not in (None, "-") else lines)

@@ -14,6 +14,7 @@ from rich.live import Live
 from rich.text import Text
 
 from api.formatting import ABSENT, render_ms, render_percent
+from api.reporting.plain_names import render_source
 from planner.plan import Plan
 from planner.progress import COMPILING, Progress
 
@@ -44,17 +45,19 @@ class RunSummary:
     """Plans of different kinds that were wanted."""
     others: tuple[Plan, ...] = ()
     """Those beside the best that were found."""
+    target: str = "executor"
+    """The program that is to run the plan."""
 
 
 def _render_progress(progress: Progress | None, elapsed_s: float) -> str:
-    """The line: elapsed time, phase, incumbent, bound, gap and who found the incumbent."""
+    """The line: elapsed time, phase, best plan, lower bound, gap and who found the best plan."""
     clock = f"{elapsed_s:6.1f} s"
     if progress is None:
         return f"{clock}  starting"
     parts = [f"{clock}  {progress.phase:<9}"]
-    parts.append(f"incumbent {_ms(progress.incumbent_ns):>10}  bound {_ms(progress.lower_bound_ns):>10}")
+    parts.append(f"best plan {_ms(progress.incumbent_ns):>10}  lower bound {_ms(progress.lower_bound_ns):>10}")
     parts.append(f"gap {render_percent(progress.gap):>6}")
-    return "  ".join(parts) + (f"  {progress.source}" if progress.source else "")
+    return "  ".join(parts) + (f"  {render_source(progress.source)}" if progress.source else "")
 
 
 def _ms(nanoseconds: int | None) -> str:

@@ -113,7 +113,7 @@ def read_limits(limits: Sequence[str], environment: Mapping[str, str]) -> dict[s
             values[name] = 0
         if not 0 < values[name] <= MOST:
             what = "a whole number" if kind is int else "a number"
-            raise InputError(f"{source}: {value[:40]!r} will not do; give {what} above 0, e.g. {name}=10")
+            raise InputError(f"{source}: {value[:40]!r} is not allowed; give {what} above 0, e.g. {name}=10")
     return values
 
 
@@ -128,7 +128,9 @@ def _oidc(switches: Mapping[str, Any]) -> Oidc | None:
     if issuer is None and keys is None:
         return None
     if issuer is None or keys is None or not keys.is_file():
-        raise InputError("--oidc-issuer and --oidc-jwks go together; give the issuer and a file with its public keys")
+        raise InputError(
+            "--oidc-issuer and --oidc-jwks belong together; give the issuer and a file with its public keys"
+        )
     return Oidc(issuer=issuer, audience=switches["oidc_audience"], jwks_file=keys)
 
 
@@ -166,7 +168,7 @@ def _await(url: str, wait_s: float) -> None:
 def run_worker(settings: Settings, *, wait_s: float, metrics: tuple[str, int] | None = None) -> None:
     """Work until a signal ends it; `wait_s`: for a database that is not there yet; `metrics`: host and port."""
     if settings.database_url is None:
-        raise InputError("--database-url is missing; with SQLite the service itself works")
+        raise InputError("--database-url is missing; with SQLite the service itself solves jobs")
     from api.jobs.workers.postgres_worker import work
 
     _await(settings.database_url, wait_s)

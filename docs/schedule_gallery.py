@@ -28,7 +28,7 @@ STASH_BYTES = 2
 
 SCHEDULES = {
     "GPipe": 8, "1F1B": 4, "interleaved 1F1B": 6, "breadth-first": 8, "ZB-H1": 4, "ZB-H2": 7, "ZB-V": 4,
-    "V-Half-like": 3, "V-Min": 2, "capped greedy": 3, "capped V": 3,
+    "V-Half": 3, "V-Min": 2, "capped greedy": 3, "capped V": 3,
 }  # fmt: skip
 """Per method how many microbatches fit into the memory of a device."""
 OURS = "joint search"

@@ -52,9 +52,9 @@ class BatchProblem:
         elif not self.sizes:
             known = ", ".join(map(str, self._measured)) or "none"
             raise ValueError(
-                f"problem: global_batch_size = {self.global_batch_size} is no multiple of any measured microbatch size "
-                f"(measured on all devices: {known}) that the options allow; give a multiple of one, or measure at a "
-                "size that divides it (pipeplan profile -b)"
+                f"problem: global_batch_size = {self.global_batch_size} is not a multiple of any measured microbatch "
+                f"size (measured on all devices: {known}) that the options allow; give a multiple of one, or measure "
+                "at a size that divides it (pipeplan profile -b)"
             )
         _ = self.candidates
 
@@ -68,7 +68,7 @@ class BatchProblem:
             if self.global_batch_size % size:
                 raise ValueError(
                     f"problem: microbatch_sizes names {size}, which does not divide global_batch_size = "
-                    f"{self.global_batch_size}; leave it out, or change the batch"
+                    f"{self.global_batch_size}; leave the size out, or change the batch"
                 )
             if reason := why_no_cost(self.profile, size, device_types=self.cluster.device_types):
                 raise ValueError(
@@ -156,7 +156,7 @@ def question_of_workload(workload: Workload, options: Options) -> Question:
     Raises ValueError that names what is missing or wrong in it.
     """
     if workload.cluster is None:
-        raise ValueError(f"{workload.profile.name}: holds no cluster; add one")
+        raise ValueError(f"{workload.profile.name}: contains no cluster; add one")
     if workload.global_batch_size is not None:
         return BatchProblem(
             profile=workload.profile,

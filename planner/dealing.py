@@ -14,6 +14,7 @@ from typing import Protocol
 
 from planner.bounds.listed.dealt_microbatches import bound_1f1b, bound_any_order
 from planner.bounds.listed.paced_last_stage import bound_last_stage
+from solver_models.simulation.in_order import OrderedSteps, play_in_order
 
 _MAX_TRIALS = 2_400
 """Pipelines played at most; a count and not a clock, so that every process that deals finds the same."""
@@ -44,7 +45,7 @@ class StageTimes:
         if min(*self.forward_ns, *self.backward_ns, *self.held_bytes, 0) < 0:
             raise ValueError("stage times: a time or a size is negative; measure again")
         if self.room_bytes is not None and not self.held_bytes:
-            raise ValueError(f"stage times: room_bytes = {self.room_bytes} without held_bytes; state what is held, too")
+            raise ValueError(f"stage times: room_bytes = {self.room_bytes} without held_bytes; state both")
 
     def at(self, length: int) -> tuple[Fraction, Fraction]:
         """Forward and backward, interpolated between the neighbours; ValueError outside what was measured."""
@@ -58,7 +59,8 @@ class StageTimes:
     def _interpolate(self, row: Sequence[int], length: int) -> Fraction:
         if not self.lengths[0] <= length <= self.lengths[-1]:
             raise ValueError(
-                f"length = {length}: measured were {self.lengths[0]} to {self.lengths[-1]}; measure a stage there too"
+                f"length = {length}: only {self.lengths[0]} to {self.lengths[-1]} were measured; measure a stage "
+                "there too"
             )
         right = next(place for place, known in enumerate(self.lengths) if known >= length)
         left = max(0, right - 1)
@@ -193,7 +195,7 @@ def balance_durations(
     if len(counts) > 1 or counts == {0}:
         raise ValueError(f"microbatches have times of {sorted(counts)} stages; give one forward and backward per stage")
     if annealing is not None and in_flight is not None:
-        raise ValueError("annealing and in_flight: annealed dealings know no memory; leave one of them out")
+        raise ValueError("annealing and in_flight: annealing ignores memory; leave one of them out")
     table = _Table(microbatches, pipelines, transfer_ns=transfer_ns, in_flight=in_flight)
     start = max(table.times, default=0)
     table.improve()
@@ -240,6 +242,19 @@ def pipeline_actions(stages: int, count: int) -> tuple[tuple[int, int, bool], ..
     return tuple(done)
 
 
+@cache
+def _steps_of(stages: int, count: int, *, transfer_ns: int) -> OrderedSteps:
+    """`pipeline_actions`, each waiting for the stage before, or behind."""
+    actions = pipeline_actions(stages, count)
+    number = {action: place for place, action in enumerate(actions)}
+    sources = [
+        number.get((stage - 1 if is_forward else stage + 1, place, is_forward), -1)
+        for stage, place, is_forward in actions
+    ]
+    devices = [stage for stage, *_ in actions]
+    return OrderedSteps(devices, sources, [transfer_ns] * len(actions), [0] * len(actions))
+
+
 class _Table:
     """Who holds what, and when each pipeline ends."""
 
@@ -283,30 +298,17 @@ class _Table:
         if crowded := self.in_flight.crowded(mixed):
             stage, held = crowded
             raise ValueError(
-                f"room_bytes = {self.in_flight.room_bytes[stage]:,} on stage {stage}: what pipeline {pipeline} has in "
-                f"flight there holds {held:,}; use shorter microbatches, more pipelines or larger devices"
+                f"room_bytes = {self.in_flight.room_bytes[stage]:,} on stage {stage}: pipeline {pipeline} holds "
+                f"{held:,} bytes in flight there; use shorter microbatches, more pipelines or larger devices"
             )
         return mixed
 
     def play(self, assignment: Sequence[int]) -> int:
         """When a pipeline with these microbatches, in this order, ends."""
         self.trials += 1
-        count, last, lag = len(assignment), self.num_stages - 1, self.transfer_ns
-        forward, backward = ([row[number] for number in assignment] for row in (self.forward, self.backward))
-        free, returned = [0] * self.num_stages, [0] * (self.num_stages + 1)
-        for slot in range(count + last):  # the forwards of one microbatch; then on every stage the next backward
-            if slot < count:
-                ready = 0
-                for stage, time in enumerate(forward[slot]):
-                    begin = free[stage]
-                    free[stage] = end = (begin if begin > ready else ready) + time
-                    ready = end + lag
-            behind = slot - last
-            for stage in range(max(0, -behind), min(last, count - 1 - behind) + 1):
-                begin, ready = free[stage], returned[stage + 1]
-                free[stage] = end = (begin if begin > ready else ready) + backward[behind + stage][stage]
-                returned[stage] = end + lag
-        return max(free, default=0) if assignment else 0
+        stages, count, both = self.num_stages, len(assignment), (self.backward, self.forward)
+        ticks = [both[ahead][assignment[place]][stage] for stage, place, ahead in pipeline_actions(stages, count)]
+        return max(play_in_order(_steps_of(stages, count, transfer_ns=self.transfer_ns), ticks), default=0)
 
     def replace(self, assignments: list[list[int]]) -> None:
         """Deal anew."""

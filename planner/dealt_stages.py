@@ -23,12 +23,14 @@ def stages_of_plan(plan: Plan, problem: Problem | None = None) -> tuple[StageTim
     """
     question = problem or enclosed_problem(plan)
     if question is None:
-        raise ValueError("the plan brings no profile along; give `problem`")
+        raise ValueError("the plan contains no profile; give `problem`")
     count = _require_pipelines(plan, question.cluster)
     types = question.cluster.device_types
     sizes = _known_sizes(question)
     if not sizes:
-        raise ValueError(f"profile {question.profile.name!r}: no size is measured on {', '.join(types)}; profile some")
+        raise ValueError(
+            f"profile {question.profile.name!r}: no size is measured on all of {', '.join(types)}; profile some"
+        )
     listed = replace(question, microbatches=(sizes[-1],) * count, num_microbatches=count)
     balanced = replace(plan, problem=listed.reference(), dealing=tuple((k,) for k in range(count)), schedule={})
     costs = CostModel(listed)

@@ -80,7 +80,6 @@ class DeviceKinds:
     """The devices of a question, divided into classes whose members can change places."""
 
     problem: Question
-    """The question."""
 
     @cached_property
     def members(self) -> tuple[tuple[str, ...], ...]:
@@ -111,8 +110,10 @@ class DeviceKinds:
 
     @cached_property
     def required(self) -> frozenset[str]:
-        """Devices that every plan uses: those of pinned layers and of a given placement."""
+        """Devices that every plan uses: those of pinned layers and of a given placement, or all if none may be idle."""
         options = self.problem.options
+        if not options.idle_devices:
+            return frozenset(device.name for device in self.problem.cluster.devices)
         placed = (name for groups in options.placement or () for group in groups for name in group)
         return frozenset([*(pin.device for pin in options.pinned), *placed])
 

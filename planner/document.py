@@ -151,7 +151,7 @@ def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(result) < len(pairs):
         keys = [key for key, _ in pairs]
         repeated = next(key for key in keys if keys.count(key) > 1)
-        raise ValueError(f"the key {repeated[:60]!r} occurs twice in one object")
+        raise ValueError(f"the key {repeated[:60]!r} occurs twice in one object; keep one of them")
     return result
 
 
@@ -230,7 +230,7 @@ def _read_shard(reader: DocumentReader, *, num_replicas: int) -> Shard:
     if given is not None and found is None:
         raise given.error(f"is none of {', '.join(SHARDS)}; leave it out where nothing is sharded")
     if given is not None and found != "none" and num_replicas == 1:
-        raise given.error("wants several replicas, and the stage has one; leave it out")
+        raise given.error("needs several replicas, and the stage has one; leave it out")
     assert found is not None
     return found
 

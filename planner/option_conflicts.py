@@ -285,12 +285,16 @@ def _too_few_stages(decided: _Decided) -> Iterator[str]:
         return
     stages = decided.partition or tuple((name,) for name in decided.layers)
     most = decided.problem.most_replicas
-    # every replica of a stage with a pinned layer has that layer's device, so there is one
-    replicas = [1 if decided.pinned.keys() & names else most for names in map(set, stages)]
-    room = sum(count * decided.most_width(names) for count, names in zip(replicas, stages, strict=True))
+    # every replica of a stage with a pinned layer has that layer's device, so there is one, and others share the device
+    pins = [{decided.pinned[name] for name in names if name in decided.pinned} for names in stages]
+    room = len(set().union(*pins)) + sum(
+        max(decided.most_width(names) - len(own), 0) if own else most * decided.most_width(names)
+        for own, names in zip(pins, stages, strict=True)
+    )
     if room < devices:
         what = f"partition has {len(stages)} stages" if decided.partition else f"the profile has {len(stages)} layers"
-        few = f", of which pinned leaves {replicas.count(1)} one replica" if 1 in replicas and most > 1 else ""
+        held, count = ", ".join(sorted(set().union(*pins))), sum(map(bool, pins))
+        few = f", of which pinned leaves {count} one replica, on {held}" if count else ""
         yield (
             f"idle_devices = false, but {what}{few}, which on at most {most} replicas (microbatch_size = "
             f"{decided.problem.profile.microbatch_size}, cut into whole samples) are on {room} of {devices} devices at "

@@ -16,7 +16,7 @@ SHARDS: tuple[Shard, ...] = get_args(Shard)
 
 PLAN_FORMAT = "pipeline-plan/1"
 
-_STRICT = {"extra": "forbid", "use_attribute_docstrings": True}
+_STRICT = {"extra": "forbid"}
 
 DeviceGroup = tuple[str, ...]
 """The devices that work on one replica together; one device is the usual case."""

@@ -26,7 +26,7 @@ from profiles.model_profile import Layer, LayerCost, ModelProfile
 MAX_ACTIONS = 4_000_000
 """Largest schedule that is planned: microbatches x devices x 3 actions (or x stages, if a partition is given)."""
 
-_STRICT = {"extra": "forbid", "use_attribute_docstrings": True}
+_STRICT = {"extra": "forbid"}
 
 Objective = Literal["makespan", "span", "cost"]
 """`makespan`: end of the iteration; `span`: longest time from first to last action of a device; `cost`: makespan times
@@ -114,8 +114,8 @@ class Options:
         require_distinct("options: pinned layer", (pin.layer for pin in self.pinned))
         if self.keep_workspace and self.split_placement:
             raise ValueError(
-                "options: keep_workspace = true and split_placement = true; I and W of a stage may be on different "
-                "devices then, where nothing can be kept: drop one of the two"
+                "options: keep_workspace = true and split_placement = true exclude each other, since no device then "
+                "has both gradients; drop one of the two"
             )
         if self.recompute_in_turn and not self.recompute:
             raise ValueError(
@@ -148,16 +148,11 @@ class Options:
                 )
 
     def _require_cost(self) -> None:
-        """A deadline bounds what is not minimised, and which devices stay idle is what costs decide."""
+        """A deadline bounds what is not minimised."""
         if self.deadline_ns is not None and self.objective != "cost":
             raise ValueError(
                 f"options: deadline_ns = {self.deadline_ns} with objective = {self.objective}; "
                 "set objective to cost, or leave the deadline out"
-            )
-        if self.objective == "cost" and not self.idle_devices:
-            raise ValueError(
-                "options: idle_devices = false with objective = cost, which decides what devices are rented; "
-                "set idle_devices to true"
             )
 
 
@@ -217,7 +212,7 @@ class Problem:
         actions = 3 * self.num_microbatches * min(len(self.cluster.devices), len(self.profile.layers))
         if actions > MAX_ACTIONS:
             raise ValueError(
-                f"problem: num_microbatches = {self.num_microbatches} asks for {actions:,} actions, above the limit of "
+                f"problem: num_microbatches = {self.num_microbatches} needs {actions:,} actions, above the limit of "
                 f"{MAX_ACTIONS:,}; use fewer microbatches, or merge layers"
             )
         self._require_costs()
@@ -240,8 +235,8 @@ class Problem:
         """Every microbatch has a size at which all layers have a cost, and nothing else says how large it is."""
         if self.profile.microbatch_size is None:
             raise ValueError(
-                f"problem: microbatches lists sizes, but microbatch_size of {self.profile.name!r} is null, so nobody "
-                "knows at which size its layers were measured; state it, or give num_microbatches"
+                f"problem: microbatches lists sizes, but microbatch_size of {self.profile.name!r} is null, so the "
+                "measured size is unknown; state it, or give num_microbatches"
             )
         if len(sizes) != self.num_microbatches or self.batch is not None:
             raise ValueError(
@@ -262,7 +257,6 @@ class Problem:
             "unequal_shares = true": self.options.unequal_shares,
             "split_placement = true": self.options.split_placement,
             "order = looped": self.options.order == "looped",
-            "objective = cost": self.options.objective == "cost",
         }.items():
             if is_asked:
                 raise ValueError(
@@ -274,8 +268,8 @@ class Problem:
         """Raise ValueError if the question lists microbatches, for `what` takes all for equal."""
         if self.microbatches is not None:
             raise ValueError(
-                f"problem: microbatches lists {len(self.microbatches)} sizes, but {what} takes them for equal: "
-                "plan with num_microbatches instead (-m N)"
+                f"problem: microbatches lists {len(self.microbatches)} sizes, but {what} assumes equal ones; plan with "
+                "num_microbatches instead (-m N)"
             )
 
     @cached_property
@@ -323,15 +317,15 @@ class Problem:
         num_bytes, what = max(most)
         if 4 * num_bytes * 10**9 // slowest >= MOST_NS:
             raise ValueError(
-                f"problem: {num_bytes:,} bytes ({what}) take decades on the slowest link, of bandwidth_bytes_per_s = "
+                f"problem: {num_bytes:,} bytes ({what}) take decades on the slowest link with bandwidth_bytes_per_s = "
                 f"{slowest:,}; check the units of both"
             )
         received = self.options.receive_buffers * sum(edge.bytes for edge in edges)
         held = sum(each.state_bytes + each.stash_bytes + each.workspace_bytes for each in layers)
         if received + held >= MOST_BYTES:
             raise ValueError(
-                f"problem: receive_buffers = {self.options.receive_buffers} for all edges, and what all layers hold, "
-                f"add up to {received + held:,} bytes, not less than {MOST_BYTES:,}; use fewer, or check the unit"
+                f"problem: receive_buffers = {self.options.receive_buffers} for all edges and the layers add up to "
+                f"{received + held:,} bytes, not less than {MOST_BYTES:,}; use fewer, or check the unit"
             )
 
     @cached_property
@@ -386,9 +380,8 @@ class Problem:
             )
         measured = sorted({cost.device_type for cost in layer.costs})
         return (
-            f"layer {layer.name!r} has no cost for device type {device_type!r} "
-            f"(device {device.name!r}); measured types: {', '.join(measured)}; "
-            "measure it there or mend the device's type"
+            f"layer {layer.name!r} has no cost for device type {device_type!r} (device {device.name!r}); measured "
+            f"types: {', '.join(measured)}; measure it there or correct the device's type"
         )
 
     def _require_prices(self) -> None:

@@ -20,7 +20,7 @@ Method = Literal["auto", "search", "cp-sat", "ilp"]
 """`auto`: everything there is; `search`: moves and orders, without a complete search; `cp-sat` and `ilp`: a solver on
 one model with everything open, which is for small problems (docs/proofs/exact.md)."""
 
-_STRICT = {"extra": "forbid", "use_attribute_docstrings": True}
+_STRICT = {"extra": "forbid"}
 
 
 def usable_cores() -> int:

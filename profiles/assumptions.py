@@ -16,7 +16,7 @@ Module = Literal["core_attn", "moe_act", "layernorm", "mla_up_proj", "mlp", "moe
 """A part of a block, as Megatron names it."""
 
 
-_STRICT = {"extra": "forbid", "use_attribute_docstrings": True}
+_STRICT = {"extra": "forbid"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

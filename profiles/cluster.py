@@ -24,7 +24,7 @@ from profiles.routing import DirectedLink, Network, RouteTables
 _FEW_SEARCHES = 8
 """So many searches for routes are not worth doing at once."""
 
-_STRICT = {"extra": "forbid", "use_attribute_docstrings": True}
+_STRICT = {"extra": "forbid"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -214,8 +214,8 @@ class Cluster:
             for end in (link.a, link.b):
                 if end not in known:
                     raise ValueError(
-                        f"{owner}: links[{position}] ends at {end!r}, which is no device, host or switch; "
-                        "add it to devices or switches, or mend the name"
+                        f"{owner}: links[{position}] ends at {end!r}, which is not a device, host or switch; add it to "
+                        "devices or switches, or correct the name"
                     )
         self._require_connected(owner)
 

@@ -3,6 +3,7 @@
 forward_ns: Nanoseconds          # Annotated[int, Whole("nanoseconds", most=MAX_NANOSECONDS)]
 """
 
+import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cache
@@ -16,6 +17,14 @@ MAX_BYTES = 2**50
 
 MAX_NAME_LENGTH = 300
 """Longest name of a layer, device, host or switch."""
+
+_UNPRINTABLE = (
+    r"\u0000-\u001f\u007f-\u00a0\u00ad\u0600-\u0605\u061c\u06dd\u070f\u0890\u0891\u08e2\u1680\u180e"
+    r"\u2000-\u200f\u2028-\u202f\u205f-\u206f\u3000\ue000-\uf8ff\ufeff\ufff9-\ufffb\ufffe\uffff"
+)
+"""Control and format characters, spaces but the plain one, and private ones: the same in every version of Unicode."""
+_NAME = re.compile(f"[^{_UNPRINTABLE}\ud800-\udfff]+")
+"""Halves of pairs are no characters: a schema has no words for them, and no text in UTF-8 has them."""
 
 MAX_SAMPLES = 2**30
 """Most samples in one microbatch."""
@@ -38,7 +47,7 @@ JsonSchema = dict[str, Any]
 
 def require_name(what: str, value: str) -> None:
     """Raise ValueError unless `value` is a printable, non-empty name of at most `MAX_NAME_LENGTH` characters."""
-    if not isinstance(value, str) or not value or len(value) > MAX_NAME_LENGTH or not value.isprintable():
+    if not isinstance(value, str) or len(value) > MAX_NAME_LENGTH or not _NAME.fullmatch(value):
         shown = repr(value)[:60]
         raise ValueError(f"{what} = {shown} is not a name; give 1 to {MAX_NAME_LENGTH} printable characters")
 
@@ -101,7 +110,7 @@ class _HourlyPrice:
         is_number = isinstance(value, int | float) and not isinstance(value, bool)
         if not is_number or not 0 <= value <= _MAX_PRICE or round(value, PRICE_DECIMALS) != value:
             raise ValueError(
-                f"{owner}: {field} = {str(value)[:60]!r} is no price; give a number from 0 to {_MAX_PRICE} with at "
+                f"{owner}: {field} = {str(value)[:60]!r} is not a price; give a number from 0 to {_MAX_PRICE} with at "
                 f"most {PRICE_DECIMALS} decimals, or leave it out"
             )
 
@@ -123,9 +132,9 @@ class _Printable:
             require_name(f"{owner}: {field}", value)
 
     def __get_pydantic_json_schema__(self, core: Any, handler: Callable[[Any], JsonSchema]) -> JsonSchema:
-        """With the length, and without control characters (what else is not printable, no schema can say)."""
+        """With the length, and without what is not printable."""
         limits = {"minLength": 0 if self.may_be_empty else 1, "maxLength": MAX_NAME_LENGTH}
-        return {**handler(core), **limits, "pattern": "^[^\\u0000-\\u001f\\u007f]*$"}
+        return {**handler(core), **limits, "pattern": f"^[^{_UNPRINTABLE}]*$"}
 
 
 @dataclass(frozen=True, slots=True)

@@ -84,7 +84,7 @@ def workload_of(tree: object, *, source: str) -> Workload:
 
 def _require_workload(document: Workload | Cluster, *, source: str) -> Workload:
     if isinstance(document, Cluster):
-        raise refusal(source, "states a cluster only; give a profile or a workload here, and this as the cluster")
+        raise refusal(source, "states only a cluster; give a profile or a workload, and this file as --cluster")
     return document
 
 
@@ -148,7 +148,7 @@ def _kind(tree: dict[str, object], *, source: str) -> type[Workload | ModelProfi
     if form is None:
         raise refusal(source, f"format is missing; give one of {forms}, or the neutral form (layers with forward_ms)")
     if not isinstance(form, str) or form not in _KINDS | _OLD_KINDS:
-        raise refusal(source, f"format = {render_value(form)} is not a form that is read here; give one of {forms}")
+        raise refusal(source, f"format = {render_value(form)} is not supported here; give one of {forms}")
     return (_KINDS | _OLD_KINDS)[form]
 
 
@@ -163,8 +163,8 @@ def _settle_size(plain: dict[str, object], *, kind: type, is_old: bool, source: 
     if not is_old:
         raise refusal(
             source,
-            f"{place}microbatch_size is missing; state the samples of a microbatch, or null if nobody knows (then no "
-            "executor runs replicas)",
+            f"{place}microbatch_size is missing; state the samples of a microbatch, or null if unknown (then no "
+            "program can run replicas)",
         )
     if _has_sizes(profile["layers"]):
         profile = {**profile, "microbatch_size": 1}

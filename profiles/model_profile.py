@@ -40,7 +40,7 @@ Measured = Annotated[int, Whole("nanoseconds", least=-MAX_NANOSECONDS, most=MAX_
 FULL = "full"
 """The kind of recomputation that keeps a layer's inputs only: `recompute_ns` and `checkpoint_bytes`."""
 
-_STRICT = {"extra": "forbid", "use_attribute_docstrings": True}
+_STRICT = {"extra": "forbid"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,8 +78,8 @@ def _require_kind(entry: RecomputeTime | RecomputeBytes) -> None:
     require_fields(owner, entry)
     if entry.kind == FULL:
         raise ValueError(
-            f"{owner}: kind = {FULL!r} is what recompute_ns and checkpoint_bytes of the layer say; state it there, or "
-            "give another name"
+            f"{owner}: kind = {FULL!r} is stated by recompute_ns and checkpoint_bytes of the layer; use these, or "
+            "another name"
         )
 
 
@@ -484,7 +484,7 @@ class ModelProfile:
             for end in (edge.producer, edge.consumer):
                 if end not in known:
                     raise ValueError(
-                        f"{owner}: edges[{position}] names the unknown layer {end!r}; add the layer or mend the name"
+                        f"{owner}: edges[{position}] names the unknown layer {end!r}; add the layer or correct the name"
                     )
         _ = self.topological_order
 
@@ -611,11 +611,11 @@ def _require_parts_of_state(owner: str, sizes: Layer | WidthBytes) -> None:
     parts = parameters + gradients + (sizes.optimizer_bytes or 0)
     if getattr(sizes, "frozen", False):
         raise ValueError(
-            f"{owner}: gradient_bytes and optimizer_bytes are of layers that are trained; leave them out, or set "
-            "frozen = false"
+            f"{owner}: gradient_bytes and optimizer_bytes apply to trained layers only; leave them out, or set frozen "
+            "= false"
         )
     if parts > sizes.state_bytes:
         raise ValueError(
             f"{owner}: parameter_bytes + gradient_bytes + optimizer_bytes = {parts} exceeds state_bytes = "
-            f"{sizes.state_bytes}; state_bytes is at least their sum: raise it, or mend a part"
+            f"{sizes.state_bytes}; state_bytes is at least their sum: raise it, or correct a part"
         )

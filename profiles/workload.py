@@ -18,7 +18,7 @@ PROFILE_FORMAT = "pipeline-profile/2"
 CLUSTER_FORMAT = "pipeline-cluster/1"
 """The `format` of the documents that `dump_cluster` writes."""
 
-_STRICT = {"extra": "forbid", "use_attribute_docstrings": True}
+_STRICT = {"extra": "forbid"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,7 +53,7 @@ class Workload:
             if self.num_microbatches is not None:
                 raise ValueError(
                     f"workload: num_microbatches = {self.num_microbatches} and global_batch_size = "
-                    f"{self.global_batch_size} are both given; keep one: the latter leaves the number to the planner"
+                    f"{self.global_batch_size} are both given; keep one of them"
                 )
         elif self.microbatch_sizes is not None:
             raise ValueError(
@@ -70,7 +70,7 @@ class Workload:
             if value is not None:
                 raise ValueError(
                     f"workload: microbatches lists {len(self.microbatches or ())} sizes, and {name} = {value} is given "
-                    "too; keep one: the list says how many microbatches there are, and how large"
+                    "too; keep one: the list states the number and sizes of microbatches"
                 )
 
     def with_batch(self, size: int, microbatch_sizes: tuple[int, ...] | None) -> "Workload":
@@ -86,6 +86,21 @@ class Workload:
     def with_microbatches(self, count: int) -> "Workload":
         """The workload with so many microbatches of the profile's own size, whatever it said before."""
         return replace(self, num_microbatches=count, global_batch_size=None, microbatch_sizes=None, microbatches=None)
+
+    def cut_into(self, count: int) -> "Workload":
+        """The workload with so many microbatches: of its global batch if it states one, else of the profile's own size.
+
+        Raises ValueError where the global batch cannot be cut so.
+        """
+        whole = self.global_batch_size
+        if whole is None or whole == count * (self.profile.microbatch_size or 0):
+            return self.with_microbatches(count)
+        if count < 1 or whole % count:
+            raise ValueError(
+                f"num_microbatches = {count}, but the workload's global batch of {whole} samples cannot be cut into so "
+                "many equal microbatches; give a number that divides it, or leave it out: the planner decides"
+            )
+        return self.with_batch(whole, (whole // count,))
 
     def with_list(self, sizes: tuple[int, ...]) -> "Workload":
         """The workload with microbatches of these sizes, whatever it said before."""

@@ -106,6 +106,7 @@ class _Callee(NamedTuple):
     def load(self, target_context: Any) -> None:
         """Bring its code into this process, if it is there."""
         function = getattr(importlib.import_module(self.module), self.name)
+        function = getattr(function, "dispatcher", function)
         cache = function._cache if self.has_door else function.inner._cache
         cache.load_own(self.signature, target_context)
 

@@ -25,9 +25,9 @@ from solver_models.local_search.search import Candidate, Searcher, encode, solut
 from solver_models.moves.annealing import Cooling, longest_order
 from solver_models.moves.dealt_annealing import Assignments, BalancedTimes, anneal_assignments
 from solver_models.moves.neighbourhood import neighbour
-from solver_models.simulation.capped_play import DEEPEST, CapRule, play_capped
 from solver_models.simulation.evaluator import Net
-from solver_models.simulation.placed_stages import PlacedStages
+from solver_models.simulation.list_schedule import list_schedule
+from solver_models.simulation.preferences import BACKWARD_FIRST
 from solver_models.simulation.recorded_play import PlayableSchedule, play_schedule
 from solver_models.simulation.weight_filling import FillHabit, fill_orders
 
@@ -108,21 +108,10 @@ def _recorded_plays(searcher: Searcher, candidate: Candidate) -> None:
 
 
 def _published_orders(searcher: Searcher, candidate: Candidate) -> None:
-    """What baselines order their actions by: one stage, one microbatch, F and I."""
-    del searcher, candidate
-    placed = PlacedStages(
-        num_microbatches=1,
-        table=np.array([[1, 1, 1, 2, 0, 1, 1, 1, 1]], np.int64),
-        first=np.array([0, 1], np.int64),
-        stages=np.zeros(1, np.int64),
-        budget=np.ones(1, np.int64),
-        transfer_start=np.zeros(3, np.int64),
-        transfers=np.zeros((0, 2), np.int64),
-    )
-    fill_orders(
-        placed, np.array([0, 1], np.int64), np.array([0, 2], np.int64), FillHabit(4, False, False), placed.budget
-    )
-    play_capped(placed, CapRule(caps=np.ones(1, np.int64), chunks=DEEPEST, splits=True, most_pending=1))
+    """What baselines order their actions by."""
+    net, _, lengths = _orders(searcher, candidate)
+    fill_orders(net, np.zeros(0, np.int64), 0 * np.append(lengths, 0), FillHabit(4, False, False), net.budget)
+    list_schedule(net, np.ones(len(net.replica_stage), np.int64), kinds=BACKWARD_FIRST)
 
 
 def _moves(searcher: Searcher, candidate: Candidate) -> None:

@@ -142,8 +142,8 @@ def _run_any(
         fault = _fault_of(engine, problem)
     if fault is not None:
         raise SolverFailedError(
-            f"solver {solver} ended without an answer that can be read: it crashed, was killed or has run out of "
-            f"memory (PuLP: {fault}); choose another --solver"
+            f"solver {solver} ended without a readable answer: it crashed, was killed or ran out of memory (PuLP: "
+            f"{fault}); choose another --solver"
         )
     is_at_limit = time.monotonic() - begin >= limit_s
     said = problem.status, problem.sol_status
@@ -175,9 +175,13 @@ def checked(
     fault = None if values is None else _broken_row(problem, values)
     start = hint if hint is not None and _broken_row(problem, hint) is None else None
     if answer.status == "infeasible" and start is not None:
-        raise SolverFailedError(f"solver {solver} calls a problem infeasible whose solution it was given")
+        raise SolverFailedError(
+            f"solver {solver} calls a problem infeasible although it was given a solution; choose another --solver"
+        )
     if answer.status == "optimal" and fault is not None:
-        raise SolverFailedError(f"solver {solver} calls a point optimal that breaks {fault}; choose another --solver")
+        raise SolverFailedError(
+            f"solver {solver} calls a solution optimal that breaks {fault}; choose another --solver"
+        )
     if fault is not None:
         return CheckedAnswer(status="unknown", values=None, bound=answer.bound)
     if answer.bound is not None and start is not None:

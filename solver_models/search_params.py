@@ -63,7 +63,7 @@ def _items(what: str, value: object, *, kinds: tuple[Any, ...]) -> Iterator[tupl
     is_open = kinds[-1] is Ellipsis
     wanted = "one or more items" if is_open else f"{len(kinds)} items"
     if not isinstance(value, tuple) or not value or (not is_open and len(value) != len(kinds)):
-        raise ValueError(f"search parameter {what} = {repr(value)[:60]} is no list of {wanted}; give {wanted}")
+        raise ValueError(f"search parameter {what} = {repr(value)[:60]} is not a list of {wanted}; give {wanted}")
     yield from ((item, kinds[0] if is_open else kind) for item, kind in zip(value, _padded(kinds, value), strict=True))
 
 

@@ -66,7 +66,7 @@ MANY_NAMES = {
     "planner/launch/kubernetes.py": 12,
     "planner/plan.py": 20,
     "planner/planning/improvers/share_layouts.py": 11,
-    "planner/planning/runs/run.py": 15,
+    "planner/planning/runs/run.py": 13,
     "planner/replanning/slowdown_factors.py": 11,
     "profiles/discovery/hosts.py": 14,
     "profiles/estimates/operations.py": 11,
@@ -111,15 +111,51 @@ ADVOCATES = {"lowering", "planning"}
 PLAYED = {
     "planner/simulation/simulate.py": {"solver_models.instance", "solver_models.simulation.recorded_play"},
     "planner/baselines/greedy/capped_orders.py": {
-        "solver_models.simulation.capped_play",
-        "solver_models.simulation.placed_stages",
+        "solver_models.simulation.evaluator",
+        "solver_models.simulation.list_schedule",
+        "solver_models.simulation.preferences",
     },
-    "planner/baselines/encoded_orders.py": {"solver_models.instance", "solver_models.simulation.placed_stages"},
-    "planner/baselines/zero_bubble/weight_grads.py": {
-        "solver_models.simulation.placed_stages",
-        "solver_models.simulation.weight_filling",
+    "planner/baselines/encoded_orders.py": {
+        "solver_models.instance",
+        "solver_models.simulation.columns",
+        "solver_models.simulation.evaluator",
+        "solver_models.simulation.list_schedule",
     },
+    "planner/baselines/out_of_order/pipelined.py": {"solver_models.simulation.preferences"},
+    "planner/baselines/spp/compared_orders.py": {"solver_models.simulation.preferences"},
+    "planner/baselines/zero_bubble/weight_grads.py": {"solver_models.simulation.weight_filling"},
 }
+
+# What also plays, without a compiler, whatever order it is given.
+PLAYED_ANYWHERE = "solver_models.simulation.in_order"
+
+# Orders become times in one compiled recurrence and in the judge's equations.
+RECURRENCES = {
+    "solver_models/simulation/evaluator.py:play": "whatever is searched, simulated and scheduled",
+    "planner/judge/times.py:check_times": "the judge's equations, which share nothing",
+}
+
+# Other functions in which the clocks of devices advance, and why. The list only ever gets shorter.
+OTHER_RECURRENCES = {
+    "solver_models/simulation/in_order.py:play_in_order": "given orders where there is no compiler: trainers, runs",
+    "solver_models/local_search/critical_path_search.py:heads": "leaves the graph behind that judges moves",
+    "solver_models/simulation/weight_filling.py:fill_orders": "fills waits that it knows beforehand, as events cannot",
+    "solver_models/simulation/dealt_play.py:play_assignment": "microbatches of several sizes",
+    "solver_models/moves/dealt_annealing.py:_play_assignment": "1F1B of microbatches that all differ, compiled",
+    "solver_models/starts/looped_construction.py:_play_loop": "1F1B in a loop, given up once it is late",
+    "planner/bounds/loop/loop_order.py:play": "1F1B in a loop, for thousands of cases at once",
+    "planner/baselines/layer_pipe/plans.py:play": "a rule by which orders are made, for parts of stages",
+    "planner/fidelity/order_advice.py:run": "a rule by which orders are made, for runs",
+}
+
+CLOCKS = {"free", "clock", "clocks", "free_ns", "link_free", "channel_free", "FREE", "CLOCK"}
+"""Names of what advances, as variables or as columns."""
+
+NO_RECURRENCES = {
+    "planner/replanning/link_times.py": "when devices were free, as measured",
+    "solver_models/simulation/event_heap.py": "the events of the evaluator",
+}
+"""Modules that note clocks and play nothing."""
 
 # In two halves, so that this file does not offend against its own rule.
 FOREIGN_ADDRESSES = tuple(
@@ -202,6 +238,11 @@ class Function:
 def python_files(*folders: str) -> list[str]:
     """Every module under the folders, as paths from the root with forward slashes."""
     return sorted(path.relative_to(ROOT).as_posix() for folder in folders for path in (ROOT / folder).rglob("*.py"))
+
+
+def javascript_files() -> list[str]:
+    """Every script of the page and of pictures, as paths from the root."""
+    return sorted(path.relative_to(ROOT).as_posix() for path in (ROOT / "api").rglob("*.js"))
 
 
 def room(path: str) -> str:
@@ -360,8 +401,9 @@ def test_functions_are_short(decile: int, limit: int):
 
 
 def test_folders_are_small():
-    """Tests that no folder of the product holds more modules than one reads at a glance."""
-    folders = Counter(str(Path(path).parent) for path in python_files(*PACKAGES) if not path.endswith("__init__.py"))
+    """Tests that no folder of the product holds more modules, Python and JavaScript, than one reads at a glance."""
+    modules = [path for path in python_files(*PACKAGES) if not path.endswith("__init__.py")] + javascript_files()
+    folders = Counter(str(Path(path).parent) for path in modules)
     assert_none(
         [f"{folder} has {count} modules" for folder, count in folders.items() if count > MAX_FILES],
         f"A folder has at most {MAX_FILES} modules:",
@@ -535,9 +577,43 @@ def test_only_advocates_import_the_solvers_floor():
         for path in python_files("planner")
         if room(path) not in ADVOCATES and "solver_models" in read(path)
         for line, module in imported_modules(path)
-        if module.partition(".")[0] == "solver_models" and module not in PLAYED.get(path, ())
+        if module.partition(".")[0] == "solver_models" and module not in {*PLAYED.get(path, ()), PLAYED_ANYWHERE}
     ]
     assert_none(offenders, "The judge does not read the advocate's notes:")
+
+
+def test_orders_become_times_in_few_places():
+    """Tests that the clocks of devices advance where the lists say, and nowhere else."""
+    listed = RECURRENCES | OTHER_RECURRENCES
+    known = {f"{function.path}:{function.node.name}" for function in functions("planner", "solver_models")}
+    modules = NO_RECURRENCES.keys() | {name.partition(":")[0] for name in listed}
+    offenders = [f"{name} is listed and is not there" for name in listed if name not in known]
+    offenders += [
+        f"{function} advances a clock"
+        for function in functions("planner", "solver_models")
+        if function.path not in modules and any(map(is_clock, stored_in(function.node)))
+    ]
+    assert_none(offenders, "Orders become times in one recurrence:")
+
+
+def stored_in(function: FunctionNode) -> Iterator[ast.expr]:
+    """What a function assigns to, or adds to."""
+    for node in nodes_below(function):
+        match node:
+            case ast.Assign(targets=targets):
+                yield from targets
+            case ast.AugAssign(target=target, op=ast.Add()):
+                yield target
+
+
+def is_clock(target: ast.expr) -> bool:
+    """Whether it is an entry of clocks, or the clock of something."""
+    match target:
+        case ast.Subscript(value=ast.Name(id=name) | ast.Attribute(attr=name), slice=place):
+            return bool(CLOCKS & {name, *(each.id for each in ast.walk(place) if isinstance(each, ast.Name))})
+        case ast.Attribute(value=ast.Name(id=owner), attr=name):
+            return owner != "self" and name in CLOCKS
+    return False
 
 
 def test_contract_lists_every_judge():
@@ -637,6 +713,7 @@ KEPT_NAMES = {
 KEPT_IN_FILES = {
     "api/discovery/nvidia_host.py": {"lanes"},
     "profiles/configurations/argument_forms.py": {"word", "words", "read_words", "training_words"},
+    "profiles/configurations/python_recipe.py": {"FloorDiv"},
     "profiles/configurations/shell_script.py": {"word", "words", "_first_word", "training_words", "FloorDiv"},
     "profiles/discovery/hosts.py": {"lanes"},
     "profiles/discovery/nvlink.py": {"lanes", "lane_bytes_per_s"},
@@ -670,6 +747,27 @@ def identifiers_of(path: str) -> Iterator[tuple[int, str, bool]]:
             yield line, node.name, isinstance(node, ast.ClassDef)
 
 
+SCRIPT_TOKEN = re.compile(r"""//[^\n]*|"(?:[^"\\\n]|\\.)*"|'(?:[^'\\\n]|\\.)*'|[A-Za-z_$][\w$]*|.""", re.DOTALL)
+TEMPLATE_TOKEN = re.compile(r"\\.|\$\{|`|[^\\$`]+|.", re.DOTALL)
+
+
+def script_identifiers(text: str) -> Iterator[tuple[int, str]]:
+    """The names in a script and their lines, without comments and strings; what stands in `${}` counts."""
+    opened, at = [], 0
+    while at < len(text):
+        is_text = bool(opened) and opened[-1] == "`"
+        found = (TEMPLATE_TOKEN if is_text else SCRIPT_TOKEN).match(text, at)
+        assert found is not None
+        token = found[0]
+        if (is_text and token == "`") or (not is_text and token == "}"):
+            opened.pop()
+        elif token in ("`", "${") or (token == "{" and not is_text):
+            opened.append(token)
+        elif not is_text and (token[0].isalpha() or token[0] in "_$"):
+            yield text.count("\n", 0, at) + 1, token
+        at = found.end()
+
+
 def modules_imported(path: str) -> set[str]:
     """The names that stand for modules in a file: modules keep their names."""
     return {
@@ -694,6 +792,29 @@ def test_identifiers_use_the_fields_terms():
         and name not in KEPT_IN_FILES.get(path, set()) | modules_imported(path)
     }
     assert_none(sorted(offenders), "Use the field's term, or list the name with its reason:")
+
+
+SCRIPT_NAMES_KEPT = {"floor", "legs", "dealt"}
+"""Math.floor, and keys of the picture's content and of reports on traces."""
+
+
+def test_scripts_use_the_fields_terms():
+    """Tests that no part of a script's identifiers is a word of the dialect, the listed names aside."""
+    offenders = {
+        f"{path}:{line} {name}"
+        for path in javascript_files()
+        for line, name in script_identifiers(read(path))
+        if name not in SCRIPT_NAMES_KEPT and set(DIALECT.split()) & {part.lower() for part in PART.findall(name)}
+    }
+    assert_none(sorted(offenders), "Use the field's term, or list the name with its reason:")
+
+
+def test_names_of_scripts_are_found():
+    """Tests that names in code and within templates are found, and words in comments and strings are not."""
+    text = 'const a = "lane"; // leg\nlet b = `turn ${c ? `word ${d}` : {e: 1}.e} seat`;'
+    assert list(script_identifiers(text)) == [
+        (1, "const"), (1, "a"), (2, "let"), (2, "b"), (2, "c"), (2, "d"), (2, "e"), (2, "e"),
+    ]  # fmt: skip
 
 
 def test_docstrings_use_the_fields_terms():

@@ -10,6 +10,7 @@ from planner.export.deepspeed import render_deepspeed
 from planner.export.megatron import make_megatron_job
 from planner.export.torchtitan import make_parallelism, make_torchtitan_files
 from planner.plan import Plan
+from profiles.configurations.megatron_hybrid import written_pattern
 from profiles.configurations.run_configuration import RunConfiguration
 
 LAYOUT = "--pipeline-model-parallel-layout"
@@ -55,6 +56,8 @@ def _megatron(audited: AuditedProblem, plan: Plan) -> Iterator[str]:
     for name, *values in make_megatron_job(audited.problem, plan).arguments:
         if name == LAYOUT:
             yield f"{name} {shlex.quote(short_layout(values[0]))}"
+        elif name == "--hybrid-layer-pattern":
+            yield f"{name} {shlex.quote(values[0])}"
         elif name.startswith("--recompute"):
             yield " ".join([name, *values])
 
@@ -72,6 +75,12 @@ def dropped_flags(audited: AuditedProblem, plan: Plan) -> tuple[str, ...]:
 
 def letters_of_rank(run: RunConfiguration, rank: int) -> Sequence[str]:
     """What the stages of a rank hold."""
+    stages = shown_stages(run)
     if run.order == "ZBVZeroBubble":
-        return [run.stages[rank], run.stages[2 * run.pipeline - 1 - rank]]
-    return run.stages[rank :: run.pipeline]
+        return [stages[rank], stages[2 * run.pipeline - 1 - rank]]
+    return stages[rank :: run.pipeline]
+
+
+def shown_stages(run: RunConfiguration) -> Sequence[str]:
+    """Stages in the letters of a layout, or of a hybrid model's pattern."""
+    return written_pattern(run.stages, run.shape.pattern) if run.shape.pattern else run.stages

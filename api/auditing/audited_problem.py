@@ -55,7 +55,6 @@ class AuditedProblem:
     recompute: Recomputation | None
     """What stages recompute; None: nothing, or it stands in the layers' times."""
     target: Target
-    """The program."""
 
 
 def make_audited_problem(
@@ -101,7 +100,7 @@ def _require_moderate(run: RunConfiguration) -> None:
         ("microbatches times stages", played, MOST_PLAYED),
     ):
         if value > most:
-            raise ValueError(f"{value:,} {what}: at most {most:,} are looked at; use fewer")
+            raise ValueError(f"{value:,} {what}: an audit reads at most {most:,}; use fewer")
 
 
 def _estimated(run: RunConfiguration, sheet: GpuSheet) -> tuple[ModelProfile, tuple[Figure, ...], str]:
@@ -139,7 +138,7 @@ def _rates(sheet: GpuSheet) -> Rates:
         return default_rates_of(sheet.name)
     except KeyError:
         raise ValueError(
-            f"--gpu {sheet.name}: its rates are in the measured tables only: pip install 'pipeline-planner[tables]'"
+            f"--gpu {sheet.name}: its rates are only in the measured tables; run pip install 'pipeline-planner[tables]'"
         ) from None
 
 
@@ -231,7 +230,8 @@ class _StateCosts:
         shape = self.run.shape
         if shape.mixture is None or not 0 <= block < shape.blocks or not shape.is_mixture(block):
             return 0
-        return shape.mixture.experts // (self.run.experts or self.run.tensor) * 3 * shape.hidden * shape.mixture.inner
+        own = shape.mixture.experts // (self.run.experts or self.run.tensor)
+        return own * (2 + shape.is_gated) * shape.hidden * shape.mixture.inner
 
     def _exchange_ns(self, weights: int, *, replicas: int) -> int:
         """Gradients scattered and weights gathered (or gradients reduced) in a ring; of several stages on a rank one

@@ -21,7 +21,6 @@ class PlayedRun:
     plan: Plan
     """Its stages and orders."""
     recompute: Recomputation | None
-    """What it recomputes."""
     timeline: Timeline
     """When everything happens, and what is held."""
     over_bytes: Mapping[str, int]
@@ -30,10 +29,9 @@ class PlayedRun:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Audit:
-    """The findings."""
+    """The verdict on a configuration, how it plays, and the best plan found beside it."""
 
     audited: AuditedProblem
-    """What was asked."""
     refusals: tuple[str, ...]
     """Why the program does not start; empty: it does."""
     played: PlayedRun | None

@@ -24,16 +24,17 @@ _PRECISIONS: Mapping[Dtype, Mapping[str, Value]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuditQuestion:
-    """What was typed."""
+    """The question as the command line states it."""
 
     program: Literal["megatron", "torchtitan", "deepspeed"]
     """Who runs it."""
     file: str | None = None
-    """What it is started with."""
+    """What it is started with; of a file in Python `FILE.py:FUNCTION`."""
+    text: str | None = None
+    """What the file holds, where it is not on this machine."""
     model: str | None = None
     gpu: str | None = None
     gpu_memory: float | None = None
-    profile: str | None = None
     devices: int | None = None
     seq_length: int | None = None
     micro_batch_size: int | None = None
@@ -52,6 +53,16 @@ class AuditQuestion:
     recompute_num_layers: int | None = None
     use_distributed_optimizer: bool = False
     partition_method: str | None = None
+
+    @property
+    def path(self) -> str:
+        """The file without a function's name."""
+        return (self.file or "").partition(".py:")[0] + (".py" if self.function else "")
+
+    @property
+    def function(self) -> str | None:
+        """The one in the file that makes the configuration."""
+        return (self.file or "").partition(".py:")[2] or None
 
 
 MEGATRON_NAMES = {
@@ -99,12 +110,12 @@ def read_configuration(asked: AuditQuestion) -> RunConfiguration:
 
 
 def _read_run(asked: AuditQuestion) -> RunConfiguration:
-    text = "" if asked.file is None else _read(asked.file)
+    text = asked.text if asked.text is not None else "" if asked.file is None else _read(asked.path)
     if asked.program == "megatron":
         return _read_megatron(asked, text)
     if asked.program == "torchtitan":
         _require_unused(asked, (*MEGATRON_ONLY, "partition_method", "global_batch_size"))
-        document = {} if asked.file is None else read_titan_document(text, source=asked.file)
+        document = {} if asked.file is None else read_titan_document(text, source=asked.path, function=asked.function)
         return read_torchtitan(
             _titan_options(asked, document), model=asked.model, devices=asked.devices, sequence=asked.seq_length
         )
@@ -131,7 +142,7 @@ def _require_unused(asked: AuditQuestion, names: tuple[str, ...]) -> None:
     for name in names:
         if getattr(asked, name):
             option = "set" if name == "variables" else name.replace("_", "-")
-            raise ValueError(f"--{option}: is not for {asked.program}; leave it out")
+            raise ValueError(f"--{option}: {asked.program} does not have it; leave it out")
 
 
 def _read_megatron(asked: AuditQuestion, text: str) -> RunConfiguration:
@@ -140,7 +151,7 @@ def _read_megatron(asked: AuditQuestion, text: str) -> RunConfiguration:
     if asked.file is None:
         read = ReadArguments(values={}, kind="options")
     else:
-        read = read_arguments(text, source=asked.file, given=given)
+        read = read_arguments(text, source=asked.path, given=given, function=asked.function)
     options: dict[str, Value] = {
         MEGATRON_NAMES[name]: str(value) for name in MEGATRON_NAMES if (value := getattr(asked, name)) is not None
     }

@@ -18,12 +18,12 @@ def measured_layers(profile: ModelProfile, run: RunConfiguration, *, gpu: str) -
     wanted = run.shape.blocks, run.predicting
     if (letters.count("t"), letters.count("m")) != wanted:
         raise ValueError(
-            f"{owner}: has {letters.count('t')} blocks and {letters.count('m')} of multi-token prediction, and the "
-            f"configuration {wanted[0]} and {wanted[1]}; give the profile of its model"
+            f"{owner}: has {letters.count('t')} blocks and {letters.count('m')} of multi-token prediction, but the "
+            f"configuration has {wanted[0]} and {wanted[1]}; give the profile of its model"
         )
     if profile.microbatch_size != run.micro_batch:
         raise ValueError(
-            f"{owner}: microbatch_size = {profile.microbatch_size}, and the configuration's is {run.micro_batch}; "
+            f"{owner}: microbatch_size = {profile.microbatch_size}, but the configuration's is {run.micro_batch}; "
             "measure that size"
         )
     device_type = _device_type(profile, gpu=gpu)

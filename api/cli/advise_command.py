@@ -2,13 +2,12 @@
 
 import sys
 
-import typer
-
 from api.cli.options import arguments as arg
+from api.cli.options.folded_help import Commands
 from api.cli.output import as_input_errors, make_console, report_json, write_document
 from api.failures import InputError
 
-commands = typer.Typer()
+commands = Commands()
 
 
 @commands.command(
@@ -38,7 +37,7 @@ def advise_command(
         said = advise_on(trace, blocks_per_stage=blocks, time_limit_s=time_limit, console=console)
     if output is not None:
         if said.plan is None:
-            raise InputError(f"{trace}: microbatches differ, so that there is no plan to write; leave -o out")
+            raise InputError(f"{trace}: its microbatches differ, so no plan can be written; leave -o out")
         write_document(render_plan(said.plan), output)
     if json:
         report_json(summarise_advice(said))

@@ -8,6 +8,7 @@ import typer
 
 from api.cli.options import arguments as arg
 from api.cli.options import audit_arguments as audited
+from api.cli.options.folded_help import Commands
 from api.cli.options.option_groups import takes_groups
 from api.cli.output import report_json
 from api.failures import Exit, InputError
@@ -15,11 +16,11 @@ from api.failures import Exit, InputError
 if TYPE_CHECKING:
     from api.auditing.configuration_audit import Audit
 
-commands = typer.Typer()
+commands = Commands()
 
 
 class AuditedOptions(NamedTuple):
-    """What runs, on what."""
+    """The audited program, its model and its devices."""
 
     model: audited.AuditedModel = None
     gpu: audited.AuditedGpu = None
@@ -50,7 +51,7 @@ class LayoutOptions(NamedTuple):
 
 
 class AnswerOptions(NamedTuple):
-    """What is answered."""
+    """What the answer holds, and where it goes."""
 
     time_limit: audited.AuditTime = 12.0
     max_slower: audited.MaxSlower = None
@@ -90,7 +91,8 @@ def audit_command(
 
     require_limits(time_limit_s=answer.time_limit, gap=None, seed=0)
     with reading():
-        found = read_configuration(AuditQuestion(program=program, file=file, **{**run._asdict(), **layout._asdict()}))
+        given = {name: value for name, value in run._asdict().items() if name != "profile"}
+        found = read_configuration(AuditQuestion(program=program, file=file, **{**given, **layout._asdict()}))
         if answer.strict and found.notes.unknown:
             raise InputError(f"not known: {'; '.join(found.notes.unknown)}; leave them out, or --strict")
         memory = None if run.gpu_memory is None else int(run.gpu_memory * 2**30)
@@ -110,27 +112,11 @@ def audit_command(
 
 
 def _write(result: "Audit", folder: Path) -> None:
-    """The workload, the configuration as a plan, the better plan with its certificate, and what its program reads."""
-    from api.auditing.audit_flags import files_of
-    from planner.document import render_plan
-    from profiles.documents.canonical_json import to_plain
-    from profiles.workload import Workload, dump_workload
+    from api.auditing.audit_files import audit_files
 
-    problem = result.audited.problem
-    workload = Workload(
-        profile=problem.profile,
-        cluster=problem.cluster,
-        num_microbatches=problem.num_microbatches,
-        options=to_plain(problem.options),
-    )
-    texts = {"workload.json": dump_workload(workload)}
-    if result.played is not None:
-        texts["audited.json"] = render_plan(result.played.plan)
-    if result.better is not None:
-        texts |= {"plan.json": render_plan(result.better), **files_of(result.audited, result.better)}
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        for name, text in texts.items():
+        for name, text in audit_files(result).items():
             (folder / name).write_text(text, encoding="utf-8")
     except OSError as error:
         raise InputError(f"-o {folder}: cannot be written ({error.strerror}); choose another place") from None

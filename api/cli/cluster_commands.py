@@ -3,13 +3,12 @@
 import sys
 from typing import NamedTuple
 
-import typer
-
 from api.cli.options import arguments as arg
+from api.cli.options.folded_help import Commands
 from api.cli.options.option_groups import takes_groups
 from api.cli.output import write_document
 
-commands = typer.Typer(no_args_is_help=True, help="Describe the machine.")
+commands = Commands(no_args_is_help=True, help="Describe the machine.")
 
 
 @commands.callback()
@@ -74,7 +73,7 @@ def cluster_discover_command(
 
     require_writable(output)
     if devices.workers_per_host is not None and not devices.cpus:
-        raise InputError("--workers-per-host: is of hosts without accelerators, which are left out; add --cpus")
+        raise InputError("--workers-per-host applies to hosts without accelerators, which are left out; add --cpus")
     memory = None if devices.accelerator_gib is None else round(devices.accelerator_gib * 2**30)
     found = discover(
         source,

@@ -3,14 +3,13 @@
 from dataclasses import asdict
 from typing import NamedTuple
 
-import typer
-
 from api.cli.options import arguments as arg
+from api.cli.options.folded_help import Commands
 from api.cli.options.option_groups import takes_groups
 from api.cli.output import report, report_json, report_summary, write_document
 from api.failures import InputError
 
-commands = typer.Typer()
+commands = Commands()
 
 
 class _RunOptions(NamedTuple):
@@ -48,7 +47,7 @@ def compare_command(
     run = split_files(files)
     if run is not None:
         if baselines:
-            raise InputError("--baselines compares plans; leave it out to hold a plan against its run")
+            raise InputError("--baselines compares plans; leave it out to compare a plan with its run")
         _compare_run((run[0], run[1], run[2] or workload), cluster=cluster, options=options, is_json=json)
         return
     if options != _RunOptions():
@@ -84,7 +83,7 @@ def _compare_run(run: tuple[str, str, str | None], *, cluster: str | None, optio
 
     plan, folder, workload = run
     if (options.calibrate is None) != (options.output is None):
-        raise InputError("--calibrate PROFILE and -o FILE go together: the profile to start from, and where it goes")
+        raise InputError("--calibrate PROFILE and -o FILE belong together; give both")
     require_writable(options.html, options.output)
     made = compare_run(plan, folder, workload=workload, cluster=cluster, warm_up=options.warm_up)
     if options.html is not None:

@@ -4,15 +4,14 @@ import json
 import os
 from typing import TYPE_CHECKING
 
-import typer
-
 from api.cli.options import arguments as arg
+from api.cli.options.folded_help import Commands
 from api.cli.output import make_console, write_document
 
 if TYPE_CHECKING:
     from profiles.workload import Workload
 
-commands = typer.Typer()
+commands = Commands()
 
 
 @commands.command(

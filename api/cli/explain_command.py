@@ -5,9 +5,8 @@ import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-import typer
-
 from api.cli.options import arguments as arg
+from api.cli.options.folded_help import Commands
 from api.cli.options.option_groups import PlanSource, takes_groups
 from api.cli.output import play_on_server, report, report_event, report_json, report_summary
 from api.failures import InputError
@@ -17,7 +16,7 @@ if TYPE_CHECKING:
     from planner.simulation.explain import Explanation
     from planner.what_if.sensitivity import ShadowPrice
 
-commands = typer.Typer()
+commands = Commands()
 
 
 @commands.command(
@@ -47,7 +46,7 @@ def explain_command(
     plan, problem = source.read()
     if server is not None:
         if shadow_prices:
-            raise InputError("--shadow-prices are found here, not by a server; leave out --server")
+            raise InputError("--shadow-prices: no server computes them; leave --server out")
         report_summary(jsonlib.loads(play_on_server(server, plan, problem=problem, what="explanation")), is_json=json)
         return
     timeline = play(problem, plan, source=source.plan)

@@ -4,9 +4,8 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import typer
-
 from api.cli.options import arguments as arg
+from api.cli.options.folded_help import Commands
 from api.cli.options.option_groups import PlanSource, takes_groups
 from api.cli.output import as_input_errors, play_on_server, report_json, write_document
 from api.failures import InputError
@@ -15,8 +14,8 @@ if TYPE_CHECKING:
     from planner.plan import Plan
     from planner.problem import Problem
 
-commands = typer.Typer(no_args_is_help=True, help="Write a plan in another program's format.")
-targets = typer.Typer()
+commands = Commands(no_args_is_help=True, help="Write a plan in another program's format.")
+targets = Commands()
 
 
 @commands.command("trace", epilog="Example: pipeplan export trace plan.json demo:resnet50-two-hosts -o trace.json")
@@ -53,7 +52,7 @@ def export_torch_command(
     require_writable(output)
     plan, problem = source.read()
     if server is not None and keep_split:
-        raise InputError("--keep-split is done here, not by a server; leave out --server")
+        raise InputError("--keep-split: no server does it; leave --server out")
     with as_input_errors():
         notes = (
             *told_in_notes(problem, plan, what="torch's runtime"),
@@ -137,7 +136,7 @@ def export_torchtitan_command(*, source: PlanSource, output: arg.ExportFolder) -
     try:
         Path(output).mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise InputError(f"{output}: no folder can be made there: {error.strerror}") from None
+        raise InputError(f"{output}: no folder can be made there ({error.strerror}); choose another place") from None
     for name, text in files.items():
         write_document(text, str(Path(output) / name))
     notes = unstated_note(problem, plan, what="torchtitan")

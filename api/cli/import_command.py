@@ -5,14 +5,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
-import typer
-
 from api.cli.options import arguments as arg
+from api.cli.options.folded_help import Commands
 from api.cli.options.option_groups import takes_groups
 from api.cli.output import report_json, write_document
 from api.failures import InputError
 
-commands = typer.Typer()
+commands = Commands()
 
 
 class _ComposedOptions(NamedTuple):
@@ -79,7 +78,9 @@ def import_command(
         _import_tables(composed, batch, cluster=cluster, device_type=device_type, files=files)
         return
     if composed != _ComposedOptions() or batch.global_batch is not None:
-        raise InputError(f"import {source}: --model, --gpu and what belongs to them go with `import aiconfigurator`")
+        raise InputError(
+            f"import {source}: --model, --gpu and their options belong to `import aiconfigurator`; leave them out"
+        )
     if source == "solution":
         _import_solution(traces or [], cluster=cluster, output=output)
         return
@@ -116,7 +117,7 @@ def _import_tables(
     if cluster is not None and composed.hosts is not None:
         raise InputError("--cluster and --hosts both name the devices; give one of them")
     if batch.num_microbatches is not None and batch.global_batch is not None:
-        raise InputError("--num-microbatches and --global-batch both say how much an iteration is; give one of them")
+        raise InputError("--num-microbatches and --global-batch both state the size of an iteration; give one of them")
     workload, figures = compose_workload(Composition(**composed._asdict()))
     with reading():
         if cluster is not None:
@@ -144,7 +145,8 @@ def _import_solution(files: list[str], *, cluster: str | None, output: str | Non
 
     if not 2 <= len(files) <= 3:
         raise InputError(
-            "import solution: takes the answer, the plan whose model was solved, and if needed its workload"
+            "import solution needs the answer and the plan whose model was solved; add its workload if the plan has "
+            "none"
         )
     plan, problem = read_plan_and_problem(files[1], files[2] if len(files) == 3 else None, cluster=cluster)
     before = play(problem, plan, source=files[1])
@@ -183,9 +185,9 @@ def _import_traces(what: str, traces: list[str], *, cluster: str | None, output:
     from profiles.workload import dump_workload
 
     if what != "trace":
-        raise InputError(f"import {what}: takes one workload; for traces of a job: pipeplan import trace FILE")
+        raise InputError(f"import {what}: needs one workload; for traces of a job use pipeplan import trace FILE")
     if cluster is not None:
-        raise InputError("--cluster: traces bring their devices along; leave it out")
+        raise InputError("--cluster: traces name their devices; leave it out")
     with reading():
         summary = summarise_traces([Path(trace) for trace in traces])
         document = dump_workload(make_traced_workload(summary))

@@ -3,10 +3,11 @@
 import typer
 
 from api.cli.options import arguments as arg
+from api.cli.options.folded_help import Commands
 from api.cli.output import report, report_json, report_summary
 from api.failures import Exit
 
-commands = typer.Typer()
+commands = Commands()
 
 
 @commands.command("demos", epilog="Example: pipeplan plan demo:resnet50-two-hosts --time-limit 20")

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 import typer
 
 from api.cli.options import arguments as arg
+from api.cli.options.folded_help import Commands
 from api.cli.options.option_groups import takes_groups
 from api.cli.output import as_input_errors, make_console, report_json
 from api.failures import InputError
@@ -20,8 +21,8 @@ if TYPE_CHECKING:
     from planner.launch.job_commands import LaunchRequest, Submitted
     from planner.launch.launch_job import LaunchSubmission
 
-commands = typer.Typer(no_args_is_help=True, help="Run a program under a plan, every process on its device.")
-jobs = typer.Typer(no_args_is_help=True, help="Ask about a launched job, read its log, end it.")
+commands = Commands(no_args_is_help=True, help="Run a program under a plan, every process on its device.")
+jobs = Commands(no_args_is_help=True, help="Ask about a launched job, read its log, end it.")
 
 
 class _JobOptions(NamedTuple):
@@ -116,7 +117,7 @@ class _MeetingOptions(NamedTuple):
 
 
 class _SlurmOptions(NamedTuple):
-    """What Slurm is asked for."""
+    """Options of a Slurm job."""
 
     gpus: arg.WithGpus = False
     sbatch: arg.SbatchOptions = None
@@ -143,7 +144,7 @@ class _SkyOptions(NamedTuple):
 
 
 class _RayOptions(NamedTuple):
-    """What Ray is asked for."""
+    """Options of a Ray job."""
 
     address: arg.RayAddress = None
     gpus: arg.WithGpus = False
@@ -192,7 +193,7 @@ def launch_torchrun_command(
         return
     if healing.heal:
         if agents.detach:
-            raise InputError("--heal stays with the job, and --detach leaves it; give one")
+            raise InputError("--heal stays with the job and --detach leaves it; give one of them")
         output = sys.stderr.fileno() if healing.json else None
         start = partial(start_torchrun, render=render, output=output)
         healing.attend(plan, launch, cluster=job.cluster, start=start)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import typer
 
 from api.cli.options import arguments as arg
-from api.cli.options.folded_help import FoldedHelp, HelpAll
+from api.cli.options.folded_help import Commands, FoldedHelp, HelpAll
 from api.cli.options.option_groups import Reporting, takes_groups
 from api.cli.output import as_input_errors, make_console, report_event, write_document
 from api.failures import BrokenOffError, Exit, InputError
@@ -21,11 +21,11 @@ if TYPE_CHECKING:
     from planner.planning import SearchParams
     from planner.problem import Problem
 
-commands = typer.Typer()
+commands = Commands()
 
 
 class _WorkloadSource(NamedTuple):
-    """What is planned."""
+    """The workload and its batch."""
 
     workload: arg.Workload
     cluster: arg.Cluster = None
@@ -35,7 +35,7 @@ class _WorkloadSource(NamedTuple):
 
 
 class _PlanFiles(NamedTuple):
-    """What is written."""
+    """Files and plans to write."""
 
     output: arg.Output = None
     html: arg.Html = None
@@ -135,8 +135,6 @@ def plan_command(
     if files.pareto:
         _require_front(files, server=rest.server)
     _require_served(limits, files, server=rest.server, target=target)
-    if files.top > 1 and question.options.objective == "cost":
-        raise InputError("--top: with --objective cost one plan is made; use --pareto for others, or leave --top out")
     question, program = _restricted(question, target, decides_chunks=decisions.max_stages_per_device is None)
     console = make_console(is_report=False)
     effort = replace(_effort(limits, style=reporting.style(console)), top=files.top)
@@ -177,7 +175,10 @@ def _require_served(limits: _SearchLimits, files: _PlanFiles, *, server: str | N
     if limits.islands > 1 and server is None:
         raise InputError("--islands: are workers of a service (pipeplan serve); add --server URL, or leave it out")
     if limits.islands > 1 and limits.max_rounds is not None:
-        raise InputError("--islands: depend on who is idle, so --max-rounds gives no fixed plan; leave one of them out")
+        raise InputError(
+            "--islands: their result depends on idle workers, so --max-rounds cannot fix the plan; leave one of them "
+            "out"
+        )
     if server is None:
         return
     if files.top > 1:
@@ -190,21 +191,17 @@ def _require_served(limits: _SearchLimits, files: _PlanFiles, *, server: str | N
 
 def _for_front(decisions: _DecisionOptions) -> _DecisionOptions:
     """The front is one of cost, whatever the document minimises."""
-    if decisions.objective not in (None, "cost"):
-        raise InputError(
-            f"--objective {decisions.objective}: --pareto shows makespan and cost together; leave --objective out"
-        )
+    if decisions.objective == "span":
+        raise InputError("--objective span: --pareto shows makespan and cost together; leave --objective out")
     return decisions._replace(objective="cost")
 
 
 def _require_front(files: _PlanFiles, *, server: str | None) -> None:
     """Refuse what there is not for a front."""
     if files.top > 1:
-        raise InputError("--pareto: is no list of kinds of plan; leave --top out, or --pareto")
+        raise InputError("--pareto and --top exclude each other; leave --top out, or --pareto")
     if server is not None:
         raise InputError("--pareto: a service returns one plan; leave --server out")
-    if files.trace is not None:
-        raise InputError("--pareto: a trace shows one plan; leave --trace out, and write that of a point afterwards")
 
 
 def _plan_front(question: Any, effort: "Effort", *, files: _PlanFiles, target: "Target | None") -> None:
@@ -215,10 +212,13 @@ def _plan_front(question: Any, effort: "Effort", *, files: _PlanFiles, target: "
     from planner.document import render_plan
 
     front = run_pareto(question, effort, console=make_console(is_report=False), target=target)
-    names = file_names(files.output, count=len(front.points))
-    for number, (point, name) in enumerate(zip(front.points, names, strict=True)):
+    names, traces = (file_names(name, count=len(front.points)) for name in (files.output, files.trace))
+    for number, (point, name, trace) in enumerate(zip(front.points, names, traces, strict=True)):
         if name is not None or (number == 0 and not sys.stdout.isatty()):
             write_document(render_plan(point.plan), name)
+        trace = files.trace if number == 0 else trace
+        if trace is not None:
+            write_document(_draw(point.problem, point.plan, what="trace"), trace)
     if files.html is not None:
         write_document(render_picture(front, title=f"Time and money: {question.profile.name}"), files.html)
     if effort.style == "json":
@@ -323,9 +323,11 @@ def _draw(problem: "Problem", plan: "Plan", *, what: str) -> str:
 def _tell(problem: "Problem", plan: "Plan", *, run: "RunSummary", style: "ReportStyle") -> None:
     """The closing words of a planning run, on standard error."""
     if style == "json":
+        from api.reporting.kinds_of_plan import summarise_kinds
         from api.reporting.summaries import summarise_plan
 
-        report_event(summarise_plan(plan, run) | _summarise_others(problem, plan, run=run))
+        best = {"best_of_each_kind": summarise_kinds(problem, plan, program=run.target)}
+        report_event(summarise_plan(plan, run) | best | _summarise_others(problem, plan, run=run))
     elif style != "quiet":
         from api.reporting.screen import render_screen
 

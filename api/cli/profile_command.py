@@ -3,17 +3,16 @@
 import sys
 from typing import NamedTuple
 
-import typer
-
 from api.cli.options import arguments as arg
+from api.cli.options.folded_help import Commands
 from api.cli.options.option_groups import Reporting, takes_groups
 from api.cli.output import make_console, report_event, write_document
 
-commands = typer.Typer()
+commands = Commands()
 
 
 class _MeasuredOptions(NamedTuple):
-    """What is measured."""
+    """The model, its sizes and its types."""
 
     num_microbatches: arg.NumMicrobatches = None
     microbatch_size: arg.MicrobatchSizes = None
@@ -37,7 +36,7 @@ class _RepetitionOptions(NamedTuple):
 
 
 class _MachineOptions(NamedTuple):
-    """On what."""
+    """The devices to measure."""
 
     device: arg.Device = "auto"
     devices: arg.NumDevices = None
@@ -49,7 +48,7 @@ class _MachineOptions(NamedTuple):
 
 
 class _ProfileFiles(NamedTuple):
-    """What is written."""
+    """Files to write."""
 
     output: arg.Output = None
     journal: arg.JournalFile = None
@@ -57,7 +56,7 @@ class _ProfileFiles(NamedTuple):
 
 @commands.command(
     "profile",
-    epilog="Examples:\n\npipeplan profile my_model:make_training -m 8 -o workload.json\n\n"
+    epilog="Examples:\n\npipeplan profile my_model:make_training --devices 2 -o workload.json\n\n"
     "pipeplan profile gpt:layers=48,width=1600,heads=25 -b 4,2,1 --dtype bf16 --links links.json -o gpt2-xl.json\n\n"
     "pipeplan profile my_model:make_training -b 1,2,4,8 --global-batch 64 --devices 2 -o workload.json\n\n"
     "pipeplan profile llama:layers=80,width=8192,heads=64,inner=28672 -b 1 --estimate H100 -o llama-70b.json",

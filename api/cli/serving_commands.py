@@ -3,17 +3,16 @@
 import sys
 from typing import NamedTuple
 
-import typer
-
 from api.cli.options import arguments as arg
 from api.cli.options import serving_arguments as serving
+from api.cli.options.folded_help import Commands
 from api.cli.options.option_groups import takes_groups
 from api.cli.output import report_summary
 from api.failures import InputError
 
-commands = typer.Typer()
-stores = typer.Typer(no_args_is_help=True, help="Back up and restore what a service keeps; read its audit log.")
-keys = typer.Typer(no_args_is_help=True, help="Make, list and revoke the API keys of a service.")
+commands = Commands()
+stores = Commands(no_args_is_help=True, help="Back up and restore what a service keeps; read its audit log.")
+keys = Commands(no_args_is_help=True, help="Make, list and revoke the API keys of a service.")
 
 
 class _AddressOptions(NamedTuple):

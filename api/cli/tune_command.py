@@ -3,13 +3,12 @@
 import sys
 from typing import NamedTuple
 
-import typer
-
 from api.cli.options import arguments as arg
+from api.cli.options.folded_help import Commands
 from api.cli.options.option_groups import Reporting, takes_groups
 from api.cli.output import make_console, report_event, write_document
 
-commands = typer.Typer()
+commands = Commands()
 
 
 class _TuningEffort(NamedTuple):
@@ -22,7 +21,7 @@ class _TuningEffort(NamedTuple):
 
 
 class _TunedWorkload(NamedTuple):
-    """What is asked."""
+    """The model or workload to tune."""
 
     num_microbatches: arg.NumMicrobatches = None
     devices: arg.NumDevices = None

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from api.cli.options import arguments as arg
+from api.cli.options.folded_help import Commands
 from api.cli.options.option_groups import PlanSource, takes_groups
 from api.cli.output import play_on_server, report, report_json, report_summary
 from api.failures import Exit
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
     from planner.plan import Plan
     from planner.problem import Problem
 
-commands = typer.Typer()
+commands = Commands()
 
 
 @commands.command(

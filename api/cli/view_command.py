@@ -3,14 +3,13 @@
 import sys
 from pathlib import Path
 
-import typer
-
 from api.cli.options import arguments as arg
+from api.cli.options.folded_help import Commands
 from api.cli.options.option_groups import PlanSource, takes_groups
 from api.cli.output import make_console, play_on_server, write_document
 from api.failures import InputError
 
-commands = typer.Typer()
+commands = Commands()
 
 
 @commands.command("view", epilog="Example: pipeplan view plan.json demo:resnet50-two-hosts -o plan.html --open")
@@ -31,16 +30,16 @@ def view_command(
 
     if text:
         if server is not None or against is not None or open_it:
-            raise InputError("--text draws one plan, here; leave out --server, --against and --open")
+            raise InputError("--text draws one plan on this machine; leave out --server, --against and --open")
         _draw_text(source, output=output)
         return
     if output is None and (open_it or sys.stdout.isatty()):
-        raise InputError("the picture needs a file; add -o plan.html (or -o - for standard output)")
+        raise InputError("the picture has no file; add -o plan.html (or -o - for standard output)")
     require_writable(output)
     plan, problem = source.read()
     second = None if against is None else read_plan(against)
     if second is not None and (reason := why_not_on_one_scale(plan.problem, second.problem)):
-        raise InputError(f"--against {against}: {reason}; give another plan of the same question")
+        raise InputError(f"--against {against}: {reason}; give another plan for the same question")
     if server is not None:
         page = play_on_server(server, plan, problem=problem, what="view", other=second)
     else:

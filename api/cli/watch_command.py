@@ -3,9 +3,8 @@
 import sys
 from typing import TYPE_CHECKING, NamedTuple
 
-import typer
-
 from api.cli.options import arguments as arg
+from api.cli.options.folded_help import Commands
 from api.cli.options.option_groups import takes_groups
 from api.cli.output import as_input_errors, make_console, report_json, write_document
 from api.failures import InputError
@@ -16,11 +15,11 @@ if TYPE_CHECKING:
     from planner.plan import Plan
     from planner.problem import Problem
 
-commands = typer.Typer()
+commands = Commands()
 
 
 class _RunningPlan(NamedTuple):
-    """What is running, and what it said."""
+    """The running plan and its timings."""
 
     plan: arg.PlanFile
     timings: arg.Timings = None
@@ -62,7 +61,7 @@ def watch_command(*, source: _RunningPlan, options: _ReplanOptions, json: arg.Js
     require_limits(time_limit_s=options.time_limit, gap=None, seed=options.seed)
     require_storage_rate(options.storage_rate)
     if options.lost and options.output is None:
-        raise InputError("--lost: a new plan is wanted; add -o FILE")
+        raise InputError("--lost: the new plan has no file; add -o FILE")
     present, problem = read_plan_and_problem(source.plan, source.workload, cluster=source.cluster)
     seen = read_timings(source.timings, present) if source.timings else None
     outlook = look_at(problem, present, seen=seen, source=source.plan, timings=source.timings or ())

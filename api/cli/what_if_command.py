@@ -2,13 +2,12 @@
 
 from typing import NamedTuple
 
-import typer
-
 from api.cli.options import arguments as arg
+from api.cli.options.folded_help import Commands
 from api.cli.options.option_groups import Reporting, takes_groups
 from api.cli.output import make_console, report_json, write_document
 
-commands = typer.Typer()
+commands = Commands()
 
 
 class _QuestionSource(NamedTuple):

@@ -88,7 +88,7 @@ def discover(
     """
     if answers.topology is not None and not (source == "slurm" or (source == "nvidia-smi" and answers.file)):
         raise InputError(
-            "--topology: is the answer of `scontrol show topology`, with slurm, or of `nvidia-smi topo -m`, with "
+            "--topology: give the output of `scontrol show topology` with slurm, or of `nvidia-smi topo -m` with "
             "nvidia-smi --file"
         )
     with reading():
@@ -108,7 +108,7 @@ def _find(source: str, *, answers: Answers, sizes: DeviceDefaults, kind: str) ->
     if source == "nvidia-smi":
         return _this_host(sizes) if file is None else _described_host(file, answers.topology, sizes=sizes)
     if source == "hostfile" and file is None:
-        raise InputError("a hostfile is wanted; add --file FILE")
+        raise InputError("hostfile: no file is given; add --file FILE")
     text = _read(file) if file is not None else _ask(_QUESTIONS[source])
     if source == "slurm":
         return with_slurm_switches(parse_slurm_nodes(text, sizes=sizes), _slurm_topology(answers))
@@ -133,7 +133,7 @@ def _slurm_topology(answers: Answers) -> str:
 def _ask(command: tuple[str, ...]) -> str:
     done = _run(command)
     if done is None:
-        raise InputError(f"{command[0]} is not installed here; add --file with the answer of `{' '.join(command)}`")
+        raise InputError(f"{command[0]} is not installed here; add --file with the output of `{' '.join(command)}`")
     if done.returncode:
         raise InputError(f"{command[0]}: {done.stderr.strip() or f'exit code {done.returncode}'}")
     return done.stdout
@@ -146,7 +146,9 @@ def _run(command: tuple[str, ...]) -> subprocess.CompletedProcess[str] | None:
     except FileNotFoundError:
         return None
     except subprocess.TimeoutExpired:
-        raise InputError(f"{command[0]} has not answered for two minutes; mend it, or leave it to --file") from None
+        raise InputError(
+            f"{command[0]} has not answered for two minutes; repair it, or save its output and give --file"
+        ) from None
 
 
 def _this_host(sizes: DeviceDefaults) -> FoundHosts:
@@ -158,11 +160,11 @@ def _this_host(sizes: DeviceDefaults) -> FoundHosts:
     try:
         rows = parse_accelerators(done.stdout if not done.returncode else f"{done.stdout}\n{done.stderr}")
         if done.returncode and not rows.working and not rows.lost:
-            raise ValueError(f"nvidia-smi ends with exit code {done.returncode}; mend its driver and ask again")
+            raise ValueError(f"nvidia-smi ends with exit code {done.returncode}; repair its driver and try again")
     except ValueError as error:
         if sizes.workers_per_host is None:
             raise ValueError(f"{error}, or add --cpus to plan for processors alone") from None
-        return FoundHosts(hosts=(bare,), notes=(f"accelerators are not told: {error}",))
+        return FoundHosts(hosts=(bare,), notes=(f"accelerators are unknown: {error}",))
     connections = _said(CONNECTION_QUESTION)
     has_names = names_accelerators(os.environ.get("CUDA_VISIBLE_DEVICES"))
     return describe_host(

@@ -79,7 +79,7 @@ def _assumed(rows: AcceleratorRows, *, connections: str, environment: Mapping[st
     """What nvidia-smi does not tell about several devices."""
     assumed = []
     if len(rows.working) > 1 and not connections:
-        assumed.append("no NVLink (`nvidia-smi topo -m` is not told)")
+        assumed.append("no NVLink (the output of `nvidia-smi topo -m` is missing)")
     if len({row.name for row in rows.working}) > 1 and environment.get("CUDA_DEVICE_ORDER") != "PCI_BUS_ID":
         assumed.append("numbers as nvidia-smi has them (CUDA_DEVICE_ORDER=PCI_BUS_ID)")
     return assumed

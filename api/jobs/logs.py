@@ -123,7 +123,7 @@ def configure(form: LogFormat) -> None:
     logging.raiseExceptions = False  # what the log cannot write it cannot say either
     logging.captureWarnings(True)
     sys.stderr = _PrintedLines()
-    sys.excepthook = lambda kind, error, trace: _log_failure("nobody caught this", (kind, error, trace))
+    sys.excepthook = lambda kind, error, trace: _log_failure("uncaught error", (kind, error, trace))
     sys.unraisablehook = lambda failed: _log_failure(
         str(failed.err_msg or "nobody could be told of this"), (failed.exc_type, failed.exc_value, failed.exc_traceback)
     )

@@ -31,7 +31,7 @@ SOURCE = "body"
 BODIES = Ceiling(values=500_000, containers=100_000)
 """What a request may hold: enough for every plan that the service makes, and read in a fraction of a second."""
 
-_STRICT = {"extra": "forbid", "use_attribute_docstrings": True}
+_STRICT = {"extra": "forbid"}
 
 _SOLVERS = ("ortools", "highspy", "pulp", "numba", "numpy")
 
@@ -94,8 +94,8 @@ class Submission:
         require_integer("submission: islands", self.islands, least=1)
         if self.islands > 1 and self.limits.max_rounds is not None:
             raise ValueError(
-                "submission: islands and limits.max_rounds are both given; what islands find depends on who is idle, "
-                "so keep one of them"
+                "submission: islands and limits.max_rounds are both given, but islands are not deterministic; keep "
+                "one of them"
             )
         if self.start_from is not None and self.limits.max_rounds is not None:
             raise ValueError("submission: start_from and limits.max_rounds are both given; keep one of them")
@@ -139,9 +139,9 @@ def require_labels(project: str, tags: tuple[str, ...]) -> None:
     if project and not LABEL.fullmatch(project):
         raise ValueError(f"submission: project is not a name; {form}")
     if len(tags) > MAX_TAGS:
-        raise ValueError(f"submission: tags are more than {MAX_TAGS}; leave some out")
+        raise ValueError(f"submission: has more than {MAX_TAGS} tags; leave some out")
     if not all(LABEL.fullmatch(tag) for tag in tags):
-        raise ValueError(f"submission: tags are not words; {form}")
+        raise ValueError(f"submission: tags are not names; {form}")
 
 
 def _question(question: Question) -> dict[str, Any]:
@@ -197,7 +197,7 @@ def _require_islands(submission: Submission, question: Question, *, ceilings: Ce
     if submission.islands > ceilings.max_islands:
         raise TooLargeError(f"islands is above this service's limit of {ceilings.max_islands}; ask for fewer")
     if submission.islands > 1 and question.options.objective == "cost":
-        raise refusal(SOURCE, "islands is given with objective = cost, which one worker searches; leave islands out")
+        raise refusal(SOURCE, "islands is given with objective = cost, which allows one worker only; leave islands out")
 
 
 def _cut_as_asked(workload: Workload, submission: Submission) -> Workload:
@@ -206,7 +206,7 @@ def _cut_as_asked(workload: Workload, submission: Submission) -> Workload:
     if count is not None and (whole is not None or sizes is not None):
         raise refusal(SOURCE, "num_microbatches and global_batch_size are both given; keep one of them")
     if count is not None:
-        return workload.with_microbatches(count)
+        return workload.cut_into(count)
     whole = workload.global_batch_size if whole is None else whole
     if whole is None and sizes is not None:
         raise refusal(SOURCE, "microbatch_sizes is given without global_batch_size; add it")

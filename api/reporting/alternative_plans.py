@@ -10,6 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from api.formatting import render_ms, render_percent, render_ratio
+from api.reporting.plain_names import render_source
 from planner.plan import Plan
 from planner.plan_kind import PlanKind, describe_kind, differences, kind_of
 from planner.problem import Problem
@@ -17,7 +18,7 @@ from planner.problem import Problem
 _NOTEWORTHY = 0.01
 """Differences of memory below this part of the limit are not mentioned."""
 
-_FEWER = "the search came by no other kind that passed the verifier in time"
+_FEWER = "the search found no other kind in time that passed the verifier"
 """Why there may be fewer plans than were asked for."""
 
 
@@ -110,7 +111,7 @@ def _render_table(rows: Sequence[_KindRow]) -> Table:
             render_ratio(row.makespan_ns, rows[0].makespan_ns),
             render_percent(row.gap),
             f"{100 * row.peak_fraction:.0f} %",
-            Text("; ".join(row.trades) or row.source, style="" if row.trades else "dim"),
+            Text("; ".join(row.trades) or render_source(row.source), style="" if row.trades else "dim"),
         )
     return table
 

@@ -8,15 +8,16 @@ from rich.table import Table
 from rich.text import Text
 
 from api.formatting import render_bytes, render_ms, render_of_limit, render_percent, render_ratio
-from api.reporting.comparison import Contender
+from api.reporting.plain_names import render_bound, render_schedule
 from api.reporting.screen import ITERATIONS, make_table, one_line, render_header, render_memory
 from planner.problem import Problem
-from planner.simulation.explain import DeviceTime, Explanation
-from planner.simulation.simulate import Timeline
 
 if TYPE_CHECKING:
+    from api.reporting.comparison import Contender
     from api.reporting.what_if import WhatIfAnswer
     from planner.evidence.check_evidence import Rederivation
+    from planner.simulation.explain import DeviceTime, Explanation
+    from planner.simulation.simulate import Timeline
     from planner.verify import Verdict
     from planner.what_if.change import Change
     from planner.what_if.sensitivity import ShadowPrice
@@ -27,7 +28,12 @@ _MAX_VIOLATIONS = 40
 _MAX_BINDINGS = 6
 """Resources on the critical chain, and full memories, that a report lists."""
 
-_WORK_COLUMNS = {"forward_ns": "F", "input_grad_ns": "I", "weight_grad_ns": "W", "backward_ns": "B"}
+_WORK_COLUMNS = {
+    "forward_ns": "forward",
+    "input_grad_ns": "input\ngrad",
+    "weight_grad_ns": "weight\ngrad",
+    "backward_ns": "backward",
+}
 
 _IDLE_COLUMNS = {
     "fill_ns": "fill",
@@ -85,28 +91,33 @@ def render_rederivation(problem: Problem, outcome: "Rederivation") -> Renderable
     parts: list[RenderableType] = [render_verdict(problem, outcome.verdict)]
     if outcome.lower_bound_ns is not None and outcome.gap is not None:
         is_equal = "lower_bound_ns" not in {difference.field for difference in outcome.differences}
-        proved = f"bound {outcome.bound_kind}: no plan can be below {outcome.lower_bound_ns:,} ns; "
-        proved += "re-derived, equal" if is_equal else "re-derived, NOT what is stated"
-        parts += [proved, f"gap {render_percent(outcome.gap)}, re-derived from the plan as played"]
+        proved = f"lower bound ({render_bound(outcome.bound_kind or '')}): no plan can be below "
+        proved += f"{outcome.lower_bound_ns:,} ns; computed again, {'equal' if is_equal else 'NOT as stated'}"
+        parts += [proved, f"gap {render_percent(outcome.gap)}, computed again from the simulated plan"]
     if outcome.least_cost is not None:
         least = f"{ITERATIONS * outcome.least_cost:,.4g} for {ITERATIONS:,} iterations"
-        parts.append(f"cost: no plan on any of the devices costs less than {least}; re-derived, equal")
+        parts.append(f"cost: no plan on any of the devices costs less than {least}; computed again, equal")
     if outcome.bound == "not rechecked":
-        parts.append("bound of an older kind, not rechecked")
+        parts.append("lower bound of an older release, not checked again")
     parts += [Text.assemble(("note", "yellow"), f": {note.message}") for note in outcome.notes]
-    played = "baselines played again" if outcome.has_baselines else "baselines not played again (--baselines does)"
+    played = f"baselines {'' if outcome.has_baselines else 'not '}computed again"
+    played += "" if outcome.has_baselines else " (--baselines does)"
     if not outcome.differences:
-        parts.append(Text.assemble(("✓ evidence", "green"), f": everything derivable was derived as stated; {played}"))
+        parts.append(
+            Text.assemble(("✓ evidence", "green"), f": every figure that follows from the plan is as stated; {played}")
+        )
         return Group(*parts)
-    table = make_table("evidence", "stated", "derived", "what is wrong")
+    table = make_table("evidence", "stated", "computed", "what is wrong")
     for difference in outcome.differences[:_MAX_VIOLATIONS]:
         cells = (difference.field, difference.stated, difference.derived, difference.message)
         table.add_row(*(Text(str(cell)[:200]) for cell in cells))
-    count = Text(f"✗ rejected: the evidence states {len(outcome.differences)} things that do not follow", style="red")
+    count = Text(
+        f"✗ rejected: {len(outcome.differences)} figures of the evidence do not follow from the plan", style="red"
+    )
     return Group(*parts, count, "", table)
 
 
-def render_simulation(problem: Problem, timeline: Timeline) -> RenderableType:
+def render_simulation(problem: Problem, timeline: "Timeline") -> RenderableType:
     """The figures of a timeline, per device and together."""
     table = make_table(
         "device", "actions", "first start ms", "last end ms", "work ms", "busy", "peak memory", "of limit"
@@ -128,13 +139,13 @@ def render_simulation(problem: Problem, timeline: Timeline) -> RenderableType:
         )
     sent = sum(transfer.end_ns - transfer.start_ns for transfer in timeline.transfers)
     summary = (
-        f"makespan {render_ms(timeline.makespan_ns)} ms   span {render_ms(timeline.span_ns)} ms   "
+        f"makespan {render_ms(timeline.makespan_ns)} ms   longest device {render_ms(timeline.span_ns)} ms   "
         f"bubble {render_percent(timeline.bubble)}   {len(timeline.transfers):,} transfers, {render_ms(sent)} ms"
     )
     return Group(render_header(problem), "", table, "", summary)
 
 
-def render_explanation(problem: Problem, explanation: Explanation) -> RenderableType:
+def render_explanation(problem: Problem, explanation: "Explanation") -> RenderableType:
     """Where every device's time goes, what the columns mean, and what the critical chain is made of."""
     shown = [name for name in _IDLE_COLUMNS if any(getattr(row, name) for row in explanation.devices)]
     work = [name for name in _WORK_COLUMNS if any(getattr(row, name) for row in explanation.devices)]
@@ -152,7 +163,7 @@ def render_explanation(problem: Problem, explanation: Explanation) -> Renderable
     return Group(render_header(problem), "", "Milliseconds per device", *parts)
 
 
-def _render_binds(explanation: Explanation) -> Table:
+def _render_binds(explanation: "Explanation") -> Table:
     table = Table.grid(padding=(0, 2))
     table.add_row("What binds:")
     total = explanation.makespan_ns or 1
@@ -230,12 +241,12 @@ def _ms_or_blank(nanoseconds: int) -> str:
     return render_ms(nanoseconds) if nanoseconds else ""
 
 
-def _shares(devices: Sequence[DeviceTime], names: Sequence[str]) -> list[str]:
+def _shares(devices: "Sequence[DeviceTime]", names: Sequence[str]) -> list[str]:
     total = sum(row.total_ns for row in devices) or 1
     return [render_percent(sum(getattr(row, name) for row in devices) / total) for name in names]
 
 
-def _render_path(explanation: Explanation) -> Table:
+def _render_path(explanation: "Explanation") -> Table:
     table = Table.grid(padding=(0, 2))
     for justify in ("left", "right", "right"):
         table.add_column(justify=justify)
@@ -253,10 +264,10 @@ def _render_path(explanation: Explanation) -> Table:
     return table
 
 
-def render_comparison(problem: Problem, contenders: Sequence[Contender]) -> RenderableType:
+def render_comparison(problem: Problem, contenders: "Sequence[Contender]") -> RenderableType:
     """Plans side by side, the fastest that passes ticked; ratios are to the first."""
     table = make_table(
-        "", "plan", "makespan ms", "ratio", "span ms", "bubble", "stages", "devices", "memory", "verdict"
+        "", "plan", "makespan ms", "ratio", "longest device ms", "bubble", "stages", "devices", "memory", "verdict"
     )
     for column in table.columns[2:9]:
         column.justify = "right"
@@ -266,7 +277,7 @@ def render_comparison(problem: Problem, contenders: Sequence[Contender]) -> Rend
         verdict = Text("passed", "green") if passed else Text(f"{contender.num_violations} violations", "red")
         table.add_row(
             "✓" if passed and contender.makespan_ns == best else "",
-            one_line(contender.name),
+            one_line(render_schedule(contender.name)),
             render_ms(contender.makespan_ns),
             render_ratio(contender.makespan_ns, contenders[0].makespan_ns),
             render_ms(contender.span_ns),

@@ -25,7 +25,6 @@ class Contender:
     bubble: float
     """1 - total work / (devices used x makespan)."""
     num_stages: int
-    """Stages."""
     num_devices: int
     """Devices used."""
     peak_fraction: float

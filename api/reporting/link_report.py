@@ -14,7 +14,7 @@ def describe_links(file: str) -> str:
         tables = read_links(Path(file))
         found = summarise_links(tables)
         if not found:
-            raise ValueError(f"{file}: has no pairs of places; measure links between at least two")
+            raise ValueError(f"{file}: lists no pairs of devices; measure links between at least two")
     told = [tables.provenance] if tables.provenance else []
     return "\n\n".join([*(_describe(one) for one in found), *told])
 

@@ -77,7 +77,7 @@ def _require_one_model(before: ModelProfile, after: ModelProfile) -> None:
         reason = f"both are of a {before.name}, but no layer is in both"
     else:
         return
-    raise ValueError(f"body: plans of different models are not compared; {reason}; give two plans of one model")
+    raise ValueError(f"body: the plans are of different models ({reason}); give two plans of one model")
 
 
 def _change(before: Any, after: Any) -> dict[str, Any]:

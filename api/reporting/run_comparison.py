@@ -45,7 +45,7 @@ def split_files(files: Sequence[str]) -> tuple[str, str, str | None] | None:
     if not folders:
         return None
     if len(folders) > 1 or files[0] in folders or len(files) > 3 or files[1] not in folders:
-        raise InputError("to hold a plan against its run, give: PLAN FOLDER [WORKLOAD]")
+        raise InputError("a comparison with a run needs a plan and a folder; give PLAN FOLDER [WORKLOAD]")
     return files[0], files[1], files[2] if len(files) == 3 else None
 
 

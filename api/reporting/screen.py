@@ -1,6 +1,7 @@
 """The screen that `plan` ends with: stages, the baselines considered beside our plan, bound, verdict and files."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from rich.console import Group, RenderableType
 from rich.table import Table
@@ -19,11 +20,23 @@ from api.formatting import (
     render_samples,
     render_seconds,
 )
-from api.progress import RunSummary
+from api.reporting.kinds_of_plan import render_kinds, render_program
+from api.reporting.plain_names import (
+    render_bound,
+    render_option,
+    render_schedule,
+    render_source,
+    render_types,
+    render_unmeasured,
+)
+from planner.baselines.best_of_kinds import own_row
 from planner.execute.model.not_compared import NOT_COMPARED
 from planner.layout.costs import CostModel
 from planner.plan import BaselineResult, Evidence, Plan, RentalResult, SizeResult
 from planner.problem import Objective, Problem
+
+if TYPE_CHECKING:
+    from api.progress import RunSummary
 
 ITERATIONS = 1000
 """Money is shown for so many."""
@@ -40,11 +53,11 @@ _MAX_NOTES = 3
 _NEARLY_FULL = 0.9
 """Devices filled by more than this part need a word about their reserve."""
 
-MAX_BASELINE_ROWS = 8
+MAX_BASELINE_ROWS = 5
 """Rows of the table of baselines; slower cuts of the same schedule are left out first, then the slowest."""
 
 
-def render_screen(problem: Problem, plan: Plan, *, run: RunSummary) -> RenderableType:
+def render_screen(problem: Problem, plan: Plan, *, run: "RunSummary") -> RenderableType:
     """Everything a person wants to know about a plan that was just made."""
     evidence = plan.evidence
     assert evidence is not None, "a finished plan carries its evidence"
@@ -53,35 +66,32 @@ def render_screen(problem: Problem, plan: Plan, *, run: RunSummary) -> Renderabl
         render_header(problem),
         "",
         render_stages(problem, plan, peak_bytes=evidence.peak_bytes),
+        *_explain_signs(plan),
         "",
         *sizes,
-        _render_baselines(problem, evidence),
+        _render_baselines(problem, evidence, ours=own_row(problem, plan)),
         "",
+        *render_kinds(problem, plan, program=run.target),
         _render_outcome(problem, evidence, run=run),
     )
 
 
-def render_header(problem: Problem) -> Text:
+def render_header(problem: Problem) -> RenderableType:
     """One or two lines: the workload, the machine, and what is asked for beyond the defaults."""
     profile, cluster = problem.profile, problem.cluster
-    types = ", ".join(
-        f"{sum(device.type == kind for device in cluster.devices)} × {kind}" for kind in cluster.device_types
-    )
     shape = "chain" if profile.is_chain else "graph"
     size = "" if profile.microbatch_size is None else f" of {profile.microbatch_size} samples"
+    size = size.removesuffix("s") if profile.microbatch_size == 1 else size
     if problem.microbatches is not None:
         size = f" of {min(problem.microbatches)} to {max(problem.microbatches)} samples"
     text = Text(no_wrap=True, overflow="ellipsis")
     text.append(profile.name, style="bold")
-    text.append(f"  {shape} of {len(profile.layers)} layers · {cluster.name}: {types} · ")
+    text.append(f"  {shape} of {len(profile.layers)} layers · {cluster.name}: {render_types(cluster)} · ")
     text.append(f"{problem.num_microbatches} microbatch{'es' if problem.num_microbatches > 1 else ''}{size}")
     if problem.batch is not None:
         text.append(f" (global batch of {problem.batch.global_batch_size})")
-    asked = ", ".join(
-        f"{name} = {value if not isinstance(value, list) else f'{len(value)} given'}"
-        for name, value in problem.reference().options.items()
-    )
-    return text.append(f"\noptions: {asked}", style="dim") if asked else text
+    asked = "; ".join(render_option(name, value) for name, value in problem.reference().options.items())
+    return Group(text, Text(f"options: {asked}", style="dim")) if asked else text
 
 
 def render_stages(problem: Problem, plan: Plan, *, peak_bytes: Mapping[str, int]) -> Table:
@@ -90,8 +100,8 @@ def render_stages(problem: Problem, plan: Plan, *, peak_bytes: Mapping[str, int]
     table.add_column("stage", justify="right", no_wrap=True)
     table.add_column("layers")
     table.add_column("devices")
-    for kind in "FIW":
-        table.add_column(f"{kind} ms", justify="right", no_wrap=True)
+    for header in ("forward\nms", "input\ngrad ms", "weight\ngrad ms"):
+        table.add_column(header, justify="right", no_wrap=True)
     table.add_column("peak memory", justify="right", no_wrap=True)
     table.add_column("of limit", no_wrap=True)
     costs = CostModel(problem)
@@ -101,6 +111,17 @@ def render_stages(problem: Problem, plan: Plan, *, peak_bytes: Mapping[str, int]
         else:
             table.add_row(*_stage_row(costs, plan, number=number, peak_bytes=peak_bytes))
     return table
+
+
+def _explain_signs(plan: Plan) -> Iterator[RenderableType]:
+    """One line on the signs that stand beside layers and devices."""
+    signs = {
+        "×: replicas that share each microbatch": any(len(stage.replicas) > 1 for stage in plan.stages),
+        "↻: activations computed again in the backward pass": any(stage.recomputed for stage in plan.stages),
+        "÷: replicas divide the optimizer's state": any(stage.is_sharded for stage in plan.stages),
+    }
+    if shown := "; ".join(sign for sign, is_shown in signs.items() if is_shown):
+        yield one_line(shown, style="dim")
 
 
 def _stage_row(costs: CostModel, plan: Plan, *, number: int, peak_bytes: Mapping[str, int]) -> Iterator[RenderableType]:
@@ -129,13 +150,13 @@ def _render_sizes(rows: Sequence[SizeResult]) -> Table:
     """The sizes of microbatches side by side: the best plan of each, its bound, and what is known of it."""
     table = make_table()
     table.add_column("", no_wrap=True)
-    for header in ("samples", "microbatches", "best plan ms", "bound ms", "best baseline ms"):
+    for header in ("samples", "microbatches", "best plan ms", "lower bound ms", "best known method ms"):
         table.add_column(header, justify="right", no_wrap=True)
     table.add_column("size is", no_wrap=True)
     table.add_column("searched", justify="right", no_wrap=True)
     for row in rows:
         is_best = row.state == "best"
-        effort = f"{row.rounds} rounds" if row.seconds is None else render_seconds(row.seconds)
+        effort = f"{row.rounds} search rounds" if row.seconds is None else render_seconds(row.seconds)
         table.add_row(
             "✓" if is_best else "",
             str(row.microbatch_size),
@@ -154,8 +175,8 @@ _STATES = {
     "best": "chosen",
     "better": "has a faster plan",
     "open": "open",
-    "closed": "closed: none is better",
-    "infeasible": "out of question",
+    "closed": "ruled out: none is better",
+    "infeasible": "does not fit",
 }
 """What is said of a size: closed ones have a bound that reaches the plan chosen."""
 
@@ -166,18 +187,17 @@ def _bound_of(row: SizeResult) -> int | None:
     return None if row.objective_ns is None and row.note else max(known, default=None)
 
 
-def _render_baselines(problem: Problem, evidence: Evidence) -> Table:
+def _render_baselines(problem: Problem, evidence: Evidence, *, ours: BaselineResult) -> Table:
     """What others would have done, fastest first, with our plan among them and the one to take ticked."""
     has_span = problem.options.objective == "span"
     table = make_table()
     table.add_column("", no_wrap=True)
     table.add_column("plan")
-    times = ("makespan ms", "span ms") if has_span else ("makespan ms",)
+    times = ("makespan ms", "longest device ms") if has_span else ("makespan ms",)
     for header in (*times, "vs ours", "bubble", "memory"):
         table.add_column(header, justify="right", no_wrap=True)
     table.add_column("fits", no_wrap=True)
     table.add_column("")
-    ours = _our_row(problem, evidence)
     rows, num_hidden = _ranked(problem, [row for row in evidence.baselines if not row.had_no_time])
     for row in [ours, *rows]:
         tick = "✓" if row is ours else ""
@@ -186,25 +206,6 @@ def _render_baselines(problem: Problem, evidence: Evidence) -> Table:
     if num_hidden:
         table.add_row("", one_line(f"… {num_hidden} more in the plan's evidence"), style="dim")
     return table
-
-
-def _our_row(problem: Problem, evidence: Evidence) -> BaselineResult:
-    peak = max(
-        (
-            num_bytes / max(1, problem.cluster.by_name[name].usable_bytes)
-            for name, num_bytes in evidence.peak_bytes.items()
-        ),
-        default=None,
-    )
-    return BaselineResult(
-        name="this plan",
-        makespan_ns=evidence.makespan_ns,
-        span_ns=evidence.span_ns,
-        bubble=evidence.bubble,
-        peak_fraction=peak,
-        fits_memory=True,
-        note=evidence.source,
-    )
 
 
 def _ranked(problem: Problem, rows: Sequence[BaselineResult]) -> tuple[list[BaselineResult], int]:
@@ -229,7 +230,7 @@ def _schedule_of(row: BaselineResult) -> str:
 
 
 def _baseline_cells(row: BaselineResult, ours: BaselineResult, *, has_span: bool) -> Iterator[RenderableType]:
-    yield one_line(row.name)
+    yield one_line("this plan" if row is ours else render_schedule(row.name))
     yield render_ms(row.makespan_ns)
     if has_span:
         yield render_ms(row.span_ns)
@@ -237,7 +238,7 @@ def _baseline_cells(row: BaselineResult, ours: BaselineResult, *, has_span: bool
     yield render_percent(row.bubble)
     yield Text(ABSENT if row.peak_fraction is None else f"{100 * row.peak_fraction:.0f} %", style=_memory_style(row))
     yield Text("yes" if row.fits_memory else ABSENT if row.makespan_ns is None else "no", style=_memory_style(row))
-    is_said_by_memory = row.makespan_ns is not None and not row.fits_memory
+    is_said_by_memory = row is ours or (row.makespan_ns is not None and not row.fits_memory)
     yield one_line("" if is_said_by_memory else row.note, style="dim not bold")
 
 
@@ -245,28 +246,34 @@ def _memory_style(row: BaselineResult) -> str:
     return "red" if row.makespan_ns is not None and not row.fits_memory else ""
 
 
-def _render_outcome(problem: Problem, evidence: Evidence, *, run: RunSummary) -> Table:
+def _render_outcome(problem: Problem, evidence: Evidence, *, run: "RunSummary") -> Table:
     table = Table.grid(padding=(0, 2))
     table.add_column(style="bold", no_wrap=True)
     table.add_column()
     objective = problem.options.objective
     if evidence.rental is not None:
         table.add_row("cost", _render_cost(problem, plan_rental=evidence.rental))
-    table.add_row("makespan" if objective == "cost" else objective, _render_result(evidence, objective=objective))
+    table.add_row(
+        "makespan" if objective == "cost" else objective,
+        _render_result(evidence, objective=objective, program=run.target),
+    )
     table.add_row("verdict", _render_verdict(evidence))
     first = "" if run.first_plan_s is None else f", first plan after {render_seconds(run.first_plan_s)}"
     table.add_row(
         "search",
-        f"{render_seconds(run.elapsed_s)}{first}; {_render_end(evidence)}",
+        f"{render_seconds(run.elapsed_s)}{first}; {_render_end(evidence)}; found by: {render_source(evidence.source)}",
     )
     if late := [row for row in evidence.baselines if row.had_no_time]:
-        methods = ", ".join(dict.fromkeys(map(_schedule_of, late)))
-        table.add_row("no time", f"for {len(late)} baselines: {methods}")
+        table.add_row("", f"{len(late)} more known methods were not tried for lack of time (-t)")
     for what, where in (run.files or {}).items():
         table.add_row(what, where)
     doubts = [*_describe_comparison(problem), *_describe_probe(problem)]
     for note in [*doubts, *_notes(problem, evidence), *_describe_reserve(problem, evidence)]:
         table.add_row("note", one_line(note, style="yellow"))
+    meaning = (
+        "makespan: time of one iteration; gap: what a better plan could save at most, proved for the times as given"
+    )
+    table.add_row("", one_line(meaning, style="dim"))
     return table
 
 
@@ -310,29 +317,32 @@ def _describe_reserve(problem: Problem, evidence: Evidence) -> list[str]:
         if device.reserved_bytes is None
         and evidence.peak_bytes.get(device.name, 0) > _NEARLY_FULL * max(1, device.memory_bytes)
     ]
-    reason = "runtime and allocator need some of what is filled"
-    return [f"no reserved_bytes stated for {name}: {reason}" for name in full[:1]]
+    lack = "is nearly full, with no memory set aside for runtime and allocator (reserved_bytes)"
+    return [f"{name} {lack}" for name in full[:1]]
 
 
 def _notes(problem: Problem, evidence: Evidence) -> list[str]:
     """What of a plan was not measured: what is between two sizes, what rests on `scaling: linear`, what on a guess."""
     scaled = [note for note in evidence.interpolated_costs if ": scaled to " in note]
-    notes = [note for note in evidence.interpolated_costs if note not in scaled] + _describe_timings(problem, evidence)
+    others = [render_unmeasured(note) for note in evidence.interpolated_costs if note not in scaled]
+    notes = others + _describe_timings(problem, evidence)
     if scaled:
         more = f"; and {len(scaled) - 1} more such" if len(scaled) > 1 else ""
-        notes.insert(0, f"rests on scaling: linear, not on measurements: {scaled[0]}{more}")
+        notes.insert(0, f"not measured: {render_unmeasured(scaled[0])}{more}")
     if evidence.assumed_divisible:
         stages = ", ".join(map(str, evidence.assumed_divisible[:8]))
-        notes.insert(0, f"the profile says microbatch_size = null: nobody can run the replicas of stage {stages}")
+        notes.insert(
+            0, f"the profile states no microbatch size (null): no program can run the replicas of stage {stages}"
+        )
     hidden = len(notes) - _MAX_NOTES + 1
     return notes if hidden <= 1 else [*notes[: _MAX_NOTES - 1], f"{hidden} more such"]
 
 
-def _render_result(evidence: Evidence, *, objective: Objective) -> str:
+def _render_result(evidence: Evidence, *, objective: Objective, program: str) -> str:
     """The objective beside the best baseline and between its bounds, a line each."""
     ours = evidence.span_ns if objective == "span" else evidence.makespan_ns
-    lines = [f"{render_ms(ours)} ms{_render_lead(evidence, ours, objective=objective)}"]
-    kind = "(at any size)" if evidence.sizes else f"({evidence.bound_kind.replace('_', ' ')})"
+    lines = [f"{render_ms(ours)} ms{_render_lead(evidence, ours, objective=objective, program=program)}"]
+    kind = "(at any size)" if evidence.sizes else f"({render_bound(evidence.bound_kind)})"
     if ours <= evidence.lower_bound_ns:
         return f"{lines[0]}\noptimal: no plan can be faster {kind}"
     bound = f"no plan can be below {render_ms(evidence.lower_bound_ns)} ms {kind}"
@@ -349,7 +359,7 @@ def _render_result(evidence: Evidence, *, objective: Objective) -> str:
     if evidence.schedule_bound_ns is not None:
         is_tight = ours <= evidence.schedule_bound_ns
         best = "faster" if is_tight else f"below {render_ms(evidence.schedule_bound_ns)} ms"
-        lines.append(f"with these stages no order can be {best}")
+        lines.append(f"with these stages no order of the actions can be {best}")
     return "\n".join(lines)
 
 
@@ -375,7 +385,7 @@ def _render_claim(evidence: Evidence, claimed_ns: int) -> str:
     return f"{solver} claims that nothing is below {render_ms(claimed_ns)} ms, which is not proved here"
 
 
-def _render_lead(evidence: Evidence, ours: int, *, objective: Objective) -> str:
+def _render_lead(evidence: Evidence, ours: int, *, objective: Objective, program: str) -> str:
     """How far ahead of the best baseline that fits."""
     times = {
         row.name: row.span_ns if objective == "span" else row.makespan_ns
@@ -390,10 +400,11 @@ def _render_lead(evidence: Evidence, ours: int, *, objective: Objective) -> str:
     rivals = {name: time for name, time in times.items() if time}
     if not rivals:
         return ", where no baseline fits into the memory"
-    name = min(rivals, key=lambda name: rivals[name])
-    lead = 1 - ours / rivals[name]
+    best = min(rivals, key=lambda name: rivals[name])
+    lead, name = 1 - ours / rivals[best], render_schedule(best)
     if lead < -0.0005:
-        return f", {render_percent(ours / rivals[name] - 1)} more than {name}, which wins, but is none of our plans"
+        more = render_percent(ours / rivals[best] - 1)
+        return f", {more} more than {name}, which {render_program(program)} cannot run"
     return f", as fast as {name}" if lead < 0.0005 else f", {render_percent(lead)} less than {name}, the best that fits"
 
 
@@ -406,14 +417,14 @@ def _render_end(evidence: Evidence) -> str:
 
 _STOPS = {
     "proof": "proof: nothing can be faster",
-    "gap": "the gap asked for",
+    "gap": "the requested gap",
     "time": "the time limit",
-    "rounds": "the number of rounds asked for",
+    "rounds": "the limit of search steps",
     "internal_error": "a failure inside the search; please report it",
     "no_improvement": "lack of improvement",
     "complete_search": "the end of the complete search of all plans that it covers",
     "user": "you",
-    "solver_failed": "the failure of the solver that was asked for",
+    "solver_failed": "the failure of the requested solver",
     "solver": "the solver, which claims that it found the best",
 }
 

@@ -39,7 +39,7 @@ def _spread(each: Spread) -> dict[str, int]:
 
 def _describe_iterations(summary: TraceSummary) -> str:
     if not summary.iterations_ns:
-        return f"{summary.num_untimed} iterations, of which the trace tells durations and order, but no times"
+        return f"{summary.num_untimed} iterations; the trace states durations and order, but no times"
     times = [each / 1e6 for each in summary.iterations_ns]
     spread = f"(median; {min(times):,.2f} to {max(times):,.2f})"
     return f"{len(times)} iterations of {statistics.median(times):,.2f} ms {spread}"

@@ -145,7 +145,7 @@ def _parse_value(text: str, value: str, *, kind: Callable[[str], Any]) -> Any:
     try:
         return kind(value)
     except (ValueError, OverflowError):
-        raise InputError(f"--change {text}: {value!r} is no number; give {_REMEDIES[kind]}") from None
+        raise InputError(f"--change {text}: {value!r} is not a number; give {_REMEDIES[kind]}") from None
 
 
 def _parse_bytes(text: str) -> int:
@@ -180,10 +180,12 @@ def read_base(
     """The question before the change, and the plan if `source` is one."""
     if not _is_plan(source):
         if workload is not None:
-            raise InputError(f"{source}: is no plan; give PLAN [WORKLOAD], or a workload alone")
+            raise InputError(f"{source}: is not a plan; give PLAN [WORKLOAD], or a workload alone")
         return make_problem(read_workload(source, cluster=cluster), num_microbatches=num_microbatches), None
     if num_microbatches is not None:
-        raise InputError(f"-m {num_microbatches}: a plan brings its number along; write --change num_microbatches=N")
+        raise InputError(
+            f"-m {num_microbatches}: a plan states its number of microbatches; write --change num_microbatches=N"
+        )
     plan, problem = read_plan_and_problem(source, workload, cluster=cluster)
     return problem, plan
 
@@ -225,7 +227,9 @@ def _require_time(problem: Problem) -> Literal["makespan", "span"]:
     """The objective, which is a time: what a resource is worth is said in time."""
     objective = problem.options.objective
     if objective == "cost":
-        raise InputError("objective = cost: what-if compares times; set objective to makespan, or plan both questions")
+        raise InputError(
+            "objective = cost: what-if compares times only; set objective to makespan, or plan both questions"
+        )
     return objective
 
 

@@ -49,7 +49,7 @@ def find_ranges(problem: Problem, plan: Plan, *, changes: Sequence[Change]) -> l
 
 def _find_range(problem: Problem, plan: Plan, *, change: Change, patience_s: float) -> WhatIfRange:
     if problem.options.objective == "cost":
-        raise ValueError("options: objective = cost: what-if compares times; set objective to makespan")
+        raise ValueError("options: objective = cost: what-if compares times only; set objective to makespan")
     try:
         changed = apply_change(problem, change)
         start = find_start(problem, plan, change=change)

@@ -71,13 +71,13 @@ def describe_advice(said: AdviceResult) -> list[str]:
         lines.append(
             "devices   none is named: a single pipeline has no two devices that do the same"
             if advice.num_pipelines == 1
-            else "devices   none is named: where two do the same and differ, either may be the unusual one; a trace of "
-            f"{FEWEST_PEERS} pipelines tells"
+            else "devices   none is named: where two do the same and differ, either may be the unusual one; a trace "
+            f"of {FEWEST_PEERS} pipelines decides"
         )
     if not advice.is_plain and len(advice.remedies) == 1:
         lines.append(
-            "remedies  other orders only: dealing, placing and cutting anew are for pipelines whose devices have the "
-            "same stages, and microbatches that run through the same"
+            "remedies  other orders only: new dealings, placements and divisions need pipelines whose devices have the "
+            "same stages, with microbatches that run through all of them"
         )
     for remedy in advice.remedies:
         lines.append(

@@ -123,7 +123,6 @@ class HealedRun:
     reason: str
     """Why it was not healed, or not again; empty for a job that came to its end."""
     heals: tuple[_Heal, ...]
-    """In this order."""
 
     def summarise(self) -> dict[str, Any]:
         """The same as JSON-ready data."""
@@ -218,7 +217,7 @@ class _Healer:
 
     def _why_not(self, end: JobEnd) -> str:
         if end.failure:
-            return f"{end.failure}: that is the program's failure, and another plan would not mend it"
+            return f"{end.failure}: that is the program's failure, and another plan would not help"
         if not end.lost:
             return "no device was lost: the program failed, or was ended from outside"
         if len(self.heals) >= self.params.most_heals:
@@ -440,7 +439,7 @@ def with_whole_cluster(launch: Launch, *, source: str, cluster: str | None) -> t
         plan = parse_plan(launch.plan_text.encode(), source=source)
         problem = enclosed_problem(plan, source=source)
     if problem is None:
-        raise InputError(f"--heal: {source} brings no profile and cluster along; plan again with this version")
+        raise InputError(f"--heal: {source} contains no profile and cluster; plan again with this version")
     text = launch.cluster_text if cluster is not None else None
     return with_cluster(launch, text or dump_cluster(problem.cluster)), plan, problem
 
@@ -449,12 +448,12 @@ def _require_healable(launch: Launch) -> None:
     """Raise InputError for programs that cannot go on by themselves, or that would go on from another run."""
     require_program(launch.job.program)
     if "--resume" not in launch.job.program and (old := newest_checkpoint(launch)) is not None:
-        raise InputError(f"--heal: {old} is of an earlier run; add --resume to go on from it, or take it away")
+        raise InputError(f"--heal: {old} belongs to an earlier run; add --resume to continue it, or remove it")
 
 
 def require_program(program: Sequence[str]) -> None:
     """Raise InputError for programs that cannot go on by themselves."""
     if argument_after("--load", program) is not None:
-        raise InputError("the program's --load starts from another job's checkpoint; use --resume to be healed")
+        raise InputError("the program's --load starts from another job's checkpoint; use --resume instead")
     if program[:2] == ("-m", "planner.execute") and not argument_after("--checkpoint-every", program):
-        raise InputError("without checkpoints every loss starts from the beginning; add --checkpoint-every N")
+        raise InputError("--heal: without checkpoints every loss restarts the job; add --checkpoint-every N")

@@ -97,9 +97,7 @@ def heal_job(folder: Path, *, names: Sequence[str], params: HealParams, console:
     is_seen = request.launcher != "kubernetes"
     require_program(launch.job.program)
     if not is_seen and "--resume" not in request.program:
-        raise InputError(
-            "only pods see their checkpoints: launch with --resume in the program, and they find the newest"
-        )
+        raise InputError("--heal: only pods see their checkpoints; add --resume to the program")
     checkpoint = newest_checkpoint(launch) if is_seen else None
     _require_own(folder, checkpoint, request=request)
     _end(folder)
@@ -121,7 +119,7 @@ def _find_lost(request: LaunchRequest, problem: Problem, *, plan: Plan, names: S
         hosts = {device.host or device.name for device in problem.cluster.devices if device.name in plan.devices}
         names = tuple(ask_down([request.host_names.get(host, host) for host in sorted(hosts)]))
     if not names:
-        raise InputError("nothing is known to be lost; say what: --lost NAME, a device or a host")
+        raise InputError("no lost device is known; name a device or host with --lost NAME")
     hosts_of = {device.name: device.host or device.name for device in problem.cluster.devices}
     with reading():
         asked = [planned.get(name, name) for name in names]
@@ -159,7 +157,7 @@ def _require_own(folder: Path, checkpoint: Path | None, *, request: LaunchReques
     if checkpoint is None or request.heals or "--resume" in request.program or not (folder / RECORD).exists():
         return
     if checkpoint.stat().st_mtime < (folder / RECORD).stat().st_mtime:
-        raise InputError(f"{checkpoint} is older than the job, which did not --resume from it; take it away")
+        raise InputError(f"{checkpoint} is older than the job, which did not resume from it; remove it")
 
 
 def _end(folder: Path) -> None:

@@ -43,7 +43,6 @@ class Launch:
     """A job with its documents and its folder."""
 
     job: LaunchJob
-    """What is launched."""
     plan_text: str
     """The plan, as it travels."""
     cluster_text: str | None
@@ -123,7 +122,7 @@ def _cluster(plan: Plan, cluster_text: str | None, *, source: str) -> tuple[Any,
         return load_cluster_tree(cluster_text), "cluster"
     tree = enclosed_tree(plan, source=source)
     if tree is None:
-        raise InputError(f"{source}: brings no cluster along; add --cluster FILE")
+        raise InputError(f"{source}: contains no cluster; add --cluster FILE")
     return tree["cluster"], source
 
 
@@ -133,7 +132,7 @@ def write_files(launch: Launch, submission: LaunchSubmission) -> None:
     if (folder / RECORD).exists():
         state = describe_status(read_submitted(folder), folder)
         if not is_over(state):
-            raise InputError(f"{folder}: has a job ({state}); cancel it, or name another folder with --folder")
+            raise InputError(f"{folder}: already has a job ({state}); cancel it, or name another folder with --folder")
     with reading():
         folder.mkdir(parents=True, exist_ok=True)
         for old in [*folder.glob("exit*"), folder / "log"]:
@@ -171,7 +170,7 @@ def render_pods(
 ) -> tuple[Launch, LaunchSubmission]:
     """The Kubernetes job, and the launch with the plan where the pods find it."""
     if launch.cluster_text is not None:
-        raise InputError("--cluster: a pod knows the plan alone; plan again, so that the plan brings its cluster along")
+        raise InputError("--cluster: pods read the plan only; plan again, so that the plan contains its cluster")
     text = None if is_fetched else launch.plan_text
     with reading():
         if text is not None:
@@ -191,9 +190,7 @@ def render_sky_task(
 ) -> tuple[Launch, LaunchSubmission]:
     """The SkyPilot task, and the launch with the plan where the nodes find it."""
     if launch.cluster_text is not None:
-        raise InputError(
-            "--cluster: a node knows the plan alone; plan again, so that the plan brings its cluster along"
-        )
+        raise InputError("--cluster: nodes read the plan only; plan again, so that the plan contains its cluster")
     with reading():
         if not is_fetched:
             launch = replace(launch, job=replace(launch.job, plan_at=sky_plan_path(launch.job.name)))
@@ -230,7 +227,7 @@ def read_submitted(folder: Path) -> Submitted:
     from profiles.documents.validation import validate
 
     if not (folder / RECORD).exists():
-        raise InputError(f"{folder}: no job was launched from here; `pipeplan launch` names the folder")
+        raise InputError(f"{folder}: no job was launched from this folder; give the one that `pipeplan launch` printed")
     with reading():
         return validate(Submitted, json.loads((folder / RECORD).read_text(encoding="utf-8")), source=str(folder))
 
@@ -245,7 +242,7 @@ def read_request(folder: Path) -> LaunchRequest:
     from profiles.documents.validation import validate
 
     if not (folder / _REQUEST).exists():
-        raise InputError(f"{folder}: nothing says what was launched from here; launch the new plan by hand")
+        raise InputError(f"{folder}: it does not record what was launched; launch the new plan yourself")
     with reading():
         return validate(LaunchRequest, json.loads((folder / _REQUEST).read_text(encoding="utf-8")), source=str(folder))
 
@@ -352,7 +349,7 @@ def _ask_status(submitted: Submitted, folder: Path) -> str:
     except InputError as error:
         if submitted.launcher != "slurm" or "Invalid job id" not in str(error):
             raise
-        state = "gone: Slurm no longer knows it"
+        state = "gone: Slurm no longer lists it"
     # Slurm first: the script of a job that Slurm ended may still have written the code of its dying tasks.
     if state.startswith(("ended: COMPLETED", "ended: FAILED", "gone: Slurm")) and (folder / "exit").exists():
         return f"ended with {(folder / 'exit').read_text().strip()}"

@@ -30,4 +30,4 @@ def notify_service(event: Literal["drifted", "device_lost"], detail: Mapping[str
         count = Client(root, key=os.environ.get(KEY), timeout_s=5.0, num_tries=1).notify(job_id, event, detail=detail)
         sys.stderr.write(f"{root} tells {count} webhooks: {event.replace('_', ' ')}\n")
     except (ServerError, ValueError, LookupError) as error:
-        sys.stderr.write(f"the service was not told ({event.replace('_', ' ')}): {str(error)[:300]}\n")
+        sys.stderr.write(f"the service was not notified ({event.replace('_', ' ')}): {str(error)[:300]}\n")

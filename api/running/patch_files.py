@@ -33,11 +33,11 @@ def _read(file: str) -> list[ManifestPatch]:
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         where = f", line {mark.line + 1}" if mark else ""
-        raise ValueError(f"{file}{where}: not YAML ({getattr(error, 'problem', error)}); mend it") from None
+        raise ValueError(f"{file}{where}: not YAML ({getattr(error, 'problem', error)}); correct it") from None
     except (ValueError, RecursionError) as error:
         raise ValueError(f"{file}, {error}") from None
     if not found:
-        raise ValueError(f"{file}: is empty; write what is to be patched, or leave --patch out")
+        raise ValueError(f"{file}: is empty; write the fields to patch, or leave --patch out")
     documents = [item for document in found for item in (document if isinstance(document, list) else [document])]
     several = len(documents) > 1
     return [

@@ -100,15 +100,17 @@ def require_attendable(launch: Launch, *, controller: str, is_fetched: bool) -> 
     """Raise InputError for jobs on Kubernetes that could not be kept going."""
     program = launch.job.program
     if controller == "trainjob":
-        raise InputError("--heal: who restarts a TrainJob is up to its runtime; give --controller jobset or volcano")
+        raise InputError("--heal: a TrainJob's runtime decides on restarts; give --controller jobset or volcano")
     if is_fetched:
-        raise InputError("--heal: the plan changes, and --plan-url has this one; leave it out")
+        raise InputError("--heal: --plan-url serves one fixed plan; leave it out")
     if "--resume" not in program:
-        raise InputError("--heal: only pods see their checkpoints; add --resume to the program, which finds the newest")
+        raise InputError("--heal: only pods see their checkpoints; add --resume to the program")
     if argument_after("--copy-every", program) not in (None, "0"):
-        raise InputError("--heal: live copies end with their pods; leave --copy-every out")
+        raise InputError("--heal: live copies are lost with their pods; leave --copy-every out")
     if program[:2] == ("-m", "planner.execute") and argument_after("--checkpoint", program) is None:
-        raise InputError("--heal: name the folder of checkpoints, on a volume that all pods see: --checkpoint FOLDER")
+        raise InputError(
+            "--heal: no folder for checkpoints is given; add --checkpoint FOLDER, on a volume that all pods see"
+        )
 
 
 class PodStarter:

@@ -43,10 +43,9 @@ class Replanned:
     """What has to move for it."""
     cost: GoingOver
     """What going over to it and the iterations that are left take."""
-    leanest: GoingOver | None
-    """The same of the plan for which least has to move, of those that were found; None where that was not looked at."""
+    leanest: GoingOver
+    """The same of the plan for which least has to move, of those that were found."""
     rest: Rest
-    """What was counted."""
     present_ns: int | None
     """The makespan of the present plan on what is left, at the costs of the new one; None if it cannot go on there."""
     elapsed_s: float
@@ -80,7 +79,7 @@ class Replanned:
             "steps_left": self.rest.steps_left,
             "storage_bytes_per_s": self.rest.bytes_per_s,
             **asdict(self.cost),
-            "moving_least": None if self.leanest is None else asdict(self.leanest),
+            "moving_least": asdict(self.leanest),
         }
 
 
@@ -88,8 +87,6 @@ def describe_cost(again: Replanned) -> str:
     """The cost of going over to the new plan, as one line for people."""
     cost, leanest = again.cost, again.leanest
     line = f"{again.rest.steps_left:,} iterations and moving {cost.num_bytes:,} bytes: {_seconds(cost)}"
-    if leanest is None:
-        return line
     if leanest.moving_ns >= cost.moving_ns:
         return f"{line}; no plan found moves less"
     return f"{line}; the plan that moves least, {leanest.num_bytes:,} bytes: {_seconds(leanest)}"
@@ -111,8 +108,8 @@ def plan_again(
 ) -> Replanned:
     """Plan for what is left, from the present plan on; ValueError for names that are neither device nor host.
 
-    Of all plans found it is the one whose iterations that are left and whose moving together take least. Where money
-    is minimised it is the cheapest, whatever moves.
+    Of all plans found it is the one whose iterations that are left and whose moving together take least, or where
+    money is minimised cost least.
     """
     gone = find_lost(problem, lost)
     program = None if target is None else TARGETS[target]
@@ -127,8 +124,7 @@ def plan_again(
         steps_left=rest.steps_left,
         bytes_per_s=rest.bytes_per_s,
     )
-    counted = None if left.options.objective == "cost" else transition
-    plan, run = run_plan(left, effort, console=console, target=program, start=stays, transition=counted)
+    plan, run = run_plan(left, effort, console=console, target=program, start=stays, transition=transition)
     costs = [
         going_over(left, each, iteration_ns=_objective_ns(left, each), transition=transition)
         for each in (plan, *run.others)
@@ -137,7 +133,7 @@ def plan_again(
         plan=plan,
         recipe=transition.recipe(left, plan.stages),
         cost=costs[0],
-        leanest=None if counted is None or left.microbatches is not None else costs[-1],
+        leanest=min(costs, key=lambda cost: (cost.moving_ns, cost.total_ns)),
         rest=rest,
         present_ns=None if stays is None else simulate(left, stays, costs=CostModel(left)).makespan_ns,
         elapsed_s=run.elapsed_s,

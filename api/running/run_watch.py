@@ -89,7 +89,7 @@ def read_timings(sources: Sequence[str], plan: Plan) -> Observations:
         else:
             files.append(path)
     if not files:
-        raise InputError(f"{', '.join(sources)}: holds no timings; run with --trace FOLDER")
+        raise InputError(f"{', '.join(sources)}: contains no timings; run with --trace FOLDER")
     with reading():
         return read_observations(((str(file), file.read_bytes()) for file in files), plan)
 
@@ -211,7 +211,7 @@ def _describe_time(found: Diagnosis) -> Iterator[str]:
         shown = ", ".join(f"{name} {_ms(time)}" for name, time in parts if abs(time) >= NOTABLE * found.measured_ns)
         yield (
             f"an iteration takes {_ms(found.measured_ns)}; the measured actions and links explain "
-            f"{_ms(found.present_ns)}, the other {_ms(found.unexplained_ns)} are no action's"
+            f"{_ms(found.present_ns)}, the other {_ms(found.unexplained_ns)} belong to no action"
             + (f": {shown}" if shown else "")
         )
     if found.between_ns > _UNEXPLAINED * max(1, found.measured_ns or found.present_ns):
@@ -224,7 +224,7 @@ def _sentence(culprit: Culprit, plan: Plan) -> str:
     ]
     text = ", or ".join(alternatives[: culprit.num_likely])
     if culprit.num_likely > 1:
-        text += " (what was measured does not tell which)"
+        text += " (the measurements do not show which)"
     if len(alternatives) > culprit.num_likely:
         text += f" (or, less likely, {', or '.join(alternatives[culprit.num_likely :])})"
     return f"{text}: {_ms(culprit.effect_ns)} of the iteration"

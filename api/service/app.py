@@ -18,20 +18,12 @@ from api.jobs.logs import is_request_id, request_id
 from api.jobs.logs import tell as log
 from api.jobs.stores.store import STORE_FAILURES, StoreFullError
 from api.service.core import Service
-from api.service.handlers import (
-    artefact_handlers,
-    health,
-    notice_handlers,
-    picture_handlers,
-    plan_handlers,
-    playback,
-    webhook_handlers,
-)
 from api.service.handlers.responses import render_json
 from api.service.http.problem_json import ServiceError
 from api.service.http.request_admission import AsgiApp, Message, Receive, Send, admit_bodies
 from api.service.http.request_body import busy
 from api.service.openapi import allowed_methods, make_document
+from api.service.routes import ROUTERS
 from api.service.warmup import build_everything
 from api.settings import Settings
 
@@ -60,8 +52,7 @@ def make_app(settings: Settings) -> FastAPI:
         title="pipeplan", openapi_url=None, docs_url=None, redoc_url=None, redirect_slashes=False, lifespan=lifespan
     )
     app.state.service = service
-    rooms = (plan_handlers, artefact_handlers, picture_handlers, playback, webhook_handlers, notice_handlers, health)
-    for router in (each.router for each in rooms):
+    for router in ROUTERS:
         app.include_router(router)
     app.openapi = make_document  # type: ignore[method-assign]
     app.add_exception_handler(ServiceError, _on_service_error)
@@ -162,7 +153,7 @@ def watch(app: AsgiApp, *, service: Service) -> AsgiApp:
         finally:
             open_requests.num_requests -= 1
             open_requests.let_go(scope.get("state", {}).get("body_bytes", 0))
-            route = getattr(scope.get("route"), "path", "unknown")
+            route = getattr(scope.get("route"), "path_format", "unknown")
             known = method if method in ("GET", "POST", "DELETE", "HEAD") else "other"
             seconds = time.monotonic() - begin
             service.metrics.observe(known, route, status=status, seconds=seconds)

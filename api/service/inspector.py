@@ -66,7 +66,9 @@ class Inspector:
                         raise ServiceError(503, "shutting_down", detail="try another instance") from None
                     if child.is_over_memory or is_last:
                         break
-        raise ServiceError(422, "too_large", detail="the check took more memory than this service gives")
+        raise ServiceError(
+            422, "too_large", detail="the check needs more memory than this service allows; use the command line"
+        )
 
     @contextlib.contextmanager
     def _one(self) -> Iterator[Child]:

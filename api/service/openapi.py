@@ -1,17 +1,28 @@
-"""The OpenAPI 3.1 document, written down once; tests compare it with the routes and with `docs/openapi.json`."""
+"""The OpenAPI 3.1 document: paths from the routes, with what they take and answer; `docs/openapi.json` is a copy."""
 
 import json
 import re
 from functools import cache
-from typing import Any, get_args
+from typing import Any
 
+from fastapi.routing import APIRoute
+
+from api.auditing.audit_request import AuditRequest
 from api.jobs.job import LABEL, MAX_TAGS
+from api.service.handlers.notice_handlers import Notice
+from api.service.handlers.picture_handlers import RangeOrder
+from api.service.handlers.plan_handlers import Filing
+from api.service.handlers.playback import Playback, Verification, WhatIf
+from api.service.handlers.webhook_handlers import NewWebhook
+from api.service.routes import ROUTERS
 from api.service.webhooks import MOST_LETTERS, URL
 from planner.batch_problem import MAX_BATCH
 from planner.documents.schema import definitions
 from planner.plan import PLAN_FORMAT
-from planner.progress import MAX_THREADS, Method
+from planner.progress import MAX_THREADS, Limits
 from planner.release import RELEASE
+from planner.what_if.change import Change
+from profiles.documents.class_schema import definitions_of
 from profiles.field_rules import MAX_NAME_LENGTH, MAX_SAMPLES
 from profiles.workload import WORKLOAD_FORMAT
 
@@ -88,30 +99,19 @@ def _event() -> Schema:
 
 
 def _limits() -> Schema:
-    return _object(
-        {
-            "time_limit_s": {"type": "number", "exclusiveMinimum": 0, "maximum": 1_000_000, "default": 10},
-            "gap": {"type": "number", "minimum": 0, "exclusiveMaximum": 1, "default": 0},
-            "seed": {"type": "integer", "minimum": 0, "maximum": 2**31 - 1, "default": 0},
-            "max_rounds": {"type": ["integer", "null"], "minimum": 0, "maximum": 10**9},
-            "patience": {"type": ["integer", "null"], "minimum": 1, "maximum": 10**9},
-            "patience_s": {"type": ["number", "null"]},
-            "threads": {"type": ["integer", "null"], "minimum": 1, "maximum": MAX_THREADS},
-            "method": {
-                "enum": list(get_args(Method)),
-                "default": "auto",
-                "description": "Who looks for plans; cp-sat and ilp are a solver on one model with everything open.",
-            },
-            "solver": {**_TEXT, "description": "PuLP's name of the solver of the method ilp; null: HiGHS."},
+    """What holds beyond the types of `Limits`."""
+    whole: Schema = {"minimum": 0, "maximum": 10**9}
+    return {
+        "time_limit_s": {"exclusiveMinimum": 0, "maximum": 1_000_000, "default": 10},
+        "gap": {"minimum": 0, "exclusiveMaximum": 1},
+        "seed": {"minimum": 0, "maximum": 2**31 - 1},
+        "max_rounds": whole,
+        "patience": {**whole, "minimum": 1},
+        "threads": {"minimum": 1, "maximum": MAX_THREADS},
+        "method": {
+            "description": "Who looks for plans; cp-sat and ilp are a solver on one model with everything open."
         },
-        required=[],
-        additionalProperties=False,
-        anyOf=[
-            {"properties": {"solver": {"type": "null"}}},
-            {"properties": {"method": {"const": "ilp"}}, "required": ["method"]},
-        ],
-        description="When to stop. With max_rounds the answer is the same on every machine, byte for byte.",
-    )
+    }
 
 
 def _given(name: str, given: Schema) -> Schema:
@@ -156,20 +156,15 @@ def _without_nul(schema: Any) -> Any:
 
 
 def _change() -> Schema:
-    return _object(
-        {
-            "devices": {"type": "integer", "minimum": -1024, "maximum": 1024},
-            "memory_bytes": {"type": "integer", "minimum": -(2**50), "maximum": 2**50},
-            "link_speed": {"type": "number", "minimum": 0.001, "maximum": 1000},
-            "num_microbatches": {"type": ["integer", "null"], "minimum": 1, "maximum": 2**20},
-            "global_batch_size": {"type": ["integer", "null"], "minimum": 1, "maximum": MAX_BATCH},
-            "microbatch_size": {"type": ["integer", "null"], "minimum": 1, "maximum": MAX_SAMPLES},
-            "lost": {"type": "array", "items": {"type": "string"}},
-        },
-        required=[],
-        additionalProperties=False,
-        **_not_together("num_microbatches", "global_batch_size", "microbatch_size"),
-    )
+    """What holds beyond the types of `Change`."""
+    return {
+        "devices": {"minimum": -1024, "maximum": 1024},
+        "memory_bytes": {"minimum": -(2**50), "maximum": 2**50},
+        "link_speed": {"minimum": 0.001, "maximum": 1000},
+        "num_microbatches": {"minimum": 1, "maximum": 2**20},
+        "global_batch_size": {"minimum": 1, "maximum": MAX_BATCH},
+        "microbatch_size": {"minimum": 1, "maximum": MAX_SAMPLES},
+    }
 
 
 _COMPONENT = "#/components/schemas/{model}"
@@ -187,17 +182,12 @@ def _workload() -> Schema:
     return {"description": "A workload document.", "anyOf": [_ref("WorkloadDocument"), other]}
 
 
-def _range_schemas() -> Schema:
-    return {
-        "RangeOrder": _object(
-            {"base": {"type": "string"}, "changes": {"type": "array", "maxItems": 32, "items": _change()}},
-            additionalProperties=False,
-        ),
-        "WhatIfRange": _object(
-            {"at_least_ns": _NANOSECONDS, "at_most_ns": _NANOSECONDS, "witness": _TEXT, "reason": _TEXT}
-            | {"price_per_hour": {"type": ["number", "null"], "description": "Of all devices; null without prices."}}
-        ),
-    }
+def _range() -> Schema:
+    money = {"type": ["number", "null"], "description": "Of all devices; null without prices."}
+    return _object(
+        {"at_least_ns": _NANOSECONDS, "at_most_ns": _NANOSECONDS, "witness": _TEXT, "reason": _TEXT}
+        | {"price_per_hour": money}
+    )
 
 
 def _filing() -> Schema:
@@ -258,37 +248,34 @@ def _submission(document: Schema) -> Schema:
 
 
 def _body_schemas(document: Schema, plan: Schema) -> Schema:
-    """What is sent."""
+    """What is sent: the fields of the classes that read it, and what else holds of them."""
+    kinds = (AuditRequest, Change, Filing, Limits, NewWebhook, Notice, Playback, RangeOrder, Verification, WhatIf)
+    found = definitions_of(kinds, ref_template=_COMPONENT)
     checked = {"plan": plan, "workload": {"anyOf": [document, {"type": "null"}]}}
-    return {
-        "NewWebhook": _object(
-            {"url": {"type": "string", "maxLength": MOST_LETTERS, "pattern": f"^{URL.pattern}$"}},
-            additionalProperties=False,
-        ),
-        "Filing": _object(_filing(), required=[], additionalProperties=False),
-        "Notice": _object(
-            {"event": {"enum": ["drifted", "device_lost"]}, "detail": _open({}, required=[])},
-            additionalProperties=False,
-        ),
-        "Submission": _submission(document),
-        "Verification": _object(
-            {**checked, "certificate": {"type": "boolean"}}, required=["plan"], additionalProperties=False
-        ),
-        "Playback": _object(
-            {
-                **checked,
-                "what": {"enum": ["simulation", "explanation", "report", "view", "trace", "torch", "picture"]},
-                "other": {"anyOf": [plan, {"type": "null"}]},
-            },
-            required=["plan", "what"],
-            additionalProperties=False,
-        ),
-        "WhatIf": _object(
-            {"base": {"type": "string"}, "change": _change(), "limits": _ref("Limits"), "priority": _PRIORITY},
-            required=["base", "change"],
-            additionalProperties=False,
-        ),
+    more: Schema = {
+        "Change": _change(),
+        "Filing": _filing(),
+        "Limits": _limits(),
+        "NewWebhook": {"url": {"maxLength": MOST_LETTERS, "pattern": f"^{URL.pattern}$"}},
+        "Notice": {"detail": _open({}, required=[])},
+        "Playback": {**checked, "other": {"anyOf": [plan, {"type": "null"}]}},
+        "RangeOrder": {"changes": {"maxItems": 32}},
+        "Verification": checked,
+        "WhatIf": {"priority": _PRIORITY},
     }
+    for kind, constraints in more.items():
+        fields = found[kind]["properties"]
+        fields |= {name: _narrowed(fields[name], constraint) for name, constraint in constraints.items()}
+    found["Change"] |= _not_together("num_microbatches", "global_batch_size", "microbatch_size")
+    found["Limits"]["description"] += " With max_rounds the answer is the same on every machine, byte for byte."
+    found["Limits"]["anyOf"] = [{"properties": {"solver": {"type": "null"}}}, _given("method", {"const": "ilp"})]
+    return found | {"Submission": _submission(document)}
+
+
+def _narrowed(field: Schema, constraint: Schema) -> Schema:
+    """The field under a constraint, which takes the place of its type where it has one itself."""
+    is_whole = bool({"anyOf", "type"} & set(constraint))
+    return {key: part for key, part in field.items() if not is_whole or key in ("description", "default")} | constraint
 
 
 def _schemas() -> Schema:
@@ -308,7 +295,17 @@ def _schemas() -> Schema:
             },
             required=["plans"],
         ),
-        "Limits": _limits(),
+        "WhatIfRange": _range(),
+        "Audit": {
+            "type": "object",
+            "properties": {
+                "verdict": {"enum": ["runs", "does not fit", "does not start"]},
+                "refusals": {"type": "array", "items": {"type": "string"}},
+                "unknown": {"type": "array", "items": {"type": "string"}},
+                "files": {"type": "object", "additionalProperties": {"type": "string"}},
+            },
+            "required": ["verdict", "refusals", "unknown"],
+        },
         "Verdict": {"type": "object", "properties": {"passed": {"type": "boolean"}}, "required": ["passed"]},
         "Problem": _object(
             {
@@ -347,9 +344,10 @@ _ALWAYS = (401, 403, 429, 500, 503)
 _BODY = (400, 408, 413, 415, 422, 507)
 
 
-def _operation(name: str, summary: str, *, responses: Schema, **more: Any) -> Schema:
-    problems = _problems(*_ALWAYS, *more.pop("problems", ()))
-    return {"operationId": name, "summary": summary, "responses": {**problems, **responses}, **more}
+def _operation(summary: str, ok: Schema, *, problems: tuple[int, ...] = (), **more: Any) -> Schema:
+    """What a route does not say itself (`_described`): what it is for, what it takes and answers."""
+    more["responses"] = {**_problems(*_ALWAYS, *problems), "200": ok, **more.pop("responses", {})}
+    return {"summary": summary, **more}
 
 
 def _body(name: str, **examples: Any) -> Schema:
@@ -363,11 +361,13 @@ def _header(name: str, description: str, *, schema: Schema) -> Schema:
     return {"name": name, "in": "header", "required": False, "description": description, "schema": schema}
 
 
-def _path(name: str, schema: Schema) -> Schema:
-    return {"name": name, "in": "path", "required": True, "schema": schema}
-
-
-_ID = _path("plan_id", {"type": "string", "pattern": "^[0-9a-f]{32}$"})
+_ID: Schema = {"type": "string", "pattern": "^[0-9a-f]{32}$"}
+_IN_PATHS: Schema = {
+    "plan_id": _ID,
+    "webhook_id": {"type": "string", "pattern": "^[0-9a-f]{16}$"},
+    "form": {"enum": ["torch", "trace"]},
+    "name": {"type": "string"},
+}
 _PREFER = _header(
     "Prefer",
     "wait=N: wait up to N seconds for the end; other preferences are ignored (RFC 7240)",
@@ -378,7 +378,7 @@ _KEY = _header(
     "The same key and body give the first answer again",
     schema={"type": "string", "pattern": "^[!-~]{1,200}$"},
 )
-_NO_CONTENT: Schema = {"description": "Not modified"}
+_NOT_MODIFIED: Schema = {"304": {"description": "Not modified"}}
 
 
 def example_submission() -> Schema:
@@ -434,163 +434,62 @@ def _search_parameters() -> list[Schema]:
     return [{"name": name, "in": "query", "schema": schema} for name, schema in schemas.items()]
 
 
-def _plan_paths() -> Schema:
+def _plan_operations() -> Schema:
     done = _json(_ref("Job"), "Done, or known already", Location="The plan", X_Cache="HIT or MISS")
     going = _json(_ref("Job"), "Accepted", Location="The plan", Retry_After="Seconds", X_Cache="MISS")
     job = _json(_ref("Job"), "The plan", ETag="Changes with the plan")
     done["links"] = going["links"] = _links()
-    one = {"parameters": [_ID]}
+    story = {"description": "The story", "content": {"text/event-stream": {"schema": _event()}}}
+    ticket = _json(_object({"ticket": {"type": "string"}}), "The ticket, for /view?ticket=")
     return {
-        "/v1/plans": {
-            "get": _operation(
-                "list_plans",
-                "The caller's latest plans",
-                responses={"200": _json(_ref("Jobs"), "Latest first")},
-                problems=(422,),
-                parameters=_search_parameters(),
-            ),
-            "post": _operation(
-                "submit_plan",
-                "Submit a question",
-                responses={"200": done, "202": going},
-                problems=(*_BODY, 409, 404),
-                parameters=[_PREFER, _KEY],
-                requestBody=_body("Submission", toy=example_submission()),
-            ),
-        },
-        "/v1/plans/{plan_id}": {
-            "get": _operation(
-                "get_plan",
-                "State, incumbent, bound, gap, verdict",
-                responses={"200": job, "304": _NO_CONTENT},
-                problems=(404,),
-                parameters=[_ID, _PREFER],
-            ),
-            "delete": _operation(
-                "delete_plan",
-                "Cancel, then forget",
-                responses={"204": {"description": "Forgotten"}},
-                problems=(404, 507),
-                **one,
-            ),
-        },
-        "/v1/plans/{plan_id}/events": {
-            "get": _operation(
-                "follow_plan",
-                "Server-sent events: queued, started, incumbent, bound, log, done",
-                responses={"200": {"description": "The story", "content": {"text/event-stream": {"schema": _event()}}}},
-                problems=(404,),
-                **one,
-            )
-        },
-        **_verb_paths(job),
+        "list_plans": _operation(
+            "The caller's latest plans",
+            _json(_ref("Jobs"), "Latest first"),
+            problems=(422,),
+            parameters=_search_parameters(),
+        ),
+        "submit_plan": _operation(
+            "Submit a question",
+            done,
+            responses={"202": going},
+            problems=(409, 404),
+            parameters=[_PREFER, _KEY],
+            requestBody=_body("Submission", toy=example_submission()),
+        ),
+        "get_plan": _operation(
+            "State, incumbent, bound, gap, verdict", job, responses=_NOT_MODIFIED, parameters=[_PREFER]
+        ),
+        "delete_plan": _without_answer("Cancel, then forget", "Forgotten"),
+        "follow_plan": _operation("Server-sent events: queued, started, incumbent, bound, log, done", story),
+        "stop_plan": _operation("Finish now with the best verified plan", job, responses={"202": job}, problems=(507,)),
+        "make_ticket": _operation(
+            "A ticket for the picture, for frames, which cannot send a key", ticket, problems=(409,)
+        ),
+        "file_plan": _operation("File under a project and tags", job, requestBody=_body("Filing")),
+        "pin_plan": _operation("Keep for good", job, problems=(507,)),
+        "unpin_plan": _operation("Let retention have it", job, problems=(507,)),
     }
 
 
-def _verb_paths(job: Schema) -> Schema:
-    """What can be done with one plan."""
-    one = {"parameters": [_ID]}
-    return {
-        "/v1/plans/{plan_id}:stop": {
-            "post": _operation(
-                "stop_plan",
-                "Finish now with the best verified plan",
-                responses={"200": job, "202": job},
-                problems=(404, 507),
-                **one,
-            )
-        },
-        "/v1/plans/{plan_id}:ticket": {
-            "post": _operation(
-                "make_ticket",
-                "A ticket for the picture, for frames, which cannot send a key",
-                responses={"200": _json(_object({"ticket": {"type": "string"}}), "The ticket, for /view?ticket=")},
-                problems=(404, 409),
-                **one,
-            )
-        },
-        "/v1/plans/{plan_id}:file": {
-            "post": _operation(
-                "file_plan",
-                "File under a project and tags",
-                responses={"200": job},
-                problems=(*_BODY, 404),
-                requestBody=_body("Filing"),
-                **one,
-            )
-        },
-        "/v1/plans/{plan_id}:notify": {
-            "post": _operation(
-                "notify",
-                "Tell the webhooks what became of the plan",
-                responses={"202": _json(_object({"num_webhooks": {"type": "integer"}}), "How many will hear")},
-                problems=(*_BODY, 404),
-                requestBody=_body("Notice"),
-                **one,
-            )
-        },
-        "/v1/plans/{plan_id}:pin": {
-            "post": _operation("pin_plan", "Keep for good", responses={"200": job}, problems=(404, 507), **one)
-        },
-        "/v1/plans/{plan_id}:unpin": {
-            "post": _operation(
-                "unpin_plan", "Let retention have it", responses={"200": job}, problems=(404, 507), **one
-            )
-        },
-    }
+def _without_answer(summary: str, description: str) -> Schema:
+    """Of what is deleted."""
+    made = _operation(summary, {}, problems=(507,))
+    del made["responses"]["200"]
+    made["responses"]["204"] = {"description": description}
+    return made
 
 
-def _artefact_paths() -> Schema:
-    found: Schema = {}
-    document = _json(_ref("PlanDocument"), "The plan document")
-    for name, media, text in (
-        ("plan", "application/json", "The plan document"),
-        ("trace", "application/json", "A Chrome trace"),
-        ("view", "text/html", "The timeline picture"),
-        ("report", "application/json", "Stages, devices, memory, baselines"),
-    ):
-        found[f"/v1/plans/{{plan_id}}/{name}"] = {
-            "get": _operation(
-                "get_plan_document" if name == "plan" else f"get_{name}",
-                text,
-                responses={
-                    "200": document if name == "plan" else _text(media, text),
-                    "304": _NO_CONTENT,
-                },
-                problems=(404, 409, 422),
-                parameters=[_ID],
-            )
-        }
-    to = {"name": "to", "in": "query", "required": True, "schema": _ID["schema"]}
-    found["/v1/plans/{plan_id}/difference"] = {
-        "get": _operation(
-            "get_difference",
-            "What is different in another plan: stages, devices, order, memory, time, bound",
-            responses={"200": _text("application/json", "The difference"), "304": _NO_CONTENT},
-            problems=(404, 409, 422),
-            parameters=[_ID, to],
-        )
-    }
-    found["/v1/plans/{plan_id}/export/{form}"] = {
-        "get": _operation(
-            "export_plan",
-            "The plan for another program",
-            responses={
-                "200": {
-                    "description": "The export",
-                    "content": {"text/csv": {"schema": {"type": "string"}}, "application/json": {"schema": {}}},
-                },
-                "304": _NO_CONTENT,
-            },
-            problems=(404, 409, 422),
-            parameters=[_ID, _path("form", {"enum": ["torch", "trace"]})],
-        )
-    }
-    return found
+def _artefact(summary: str, ok: Schema, *parameters: Schema) -> Schema:
+    """Something made of a plan, which a client may keep."""
+    more = {"parameters": [*parameters]} if parameters else {}
+    return _operation(summary, ok, responses=_NOT_MODIFIED, problems=(409, 422), **more)
 
 
-def _picture_paths() -> Schema:
-    """What the page draws."""
+def _query(name: str, schema: Schema, **more: Any) -> Schema:
+    return {"name": name, "in": "query", "schema": schema, **more}
+
+
+def _artefact_operations() -> Schema:
     event = _object(
         {
             "seq": {"type": "integer", "minimum": 1},
@@ -600,179 +499,145 @@ def _picture_paths() -> Schema:
         },
         description="An event of the job with what it says.",
     )
-    queries = {
-        "incumbent": ({"type": "integer", "minimum": 1, "maximum": 10**9 - 1}, "The plan of this event of the history"),
-        "against": ({"type": "string", "pattern": "^[0-9a-f]{32}$"}, "A second plan of this service"),
-        "baseline": ({"type": "string", "maxLength": 200}, "A second plan: a baseline, by its name"),
-    }
-    parameters = [
-        {"name": name, "in": "query", "schema": schema, "description": text} for name, (schema, text) in queries.items()
-    ]
+    export = {"text/csv": {"schema": {"type": "string"}}, "application/json": {"schema": {}}}
+    number: Schema = {"type": "integer", "minimum": 1, "maximum": 10**9 - 1}
+    media = "application/json"
     return {
-        "/v1/plans/{plan_id}/history": {
-            "get": _operation(
-                "get_history",
-                "All incumbents and bounds, with their times",
-                responses={"200": _json(_object({"events": {"type": "array", "items": event}}), "The story so far")},
-                problems=(404,),
-                parameters=[_ID],
-            )
-        },
-        "/v1/plans/{plan_id}/picture": {
-            "get": _operation(
-                "get_picture",
-                "Timeline, memory and traffic of the best plan so far, as the page draws them",
-                responses={"200": _text("application/json", "What a picture shows"), "304": _NO_CONTENT},
-                problems=(404, 409, 422),
-                parameters=[_ID, *parameters],
-            )
-        },
+        "get_plan_document": _artefact("The plan document", _json(_ref("PlanDocument"), "The plan document")),
+        "get_trace": _artefact("A Chrome trace", _text(media, "A Chrome trace")),
+        "get_view": _artefact("The timeline picture", _text("text/html", "The timeline picture")),
+        "get_report": _artefact(
+            "Stages, devices, memory, baselines", _text(media, "Stages, devices, memory, baselines")
+        ),
+        "get_difference": _artefact(
+            "What is different in another plan: stages, devices, order, memory, time, bound",
+            _text(media, "The difference"),
+            _query("to", _ID, required=True),
+        ),
+        "export_plan": _artefact("The plan for another program", {"description": "The export", "content": export}),
+        "get_history": _operation(
+            "All incumbents and bounds, with their times",
+            _json(_object({"events": {"type": "array", "items": event}}), "The story so far"),
+        ),
+        "get_picture": _artefact(
+            "Timeline, memory and traffic of the best plan so far, as the page draws them",
+            _text(media, "What a picture shows"),
+            _query("incumbent", number, description="The plan of this event of the history"),
+            _query("against", _ID, description="A second plan of this service"),
+            _query(
+                "baseline", {"type": "string", "maxLength": 200}, description="A second plan: a baseline, by its name"
+            ),
+        ),
     }
 
 
-def _instant_paths() -> Schema:
-    """What is answered at once, and not stored."""
+def _instant_operations() -> Schema:
+    """What is answered at once, and not stored; but for a question with a change."""
+    plain: Schema = {"application/json": {"schema": {}}} | {
+        media: {"schema": {"type": "string"}} for media in ("text/html", "text/csv")
+    }
+    trace = {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}
     return {
-        "/v1/traces": {
-            "post": _operation(
-                "look_at_trace",
-                "A production job by its trace: as it ran, replayed, and dealt anew",
-                responses={"200": _json({"type": "object"}, "Advice, and the median step as the page draws it")},
-                problems=_BODY,
-                requestBody={
-                    "required": True,
-                    "content": {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}},
-                },
-            )
-        },
-        "/v1/what-if/ranges": {
-            "post": _operation(
-                "find_ranges",
-                "Between what the best plan of each change lies, for certain and at once",
-                responses={
-                    "200": _json(_object({"ranges": {"type": "array", "items": _ref("WhatIfRange")}}), "The ranges")
-                },
-                problems=(*_BODY, 404, 409),
-                requestBody=_body("RangeOrder"),
-            )
-        },
+        "look_at_trace": _operation(
+            "A production job by its trace: as it ran, replayed, and rebalanced",
+            _json({"type": "object"}, "Advice, and the median step as the page draws it"),
+            requestBody={"required": True, "content": trace},
+        ),
+        "find_ranges": _operation(
+            "Between what the best plan of each change lies, for certain and at once",
+            _json(_object({"ranges": {"type": "array", "items": _ref("WhatIfRange")}}), "The ranges"),
+            problems=(404, 409),
+            requestBody=_body("RangeOrder"),
+        ),
+        "verify_plan": _operation(
+            "Verify any plan", _json(_ref("Verdict"), "The verdict"), requestBody=_body("Verification")
+        ),
+        "audit_configuration": _operation(
+            "What another program's configuration comes to, and how far from the best it is",
+            _json(_ref("Audit"), "As pipeplan audit --json says it"),
+            requestBody=_body("AuditRequest"),
+        ),
+        "play_plan": _operation(
+            "Simulate, explain, draw or export any plan",
+            {"description": "The request", "content": plain},
+            requestBody=_body("Playback"),
+        ),
+        "ask_what_if": _operation(
+            "The same question with a change",
+            _json(_ref("Job"), "Done"),
+            responses={"202": _json(_ref("Job"), "Accepted", Location="The plan")},
+            problems=(404, 409),
+            parameters=[_PREFER, _KEY],
+            requestBody=_body("WhatIf"),
+        ),
     }
 
 
-def _check_paths() -> Schema:
-    made = {
-        "description": "What was asked for",
-        "content": {
-            media: {"schema": {} if media == "application/json" else {"type": "string"}}
-            for media in ("application/json", "text/html", "text/csv")
-        },
-    }
-    return {
-        "/v1/verifications": {
-            "post": _operation(
-                "verify_plan",
-                "Verify any plan",
-                responses={"200": _json(_ref("Verdict"), "The verdict")},
-                problems=_BODY,
-                requestBody=_body("Verification"),
-            )
-        },
-        "/v1/playbacks": {
-            "post": _operation(
-                "play_plan",
-                "Simulate, explain, draw or export any plan",
-                responses={"200": made},
-                problems=_BODY,
-                requestBody=_body("Playback"),
-            )
-        },
-        "/v1/what-if": {
-            "post": _operation(
-                "ask_what_if",
-                "The same question with a change",
-                responses={
-                    "200": _json(_ref("Job"), "Done"),
-                    "202": _json(_ref("Job"), "Accepted", Location="The plan"),
-                },
-                problems=(*_BODY, 404, 409),
-                parameters=[_PREFER, _KEY],
-                requestBody=_body("WhatIf"),
-            )
-        },
-    }
-
-
-def _webhook_paths() -> Schema:
+def _webhook_operations() -> Schema:
     webhook = _object({"id": {"type": "string"}, "url": {"type": "string"}, "created_at": _MOMENT})
     made = _object({"id": {"type": "string"}, "url": {"type": "string"}, "secret": {"type": "string"}})
-    key = _path("webhook_id", {"type": "string", "pattern": "^[0-9a-f]{16}$"})
+    create = _operation(
+        "Name an address; messages are signed (X-Pipeplan-Signature: t=SECONDS,v1=HMAC-SHA256 of SECONDS.BODY)",
+        {},
+        responses={"201": _json(made, "The secret is shown once", Location="The webhook")},
+        problems=(409,),
+        requestBody=_body("NewWebhook"),
+    )
+    notify = _operation(
+        "Tell the webhooks what became of the plan",
+        {},
+        responses={"202": _json(_object({"num_webhooks": {"type": "integer"}}), "How many will hear")},
+        requestBody=_body("Notice"),
+    )
+    for each in (create, notify):
+        del each["responses"]["200"]
     return {
-        "/v1/webhooks": {
-            "get": _operation(
-                "list_webhooks",
-                "Addresses that hear when a plan ends",
-                responses={"200": _json(_object({"webhooks": {"type": "array", "items": webhook}}), "Without secrets")},
-            ),
-            "post": _operation(
-                "create_webhook",
-                "Name an address; messages are signed (X-Pipeplan-Signature: t=SECONDS,v1=HMAC-SHA256 of SECONDS.BODY)",
-                responses={"201": _json(made, "The secret is shown once", Location="The webhook")},
-                problems=(*_BODY, 409),
-                requestBody=_body("NewWebhook"),
-            ),
-        },
-        "/v1/webhooks/{webhook_id}": {
-            "delete": _operation(
-                "delete_webhook",
-                "Say nothing to it any more",
-                responses={"204": {"description": "Gone"}},
-                problems=(404, 507),
-                parameters=[key],
-            )
-        },
+        "list_webhooks": _operation(
+            "Addresses that hear when a plan ends",
+            _json(_object({"webhooks": {"type": "array", "items": webhook}}), "Without secrets"),
+        ),
+        "create_webhook": create,
+        "delete_webhook": _without_answer("Say nothing to it any more", "Gone"),
+        "notify": notify,
     }
 
 
-def _about_paths() -> Schema:
+def _about_operations() -> Schema:
     anything: Schema = {"type": "object"}
+    names = _json(anything, "Names and addresses")
     return {
-        "/v1/projects": {
-            "get": _operation(
-                "list_projects", "The caller's projects", responses={"200": _json(anything, "Names and addresses")}
-            )
-        },
-        "/v1/demo-profiles": {
-            "get": _operation(
-                "list_demos", "Workloads that come along", responses={"200": _json(anything, "Names and addresses")}
-            )
-        },
-        "/v1/demo-profiles/{name}": {
-            "get": _operation(
-                "get_demo",
-                "A body for POST /v1/plans",
-                responses={"200": _json(_ref("Submission"), "The body")},
-                problems=(404,),
-                parameters=[_path("name", {"type": "string"})],
-            )
-        },
-        "/v1/capabilities": {
-            "get": _operation(
-                "capabilities", "Every limit of this service", responses={"200": _json(anything, "Limits")}
-            )
-        },
-        "/v1/openapi.json": {
-            "get": _operation("openapi_document", "This document", responses={"200": _json(anything, "OpenAPI 3.1")})
-        },
-        "/livez": {
-            "get": _operation("live", "The process answers", responses={"200": _json(anything, "Alive")}, security=[])
-        },
-        "/readyz": {
-            "get": _operation(
-                "ready", "It can solve and store", responses={"200": _json(anything, "Ready")}, security=[]
-            )
-        },
-        "/metrics": {"get": _operation("metrics", "For Prometheus", responses={"200": _text("text/plain", "Metrics")})},
+        "list_projects": _operation("The caller's projects", names),
+        "list_demos": _operation("Workloads that come along", names),
+        "get_demo": _operation("A body for POST /v1/plans", _json(_ref("Submission"), "The body")),
+        "capabilities": _operation("Every limit of this service", _json(anything, "Limits")),
+        "openapi_document": _operation("This document", _json(anything, "OpenAPI 3.1")),
+        "live": _operation("The process answers", _json(anything, "Alive"), security=[]),
+        "ready": _operation("It can solve and store", _json(anything, "Ready"), security=[]),
+        "metrics": _operation("For Prometheus", _text("text/plain", "Metrics")),
     }
+
+
+def _paths() -> Schema:
+    """Every route that is part of the interface, as FastAPI knows it, with what is said of it."""
+    said = _plan_operations() | _artefact_operations() | _instant_operations()
+    said |= _webhook_operations() | _about_operations()
+    paths: Schema = {}
+    for route in (each for router in ROUTERS for each in router.routes if isinstance(each, APIRoute)):
+        if route.include_in_schema:
+            (method,) = sorted(route.methods or ())
+            paths.setdefault(route.path, {})[method.lower()] = _described(route, said.pop(route.name))
+    assert not said, f"nobody answers {', '.join(said)}"
+    return paths
+
+
+def _described(route: APIRoute, said: Schema) -> Schema:
+    """The operation of a route: its name, the parameters of its path, and the problems that those and a body bring."""
+    names = re.findall(r"{(\w+)}", route.path)
+    place = [{"name": name, "in": "path", "required": True, "schema": _IN_PATHS[name]} for name in names]
+    parameters = [*place, *said.get("parameters", ())]
+    problems = _problems(*(_BODY if "requestBody" in said else ()), *((404,) if names else ()))
+    found = {**said, "operationId": route.name, "responses": {**problems, **said["responses"]}}
+    return {**found, "parameters": parameters} if parameters else found
 
 
 @cache
@@ -788,17 +653,9 @@ def make_document() -> Schema:
             "license": {"name": "Apache-2.0", "identifier": "Apache-2.0"},
         },
         "security": [{"key": []}, {}],
-        "paths": {
-            **_plan_paths(),
-            **_artefact_paths(),
-            **_picture_paths(),
-            **_instant_paths(),
-            **_check_paths(),
-            **_webhook_paths(),
-            **_about_paths(),
-        },
+        "paths": _paths(),
         "components": {
-            "schemas": _without_nul(_schemas() | _range_schemas()),
+            "schemas": _without_nul(_schemas()),
             "responses": {"Problem": problem},
             "securitySchemes": {"key": {"type": "http", "scheme": "bearer"}},
         },

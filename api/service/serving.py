@@ -36,7 +36,7 @@ class Server(uvicorn.Server):
 def require_safe(settings: Settings, host: str) -> None:
     """Raise ValueError for a bind that others could reach without a key, or that nobody could use."""
     if not settings.needs_keys and not is_loopback(host):
-        raise ValueError(f"--host {host}: others could reach this service, so it needs keys; add --keys")
+        raise ValueError(f"--host {host}: other machines could reach this service, so it needs keys; add --keys")
     if not settings.needs_keys or (is_loopback(host) and not settings.first_key):
         return
     if settings.oidc is not None and not settings.first_key:

@@ -115,16 +115,16 @@ class Webhooks:
     def _complaint_about(self, url: str) -> str | None:
         """Why the address may not be spoken to."""
         if not URL.fullmatch(url):
-            return "is no address; give http:// or https://, a host, and a path without blanks (write them as %20)"
+            return "is not an address; give http:// or https://, a host, and a path without blanks (write them as %20)"
         try:
             parts = urlsplit(url)
             host, port = (parts.hostname or "").lower(), parts.port
         except ValueError:
-            return "has a host or port that cannot be; mend it"
+            return "has an invalid host or port; correct it"
         if "@" in parts.netloc:
             return "names a user; leave that out, messages are signed instead"
         if port == 0 or not is_host(host):
-            return "has a host or port that cannot be; mend it"
+            return "has an invalid host or port; correct it"
         if not any(fnmatchcase(host, pattern.lower()) for pattern in self._hosts):
             return "is not one that this service may speak to; the operator allows hosts"
         return None
@@ -141,7 +141,7 @@ class Webhooks:
             cursor.execute("SELECT COUNT(*) FROM webhooks WHERE tenant = ?", (tenant,))
             row = cursor.fetchone()
             if row is not None and row[0] >= MOST_PER_TENANT:
-                raise ValueError(f"url: is one too many; a tenant has {MOST_PER_TENANT} webhooks, so delete one")
+                raise ValueError(f"url: this tenant has {MOST_PER_TENANT} webhooks, the maximum; delete one")
             cursor.execute(
                 "INSERT INTO webhooks (id, tenant, url, secret, created_at) VALUES (?, ?, ?, ?, ?)",
                 (made.id, tenant, url, secret, made.created_at),

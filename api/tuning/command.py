@@ -113,7 +113,7 @@ def _require_runnable(model: str) -> None:
         kind = load_model(model, cut=training_of).kind
     if kind != "training":
         raise InputError(
-            f"{model}: is profiled, but cannot be run; give module:factory of a planner.execute.training.Training "
+            f"{model}: can be profiled, but not run; give module:factory of a planner.execute.training.Training "
             "(docs/how-to/run-it.md)"
         )
 
@@ -125,7 +125,7 @@ def _require_one_source(request: TuningRequest) -> None:
                 f"{option} {value}: --workload {request.workload} states that already; leave one of them out"
             )
     if request.devices is not None and request.devices < 2:
-        raise InputError(f"--devices {request.devices}: there is nothing to choose on one device; give 2 or more")
+        raise InputError(f"--devices {request.devices}: one device leaves nothing to plan; give 2 or more")
 
 
 def beside(output: str | None) -> str | None:

@@ -33,7 +33,7 @@ class ShortRunError(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShortRun:
-    """What one run took."""
+    """The times of one run."""
 
     folder: str
     """Where its trace is."""

@@ -7,6 +7,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 
 from api.formatting import ABSENT, render_ms, render_percent, render_seconds
+from api.reporting.plain_names import render_schedule
 from api.reporting.screen import make_table
 from api.tuning.tuning_loop import Trial, TuningLimits, TuningResult
 from planner.plan import Plan
@@ -46,7 +47,7 @@ def _cells(trial: Trial) -> list[str]:
     first, now = trial.candidate.predicted_ns, trial.predicted_ns
     return [
         str(trial.round),
-        trial.candidate.name,
+        render_schedule(trial.candidate.name),
         describe_stages(trial.candidate.plan),
         render_ms(first),
         "failed" if trial.failure else render_ms(trial.measured_ns),
@@ -64,21 +65,24 @@ def _signed(fraction: float | None) -> str:
 
 def _describe(result: TuningResult, *, limits: TuningLimits, elapsed_s: float) -> list[str]:
     chosen = result.chosen
-    lines = [f"{trial.candidate.name}: failed: {trial.failure}" for trial in result.trials if trial.failure]
+    lines = [
+        f"{render_schedule(trial.candidate.name)}: failed: {trial.failure}" for trial in result.trials if trial.failure
+    ]
     if chosen.measured_ns is None:
         lines.append("chosen    what the planner prefers; no plan was run to its end, give a longer --time-limit")
     else:
         error = _signed(chosen.error(chosen.predicted_ns))
         lines.append(
-            f"chosen    {chosen.candidate.name}: {render_ms(chosen.measured_ns)} ms by the clock, "
+            f"chosen    {render_schedule(chosen.candidate.name)}: {render_ms(chosen.measured_ns)} ms by the clock, "
             f"{render_ms(chosen.predicted_ns)} predicted by the profile as it is now ({error})"
         )
     if chosen is not result.preferred:
-        lines.append(f"note      the planner still prefers {result.preferred.candidate.name}; the clock decides")
+        preferred = render_schedule(result.preferred.candidate.name)
+        lines.append(f"note      the planner still prefers {preferred}; the clock decides")
     if (spread := max((t.spread or 0.0 for t in result.trials), default=0.0)) > limits.within:
         lines.append(
             f"note      runs of one plan differ by up to {render_percent(spread)}, more than --within "
-            f"{100 * limits.within:g}: this machine is noisier than what is asked for"
+            f"{100 * limits.within:g}: this machine is too noisy for it"
         )
     lines.append(f"ended by  {_REASONS[result.stopped_by]}; {result.rounds} rounds, {render_seconds(elapsed_s)}")
     return lines

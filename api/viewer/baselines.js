@@ -22,9 +22,12 @@ export function baselineBars(content, { onOpen = null, opened = null } = {}) {
 
 // The names of methods that stand above, in plain words.
 function meanings(rows) {
-  const known = [...new Set(rows.map((row) => methodOf(row.name)))].map((name) => [name, meaningOf(name)]).filter(([, meaning]) => meaning);
+  const known = [...new Map(rows.map((row) => [methodOf(row.name), labelOf(row)]))].map(([name, label]) => [label, meaningOf(name)]).filter(([, meaning]) => meaning);
   return element("details", { className: "folded" }, [element("summary", { text: "What these names mean" }), factList(known)]);
 }
+
+// The plain name of a method, without its cut.
+function labelOf(row) { return row.label ?? methodOf(row.name); }
 
 // Cuts of one method that come to the same are one row.
 function mergedRows(rows) {
@@ -60,9 +63,9 @@ function familyRow({ name, members }, context) {
 
 function foldedRows(others, context) {
   const tooLarge = others.filter((row) => isNumber(row.ns)).sort((a, b) => a.ns - b.ns), absent = others.filter((row) => !isNumber(row.ns));
-  const words = [tooLarge.length ? `${tooLarge.length} that do not fit into memory` : "", absent.length ? `${absent.length} that do not apply` : ""].filter(Boolean).join(", ");
+  const phrase = [tooLarge.length ? `${tooLarge.length} that do not fit into memory` : "", absent.length ? `${absent.length} that do not apply` : ""].filter(Boolean).join(", ");
   const rows = [...tooLarge, ...absent].map((row) => barRow(row, context));
-  const fold = element("details", { className: "folded" }, [element("summary", { text: words }), element("ul", { className: "bars" }, rows)]);
+  const fold = element("details", { className: "folded" }, [element("summary", { text: phrase }), element("ul", { className: "bars" }, rows)]);
   fold.open = others.some((row) => row.names.includes(context.opened));
   return fold;
 }
@@ -70,13 +73,13 @@ function foldedRows(others, context) {
 function barRow(row, { own, most, bound, onOpen, opened }) {
   const isShown = row.names?.includes(opened);
   const cells = [
-    element("span", { className: "bar-name", text: row.isOwn ? row.name : methodOf(row.name), title: row.isOwn ? null : [row.names.join(", "), meaningOf(methodOf(row.name))].filter(Boolean).join(": ") }),
+    element("span", { className: "bar-name", text: row.isOwn ? row.name : labelOf(row), title: row.isOwn ? null : [row.names.join(", "), meaningOf(methodOf(row.name))].filter(Boolean).join(": ") }),
     barTrack(row, { most, bound }),
     element("span", { className: "number", text: inMs(row.ns) }),
-    element("span", { className: "number faint", text: row.isOwn || !isNumber(row.ns) ? "" : ratioInWords(row.ns / own.ns) }),
+    element("span", { className: "number faint", text: row.isOwn || !isNumber(row.ns) ? "" : ratioText(row.ns / own.ns) }),
   ];
   const canOpen = onOpen && !row.isOwn && isNumber(row.ns);
-  const attributes = { type: "button", "aria-pressed": String(Boolean(isShown)), "aria-label": `${methodOf(row.name)}, ${inMs(row.ns)}: show its timeline beside ours` };
+  const attributes = { type: "button", "aria-pressed": String(Boolean(isShown)), "aria-label": `${row.isOwn ? row.name : labelOf(row)}, ${inMs(row.ns)}: show its timeline beside ours` };
   const line = canOpen ? element("button", { className: "bar-line", attributes, title: "Show its timeline beside ours" }, cells) : element("span", { className: "bar-line" }, cells);
   if (canOpen) line.addEventListener("click", () => onOpen(isShown ? null : row.name));
   const made = element("li", { className: row.isOwn ? "own" : row.fits ? "" : "unfit" }, [line]);
@@ -84,7 +87,7 @@ function barRow(row, { own, most, bound, onOpen, opened }) {
   return made;
 }
 
-function ratioInWords(ratio) {
+function ratioText(ratio) {
   if (Math.abs(ratio - 1) < 0.0005) return "the same";
   return ratio < 1.1 ? `+${(100 * (ratio - 1)).toFixed(1)} %` : `${ratio.toFixed(2)} ×`;
 }

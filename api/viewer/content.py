@@ -9,6 +9,7 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 from api.formatting import render_recomputation
+from api.reporting.plain_names import render_bound, render_schedule
 from planner.actions import KINDS
 from planner.layout.costs import CostModel
 from planner.layout.stage_replicas import make_replicas
@@ -123,6 +124,7 @@ def _evidence(evidence: Evidence) -> dict[str, Any]:
     return {
         "lowerBoundNs": evidence.lower_bound_ns,
         "boundKind": evidence.bound_kind,
+        "boundName": render_bound(evidence.bound_kind),
         "gap": evidence.gap,
         "scheduleBoundNs": evidence.schedule_bound_ns,
         "solutionStatus": evidence.solution_status,
@@ -273,6 +275,7 @@ def _family_of(baseline: str) -> str:
 def _baseline(row: BaselineResult) -> dict[str, Any]:
     return {
         "name": row.name,
+        "label": render_schedule(row.name).partition(" (")[0],
         "family": _family_of(row.name),
         "makespanNs": row.makespan_ns,
         "spanNs": row.span_ns,

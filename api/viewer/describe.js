@@ -1,7 +1,7 @@
 // Words for what is drawn: numbers with units, what an action depends on, and why it waited.
 
 import {
-  BACKWARD, FORWARD, INPUT_GRAD, KIND_WORDS, WEIGHT_GRAD, actionName, bytesAt, findAction, firstAbove, leaderOf,
+  BACKWARD, FORWARD, INPUT_GRAD, KIND_NAMES, WEIGHT_GRAD, actionName, bytesAt, findAction, firstAbove, leaderOf,
 } from "./model.js";
 
 export function isNumber(value) { return typeof value === "number" && Number.isFinite(value); }
@@ -46,7 +46,7 @@ export function stageList(stages) {
   return `${stages.length === 1 ? "stage" : "stages"} ${stages.length > 8 ? `${stages.slice(0, 7).join(", ")} …` : stages.join(", ")}`;
 }
 
-// Everything an action waited for: [{device, index, arrival, leg?, transfer?, why}], the previous action on the device first.
+// Everything an action waited for: [{device, index, arrival, channel?, transfer?, why}], the previous action on the device first.
 export function causesOf(plan, device, index) {
   const { code, microbatch, end } = device.action;
   const stage = code[index] >> 2, kind = code[index] % 4;
@@ -66,36 +66,36 @@ export function causesOf(plan, device, index) {
 function arrivals(plan, device, { stage, microbatch, backward }) {
   const leader = leaderOf(plan, stage, device.row);
   const found = [];
-  for (const leg of plan.legs) {
-    if (leg.toStage !== stage || leg.to !== leader || Boolean(leg.backward) !== backward) continue;
-    const sender = plan.devices[leg.from];
-    const index = findAction(plan, sender, { stage: leg.fromStage, kinds: backward ? [INPUT_GRAD, BACKWARD] : [FORWARD], microbatch });
-    const transfer = leg.count ? leg.microbatch.indexOf(microbatch) : -1;
+  for (const channel of plan.channels) {
+    if (channel.toStage !== stage || channel.to !== leader || Boolean(channel.backward) !== backward) continue;
+    const sender = plan.devices[channel.from];
+    const index = findAction(plan, sender, { stage: channel.fromStage, kinds: backward ? [INPUT_GRAD, BACKWARD] : [FORWARD], microbatch });
+    const transfer = channel.count ? channel.microbatch.indexOf(microbatch) : -1;
     if (index < 0) continue;
-    const arrival = transfer < 0 ? sender.action.end[index] : leg.end[transfer];
-    found.push({ device: sender, index, arrival, leg, transfer, why: backward ? "gradient" : "activation" });
+    const arrival = transfer < 0 ? sender.action.end[index] : channel.end[transfer];
+    found.push({ device: sender, index, arrival, channel, transfer, why: backward ? "gradient" : "activation" });
   }
   return found;
 }
 
-// Everything that waits for an action: [{device, index, leg?, transfer?}], the next action on the device first.
+// Everything that waits for an action: [{device, index, channel?, transfer?}], the next action on the device first.
 export function effectsOf(plan, device, index) {
   const { code, microbatch } = device.action;
   const stage = code[index] >> 2, kind = code[index] % 4;
   const effects = [];
-  const add = (target, kinds, { to = stage, leg = null } = {}) => {
+  const add = (target, kinds, { to = stage, channel = null } = {}) => {
     const found = findAction(plan, target, { stage: to, kinds, microbatch: microbatch[index] });
     const isNew = !effects.some((effect) => effect.device === target && effect.index === found);
-    if (found >= 0 && isNew) effects.push({ device: target, index: found, leg, transfer: leg && leg.count ? leg.microbatch.indexOf(microbatch[index]) : -1 });
+    if (found >= 0 && isNew) effects.push({ device: target, index: found, channel, transfer: channel && channel.count ? channel.microbatch.indexOf(microbatch[index]) : -1 });
   };
-  if (index + 1 < device.action.count) effects.push({ device, index: index + 1, leg: null, transfer: -1 });
+  if (index + 1 < device.action.count) effects.push({ device, index: index + 1, channel: null, transfer: -1 });
   if (kind === FORWARD) add(device, [INPUT_GRAD, BACKWARD]);
   if (kind === INPUT_GRAD) add(device, [WEIGHT_GRAD]);
   if (kind === WEIGHT_GRAD) return effects;
   const backward = kind !== FORWARD;
-  for (const leg of plan.legs) {
-    if (leg.fromStage !== stage || leg.from !== leaderOf(plan, stage, device.row) || Boolean(leg.backward) !== backward) continue;
-    add(plan.devices[leg.to], backward ? [INPUT_GRAD, BACKWARD] : [FORWARD], { to: leg.toStage, leg });
+  for (const channel of plan.channels) {
+    if (channel.fromStage !== stage || channel.from !== leaderOf(plan, stage, device.row) || Boolean(channel.backward) !== backward) continue;
+    add(plan.devices[channel.to], backward ? [INPUT_GRAD, BACKWARD] : [FORWARD], { to: channel.toStage, channel });
   }
   return effects;
 }
@@ -109,22 +109,22 @@ function waitingReason(plan, device, index) {
   const before = index > 0 ? `idle for ${inMs(idle)}` : `first action, after ${inMs(idle)}`;
   const last = causesOf(plan, device, index).reduce((a, b) => (b.arrival > a.arrival ? b : a), { arrival: -1 });
   if (last.arrival < start[index]) return `${before}: the link was in use, or the other devices of its group were`;
-  return `${before}, until ${causeInWords(last)}`;
+  return `${before}, until ${causeText(last)}`;
 }
 
-function causeInWords({ device, index, leg, transfer, why }) {
+function causeText({ device, index, channel, transfer, why }) {
   const name = actionName(device, index);
   if (why === "order") return `${name} ended`;
   if (transfer < 0) return `the ${why} of ${name} was ready`;
-  const queue = leg.start[transfer] - leg.ready[transfer];
+  const queue = channel.start[transfer] - channel.ready[transfer];
   const queued = queue > 0 ? `, ${inMs(queue)} of it queueing` : "";
-  return `the ${why} of ${name} came from ${device.name} (${inMs(leg.end[transfer] - leg.ready[transfer])} on the way${queued})`;
+  return `the ${why} of ${name} came from ${device.name} (${inMs(channel.end[transfer] - channel.ready[transfer])} on the way${queued})`;
 }
 
 export function describeHit(hit) {
-  if (hit.lane === "action") return describeAction(hit.row.plan, hit.row.device, hit.index);
-  if (hit.lane === "transfers") return describeTransfer(hit);
-  if (hit.lane === "sync") return describeSynchronisation(hit.row.plan, hit.sync);
+  if (hit.strip === "action") return describeAction(hit.row.plan, hit.row.device, hit.index);
+  if (hit.strip === "transfers") return describeTransfer(hit);
+  if (hit.strip === "sync") return describeSynchronisation(hit.row.plan, hit.sync);
   return describeIdle(hit);
 }
 
@@ -132,35 +132,35 @@ export function describeAction(plan, device, index) {
   const { code, microbatch, start, end } = device.action;
   const stage = code[index] >> 2, kind = code[index] % 4;
   return {
-    title: `${actionName(device, index)} · ${KIND_WORDS[kind]} of stage ${stage}, microbatch ${microbatch[index]}`,
+    title: `${actionName(device, index)} · ${KIND_NAMES[kind]} of stage ${stage}, microbatch ${microbatch[index]}`,
     facts: [
       ["device", device.name],
       ["time", `${inMs(start[index])} to ${inMs(end[index])}`],
       ["duration", inMs(end[index] - start[index])],
       ["waiting", waitingReason(plan, device, index)],
-      ["memory", memoryInWords(device, start[index])],
+      ["memory", memoryText(device, start[index])],
     ],
   };
 }
 
-function memoryInWords(device, time) {
+function memoryText(device, time) {
   if (!device.limitBytes) return "not known";
   const bytes = bytesAt(device, time);
   return `${inBytes(bytes)} of ${inBytes(device.limitBytes)} (${inPercent(bytes / device.limitBytes, 0)})`;
 }
 
-function describeTransfer({ row, leg, index }) {
-  const what = leg.backward ? "gradient" : "activation";
-  const queue = leg.start[index] - leg.ready[index];
+function describeTransfer({ row, channel, index }) {
+  const what = channel.backward ? "gradient" : "activation";
+  const queue = channel.start[index] - channel.ready[index];
   return {
-    title: `${what} of microbatch ${leg.microbatch[index]}, stage ${leg.fromStage} to ${leg.toStage}`,
+    title: `${what} of microbatch ${channel.microbatch[index]}, stage ${channel.fromStage} to ${channel.toStage}`,
     facts: [
       ["from", row.device.name],
-      ["to", row.plan.devices[leg.to].name],
-      ["size", inBytes(leg.bytes)],
-      ["route", leg.route.join(", ")],
-      ["time", `${inMs(leg.start[index])} to ${inMs(leg.end[index])}`],
-      ["duration", inMs(leg.end[index] - leg.start[index])],
+      ["to", row.plan.devices[channel.to].name],
+      ["size", inBytes(channel.bytes)],
+      ["route", channel.route.join(", ")],
+      ["time", `${inMs(channel.start[index])} to ${inMs(channel.end[index])}`],
+      ["duration", inMs(channel.end[index] - channel.start[index])],
       ["queue", queue > 0 ? `${inMs(queue)} until its links were free` : "none"],
     ],
   };
@@ -181,7 +181,7 @@ function describeIdle({ row, time }) {
   const { plan, device } = row;
   const next = firstAbove(device.action.start, time);
   const running = next > 0 && device.action.end[next - 1] > time ? actionName(device, next - 1) : null;
-  const facts = [["device", device.name], ["time", inMs(time)], ["memory", memoryInWords(device, time)]];
+  const facts = [["device", device.name], ["time", inMs(time)], ["memory", memoryText(device, time)]];
   for (const sync of plan.synchronisations) {
     if (sync.start <= time && time <= sync.end && device.stages.includes(sync.stage)) facts.push(["now", `synchronises stage ${sync.stage}`]);
   }

@@ -13,17 +13,17 @@ export function machinePicture(content) {
   const links = linksByLoad(content);
   const drawn = links.filter((link) => places.has(link.a) && places.has(link.b)).slice(0, MOST_DRAWN);
   const lines = drawn.reverse().map((link) => linkLine(link, places));
-  const label = `${plural(machine.devices.length, "device")}, ${plural(machine.links.length, "link")}; ${busiestInWords(links)}`;
+  const label = `${plural(machine.devices.length, "device")}, ${plural(machine.links.length, "link")}; ${busiestText(links)}`;
   const picture = svgElement("svg", { viewBox: `0 0 ${size.width} ${size.height}`, role: "img", "aria-label": label, class: "machine" }, [...shapes.filter((s) => s.classList.contains("host")), ...lines, ...shapes.filter((s) => !s.classList.contains("host"))]);
   picture.style.maxWidth = `${Math.max(420, size.width * 1.25)}px`;
   return [picture, linkTable(links)];
 }
 
-function busiestInWords(links) {
-  return links.length && links[0].share > 0 ? `busiest link: ${links[0].name}, ${shareInWords(links[0].share)} of the time` : "no link carries anything";
+function busiestText(links) {
+  return links.length && links[0].share > 0 ? `busiest link: ${links[0].name}, ${shareText(links[0].share)} of the time` : "no link carries anything";
 }
 
-function shareInWords(share) { return share > 0 && share < 0.005 ? "less than 1 %" : inPercent(share, 0); }
+function shareText(share) { return share > 0 && share < 0.005 ? "less than 1 %" : inPercent(share, 0); }
 
 function linksByLoad(content) {
   const plan = content.plans[0], end = plan.figures.makespanNs || 1;
@@ -68,10 +68,10 @@ function placeHost({ host, devices, columns, box, left, top, plan, places, shape
     const row = plan.devices.findIndex((device) => device.name === name);
     const device = usedDevices(plan).find((used) => used.name === name);
     places.set(name, [x + BOX.width / 2, y + BOX.height / 2]);
-    const words = device ? stageList(device.stages) : "idle";
+    const phrase = device ? stageList(device.stages) : "idle";
     const hue = device ? ` hue-${row % 8}` : " idle";
-    shapes.push(svgElement("rect", { x, y, width: BOX.width, height: BOX.height, rx: 7, class: `device${hue}` }, [svgElement("title", {}, [`${name}, ${type}: ${words}`])]));
-    shapes.push(svgText(name, { x: x + 9, y: y + 18, class: "strong", length: 15 }), svgText(words, { x: x + 9, y: y + 35, class: "faint", length: 17 }));
+    shapes.push(svgElement("rect", { x, y, width: BOX.width, height: BOX.height, rx: 7, class: `device${hue}` }, [svgElement("title", {}, [`${name}, ${type}: ${phrase}`])]));
+    shapes.push(svgText(name, { x: x + 9, y: y + 18, class: "strong", length: 15 }), svgText(phrase, { x: x + 9, y: y + 35, class: "faint", length: 17 }));
   });
 }
 
@@ -87,15 +87,15 @@ function linkLine(link, places) {
   const [x1, y1] = places.get(link.a), [x2, y2] = places.get(link.b);
   const bow = Math.abs(y1 - y2) < 2 ? Math.min(60, 14 + Math.abs(x2 - x1) / 9) : 0, sway = Math.abs(x1 - x2) < 2 ? Math.min(60, 14 + Math.abs(y2 - y1) / 5) : 0;
   const d = `M${x1},${y1}Q${(x1 + x2) / 2 + sway},${(y1 + y2) / 2 + 1.6 * bow} ${x2},${y2}`;
-  const title = svgElement("title", {}, [`${link.name}: ${shareInWords(link.share)} busy, ${inBytes(link.bytes)} in all`]);
+  const title = svgElement("title", {}, [`${link.name}: ${shareText(link.share)} busy, ${inBytes(link.bytes)} in all`]);
   return svgElement("path", { d, class: link.share > 0 ? "link used" : "link", "stroke-width": link.share > 0 ? (1.5 + 10 * link.share).toFixed(1) : 1 }, [title]);
 }
 
 function linkTable(links) {
   const busy = links.filter((link) => link.share > 0).slice(0, 40);
   const columns = [{ name: "link", className: "name" }, { name: "busy there", number: true }, { name: "and back", number: true }, { name: "carries", number: true }, { name: "speed", number: true }];
-  const rows = busy.map((link) => ({ cells: [link.name, shareInWords(link.there), shareInWords(link.back), inBytes(link.bytes), `${inBytes(link.speed)}/s`] }));
+  const rows = busy.map((link) => ({ cells: [link.name, shareText(link.there), shareText(link.back), inBytes(link.bytes), `${inBytes(link.speed)}/s`] }));
   const idle = links.length - busy.length;
-  const summary = element("summary", { text: `${busiestInWords(links)}${idle && busy.length ? `; ${idle} of ${links.length} carry nothing or little` : ""}` });
+  const summary = element("summary", { text: `${busiestText(links)}${idle && busy.length ? `; ${idle} of ${links.length} carry nothing or little` : ""}` });
   return element("details", {}, rows.length ? [summary, wideTable("Links by load", makeTable(columns, rows))] : [summary]);
 }

@@ -4,7 +4,7 @@ import { byId } from "./dom.js";
 import { unpackContent } from "./model.js";
 import { fillPage } from "./page.js";
 import { startTheme } from "./theme.js";
-import { Timeline, answerTests } from "./timeline.js";
+import { Timeline, answerTests } from "./timeline/timeline.js";
 
 const content = unpackContent(JSON.parse(byId("content").textContent));
 startTheme();

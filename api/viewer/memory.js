@@ -2,7 +2,7 @@
 
 import { inBytes, inMs, stageList, usedDevices } from "./describe.js";
 import { button, element, svgElement } from "./dom.js";
-import { alikeRows } from "./folding.js";
+import { alikeRows } from "./timeline/folding.js";
 import { bytesAt } from "./model.js";
 
 const MOST_ROWS = 128, WIDTH = 600, HEIGHT = 34;
@@ -46,10 +46,10 @@ function moveBetween(event) {
 
 function memoryRow(device, endNs) {
   const spare = device.limitBytes - device.peakBytes;
-  const words = spare < 0 ? `${inBytes(-spare)} too much` : `${inBytes(spare)} spare`;
+  const phrase = spare < 0 ? `${inBytes(-spare)} too much` : `${inBytes(spare)} spare`;
   const figure = element("span", { className: spare < 0 ? "bad number" : "number", text: peakOfLimit(device) });
   const name = element("span", { className: "name", text: device.name, title: stageList(device.stages) });
-  return element("li", {}, [name, memoryCurve(device, endNs), figure, element("small", { className: spare < 0.02 * device.limitBytes ? "tight" : "", text: words })]);
+  return element("li", {}, [name, memoryCurve(device, endNs), figure, element("small", { className: spare < 0.02 * device.limitBytes ? "tight" : "", text: phrase })]);
 }
 
 // The unit once where both have the same.
@@ -89,10 +89,10 @@ function memoryCurve(device, endNs) {
 function showMemoryAt(box, { part, device, endNs, hair }) {
   for (const end of ["x1", "x2"]) hair.setAttribute(end, WIDTH * part);
   hair.setAttribute("visibility", "visible");
-  const words = `${inBytes(bytesAt(device, part * endNs))} at ${inMs(part * endNs)}`;
+  const phrase = `${inBytes(bytesAt(device, part * endNs))} at ${inMs(part * endNs)}`;
   box.setAttribute("aria-valuenow", (100 * part).toFixed(0));
-  box.setAttribute("aria-valuetext", words);
-  box.parentElement.querySelector(".number").textContent = words;
+  box.setAttribute("aria-valuetext", phrase);
+  box.parentElement.querySelector(".number").textContent = phrase;
 }
 
 // At most two steps per unit of width: the most that was held in it, then what was left.

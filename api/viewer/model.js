@@ -1,7 +1,7 @@
 // What is drawn: the content of a picture, unpacked into typed arrays.
 
 export const KINDS = ["F", "I", "W", "B"];
-export const KIND_WORDS = ["forward", "input gradient", "weight gradient", "backward"];
+export const KIND_NAMES = ["forward", "input gradient", "weight gradient", "backward"];
 export const [FORWARD, INPUT_GRAD, WEIGHT_GRAD, BACKWARD] = [0, 1, 2, 3];
 
 export function unpackContent(content) {
@@ -19,9 +19,10 @@ function unpackPlan(plan, index, content) {
   plan.stages.forEach((stage, number) => {
     for (const row of stage.replicas.flat()) plan.devices[row].stages.push(number);
   });
-  for (const leg of plan.legs) {
-    unpackTransfers(leg);
-    if (leg.count) plan.devices[leg.from].legs.push(leg);
+  plan.channels = plan.legs;
+  for (const channel of plan.channels) {
+    unpackTransfers(channel);
+    if (channel.count) plan.devices[channel.from].channels.push(channel);
   }
   plan.usedKinds = KINDS.map((_, kind) => plan.devices.some((device) => device.action.code.some((code) => code % 4 === kind)));
   plan.synchronisations = plan.synchronisations.map(([stage, start, end]) => ({ stage, start, end }));
@@ -30,7 +31,7 @@ function unpackPlan(plan, index, content) {
 function unpackDevice(device, row, usual) {
   device.row = row;
   device.stages = [];
-  device.legs = [];
+  device.channels = [];
   device.action = unpackActions(device.actions, usual);
   device.held = unpackMemory(device.memory, device.memorySteps);
   delete device.actions;
@@ -65,18 +66,18 @@ function unpackMemory(flat, steps) {
   return held;
 }
 
-function unpackTransfers(leg) {
-  const flat = leg.transfers;
-  const count = (leg.count = flat.length / 4);
-  leg.microbatch = new Int32Array(count);
-  for (const name of ["ready", "start", "end"]) leg[name] = new Float64Array(count);
+function unpackTransfers(channel) {
+  const flat = channel.transfers;
+  const count = (channel.count = flat.length / 4);
+  channel.microbatch = new Int32Array(count);
+  for (const name of ["ready", "start", "end"]) channel[name] = new Float64Array(count);
   for (let i = 0, time = 0; i < count; i++) {
-    leg.microbatch[i] = flat[4 * i];
-    leg.ready[i] = time += flat[4 * i + 1];
-    leg.start[i] = time + flat[4 * i + 2];
-    leg.end[i] = leg.start[i] + leg.durationNs + flat[4 * i + 3];
+    channel.microbatch[i] = flat[4 * i];
+    channel.ready[i] = time += flat[4 * i + 1];
+    channel.start[i] = time + flat[4 * i + 2];
+    channel.end[i] = channel.start[i] + channel.durationNs + flat[4 * i + 3];
   }
-  delete leg.transfers;
+  delete channel.transfers;
 }
 
 // The first position in `values` (ascending) with values[position] > limit.

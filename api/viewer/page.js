@@ -7,6 +7,7 @@ import { byId, card, element } from "./dom.js";
 import { footnoteOf, headlineOf } from "./headline.js";
 import { machinePicture } from "./machine.js";
 import { memoryRows } from "./memory.js";
+import { searchPart } from "./terms.js";
 import { stageTable, wideTable } from "./tables.js";
 
 export function fillPage(content) {
@@ -28,7 +29,7 @@ function subtitleOf(content) {
   const size = content.microbatchSize > 1 ? ` of ${content.microbatchSize} samples` : "";
   const microbatches = plural(content.numMicrobatches, "microbatch", "microbatches");
   const { source, plannerVersion, stoppedBy } = plan.figures;
-  const history = source ? `, found by ${source}${stoppedBy ? ` (stopped by ${stoppedBy})` : ""}` : "";
+  const history = source ? `, found by ${searchPart(source)}${stoppedBy ? ` (stopped by ${stoppedBy})` : ""}` : "";
   const version = plannerVersion ? `, pipeplan ${plannerVersion}` : "";
   return `${microbatches}${size} through ${plural(plan.stages.length, "stage")} on ${plural(usedDevices(plan).length, "device")}${history}${version}`;
 }
@@ -44,7 +45,7 @@ function figuresOf(content) {
     ["bubble", figures.map((f) => ({ text: inPercent(f.bubble) }))],
   ];
   if (isNumber(bound)) {
-    rows.push(["lower bound", [{ text: inMs(bound), note: typeof figures[0].boundKind === "string" ? figures[0].boundKind : "" }]]);
+    rows.push(["lower bound", [{ text: inMs(bound), note: figures[0].boundName ?? "" }]]);
     rows.push(["gap to the bound", figures.map((f) => ({ text: inPercent((f[objective] - bound) / f[objective]) }))]);
   }
   if (figures.some((f) => f.provedBy)) rows.push(["proved optimal by", figures.map((f) => ({ text: f.provedBy ?? "–" }))]);

@@ -1,16 +1,18 @@
-"""Pipelines and device orders as the compiled methods read and write them
-(`solver_models.simulation.placed_stages`).
-"""
+"""Pipelines and device orders as the compiled methods read and write them (`solver_models.simulation`)."""
 
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from itertools import accumulate, chain
 
 import numpy as np
 
 from planner.actions import Action, Kind
+from planner.baselines.applicability import require_time
 from planner.baselines.pipeline import DeviceOrders, Pipeline
-from planner.layout.costs import StageCost
-from solver_models.instance import Integers
-from solver_models.simulation.placed_stages import PlacedStages, column
+from solver_models.instance import BACKWARD, INPUT_GRAD, Integers, ShortIntegers
+from solver_models.simulation.columns import ACTIVATIONS, GRADIENTS
+from solver_models.simulation.evaluator import FAR, OPTIONS, Net, by_device
+from solver_models.simulation.list_schedule import list_schedule
 
 KINDS: tuple[Kind, ...] = ("F", "I", "W", "B")
 """By their numbers in compiled code."""
@@ -18,45 +20,83 @@ KINDS: tuple[Kind, ...] = ("F", "I", "W", "B")
 _NUMBERS = {kind: number for number, kind in enumerate(KINDS)}
 
 
-def place(pipeline: Pipeline) -> PlacedStages:
-    """The stages of a pipeline as columns."""
+def make_net(pipeline: Pipeline) -> Net:
+    """The stages of a pipeline, each a stage replica; every transfer has a link of its own.
+
+    When an F has ended, its own backward pass hears of it in a transfer that takes no time.
+    """
     costs, numbers = pipeline.costs, range(pipeline.num_stages)
-    of_position: list[list[int]] = [[] for _ in range(pipeline.num_positions)]
-    for stage in numbers:
-        of_position[pipeline.position_of[stage]].append(stage)
-    transfers = [targets[stage] for stage in numbers for targets in (pipeline.activations_to, pipeline.gradients_to)]
-    return PlacedStages(
-        num_microbatches=pipeline.num_microbatches,
-        table=np.array([_row(costs[stage], position=pipeline.position_of[stage]) for stage in numbers], np.int64),
-        first=column([0, *accumulate(map(len, of_position))]),
-        stages=column(list(chain.from_iterable(of_position))),
-        budget=column(pipeline.budgets),
-        transfer_start=column([0, *accumulate(map(len, transfers))]),
-        transfers=np.array(list(chain.from_iterable(transfers)), np.int64).reshape(-1, 2),
-    )
+    outlets = [
+        [(target, delay, direction) for target, delay in targets] + [(stage, 0, GRADIENTS)] * (direction == ACTIVATIONS)
+        for stage in numbers
+        for direction, targets in enumerate((pipeline.activations_to[stage], pipeline.gradients_to[stage]))
+    ]
+    target, delay, direction = column(list(chain.from_iterable(outlets))).reshape(-1, 3).T.copy()
+    waits = np.zeros((2, len(costs)), np.int64)
+    np.add.at(waits, (direction, target), 1)
+    position, nothing = column(pipeline.position_of), np.zeros(len(costs), np.int64)
+    device_start, device_replicas = by_device(position, pipeline.num_positions)
+    has_link = delay > 0
+    scalars = {"num_microbatches": pipeline.num_microbatches, "num_links": int(has_link.sum()), "can_split": 1}
+    stash = column([cost.stash_bytes for cost in costs])
+    return Net(
+        replica_stage=column(numbers), replica_device=position,
+        duration=column([[cost.duration_ns(kind) for kind in KINDS] for cost in costs]),
+        has_weight=column([int(cost.has_weight_grad) for cost in costs]),
+        held=column([cost.held_bytes for cost in costs]), stash=stash, whole_backward=stash,
+        weight_stash=column([cost.weight_stash_bytes for cost in costs]), workspace=nothing, weight_workspace=nothing,
+        device_start=device_start, device_replicas=device_replicas, budget=column(pipeline.budgets),
+        transfer_start=column([0, *accumulate(map(len, outlets))]),
+        transfer_direction=direction, transfer_target=target, transfer_duration=delay,
+        transfer_route=np.arange(len(delay)), transfer_shared=np.zeros(len(delay), np.int64),
+        num_inputs=waits[ACTIVATIONS], num_gradients=waits[GRADIENTS],
+        route_start=np.concatenate([[0], np.cumsum(has_link)]), route_links=np.arange(has_link.sum()),
+        synchronisation=nothing, scalars=column([scalars.get(name, 0) for name in OPTIONS]),
+    )  # fmt: skip
 
 
-def _row(cost: StageCost, *, position: int) -> tuple[int, ...]:
-    """A stage's row of the table."""
-    ticks = (cost.duration_ns(kind) for kind in KINDS)
-    return (*ticks, position, int(cost.has_weight_grad), cost.held_bytes, cost.stash_bytes, cost.weight_stash_bytes)
+def order_by_rule(pipeline: Pipeline, *, kinds: int, splits: bool) -> DeviceOrders:
+    """The order in which greedy devices with all the memory that they want run what has waited longest.
+
+    `kinds` as in `preferences`; `splits`: I and W apart, otherwise B. Between two stages one thing is sent at a time in
+    each direction.
+    """
+    require_time(pipeline.has_time)
+    net = make_net(pipeline)._replace(budget=np.full(pipeline.num_positions, FAR))
+    caps = np.full(pipeline.num_stages, pipeline.num_microbatches)
+    played = list_schedule(net, caps, kinds=kinds, splits=splits)
+    return name_actions(played.device_orders, played.lengths)
 
 
-def encode_orders(device_orders: DeviceOrders, placed: PlacedStages) -> tuple[Integers, Integers]:
-    """The actions of all positions, and where those of each begin."""
-    count = placed.num_microbatches
+def column(values: Sequence[object]) -> Integers:
+    """The values as an array."""
+    return np.array(values, dtype=np.int64)
+
+
+def encode_orders(device_orders: DeviceOrders, *, num_microbatches: int) -> tuple[Integers, Integers]:
+    """The actions of all positions as (stage * M + microbatch) * 4 + kind, and where those of each begin."""
     codes = [
-        (action.stage * count + action.microbatch) * 4 + _NUMBERS[action.kind]
+        (action.stage * num_microbatches + action.microbatch) * 4 + _NUMBERS[action.kind]
         for device_order in device_orders
         for action in device_order
     ]
     return column(codes), column([0, *accumulate(map(len, device_orders))])
 
 
-def name_actions(device_orders: Integers, lengths: Integers, *, placed: PlacedStages) -> DeviceOrders:
-    """The device orders of compiled code; the first of `lengths` of every row count."""
-    count = placed.num_microbatches
+def name_actions(device_orders: Integers | ShortIntegers, lengths: Integers) -> DeviceOrders:
+    """Device orders of stage * 4 + kind, whose microbatches come in order; the first of `lengths` of every row
+    count.
+    """
     return [
-        [Action(KINDS[code & 3], (code >> 2) // count, (code >> 2) % count) for code in device_order[:length].tolist()]
+        [*_number(device_order[:length].tolist())]
         for device_order, length in zip(device_orders, lengths.tolist(), strict=True)
     ]
+
+
+def _number(codes: Sequence[int]) -> Iterator[Action]:
+    """The actions of a position, microbatches counted up."""
+    seen = Counter[tuple[int, int]]()
+    for stage, kind in (divmod(code, 4) for code in codes):
+        group = stage, INPUT_GRAD if kind == BACKWARD else kind
+        yield Action(KINDS[kind], stage, seen[group])
+        seen[group] += 1

@@ -20,10 +20,15 @@ from planner.baselines.data_parallel import make_replicated_stage
 from planner.layout.costs import CostModel
 from planner.plan import BaselineResult, Stage
 from profiles.model_profile import Layer
+from solver_models.simulation.in_order import OrderedSteps, play_in_order
 
 NAME = "fully sharded data parallel"
 
 NOTE = "lower estimate, not a plan: gathers one layer ahead, full overlap"
+
+
+_DEVICE, _RING, _LAYER = range(3)
+"""Who is busy: the devices, the ring, and until it began the layer before."""
 
 
 class ShardedLayer(NamedTuple):
@@ -85,29 +90,24 @@ def play(times: Sequence[ShardedLayer], *, num_microbatches: int, overhead: tupl
 
 
 def _run(times: Sequence[ShardedLayer], clock: _RingClock, *, overhead: tuple[int, int]) -> _RingClock:
-    """One microbatch forward and backward."""
-    device, ring, began = clock
-    device += overhead[0]
-    for each in times:
-        ring, here = _send(ring, began, duration=each.gather)
-        began = max(device, here)
-        device = began + each.forward
-    device, scatter = device + overhead[1], 0
-    for place, each in enumerate(reversed(times)):
-        ring, here = _send(ring, began, duration=each.gather if place else 0)
-        ring, _ = _send(ring, device, duration=scatter)
-        began = max(device, here)
-        device, scatter = began + each.backward, each.scatter
-    ring, _ = _send(ring, device, duration=scatter)
-    return _RingClock(device, max(ring, began), began)
-
-
-def _send(free: int, ready: int, *, duration: int) -> tuple[int, int]:
-    """When the ring is free again, and when what is sent has arrived: at once if it takes no time."""
-    if not duration:
-        return free, 0
-    end = max(free, ready) + duration
-    return end, end
+    """One microbatch forward and backward; what takes no time is not sent."""
+    rows = [(_DEVICE, -1, 0, clock.device), (_RING, -1, 0, clock.ring), (_LAYER, -1, 0, clock.began)]
+    passes = [(each.gather, each.forward, 0) for each in times]
+    passes += [(each.gather * (place > 0), each.backward, each.scatter) for place, each in enumerate(reversed(times))]
+    began, ran, unsent = _LAYER, _DEVICE, 0
+    for place, (gather, time, scatter) in enumerate(passes):
+        gathered = len(rows) if gather else -1
+        rows += [(_RING, began, 0, gather)] * (gather > 0) + [(_RING, ran, 0, unsent)] * (unsent > 0)
+        began, ran, unsent = len(rows), len(rows) + 1, scatter
+        rows += [
+            (_DEVICE, gathered, {0: overhead[0], len(times): overhead[1]}.get(place, 0), 0),
+            (_DEVICE, -1, 0, time),
+        ]
+    rows += [(_RING, ran, 0, unsent)] * (unsent > 0)
+    devices, sources, gaps, ticks = zip(*rows, strict=True)
+    ends = play_in_order(OrderedSteps(devices, sources, [0] * len(rows), gaps), ticks)
+    ring = max(end for end, device in zip(ends, devices, strict=True) if device == _RING)
+    return _RingClock(ends[ran], max(ring, ends[began]), ends[began])
 
 
 def _times(costs: CostModel, stage: Stage, *, layer: Layer, recompute: bool) -> ShardedLayer:

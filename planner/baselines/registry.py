@@ -115,7 +115,7 @@ METHODS = (
     Method(name="ZB automatic", placement=ONE_EACH, order=order_zb_automatic, splits_backward=True, is_slow=True),
     Method(name="interleaved 1F1B", placement=LOOPED, order=order_interleaved, splits_backward=False),
     Method(name="ZB-V", placement=V_SHAPED, order=order_zb_v, splits_backward=True, is_slow=True),
-    Method(name="V-Half-like", placement=V_SHAPED, order=order_v_half, splits_backward=True, is_slow=True),
+    Method(name="V-Half", placement=V_SHAPED, order=order_v_half, splits_backward=True, is_slow=True),
     Method(name="V-Min", placement=V_SHAPED, order=order_v_min, splits_backward=True, is_slow=True),
     Method(name="breadth-first", placement=LOOPED, order=order_breadth_first, splits_backward=False),
     Method(name="interleaved ZB", placement=LOOPED, order=order_zb_interleaved, splits_backward=True),
@@ -318,15 +318,18 @@ class _Maker:
         stages = with_recomputation(stages) if recompute else stages
         pipeline = self.pipeline(stages)
         plan = make_plan(self.costs, stages, device_orders=method.order(pipeline))
-        return self._best_of_twins(plan, pipeline, order=method.order) if method.has_twins else plan
+        return self._best_of_twins(plan, pipeline, method=method) if method.has_twins else plan
 
-    def _best_of_twins(self, plan: Plan, pipeline: Pipeline, *, order: Callable[[Pipeline], DeviceOrders]) -> Plan:
-        """The plan, or the one with the order of an idealised twin, whichever is the shorter on the real costs."""
+    def _best_of_twins(self, plan: Plan, pipeline: Pipeline, *, method: Method) -> Plan:
+        """The plan, or the one with the order of an idealised twin, whichever is the shorter on the real costs.
+
+        Raises OutOfTimeError rather than leave twins out: a row that states less than its method finds is wrong.
+        """
         plans = {tuple(plan.schedule.items()): plan}
         for twin in twins(pipeline):
-            if self.has_time():
-                other = make_plan(self.costs, plan.stages, device_orders=order(twin))
-                plans.setdefault(tuple(other.schedule.items()), other)
+            require_time(always if method.is_always_played else self.has_time)
+            other = make_plan(self.costs, plan.stages, device_orders=method.order(twin))
+            plans.setdefault(tuple(other.schedule.items()), other)
         return min(plans.values(), key=self._objective) if len(plans) > 1 else plan
 
     def _objective(self, plan: Plan) -> tuple[bool, int]:

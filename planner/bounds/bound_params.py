@@ -29,4 +29,4 @@ class BoundParams:
             is_one = isinstance(value, int if kind is int else (int, float)) and not isinstance(value, bool)
             if not is_one or not least <= value <= most:
                 shown = f"search parameter bound.{name} = {repr(value)[:60]}"
-                raise ValueError(f"{shown} will not do; give {noun} from {least} to {most}")
+                raise ValueError(f"{shown} is not allowed; give {noun} from {least} to {most}")

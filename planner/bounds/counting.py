@@ -164,10 +164,12 @@ def read_counted(least: Least, certificate: Mapping[str, Any]) -> tuple[int, tup
     """The unit and the special layers that a certificate names; raises ValueError if it does not."""
     unit, names = certificate["unit"], certificate["special"]
     if type(unit) is not int or not 0 < unit < 1 << 60:
-        raise ValueError("certificate: unit is no integer from 1; make the bound again")
+        raise ValueError("certificate: unit is not an integer from 1; make the bound again")
     known = isinstance(names, list) and all(isinstance(name, str) and name in least.index for name in names)
     if not known or len(set(names)) < len(names) or len(names) > MAX_SPECIAL:
-        raise ValueError(f"certificate: special = {str(names)[:60]!r} is no short list of layers; make the bound again")
+        raise ValueError(
+            f"certificate: special = {str(names)[:60]!r} is not a short list of layers; make the bound again"
+        )
     return unit, tuple(least.index[name] for name in names)
 
 

@@ -42,7 +42,7 @@ def _inflate(text: object, *, place: str) -> Any:
         stream = zlib.decompressobj()
         inflated = stream.decompress(data, MAX_INFLATED)
         if not stream.eof:
-            raise ValueError("cut off, or too large")
+            raise ValueError("it is cut off or too large")
         return json.loads(inflated)
     except (binascii.Error, zlib.error, ValueError, RecursionError) as error:
         raise ValueError(

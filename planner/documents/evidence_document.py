@@ -34,7 +34,7 @@ def read_evidence(reader: DocumentReader) -> Evidence:
     if (params := reader.optional("search_params", dict)) is not None:
         for name in params.value:
             if re.match(PARAMETER_NAME, name) is None:
-                raise params.error(f"names {name[:40]!r}, which is no group.field; see `pipeplan search-params`")
+                raise params.error(f"names {name[:40]!r}, which is not a group.field; see `pipeplan search-params`")
             if params.value[name] is not None:
                 _read_param(params.get(name, object), depth=_DEPTH)
     return evidence
@@ -65,7 +65,7 @@ def _is_required(field: "Field[Any]") -> bool:
 def _known_keys(reader: DocumentReader, known: Mapping[str, object]) -> None:
     for key in reader.value:
         if key not in known:
-            raise reader.error(f"has the unknown key {key[:40]!r}; take it out, or use the release that wrote it")
+            raise reader.error(f"has the unknown key {key[:40]!r}; remove it, or use the release that wrote the plan")
 
 
 def _read(hint: Any, reader: DocumentReader, *, name: str) -> Any:
@@ -119,4 +119,4 @@ def _read_param(reader: DocumentReader, *, depth: int) -> None:
     elif not isinstance(reader.value, list):
         _read_number(reader, float, name="")
     else:
-        raise reader.error("is no number and no list of numbers; see `pipeplan search-params`")
+        raise reader.error("is neither a number nor a list of numbers; see `pipeplan search-params`")

@@ -451,7 +451,7 @@ def least_over_sizes(entries: Mapping[int, "Bound | str"]) -> Bound:
     """
     bounds = [entry for entry in entries.values() if isinstance(entry, Bound)]
     if not bounds:
-        raise ValueError("certificate: no plan fits at any size; there is nothing to bound")
+        raise ValueError("certificate: no plan fits at any size, so there is no bound")
     value, rows = min(bound.value_ns for bound in bounds), list[dict[str, Any]]()
     for size, entry in sorted(entries.items()):
         said = {"infeasible": entry} if isinstance(entry, str) else {"certificate": entry.certificate}
@@ -490,8 +490,8 @@ def _check_size(problem: Problem, row: Mapping[str, Any]) -> int | None:
         return check_certificate(problem.at_its_size(), row["certificate"])
     if set(row) != {"microbatch_size", "infeasible"} or prove_infeasible(problem, CostModel(problem)) is None:
         raise ValueError(
-            f"certificate: its entry for microbatches of {row['microbatch_size']} neither bounds plans nor is there "
-            "proof that none fits; make the bound again"
+            f"certificate: its entry for microbatches of {row['microbatch_size']} has neither a bound nor a proof that "
+            "no plan fits; make the bound again"
         )
     return None
 
@@ -536,9 +536,7 @@ def _derive(least: Least, certificate: Mapping[str, Any]) -> int:
     if kind in _LISTED:
         raise ValueError(f"certificate: a bound of kind {kind!r} is for listed microbatches")
     if kind != "work" and least.problem.options.split_placement:
-        raise ValueError(
-            f"certificate: a bound of kind {kind!r} does not hold where I and W may be placed apart from F"
-        )
+        raise ValueError(f"certificate: a bound of kind {kind!r} does not hold where split_placement is allowed")
     if kind not in ("work", "layer", "path") and least.problem.options.unequal_shares:
         raise ValueError(
             f"certificate: a bound of kind {kind!r} does not hold where replicas may take unequal shares of the samples"
@@ -552,7 +550,7 @@ def _derive(least: Least, certificate: Mapping[str, Any]) -> int:
 def _stated(certificate: object) -> int:
     """The value that a certificate states."""
     if not isinstance(certificate, Mapping):
-        raise ValueError(f"certificate: {str(certificate)[:60]!r} is no table; make the bound again")
+        raise ValueError(f"certificate: {str(certificate)[:60]!r} is not a table; make the bound again")
     stated = certificate.get("value_ns")
     if type(stated) is not int or not 0 <= stated < _MAX_VALUE_NS:
         shown = repr(stated)[:60] if not isinstance(stated, int) else "out of range"
@@ -589,7 +587,7 @@ def _weights(certificate: Mapping[str, Any]) -> dict[str, int]:
         type(weight) is int and 0 <= weight < _MAX_VALUE_NS for weight in weights.values()
     ):
         raise ValueError(
-            f"certificate: weights = {str(weights)[:60]!r} is no table of integers from 0; make the bound again"
+            f"certificate: weights = {str(weights)[:60]!r} is not a table of integers from 0; make the bound again"
         )
     return dict(weights)
 
@@ -601,7 +599,9 @@ def _recomputation(least: Least, certificate: Mapping[str, Any]) -> int:
         )
     weights, price = _weights(certificate), certificate["memory_price"]
     if type(price) is not int or not 0 <= price < _MAX_VALUE_NS:
-        raise ValueError(f"certificate: memory_price = {str(price)[:60]!r} is no integer from 0; make the bound again")
+        raise ValueError(
+            f"certificate: memory_price = {str(price)[:60]!r} is not an integer from 0; make the bound again"
+        )
     return recompute_bound.recompute_bound(least, weights, price=price) + least.problem.profile.optimizer_ns
 
 
@@ -622,7 +622,7 @@ def _pipeline(least: Least, certificate: Mapping[str, Any]) -> int:
     stated, price = _positive(certificate), _read_price(least, certificate["price"])
     division = pipeline_bound.DivisionProgramme(Trunk(least), stated - 1, price=price)
     if not division.is_exact:
-        raise ValueError("certificate: its price leaves 64 bits; make the bound again")
+        raise ValueError("certificate: its price exceeds 64 bits; make the bound again")
     _require_ruled_out(stated, is_out=division.is_out_of_reach())
     return stated
 
@@ -635,10 +635,10 @@ def _classes(least: Least, certificate: Mapping[str, Any]) -> int:
     trunk, deadline = Trunk(least), stated - 1 - least.optimizer_ns
     members = _read_members(least, certificate["classes"])
     if not fits(trunk, members):
-        raise ValueError("certificate: its classes are too many; make the bound again")
+        raise ValueError("certificate: it has too many classes; make the bound again")
     classes = Classes(trunk, members)
     if deadline >= 0 and not classes_bound.is_exact(classes, deadline):
-        raise ValueError("certificate: its value leaves 64 bits, or is too much work; make the bound again")
+        raise ValueError("certificate: its value exceeds 64 bits or takes too long; make the bound again")
     _require_ruled_out(stated, is_out=deadline < 0 or classes_bound.Sequence(classes, deadline).is_out_of_reach())
     return stated
 
@@ -650,7 +650,8 @@ def _read_members(least: Least, plain: object) -> list[list[str]]:
     names = [name for members in lists for name in members]
     if not all(isinstance(name, str) for name in names) or sorted(names) != known:
         raise ValueError(
-            f"certificate: classes = {str(plain)[:60]!r} are no lists of the devices, each in one; make the bound again"
+            f"certificate: classes = {str(plain)[:60]!r} are not lists of the devices, each in one; make the bound "
+            "again"
         )
     return [list(members) for members in lists]
 
@@ -682,8 +683,7 @@ def _packing(least: Least, certificate: Mapping[str, Any]) -> int:
     except MuchToCheckError:
         most = packing_effort.most_effort(boundaries)
         raise ValueError(
-            f"certificate: cases has {len(cases)}, and a check of them takes more than {most:,} looks at loads; "
-            "make the bound again"
+            f"certificate: cases has {len(cases)}, whose check takes more than {most:,} steps; make the bound again"
         ) from None
     _require_ruled_out(stated, is_out=is_out)
     return stated
@@ -719,20 +719,20 @@ def _refutation(least: Least, certificate: Mapping[str, Any]) -> int:
 def _positive(certificate: Mapping[str, Any]) -> int:
     stated = _stated(certificate)
     if not stated:
-        raise ValueError("certificate: value_ns = 0 rules nothing out; make the bound again")
+        raise ValueError("certificate: value_ns = 0 excludes no plan; make the bound again")
     return stated
 
 
 def _require_ruled_out(stated: int, *, is_out: bool) -> None:
     if not is_out:
         raise ValueError(
-            f"certificate: it states {stated} ns, but does not rule out {stated - 1} ns; make the bound again"
+            f"certificate: it states {stated} ns but does not exclude {stated - 1} ns; make the bound again"
         )
 
 
 def _read_price(least: Least, plain: object) -> pipeline_bound.Price:
     if not isinstance(plain, Mapping) or set(plain) != {"weights", "memory", "shift"}:
-        raise ValueError(f"certificate: price = {str(plain)[:60]!r} is no price; make the bound again")
+        raise ValueError(f"certificate: price = {str(plain)[:60]!r} is not a price; make the bound again")
     weights = plain["weights"]
     numbers = [plain["memory"], plain["shift"], *(weights.values() if isinstance(weights, Mapping) else [None])]
     if not all(type(number) is int and 0 <= number < _MAX_VALUE_NS for number in numbers) or (

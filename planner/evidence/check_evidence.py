@@ -206,7 +206,7 @@ def _prove(problem: Problem, evidence: Evidence) -> _CheckedBound:
         return time.monotonic() < until
 
     if found.state == "not rechecked" and type(stated) is int and proves_anew(problem, stated, has_time=has_time):
-        message = "The certificate is of an older kind; what it states was derived anew."
+        message = "The certificate is of an older kind; its value was derived again."
         return _CheckedBound(value=stated, findings=(Note(field="certificate", message=message),))
     return found
 

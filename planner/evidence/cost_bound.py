@@ -10,6 +10,7 @@ from math import prod
 from typing import Any
 
 from planner.batch_problem import Question, batch_problem_of, candidates_of
+from planner.bounds.listed import listed_bound
 from planner.bounds.minimum_costs import Least
 from planner.device_subsets import Counts, DeviceKinds, micro_per_hour
 from planner.evidence.certificate import Bound, check_certificate, prove_infeasible
@@ -69,11 +70,12 @@ def work_money(question: Question) -> int:
 
 
 def _work_money_at(problem: Problem) -> int:
-    least = Least(problem, CostModel(problem))
-    prices: dict[str, int] = {}
+    costs, prices = CostModel(problem), dict[str, int]()
     for device in problem.cluster.devices:
         prices[device.type] = min(prices.get(device.type, micro_per_hour(device)), micro_per_hour(device))
-    return sum(least.weighted_load(prices))
+    if problem.microbatches is not None:
+        return listed_bound.weighted_load(listed_bound.ListedLeast(costs), prices, has_steps=True)
+    return sum(Least(problem, costs).weighted_load(prices))
 
 
 def money_bound(kinds: DeviceKinds, boxes: Iterable[Box], *, deadline_ns: int | None) -> int | None:
@@ -86,7 +88,7 @@ def write_boxes(kinds: DeviceKinds, boxes: Sequence[Box], *, deadline_ns: int | 
     """The certificate of what `money_bound` says. Raises ValueError if that is nothing."""
     value = money_bound(kinds, boxes, deadline_ns=deadline_ns)
     if value is None:
-        raise ValueError("certificate: no plan fits on any subset of the devices; there is nothing to bound")
+        raise ValueError("certificate: no plan fits on any subset of the devices, so there is no bound")
     return {"kind": KIND, "value": value, "classes": list(map(list, kinds.members)), "boxes": list(map(_row, boxes))}
 
 
@@ -138,7 +140,7 @@ def _read(kinds: DeviceKinds, row: Mapping[str, Any]) -> Box:
 
 def _counts(kinds: DeviceKinds, stated: object) -> Counts:
     if not isinstance(stated, list | tuple) or len(stated) != len(kinds.all):
-        raise ValueError(f"rental certificate: {str(stated)[:60]} is no number per class; make the plan again")
+        raise ValueError(f"rental certificate: {str(stated)[:60]} is not a number per class; make the plan again")
     if not all(type(count) is int and 0 <= count <= size for count, size in zip(stated, kinds.all, strict=True)):
         raise ValueError(f"rental certificate: {str(stated)[:60]} are more or less than there are; make the plan again")
     return tuple(stated)

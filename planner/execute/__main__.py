@@ -133,7 +133,9 @@ def _add_checks(parser: argparse.ArgumentParser) -> None:
 def _add_states(parser: argparse.ArgumentParser) -> None:
     """Where the training goes on from, and what it leaves behind."""
     recipe, kept = os.environ.get(RECIPE_VARIABLE), os.environ.get(CHECKPOINTS_VARIABLE)
-    parser.add_argument("--load", type=Path, help="go on from the checkpoint in this folder, or the newest of several")
+    parser.add_argument(
+        "--load", type=Path, help="continue from the checkpoint in this folder, or the newest of several"
+    )
     parser.add_argument("--save", type=Path, help="write a checkpoint into this folder after the last iteration")
     parser.add_argument(
         "--weights", type=Path, help="start with the weights in this file or folder (safetensors, torch)"
@@ -166,26 +168,28 @@ def _add_states(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--resume",
         action="store_true",
-        help="go on from the newest checkpoint in --checkpoint, if there is one; --steps then counts all iterations",
+        help="continue from the newest checkpoint in --checkpoint, if there is one; --steps then counts all iterations",
     )
 
 
 def _require_sense(options: argparse.Namespace) -> None:
     if options.plan is None and not options.check:
-        raise ValueError("no plan is given; name its document first (without one there is --check)")
+        raise ValueError("no plan is given; name its document first, or give --check")
     if options.steps < 1:
         raise ValueError(f"--steps {options.steps} is not positive")
     for name in ("checkpoint_every", "copy_every", "evaluate_every", "check_every"):
         if getattr(options, name) < 0:
-            raise ValueError(f"--{name.replace('_', '-')} {getattr(options, name)} is negative; 0 is never")
+            raise ValueError(
+                f"--{name.replace('_', '-')} {getattr(options, name)} is negative; give 0 for never, or more"
+            )
     if options.keep < 1:
         raise ValueError(f"--keep {options.keep} is not positive")
     if (options.checkpoint_every > 0 or options.resume) and options.checkpoint is None:
-        raise ValueError("--checkpoint-every and --resume want to know where: add --checkpoint FOLDER")
+        raise ValueError("--checkpoint-every and --resume need a folder; add --checkpoint FOLDER")
     if options.copy_every > 0 and options.copies is None:
-        raise ValueError("--copy-every wants to know where: add --copies FOLDER, one in memory")
+        raise ValueError("--copy-every needs a folder; add --copies FOLDER, one in memory")
     if options.resume and options.load is not None:
-        raise ValueError("--resume and --load both say where to go on from; give one")
+        raise ValueError("--resume and --load both state where to continue; give one of them")
     order = _order(options)
     leads_nowhere = order is not None and order.checkpoint is None and order.copies is None
     if leads_nowhere and not options.resume and options.load is None:

@@ -85,10 +85,12 @@ def _parse(given: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
     parser = argparse.ArgumentParser(prog="planner.execute.enter", description="Start one process of a planned job.")
     parser.add_argument("plan", help="path or http(s) address of the plan, plain or gzipped")
     parser.add_argument("--sha256", required=True, help="content hash that the plan must have")
-    parser.add_argument("--cluster", type=Path, help="cluster or workload document, for plans that bring none along")
+    parser.add_argument("--cluster", type=Path, help="cluster or workload document, for plans without a cluster")
     parser.add_argument("--host", action="append", default=[], metavar="PLANNED=REAL", help="another name of a host")
     parser.add_argument("--here", action="store_true", help="all of the plan's devices are on this host")
-    parser.add_argument("--processors", action="store_true", help="run on processors, whatever accelerators there are")
+    parser.add_argument(
+        "--processors", action="store_true", help="run on processors, even where there are accelerators"
+    )
     parser.add_argument("--record", type=Path, help="write into this folder how the process ended")
     parser.add_argument("--report", type=Path, help="with --record, also add how it ended to this file")
     parser.add_argument("--checkpoints", help="folder of the job's checkpoints")
@@ -123,7 +125,7 @@ def _enter(options: argparse.Namespace, environment: Mapping[str, str]) -> Entry
     position = find_position(layout.devices, environment, hosts=hosts)
     if differences := _world_differences(plan, cluster, options=options, position=position, hosts=hosts):
         raise ValueError(
-            f"rank {position.rank} on host {position.host!r}: this is not the plan's world: {'; '.join(differences)}"
+            f"rank {position.rank} on host {position.host!r}: the job does not match the plan: {'; '.join(differences)}"
         )
     return Entry(position=position, device=layout.devices[position.rank], plan_path=path, world_size=layout.world_size)
 
@@ -133,7 +135,7 @@ def _cluster(plan: Plan, options: argparse.Namespace) -> Any:
         return load_cluster_tree(options.cluster.read_text(encoding="utf-8"), source=str(options.cluster))
     tree = enclosed_tree(plan, source=str(options.plan))
     if tree is None and not options.here:
-        raise ValueError(f"{options.plan}: brings no cluster along; add --cluster FILE")
+        raise ValueError(f"{options.plan}: contains no cluster; add --cluster FILE")
     return None if tree is None else tree["cluster"]
 
 
@@ -149,7 +151,7 @@ def _rename_hosts(hosts: Mapping[str, tuple[str, int]], names: Sequence[str]) ->
     if unknown := sorted(set(renamed) - known):
         raise ValueError(f"--host {unknown[0]}: no host of the plan; its hosts are {', '.join(sorted(known))}")
     if len({renamed.get(host, host) for host in known}) < len(known):
-        raise ValueError("--host: two hosts of the plan get one name; give each its own, or run with --here")
+        raise ValueError("--host: two hosts of the plan have one name; give each its own, or run with --here")
     return {device: (renamed.get(host, host), index) for device, (host, index) in hosts.items()}
 
 

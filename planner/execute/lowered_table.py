@@ -19,7 +19,7 @@ def _lower_table(text: str) -> str:
     """
     if not sends_itself():
         raise ValueError(
-            f"torch {torch.__version__} is installed, but such tables are those of {show(TORCH_SENDS[0])} to "
+            f"torch {torch.__version__} is installed, but such tables need {show(TORCH_SENDS[0])} to "
             f"{show(TORCH_SENDS[1])}; leave communication to torch"
         )
     rows = [[_Action.from_str(cell) for cell in line.split(",") if cell] for line in text.splitlines()]

@@ -42,8 +42,8 @@ _BAD_INPUT = 2
 
 
 _TWO_STREAMS = (
-    "weight_stream and fully_shard are both asked for, but W that adds up gradients over replicas cannot run beside F "
-    "and I that gather weights; leave one of them out"
+    "weight_stream and fully_shard exclude each other: one adds up gradients while the other gathers weights; leave "
+    "one of them out"
 )
 
 

@@ -44,7 +44,7 @@ class LossScale:
         if not (self.initial > 0 and self.growth >= 1 and 0 < self.backoff <= 1 and self.interval > 0):
             raise ValueError(
                 f"loss_scale: initial {self.initial}, growth {self.growth}, backoff {self.backoff} and interval "
-                f"{self.interval} do not fit; wanted: initial > 0, growth >= 1, 0 < backoff <= 1, interval >= 1"
+                f"{self.interval} are out of range; give initial > 0, growth >= 1, 0 < backoff <= 1, interval >= 1"
             )
 
 
@@ -114,7 +114,7 @@ class Training:
             raise ValueError(f"accumulate = {self.accumulate} is not positive; give the number of iterations per step")
         if self.num_tokens is not None and not self.loss_is_sum:
             raise ValueError(
-                "num_tokens is given, but the loss is a mean; let it add up its tokens: loss_is_sum = True"
+                "num_tokens is given, but the loss is a mean; sum it over tokens and set loss_is_sum = True"
             )
         if self.on_nonfinite not in ("stop", "skip", "ignore"):
             raise ValueError(f"on_nonfinite = {self.on_nonfinite!r} is none of stop, skip and ignore")
@@ -200,6 +200,6 @@ def as_tuple(value: torch.Tensor | Tensors) -> Tensors:
     for tensor in tensors:
         if not isinstance(tensor, torch.Tensor):
             raise ValueError(
-                f"a {type(tensor).__name__} cannot travel between stages; give tensors, alone or in a tuple"
+                f"a {type(tensor).__name__} cannot be sent between stages; give tensors, alone or in a tuple"
             )
     return tensors

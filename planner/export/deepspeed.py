@@ -67,7 +67,7 @@ def _precision(value: str, _: ExportedRun) -> dict[str, Any]:
         "bf16": {"bf16": {"enabled": True}},
     }
     if value not in switches:
-        raise ValueError("runs fp32, fp16 and bf16 by its configuration, no other; profile in one of these")
+        raise ValueError("supports fp32, fp16 and bf16 only; profile in one of these")
     return switches[value]
 
 
@@ -95,14 +95,16 @@ def require_expressible(problem: Problem, plan: Plan) -> None:
     held = [group for stage in plan.stages for group in stage.replicas]
     if len(set(held)) < len(held) and not is_v(plan):
         raise ValueError(
-            "a device holds several stages, and DeepSpeed's one, or two in a V (its DualPipeV engine); plan with "
-            "max_stages_per_device = 1, or with --target deepspeed-dualpipev"
+            "a device holds several stages; DeepSpeed takes one, or two in a V; plan with max_stages_per_device = 1, "
+            "or with --target deepspeed-dualpipev"
         )
     if len({stage.recompute for stage in plan.stages}) > 1:
-        raise ValueError("some stages recompute and some do not, and DeepSpeed's interval is for all; plan without")
+        raise ValueError(
+            "only some stages recompute, but DeepSpeed's interval applies to all; plan without recomputation"
+        )
     if any(not isinstance(stage.recompute, bool) for stage in plan.stages):
         raise ValueError(
-            "single layers recompute, and DeepSpeed's interval is for all; plan with recompute_layers = false"
+            "single layers recompute, but DeepSpeed's interval applies to all; plan with recompute_layers = false"
         )
 
 

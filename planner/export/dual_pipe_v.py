@@ -31,7 +31,7 @@ def _v_ranks(plan: Plan) -> tuple[tuple[str, ...], ...]:
         if len(stage.replicas) != len(plan.stages[0].replicas):
             raise ValueError(
                 f"stage {number} has {len(stage.replicas)} replicas but stage 0 has {len(plan.stages[0].replicas)}, "
-                "and data parallelism is of whole pipelines; plan with uneven_replication = false"
+                "but data parallelism copies whole pipelines; plan with uneven_replication = false"
             )
     require_equal_shares(plan, what=PROGRAM)
     ranks = tuple(stage.replicas for stage in plan.stages[: len(plan.stages) // 2])
@@ -40,8 +40,8 @@ def _v_ranks(plan: Plan) -> tuple[tuple[str, ...], ...]:
     if not is_v(plan) or len(set(devices)) < len(devices):
         shown = ", ".join(repr(stage.replicas[0][0]) for stage in plan.stages[:8])
         raise ValueError(
-            f"the stages are on {shown}, and {PROGRAM} engine wants two on every rank, down the ranks and up again; "
-            "plan with --target deepspeed-dualpipev"
+            f"the stages are on {shown}, but {PROGRAM} engine needs two per rank, down the ranks and up again; plan "
+            "with --target deepspeed-dualpipev"
         )
     return held
 
@@ -51,7 +51,7 @@ def v_orders(problem: Problem, stages: tuple[Stage, ...]) -> list[tuple[Action, 
     ranks, count = len(stages) // 2, problem.num_microbatches
     if count < 2 * ranks:
         raise ValueError(
-            f"{count} microbatches on {ranks} ranks, and {PROGRAM} engine wants two per rank at least; plan with "
+            f"{count} microbatches on {ranks} ranks, but {PROGRAM} engine needs at least two per rank; plan with "
             f"num_microbatches = {2 * ranks} or more, or for another program (pipeplan targets)"
         )
     costs = CostModel(problem)

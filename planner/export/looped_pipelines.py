@@ -26,14 +26,14 @@ def _looped_ranks(plan: Plan, *, has_widths: bool = False) -> tuple[tuple[str, .
         if len(stage.replicas) != len(plan.stages[0].replicas):
             raise ValueError(
                 f"stage {number} has {len(stage.replicas)} replicas but stage 0 has {len(plan.stages[0].replicas)}, "
-                "and data parallelism is of whole pipelines; plan with uneven_replication = false"
+                "but data parallelism copies whole pipelines; plan with uneven_replication = false"
             )
     require_equal_shares(plan, what="whole pipelines")
     ranks = tuple(dict.fromkeys(stage.replicas for stage in plan.stages))
     for number, stage in enumerate(plan.stages):
         if stage.replicas != ranks[number % len(ranks)]:
             raise ValueError(
-                f"stage {number} is on {stage.replicas[0][0]!r}, and in a loop of {len(ranks)} ranks it would be on "
+                f"stage {number} is on {stage.replicas[0][0]!r}, but a loop of {len(ranks)} ranks needs it on "
                 f"{ranks[number % len(ranks)][0][0]!r}; plan with max_stages_per_device = 1"
             )
     if len(plan.stages) % len(ranks):
@@ -41,7 +41,7 @@ def _looped_ranks(plan: Plan, *, has_widths: bool = False) -> tuple[tuple[str, .
     held = tuple(tuple(device for group in rank for device in group) for rank in ranks)
     devices = [device for rank in held for device in rank]
     if len(set(devices)) < len(devices):
-        raise ValueError("a device is a replica of several ranks; plan with max_stages_per_device = 1")
+        raise ValueError("a device belongs to several ranks; plan with max_stages_per_device = 1")
     return held
 
 
@@ -54,8 +54,8 @@ def looped_orders(problem: Problem, stages: tuple[Stage, ...], *, num_ranks: int
     count, chunks = problem.num_microbatches, len(stages) // num_ranks
     if chunks > 1 and count % num_ranks:
         raise ValueError(
-            f"{count} microbatches are not a multiple of {num_ranks} ranks, which several stages per rank want; "
-            "plan with max_stages_per_device = 1"
+            f"{count} microbatches are not a multiple of {num_ranks} ranks, as several stages per rank need; plan with "
+            "max_stages_per_device = 1"
         )
     costs = CostModel(problem)
     backward = ["B" if costs.stage_cost(stage, 0).has_weight_grad else "I" for stage in stages]
@@ -91,9 +91,8 @@ def require_some_loop(problem: Problem) -> None:
     held = [ranks for ranks in divisors if size // ranks <= options.max_stages_per_device]
     if not any(ranks == size or count % ranks == 0 for ranks in held):
         raise ValueError(
-            f"partition has {size} stages, and no number of ranks out of {len(problem.cluster.devices)} devices has "
-            f"equally many of them, at most max_stages_per_device = {options.max_stages_per_device} each, and divides "
-            f"num_microbatches = {count} where it has several; give another partition, or leave it out"
+            f"partition has {size} stages, which no number of ranks can share equally (max_stages_per_device = "
+            f"{options.max_stages_per_device}, num_microbatches = {count}); give another partition, or leave it out"
         )
 
 
@@ -116,7 +115,7 @@ def require_looped(problem: Problem, plan: Plan, *, what: str, has_widths: bool 
                 at = next((place for place, (has, wants) in enumerate(pairs) if has != wants), len(wanted[device]) - 1)
                 has = plan.schedule[device][at] if at < len(plan.schedule[device]) else "nothing"
                 raise ValueError(
-                    f"rank {number} ({device}) runs {has} as action {at}, and {what} runs {wanted[device][at]}: it "
-                    f"knows 1F1B only; plan with --target {what.split()[0].lower().removesuffix('-lm')}"
+                    f"rank {number} ({device}) runs {has} as action {at}, and {what} runs {wanted[device][at]}, which "
+                    f"supports 1F1B only; plan with --target {what.split()[0].lower().removesuffix('-lm')}"
                 )
     return ranks

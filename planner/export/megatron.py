@@ -1,5 +1,6 @@
 """A plan for Megatron-LM: its pipeline layout and the flags around it, one argument per line.
 
+Stages of a hybrid model are in its pattern (`planner.export.hybrid_pattern`).
 Written for `--pipeline-model-parallel-layout` as Megatron core 0.16 to 0.20 read it (`PipelineParallelLayerLayout`);
 what its own parser, checks and schedules make of it: tests/integration/test_foreign_programs.py.
 """
@@ -11,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
+from planner.export.hybrid_pattern import is_hybrid, pattern_of, require_whole_blocks
 from planner.export.looped_pipelines import require_looped
 from planner.export.megatron_flags import assumed_flags
 from planner.export.model_parts import Cut, cut_by, cut_of, is_block, letter_of, letters_of
@@ -26,7 +28,7 @@ SELECTIVE = "selective"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _MegatronJob:
-    """What Megatron is given."""
+    """Megatron-LM's layout, flags and ranks."""
 
     arguments: tuple[tuple[str, ...], ...]
     """Flags, each with its values."""
@@ -46,8 +48,7 @@ def make_megatron_job(problem: Problem, plan: Plan) -> _MegatronJob:
     per_replica = require_samples(problem, what="Megatron-LM") // replicas
     arguments: list[tuple[str, ...]] = [
         ("--pipeline-model-parallel-size", str(len(ranks))),
-        ("--pipeline-model-parallel-layout", "|".join(_one_head(stage) for stage in letters)),
-        ("--num-layers", str("".join(letters).count("t"))),
+        *_cut_flags(plan, letters),
         ("--micro-batch-size", str(per_replica)),
         ("--global-batch-size", str(per_replica * replicas * problem.num_microbatches)),
     ]
@@ -64,6 +65,16 @@ def make_megatron_job(problem: Problem, plan: Plan) -> _MegatronJob:
         ranks=tuple(itertools.chain.from_iterable(ranks)),
         notes=tuple(_notes(problem, plan)),
     )
+
+
+def _cut_flags(plan: Plan, letters: Sequence[str]) -> list[tuple[str, ...]]:
+    """Where stages begin: of a hybrid model in its pattern, beside which Megatron takes no layout."""
+    if is_hybrid(name for stage in plan.stages for name in stage.layers):
+        return [("--hybrid-layer-pattern", pattern_of(cut_by(plan)))]
+    return [
+        ("--pipeline-model-parallel-layout", "|".join(_one_head(stage) for stage in letters)),
+        ("--num-layers", str("".join(letters).count("t"))),
+    ]
 
 
 def require_expressible(problem: Problem, plan: Plan) -> None:
@@ -90,14 +101,19 @@ def require_parts(problem: Problem, cut: Cut) -> None:
     and there are two ranks or more, so that it is.
     """
     letters = letters_of(problem, cut)
+    layers = [name for stage in cut for name in stage]
+    if is_hybrid(layers):
+        pattern_of(cut)
+    else:
+        require_whole_blocks(layers)
     for letter, what in (("E", "embedding"), ("L", "head")):
         if sum(letter in stage for stage in letters) > 1:
-            raise ValueError(f"the layers of the {what} are in several stages, and Megatron has one {what}; merge them")
+            raise ValueError(f"the layers of the {what} are in several stages, but Megatron has one {what}; merge them")
     predicting = [number for number, stage in enumerate(letters) if "m" in stage]
     if len(predicting) > 1:
         raise ValueError(
-            f"stages {predicting[0]} and {predicting[1]} have layers of multi-token prediction, and Megatron has all "
-            "of them in one stage; merge them in the profile"
+            f"stages {predicting[0]} and {predicting[1]} have layers of multi-token prediction, but Megatron needs "
+            "them in one stage; merge them in the profile"
         )
 
 
@@ -106,7 +122,7 @@ def _require_interleaved(plan: Plan) -> None:
     num_ranks = len({stage.replicas for stage in plan.stages})
     if num_ranks == 1 < len(plan.stages):
         raise ValueError(
-            f"one rank holds {len(plan.stages)} stages, and Megatron interleaves on two ranks or more; plan with "
+            f"one rank holds {len(plan.stages)} stages, but Megatron interleaves on at least two ranks; plan with "
             "max_stages_per_device = 1"
         )
 
@@ -118,13 +134,15 @@ def _recomputation(plan: Plan) -> list[tuple[str, ...]]:
     """
     if not any(isinstance(stage.recompute, tuple) for stage in plan.stages):
         if len({stage.recompute for stage in plan.stages}) > 1:
-            raise ValueError("some stages recompute and some do not, and Megatron's flag is for all; plan without it")
+            raise ValueError(
+                "only some stages recompute, but Megatron's flag applies to all; plan without recomputation"
+            )
         return _full("uniform", 1) if plan.stages[0].recompute else []
     blocks = [[(name, stage.recomputed.get(name)) for name in stage.layers if is_block(name)] for stage in plan.stages]
     others = [name for stage in plan.stages for name in stage.recomputed if not is_block(name)]
     if others:
         raise ValueError(
-            f"layer {others[0]!r} recomputes and is no block, and Megatron's flags are for blocks; plan with "
+            f"layer {others[0]!r} recomputes but is not a block, and Megatron's flags apply to blocks; plan with "
             "recompute_layers = false, or leave its checkpoint_bytes out of the profile"
         )
     kinds = [[kind for _, kind in stage] for stage in blocks]
@@ -134,8 +152,8 @@ def _recomputation(plan: Plan) -> list[tuple[str, ...]]:
     if all(stage == [FULL_RECOMPUTATION if n < most else None for n in range(len(stage))] for stage in kinds):
         return _full("block", most)
     raise ValueError(
-        "Megatron recomputes the first blocks of every stage fully, equally many of each, or all selectively, and this "
-        "plan others; plan with recompute_layers = false"
+        "Megatron recomputes equally many first blocks of every stage fully, or all selectively, but this plan "
+        "others; plan with recompute_layers = false"
     )
 
 
@@ -174,7 +192,7 @@ def parse_layout(layout: str) -> list[str]:
     """The letters of every stage of a layout, written out; raises ValueError for what is none."""
     stages = written_out(layout)
     if re.fullmatch(r"E[tm|]*L", "|".join(stages)) is None:
-        raise ValueError(f"{layout[:60]!r} is no layout from E over t, m and | to L")
+        raise ValueError(f"{layout[:60]!r} is not a layout from E over t, m and | to L")
     return stages
 
 

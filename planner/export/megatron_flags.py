@@ -29,8 +29,8 @@ def _gradients(value: str, run: ExportedRun) -> Flags:
     if value == "bf16" and run.is_sharded:
         return [("--use-precision-aware-optimizer",), ("--main-grads-dtype", "bf16")]
     raise ValueError(
-        f"accumulates gradients in {value} with no precision but that, and in bf16 with a distributed optimizer alone; "
-        "profile with gradients in fp32, or plan with shard_optimizer = 'always'"
+        f"supports this only in {value}, or in bf16 with a distributed optimizer; profile with gradients in fp32, or "
+        "plan with shard_optimizer = 'always'"
     )
 
 
@@ -49,13 +49,13 @@ def _expert_parallel(value: bool, run: ExportedRun) -> Flags:
     if not value:
         return [("--expert-tensor-parallel-size", str(run.width))]
     if run.assumptions.sequence_parallel is not True:
-        raise ValueError("wants sequence parallelism with it; profile with sequence_parallel = true")
+        raise ValueError("needs sequence parallelism for it; profile with sequence_parallel = true")
     return [("--expert-model-parallel-size", str(run.width)), ("--expert-tensor-parallel-size", "1")]
 
 
 def _hidden_exchanges(value: bool, run: ExportedRun) -> Flags:
     if value and run.assumptions.sequence_parallel is not True:
-        raise ValueError("hides exchanges of sequence parallelism alone; profile with sequence_parallel = true")
+        raise ValueError("overlaps only the exchanges of sequence parallelism; profile with sequence_parallel = true")
     return [("--tp-comm-overlap",)] if value else []
 
 

@@ -43,7 +43,7 @@ def letters_of(problem: Problem, cut: Cut) -> list[str]:
     if re.fullmatch(r"E+t+m*L+", "".join(stages)) is None:
         raise ValueError(
             f"the layers are {''.join(stages)!r} by their names, not an embedding (E), blocks (t) and a head (L); "
-            "name the profile's layers so, e.g. embedding, layers.0, ..., norm, head"
+            "rename the profile's layers, e.g. embedding, layers.0, ..., norm, head"
         )
     return stages
 
@@ -60,7 +60,7 @@ def require_contiguous(problem: Problem, cut: Cut) -> None:
     if listed != names:
         at = next(number for number, name in enumerate(names) if listed[number] != name)
         raise ValueError(
-            f"the stages take layer {listed[at]!r} where the model has {names[at]!r}: they are no cut of one list of "
+            f"the stages take layer {listed[at]!r} where the model has {names[at]!r}: they do not divide one list of "
             "layers; plan for a chain"
         )
 
@@ -68,6 +68,8 @@ def require_contiguous(problem: Problem, cut: Cut) -> None:
 def cut_of(sizes: Sequence[int], names: Sequence[str]) -> tuple[tuple[str, ...], ...]:
     """Layer names per stage; raises ValueError if the sizes are not those of all layers."""
     if sum(sizes) != len(names):
-        raise ValueError(f"the cut is of {sum(sizes)} layers, and the model has {len(names)}; give the model it is of")
+        raise ValueError(
+            f"the plan divides {sum(sizes)} layers, but the model has {len(names)}; give the planned model"
+        )
     ends = [sum(sizes[: number + 1]) for number in range(len(sizes))]
     return tuple(tuple(names[end - size : end]) for end, size in zip(ends, sizes, strict=True))

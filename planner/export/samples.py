@@ -9,8 +9,8 @@ def require_samples(problem: Problem, *, what: str) -> int:
     size = problem.profile.microbatch_size
     if size is None:
         raise ValueError(
-            f"profile {problem.profile.name!r}: microbatch_size = null, but {what} has to be told how many samples a "
-            "microbatch has: state it in the profile and plan again"
+            f"profile {problem.profile.name!r}: microbatch_size = null, but {what} needs the samples of a microbatch; "
+            "state them in the profile and plan again"
         )
     return size
 
@@ -19,14 +19,14 @@ def require_equal_shares(plan: Plan, *, what: str) -> None:
     """Raise ValueError if replicas of a stage take unequal shares of the samples, or microbatches differ."""
     if plan.problem.microbatches is not None:
         raise ValueError(
-            f"problem.microbatches lists {len(plan.problem.microbatches)} sizes, and {what} takes all microbatches for "
-            "equal; plan with num_microbatches"
+            f"problem.microbatches lists {len(plan.problem.microbatches)} sizes, but {what} supports equal "
+            "microbatches only; plan with num_microbatches"
         )
     for number, stage in enumerate(plan.stages):
         if stage.samples:
             raise ValueError(
-                f"stage {number} has samples = {list(stage.samples)}, and the replicas of {what} take equal shares of "
-                "every microbatch; plan with unequal_shares = false"
+                f"stage {number} has samples = {list(stage.samples)}, but the replicas of {what} take equal shares; "
+                "plan with unequal_shares = false"
             )
 
 
@@ -36,6 +36,7 @@ def require_known_shares(problem: Problem, plan: Plan, *, what: str) -> None:
     if max(counts, default=1) > 1 and problem.profile.microbatch_size is None:
         number = counts.index(max(counts))
         raise ValueError(
-            f"stage {number} has {counts[number]} replicas, but profile {problem.profile.name!r} says microbatch_size "
-            f"= null, and {what} cannot cut samples: state it in the profile, or plan with max_replicas = 1"
+            f"stage {number} has {counts[number]} replicas, but profile {problem.profile.name!r} states "
+            f"microbatch_size = null, so {what} cannot divide the samples; state it in the profile, or plan with "
+            "max_replicas = 1"
         )

@@ -9,7 +9,7 @@ def is_sharded(plan: Plan, *, what: str) -> bool:
     sharding = [number for number in replicated if plan.stages[number].shard == "optimizer"]
     if sharding and (others := sorted(set(replicated) - set(sharding))):
         raise ValueError(
-            f"stage {sharding[0]} has shard = 'optimizer' and stage {others[0]}, which is replicated too, has not, but "
-            f"{what} shards the optimizer's state in all stages or in none; plan with --target {what.lower()}"
+            f"stage {sharding[0]} has shard = 'optimizer' and stage {others[0]} has not, but {what} shards all stages "
+            f"or none; plan with --target {what.lower()}"
         )
     return bool(sharding)

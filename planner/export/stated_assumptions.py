@@ -74,8 +74,8 @@ def state(problem: Problem, plan: Plan, *, how: States, what: str) -> Iterator[t
             continue
         if field not in how:
             raise ValueError(
-                f"{owner}, and {what} cannot be told so; profile the model without it, or export for a program that "
-                "can (pipeplan targets)"
+                f"{owner}, which {what} does not support; profile without it, or choose another program (pipeplan "
+                "targets)"
             )
         try:
             told = how[field](value, run)
@@ -87,8 +87,8 @@ def state(problem: Problem, plan: Plan, *, how: States, what: str) -> Iterator[t
 def _require_shards(run: ExportedRun, owner: str) -> None:
     if not run.is_sharded:
         raise ValueError(
-            f"{owner}: replicas divided the optimizer's state, and the plan's do not; plan with shard_optimizer = "
-            "'always' or 'together', or profile without it"
+            f"{owner}: the plan's replicas do not divide the optimizer's state; plan with shard_optimizer = 'always' "
+            "or 'together', or profile without it"
         )
 
 

@@ -36,6 +36,8 @@ class Target:
     plan at all can be fitted; None: it takes any."""
     is_looped: bool = False
     """Whether it runs stages in a loop in the order of 1F1B, interleaved or not, and nothing else."""
+    takes_sizes: bool = False
+    """Whether it runs microbatches that differ."""
     most_chunks: int | None = None
     """Stages per device that are looked at where nobody says how many there may be."""
 
@@ -106,6 +108,7 @@ TARGETS = {
             "sharded or not, skip edges; groups of devices (tensor-parallel) of a width that divides heads and units",
             limits={},
             fit=_fit_executor,
+            takes_sizes=True,
         ),
         Target(
             name="torch",
@@ -177,6 +180,7 @@ def _why_impossible(problem: Problem, target: Target | None) -> str:
     """The reason, if there is one; empty otherwise."""
     order = problem.profile.topological_order
     try:
+        _require_sizes(problem, target)
         if target is not None and target.require is not None:
             target.require(problem, [sorted(stage, key=order.index) for stage in problem.options.partition or [order]])
         if problem.options.order == "looped":
@@ -184,6 +188,12 @@ def _why_impossible(problem: Problem, target: Target | None) -> str:
     except ValueError as reason:
         return str(reason)
     return ""
+
+
+def _require_sizes(problem: Problem, target: Target | None) -> None:
+    """Raise ValueError where microbatches differ, and the target runs equal ones."""
+    if target is not None and not target.takes_sizes:
+        problem.require_alike(f"target {target.name}")
 
 
 def restrict(options: Options, target: Target) -> Options:
@@ -198,6 +208,7 @@ def restrict_problem(problem: Problem, target: Target) -> Problem:
     No program can cut microbatches of unknown size: then no stage is replicated, nor may several devices share its I.
     Raises ValueError where layers were measured on wider groups only than the target has.
     """
+    _require_sizes(problem, target)
     options = restrict(problem.options, target)
     if problem.profile.microbatch_size is None:
         options = replace(options, max_replicas=1)

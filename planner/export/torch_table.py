@@ -107,8 +107,8 @@ def _require_work_everywhere(plan: Plan) -> None:
     for device in plan.schedule:
         if device not in plan.devices:
             raise ValueError(
-                f"device {device!r} is in the schedule but holds no stage, and torch wants a stage on every rank; "
-                "leave it out of the schedule and of the process group"
+                f"device {device!r} is in the schedule without a stage, but torch needs a stage on every rank; leave "
+                "it out of the schedule and of the process group"
             )
 
 
@@ -146,7 +146,7 @@ def _require_last_stage_in_order(plan: Plan) -> None:
         if microbatch != position:
             raise ValueError(
                 f"stage {last}, the last one, takes microbatch {microbatch} at position {position}, and torch would "
-                "confuse the losses; renumber the microbatches so that the last stage takes them in order"
+                "mix up the losses; renumber the microbatches so that the last stage takes them in order"
             )
 
 

@@ -45,13 +45,13 @@ def _precision(value: str, run: ExportedRun) -> dict[str, str]:
         return {"dtype": "float32", "mixed_precision_param": "float32"}
     if value == "bf16":
         return {"dtype": "bfloat16" if gradients == "bf16" else "float32", "mixed_precision_param": "bfloat16"}
-    raise ValueError("runs bf16 and fp32 by its training settings, no other; profile in one of these")
+    raise ValueError("supports bf16 and fp32 only; profile in one of these")
 
 
 def _gradients(value: str, run: ExportedRun) -> dict[str, str]:
     """They are of the type of weights, which `precision` sets."""
     if run.assumptions.precision is None:
-        raise ValueError("has no setting for them apart from the type of weights; state precision as well")
+        raise ValueError("has no setting for them without the type of weights; state precision as well")
     if value == "fp16":
         raise ValueError("has no fp16; profile with gradients in fp32")
     return {}
@@ -89,8 +89,8 @@ def require_whole_state(plan: Plan) -> None:
     for number, stage in enumerate(plan.stages):
         if stage.shard != "none":
             raise ValueError(
-                f"stage {number} has shard = {stage.shard!r}, but torchtitan's data_parallel_shard_degree shards "
-                "parameters and gradients too (FSDP2), which the plan does not count on; plan with --target torchtitan"
+                f"stage {number} has shard = {stage.shard!r}, but torchtitan shards parameters and gradients too "
+                "(FSDP2); plan with --target torchtitan"
             )
 
 
@@ -115,7 +115,7 @@ def find_map(plan: Plan) -> str:
         if owners == [*range(count), *reversed(range(count))]:
             return V
     raise ValueError(
-        f"the ranks of the stages are {owners}, and torchtitan only has loops and the V of two stages per rank; "
+        f"the ranks of the stages are {owners}, but torchtitan supports only loops and a V of two stages per rank; "
         "plan with --target torchtitan"
     )
 
@@ -131,7 +131,7 @@ def module_names(problem: Problem, cut: Cut) -> list[list[str]]:
         names = []
         for letter in dict.fromkeys(stage) if set(stage) <= {"E"} else _collapsed(stage):
             if letter == "m":
-                raise ValueError("torchtitan has no part for multi-token prediction; leave those layers out")
+                raise ValueError("torchtitan does not support multi-token prediction; leave those layers out")
             if letter == "t":
                 names.append(f"layers.{blocks}")
                 blocks += 1

@@ -61,8 +61,8 @@ def _require_blocks(config: Any, parts: list[list[str]]) -> None:
     there = len(config.model_spec.model.layers)
     if named != there:
         raise ValueError(
-            f"the plan is for {named} blocks, and the model of {CONFIG} has {there}; name the configuration of the "
-            "model that was planned"
+            f"the plan is for {named} blocks, but the model of {CONFIG} has {there}; name the configuration of the "
+            "planned model"
         )
 
 

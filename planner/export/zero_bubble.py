@@ -22,7 +22,9 @@ def render_zero_bubble(plan: Plan) -> str:
     require_equal_shares(plan, what="zero-bubble's runtime")
     for number, stage in enumerate(plan.stages):
         if len(stage.groups) != 1 or len(stage.groups[0]) != 1:
-            raise ValueError(f"stage {number} is on several devices, a node on one rank; plan with max_replicas = 1")
+            raise ValueError(
+                f"stage {number} is on several devices, but a node is on one rank; plan with max_replicas = 1"
+            )
     held: dict[str, list[int]] = {}
     for number, stage in enumerate(plan.stages):
         held.setdefault(stage.replicas[0][0], []).append(number)
@@ -52,5 +54,5 @@ def import_zero_bubble(text: str, devices: Sequence[str]) -> Schedule:
             for device, row in zip(devices, rows, strict=True)
         }
     except (KeyError, TypeError, ValueError) as error:
-        raise ValueError(f"no schedule of {len(devices)} ranks in zero-bubble's form: {error}") from None
+        raise ValueError(f"no schedule for {len(devices)} ranks in the zero-bubble format: {error}") from None
     return schedule

@@ -201,7 +201,7 @@ def _remedies(
     anew, _ = rebalance(step)
     everything = [one for assignment in assignments.values() for one in assignment]
     yield Remedy(
-        what="whole microbatches dealt anew (1F1B)",
+        what="whole microbatches rebalanced (1F1B)",
         makespan_ns=replay_ns(anew),
         lower_bound_ns=bound_dealings(everything, len(assignments), transfer_ns=transfer_ns),
     )
@@ -212,9 +212,9 @@ def _remedies(
     other = cut_anew(step, blocks_per_stage=blocks_per_stage, annealing=annealing)
     if other is not None:
         yield Remedy(
-            what=f"cut anew: {other.kept} of {blocks_per_stage} blocks left on the last stage, and dealt anew (1F1B, "
-            f"one stage per device; assumes that a stage is {blocks_per_stage} equal blocks; what the last takes "
-            "longer stays there; the others share the rest evenly)",
+            what=f"divided again: {other.kept} of {blocks_per_stage} blocks left on the last stage, and rebalanced "
+            f"(1F1B, one stage per device; assumes that a stage is {blocks_per_stage} equal blocks; what the last "
+            "takes longer stays there; the others share the rest evenly)",
             makespan_ns=replay_ns(other.step),
             lower_bound_ns=other.lower_bound_ns,
         )

@@ -17,6 +17,7 @@ from planner.layout.stage_replicas import make_replicas
 from planner.plan import Plan
 from planner.problem import Problem
 from planner.simulation.timeline import MemoryPoint, TimedAction, TimedTransfer, Timeline
+from solver_models.simulation.in_order import OrderedSteps, play_in_order
 
 KIND_NAMES = {"F": "forward", "B": "backward", "I": "input gradient", "W": "weight gradient"}
 
@@ -93,12 +94,12 @@ class Comparison:
         """
         problem.require_alike("a comparison")
         if any(stage.is_split for stage in plan.stages):
-            raise ValueError("stages with split placement are not executed; there is no such run")
+            raise ValueError("stages with split placement are not executed; compare another plan")
         for number, stage in enumerate(plan.stages):
             if (width := max(len(group) for group in stage.groups)) > 1:
                 raise ValueError(
-                    f"stage {number} is on groups of {width} devices, whose waiting for each other within actions is "
-                    "not told from their work yet; compare a plan with max_width = 1, or see the run's timeline.json"
+                    f"stage {number} is on groups of {width} devices, whose waiting within actions is not separated "
+                    "from their work yet; compare a plan with max_width = 1, or see the run's timeline.json"
                 )
         self.problem, self.plan, self.timeline, self.iterations = problem, plan, timeline, tuple(iterations)
         self.device_orders = {
@@ -166,14 +167,20 @@ class Comparison:
 
     def replay(self, quantities: Quantities) -> int:
         """When the iteration ends with these quantities."""
-        end: dict[tuple[str, int], int] = {}
+        rows, number = list[tuple[int, ...]](), dict[tuple[str, int], int]()
+        devices = {device: index for index, device in enumerate(self.device_orders)}
         for key in self.order:
-            device, place = key
-            free = end[device, place - 1] if place else 0
-            start = free + quantities.overhead_ns[key]
-            for source, lag in zip(self.inputs.get(key, ()), quantities.lag_ns.get(key, ()), strict=True):
-                start = max(start, end[source.producer] + lag)
-            end[key] = start + quantities.delay_ns[key] + quantities.launch_ns[key] + quantities.duration_ns[key]
+            gap, time = quantities.overhead_ns[key], quantities.delay_ns[key] + quantities.launch_ns[key]
+            lags = zip(self.inputs.get(key, ()), quantities.lag_ns.get(key, ()), strict=True)
+            *others, (producer, lag) = [(-1, 0), *((number[source.producer], lag) for source, lag in lags)]
+            for other in others:
+                rows.append((devices[key[0]], *other, gap, 0))
+                gap = 0
+            number[key] = len(rows)
+            rows.append((devices[key[0]], producer, lag, gap, time + quantities.duration_ns[key]))
+        *steps, ticks = zip(*rows, strict=True)
+        ends = play_in_order(OrderedSteps(*steps), ticks)
+        end = {key: ends[place] for key, place in number.items()}
         closed = self._closing(
             {device: end[device, len(device_order) - 1] for device, device_order in self.device_orders.items()}
         )

@@ -119,8 +119,8 @@ def calibrate_profile(profile: ModelProfile, comparison: Comparison, *, source: 
     for number, stage in enumerate(comparison.plan.stages):
         if stage.samples:
             raise ValueError(
-                f"stage {number} has samples = {list(stage.samples)}, and a profile is calibrated by actions that take "
-                "equal shares of the samples: run a plan made with unequal_shares = false"
+                f"stage {number} has samples = {list(stage.samples)}, but calibration needs equal shares; run a plan "
+                "made with unequal_shares = false"
             )
     missing = [name for stage in comparison.plan.stages for name in stage.layers if name not in profile.by_name]
     if missing:

@@ -33,7 +33,7 @@ def advise_chunks(steps: Sequence[RunStep], step: RunStep, *, blocks_per_stage: 
     rows = [*chain.from_iterable(rows_of(step, shape).values())]
     pipelines = len({pipeline for pipeline, _ in step.actions})
     yield Remedy(
-        what=f"whole microbatches dealt anew (orders as run, or by {LISTED})",
+        what=f"whole microbatches rebalanced (orders as run, or by {LISTED})",
         makespan_ns=replay_ns(balance_in_order(step, shape, transfer_ns=transfer_ns)),
         lower_bound_ns=bound_any_assignment(rows, shape, pipelines=pipelines, transfer_ns=transfer_ns),
     )
@@ -71,9 +71,9 @@ def _cut_anew(step: RunStep, shape: StepShape, *, blocks_per_stage: int) -> Reme
     if kept == blocks_per_stage:
         return None
     return Remedy(
-        what=f"cut anew: {kept} of {blocks_per_stage} blocks left on the last stage, and dealt anew (orders as run, or "
-        f"by {LISTED}; assumes that a stage is {blocks_per_stage} equal blocks; what the last takes longer stays "
-        "there; the others share the rest evenly)",
+        what=f"divided again: {kept} of {blocks_per_stage} blocks left on the last stage, and rebalanced (orders as "
+        f"run, or by {LISTED}; assumes that a stage is {blocks_per_stage} equal blocks; what the last takes "
+        "longer stays there; the others share the rest evenly)",
         makespan_ns=found[kept],
         lower_bound_ns=min(bounds.values()),
     )

@@ -47,7 +47,7 @@ def read_run(folder: Path, plan: Plan) -> tuple[ExecutedIteration, ...]:
     """
     documents = {path: _read(path) for path in sorted(folder.glob("rank*.json"))}
     if not documents:
-        raise ValueError(f"{folder}: holds no rank0.json; give the folder that the executor's --trace wrote")
+        raise ValueError(f"{folder}: contains no rank0.json; give the folder that the executor's --trace wrote")
     by_device = {str(document["device"]): (path, document) for path, document in documents.items()}
     if missing := sorted(set(plan.devices) - set(by_device)):
         raise ValueError(f"{folder}: no document is of device {missing[0]!r} of the plan; compare the plan that ran")
@@ -76,7 +76,7 @@ def _read(path: Path) -> dict[str, Any]:
     except (ValueError, TypeError) as error:
         raise ValueError(f"{path}: is not what the executor's --trace writes: {error}") from None
     if len(document.get("times", ())) != len(document["iterations"]):
-        raise ValueError(f"{path}: does not say when actions were taken up; run the plan again with this version")
+        raise ValueError(f"{path}: does not state when actions began; run the plan again with this version")
     return dict(document)
 
 
@@ -87,7 +87,7 @@ def _entries(document: Mapping[str, Any], number: int, *, path: Path) -> tuple[S
             raise ValueError("actions and times do not match")
         numbers = [*times["taken_up_ns"], times["begin_ns"], times["reduced_ns"], times["end_ns"]]
         if not all(isinstance(value, int) for value in (*numbers, *(time for span in spans for time in span[1:]))):
-            raise ValueError("a time is no integer")
+            raise ValueError("a time is not an integer")
     except (KeyError, TypeError, ValueError) as error:
         raise ValueError(f"{path}: iteration {number} cannot be read: {error}") from None
     return spans, times
@@ -129,8 +129,8 @@ def _read_actions(spans: Sequence[Any], *, plan: Plan, device: str) -> list[Time
         if place >= len(timed) or timed[place].action != wanted:
             ran_instead = str(timed[place].action) if place < len(timed) else "nothing"
             raise ValueError(
-                f"device {device!r} ran {ran_instead} where the plan says {wanted} (action {place}); "
-                "compare the plan that ran (with the deferred split, and without dealing anew in every iteration)"
+                f"device {device!r} ran {ran_instead} where the plan says {wanted} (action {place}); compare the plan "
+                "that ran (with the deferred split, and without rebalancing in every iteration)"
             )
     if len(timed) > len(planned):
         raise ValueError(f"device {device!r} ran {len(timed)} actions, the plan has {len(planned)} for it")

@@ -22,9 +22,9 @@ def describe_placing(placed: Placement, *, orders: str) -> Remedy:
     """Devices at other places, in words; `orders`: how other orders are made."""
     moved = f"{placed.num_moved or 'none'} of {len(placed.device_of)} devices elsewhere"
     return Remedy(
-        what=f"placed anew: {moved} (orders as run, in {placed.num_reordered or 'no'} "
-        f"pipeline{'' if placed.num_reordered == 1 else 's'} by {orders}; assumes that what a device takes longer than "
-        "the others of its place over all steps is its own, where chance hardly explains it; links alike)",
+        what=f"placed again: {moved} (orders as run, in {placed.num_reordered or 'no'} "
+        f"pipeline{'' if placed.num_reordered == 1 else 's'} by {orders}; assumes that what a device takes longer "
+        "than the others of its place over all steps is its own, where chance hardly explains it; links alike)",
         makespan_ns=placed.makespan_ns,
         lower_bound_ns=placed.lower_bound_ns,
     )

@@ -6,8 +6,9 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from statistics import median
 
-from planner.fidelity.run_replay import replay_ends_ns
-from profiles.importers.straggler import ActionKind, Key, RunStep, last_stages, needed_by, product_of
+from planner.fidelity.run_replay import list_steps
+from profiles.importers.straggler import ActionKind, Key, RunStep, product_of
+from solver_models.simulation.in_order import play_in_order
 
 Cell = tuple[int, ActionKind]
 """A stage and a kind of action."""
@@ -156,36 +157,18 @@ class PipelinePlayer:
         """Of a step with this one pipeline."""
         ((_, slots),) = _slots(step).items()
         cells = {cell: number for number, cell in enumerate(shape.cells)}
-        places = {stage: place for place, held in enumerate(shape.stages) for stage in held}
-        gaps = {key: action.gap_ns for key, action in step.keyed()}
-        ((_, last),) = last_stages(step.actions).items()
-        counts: dict[tuple[int, int, str], int] = defaultdict(int)
-        made: dict[Key, int] = {}
-        self.num_devices = len(shape.stages)
-        self._rows: list[tuple[int, int, int, int, int, int]] = []
-        for number, key in enumerate(replay_ends_ns(step)):  # each behind what it needs
-            _, stage, kind, microbatch = key
-            source, lag = needed_by(key, last=last), 0
-            if source is not None and places[source[1]] != places[stage]:
-                lag = step.transfers_ns.get((*source[:3], counts[source[:3]]), 0)
-                counts[source[:3]] += 1
+        keys, self._steps = list_steps(step)
+        self._cells: list[tuple[int, int]] = []
+        for _, stage, kind, microbatch in keys:
             begin = slots[microbatch] * len(cells)
             mine = [begin + cells[cell] for cell in _cells_of((stage, kind), shape)]
-            both = mine[0], mine[1] if mine[1:] else -1
-            self._rows.append((places[stage], -1 if source is None else made[source], lag, gaps[key], *both))
-            made[product_of(key)] = number
+            self._cells.append((mine[0], mine[1] if mine[1:] else -1))
 
     def __len__(self) -> int:
         """Actions."""
-        return len(self._rows)
+        return len(self._cells)
 
     def play(self, durations_ns: Sequence[int]) -> int:
         """When the last action ends; `durations_ns`: of the microbatches' rows, one behind the other."""
-        free, ends = [0] * self.num_devices, [0] * len(self._rows)
-        for number, (device, source, lag, gap, place, other) in enumerate(self._rows):
-            start = free[device] + gap
-            if source >= 0 and (there := ends[source] + lag) > start:
-                start = there
-            time = durations_ns[place] + (durations_ns[other] if other >= 0 else 0)
-            free[device] = ends[number] = start + time
-        return max(ends)
+        durations = [*durations_ns, 0]  # where there is no second cell
+        return max(play_in_order(self._steps, [durations[one] + durations[other] for one, other in self._cells]))

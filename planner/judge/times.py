@@ -175,7 +175,7 @@ class _Check:
         """The devices of a group run an action at the same time."""
         differs = self.start_at.reshape(-1)[self.slot] != self.start
         differs |= self.end_at.reshape(-1)[self.slot] != self.end
-        for number in numpy.unique(self.runner[differs]).tolist():
+        for number in sorted(set(self.runner[differs].tolist())):
             replica = self.replicas[number]
             yield f"the devices {', '.join(replica.group)} do not run stage {replica.stage} at the same times"
 

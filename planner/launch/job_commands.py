@@ -17,7 +17,6 @@ class Submitted:
     launcher: _Launcher
     """Who has it."""
     name: str
-    """Its name there."""
     number: str = ""
     """Slurm's number, Ray's submission id."""
     address: str = ""

@@ -138,8 +138,8 @@ def _config_map(job: LaunchJob, needs: PodNeeds, *, plan_text: str, beside: Mapp
     data = base64.b64encode(gzip.compress(plan_text.encode(), mtime=0)).decode()
     if len(data) > room or key == "plan.json":
         raise ValueError(
-            f"the plan has {len(data):,} bytes when compressed, and beside what else there is a ConfigMap holds "
-            f"{max(0, room):,}; put it where the pods can fetch it and give --plan-url"
+            f"the plan has {len(data):,} bytes when compressed, but the ConfigMap has room for {max(0, room):,}; put "
+            "the plan where pods can fetch it and give --plan-url"
         )
     return config | ({"data": dict(beside)} if beside else {}) | {"binaryData": {key: data}}
 
@@ -259,7 +259,8 @@ def _train_job(job: LaunchJob, needs: PodNeeds) -> dict[str, Any]:
     counts = {len(job.placement.on(host)) for host in job.placement.hosts}
     if len(counts) > 1:
         raise ValueError(
-            f"a TrainJob has as many processes on every host, and the plan {min(counts)} to {max(counts)}; use jobset"
+            f"a TrainJob has equally many processes on every host, but the plan {min(counts)} to {max(counts)}; use "
+            "--controller jobset"
         )
     where = {"key": _HOSTNAME, "operator": "In", "values": hosts}
     other_hosts = {

@@ -129,4 +129,4 @@ def require_host_names(hosts: Sequence[str], *, what: str) -> None:
     """Raise ValueError for a host that cannot be the name of a machine: it would be taken for something else."""
     for host in hosts:
         if not re.fullmatch(r"[A-Za-z0-9]([A-Za-z0-9.-]*[A-Za-z0-9])?", host):
-            raise ValueError(f"host {host!r} cannot be {what}; say which one it is: --host {shlex.quote(host)}=NAME")
+            raise ValueError(f"host {host!r} cannot be {what}; name it with --host {shlex.quote(host)}=NAME")

@@ -208,29 +208,29 @@ def _require_scalar(value: Any, kind: str, *, where: str) -> None:
     if not is_one:
         remedy = f"; write {where.rpartition('.')[2]}: {_quoted(value)}" if name == "string" else ""
         article = "an" if name == "integer" else "a"
-        raise ValueError(f"{where}: {_shown(value)} is no {name}{remedy or f'; give {article} {name}'}")
+        raise ValueError(f"{where}: {_shown(value)} is not {article} {name}{remedy or f'; give {article} {name}'}")
     if kind in ("quantity", "devices"):
         _require_quantity(value, is_whole=kind == "devices", where=where)
     elif kind == "count" and value < 0:
         raise ValueError(f"{where}: {value} is negative; give 0 or more")
     elif kind == "port" and not 1 <= value <= 65535:
-        raise ValueError(f"{where}: {value} is no port; give 1 to 65535")
+        raise ValueError(f"{where}: {value} is not a port; give 1 to 65535")
     elif kind == "label" and not _LABEL.fullmatch(value):
         raise ValueError(
-            f"{where}: {_shown(value)} is no label's value; give at most 63 letters, digits and inner - _ or ."
+            f"{where}: {_shown(value)} is not a label's value; give at most 63 letters, digits and inner - _ or ."
         )
     elif kind == "dns" and not _DNS.fullmatch(value):
         raise ValueError(
-            f"{where}: {_shown(value)} is no name; give at most 63 lower-case letters, digits and inner hyphens"
+            f"{where}: {_shown(value)} is not a name; give at most 63 lower-case letters, digits and inner hyphens"
         )
 
 
 def _require_quantity(value: str | float, *, is_whole: bool, where: str) -> None:
     match = _QUANTITY.fullmatch(str(value))
     if match is None:
-        raise ValueError(f'{where}: {_shown(value)} is no quantity; give a number, e.g. "2", "500m" or "64Gi"')
+        raise ValueError(f'{where}: {_shown(value)} is not a quantity; give a number, e.g. "2", "500m" or "64Gi"')
     if is_whole and (Fraction(match[1]) * _multiplier(match[2] or "")).denominator != 1:
-        raise ValueError(f'{where}: {_shown(value)} is no whole number of devices; give one, e.g. "2"')
+        raise ValueError(f'{where}: {_shown(value)} is not a whole number of devices; give one, e.g. "2"')
 
 
 def _multiplier(suffix: str) -> Fraction:
@@ -252,7 +252,7 @@ def _require_names(value: Mapping[Any, Any], known: Mapping[str, str], *, subjec
         if name == DIRECTIVE:
             _require_directive(item, where=where)
         elif str(name).startswith("$"):
-            raise ValueError(f"{where}: {name} is not supported; write the fields, null for those that are to go")
+            raise ValueError(f"{where}: {name} is not supported; write the fields, and null for those to remove")
         elif name not in known:
             near = difflib.get_close_matches(str(name), known, n=1, cutoff=0.5)
             remedy = f"did you mean {near[0]}?" if near else f"there are {', '.join(sorted(known))}"
@@ -261,12 +261,12 @@ def _require_names(value: Mapping[Any, Any], known: Mapping[str, str], *, subjec
 
 def _require_directive(value: Any, *, where: str) -> None:
     if value not in ("replace", "delete", "merge"):
-        raise ValueError(f"{where}.{DIRECTIVE}: {_shown(value)}; write replace, delete or merge")
+        raise ValueError(f"{where}.{DIRECTIVE}: {_shown(value)} is unknown; write replace, delete or merge")
 
 
 def _require_list(value: Any, kind: str, *, where: str) -> None:
     if not isinstance(value, list):
-        raise ValueError(f"{where}: {_shown(value)} is no list; begin each item with a hyphen")
+        raise ValueError(f"{where}: {_shown(value)} is not a list; begin each item with a hyphen")
     for number, item in enumerate(value):
         name = item.get("name", number) if isinstance(item, dict) else number
         require_known_fields(item, kind, where=f"{where}[{name}]")
@@ -274,7 +274,7 @@ def _require_list(value: Any, kind: str, *, where: str) -> None:
 
 def _mapping(value: Any, *, where: str) -> dict[Any, Any]:
     if not isinstance(value, dict):
-        raise ValueError(f"{where}: {_shown(value)} is no mapping; write its fields as NAME: VALUE")
+        raise ValueError(f"{where}: {_shown(value)} is not a mapping; write its fields as NAME: VALUE")
     return value
 
 

@@ -59,7 +59,7 @@ def _require_kind(patch: ManifestPatch, items: Sequence[dict[str, Any]]) -> str:
     document = patch.document
     kinds: list[str] = ["Pod", *(item["kind"] for item in items)]
     if not isinstance(document, dict):
-        raise ValueError(f"{patch.source}: {str(document)[:40]!r} is no object; write kind: Pod and what it is to have")
+        raise ValueError(f"{patch.source}: {str(document)[:40]!r} is not an object; write kind: Pod and its fields")
     kind = str(document.get("kind"))
     if kind not in kinds:
         raise ValueError(
@@ -99,7 +99,7 @@ def _patch_pods(item: dict[str, Any], patch: ManifestPatch) -> dict[str, Any]:
     result = _map_pods(item, patched)
     if seen and wanted is not None and wanted not in seen:
         raise ValueError(
-            f"{patch.source}: metadata.name: {wanted!r} is no pod of this job; there are {', '.join(seen)}"
+            f"{patch.source}: metadata.name: {wanted!r} is not a pod of this job; there are {', '.join(seen)}"
         )
     return result
 
@@ -116,7 +116,7 @@ def _map_pods(item: dict[str, Any], change: Callable[[dict[str, Any], str], dict
         if item["kind"] == "TrainJob":
             return item | {"spec": spec | {"runtimePatches": _in_runtime(spec["runtimePatches"], change)}}
     except (KeyError, TypeError) as error:
-        raise ValueError(f"the patches leave a {item['kind']} without pods ({error}); keep what it has") from None
+        raise ValueError(f"the patches leave a {item['kind']} without pods ({error}); keep its pods") from None
     return item
 
 
@@ -142,8 +142,8 @@ def _require_container(pod: dict[str, Any], *, name: str) -> None:
     for container in containers:
         if container["name"] != _CONTAINERS[1] and not container.get("image"):
             raise ValueError(
-                f"{name}: containers[{container['name']}] has no image; the program's container is called {ours!r}, "
-                "and a further one needs an image"
+                f"{name}: containers[{container['name']}] has no image; the program's container is {ours!r}; give any "
+                "other an image"
             )
 
 
@@ -157,5 +157,5 @@ def _require_agreement(spec: dict[str, Any], *, name: str, is_job_set: bool) -> 
             if mount.get("name") not in volumes:
                 raise ValueError(
                     f"{name}: containers[{container['name']}].volumeMounts[{mount.get('mountPath')}].name: "
-                    f"{mount.get('name')!r} is no volume of the pod; add it to volumes"
+                    f"{mount.get('name')!r} is not a volume of the pod; add it to volumes"
                 )

@@ -74,7 +74,7 @@ def find_nodes(hosts: list[str], nodes: list[dict[str, Any]]) -> list[dict[str, 
     if missing := [host for host in hosts if host not in known]:
         names = ", ".join(sorted({node["NodeManagerHostname"] for node in alive}))
         raise ValueError(
-            f"host {missing[0]!r} is no node of this Ray cluster; it has {names}: give --host {missing[0]}=NAME"
+            f"host {missing[0]!r} is not a node of this Ray cluster; it has {names}: give --host {missing[0]}=NAME"
         )
     return [known[host] for host in hosts]
 

@@ -106,7 +106,7 @@ def find_ray_number(answer: str) -> str:
     """The submission's id in what `ray job submit` prints; raises ValueError if there is none."""
     match = re.search(r"Job '([^']+)' submitted successfully", answer)
     if match is None:
-        raise ValueError(f"ray answered {answer.strip()[-120:]!r}, which names no job; look at `ray job list`")
+        raise ValueError(f"ray answered {answer.strip()[-120:]!r}, which names no job; see `ray job list`")
     return match[1]
 
 
@@ -114,5 +114,5 @@ def describe_ray_job(answer: str) -> str:
     """How a job is, from `ray job status`; raises ValueError for an answer that does not say it."""
     match = re.search(r"Job '[^']+' (succeeded|failed|was stopped)|Status for job '[^']+': (\w+)", answer)
     if match is None:
-        raise ValueError(f"ray answered {answer.strip()[-120:]!r}, which is no job's status; see `ray job list`")
+        raise ValueError(f"ray answered {answer.strip()[-120:]!r}, which is not a job's status; see `ray job list`")
     return f"ended: {match[1]}" if match[1] else match[2]

@@ -60,7 +60,7 @@ def render_sky(
     on a host, for names of hosts, and for a patch that does not fit.
     """
     if job.host_names:
-        raise ValueError("--host: SkyPilot's nodes have no names before they exist; leave it out")
+        raise ValueError("--host: SkyPilot's nodes have no names before they start; leave it out")
     task: dict[str, Any] = {"name": job.name, "num_nodes": len(job.placement.hosts)}
     if resources := _resources(job, needs):
         task["resources"] = resources

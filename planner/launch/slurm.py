@@ -161,7 +161,7 @@ def find_job_id(answer: str) -> str:
     """The number in what `sbatch --parsable` prints (`17` or `17;cluster`); raises ValueError if there is none."""
     number = answer.strip().partition(";")[0]
     if not number.isdecimal():
-        raise ValueError(f"sbatch answered {answer.strip()[:120]!r}, which is no job number; look at `squeue`")
+        raise ValueError(f"sbatch answered {answer.strip()[:120]!r}, which is not a job number; see `squeue`")
     return number
 
 
@@ -177,5 +177,5 @@ def describe_slurm_job(answer: str) -> str:
     """How a job is, from `squeue`; `gone` if it lists none."""
     state = find_job_state(answer)
     if not state:
-        return "gone: Slurm no longer knows it"
+        return "gone: Slurm no longer lists it"
     return state if state.startswith(GOING_ON) else f"ended: {state}"

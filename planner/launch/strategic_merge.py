@@ -43,7 +43,7 @@ def merge(base: Any, patch: Any, *, where: str) -> Any:
             raise ValueError(f"{where}: {patch!r} where {there} is; write it as one, or null to remove it")
         return patch
     if isinstance(base, list):
-        raise ValueError(f"{where}: a mapping where a list is; begin each item with a hyphen")
+        raise ValueError(f"{where}: a mapping in place of a list; begin each item with a hyphen")
     if patch.get(DIRECTIVE) == "replace" or not isinstance(base, dict):
         base = {}
     result = dict(base)
@@ -65,7 +65,7 @@ def _merge_list(base: Any, patch: list[dict[str, Any]], *, key: str, where: str)
     """Items of one key become one in the place of the first; new ones follow."""
     if not _are_mappings(base):
         raise ValueError(
-            f"{where}: what is there are no mappings, and cannot be merged by {key}; replace the field above"
+            f"{where}: its present items are no mappings and cannot be merged by {key}; replace the field above"
         )
     if any(item == {DIRECTIVE: "replace"} for item in patch):
         base, patch = [], [item for item in patch if item != {DIRECTIVE: "replace"}]

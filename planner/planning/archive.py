@@ -12,10 +12,8 @@ from planner.errors import PlanError
 from planner.plan import Plan
 from planner.plan_kind import PlanKind, kind_of
 from planner.planning.evidence import Conclusion, make_evidence
-from planner.planning.planning_params import ArchiveParams
 from planner.planning.search_state import SearchState
 from planner.planning.starts.conversions import plan_of
-from planner.problem import Problem
 from planner.simulation.timeline import Timeline
 from planner.verify import Verdict, verify
 from solver_models.local_search.search import Candidate, Searcher
@@ -28,7 +26,7 @@ OVERTIME_SHARE = 0.1
 class _Kept:
     """The best plan of a kind so far."""
 
-    objective_ns: int
+    rating: int
     plan: Plan
     source: str
     verdict: Verdict | None
@@ -38,10 +36,12 @@ class _Kept:
 class Archive:
     """What `SearchState` shows its plans to."""
 
-    def __init__(self, problem: Problem, *, top: int, params: ArchiveParams) -> None:
-        self.problem, self.top, self.objective = problem, top, problem.options.objective
-        """The question, how many plans are asked for, and what makes one better."""
-        self.most_kinds = params.kinds_per_plan * top
+    def __init__(self, run: SearchState, *, top: int, rate: Callable[[Plan, int], int]) -> None:
+        self.run, self.top, self.objective = run, top, run.problem.options.objective
+        """The run, how many plans are asked for, and what it minimises."""
+        self.rate = rate
+        """What a plan with that objective takes in all; the least is best."""
+        self.most_kinds = run.params.archive.kinds_per_plan * top
         self.kept: dict[PlanKind, _Kept] = {}
         """The best of every kind, of the best kinds."""
         self.candidates: list[tuple[str, Plan]] = []
@@ -49,14 +49,14 @@ class Archive:
 
     def see(self, plan: Plan, timeline: Timeline, *, source: str, verdict: Verdict | None = None) -> None:
         """Keep a plan if it is the best of its kind, and its kind one of the best; of equals the first stays."""
-        objective_ns = timeline.objective_ns(self.objective)
-        found = _Kept(objective_ns=objective_ns, plan=plan, source=source, verdict=verdict)
+        rating = self.rate(plan, timeline.objective_ns(self.objective))
+        found = _Kept(rating=rating, plan=plan, source=source, verdict=verdict)
         kind = kind_of(plan)
-        if kind in self.kept and self.kept[kind].objective_ns <= found.objective_ns:
+        if kind in self.kept and self.kept[kind].rating <= found.rating:
             return
         self.kept[kind] = found
         if len(self.kept) > self.most_kinds:
-            del self.kept[max(self.kept, key=lambda each: self.kept[each].objective_ns)]
+            del self.kept[max(self.kept, key=lambda each: self.kept[each].rating)]
 
     def take(self, searcher: Searcher, candidates: Sequence[Candidate]) -> None:
         """Note the best candidates of the joint search, one of each number of stages, replicas and chunks."""
@@ -65,21 +65,19 @@ class Archive:
         for candidate in sorted(feasible, key=lambda each: each.objective):
             best.setdefault(_shape(candidate), candidate)
         for candidate in list(best.values())[: self.most_kinds]:
-            plan = plan_of(self.problem, searcher, candidate=candidate)
+            plan = plan_of(self.run.problem, searcher, candidate=candidate)
             self.candidates.append((_origin(candidate), plan))
 
-    def others(
-        self, run: SearchState, best: Plan, *, conclude: Callable[[int], Conclusion], share: float = OVERTIME_SHARE
-    ) -> list[tuple[int, Plan]]:
-        """Verified plans of other kinds than the best's and each other's, the fastest first, after their objectives.
+    def others(self, best: Plan, *, conclude: Callable[[int], Conclusion], share: float) -> list[tuple[int, Plan]]:
+        """Verified plans of other kinds than the best's and each other's, the fastest first, after what they take.
 
         `conclude`: what is shown of all plans, beside one with that objective, for its evidence. `share`: the part of
         the time limit that this may take.
         """
-        has_time = _time_for(run, share=share)
-        self._look_at_candidates(run, has_time=_time_for(run, share=share / 2))
+        run, has_time = self.run, _time_for(self.run, share=share)
+        self._look_at_candidates(has_time=_time_for(run, share=share / 2))
         found: dict[PlanKind, tuple[int, Plan]] = {}
-        for kept in sorted(self.kept.values(), key=lambda each: each.objective_ns):
+        for kept in sorted(self.kept.values(), key=lambda each: each.rating):
             if len(found) >= self.top - 1 or not has_time():
                 break
             judged = judged_plan(run, kept.plan) if kept.verdict is None else (kept.plan, kept.verdict)
@@ -88,13 +86,13 @@ class Archive:
             objective_ns = judged[1].timeline.objective_ns(self.objective)
             conclusion = conclude(objective_ns)
             plan = finished_plan(run, judged[0], verdict=judged[1], source=kept.source, conclusion=conclusion)
-            found[kind_of(plan)] = objective_ns, plan
+            found[kind_of(plan)] = self.rate(plan, objective_ns), plan
         # what a target makes of a plan may take longer
         return sorted(found.values(), key=lambda each: each[0])
 
-    def _look_at_candidates(self, run: SearchState, *, has_time: HasTime) -> None:
+    def _look_at_candidates(self, *, has_time: HasTime) -> None:
         for source, plan in while_time(self.candidates, has_time=has_time):
-            found = judged_plan(run, plan)
+            found = judged_plan(self.run, plan)
             if found is not None and found[1].timeline is not None:
                 self.see(found[0], found[1].timeline, source=source, verdict=found[1])
 

@@ -2,49 +2,17 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol
 
 from planner.documents.embedded_problem import enclose
 from planner.errors import InfeasibleProblemError, NoPlanFoundError, PlanError
 from planner.evidence.certificate import Bound, rules_out_every_deadline, schedule_bound
-from planner.layout.costs import CostModel
-from planner.plan import BaselineResult, Evidence, Plan, ProvedBy, SizeResult
+from planner.plan import Evidence, Plan, ProvedBy, SizeResult
 from planner.planning.named_params import changed_params
-from planner.planning.planning_params import SearchParams
 from planner.planning.search_state import COMPLETE, MAX_BOUNDED_ACTIONS, SearchState
 from planner.problem import Problem
-from planner.progress import Limits
 from planner.release import RELEASE
 from planner.simulation.timeline import Timeline
 from planner.verify import verify
-
-
-class _PlanningRun(Protocol):
-    """What evidence tells of a run, of whichever kind."""
-
-    @property
-    def problem(self) -> Problem:
-        """The planning problem."""
-
-    @property
-    def costs(self) -> CostModel:
-        """The cost model of the problem."""
-
-    @property
-    def limits(self) -> Limits:
-        """The limits of the run."""
-
-    @property
-    def params(self) -> SearchParams:
-        """The search parameters of the run."""
-
-    @property
-    def source(self) -> str:
-        """What found the incumbent."""
-
-    @property
-    def baselines(self) -> Sequence[BaselineResult]:
-        """Those that were played."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -169,32 +137,9 @@ def make_evidence(
     fixed = bound.value_ns if objective <= bound.value_ns else None
     counted = "rounds" if run.limits.max_rounds is not None else "time"
     ended = conclusion.stopped_by or ("proof" if fixed is not None else counted)
-    if fixed is None and source is None and _has_time_for_schedule_bound(run):
+    is_listed = run.problem.microbatches is not None
+    if fixed is None and source is None and not is_listed and _has_time_for_schedule_bound(run):
         fixed = schedule_bound(run.problem, plan.stages, costs=run.costs, reached=objective)
-    found = bounded_evidence(
-        run,
-        plan,
-        timeline=timeline,
-        bound=bound,
-        proved_by=proved_by,
-        stopped_by=COMPLETE if proved_by == "complete search" else ended,
-    )
-    return replace(
-        found,
-        schedule_bound_ns=None if fixed is None else max(fixed, bound.value_ns),
-        solver_bound_ns=conclusion.solver_bound_ns,
-        source=run.source if source is None else source,
-        solver_versions=run.solvers,
-        improvers=run.improvers,
-        sizes=conclusion.sizes,
-    )
-
-
-def bounded_evidence(
-    run: _PlanningRun, plan: Plan, *, timeline: Timeline, bound: Bound, proved_by: ProvedBy | None, stopped_by: str
-) -> Evidence:
-    """Figures, bound and baselines of a plan that the verifier passed: what a run of any kind knows."""
-    objective = timeline.objective_ns(run.problem.options.objective)
     return Evidence(
         makespan_ns=timeline.makespan_ns,
         span_ns=timeline.span_ns,
@@ -204,21 +149,23 @@ def bounded_evidence(
         bound_kind=bound.kind,
         certificate={**bound.certificate, **enclose(run.problem)},
         gap=(objective - bound.value_ns) / max(objective, 1),
-        schedule_bound_ns=None,
-        solver_bound_ns=None,
+        schedule_bound_ns=None if fixed is None or is_listed else max(fixed, bound.value_ns),
+        solver_bound_ns=conclusion.solver_bound_ns,
         solution_status="feasible" if proved_by is None else "optimal",
         proved_by=proved_by,
-        stopped_by=stopped_by,
-        source=run.source,
+        stopped_by=COMPLETE if proved_by == "complete search" else ended,
+        source=run.source if source is None else source,
         baselines=tuple(run.baselines),
         interpolated_costs=run.costs.unmeasured_costs_of(plan),
         timings=run.costs.describe_timings(),
         bucket_bytes=run.problem.profile.bucket_bytes,
         assumed_divisible=run.costs.assumed_divisible(plan.stages),
         planner_version=RELEASE,
-        solver_versions={},
+        solver_versions=run.solvers,
         seed=run.limits.seed,
         verdict={"passed": True, "violations": []},
         threads=run.limits.num_threads if run.limits.max_rounds is None else None,
         search_params=changed_params(run.params),
+        improvers=run.improvers,
+        sizes=conclusion.sizes,
     )

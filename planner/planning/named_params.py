@@ -3,17 +3,15 @@
 A part of the search that is left out has a name as well: `without.order_search`, whose value is 1.
 """
 
-import ast
-import inspect
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields, is_dataclass
 from functools import cache
-from textwrap import dedent
 from types import UnionType
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
 from planner.planning.planning_params import PARTS, SearchParams
+from profiles.documents.class_schema import field_docstrings
 
 _WITHOUT = "without"
 _PART_NAMES = {f"{_WITHOUT}.{part.lower().replace(' ', '_').replace('-', '_')}": part for part in PARTS}
@@ -45,8 +43,8 @@ def parse_assignments(assignments: Iterable[str]) -> SearchParams:
             changes[name] = json.loads(value)
         except (ValueError, RecursionError):
             raise ValueError(
-                f"search parameter {name[:60]} = {value[:60]!r} is neither a number nor a list; "
-                "give one as in multistart.round_ticks=4000000 or listed.depths=[1,2]"
+                f"search parameter {name[:60]} = {value[:60]!r} is neither a number nor a list; write e.g. "
+                "multistart.round_ticks=4000000 or listed.depths=[1,2]"
             ) from None
     return params_with(changes)
 
@@ -63,11 +61,11 @@ def params_with(changes: Mapping[str, object]) -> SearchParams:
             without.append(_part(name, value))
             continue
         if group not in kinds:
-            raise ValueError(f"there is no search parameter {name[:60]!r}; choose from the groups {', '.join(kinds)}")
+            raise ValueError(f"search parameter {name[:60]!r} is unknown; choose from the groups {', '.join(kinds)}")
         known = [each.name for each in fields(kinds[group])]
         if own not in known:
             listed = ", ".join(f"{group}.{each}" for each in known)
-            raise ValueError(f"there is no search parameter {name[:60]!r}; choose from {listed}")
+            raise ValueError(f"search parameter {name[:60]!r} is unknown; choose from {listed}")
         groups.setdefault(group, {})[own] = _frozen(value)
     own_groups: dict[str, Any] = {group: kinds[group](**values) for group, values in groups.items()}
     return SearchParams(**own_groups, without=tuple(without))
@@ -94,13 +92,13 @@ def describe_params() -> tuple[ParamDescription, ...]:
 
 def _describe() -> Iterator[ParamDescription]:
     for group, kind in _kinds().items():
-        hints, said = get_type_hints(kind, include_extras=True), _docstrings(kind)
+        hints, said = get_type_hints(kind, include_extras=True), dict(field_docstrings(kind))
         for each in fields(kind):
             yield ParamDescription(
                 name=f"{group}.{each.name}",
                 default=_plain(each.default),
                 allowed=_range(hints[each.name]),
-                meaning=said[each.name],
+                meaning=" ".join(said[each.name].split()),
             )
 
 
@@ -112,9 +110,9 @@ def _kinds() -> dict[str, Any]:
 def _part(name: str, value: object) -> str:
     """The part of the search that a name leaves out."""
     if name not in _PART_NAMES:
-        raise ValueError(f"there is no search parameter {name[:60]!r}; choose from {', '.join(_PART_NAMES)}")
+        raise ValueError(f"search parameter {name[:60]!r} is unknown; choose from {', '.join(_PART_NAMES)}")
     if value != 1 or isinstance(value, bool):
-        raise ValueError(f"search parameter {name} = {repr(value)[:60]} will not do; give 1, or leave it out")
+        raise ValueError(f"search parameter {name} = {repr(value)[:60]} is not allowed; give 1, or leave it out")
     return _PART_NAMES[name]
 
 
@@ -139,14 +137,3 @@ def _range(kind: Any) -> str:
 
 def _number(value: float) -> str:
     return f"{value:,}" if isinstance(value, int) else f"{value:,g}"
-
-
-def _docstrings(kind: type) -> dict[str, str]:
-    """The docstrings under the fields of a class."""
-    (found,) = ast.parse(dedent(inspect.getsource(kind))).body
-    assert isinstance(found, ast.ClassDef)
-    said = {}
-    for field, text in zip(found.body, found.body[1:], strict=False):
-        if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name) and isinstance(text, ast.Expr):
-            said[field.target.id] = " ".join(str(ast.literal_eval(text.value)).split())
-    return said

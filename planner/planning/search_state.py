@@ -75,7 +75,6 @@ class _Tally:
     bound_gain_ns: int = 0
     """By how much, in all."""
     cases_closed: int = 0
-    """Cases that it closed."""
 
     def note_bound(self, before: Bound | None, after: Bound | None) -> None:
         """A step has ended: what became of the bound."""
@@ -86,7 +85,7 @@ class _Tally:
         self.cases_closed += after.num_cases
 
 
-class _Witness(Protocol):
+class Witness(Protocol):
     """Who is shown verified plans."""
 
     def see(self, plan: Plan, timeline: Timeline, *, source: str, verdict: Verdict | None = None) -> None:
@@ -169,8 +168,8 @@ class SearchState:
         """The baselines that fit."""
         self.rejected: Verdict | None = None
         self.solvers: dict[str, str] = {}
-        self.witness: _Witness | None = None
-        """Sees every plan that the verifier passed, better or not, where somebody asks for more than the best."""
+        self.witnesses: list[Witness] = []
+        """See every plan that the verifier passed, better or not, where somebody asks for more than the best."""
 
     @property
     def elapsed_s(self) -> float:
@@ -337,8 +336,7 @@ class SearchState:
             else:
                 self.rejected = verdict
             return False
-        if self.witness is not None:
-            self.witness.see(plan, verdict.timeline, source=source, verdict=verdict)
+        self.show(plan, verdict.timeline, source=source, verdict=verdict)
         if best is not None and verdict.timeline.objective_ns(self.problem.options.objective) >= best:
             return False
         self.plan, self.timeline, self.source = plan, verdict.timeline, source
@@ -349,6 +347,11 @@ class SearchState:
             tally.gain_ns += best - verdict.timeline.objective_ns(self.problem.options.objective)
         self.improved_round, self.improved_s = self.rounds, self.elapsed_s
         return True
+
+    def show(self, plan: Plan, timeline: Timeline, *, source: str, verdict: Verdict | None = None) -> None:
+        """Let the witnesses see a plan; `verdict`: what the verifier said, if it was asked."""
+        for witness in self.witnesses:
+            witness.see(plan, timeline, source=source, verdict=verdict)
 
     def _is_out_of_range(self, plan: Plan) -> bool:
         """Whether its times or bytes are more than can be counted."""

@@ -107,7 +107,10 @@ def diagnose(problem: Problem, plan: Plan, *, seen: Observations) -> Diagnosis:
     """
     problem.require_alike("a diagnosis")
     if any(stage.is_split or any(len(group) != 1 for group in stage.groups) for stage in plan.stages):
-        raise ValueError("stages on several devices, or split placement: no process has timings of its own there")
+        raise ValueError(
+            "stages on several devices, or split placement: their processes have no separate timings; plan without "
+            "either"
+        )
     objective = problem.options.objective
     timeline = simulate(problem, plan)
     scales = _scales(problem, plan, seen=seen)

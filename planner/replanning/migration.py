@@ -22,7 +22,6 @@ class Move:
     layers: tuple[str, ...]
     """Whose weights, buffers and optimizer state."""
     num_bytes: int
-    """All of it."""
     duration_ns: int | None
     """On its route, alone; None from a checkpoint."""
 

@@ -75,7 +75,7 @@ def read_observations(documents: Iterable[tuple[str, str | bytes]], plan: Plan) 
     taken: set[str] = set()
     ranks = [_rank_of(document, plan, taken=taken) for document in parsed if any(document.rows)]
     if not ranks:
-        raise ValueError("no action was measured in what was given; run with --trace, or profile the actions (PP:0F0)")
+        raise ValueError("the documents contain no measured action; run with --trace, or profile the actions (PP:0F0)")
     counts = {len(document.rows) for document in ranks}
     if len(counts) != 1:
         raise ValueError(f"the ranks' numbers of iterations are {sorted(counts)}; give the traces of one run")
@@ -118,7 +118,7 @@ def _of_rank(plain: dict[str, Any], *, source: str) -> _Document:
     for row in plain["iterations"]:
         entries = [(str(name), start, end) for name, start, end in row if ACTION_NAME.fullmatch(name)]
         if not all(isinstance(start, int) and isinstance(end, int) and end >= start for _, start, end in entries):
-            raise ValueError("a time is no integer, or an action ends before it starts")
+            raise ValueError("a time is not an integer, or an action ends before it starts")
         rows.append(tuple(entries))
     times = plain.get("times", ())
     return _Document(
@@ -150,8 +150,8 @@ def _rank_of(document: _Document, plan: Plan, *, taken: set[str]) -> _Document:
     stages = {parse_action(name).stage for row in document.rows for name, _, _ in row}
     if beyond := sorted(stage for stage in stages if stage >= len(plan.stages)):
         raise ValueError(
-            f"{document.source}: stage {beyond[0]} was measured, and the plan has {len(plan.stages)}: "
-            "it is another plan's"
+            f"{document.source}: stage {beyond[0]} was measured, but the plan has {len(plan.stages)} stages; give the "
+            "traces of this plan"
         )
     held = {
         device: {n for n, stage in enumerate(plan.stages) if any(device in group for group in stage.groups)}
@@ -168,12 +168,12 @@ def _rank_of(document: _Document, plan: Plan, *, taken: set[str]) -> _Document:
         fitting = [device for device, those in held.items() if device not in taken and stages <= those]
         if not fitting:
             raise ValueError(
-                f"{document.source}: stages {sorted(stages)} are on no device of the plan that is left; "
-                "give one trace per rank of the plan that ran"
+                f"{document.source}: stages {sorted(stages)} are on no remaining device of the plan; give one trace "
+                "per rank of the plan that ran"
             )
         chosen = fitting[0]
     if chosen in taken:
-        raise ValueError(f"{document.source}: device {chosen!r} was read already; give every rank's trace once")
+        raise ValueError(f"{document.source}: device {chosen!r} was given before; give every rank's trace once")
     taken.add(chosen)
     return _Document(source=document.source, device=chosen, rows=document.rows, times=document.times)
 

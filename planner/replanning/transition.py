@@ -26,10 +26,10 @@ class Transition:
 
     def __post_init__(self) -> None:
         if self.steps_left < 1:
-            raise ValueError(f"steps_left = {self.steps_left}: give how many iterations are left, 1 or more")
+            raise ValueError(f"steps_left = {self.steps_left} is not positive; give the number of iterations left")
         if not self.bytes_per_s > 0:
             raise ValueError(
-                f"bytes_per_s = {self.bytes_per_s}: give what the storage of checkpoints reads in a second"
+                f"bytes_per_s = {self.bytes_per_s}: is not positive; give the read rate of the checkpoint storage"
             )
 
     def recipe(self, problem: Problem, stages: Sequence[Stage]) -> Recipe:

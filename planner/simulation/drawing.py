@@ -19,7 +19,7 @@ def draw_schedule(timeline: Timeline, *, tick_ns: int) -> str:
     num_columns = max(-(-order[-1].end_ns // tick_ns) for order in timeline.actions.values() if order)
     if num_columns > MAX_COLUMNS:
         raise ValueError(
-            f"tick_ns = {tick_ns} makes {num_columns:,} columns; take a tick {num_columns // MAX_COLUMNS + 1} x as long"
+            f"tick_ns = {tick_ns} makes {num_columns:,} columns; use a tick {num_columns // MAX_COLUMNS + 1} x as long"
         )
     labels = {device: _labels(order) for device, order in timeline.actions.items()}
     column = 1 + max(len(label) for row in labels.values() for label in row)

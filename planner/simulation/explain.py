@@ -32,7 +32,6 @@ class DeviceTime:
     """The makespan of one device, cut by what it did or waited for; the parts add up to the makespan exactly."""
 
     device: str
-    """Its name."""
     forward_ns: int
     """F."""
     input_grad_ns: int

@@ -58,7 +58,7 @@ def simulate(
     _require_assignment(problem, plan)
     read = device_orders or encode(plan.schedule)
     if read is None:
-        raise PlanError("the schedule holds something that is no action of a stage for a microbatch")
+        raise PlanError("the schedule holds something that is not an action of a stage for a microbatch")
     return _Playback(
         plan, replicas=make_replicas(problem, plan, costs=model), device_orders=read, costs=model
     ).timeline()

@@ -10,7 +10,7 @@ from planner.what_if.device_loss import adapt_plan, find_lost, without_devices
 from profiles.field_rules import MAX_SAMPLES, require_integer
 from profiles.microbatch_sizes import measured_sizes, profile_at, why_no_cost
 
-_STRICT = {"extra": "forbid", "use_attribute_docstrings": True}
+_STRICT = {"extra": "forbid"}
 
 _MAX_SPEEDUP = 1000.0
 
@@ -61,9 +61,9 @@ def find_gone(problem: Problem, change: Change) -> frozenset[str]:
     gone = find_lost(problem, change.lost, field="change: lost =")
     left = [device.name for device in problem.cluster.devices if device.name not in gone]
     if not left:
-        raise ValueError(f"change: lost = {', '.join(change.lost)[:200]} takes away every device; leave one")
+        raise ValueError(f"change: lost = {', '.join(change.lost)[:200]} removes every device; keep at least one")
     if -change.devices >= len(left):
-        raise ValueError(f"change: devices = {change.devices} takes away all {len(left)} devices; leave one")
+        raise ValueError(f"change: devices = {change.devices} removes all {len(left)} devices; keep at least one")
     return gone | frozenset(left[change.devices :] if change.devices < 0 else ())
 
 
@@ -95,8 +95,8 @@ def _with_batch(problem: Problem, change: Change) -> Problem:
     now = problem.profile.microbatch_size
     if now is None:
         raise ValueError(
-            f"change: the samples of a microbatch of {problem.profile.name!r} are not known (microbatch_size = null); "
-            "ask for num_microbatches"
+            f"change: the samples of a microbatch of {problem.profile.name!r} are unknown (microbatch_size = null); "
+            "change num_microbatches instead"
         )
     count, size, batch = change.num_microbatches, change.microbatch_size, change.global_batch_size
     if count is None:
@@ -112,7 +112,9 @@ def _with_batch(problem: Problem, change: Change) -> Problem:
 
 def _quotient(batch: int, part: int, *, what: str) -> int:
     if batch % part:
-        raise ValueError(f"change: {batch} samples are no whole number of {what}: {part}; choose one that divides them")
+        raise ValueError(
+            f"change: {batch} samples are not a whole number of {what}: {part}; choose one that divides them"
+        )
     return batch // part
 
 

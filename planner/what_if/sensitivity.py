@@ -37,7 +37,6 @@ class Question:
     """The problem with a little more of something."""
 
     kind: Kind
-    """Of what."""
     subject: str
     """Of which device or link; empty: of all, or of none in particular."""
     text: str

@@ -1,4 +1,4 @@
-"""Megatron-LM's arguments out of a shell script, a YAML or JSON file, or the block of them in a log."""
+"""Megatron-LM's arguments out of a shell script, a YAML or JSON file, a recipe in Python, or a log's block of them."""
 
 import json
 import re
@@ -9,6 +9,7 @@ from typing import Any
 import yaml
 
 from profiles.configurations.flag_meanings import ALIASES
+from profiles.configurations.python_recipe import CLASS, ReadRecipe, read_recipe
 from profiles.configurations.shell_script import Script, read_script, training_words
 
 MAX_TEXT = 4 * 2**20
@@ -20,6 +21,8 @@ MAX_LINE = 4096
 _LOGGED = re.compile(r"^.*?(?<![\w.])(\w+) \.{3,} (\S.*?) *$", re.MULTILINE)
 _OVERRIDE = re.compile(r"\+{0,2}([a-z_]\w*(?:\.\w+)+)=(.*)", re.DOTALL)
 _END = {"|", "&", ">", ">>", "2>", "2>&1", "&>", "<"}
+_VARIABLE = re.compile(r"\$\{(?P<name>\w+)(?::[-=]?(?P<other>[^{}]*))?\}|\$(?P<plain>[A-Za-z_]\w*)")
+_LAUNCHER = ("nproc_per_node", "nnodes")
 _LETTERS = {"embedding": "E", "decoder": "t", "mtp": "m", "loss": "L"}
 
 Value = str | bool
@@ -28,23 +31,31 @@ Value = str | bool
 
 @dataclass(slots=True, kw_only=True)
 class ReadArguments:
-    """What was found."""
+    """The arguments that a file states."""
 
     values: dict[str, Value]
     """By name, with underscores."""
     kind: str
-    """`script`, `mapping`, `log` or `options`."""
+    """`script`, `mapping`, `recipe`, `log` or `options`."""
+    program: str = ""
+    """The Python file that is started, where a command names it."""
+    unread: Sequence[str] = ()
+    """What of a recipe was not read."""
     strange: list[str] = field(default_factory=list)
     """Words that are neither flags nor values of flags."""
     script: Script | None = None
     """What the script said besides."""
 
 
-def read_arguments(text: str, *, source: str, given: Mapping[str, str] | None = None) -> ReadArguments:
-    """Find out which form it is and read it; `given` are variables for a script.
+def read_arguments(
+    text: str, *, source: str, given: Mapping[str, str] | None = None, function: str | None = None
+) -> ReadArguments:
+    """Find out which form it is and read it; `given` are variables of its environment, `function` is a recipe's name.
 
     Raises ValueError with the source's name where there are no arguments.
     """
+    if source.endswith(".py"):
+        return _read_recipe(read_recipe(text[:MAX_TEXT], function=function, source=source), source=source)
     text = text[:MAX_TEXT]
     short = "\n".join(line for line in text.splitlines() if len(line) < MAX_LINE)
     logged = _LOGGED.findall(short)
@@ -52,7 +63,9 @@ def read_arguments(text: str, *, source: str, given: Mapping[str, str] | None = 
         values = {name: _logged(value) for name, value in reversed(logged)}  # the first one counts
         return ReadArguments(values=_named(values), kind="log")
     if (mapping := _mapping(text, source=source)) is not None:
-        return ReadArguments(values=_named(dict(_leaves(mapping, source=source, seen=set()))), kind="mapping")
+        leaves = dict(_leaves(mapping, source=source, given=given or {}, seen=set()))
+        is_configuration = "_target_" in text or "num_kv_heads" in leaves
+        return ReadArguments(values=_fields(leaves) if is_configuration else _named(leaves), kind="mapping")
     try:
         script = read_script(text, given=given)
         words = training_words(script)
@@ -63,11 +76,27 @@ def read_arguments(text: str, *, source: str, given: Mapping[str, str] | None = 
     return found
 
 
+def _read_recipe(recipe: ReadRecipe, *, source: str) -> ReadArguments:
+    """Megatron-Bridge's; its precision may be what a function of another file makes, which has its name."""
+    values = _fields(dict(_leaves(recipe.sections, source=source, given={}, seen=set())))
+    before = "mixed_precision = "
+    made = [text.removeprefix(before) for text in recipe.unread if text.startswith(before)]
+    section = recipe.sections.get("mixed_precision")
+    made += [section[CLASS]] if isinstance(section, dict) and CLASS in section else []
+    if made:
+        values["mixed_precision"] = made[-1]
+    unread = tuple(each for each in recipe.unread if not any(text in each for text in made))
+    return ReadArguments(values=values, kind="recipe", unread=unread)
+
+
 def read_words(words: Sequence[str]) -> ReadArguments:
-    """Flags with their values, and overrides `model.tensor_model_parallel_size=4`; those of the launcher too."""
+    """Flags with their values, and overrides `model.tensor_model_parallel_size=4`.
+
+    What stands before a Python file is its launcher's; of that the numbers of processes are kept.
+    """
     values: dict[str, Value] = {}
     strange: list[str] = []
-    name, has_script = "", any(word.endswith(".py") for word in words)
+    name, program = "", ""
     for word in _parted(words):
         if word in _END:
             break
@@ -78,14 +107,16 @@ def read_words(words: Sequence[str]) -> ReadArguments:
             name, equals, value = word[2:].partition("=")
             name = _plain(name)
             values[name] = value if equals else True
-        elif word.endswith(".py"):
-            name, has_script = "", False
+        elif word.endswith(".py") and not program:
+            values = {key: value for key, value in _named(values).items() if key in _LAUNCHER}
+            name, program, strange = "", word, []
         elif name:
             before = values[name]
             values[name] = word if before is True else f"{before} {word}"
-        elif not has_script:
+        else:
             strange.append(word)
-    return ReadArguments(values=_named(values), kind="script", strange=strange)
+    is_started = bool(program)
+    return ReadArguments(values=_named(values), kind="script", program=program, strange=[] if is_started else strange)
 
 
 def _parted(words: Sequence[str]) -> Iterator[str]:
@@ -105,40 +136,59 @@ def _named(values: Mapping[str, Value]) -> dict[str, Value]:
     return {**own, **{name: value for name, value in aliased.items() if own.get(name, False) is False}}
 
 
+def _fields(values: Mapping[str, Value]) -> dict[str, Value]:
+    """Those of a configuration class, where groups of queries count without the switch that flags have for them."""
+    named = _named(values)
+    return {"group_query_attention": bool(named.get("num_query_groups")), **named}
+
+
 def _logged(text: str) -> Value:
     return {"True": True, "False": False, "None": False}.get(text, text)
 
 
 def _mapping(text: str, *, source: str) -> Mapping[str, Any] | None:
     """A YAML or JSON document with names in it; None: it is something else."""
-    is_named = source.lower().endswith((".yaml", ".yml", ".json"))
-    if not is_named and not text.lstrip().startswith("{"):
+    is_yaml = source.lower().endswith((".yaml", ".yml"))
+    if not is_yaml and not source.lower().endswith(".json") and not text.lstrip().startswith("{"):
         return None
     try:
-        found = json.loads(text) if text.lstrip().startswith("{") else yaml.safe_load(text)
+        found = yaml.safe_load(text) if is_yaml else json.loads(text)
     except (ValueError, RecursionError, yaml.YAMLError) as error:
-        raise ValueError(f"{source}: is neither JSON nor YAML ({type(error).__name__}); mend it") from None
+        raise ValueError(f"{source}: is neither JSON nor YAML ({type(error).__name__}); correct it") from None
     if not isinstance(found, dict) or not found:
         raise ValueError(f"{source}: has no names with values; give Megatron's arguments as a mapping")
     return found
 
 
-def _leaves(mapping: Mapping[str, Any], *, source: str, seen: set[int]) -> Iterator[tuple[str, Value]]:
-    """Sections are looked into, each once; a layout may be a list of lists of kinds of layers."""
+def _leaves(
+    mapping: Mapping[str, Any], *, source: str, given: Mapping[str, str], seen: set[int]
+) -> Iterator[tuple[str, Value]]:
+    """Sections are looked into, each once; a layout may be a list of lists of kinds of layers.
+
+    Single values by names in capitals belong to what starts the program.
+    """
     seen.add(id(mapping))
     for key, value in mapping.items():
         name = _plain(str(key))
-        if name.startswith("_") or name.upper() == "ENV_VARS":
+        if name.startswith("_") or name.upper() == "ENV_VARS" or (name.isupper() and not isinstance(value, dict)):
             continue
         if isinstance(value, dict):
             if id(value) not in seen:
-                yield from _leaves(value, source=source, seen=seen)
+                yield from _leaves(value, source=source, given=given, seen=seen)
         elif name == "pipeline_model_parallel_layout" and isinstance(value, list):
             yield name, _layout_of(value, source=source)
         elif isinstance(value, list):
-            yield name, " ".join(map(str, value))
+            yield name, _expanded(" ".join(map(str, value)), given)
         else:
-            yield name, value if isinstance(value, bool) else False if value is None else str(value)
+            yield name, value if isinstance(value, bool) else False if value is None else _expanded(str(value), given)
+
+
+def _expanded(text: str, given: Mapping[str, str]) -> str:
+    """Variables of the environment by their values or defaults, and without the quotes that a shell would take off."""
+    known = _VARIABLE.sub(
+        lambda found: given.get(found["name"] or found["plain"], found["other"] or found[0]), text.strip()
+    )
+    return known[1:-1] if len(known) > 1 and known[0] == known[-1] and known[0] in "'\"" else known
 
 
 def _layout_of(rows: Sequence[Any], *, source: str) -> str:

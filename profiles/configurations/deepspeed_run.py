@@ -45,7 +45,6 @@ class DeepSpeedQuestion:
     method: str | None = None
     """Its `partition_method`."""
     devices: int | None = None
-    """In all."""
     tensor: int = 1
     """Devices that share every layer."""
     sequence: int | None = None
@@ -106,7 +105,7 @@ def _document(text: str, *, source: str) -> dict[str, Any]:
     except (ValueError, RecursionError):
         raise ValueError(f"{source}: is not JSON; give DeepSpeed's configuration") from None
     if not isinstance(document, dict):
-        raise ValueError(f"{source}: is no object; give DeepSpeed's configuration")
+        raise ValueError(f"{source}: is not an object; give DeepSpeed's configuration")
     return document
 
 
@@ -115,7 +114,7 @@ def _pipelines(asked: DeepSpeedQuestion, notes: ReadingNotes, *, within: int) ->
         notes.assumed.append(f"devices = {within} (one pipeline)")
         return 1
     if asked.devices % within:
-        notes.refusals.append(f"{asked.devices} devices are no multiple of {within}; use another number")
+        notes.refusals.append(f"{asked.devices} devices are not a multiple of {within}; use another number")
     return max(1, asked.devices // within)
 
 
@@ -124,7 +123,7 @@ def _count(section: Any, name: str) -> int | None:
     if value is None or value == "auto":
         return None
     if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < 10**9:
-        raise ValueError(f"{name} = {str(value)[:60]}: is no whole number")
+        raise ValueError(f"{name} = {str(value)[:60]}: is not a whole number")
     return value
 
 
@@ -177,7 +176,7 @@ def _cut(shape: ModelShape, *, count: int, method: str, notes: ReadingNotes) -> 
         try:
             pattern = re.compile(kind.partition(":")[2])
         except re.error:
-            raise ValueError(f"partition method {method[:40]!r}: is no regular expression behind type:") from None
+            raise ValueError(f"partition method {method[:40]!r}: is not a regular expression behind type:") from None
         if not any(pattern.search(name) for name in _BLOCK_NAMES.split()):
             notes.assumed.append(f"{method[:40]} matches the blocks and nothing else")
         sizes = balanced_sizes([int(letter == "t") for letter in letters], count)
@@ -186,7 +185,7 @@ def _cut(shape: ModelShape, *, count: int, method: str, notes: ReadingNotes) -> 
     ends = [sum(sizes[: number + 1]) for number in range(count)]
     stages = tuple(letters[end - size : end] for end, size in zip(ends, sizes, strict=True))
     if "" in stages:
-        raise ValueError(f"stage {stages.index('')} has no layers; such stages are not played here")
+        raise ValueError(f"stage {stages.index('')} has no layers; such stages are not supported")
     return stages
 
 
@@ -236,7 +235,7 @@ def _sort_out(document: Mapping[str, Any], notes: ReadingNotes) -> None:
         if name in ("pipeline", "zero_optimization"):
             known = {"stages", "partition", "partition_method", "activation_checkpoint_interval", "stage"}
             if not isinstance(value, Mapping):
-                raise ValueError(f"{name} = {str(value)[:60]}: is no section; write an object")
+                raise ValueError(f"{name} = {str(value)[:60]}: is not a section; write an object")
             notes.not_counted += [f"{name}.{key}" for key in value if key not in known]
         elif name in NOT_COUNTED:
             notes.not_counted.append(name)

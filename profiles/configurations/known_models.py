@@ -18,7 +18,6 @@ class GpuSheet:
     name: str
     """As tables name it."""
     memory_bytes: int
-    """All of it."""
     memory_bytes_per_s: float
     """Achieved."""
     node: int
@@ -174,13 +173,16 @@ DEFAULT_SEQUENCE = 4096
 
 
 def find_model(name: str) -> tuple[ModelShape, int | None]:
-    """A model by its short name or the path of a config.json; raises ValueError that lists the names."""
+    """A model by its short name, a config.json or its path; raises ValueError that lists the names."""
     if name.lower() in MODELS:
         return MODELS[name.lower()]
+    if name.startswith("{"):
+        return read_shape(name, name="config.json"), None
     path = Path(name)
     if path.is_file():
         with path.open("rb") as file:
             return read_shape(file.read(MAX_CONFIG_BYTES).decode("utf-8", errors="replace"), name=path.name), None
     raise ValueError(
-        f"--model {name[:80]}: neither a known model nor a file; there are {', '.join(MODELS)}, and any config.json"
+        f"--model {name[:80]}: neither a known model nor a file; give a file, or one of {', '.join(MODELS)}, and any "
+        "config.json"
     )

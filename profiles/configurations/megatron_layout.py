@@ -15,7 +15,7 @@ def written_out(layout: str) -> list[str]:
     for pattern in (r"\(([^)]+)\)\*(\d+)", r"(.)\*(\d+)"):
         most = sum(len(body) * int(count[:9]) for body, count in re.findall(pattern, text))
         if most > MOST_LETTERS:
-            raise ValueError(f"layout {layout[:60]!r}: is {most:,} letters long; at most {MOST_LETTERS:,} are read")
+            raise ValueError(f"layout {layout[:60]!r}: has {most:,} letters; give at most {MOST_LETTERS:,}")
         text = re.sub(pattern, lambda found: found.group(1) * int(found.group(2)), text)
     return text.split("|")
 
@@ -27,7 +27,7 @@ def layout_refusals(stages: Sequence[str], *, blocks: int, predicting: int, rank
         yield f"the layout has {strange[0]!r}; it is made of {', '.join(KINDS)} and |"
         return
     if len(stages) % ranks:
-        yield f"the layout has {len(stages)} stages, no multiple of {ranks} pipeline ranks; use another layout"
+        yield f"the layout has {len(stages)} stages, which is not a multiple of {ranks} ranks; use another layout"
     if whole[:1] != "E" or whole.count("E") != 1:
         yield f"the layout begins with {whole[:1]!r} and has {whole.count('E')} E; one E begins it"
     if whole[-1:] != "L" or whole.count("L") != 1:

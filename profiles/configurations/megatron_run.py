@@ -4,11 +4,12 @@ import math
 import re
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, Literal
 
 from profiles.configurations.argument_forms import ReadArguments, Value
 from profiles.configurations.flag_meanings import REFUSED, meaning_of
 from profiles.configurations.known_models import DEFAULT_SEQUENCE, find_model
+from profiles.configurations.megatron_hybrid import pattern_refusals, read_pattern, stages_of
 from profiles.configurations.megatron_layout import layout_refusals, written_out
 from profiles.configurations.run_configuration import (
     ReadingNotes,
@@ -17,7 +18,7 @@ from profiles.configurations.run_configuration import (
     even_stages,
     with_ends,
 )
-from profiles.estimates.model_shapes import ExpertShape, LatentAttention, ModelShape
+from profiles.estimates.model_shapes import ExpertShape, LatentAttention, ModelShape, RecurrentShape
 from profiles.estimates.operations import Dtype
 
 MICROBATCHES_PER_RANK = 16
@@ -28,8 +29,25 @@ _CUTS = (
     "decoder_first_pipeline_num_layers", "decoder_last_pipeline_num_layers",
 )  # fmt: skip
 """What says where stages are cut, beside a layout."""
+_PATTERN = "hybrid_layer_pattern"
+_LAYOUT = "pipeline_model_parallel_layout"
+_STATED = {
+    "tensor_model_parallel_size": "--tp",
+    "pipeline_model_parallel_size": "--pp",
+    "global_batch_size": "--global-batch-size",
+}
+"""What a recipe has to state, or another file may state it otherwise."""
+_ELSEWHERE = "what "
+"""Before what functions of other files set."""
 _LAUNCHER = ("nproc_per_node", "nnodes", "world_size")
 _FP8: Mapping[str, Dtype] = {"tensorwise": "fp8", "delayed": "fp8", "blockwise": "fp8_block", "mxfp8": "fp8_block"}
+_MIXED: Mapping[str, Dtype] = {
+    "fp4": "nvfp4", "mxfp8": "fp8_block", "fp8_mx": "fp8_block", "subchannel": "fp8_block", "fp8_sc": "fp8_block",
+    "fp8": "fp8",
+}  # fmt: skip
+"""Parts of the names of Megatron-Bridge's precisions; the first one counts."""
+_OTHER_PROGRAM = re.compile(r"(?:^|[_/])(?:t5|bert|ict|biencoder|vision|vlm|retro|dino)(?=[_.])[^/]*$")
+"""Scripts that train something else than a decoder."""
 
 
 class Taking:
@@ -57,7 +75,7 @@ class Taking:
         if match := re.search(r"\$\{?(\w+)", text):
             raise ValueError(f"{shown(name)}: ${match[1]} is not set in the script; give --set {match[1]}=VALUE")
         if not re.fullmatch(r"\d{1,12}", text):
-            raise ValueError(f"{shown(name)}: {text[:60]!r} is no whole number")
+            raise ValueError(f"{shown(name)}: {text[:60]!r} is not a whole number")
         return int(text)
 
     def count(self, name: str, otherwise: int) -> int:
@@ -85,10 +103,10 @@ def read_megatron(read: ReadArguments, *, options: Mapping[str, Value], model: s
     """
     notes = ReadingNotes(left_out=_left_out(read))
     take = Taking({**read.values, **options}, notes)
-    for name, why in REFUSED.items():
-        if take.switch(name):
-            raise ValueError(f"{shown(name)}: {why}; leave the flag out to see the rest")
+    _require_known(read, take)
+    _note_unread(read, take)
     shape, sequence = _shape(take, model)
+    shape = _with_pattern(take, shape)
     tensor, context = take.count("tensor_model_parallel_size", 1), take.count("context_parallel_size", 1)
     pipeline = take.count("pipeline_model_parallel_size", 1)
     if reason := shape.why_not(tensor):
@@ -97,15 +115,17 @@ def read_megatron(read: ReadArguments, *, options: Mapping[str, Value], model: s
     data = _pipelines(take, within=tensor * context * pipeline, least=_least_pipelines(experts, tensor * context))
     micro = take.number("micro_batch_size", 1, assumes=True) or 1
     batch = _batch(take, read, each=micro * data, ranks=pipeline)
-    predicting = _predicting(take, is_typed=read.kind == "options")
+    predicting = _predicting(take, is_typed=read.kind in ("options", "recipe"))
     stages = _stages(take, shape, predicting=predicting, ranks=pipeline, is_typed=read.kind != "log")
     chunks = max(1, len(stages) // pipeline)
     _require_interleaving(take, count=batch // (micro * data), ranks=pipeline, chunks=chunks, each=micro * data)
+    if notes.refusals and any(each.startswith(_ELSEWHERE) for each in read.unread):
+        raise ValueError(f"{notes.refusals[0]}; or {read.unread[0]}, which is in another file, says otherwise")
     recompute = _recomputation(take)
     if experts is not None and data * context * tensor % experts:
         notes.refusals.append(
-            f"{data * context * tensor} devices that hold the same layers are no multiple of the {experts} that share "
-            "their experts; use more devices (--devices), or a smaller expert degree"
+            f"{data * context * tensor} devices that hold the same layers are not a multiple of the {experts} that "
+            "share their experts; use more devices (--devices), or a smaller expert degree"
         )
     run = RunConfiguration(
         program="megatron",
@@ -123,29 +143,66 @@ def read_megatron(read: ReadArguments, *, options: Mapping[str, Value], model: s
         sequence=take.number("seq_length", sequence or DEFAULT_SEQUENCE, assumes=True) or DEFAULT_SEQUENCE,
         dtype=_dtype(take, is_typed=read.kind == "options"),
         recompute=recompute,
-        shards="optimizer" if take.switch("use_distributed_optimizer") else "nothing",
+        shards=_shards(take),
         overlaps_data=take.switch("overlap_grad_reduce"),
         hides_exchanges=take.switch("tp_comm_overlap"),
         gradient_bytes=2 if take.switch("grad_reduce_in_bf16") else 4,
         cut_by=tuple(f"{shown(name)} {value}" for name in _CUTS if (value := take.text(name)) is not None),
         notes=notes,
     )
-    take.switch("overlap_param_gather")
-    is_cut = take.switch("sequence_parallel")
-    if tensor > 1 and not is_cut and read.kind != "options":
-        notes.not_counted.append("no --sequence-parallel: estimates are with it")
-    _sort_out(take, read, notes=notes)
+    _sort_out(take, read, tensor=tensor)
     return run
+
+
+def _shards(take: Taking) -> Literal["nothing", "optimizer", "gradients"]:
+    """Megatron's switch, or the stage of DeepSpeed's ZeRO."""
+    stage = take.number("zero_stage", 0) or 0
+    if stage > 2:
+        raise ValueError(
+            f"--zero-stage {stage}: replicas that shard weights are not read; leave it out to see the rest"
+        )
+    if stage == 2:
+        return "gradients"
+    return "optimizer" if stage or take.switch("use_distributed_optimizer") else "nothing"
+
+
+def _require_known(read: ReadArguments, take: Taking) -> None:
+    """Raise ValueError for a program or a flag that makes the estimate another one than is made here."""
+    if _OTHER_PROGRAM.search(read.program):
+        raise ValueError(
+            f"{read.program[:80]}: trains no decoder alone, and others are not read; give a decoder's script"
+        )
+    for name, why in REFUSED.items():
+        if take.switch(name):
+            raise ValueError(f"{shown(name)}: {why}; leave the flag out to see the rest")
+
+
+def _note_unread(read: ReadArguments, take: Taking) -> None:
+    """What of a recipe was not read; raises ValueError where that says degrees, batch or stages."""
+    elsewhere = [each for each in read.unread if each.startswith(_ELSEWHERE)]
+    for name, option in _STATED.items():
+        if elsewhere and name not in take.values:
+            raise ValueError(f"{name}: {elsewhere[0]}, which is in another file; give {option}")
+    for each in read.unread:
+        name = each.partition(" = ")[0].rpartition(".")[2]
+        if name == _LAYOUT and name not in take.values:
+            raise ValueError(f"{each[:80]}: is in another file; give --layout")
+        if name in REFUSED:
+            raise ValueError(f"{each[:80]}: {REFUSED[name]}; give a recipe without it")
+        if (meaning := meaning_of(name)) != "irrelevant":
+            (take.notes.unknown if meaning == "unknown" else take.notes.not_counted).append(each)
 
 
 def _require_interleaving(take: Taking, *, count: int, ranks: int, chunks: int, each: int) -> None:
     """Interleaving wants microbatches in whole turns; `each`: samples of one on all pipelines."""
     if take.number("microbatch_group_size_per_vp_stage", ranks) != ranks and chunks > 1:
-        raise ValueError(f"--microbatch-group-size-per-vp-stage: other orders than with {ranks} are not played here")
+        raise ValueError(
+            f"--microbatch-group-size-per-vp-stage: only {ranks}, the number of ranks, is supported; give that"
+        )
     if chunks > 1 and count % ranks:
         take.notes.refusals.append(
-            f"{count} microbatches are no multiple of {ranks} ranks, as interleaving wants ({chunks} stages on each); "
-            f"use a global batch that is a multiple of {each * ranks}"
+            f"{count} microbatches are not a multiple of {ranks} ranks, as interleaving with {chunks} stages each "
+            f"requires; use a global batch that is a multiple of {each * ranks}"
         )
 
 
@@ -156,8 +213,13 @@ def _left_out(read: ReadArguments) -> list[str]:
     return [statement for statement in script.left_out if re.match(r"\w+\+?=", statement)]
 
 
-def _sort_out(take: Taking, read: ReadArguments, *, notes: ReadingNotes) -> None:
+def _sort_out(take: Taking, read: ReadArguments, *, tensor: int) -> None:
     """What nobody asked for: not counted, of no matter, or unknown."""
+    notes = take.notes
+    take.switch("overlap_param_gather")
+    is_cut = take.switch("sequence_parallel")
+    if tensor > 1 and not is_cut and read.kind != "options":
+        notes.not_counted.append("no --sequence-parallel: estimates are with it")
     for name, value in take.values.items():
         if name in take.taken or value is False or value in ("None", "False", "[]"):
             continue
@@ -177,16 +239,17 @@ def _shape(take: Taking, model: str | None) -> tuple[ModelShape, int | None]:
             return shape, sequence
         windows = shape.windows[:blocks]
         return _with(shape, name=f"{shape.name}, {blocks} blocks", blocks=blocks, windows=windows), sequence
-    if take.text("num_layers") is None:
+    if take.text("num_layers") is None and not take.switch(_PATTERN):
         raise ValueError("the model is not stated; give --model NAME, or --num-layers, --hidden-size and so on")
     sizes = {name: take.number(name) for name in ("num_layers", "hidden_size", "num_attention_heads")}
     for name, value in sizes.items():
-        if not value:
+        if not value and not (name == "num_layers" and take.switch(_PATTERN)):
             raise ValueError(f"{shown(name)}: is not there; give it, or --model NAME")
     hidden, heads = sizes["hidden_size"] or 1, sizes["num_attention_heads"] or 1
     is_gated = take.switch("swiglu")
     inner = take.number("ffn_hidden_size") or (4 * hidden * 2 // 3 // 64 * 64 if is_gated else 4 * hidden)
-    groups = take.number("num_query_groups") if take.switch("group_query_attention") else None
+    groups = take.number("num_query_groups")
+    groups = groups if take.switch("group_query_attention") else None
     shape = ModelShape(
         name="the flags' model",
         blocks=sizes["num_layers"] or 1,
@@ -201,6 +264,38 @@ def _shape(take: Taking, model: str | None) -> tuple[ModelShape, int | None]:
         mixture=_mixture(take, inner=inner),
     )
     return shape, None
+
+
+def _with_pattern(take: Taking, shape: ModelShape) -> ModelShape:
+    """A hybrid model has as many layers as its pattern has letters, whatever other flags say."""
+    if (text := take.text(_PATTERN)) is None:
+        return shape
+    pattern = "".join(read_pattern(text))
+    if "E" in pattern and shape.mixture is None:
+        raise ValueError("--hybrid-layer-pattern: has E, and --num-experts is not there; give it")
+    width = take.count("mamba_head_dim", 64)
+    mamba = RecurrentShape(
+        heads=take.number("mamba_num_heads") or max(1, 2 * shape.hidden // width),
+        head_width=width,
+        groups=take.count("mamba_num_groups", 8),
+        state=take.count("mamba_state_dim", 128),
+        gates=1,
+    )
+    delta = RecurrentShape(
+        heads=take.count("linear_num_value_heads", 32),
+        head_width=take.count("linear_value_head_dim", 128),
+        groups=take.count("linear_num_key_heads", 16),
+        state=take.count("linear_key_head_dim", 128),
+        gates=2,
+    )
+    return _with(
+        shape,
+        blocks=len(pattern),
+        windows=(),
+        pattern=pattern,
+        mamba=mamba if "M" in pattern else None,
+        delta=delta if "G" in pattern else None,
+    )
 
 
 def _with(shape: ModelShape, **changes: Any) -> ModelShape:
@@ -260,7 +355,8 @@ def _dense_blocks(take: Taking) -> int:
     whole = "".join(found)
     if not re.fullmatch(r"0*1+", whole):
         raise ValueError(
-            f"--moe-layer-freq {text[:60]}: experts in every block but the first few are read, e.g. [0]*3+[1]*58"
+            f"--moe-layer-freq {text[:60]}: only dense blocks first and experts in all later ones are supported, e.g. "
+            "[0]*3+[1]*58"
         )
     return whole.count("0")
 
@@ -293,7 +389,7 @@ def _experts(take: Taking, shape: ModelShape, *, tensor: int) -> tuple[ModelShap
 def _predicting(take: Taking, *, is_typed: bool) -> int:
     """Layers of multi-token prediction: as stated, or as a layout has them where nothing but options is there."""
     stated = take.number("mtp_num_layers")
-    if stated is None and is_typed and (layout := take.text("pipeline_model_parallel_layout")) is not None:
+    if stated is None and is_typed and (layout := take.text(_LAYOUT)) is not None:
         stated = "".join(written_out(layout)).count("m")
         take.notes.assumed += [f"mtp_num_layers = {stated} (as the layout has m)"] if stated else []
     if stated:
@@ -312,6 +408,10 @@ def _pipelines(take: Taking, *, within: int, least: int) -> int:
     """Of the devices that a launcher, a log or an option states; the `least` where nobody does."""
     take.taken.update(_LAUNCHER)
     stated = take.number("world_size")
+    if (sequence := take.number("ds_sequence_parallel_size", 1)) != 1:
+        raise ValueError(
+            f"--ds-sequence-parallel-size {sequence}: devices that share sequences so are not read; give --cp"
+        )
     if stated is None and take.text("nproc_per_node") is not None:
         stated = (take.number("nproc_per_node") or 1) * (take.number("nnodes", 1) or 1)
     if stated is None:
@@ -320,7 +420,7 @@ def _pipelines(take: Taking, *, within: int, least: int) -> int:
         return least
     if stated % within or stated < within:
         take.notes.refusals.append(
-            f"{stated} devices are no multiple of tensor x context x pipeline = {within}; use another number "
+            f"{stated} devices are not a multiple of tensor x context x pipeline = {within}; use another number "
             "(--devices); what follows is for one pipeline"
         )
         return 1
@@ -329,7 +429,9 @@ def _pipelines(take: Taking, *, within: int, least: int) -> int:
 
 def _batch(take: Taking, read: ReadArguments, *, each: int, ranks: int) -> int:
     """Samples of an iteration; `each`: of one microbatch on all pipelines."""
-    stated = take.number("global_batch_size")
+    stated, steps = take.number("global_batch_size"), take.number("gradient_accumulation_steps")
+    if stated is None and steps:
+        return each * steps
     if stated is None:
         if read.kind == "options":
             stated = MICROBATCHES_PER_RANK * ranks * each
@@ -339,7 +441,7 @@ def _batch(take: Taking, read: ReadArguments, *, each: int, ranks: int) -> int:
             take.notes.assumed.append(f"global_batch_size = {stated} (Megatron's own: one microbatch per pipeline)")
     if stated % each or stated < each:
         take.notes.refusals.append(
-            f"global_batch_size = {stated} is no multiple of micro_batch_size times pipelines = {each}"
+            f"global_batch_size = {stated} is not a multiple of micro_batch_size times pipelines = {each}"
         )
         return max(1, stated // each) * each
     return stated
@@ -349,6 +451,8 @@ def _dtype(take: Taking, *, is_typed: bool) -> Dtype:
     is_half = [take.switch(name) for name in ("bf16", "fp16")]
     fp8, recipe, fp4 = take.text("fp8_format"), take.text("fp8_recipe"), take.text("fp4_format")
     take.text("fp4_recipe")
+    if mixed := take.text("mixed_precision"):
+        return next((dtype for part, dtype in _MIXED.items() if part in mixed.lower()), "bf16")
     if fp4 or fp8:
         take.notes.assumed.append("activations are kept in bf16; programs in fewer bits keep less")
     if fp4:
@@ -362,6 +466,9 @@ def _dtype(take: Taking, *, is_typed: bool) -> Dtype:
 
 def _recomputation(take: Taking) -> Recomputation | None:
     kind, method = take.text("recompute_granularity"), take.text("recompute_method")
+    old = take.text("activations_checkpoint_method")
+    if take.switch("checkpoint_activations") or old:
+        kind, method = "full", old or "uniform"
     count = take.number("recompute_num_layers", 1) or 1
     if take.switch("recompute_activations") or kind == "selective":
         modules = take.text("recompute_modules") or "core_attn"
@@ -374,7 +481,7 @@ def _recomputation(take: Taking) -> Recomputation | None:
     if kind != "full":
         raise ValueError(f"--recompute-granularity {kind[:40]}: there are full and selective")
     if method is None:
-        take.notes.refusals.append("full recomputation wants --recompute-method (uniform or block)")
+        take.notes.refusals.append("full recomputation needs --recompute-method (uniform or block)")
     if method == "uniform" and count > 1:
         take.notes.not_counted.append(
             f"--recompute-num-layers {count} with uniform: estimates recompute block by block"
@@ -384,13 +491,19 @@ def _recomputation(take: Taking) -> Recomputation | None:
 
 def _stages(take: Taking, shape: ModelShape, *, predicting: int, ranks: int, is_typed: bool) -> tuple[str, ...]:
     """What every stage holds; where Megatron refuses, the reason is noted and there are none."""
-    layout, refusals = take.text("pipeline_model_parallel_layout"), take.notes.refusals
+    layout, refusals = take.text(_LAYOUT), take.notes.refusals
     each, chunks = (
         take.number("num_layers_per_virtual_pipeline_stage"),
         take.number("num_virtual_stages_per_pipeline_rank"),
     )
     first, last = (take.number(f"decoder_{end}_pipeline_num_layers") for end in ("first", "last"))
     counts = [take.switch(f"account_for_{part}_in_pipeline_split") for part in ("embedding", "loss")]
+    if shape.pattern:
+        segments = read_pattern(take.text(_PATTERN) or "")
+        given = [name for name, value in take.values.items() if value not in (False, "None")]
+        refusals += pattern_refusals(segments, ranks=ranks, given=given)
+        if len(segments) > 1 or refusals:
+            return () if refusals else stages_of(segments)
     if layout is not None:
         if is_typed and (each or (chunks and len(written_out(layout)) != chunks * ranks)):
             refusals.append(
@@ -400,9 +513,7 @@ def _stages(take: Taking, shape: ModelShape, *, predicting: int, ranks: int, is_
         found = list(layout_refusals(stages, blocks=shape.blocks, predicting=predicting, ranks=ranks))
         refusals += found
         if not found and "" in stages:
-            raise ValueError(
-                f"the layout's stage {stages.index('')} is empty; stages without layers are not played here"
-            )
+            raise ValueError(f"the layout's stage {stages.index('')} is empty; give every stage a layer")
         return () if found else tuple(stages)
     try:
         if each:
@@ -414,7 +525,8 @@ def _stages(take: Taking, shape: ModelShape, *, predicting: int, ranks: int, is_
         else:
             stages = list(even_stages(shape.blocks, ranks * (chunks or 1)))
     except ValueError as reason:
-        refusals.append(f"{reason}; use --pipeline-model-parallel-layout")
+        remedy = "put | into --hybrid-layer-pattern" if shape.pattern else "use --pipeline-model-parallel-layout"
+        refusals.append(f"{reason}; {remedy}")
         return ()
     stages[-1] = stages[-1][:-1] + "m" * predicting + "L"
     return tuple(stages)

@@ -42,7 +42,6 @@ class RunConfiguration:
     program: str
     """Who runs it: `megatron`, `torchtitan`, `deepspeed`."""
     shape: ModelShape
-    """The model."""
     predicting: int = 0
     """Layers of multi-token prediction."""
     tensor: int = 1

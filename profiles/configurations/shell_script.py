@@ -1,4 +1,4 @@
-"""The training command of a shell script: variables, arrays, arithmetic and simple conditions; nothing is run.
+"""The training command of a shell script: variables, arrays, arithmetic, simple conditions and cases; nothing is run.
 
 What the script does not say (`$1`, variables of the environment) stays as `$NAME` in the words, for a reader to name.
 """
@@ -9,6 +9,7 @@ import re
 import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
 
 MAX_DEPTH = 100
 """Conditions and loops within each other."""
@@ -23,6 +24,8 @@ _REFERENCE = re.compile(
     r"|\$\(\((?P<sum>[^()]*(?:\([^()]*\)[^()]*)*)\)\)"
     r"|\$(?P<plain>[A-Za-z_]\w*|\d)"
 )
+_CASE = re.compile(r"\(?([^()$=]+)\)\s*(.*)", re.DOTALL)
+"""A branch of `case`: patterns, and what follows."""
 _PLAIN = re.compile(r"[\w./:,-]+")
 """Characters that neither open, close nor end anything."""
 _OPENING = {"if": "fi", "case": "esac", "for": "done", "while": "done", "until": "done"}
@@ -40,7 +43,7 @@ _COMPARISONS = {"-eq": operator.eq, "-ne": operator.ne, "-gt": operator.gt, "-ge
 
 @dataclass(slots=True, kw_only=True)
 class Script:
-    """What a script comes to."""
+    """The commands of a script, its variables filled in."""
 
     variables: dict[str, str]
     """Strings as they are, arrays as the text between their parentheses."""
@@ -128,6 +131,8 @@ class _Blocks:
 
     def __init__(self) -> None:
         self.open: list[tuple[str, bool, bool]] = []
+        self.cases: list[str] = []
+        """What each open `case` compares."""
 
     @property
     def is_taken(self) -> bool:
@@ -146,7 +151,19 @@ class _Blocks:
 
 def _take(script: Script, statement: str, *, blocks: _Blocks) -> None:
     word, _, rest = statement.partition(" ")
-    if word in _OPENING:
+    is_case = bool(blocks.open) and blocks.open[-1][0] == "esac"
+    if word == "case":
+        value, _, first = rest.partition(" in")
+        blocks.begin(word, taken=False)
+        blocks.cases.append(_expand(script, value).strip().strip("\"'"))
+        if first.strip():
+            _take(script, first.strip(), blocks=blocks)
+    elif is_case and (match := _CASE.match(statement)):
+        patterns = [each.strip().strip("\"'") for each in match[1].split("|")]
+        blocks.other(taken=any(fnmatchcase(blocks.cases[-1], each) for each in patterns))
+        if match[2]:
+            _take(script, match[2].strip(), blocks=blocks)
+    elif word in _OPENING:
         blocks.begin(word, taken=word == "if" and blocks.is_taken and _is_met(script, rest))
     elif word == "elif" and blocks.open:
         blocks.other(taken=_is_met(script, rest))
@@ -157,6 +174,8 @@ def _take(script: Script, statement: str, *, blocks: _Blocks) -> None:
             _take(script, rest.strip(), blocks=blocks)
     elif blocks.open and word == blocks.open[-1][0]:
         blocks.open.pop()
+        if is_case:
+            blocks.cases.pop()
     elif statement and not blocks.is_taken:
         script.left_out.append(" ".join(statement.split()))
     elif statement:

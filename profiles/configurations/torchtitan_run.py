@@ -1,12 +1,14 @@
-"""A run of torchtitan, by its configuration in TOML or JSON (0.2 and 0.3, and the names of its main branch of 2026)."""
+"""A run of torchtitan, by its configuration in TOML, JSON or Python (0.2 and 0.3, and its main branch of 2026)."""
 
 import json
 import re
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import PurePosixPath
 from typing import Any
 
 from profiles.configurations.known_models import MODELS, find_model
+from profiles.configurations.python_recipe import CLASS, read_recipe
 from profiles.configurations.run_configuration import Order, ReadingNotes, Recomputation, RunConfiguration
 from profiles.estimates.model_shapes import ModelShape
 
@@ -27,7 +29,7 @@ IRRELEVANT = (
     "model.print_after_conversion", "training.dataset", "training.dataset_path", "training.max_norm", "training.steps",
     "training.gc_freq", "training.gc_debug", "training.seed", "training.deterministic", "dataloader", "hf_assets_path",
     "tokenizer", "model.converters_path", "model_registry", "dump_folder", "loss", "profiler",
-    "training.disable_cuda_graphs",
+    "training.disable_cuda_graphs", "validator",
 )  # fmt: skip
 """Sections and fields that have nothing to do with where layers stand."""
 
@@ -40,6 +42,10 @@ NOT_COUNTED = (
     "activation_checkpoint", "parallelism.expert_tensor_parallel_degree", "parallelism.disable_loss_parallel",
 )  # fmt: skip
 """Those that change times or bytes, which estimates do not follow."""
+
+
+UNREAD = "_unread"
+"""The entry of a document for what of a recipe was not read."""
 
 
 class _Fields:
@@ -64,7 +70,7 @@ class _Fields:
         if value is None or value == -1:
             return None
         if isinstance(value, bool) or not isinstance(value, int) or not least <= value < 10**9:
-            raise ValueError(f"{name} = {str(value)[:60]}: is no whole number from {least} on")
+            raise ValueError(f"{name} = {str(value)[:60]}: is not a whole number from {least} on")
         return value
 
 
@@ -76,13 +82,23 @@ def _leaves(document: Mapping[str, Any], *, before: str) -> Iterator[tuple[str, 
             yield f"{before}{key}", value
 
 
-def read_titan_document(text: str, *, source: str) -> dict[str, Any]:
-    """TOML or JSON; raises ValueError with the source's name."""
+def read_titan_document(text: str, *, source: str, function: str | None = None) -> dict[str, Any]:
+    """TOML, JSON, or a function of a config_registry.py; raises ValueError with the source's name."""
+    if source.endswith(".py"):
+        recipe = read_recipe(text, function=function, source=source)
+        return {**recipe.sections, **_registered(recipe.unread, source), UNREAD: list(recipe.unread)}
     try:
         found = json.loads(text) if text.lstrip().startswith("{") else tomllib.loads(text)
     except (ValueError, RecursionError) as error:
-        raise ValueError(f"{source}: is neither TOML nor JSON ({str(error)[:80]}); mend it") from None
+        raise ValueError(f"{source}: is neither TOML nor JSON ({str(error)[:80]}); correct it") from None
     return dict(found)
+
+
+def _registered(unread: Sequence[str], source: str) -> dict[str, Any]:
+    """The model of `model_registry("70B")` in `llama3/config_registry.py`."""
+    found = re.search(r"model_registry\('([\w.-]+)'", " ".join(unread))
+    family = PurePosixPath(source).parent.name
+    return {"model": {"name": family, "flavor": found[1]}} if found and family in MODELS_OF else {}
 
 
 def read_torchtitan(
@@ -108,7 +124,9 @@ def read_torchtitan(
     order, has_several = _order(fields)
     stages = _stages(fields, shape, notes=notes, ranks=pipeline, has_several=has_several)
     if has_several and order == "1F1B" and count % pipeline:
-        notes.refusals.append(f"{count} microbatches are no multiple of {pipeline} ranks; use another local_batch_size")
+        notes.refusals.append(
+            f"{count} microbatches are not a multiple of {pipeline} ranks; use another local_batch_size"
+        )
     run = RunConfiguration(
         program="torchtitan",
         shape=shape,
@@ -174,10 +192,11 @@ def _microbatches(fields: _Fields, notes: ReadingNotes, *, sequence: int, data: 
         per_rank = 8
         notes.assumed.append("training.local_batch_size = 8 (torchtitan's own)")
     if per_rank % micro:
-        notes.refusals.append(f"training.local_batch_size = {per_rank} is no multiple of the microbatch's {micro}")
+        notes.refusals.append(f"training.local_batch_size = {per_rank} is not a multiple of the microbatch's {micro}")
     if steps is not None and steps != per_rank * data:
         notes.not_counted.append(
-            f"training.global_batch_size = {steps}: one round of its {steps // (per_rank * data)} is looked at"
+            f"training.global_batch_size = {steps}: the audit covers one of its {steps // (per_rank * data)} "
+            "accumulation steps"
         )
     return micro, max(1, per_rank // micro)
 
@@ -190,7 +209,7 @@ def _order(fields: _Fields) -> tuple[Order, bool]:
         )
     if name.lower() not in ORDERS:
         raise ValueError(
-            f"parallelism.pipeline_parallel_schedule = {name[:40]!r}: is not played here; there are 1F1B, GPipe, "
+            f"parallelism.pipeline_parallel_schedule = {name[:40]!r}: is not supported; use 1F1B, GPipe, "
             "Interleaved1F1B, ZBVZeroBubble"
         )
     return ORDERS[name.lower()]
@@ -212,7 +231,7 @@ def _stages(
     count = ranks * (2 if has_several else 1) if each is None else -(-weights // each)
     if count % ranks or has_several != (count > ranks):
         notes.refusals.append(
-            f"pipeline_parallel_layers_per_stage = {each} makes {count} stages on {ranks} ranks; the schedule wants "
+            f"pipeline_parallel_layers_per_stage = {each} makes {count} stages on {ranks} ranks; the schedule needs "
             f"{'two or more' if has_several else 'one'} on each: use another number"
         )
         return ()
@@ -233,7 +252,7 @@ def _stated_stages(
     if not isinstance(parts, list) or not all(
         isinstance(part, list) and all(isinstance(name, str) for name in part) for part in parts
     ):
-        raise ValueError("module_fqns_per_model_part: is no list of lists of names")
+        raise ValueError("module_fqns_per_model_part: is not a list of lists of names")
     names = [name for part in parts for name in part]
     wanted = ["tok_embeddings", *(f"layers.{number}" for number in range(shape.blocks))]
     if names[: len(wanted)] != wanted or set(names[len(wanted) :]) - {"norm", "output", "lm_head"}:
@@ -251,21 +270,26 @@ def _stated_stages(
     )
     if "" in stages:
         raise ValueError(
-            f"module_fqns_per_model_part: part {stages.index('')} has no layer; such stages are not played here"
+            f"module_fqns_per_model_part: part {stages.index('')} has no layer; such stages are not supported"
         )
     return stages
 
 
 def _recomputation(fields: _Fields, notes: ReadingNotes) -> Recomputation | None:
-    mode = str(fields.get("activation_checkpoint.mode", "none")).lower()
+    made_by = str(fields.get(f"activation_checkpoint.{CLASS}", ""))
+    mode = str(fields.get("activation_checkpoint.mode", made_by.partition(".")[0].removesuffix("AC") or "none")).lower()
     if mode == "selective":
         notes.not_counted.append("activation_checkpoint.mode = selective: estimates keep all")
     return Recomputation() if mode == "full" else None
 
 
 def _sort_out(fields: _Fields, notes: ReadingNotes) -> None:
+    for text in fields.get(UNREAD, []):
+        is_model = text.startswith("model_spec = ") and "converters" not in text
+        if not is_model and text.partition(" = ")[0].partition(".")[0] not in IRRELEVANT:
+            notes.unknown.append(text)
     for name, value in fields.values.items():
-        if name in fields.taken or value in (None, False, "", [], "none"):
+        if name in fields.taken or value in (None, False, "", [], "none") or name.endswith(CLASS):
             continue
         degrees_given = {name, *(name[:place] for place, char in enumerate(name) if char == ".")}
         if degrees_given & set(NOT_COUNTED):

@@ -39,6 +39,8 @@ class NodeGres:
     """Names of resources in Gres that are no accelerators."""
     is_shared: bool
     """Whether jobs share the accelerators (no_consume)."""
+    num_drained: int = 0
+    """Accelerators that take no jobs (GresDrain); they are not counted."""
 
 
 def parse_gres(text: str) -> list[Gres]:
@@ -70,7 +72,7 @@ def _entry(entry: str) -> Gres:
 def _count(text: str, *, entry: str) -> int:
     match = re.fullmatch(r"([0-9]+)([KMGTP]?)", text.upper())
     if match is None:
-        raise ValueError(f"{text!r} of {entry!r} is no count; a type needs a count behind it")
+        raise ValueError(f"{text!r} of {entry!r} is not a count; a type needs a count behind it")
     return int(match[1]) << _SHIFTS[match[2]]
 
 
@@ -88,10 +90,10 @@ def _parse_tres(text: str) -> list[Gres]:
 
 
 def node_gres(fields: Mapping[str, str]) -> NodeGres:
-    """The accelerators of a node; `fields`: Gres, GresUsed, CfgTRES, AllocTRES, as far as they are told.
+    """The accelerators of a node; `fields`: Gres, GresDrain, GresUsed, CfgTRES, AllocTRES, as far as they are told.
 
-    Types that only CfgTRES tells are taken from there. Raises ValueError that names the field for an entry that is
-    none, and for counts that contradict each other.
+    Types that only CfgTRES tells are taken from there. Drained accelerators are taken off. Raises ValueError that names
+    the field for an entry that is none, and for counts that contradict each other.
     """
     listed = _parsed(fields, "Gres", parse=parse_gres)
     configured = _parsed(fields, "CfgTRES", parse=_parse_tres)
@@ -107,11 +109,27 @@ def node_gres(fields: Mapping[str, str]) -> NodeGres:
         number, total = sum(one.count for one in entries if one.name in _ACCELERATORS), sum(counts.values())
         if number > total:
             raise ValueError(f"{field} = {fields[field][:120]} uses {number} accelerators, but Gres lists {total}")
+    drained = [one for one in _parsed(fields, "GresDrain", parse=parse_gres) if one.name in _ACCELERATORS]
+    for one in drained:
+        _take_off(counts, one)
     return NodeGres(
-        counts=counts,
+        counts=+counts,
+        num_drained=sum(one.count for one in drained),
         others=tuple(dict.fromkeys(one.name for one in listed if one.name not in _ACCELERATORS)),
         is_shared=any(one.name in _ACCELERATORS and not one.is_consumed for one in listed),
     )
+
+
+def _take_off(counts: Counter[str], drained: Gres) -> None:
+    """Raises ValueError where the type is not told and there are several, or where more are drained than there are."""
+    kinds = list(counts) if drained.kind is None else [kind for kind in counts if kind.lower() == drained.kind.lower()]
+    told = f"GresDrain has {drained.count} {drained.name}" + (f":{drained.kind}" if drained.kind else "")
+    if drained.count and len(kinds) != 1:
+        raise ValueError(f"{told}, but not which of {', '.join(counts) or 'none'}; take the node out of the answer")
+    if drained.count > (counts[kinds[0]] if kinds else 0):
+        raise ValueError(f"{told}, but Gres lists {counts[kinds[0]]}")
+    if drained.count:
+        counts[kinds[0]] -= drained.count
 
 
 def _parsed(fields: Mapping[str, str], field: str, *, parse: Callable[[str], list[Gres]]) -> list[Gres]:

@@ -5,7 +5,13 @@ from collections import Counter
 
 from profiles.discovery.hosts import DeviceDefaults, FoundHosts, HostFacts, accelerators
 
-_LINE = re.compile(r"(\[[0-9a-fA-F:.]+\]|[^\s:=]+)(?::([0-9]+))?((?:\s+[\w-]+=\S+)*)")
+_HOST = r"(\[[0-9a-fA-F:.]+\]|(?:[\w.-]+@)?\w[\w.-]*)"
+_LINE = re.compile(_HOST + r"(?::([0-9]+))?((?:\s+[\w-]+=\S+)*)")
+_PASSED_OVER = {
+    *("max_slots", "max-slots", "slots_max", "slots-max", "sockets", "boards"),
+    *("user", "username", "port", "binding"),
+}
+"""Keys that say nothing of how many devices a host has."""
 
 
 def parse_hostfile(text: str, *, sizes: DeviceDefaults, kind: str) -> FoundHosts:
@@ -20,8 +26,9 @@ def parse_hostfile(text: str, *, sizes: DeviceDefaults, kind: str) -> FoundHosts
         if not told:
             continue
         match = _LINE.fullmatch(re.sub(r"\s*=\s*", "=", told))
-        count = match and (match[2] or dict(re.findall(r"([\w-]+)=(\S+)", match[3])).get("slots", "1"))
-        if not match or not count or not count.isdecimal():
+        fields = dict(re.findall(r"([\w-]+)=(\S+)", match[3])) if match else {}
+        count = match and (match[2] or fields.get("slots", "1"))
+        if not match or not count or not count.isdecimal() or fields.keys() - _PASSED_OVER - {"slots"}:
             raise ValueError(f"line {number} of the hostfile: {told[:60]!r}; write HOST, HOST slots=N or HOST:N")
         slots[match[1]] += int(count)
     if not slots:

@@ -61,7 +61,6 @@ class LeftOut:
     """Something that is told, and is no part of the cluster."""
 
     what: str
-    """Its name."""
     why: str
     """In a few words."""
 
@@ -226,7 +225,7 @@ def _links_of(host: HostFacts, speeds: NominalSpeeds) -> Iterator[Link]:
 def _workers(host: HostFacts, count: int) -> tuple[HostDevice, ...]:
     """The devices of a host without accelerators: so many equal parts of it."""
     if host.cores is None or not host.memory_bytes:
-        raise ValueError(f"node {host.name}: its cores or its memory are not told; leave it out, or drop --cpus")
+        raise ValueError(f"node {host.name}: its cores or its memory are not stated; leave it out, or drop --cpus")
     share = HostDevice(type="cpu", memory_bytes=host.memory_bytes // count, cores=max(1, host.cores // count))
     return (share,) * count
 
@@ -235,7 +234,7 @@ def accelerators(kind: str, *, count: int, memory_bytes: int | None, sizes: Devi
     """So many accelerators; raises ValueError if nobody says how much memory they have."""
     size = memory_bytes or sizes.memory_bytes
     if size is None:
-        raise ValueError(f"the memory of {kind} is not told; add --accelerator-gib N")
+        raise ValueError(f"the memory of {kind} is not stated; add --accelerator-gib N")
     return (replace(accelerator(kind, memory_bytes=size), is_memory_assumed=not memory_bytes),) * count
 
 

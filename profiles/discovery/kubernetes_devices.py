@@ -56,12 +56,16 @@ _PLAIN = re.compile(r"cpu|memory|pods|ephemeral-storage|storage|(hugepages|attac
 
 _AMD_KEY = re.compile(r"((?:beta\.)?amd\.com/(?:gpu\.(?:vram|product-name|device-id)|compute-memory-partition))\.(.+)")
 _AMD_PARTITION = ("amd.com/compute-memory-partition", "beta.amd.com/compute-memory-partition")
+_GKE_CLIENTS = "cloud.google.com/gke-max-shared-clients-per-gpu"
+_GKE_SLICE = "cloud.google.com/gke-gpu-partition-size"
+_HAMI_KEY = re.compile(r"hami\.io/node-.*register.*")
+"""Annotations of a scheduler that offers parts of devices as if each were one."""
 _INTEL_KEY = re.compile(r"gpu\.intel\.com/device-id\..*\.count")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _NodeDevices:
-    """What a node offers."""
+    """The accelerators that a node offers."""
 
     devices: tuple[HostDevice, ...]
     notes: tuple[str, ...]
@@ -74,6 +78,10 @@ def node_devices(node: Mapping[str, Any], *, sizes: DeviceDefaults) -> _NodeDevi
     Raises ValueError that names the field where counts contradict each other or a quantity is none.
     """
     labels = _clean(node["metadata"].get("labels") or {})
+    if key := next((key for key in node["metadata"].get("annotations") or {} if _HAMI_KEY.fullmatch(key)), None):
+        raise ValueError(
+            f"annotation {key}: HAMi offers parts of its devices as devices; take the node out of the answer"
+        )
     allocatable, capacity = node["status"]["allocatable"], node["status"].get("capacity") or {}
     devices: list[HostDevice] = []
     notes: list[str] = []
@@ -115,9 +123,7 @@ def _clean(labels: Mapping[str, Any]) -> dict[str, str]:
             told.setdefault(match[1], set()).add(match[2])
     for key, values in told.items():
         if len(values) > 1:
-            raise ValueError(
-                f"labels {key}.* tell of {' and '.join(sorted(values))}; which device is which is not told"
-            )
+            raise ValueError(f"labels {key}.* name {' and '.join(sorted(values))}, but not which device is which")
         clean.setdefault(key, values.pop())
     return clean
 
@@ -133,7 +139,7 @@ def _label_count(labels: Mapping[str, str], key: str) -> int | None:
     if not labels.get(key):
         return None
     if not labels[key].isdecimal():
-        raise ValueError(f"label {key} = {labels[key]!r} is no whole number")
+        raise ValueError(f"label {key} = {labels[key]!r} is not a whole number")
     return int(labels[key])
 
 
@@ -144,7 +150,9 @@ def _shares(resource: str, there: int, *, labels: Mapping[str, str]) -> int:
     if resource == "amd.com/gpu":
         counted = max((_label_count(labels, key) or 0 for key in labels if _AMD_KEY.fullmatch(key)), default=0)
         if counted not in (0, there):
-            raise ValueError(f"capacity {resource} = {there}, but labels of amd.com count {counted}; mend the labels")
+            raise ValueError(
+                f"capacity {resource} = {there}, but labels of amd.com count {counted}; correct the labels"
+            )
     if resource.startswith("gpu.intel.com/"):
         counted = sum(_label_count(labels, key) or 0 for key in labels if _INTEL_KEY.fullmatch(key))
         if counted and there % counted:
@@ -156,6 +164,8 @@ def _shares(resource: str, there: int, *, labels: Mapping[str, str]) -> int:
 def _nvidia_shares(resource: str, there: int, *, labels: Mapping[str, str]) -> int:
     base = resource.removesuffix(".shared")
     count, replicas = _label_count(labels, f"{base}.count"), _label_count(labels, f"{base}.replicas")
+    clients = _label_count(labels, _GKE_CLIENTS)
+    replicas = clients if replicas is None else replicas
     is_shared = (
         resource.endswith(".shared")
         or labels.get(f"{base}.product", "").endswith("-SHARED")
@@ -165,12 +175,14 @@ def _nvidia_shares(resource: str, there: int, *, labels: Mapping[str, str]) -> i
     if is_shared and replicas in (None, 0, 1) and count:
         shares = there // count or 1
     if is_shared and replicas is None and count is None:
-        raise ValueError(f"{resource} is shared, but no label {base}.replicas or {base}.count says among how many")
+        raise ValueError(f"{resource} is shared, but no label {base}.replicas or {base}.count states by how many")
     # With MIG's mixed strategy the label counts the GPUs that are sliced as well.
     is_mixed = base == "nvidia.com/gpu" and labels.get("nvidia.com/mig.strategy") == "mixed"
     if count is not None and (there > count * shares if is_mixed else there != count * shares):
         told = f"label {base}.count = {count}" + (f" and {base}.replicas = {replicas}" if replicas else "")
         raise ValueError(f"capacity {resource} = {there}, but {told}; mend the label, or cordon the node")
+    if there % shares:
+        raise ValueError(f"capacity {resource} = {there} is no multiple of the {shares} that share each by the labels")
     return shares
 
 
@@ -179,8 +191,11 @@ def _type_of(resource: str, family: Family, *, labels: Mapping[str, str]) -> str
     name = own or next((labels[key] for key in family.product if labels.get(key)), None)
     if partition := _amd_partition(resource, labels=labels):
         return f"{name}-{partition}" if name else resource
-    if resource.startswith("nvidia.com/mig-") and not own:
-        profile = resource.removeprefix("nvidia.com/").removesuffix(".shared").replace("mig-", "MIG-")
+    is_whole = not resource.startswith("nvidia.com/mig-")
+    size = labels.get(_GKE_SLICE) if resource.startswith("nvidia.com/") and is_whole else None
+    if (not is_whole or size) and not own:
+        name_of_slice = f"nvidia.com/mig-{size}" if size else resource
+        profile = name_of_slice.removeprefix("nvidia.com/").removesuffix(".shared").replace("mig-", "MIG-")
         return f"{name.removesuffix('-SHARED')}-{profile}" if name else resource
     return name.removesuffix("-SHARED") if name else resource
 

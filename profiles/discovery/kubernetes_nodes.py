@@ -89,6 +89,8 @@ def _name_of(node: Mapping[str, Any]) -> str:
 def _why_left_out(node: Mapping[str, Any], tolerated: Sequence[str]) -> str:
     """What keeps pods off the node; empty: nothing."""
     spec = node.get("spec") or {}
+    if node["metadata"].get("deletionTimestamp"):
+        return "being deleted"
     if spec.get("unschedulable"):
         return "cordoned"
     taints = [taint["key"] for taint in spec.get("taints") or () if taint["effect"] in ("NoSchedule", "NoExecute")]

@@ -10,7 +10,7 @@ from profiles.discovery.hosts import HostFacts, NvlinkDomain
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Nvlink:
-    """What a GPU has of it."""
+    """The NVLinks of a GPU."""
 
     lanes: int
     """At most, to all others together."""

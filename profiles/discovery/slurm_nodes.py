@@ -116,6 +116,7 @@ def _fields_of(node: Any) -> dict[str, str]:
         "State": "+".join([*states, *(node.get("state_flags") or ())]),
         "Gres": node.get("gres"),
         "GresUsed": node.get("gres_used"),
+        "GresDrain": node.get("gres_drained"),
         "CfgTRES": node.get("tres"),
         "AllocTRES": node.get("tres_used"),
         "CPUTot": node.get("cpus"),
@@ -127,12 +128,12 @@ def _fields_of(node: Any) -> dict[str, str]:
 def _read_state(text: str) -> tuple[str, tuple[str, ...]]:
     """Why a node is left out (empty: it is not), and what is to be said of it."""
     if not text:
-        raise ValueError(f"State is not told; give the whole answer of {_QUESTION}")
+        raise ValueError(f"State is missing; give the whole answer of {_QUESTION}")
     states: set[str] = set()
     for part in text.upper().removesuffix("+").split("+"):
         match = re.fullmatch(r"([A-Z_]+)([*~#!%$@^-]*)", part)
         if match is None:
-            raise ValueError(f"State = {text} is no state of a node")
+            raise ValueError(f"State = {text} is not a state of a node")
         states |= {match[1], *(_SUFFIXES[mark] for mark in match[2])}
     if unknown := states - _LEFT_OUT - _USABLE - _SAID.keys():
         raise ValueError(f"State = {text}: {', '.join(sorted(unknown))} is not known; take the node out of the answer")
@@ -147,6 +148,8 @@ def _remarks(gres: NodeGres) -> Iterator[str]:
         yield f"also offers {' and '.join(shares)} of the same devices"
     if others := [name for name in gres.others if name not in PARTS_OF_GPUS]:
         yield f"has {', '.join(others)}, not taken for accelerators"
+    if gres.num_drained:
+        yield f"has {gres.num_drained} of its accelerators drained, left out"
     if gres.is_shared:
         yield "gives its accelerators to several jobs at once (no_consume)"
 
@@ -169,5 +172,5 @@ def _whole(fields: Mapping[str, str], field: str) -> int | None:
     if value is None:
         return None
     if not value.isdecimal():
-        raise ValueError(f"{field} = {value} is no whole number")
+        raise ValueError(f"{field} = {value} is not a whole number")
     return int(value)

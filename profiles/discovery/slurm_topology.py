@@ -26,8 +26,8 @@ def with_slurm_switches(found: FoundHosts, text: str) -> FoundHosts:
             key = child if join.is_upper else f"host {child}"
             if above.setdefault(key, join.name) != join.name:
                 raise ValueError(
-                    f"topology: {child} is below {above[key]} and below {join.name}, which is no tree; "
-                    "give one of them, or add --flat"
+                    f"topology: {child} is below {above[key]} and below {join.name}, which is not a tree; give one of "
+                    "them, or add --flat"
                 )
     hosts = tuple(replace(host, switches=_switches_above(above, f"host {host.name}")) for host in found.hosts)
     notes = [told.note] if told.note else []
@@ -54,7 +54,7 @@ class _Topology:
 
 
 _LARGER_BLOCKS = "larger blocks of the topology are not planned for"
-_NO_TREE = "is no tree of switches; add --flat to join all hosts by one switch"
+_NO_TREE = "is not a tree of switches; add --flat to join all hosts by one switch"
 _PAIR = re.compile(r"(\w+)\s*=\s*(\"[^\"]*\"|\S*)")
 _KEYS = {
     *("switchname", "switches", "nodes", "linkspeed", "level"),
@@ -178,7 +178,7 @@ def expand_names(text: str) -> list[str]:
 def _expand(part: str, *, whole: str) -> Iterator[str]:
     match = re.fullmatch(r"([^\[\]]*)(?:\[([0-9,-]+)\](.*))?", part)
     if match is None:
-        raise ValueError(f"topology: {whole[:60]!r} is no list of names; write it as Slurm does, e.g. n[0-3,7]")
+        raise ValueError(f"topology: {whole[:60]!r} is not a list of names; write it as Slurm does, e.g. n[0-3,7]")
     head, ranges, rest = match.groups()
     if ranges is None:
         yield head
@@ -187,6 +187,6 @@ def _expand(part: str, *, whole: str) -> Iterator[str]:
     for one in ranges.split(","):
         first, dash, last = one.partition("-")
         if not first.isdecimal() or (dash and not last.isdecimal()) or int(last or first) - int(first) > _MAX_NAMES:
-            raise ValueError(f"topology: {one!r} in {whole[:60]!r} is no range; write e.g. 0-3")
+            raise ValueError(f"topology: {one!r} in {whole[:60]!r} is not a range; write e.g. 0-3")
         for number in range(int(first), int(last or first) + 1):
             yield from (f"{head}{number:0{len(first)}d}{tail}" for tail in tails)

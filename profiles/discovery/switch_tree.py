@@ -11,7 +11,7 @@ ROOT = "network"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SwitchTree:
-    """What hangs on what."""
+    """The hosts and switches below each switch."""
 
     hosts: Mapping[str, str]
     """The switch that each host hangs on; empty for a single host."""

@@ -1,7 +1,11 @@
 """Dataclasses to JSON Schema: types, ranges and units of their fields, and their docstrings as descriptions."""
 
+import ast
+import inspect
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from itertools import pairwise
+from textwrap import dedent
 from typing import Any
 
 from pydantic import TypeAdapter
@@ -12,12 +16,32 @@ from profiles.field_rules import UNIT, JsonSchema
 DRAFT = "https://json-schema.org/draft/2020-12/schema"
 
 
-class _Untitled(GenerateJsonSchema):
-    """A title would repeat the field's name."""
+class _Described(GenerateJsonSchema):
+    """Fields with their docstrings, and without titles, which would repeat their names.
+
+    pydantic reads docstrings for every validator too, which takes as long as to load it.
+    """
 
     def field_title_should_be_set(self, schema: Any) -> bool:
         del schema
         return False
+
+    def dataclass_schema(self, schema: Any) -> JsonSchema:
+        """The schema of a class, whose fields are described below them."""
+        made = super().dataclass_schema(schema)
+        for name, text in field_docstrings(schema["cls"]):
+            made["properties"][name].setdefault("description", text)
+        return made
+
+
+def field_docstrings(kind: type) -> Iterator[tuple[str, str]]:
+    """The fields of a class that have a docstring below them, each with it."""
+    (found,) = ast.parse(dedent(inspect.getsource(kind))).body
+    assert isinstance(found, ast.ClassDef)
+    for stated, text in pairwise(found.body):
+        match stated, text:
+            case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(docstring))):
+                yield name, inspect.cleandoc(docstring)
 
 
 def definitions_of(kinds: Iterable[type], *, ref_template: str) -> dict[str, JsonSchema]:
@@ -29,7 +53,7 @@ def definitions_of(kinds: Iterable[type], *, ref_template: str) -> dict[str, Jso
     _, found = TypeAdapter.json_schemas(
         adapters,  # type: ignore[arg-type]
         ref_template=ref_template,
-        schema_generator=_Untitled,
+        schema_generator=_Described,
     )
     return {name: _tidied(schema) for name, schema in found["$defs"].items()}
 

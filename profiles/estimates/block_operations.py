@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from profiles.estimates.model_shapes import ExpertShape, ModelShape
+from profiles.estimates.model_shapes import ExpertShape, ModelShape, RecurrentShape
 from profiles.estimates.operations import CausalAttention, Dtype, Exchange, ExpertProducts, Movement, Operation, Product
 
 BF16 = 2
@@ -53,7 +53,6 @@ class OperationStep:
     what: str
     """Its name, e.g. `query, key, value`."""
     operation: Operation
-    """What it is."""
     factor: float = 1.0
     """Times as long as the operation, by an assumption that `because` states."""
     because: str = ""
@@ -75,37 +74,44 @@ class LayerOperations:
 ATTENTION_BACKWARD = 2.9
 """Times its forward: 2.5 times the operations, at 0.86 of the rate."""
 
+SCAN, SCAN_CHUNK = "scan", 128
+"""What the recurrence of a mixer is called, and tokens that it takes at a time."""
+
+_ATTENDING = ("", "*")
+"""Blocks that have attention: whole ones, and those that are nothing else."""
+_WHY_SCAN = "a scan in chunks of 128 tokens at half of a product's rate, backward 2.5 times the operations"
 _WHY_ATTENTION = "backward of attention: 2.5 times the operations at 0.86 of the rate"
 _WHY_HIDDEN = "beside the products but for the first chunk"
 _WHY_EXPERTS = "as many operations as forward"
 
 
 def block_steps(shape: ModelShape, run: Run, *, block: int) -> LayerOperations:
-    """A transformer block."""
-    attention = _attention_products(shape, run)
-    dense = [] if shape.is_mixture(block) else _dense_products(shape.inner, shape=shape, run=run)
+    """A transformer block; of a hybrid model one part of it, or a recurrent mixer."""
+    if (mixer := shape.mixer(block)) is not None:
+        return _mixer_steps(mixer, shape=shape, run=run)
+    sublayer = shape.sublayer(block)
     mixture = shape.mixture if shape.is_mixture(block) else None
-    if mixture is not None:
-        dense = _shared_products(mixture, shape=shape, run=run)
+    attention = _attention_products(shape, run) if sublayer in _ATTENDING else []
+    dense = [] if sublayer == "*" else _feed_products(shape, mixture, run=run)
     products = [*attention, *dense]
-    scores = _scores(shape, run, block=block)
+    scores = [OperationStep(what="attention", operation=_scores(shape, run, block=block))] if attention else []
     experts = (
         [] if mixture is None else [OperationStep(what="experts", operation=_experts(mixture, shape=shape, run=run))]
     )
-    exchanges = list(_exchanges(shape, mixture, run=run))
+    exchanges = list(_exchanges(shape, mixture, run=run, sublayer=sublayer))
     return LayerOperations(
         forward=(
             *products,
-            OperationStep(what="attention", operation=scores),
+            *scores,
             *experts,
-            *_movements(shape, mixture, run=run, is_backward=False),
+            *_movements(shape, run=run, block=block, is_backward=False),
             *exchanges,
         ),
         input_grad=(
             *(_towards_input(step) for step in products),
-            OperationStep(what="attention", operation=scores, factor=ATTENTION_BACKWARD, because=_WHY_ATTENTION),
+            *(replace(step, factor=ATTENTION_BACKWARD, because=_WHY_ATTENTION) for step in scores),
             *(replace(step, because=_WHY_EXPERTS) for step in experts),
-            *_movements(shape, mixture, run=run, is_backward=True),
+            *_movements(shape, run=run, block=block, is_backward=True),
             *exchanges,
         ),
         weight_grad=(
@@ -113,6 +119,36 @@ def block_steps(shape: ModelShape, run: Run, *, block: int) -> LayerOperations:
             *(replace(step, because=_WHY_EXPERTS) for step in experts),
         ),
     )
+
+
+def _mixer_steps(mixer: RecurrentShape, *, shape: ModelShape, run: Run) -> LayerOperations:
+    """A recurrent mixer: two projections, a convolution, and a scan in chunks, all but the projections assumed."""
+    tokens, inner = run.tokens, mixer.inner // run.degree
+    projections = [
+        _step("in projection", tokens, mixer.columns // run.degree, shape.hidden, run=run),
+        _step("out projection", tokens, shape.hidden, inner, run=run),
+    ]
+    chunks = Product(rows=tokens, columns=inner, inner=SCAN_CHUNK + 2 * mixer.state)
+    stream, moved = tokens * shape.hidden // run.degree, tokens * mixer.columns // run.degree
+
+    def beside(*, passes: int, scan: float, values: int) -> Iterator[OperationStep]:
+        yield OperationStep(what=SCAN, operation=chunks, factor=scan, because=_WHY_SCAN)
+        yield OperationStep(what="convolution, gate", operation=Movement(num_bytes=values * BF16 * moved))
+        yield OperationStep(what="norm", operation=Movement(num_bytes=passes * BF16 * stream))
+        yield OperationStep(what="addition", operation=Movement(num_bytes=3 * BF16 * stream))
+        yield from _gather_and_scatter(tokens * shape.hidden, run=run)
+
+    return LayerOperations(
+        forward=(*projections, *beside(passes=2, scan=2.0, values=4)),
+        input_grad=(*(_towards_input(step) for step in projections), *beside(passes=3, scan=5.0, values=8)),
+        weight_grad=tuple(_towards_weights(step) for step in projections),
+    )
+
+
+def _feed_products(shape: ModelShape, mixture: ExpertShape | None, *, run: Run) -> list[OperationStep]:
+    if mixture is None:
+        return _dense_products(shape.inner, shape=shape, run=run)
+    return _shared_products(mixture, shape=shape, run=run)
 
 
 def embedding_steps(shape: ModelShape, run: Run) -> LayerOperations:
@@ -218,34 +254,33 @@ def _experts(mixture: ExpertShape, *, shape: ModelShape, run: Run) -> ExpertProd
     )
 
 
-def _movements(
-    shape: ModelShape, mixture: ExpertShape | None, *, run: Run, is_backward: bool
-) -> Iterator[OperationStep]:
+def _movements(shape: ModelShape, *, run: Run, block: int, is_backward: bool) -> Iterator[OperationStep]:
     """Norms and additions on a device's own tokens, rotations, activations, and casts to narrow numbers."""
-    stream = run.tokens * shape.hidden // run.degree
+    sublayer, mixture = shape.sublayer(block), shape.mixture if shape.is_mixture(block) else None
+    stream = run.tokens * shape.hidden // run.degree * (1 if sublayer else 2)
     rotated = run.tokens * (shape.heads // run.degree + _key_value_heads(shape, run)) * shape.head_width
-    inner = shape.inner if mixture is None else mixture.shared_inner
+    inner = 0 if sublayer == "*" else shape.inner if mixture is None else mixture.shared_inner
     activated = run.tokens * inner // run.degree
     passes = 3 if is_backward else 2
-    yield OperationStep(what="norms", operation=Movement(num_bytes=2 * passes * BF16 * stream))
-    yield OperationStep(what="additions", operation=Movement(num_bytes=2 * 3 * BF16 * stream))
-    if shape.is_gated:  # a model without has learned positions
+    yield OperationStep(what="norms", operation=Movement(num_bytes=passes * BF16 * stream))
+    yield OperationStep(what="additions", operation=Movement(num_bytes=3 * BF16 * stream))
+    if shape.is_gated and sublayer in _ATTENDING:  # a model without has learned positions
         yield OperationStep(what="rotation", operation=Movement(num_bytes=2 * BF16 * rotated))
     if activated:
         values = (5 if is_backward else 3) if shape.is_gated else (3 if is_backward else 2)
         yield OperationStep(what="activation", operation=Movement(num_bytes=values * BF16 * activated))
     if run.dtype != "bf16":
-        cast = _cast_values(shape, mixture, run=run, is_backward=is_backward)
+        cast = _cast_values(shape, mixture, run=run, sublayer=sublayer, is_backward=is_backward)
         yield OperationStep(what="casts", operation=Movement(num_bytes=4 * cast))
 
 
-def _cast_values(shape: ModelShape, mixture: ExpertShape | None, *, run: Run, is_backward: bool) -> int:
+def _cast_values(shape: ModelShape, mixture: ExpertShape | None, *, run: Run, sublayer: str, is_backward: bool) -> int:
     """Values that are cast, each read in bf16 and written twice, as it is and transposed.
 
     They are inputs of products forward and gradients of their outputs backward.
     """
-    products = [*_attention_products(shape, run)]
-    products += _dense_products(shape.inner, shape=shape, run=run) if mixture is None else []
+    products = _attention_products(shape, run) if sublayer in _ATTENDING else []
+    products += _dense_products(shape.inner, shape=shape, run=run) if mixture is None and sublayer != "*" else []
     sizes = [step.operation for step in products if isinstance(step.operation, Product)]
     cast = sum(each.rows * (each.columns if is_backward else each.inner) for each in sizes)
     if mixture is not None:
@@ -254,21 +289,26 @@ def _cast_values(shape: ModelShape, mixture: ExpertShape | None, *, run: Run, is
     return cast
 
 
-def _exchanges(shape: ModelShape, mixture: ExpertShape | None, *, run: Run) -> Iterator[OperationStep]:
+def _exchanges(shape: ModelShape, mixture: ExpertShape | None, *, run: Run, sublayer: str) -> Iterator[OperationStep]:
     """Of a block forward, and as many backward.
 
     A gather and a scatter are around attention, another pair or two all-to-alls around the rest.
     """
-    values = run.tokens * shape.hidden
-    pair = (*_exchange("all_gather", values, run=run), *_exchange("reduce_scatter", values, run=run))
-    yield from pair
-    if mixture is None or mixture.shared_inner:
+    pair = list(_gather_and_scatter(run.tokens * shape.hidden, run=run))
+    if sublayer in _ATTENDING:
+        yield from pair
+    if sublayer != "*" and (mixture is None or mixture.shared_inner):
         yield from pair
     if mixture is not None and run.expert_devices > 1:
         sent = run.tokens // run.degree * mixture.chosen * shape.hidden
         for what in ("tokens to experts", "tokens from experts"):
             operation = Exchange(kind="alltoall", num_bytes=BF16 * sent, devices=run.expert_devices)
             yield OperationStep(what=what, operation=operation)
+
+
+def _gather_and_scatter(values: int, *, run: Run) -> Iterator[OperationStep]:
+    yield from _exchange("all_gather", values, run=run)
+    yield from _exchange("reduce_scatter", values, run=run)
 
 
 def _exchange(kind: Literal["all_gather", "reduce_scatter"], values: int, *, run: Run) -> Sequence[OperationStep]:

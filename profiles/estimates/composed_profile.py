@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from profiles.assumptions import Assumptions, Precision
 from profiles.estimates.block_operations import (
     BF16,
+    SCAN,
     LayerOperations,
     OperationStep,
     Run,
@@ -19,7 +20,7 @@ from profiles.estimates.block_operations import (
     embedding_steps,
     head_steps,
 )
-from profiles.estimates.model_shapes import ModelShape
+from profiles.estimates.model_shapes import SUBLAYERS, ModelShape
 from profiles.estimates.operations import Dtype, Movement, PricedOperation, Product, Rates, Source
 from profiles.field_rules import MAX_NAME_LENGTH
 from profiles.model_profile import Edge, Layer, LayerCost, Measurement, ModelProfile, WidthBytes
@@ -49,11 +50,9 @@ class Figure:
     phase: str
     """F, I or W."""
     device_type: str
-    """On which device."""
     run: Run
     """Width and microbatch among others."""
     step: OperationStep
-    """What is done."""
     priced: PricedOperation
     """How long it takes, and how that is known."""
 
@@ -63,7 +62,6 @@ class CompositionQuestion:
     """What is to be put together."""
 
     shape: ModelShape
-    """The model."""
     rates: Sequence[Rates]
     """One per device type."""
     sequence: int
@@ -149,7 +147,8 @@ class _Composer:
         shape = self.question.shape
         yield self._layer("embedding", "embedding", block=0)
         for block in range(shape.blocks):
-            yield self._layer(f"block.{block}", _block_kind(shape, block), block=block)
+            part = f".{SUBLAYERS[letter]}" if (letter := shape.sublayer(block)) else ""
+            yield self._layer(f"block.{block}{part}", _block_kind(shape, block), block=block)
         yield self._layer("head", "head", block=0)
 
     def _layer(self, name: str, kind: str, *, block: int) -> Layer:
@@ -217,7 +216,9 @@ class _Composer:
 def _block_kind(shape: ModelShape, block: int) -> str:
     """Blocks of one kind cost the same."""
     parts = ["block"]
-    if shape.mixture is not None:
+    if shape.pattern:
+        parts.append(SUBLAYERS[shape.sublayer(block)])
+    elif shape.mixture is not None:
         parts.append("experts" if shape.is_mixture(block) else "dense")
     if shape.window(block):
         parts.append(f"window {shape.window(block)}")
@@ -264,7 +265,7 @@ class _Bytes:
         shape, question = self.question.shape, self.question
         run = Run(samples=question.sizes[0], sequence=question.sequence, degree=degree, context=question.context)
         steps = block_steps(shape, run, block=self.block).forward
-        return [step.operation for step in steps if isinstance(step.operation, Product)]
+        return [step.operation for step in steps if isinstance(step.operation, Product) and step.what != SCAN]
 
     def weights(self, degree: int) -> int:
         """Of one device; norms aside."""
@@ -273,12 +274,15 @@ class _Bytes:
             return shape.vocabulary // degree * shape.hidden
         held = sum(product.columns * product.inner for product in self._products(degree))
         if shape.mixture is not None and shape.is_mixture(self.block):
-            held += shape.mixture.experts // (self.question.experts or degree) * 3 * shape.hidden * shape.mixture.inner
+            own = shape.mixture.experts // (self.question.experts or degree)
+            held += own * (2 + shape.is_gated) * shape.hidden * shape.mixture.inner
         return held
 
     def _block(self, degree: int) -> _Held:
         """Residual stream and norms twice, queries, keys, values, attention's output, and what is inside."""
         shape = self.question.shape
+        if self.kind.startswith("block") and shape.pattern:
+            return self._part(degree)
         products = self._products(degree)
         mixture = shape.mixture if shape.is_mixture(self.block) else None
         stream = shape.hidden // degree
@@ -297,6 +301,24 @@ class _Bytes:
             inputs += mixture.chosen * (shape.hidden + mixture.inner) // degree
             gradients += mixture.chosen * (shape.hidden + 2 * mixture.inner) // degree
         return _Held(stash=stash, waiting=min(stash, inputs + gradients))
+
+    def _part(self, degree: int) -> _Held:
+        """Of a hybrid model's block: the stream and its norm, and what its one part makes."""
+        shape, mixer = self.question.shape, self.question.shape.mixer(self.block)
+        stream = shape.hidden // degree
+        if mixer is not None:
+            own = (mixer.columns + mixer.convolved + 2 * mixer.inner) // degree
+            return _Held(stash=2 * stream + own, waiting=stream + (mixer.columns + mixer.inner) // degree)
+        products = self._products(degree)
+        if shape.sublayer(self.block) == "*":
+            own = products[0].columns + products[-1].inner
+        else:
+            mixture = shape.mixture if shape.is_mixture(self.block) else None
+            inner = shape.inner if mixture is None else mixture.shared_inner
+            own = (2 + shape.is_gated) * inner // degree
+            if mixture is not None:
+                own += mixture.chosen * (2 * shape.hidden + (2 + shape.is_gated) * mixture.inner) // degree
+        return _Held(stash=2 * stream + own, waiting=2 * stream + own)
 
     def stash(self, degree: int) -> int:
         """From F to the end of I."""

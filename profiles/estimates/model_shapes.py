@@ -42,6 +42,41 @@ class ExpertShape:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RecurrentShape:
+    """A mixer that carries a state from token to token instead of scores: Mamba, or a gated delta net."""
+
+    heads: int
+    """Of values."""
+    head_width: int
+    """Width of one."""
+    groups: int
+    """Heads of keys and queries; Mamba's groups."""
+    state: int
+    """Width of a key; Mamba's state."""
+    gates: int
+    """Scalars per head and token: 1 of Mamba, 2 of a gated delta net."""
+
+    @property
+    def inner(self) -> int:
+        """Width of all values."""
+        return self.heads * self.head_width
+
+    @property
+    def convolved(self) -> int:
+        """Values, keys and queries."""
+        return self.inner + 2 * self.groups * self.state
+
+    @property
+    def columns(self) -> int:
+        """Of the projection before: what is convolved, a gate as wide as the values, and scalars."""
+        return self.inner + self.convolved + self.gates * self.heads
+
+
+SUBLAYERS = {"M": "mamba", "G": "gdn", "*": "attention", "-": "mlp", "E": "moe"}
+"""What a letter of a hybrid model's pattern stands for, as layers are named."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ModelShape:
     """A decoder: an embedding, blocks, a head."""
 
@@ -54,9 +89,7 @@ class ModelShape:
     heads: int
     """Of queries."""
     key_value_heads: int
-    """Of keys and values."""
     head_width: int
-    """Width of one head."""
     inner: int
     """Width inside a dense feed-forward part."""
     vocabulary: int
@@ -69,6 +102,12 @@ class ModelShape:
     """None: keys and values of their own."""
     mixture: ExpertShape | None = None
     """None: dense."""
+    pattern: str = ""
+    """Of a hybrid model, a letter of `SUBLAYERS` for every block, which is that alone; empty: blocks are whole."""
+    mamba: RecurrentShape | None = None
+    """Of blocks M."""
+    delta: RecurrentShape | None = None
+    """Of blocks G."""
 
     def __post_init__(self) -> None:
         require_name("model shape: name", self.name)
@@ -77,7 +116,17 @@ class ModelShape:
 
     def is_mixture(self, block: int) -> bool:
         """Whether a block has experts."""
+        if self.pattern:
+            return self.sublayer(block) == "E"
         return self.mixture is not None and block >= self.mixture.dense_layers
+
+    def sublayer(self, block: int) -> str:
+        """The letter of a hybrid model's block; empty: it is whole."""
+        return self.pattern[block] if self.pattern else ""
+
+    def mixer(self, block: int) -> RecurrentShape | None:
+        """Of a block that is a recurrent mixer."""
+        return {"M": self.mamba, "G": self.delta}.get(self.sublayer(block))
 
     def window(self, block: int) -> int:
         """What a block's attention sees."""
@@ -98,6 +147,9 @@ class ModelShape:
         parts = {"heads": self.heads, "hidden width": self.hidden}
         if self.mixture is None or self.mixture.dense_layers:
             parts["inner width"] = self.inner
+        for mixer in (self.mamba, self.delta):
+            if mixer is not None:
+                parts |= {"heads of mixers": mixer.heads, "groups of mixers": mixer.groups}
         if self.mixture is not None:
             parts["experts"] = self.mixture.experts
             if self.mixture.shared_inner:

@@ -51,7 +51,6 @@ class CausalAttention:
     key_value_heads: int
     """Of keys and values, on one device."""
     head_width: int
-    """Width of one head."""
     window: int = 0
     """Tokens back that are attended to; 0: all."""
     is_latent: bool = False
@@ -111,7 +110,6 @@ class Exchange:
     """A collective among the devices of a group."""
 
     kind: Literal["all_gather", "reduce_scatter", "all_reduce", "alltoall"]
-    """Which."""
     num_bytes: int
     """Of the whole tensor (all-to-all: of what one device sends)."""
     devices: int

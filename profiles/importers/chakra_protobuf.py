@@ -119,7 +119,7 @@ def read_protobuf(path: Path) -> tuple[bool, Iterator[dict[str, Any]]]:
         if not has_times:
             columns.rebuild()
     except (OverflowError, TypeError):  # numbers beyond 63 bits, or a stream that is none
-        raise ValueError(f"{path}: holds numbers that are no times or nodes; convert the trace again") from None
+        raise ValueError(f"{path}: holds numbers that are not times or nodes; convert the trace again") from None
     return not has_times, _as_linked(path, columns, has_times=has_times)
 
 

@@ -4,6 +4,7 @@ Whatever stands before Megatron's own words is passed over: labels of ranks, nam
 them. `rampup_batch_size` changes the microbatches of an iteration, so that every interval states its own.
 """
 
+import json
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -19,6 +20,7 @@ _MARK = "times across ranks (ms)"
 _NEEDED = ("world_size", "pipeline_model_parallel_size", "data_parallel_size", "global_batch_size", "micro_batch_size")
 _CHOSEN = ("use_tp_pp_dp_mapping", "rampup_batch_size")
 _KINDS = {"forward-compute": "F", "backward-compute": "B"}
+_WRAPPED = re.compile(r'^\{.*"(?:log|message|msg|line)": *("(?:[^"\\]|\\.)*").*\}\s*$')
 _COLOUR = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 _ARGUMENT = re.compile(rf"(?<![\w.-])({'|'.join((*_NEEDED, *_CHOSEN))}) \.{{3,}} (.*\S)\s*$")
 _TIMER = re.compile(r"(?:^|[\s:>|\])])([a-z][a-z0-9-]*):\s*$")
@@ -128,11 +130,13 @@ def read_megatron_timers(path: Path) -> MegatronTimers:
 def _require_arguments(log: _Log) -> dict[str, int]:
     found = {name: int(value) for name, value in log.arguments.items() if name in _NEEDED and value.isdecimal()}
     if missing := [name for name in _NEEDED if found.get(name, 0) < 1]:
-        raise ValueError(f"{log.path}: does not say {missing[0]}; give the whole log, with the arguments at its begin")
+        raise ValueError(
+            f"{log.path}: does not state {missing[0]}; give the whole log, with the arguments at its start"
+        )
     pipelines = found["pipeline_model_parallel_size"] * found["data_parallel_size"]
     if found["world_size"] % pipelines:
         raise ValueError(
-            f"{log.path}: world_size = {found['world_size']} is no multiple of pipeline_model_parallel_size times "
+            f"{log.path}: world_size = {found['world_size']} is not a multiple of pipeline_model_parallel_size times "
             f"data_parallel_size = {pipelines}; give the log of one run"
         )
     return found
@@ -150,7 +154,7 @@ def _require_timers(log: _Log, *, size: int) -> None:
             )
     whole = sorted((rank, kind) for rank in range(size) for kind in _KINDS.values())
     if any(sorted(total[:2] for total in one.totals) != whole for one in timed):
-        raise ValueError(f"{log.path}: is cut off: ranks have other numbers of intervals; take its last lines away")
+        raise ValueError(f"{log.path}: is cut off: ranks have different numbers of intervals; remove its last lines")
 
 
 def _samples_per_iteration(log: _Log, *, batch: int) -> list[float]:
@@ -164,7 +168,7 @@ def _samples_per_iteration(log: _Log, *, batch: int) -> list[float]:
         mean = _mean_batch(before, one.counts)
         if mean is None and one.batch is None and log.arguments.get("rampup_batch_size", "None") != "None":
             raise ValueError(
-                f"{log.path}: rampup_batch_size is set, and iteration {one.counts[0]} does not say its global batch "
+                f"{log.path}: rampup_batch_size is set, and iteration {one.counts[0]} does not state its global batch "
                 "size; give whole lines"
             )
         found.append(mean or one.batch or batch)
@@ -189,4 +193,13 @@ def _mean_batch(before: tuple[int | None, int | None], after: tuple[int | None, 
 def _lines(file: TextIO) -> Iterator[str]:
     """A longer line, which is none of ours, comes in pieces."""
     while line := file.readline(_MAX_LINE):
-        yield _COLOUR.sub("", line.rstrip("\n"))
+        yield _COLOUR.sub("", _unwrapped(line.rstrip("\n")))
+
+
+def _unwrapped(line: str) -> str:
+    """What a program printed, of a line of JSON in which a container's or a collector's log keeps it."""
+    match = _WRAPPED.search(line)
+    try:
+        return str(json.loads(match[1])).rstrip("\n") if match else line
+    except ValueError:
+        return line

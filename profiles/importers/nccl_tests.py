@@ -185,7 +185,7 @@ def _row(cells: Sequence[str], *, header: Sequence[str], source: str) -> _Row:
     except (KeyError, ValueError):
         raise refusal(source, f"row {' '.join(cells)[:60]!r} has other columns than {' '.join(header)[:80]}") from None
     if "#wrong" in cell and wrong not in ("0", "N/A"):
-        raise refusal(source, f"size {row.size}: {wrong} wrong results; mend the machine and measure again")
+        raise refusal(source, f"size {row.size}: {wrong} wrong results; repair the machine and measure again")
     rate = row.size / row.time_us / 1e3 if row.time_us > 0 else 0.0
     if not _is_close(rate, row.rates[0]):
         raise refusal(
@@ -225,8 +225,8 @@ def _test(lines: Sequence[str], *, rows: Sequence[_Row], ranks: Sequence[_Rank],
     if len({_steps(kind, len(ranks)) if is_one_host else kind for kind in possible}) != 1:
         raise refusal(
             source,
-            f"does not say which test it is ({' or '.join(possible) or 'none'} by its columns); add the line "
-            "`# Collective test starting: NAME_perf`",
+            f"does not state its test ({' or '.join(possible) or 'none'} by its columns); add the line `# Collective "
+            "test starting: NAME_perf`",
         )
     return possible[0]
 

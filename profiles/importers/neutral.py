@@ -52,7 +52,7 @@ class NeutralLayer:
             if abs(total - self.backward_ms) > 1e-5 + 1e-3 * self.backward_ms:
                 raise ValueError(
                     f"{owner}: backward_ms = {self.backward_ms} is not input_grad_ms + weight_grad_ms = {total:.6g}; "
-                    "mend one of the three"
+                    "correct one of the three"
                 )
 
 

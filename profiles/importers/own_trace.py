@@ -79,7 +79,7 @@ def read_own_trace(path: Path) -> _OwnTrace | None:
     except (json.JSONDecodeError, UnicodeDecodeError, OverflowError) as error:
         raise ValueError(f"{path}: is cut off or broken ({str(error)[:80]}); run with --trace again") from None
     if not any(trace.rows):
-        raise ValueError(f"{path}: holds no iteration; run with --trace again")
+        raise ValueError(f"{path}: contains no iteration; run with --trace again")
     return trace
 
 

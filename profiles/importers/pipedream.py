@@ -85,11 +85,11 @@ def _read_lines(text: str, *, source: str) -> tuple[dict[str, NeutralLayer], Edg
             elif len(parts) >= 3:
                 _add_node(nodes, parts)
             elif line.strip():
-                raise ValueError(f"{render_value(line)} is neither a node nor an edge; mend or remove the line")
+                raise ValueError(f"{render_value(line)} is neither a node nor an edge; correct or remove the line")
     for (producer, consumer), number in edges.items():
         for end in (producer, consumer):
             if end not in nodes:
-                problem = f"no node is called {render_value(end)}; add it or mend the name"
+                problem = f"no node is called {render_value(end)}; add it or correct the name"
                 raise refusal(f"{source}: line {number}", problem)
     return nodes, edges
 

@@ -121,7 +121,7 @@ def _problems(document: PiperDocument) -> Iterable[str]:
     for position, edge in enumerate(document.edges):
         for field in ("sourceId", "destId"):
             if getattr(edge, field) not in known:
-                yield f"edges[{position}].{field} = {getattr(edge, field)} is the id of no node; add it or mend the id"
+                yield f"edges[{position}].{field} = {getattr(edge, field)} is no node; add it or correct the id"
     for position, node in enumerate(document.nodes):
         if not any(key == "1" for key in node.TMPCs):
             yield f"nodes[{position}].TMPCs has no degree 1; measure the layer on one device"

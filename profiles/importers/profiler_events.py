@@ -41,7 +41,6 @@ class ProfiledRank:
     rank: int | None
     """As the trace states it; of Chakra's, as the file is named."""
     form: str = PROFILER
-    """Whose it is."""
     is_rebuilt: bool = False
     """Whether only durations and order are told, and times are rebuilt from them."""
     actions: list[Entry] = field(default_factory=list)
@@ -115,8 +114,8 @@ def read_profiled_rank(path: Path) -> ProfiledRank:
         if columns is None or not len(columns.rows[0]):
             kinds = ", ".join(f"{count:,} {name}" for name, count in result.categories.most_common(4)) or "no events"
             raise ValueError(
-                f"{path}: holds {kinds}, but none is marked as an action of a pipeline (PP:0F3 = forward of stage 0, "
-                f"microbatch 3); profile torch's pipelining runtime, or {REMEDY}"
+                f"{path}: holds {kinds}, but no marked action (PP:0F3 = forward of stage 0, microbatch 3); profile "
+                f"torch's pipelining runtime, or {REMEDY}"
             )
         told = [] if result.is_rebuilt else result.messages  # without times nobody knows when one was waited for
         result.unmarked = find_actions(columns, messages=told, source=path)

@@ -110,8 +110,8 @@ def _gaps(rows: Mapping[str, Sequence[Entry]], *, rules: ClockRules) -> Gaps:
                 names = ", ".join(sorted(repr(name) for name, _ in makers))
                 raise ValueError(
                     f"{rules.source}: {kind} of microbatch {number} at stage {stage} ends on {device!r} "
-                    f"{late / 1e6:.1f} ms before any of {names} has made its input, and which of them did is not told; "
-                    "set the ranks' clocks right and export the traces again"
+                    f"{late / 1e6:.1f} ms before any of {names} has made its input; synchronise the ranks' clocks and "
+                    "export the traces again"
                 )
     return gaps
 
@@ -148,8 +148,8 @@ def _windows(gaps: Gaps, *, devices: Sequence[str], source: str) -> dict[str, Cl
     if left:
         a, b = left[0]
         raise ValueError(
-            f"{source}: {b!r} has its input before {a!r} has made it, by {gaps[a, b] / 1e6:.1f} ms, and nothing goes "
-            "the other way that would say how far their clocks are apart; set them right and export the traces again"
+            f"{source}: {b!r} has its input before {a!r} has made it, by {gaps[a, b] / 1e6:.1f} ms, and no message "
+            "back shows their clock offset; synchronise the clocks and export the traces again"
         )
     return found
 
@@ -188,6 +188,6 @@ def _contradiction(gaps: Gaps, ring: Sequence[str], *, source: str) -> str:
     else:
         told = f"offsets of {', '.join(map(repr, ring))} do not add up"
     return (
-        f"{source}: inputs are there before they are made, whatever is added to the ranks' clocks ({told}); give "
-        "traces of one run, and set the clocks right before it"
+        f"{source}: inputs arrive before they are made, whatever the clock offsets ({told}); give traces of one run, "
+        "and set the clocks right before it"
     )

@@ -48,14 +48,14 @@ def read_run_steps(paths: Sequence[Path]) -> tuple[RunStep, ...]:
         return read_straggler_trace(files[0])
     if files[0].suffix in LOGS:
         raise ValueError(
-            f"{files[0]}: a log tells neither order nor transfers; give a .parquet file with all operations, or the "
+            f"{files[0]}: a log states neither order nor transfers; give a .parquet file with all operations, or the "
             "traces of all ranks"
         )
     job = read_ranks(files)
     if job.is_rebuilt:
         raise ValueError(
-            f"{files[0]}: is Chakra's in protobuf, which tells neither when operators began nor what waited; "
-            "give the linked traces (JSON, what chakra_trace_link writes) from which it was made, or the profiler's"
+            f"{files[0]}: is a Chakra protobuf without start times and dependencies; give the linked JSON traces (of "
+            "chakra_trace_link), or the profiler's"
         )
     places, messages = _find_places(job), _Messages()
     for one in job.transfers():
@@ -123,15 +123,15 @@ def _find_places(job: RankTraces) -> Places:
     if len(set(names)) != len(names):
         a, b = next((a, b) for a, b in combinations(held, 2) if set(a) & set(b))
         raise ValueError(
-            f"{source}: a device ran stages {', '.join(map(str, a))}, another {', '.join(map(str, b))}; iterations are "
-            "replayed where those that share a stage share all. pipeplan import trace reads the durations"
+            f"{source}: a device ran stages {', '.join(map(str, a))}, another {', '.join(map(str, b))}; replay needs "
+            "devices that share all their stages or none; use pipeplan import trace for durations"
         )
     places = {device: held.index(tuple(sorted(each))) for device, each in job.stages.items()}
     pipelines = _find_pipelines(job, places)
     if any(sorted(places[device] for device in devices) != list(range(len(held))) for devices in pipelines):
         raise ValueError(
-            f"{source}: which of {len(places)} ranks make a pipeline of {len(names)} stages is not told; give the "
-            "traces of all ranks, with messages that name their peers"
+            f"{source}: the traces do not show which of {len(places)} ranks form a pipeline of {len(names)} stages; "
+            "give all ranks, with messages that name their peers"
         )
     return Places(
         replicas={device: (number, places[device]) for number, devices in enumerate(pipelines) for device in devices},
@@ -207,8 +207,8 @@ def _require_whole(actions: Mapping[ReplicaKey, Sequence[RunAction]], *, source:
         is_whole = sorted(kinds.get("F", [])) == wanted == sorted(kinds.get("B", []))
         if not is_whole or len(set(weights)) != len(weights) or not set(weights) <= set(wanted):
             raise ValueError(
-                f"{source}, pipeline {pipeline}: stage {stage} ran other microbatches than the first, or not all that "
-                "belongs to one; the trace is cut off"
+                f"{source}, pipeline {pipeline}: stage {stage} ran other microbatches than the first, or only a part; "
+                "give a trace that is not cut off"
             )
 
 

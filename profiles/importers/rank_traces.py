@@ -22,7 +22,6 @@ class _RankTrace:
     """One rank's document."""
 
     source: str
-    """Its file."""
     form: str
     """Whose form it has."""
     number: int | None
@@ -107,7 +106,7 @@ def read_ranks(files: Sequence[Path]) -> RankTraces:
     for file in files:
         device, rank = _read_rank(file)
         if device in ranks:
-            raise ValueError(f"{file}: {device!r} was read already; give every rank's trace once")
+            raise ValueError(f"{file}: {device!r} was given before; give every rank's trace once")
         if ranks and rank.form != (form := next(iter(ranks.values())).form):
             raise ValueError(f"{file}: is {rank.form}, {files[0]} is {form}; give the traces of one run in one form")
         ranks[device] = rank

@@ -86,7 +86,7 @@ def _problems(profiles: Mapping[str, Times], held: Mapping[str, Held], *, names:
             for degree, by_layer in by_degree.items():
                 where = f"{device_type}, {samples} samples, degree {degree}"
                 if not (samples.isdecimal() and degree.isdecimal() and int(samples) and int(degree)):
-                    yield f"{where}: samples and degree are whole numbers; mend the keys"
+                    yield f"{where}: samples and degree are whole numbers; correct the keys"
                 elif missing := sorted(set(names) - by_layer.keys()):
                     yield f"{where}: layer {missing[0]} has no times; add it"
     for degree, floats in held.items():
@@ -161,13 +161,13 @@ def read_sailor(files: Mapping[str, bytes]) -> Workload:
     """
     infos = [path for path in files if PurePath(path).name == "llm_info.json"]
     if len(infos) != 1 or len(files) < 2:
-        raise ValueError("sailor: takes MODEL/GPU/profile.json of every device type, and one llm_info.json")
+        raise ValueError("sailor: needs MODEL/GPU/profile.json of every device type and one llm_info.json; give these")
     profiles: dict[str, Times] = {}
     models: set[str] = set()
     for path in (path for path in files if path not in infos):
         folders = PurePath(path).parts
         if len(folders) < 3:
-            raise refusal(path, "lies in no folders MODEL/GPU, which say what was measured; give it with them")
+            raise refusal(path, "is not in folders MODEL/GPU, which name model and GPU; keep these folders")
         models.add(folders[-3])
         profiles[folders[-2]] = _read(Times, files[path], source=path)
     if len(models) != 1:

@@ -52,7 +52,6 @@ class RunAction:
     start_ns: int
     """Since the step's begin."""
     duration_ns: int
-    """Its own."""
     gap_ns: int = 0
     """Between the action before it and when its device took it up, not waiting: messages, bookkeeping; 0: not told."""
 
@@ -132,12 +131,12 @@ def stream_straggler_trace(path: Path, *, ceiling: TraceCeiling | None = None) -
                 done.add(number)
             rows, number = _StepRows(), row[_STEP]
             if number in done:
-                raise ValueError(f"{path}: the operations of step {number} are not together; sort the file by step")
+                raise ValueError(f"{path}: the operations of step {number} are scattered; sort the file by step")
         rows.add(row, source=str(path))
     if rows.actions and number is not None:
         yield rows.finish(number, source=str(path))
     elif is_empty:
-        raise ValueError(f"{path}: holds no operations; export the trace again")
+        raise ValueError(f"{path}: contains no operations; export the trace again")
 
 
 def _rows(path: Path, *, ceiling: TraceCeiling | None) -> Iterator[tuple[Any, ...]]:
@@ -174,7 +173,7 @@ def _require_below(ceiling: TraceCeiling, metadata: Any, *, source: str) -> None
 
 
 class _StepRows:
-    """What was read of one step."""
+    """The operations of one step."""
 
     def __init__(self) -> None:
         self.actions: dict[tuple[int, int], list[RunAction]] = defaultdict(list)
@@ -217,7 +216,7 @@ class _StepRows:
             if wanted.setdefault(pipeline, ran) != ran or len(set(ran)) != len(ran):
                 raise ValueError(
                     f"{source}: step {number}, pipeline {pipeline}: stage {stage} ran other microbatches than the "
-                    "stage before it; the trace is cut off"
+                    "stage before it; give a trace that is not cut off"
                 )
         whence = f"{source}: step {number}"
         _require_one_clock(actions, source=whence)
@@ -233,7 +232,7 @@ def _transfer_ns(ends: Mapping[bool, tuple[float, float]], *, key: Key, source: 
     if (sent - arrived) * 1e9 > _MAX_SKEW_NS:
         raise ValueError(
             f"{source}, pipeline {key[0]}: what stage {key[1]} sends arrives {(sent - arrived) * 1e3:.1f} ms before it "
-            "is sent; set the ranks' clocks right and export the trace again"
+            "is sent; synchronise the ranks' clocks and export the trace again"
         )
     return max(0, round((arrived - max(sent, ready)) * 1e9))
 
@@ -277,6 +276,6 @@ def _require_one_clock(actions: Mapping[ReplicaKey, Sequence[RunAction]], *, sou
             if maker is not None and early > _MAX_SKEW_NS:
                 raise ValueError(
                     f"{source}, pipeline {pipeline}: a {'forward' if action.kind == 'F' else 'backward'} of stage "
-                    f"{stage} starts {early / 1e6:.1f} ms before stage {maker[1]} has made its input; set the ranks' "
-                    "clocks right and export the trace again"
+                    f"{stage} starts {early / 1e6:.1f} ms before stage {maker[1]} has made its input; synchronise the "
+                    "ranks' clocks and export the trace again"
                 )

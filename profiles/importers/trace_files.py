@@ -22,8 +22,8 @@ def find_traces(paths: Sequence[Path]) -> list[Path]:
     files = [file for path in paths for file in _files(path)]
     if not files:
         raise ValueError(
-            f"{paths[0]}: holds no traces; give a .parquet file, a trace of torch's profiler per rank, or "
-            "the folder that the executor's --trace wrote"
+            f"{paths[0]}: contains no traces; give a .parquet file, a trace of torch's profiler per rank, or the "
+            "folder that the executor's --trace wrote"
         )
     whole = [file for file in files if file.suffix in (PARQUET, *LOGS)]
     if whole and len(files) != 1:

@@ -264,7 +264,7 @@ def _layer(summary: TraceSummary, stage: int, *, kind: str, has_halves: bool) ->
 
 
 def _provenance(summary: TraceSummary, *, has_halves: bool) -> str:
-    split = "" if has_halves else " Backwards are fused: no weight gradient is told apart."
+    split = "" if has_halves else " Backwards are fused: weight gradients are not separate."
     if summary.transfer_bytes:
         lag = "Memory is unknown: transfers are bandwidth alone (mean of both ways' medians, for their size)"
     else:
@@ -273,9 +273,9 @@ def _provenance(summary: TraceSummary, *, has_halves: bool) -> str:
     count = len(summary.iterations_ns) + summary.num_untimed
     clocks = f" Clocks set: {', '.join(sorted(summary.clocks))}." if summary.clocks else ""
     return (
-        f"Imported from {summary.form}, {count} iterations. Mean of {summary.num_pipelines} "
-        "pipelines; a layer is a whole stage as run, so that it cannot be cut anew. "
-        f"{lag}, devices have no limit, gradients are not synchronised.{split}{none}{clocks}"
+        f"Imported from {summary.form}, {count} iterations. Mean of {summary.num_pipelines} pipelines; a layer is a "
+        f"whole stage as run, so it cannot be divided again. {lag}, devices have no limit, gradients are not "
+        f"synchronised.{split}{none}{clocks}"
     )
 
 

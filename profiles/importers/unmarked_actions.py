@@ -65,7 +65,6 @@ class UnmarkedRank:
     """What one rank's trace tells without marks."""
 
     source: str
-    """Its file."""
     iterations: tuple[tuple[FoundAction, ...], ...]
     """Actions in the order as run."""
     before: frozenset[int]
@@ -171,13 +170,11 @@ def find_actions(columns: EventColumns, *, messages: Sequence[MessageEnd], sourc
     rows = _Rows(columns)
     firsts = _first_numbers(rows)
     if not any(code == "B" for _, _, _, code, _, _ in rows) or not firsts:
-        raise ValueError(f"{source}: tells of no backward by sequence numbers; {REMEDY}")
+        raise ValueError(f"{source}: has no sequence numbers that link backwards; {REMEDY}")
     spans, posted = _cut(rows, firsts=firsts)
     windows = sorted(columns.steps) or _between(sorted(columns.optimizer))
     if not windows:
-        raise ValueError(
-            f"{source}: tells of no iteration; call the profiler's step() after every iteration, or {REMEDY}"
-        )
+        raise ValueError(f"{source}: shows no iteration; call the profiler's step() after every iteration, or {REMEDY}")
     waited = [(each.start_ns, "S", each.peer) if each.is_send else (each.end_ns, "R", each.peer) for each in messages]
     on_host = bool(messages) and not any(each.on_gpu for each in messages)
     before, behind = _ends(spans, waited if on_host else posted)
@@ -188,8 +185,8 @@ def find_actions(columns: EventColumns, *, messages: Sequence[MessageEnd], sourc
     iterations = [_iteration(mine, source=source) for mine in begun]
     if len(counts := {sum(each.kind == "F" for each in row) for row in iterations if row}) > 1:
         raise ValueError(
-            f"{source}: iterations with {min(counts)} to {max(counts)} forwards that have a backward; the trace is cut "
-            f"off: give whole iterations, or {REMEDY}"
+            f"{source}: iterations with {min(counts)} to {max(counts)} forwards that have a backward; give whole "
+            f"iterations, or {REMEDY}"
         )
     return UnmarkedRank(
         source=str(source),
@@ -357,15 +354,15 @@ def find_stages(ranks: Mapping[int, UnmarkedRank]) -> dict[int, int]:
     for rank, told in sorted(ranks.items()):
         if len(told.before) > 1 or len(told.behind) > 1:
             raise ValueError(
-                f"{told.source}: rank {rank} gets inputs of forwards from ranks {sorted(told.before)} and sends outputs"
-                f" to {sorted(told.behind)}; messages within a stage are not told apart without marks: {REMEDY}"
+                f"{told.source}: rank {rank} gets forward inputs from ranks {sorted(told.before)} and sends outputs to "
+                f"{sorted(told.behind)}; without marks, messages within a stage cannot be told from others: {REMEDY}"
             )
     before = {rank: min(told.before, default=None) for rank, told in ranks.items()}
     behind = {rank: min(told.behind, default=None) for rank, told in ranks.items()}
     peers = {each for each in (*before.values(), *behind.values()) if each is not None}
     source = next(iter(ranks.values())).source
     if not peers:
-        raise ValueError(f"{source}: tells of no message between stages; give the traces of all ranks, or {REMEDY}")
+        raise ValueError(f"{source}: shows no message between stages; give the traces of all ranks, or {REMEDY}")
     if _NONE in peers:
         stages = _by_position(before, behind)
     else:
@@ -374,8 +371,8 @@ def find_stages(ranks: Mapping[int, UnmarkedRank]) -> dict[int, int]:
     is_whole = all((behind[rank] is None) == (stage == len(counts) - 1) for rank, stage in stages.items())
     if len(stages) != len(ranks) or len(set(counts)) != 1 or len(counts) < 2 or not is_whole:
         raise ValueError(
-            f"{source}: the messages of {len(ranks)} ranks make no whole pipelines; give the traces of all ranks, "
-            f"profiled with record_shapes=True so that they name their peers, or {REMEDY}"
+            f"{source}: the messages of {len(ranks)} ranks do not form whole pipelines; give the traces of all ranks, "
+            f"profiled with record_shapes=True, or {REMEDY}"
         )
     return stages
 

@@ -83,7 +83,7 @@ def _follow_one(rows: Mapping[int, Sequence[FoundAction]], *, source: str) -> _F
         raise ValueError(
             f"{source}: followed from message to message, {len(begins)} microbatches run through {len(stages)} of "
             f"{num_forwards} forwards{', from both ends of a pipeline' if is_shared else ''}; give the traces of all "
-            f"ranks, profiled with record_shapes=True so that they name their peers, or {REMEDY}"
+            f"ranks, profiled with record_shapes=True, or {REMEDY}"
         )
     forwards = {rank: {a.microbatch: n for n, a in enumerate(row) if a.kind == "F"} for rank, row in rows.items()}
     return _Followed(
@@ -103,7 +103,7 @@ def _behind(rows: Mapping[int, Sequence[FoundAction]], *, source: str) -> dict[_
         if len(there) != len(here):
             raise ValueError(
                 f"{source}: rank {a} sends {len(there)} messages to rank {b} in an iteration, which gets {len(here)} "
-                f"from it; several stages of a device are not told apart without marks there: {REMEDY}"
+                f"from it; without marks, several stages of a device cannot be distinguished there: {REMEDY}"
             )
         for one, other in zip(there, here, strict=True):
             are_forwards = rows[a][one].kind == "F", rows[b][other].kind == "F"

@@ -2,23 +2,25 @@
 
 Each process goes through the model again and again, all microbatch sizes in turns, in the threads and with the
 allocator that a process started by torchrun has. Who is done goes on until the last one is: nobody is timed alone.
+Sizes share one copy of the weights, as those of a run do.
 """
 
 import json
 import os
+import select
 import sys
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
-from dataclasses import asdict, dataclass, replace
+from contextlib import ExitStack, suppress
+from dataclasses import asdict, dataclass, field, replace
 from importlib import import_module
-from typing import IO, Any
+from typing import IO, Any, Self
 
 import torch
 
 from profiles.measure.clocks import Samples
 from profiles.measure.host_processes import HostProcesses
 from profiles.measure.load_model import load_model
-from profiles.measure.repeated_runs import RepeatedRuns
+from profiles.measure.repeated_runs import Modules, RepeatedRuns
 
 WORKER = "profiles.measure.background_load"
 
@@ -29,14 +31,10 @@ class BusyWork:
 
     model: str
     """The name it is loaded by."""
-    takes: Mapping[str, Sequence[str]]
+    takes: Mapping[str, Sequence[str]] = field(default_factory=dict)
     """The layers to go through, in order, each with the producers that it takes."""
-    sizes: tuple[int, ...]
-    """Samples per microbatch, timed in turns."""
     device: str
     dtype: str | None
-    repetitions: int
-    """Rounds that count, per size."""
     recomputes: bool
     defer: str
     """`module:function` that puts weight gradients off (`model.Defer`), by name: it has to reach other processes."""
@@ -44,21 +42,37 @@ class BusyWork:
     """Likewise what cuts modules (`load_model.Cut`)."""
 
 
-def time_busy(work: BusyWork, *, processes: int, host: HostProcesses) -> dict[int, dict[str, Samples]]:
-    """Samples of F, I, W and B (and R) per size and layer, of all processes together.
+class BusyProcesses:
+    """Processes that time a model at once, as often as they are asked; within a `with` block, which ends them."""
 
-    Raises ValueError if a process does not come to its end.
-    """
-    about = json.dumps(asdict(work))
-    with ExitStack() as stack:
-        ranks = [{"LOCAL_RANK": str(k), "LOCAL_WORLD_SIZE": str(processes)} for k in range(processes)]
-        started = [_start(about, environment=each, host=host, stack=stack) for each in ranks]
-        for _, said in started:
-            _hear(said, model=work.model)
-        for orders, _ in started:
-            orders.write("go\n")
-            orders.flush()
-        return _pool([json.loads(_hear(said, model=work.model)) for _, said in started])
+    def __init__(self, work: BusyWork, *, count: int, host: HostProcesses) -> None:
+        self._work, self._count, self._host = work, count, host
+        self._stack = ExitStack()
+        self._started: list[tuple[IO[str], IO[str]]] = []
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
+
+    def time(self, takes: Mapping[str, Sequence[str]], rounds: Mapping[int, int]) -> dict[int, dict[str, Samples]]:
+        """Samples of F, I, W and B (and R) per size and layer, of all processes together; `rounds`: per size how many.
+
+        `takes`: the same in every call. Raises ValueError if a process does not come to its end.
+        """
+        work = replace(self._work, takes=takes)
+        if not self._started:
+            ranks = [{"LOCAL_RANK": str(k), "LOCAL_WORLD_SIZE": str(self._count)} for k in range(self._count)]
+            about = json.dumps(asdict(work))
+            self._started = [_start(about, environment=each, host=self._host, stack=self._stack) for each in ranks]
+        for order in (json.dumps({str(size): count for size, count in rounds.items()}), "go"):
+            for orders, _ in self._started:
+                with suppress(BrokenPipeError):  # who broke off is heard of below
+                    orders.write(order + "\n")
+                    orders.flush()
+            answers = [_hear(said, model=work.model) for _, said in self._started]
+        return _pool([json.loads(answer) for answer in answers])
 
 
 def _start(
@@ -76,7 +90,7 @@ def _start(
 def _hear(said: IO[str], *, model: str) -> str:
     line = said.readline()
     if not line:
-        raise ValueError(f"a process that timed {model!r} beside others broke off and said why above; try --alone")
+        raise ValueError(f"a process that timed {model!r} beside others failed (see above); try --alone")
     return line
 
 
@@ -96,21 +110,33 @@ def add_samples(total: Samples, more: Mapping[str, Sequence[Sequence[int | None]
 
 
 def main(about: str) -> None:
-    """One process: ready, go, the samples as a line, and on until killed, or until nobody is there any more."""
+    """One process: per order ready, go, the samples as a line; on until killed, or until nobody is there any more."""
     work = BusyWork(**json.loads(about))
     model = load_model(work.model, cut=_find(work.cut)).model
     model = replace(model, layers={name: model.layers[name] for name in work.takes}, inputs=_tuples(work.takes))
     dtype = None if work.dtype is None else getattr(torch, work.dtype)
     where: dict[str, Any] = {"device": torch.device(work.device), "dtype": dtype}
     defer = _find(work.defer)
-    rounds = {size: RepeatedRuns(model, size=size, defer=defer, **where) for size in work.sizes}
+    modules: Modules = {}
+    runs: dict[int, RepeatedRuns] = {}
     parent = os.getppid()
-    _go_through(rounds, times=1, recomputes=work.recomputes)
-    _say("ready")
-    sys.stdin.readline()
-    _say(json.dumps(_go_through(rounds, times=work.repetitions, recomputes=work.recomputes)))
-    while os.getppid() == parent:
-        _go_through(rounds, times=1, recomputes=False)
+    while (line := _next_order(runs, parent=parent)) is not None:
+        rounds = {int(size): count for size, count in json.loads(line).items()}
+        for size in [size for size in rounds if size not in runs]:
+            runs[size] = RepeatedRuns(model, size=size, defer=defer, modules=modules, **where)
+            _go_through(runs, {size: 1}, recomputes=work.recomputes)
+        _say("ready")
+        sys.stdin.readline()
+        _say(json.dumps(_go_through(runs, rounds, recomputes=work.recomputes)))
+
+
+def _next_order(runs: Mapping[int, RepeatedRuns], *, parent: int) -> str | None:
+    """The next line, None at the end; until it comes, the first size is run on and on, as a neighbour's load."""
+    while runs and not select.select([sys.stdin], [], [], 0)[0]:
+        if os.getppid() != parent:
+            return None
+        _go_through(runs, {next(iter(runs)): 1}, recomputes=False)
+    return sys.stdin.readline() or None
 
 
 def _find(name: str) -> Any:
@@ -123,11 +149,14 @@ def _tuples(takes: Mapping[str, Sequence[str]]) -> dict[str, tuple[str, ...]]:
     return {name: tuple(sources) for name, sources in takes.items()}
 
 
-def _go_through(rounds: Mapping[int, RepeatedRuns], *, times: int, recomputes: bool) -> dict[int, dict[str, Samples]]:
+def _go_through(
+    runs: Mapping[int, RepeatedRuns], rounds: Mapping[int, int], *, recomputes: bool
+) -> dict[int, dict[str, Samples]]:
+    """So many rounds of each size, all sizes in turns."""
     found: dict[int, dict[str, Samples]] = {size: {} for size in rounds}
-    for _ in range(times):
-        for size, each in rounds.items():
-            for name, samples in each.repeat(1, recomputes=recomputes).items():
+    for number in range(max(rounds.values(), default=0)):
+        for size in (each for each, count in rounds.items() if number < count):
+            for name, samples in runs[size].repeat(1, recomputes=recomputes).items():
                 add_samples(found[size].setdefault(name, {}), samples)
     return found
 

@@ -109,7 +109,7 @@ class HostProcesses:
             _send(connection, order, files=files)
             if heard := _receive(connection):
                 return heard[0]
-        raise ValueError("the process that starts others to measure has ended, and said why above")
+        raise ValueError("the process that starts the measuring processes has ended (see above)")
 
     def _connect(self) -> socket.socket:
         if self._connection is None:

@@ -32,7 +32,7 @@ ALL_PAIRS_OF, BETWEEN_HOSTS = 8, 4
 """All pairs of so many places of a host are timed, and so many counterparts of two hosts (`choose_pairs`): 364 pairs of
 64 places on eight hosts instead of 2,016. Not measured on so many."""
 
-_STRICT = {"extra": "forbid", "use_attribute_docstrings": True}
+_STRICT = {"extra": "forbid"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,7 +128,7 @@ class LinkTables:
             sizes = [size for size, _ in pair.one_way]
             if not sizes or sizes != sorted(set(sizes)) or any(time <= 0 for _, time in pair.one_way):
                 raise ValueError(
-                    f"links: one_way of pair {pair.a} - {pair.b} is no table of rising sizes and positive times; "
+                    f"links: one_way of pair {pair.a} - {pair.b} is not a table of rising sizes and positive times; "
                     "measure again"
                 )
 

@@ -1,15 +1,18 @@
-"""Layers made on a device, on the meta device to be recognised, or on fake tensors to be counted."""
+"""Layers made on a device, on the meta device to be recognised, or on fake tensors to be counted; and what of them, or
+of the loss behind them, depends on how many samples are together.
+"""
 
 import copy
 import hashlib
 import types
 from collections.abc import Iterator
+from math import isnan
 from typing import Any
 
 import torch
 from torch import nn
 
-from profiles.measure.model import Model, Tensors
+from profiles.measure.model import Model, Tensors, as_tuple, take_samples
 
 _PLAIN = (bool, int, float, str, type(None), torch.dtype)
 
@@ -99,3 +102,42 @@ def cast(tensors: Tensors, dtype: torch.dtype | None) -> Tensors:
     if dtype is None:
         return tensors
     return tuple(tensor.to(dtype) if tensor.is_floating_point() else tensor for tensor in tensors)
+
+
+def is_batch_norm(module: nn.Module) -> bool:
+    """Whether it takes statistics of the samples that it is given."""
+    return isinstance(module, nn.modules.batchnorm._BatchNorm) and module.training
+
+
+_ALIKE = 1e-3
+"""Losses that differ by a smaller part of them are the same, added up in another order."""
+
+_MOST_SAMPLES = 128
+"""Whose losses are compared."""
+
+
+def is_uneven_loss(model: Model, last: nn.Module, *, inputs: Tensors) -> bool:
+    """Whether the loss of several samples is not the mean of theirs, or their sum where the model says that it adds up.
+
+    `last`: the last layer, with `inputs` of one microbatch. Its outputs stand for those of every other one: what counts
+    is whether the loss weighs targets by what else is in the batch, so two at a time are held against each alone.
+    """
+    target = model.batch(0)[1]
+    if target.dim() == 0 or inputs[0].shape[0] < 1:
+        return False
+    with torch.no_grad():
+        outputs = tuple(take_samples(tensor.detach(), 2) for tensor in as_tuple(last(*inputs)))
+        for start in range(0, min(target.shape[0] - 1, _MOST_SAMPLES), 2):
+            pair = target[start : start + 2].to(outputs[0].device)
+            pair = pair.to(outputs[0].dtype) if pair.is_floating_point() else pair
+            parts = (
+                _loss_of(model, tuple(each[k : k + 1] for each in outputs), target=pair[k : k + 1]) for k in (0, 1)
+            )
+            whole, said = _loss_of(model, outputs, target=pair), sum(parts) / (1 if model.loss_is_sum else 2)
+            if not isnan(whole) and not abs(whole - said) <= _ALIKE * max(abs(whole), abs(said)):
+                return True
+    return False
+
+
+def _loss_of(model: Model, outputs: Tensors, *, target: torch.Tensor) -> float:
+    return float(model.loss(outputs[0] if len(outputs) == 1 else outputs, target))

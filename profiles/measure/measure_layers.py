@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 import torch
 
+from profiles.doubled_sizes import bent_sizes, ends_and_middle
 from profiles.estimates.analytic import DeviceSheet
 from profiles.measure.background_load import add_samples
 from profiles.measure.clocks import Samples, make_clock
@@ -23,7 +24,7 @@ from profiles.measure.estimate import (
     measure_sheet,
     origin_of,
 )
-from profiles.measure.materialise import cast, make_layer, signature
+from profiles.measure.materialise import cast, is_batch_norm, is_uneven_loss, make_layer, signature
 from profiles.measure.memory import LayerMemory, optimizer_bytes
 from profiles.measure.model import BATCH, Defer, Model, Tensors, as_tuple, sources_of, take_samples
 from profiles.measure.record import Clock, Journal, LayerRecord, TensorSpec, Timing, summarise
@@ -61,6 +62,9 @@ class Survey:
     """Estimate everything for this device type; nothing is run."""
     busy_processes: int = 1
     """So many processes time the layers at once, at the first width; 1: each layer is repeated alone."""
+    share: int | None = None
+    """A device's share of the global batch: of `microbatch_sizes` those are measured that fit into memory, larger ones
+    than this where that takes no long, and only where times are not straight between them. None: all are measured."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,12 +92,27 @@ class Findings:
     """Processor, operating system, versions."""
     conditions: Literal["busy", "alone"] = "alone"
     """Whether other processes were at work on the same model while layers were timed."""
+    interpolated: tuple[int, ...] = ()
+    """Sizes between those of `survey` that were left out, ascending."""
+    off_line: float = 0.0
+    """How far measured times were from the line on which these lie, as a part of it."""
+    batch_norm: str = ""
+    """Class of a module that takes the statistics of a microbatch; empty: none is known."""
+    uneven_loss: bool = False
+    """Whether the loss of several samples is not the mean (or, where it adds up, the sum) of theirs."""
 
 
 _Hear = Callable[[MeasuringStep], None]
 
-_Crowd = Callable[[Mapping[str, tuple[str, ...]], int], dict[int, dict[str, Samples]]]
-"""Times some layers (with what they take) so many times by several processes at once: samples by size and layer."""
+_Crowd = Callable[[Mapping[str, tuple[str, ...]], Mapping[int, int]], dict[int, dict[str, Samples]]]
+"""Times some layers (with what they take) by several processes at once, so many times per size: samples by size and
+layer."""
+
+LONG_NS = 3 * 10**9
+"""A microbatch above a device's share that takes longer is not measured."""
+
+ROUNDS_NS = 10**9
+"""Rounds of a size that was chosen are as many as take so long, within those of the profile's own size."""
 
 _HELD_ALIKE = 2
 """Of layers that are alike so many are held at once where several processes time them."""
@@ -114,25 +133,55 @@ def survey_model(
     """
     walk = _Walk(model, survey, defer=defer, journal=journal or Journal(), hear=hear or (lambda _: None))
     threads = torch.get_num_threads()
+    is_busy = survey.busy_processes > 1
     try:
-        for size in survey.microbatch_sizes:
+        for size in survey.microbatch_sizes if survey.share is None else survey.microbatch_sizes[:1]:
             walk.pass_through(size)
-    finally:
-        torch.set_num_threads(threads)
-    conditions: Literal["busy", "alone"] = "alone"
-    if survey.busy_processes > 1:
-        if crowd is None or not all(record.is_measured for record in walk.records.values()):
+        if is_busy and (crowd is None or not walk.is_measured):
             single = replace(survey, busy_processes=1)  # what is too large for one process is too large for several
             return survey_model(model, single, defer=defer, journal=journal, hear=hear)
-        walk.time_together(crowd)
-        conditions = "busy"
+        take = partial(walk.time_together, crowd) if is_busy and crowd is not None else walk.pass_through_all
+        measured, interpolated, off = _measure_sizes(walk, take)
+    finally:
+        torch.set_num_threads(threads)
     return Findings(
         takes=walk.takes,
         records=walk.records,
-        survey=survey,
+        survey=replace(survey, microbatch_sizes=measured),
         machine=describe_machine(survey),
-        conditions=conditions,
+        conditions="busy" if is_busy else "alone",
+        interpolated=interpolated,
+        off_line=off,
+        batch_norm=walk.batch_norm,
+        uneven_loss=walk.has_uneven_loss(),
     )
+
+
+def _measure_sizes(
+    walk: "_Walk", take: Callable[[Mapping[int, int]], None]
+) -> tuple[tuple[int, ...], tuple[int, ...], float]:
+    """The sizes that were measured, the profile's own first; those left out between them, and how far off a line."""
+    survey, rounds = walk.survey, walk.rounds()
+    own = survey.microbatch_sizes[0]
+    if survey.share is None:
+        take(dict.fromkeys(survey.microbatch_sizes, rounds))
+        return survey.microbatch_sizes, (), 0.0
+    sizes = sorted(size for size in survey.microbatch_sizes if size == own or walk.fits(size))
+    take(dict.fromkeys(sorted({own, sizes[0]}, reverse=True), rounds))
+    own_ns = max(1.0, sum(walk.times(own)))
+    most = max(own, min((size for size in sizes if size >= survey.share), default=own))
+    sizes = [size for size in sizes if size <= most or own_ns * size / own <= LONG_NS or survey.sheet is not None]
+
+    def few(chosen: tuple[int, ...]) -> dict[int, int]:
+        counts = {size: int(ROUNDS_NS * own / (own_ns * size)) for size in chosen}
+        return {size: max(1, min(rounds, count)) for size, count in counts.items()}
+
+    first = ends_and_middle(sizes, own=own)
+    take(few(tuple(size for size in first if size not in (own, sizes[0]))))
+    bent, off = bent_sizes(sizes, {size: walk.times(size) for size in first}, noise=walk.noise(own))
+    take(few(bent))
+    measured = (own, *sorted({*first, *bent} - {own}))
+    return measured, tuple(size for size in sizes if size not in measured), off
 
 
 def describe_machine(survey: Survey) -> str:
@@ -154,11 +203,68 @@ class _Walk:
         self.last = list(model.layers)[-1]
         self.last_use = {source: name for name, sources in self.takes.items() for source in sources}
         self.records: dict[tuple[str, int, int], LayerRecord] = {}
-        self.total = len(self.takes) * len(survey.microbatch_sizes) * len(survey.widths)
+        walked = 1 if survey.share is not None and survey.busy_processes > 1 else len(survey.microbatch_sizes)
+        self.total = len(self.takes) * walked * len(survey.widths)
         self._signatures: dict[str, str] = {}
         self._sheet = survey.sheet
         self._run_here: set[str] = set()
         self._kind_of: dict[str, str] = {}
+        self._chosen: tuple[dict[str, str], dict[str, tuple[str, ...]]] | None = None
+        self.batch_norm = ""
+        self._last_inputs: Tensors | None = None
+
+    @property
+    def is_measured(self) -> bool:
+        """Whether nothing is an estimate so far."""
+        return all(record.is_measured for record in self.records.values())
+
+    def rounds(self) -> int:
+        """Rounds of one process at the profile's own size."""
+        return max(LEAST_ROUNDS, -(-self.survey.effort.repetitions // self.survey.busy_processes))
+
+    def fits(self, size: int) -> bool:
+        """Whether memory holds a microbatch of so many samples, and what was measured grows in proportion: of the
+        largest layer, or, where processes time the whole model at once, of all layers in each of them.
+        """
+        survey, own, width = self.survey, self.survey.microbatch_sizes[0], self.survey.widths[0]
+        limit = free_bytes(self.device) if survey.memory_bytes is None else survey.memory_bytes
+        if limit is None or survey.sheet is not None:
+            return True
+        every = [self.records[name, own, width].sizes for name in self.takes]
+        grown = [(each.saved + each.weight_saved + 2 * each.inputs + each.workspace) * size // own for each in every]
+        needed = [each.state + more for each, more in zip(every, grown, strict=True)]
+        if survey.busy_processes == 1:
+            return max(needed) <= limit
+        return sum(needed) <= (limit // survey.busy_processes if survey.memory_bytes is None else limit)
+
+    def times(self, size: int) -> list[float]:
+        """Nanoseconds of F, I and W of all layers, in one order for every size."""
+        records = (self.records[name, size, self.survey.widths[0]] for name in self.takes)
+        timings = [record.timings.get(phase) for record in records for phase in "FIW"]
+        return [0.0 if each is None else float(each.at(self.survey.clock)) for each in timings]
+
+    def noise(self, size: int) -> float:
+        """By what part times of a size vary, by their weight."""
+        records = (self.records[name, size, self.survey.widths[0]] for name in self.takes)
+        timings = [record.timings[phase] for record in records for phase in "FIW" if phase in record.timings]
+        total = sum(each.at(self.survey.clock) for each in timings)
+        return sum(each.spread * each.at(self.survey.clock) for each in timings) / max(1, total)
+
+    def has_uneven_loss(self) -> bool:
+        """Whether the loss of the batch depends on how it is cut."""
+        if self._last_inputs is None:
+            return False
+        module = make_layer(self.model, self.last, device=self.device, dtype=self.dtype)
+        try:
+            return is_uneven_loss(self.model, module, inputs=self._last_inputs)
+        except Exception:  # a loss that takes no single samples says nothing
+            return False
+
+    def pass_through_all(self, rounds: Mapping[int, int]) -> None:
+        """All layers at each of some sizes, unless they were measured; how often is not asked here."""
+        for size in rounds:
+            if (self.last, size, self.survey.widths[0]) not in self.records:
+                self.pass_through(size)
 
     def pass_through(self, size: int) -> None:
         """All layers at one microbatch size."""
@@ -169,25 +275,30 @@ class _Walk:
         for name, sources in self.takes.items():
             given = tuple(tensor for source in sources for tensor in values[source])
             values[name] = self._layer(name, given, size=size)
+            if name == self.last and size == self.survey.microbatch_sizes[0] and self.survey.sheet is None:
+                self._last_inputs = given
             for source in sources:
                 if self.last_use[source] == name:
                     values.pop(source, None)
 
-    def time_together(self, crowd: _Crowd) -> None:
+    def time_together(self, crowd: _Crowd, rounds: Mapping[int, int]) -> None:
         """Times taken by several processes at once take the place of those of layers alone, at the first width.
 
-        Of alike layers only some are run; the samples of all of them are put together.
+        Of alike layers only some are run; the samples of all of them are put together. Bytes of a size that was not
+        walked through are those of the profile's own.
         """
-        survey, width = self.survey, self.survey.widths[0]
-        stands, kept = self._choose()
-        wanted = -(-survey.effort.repetitions // survey.busy_processes)
-        found = crowd(kept, max(LEAST_ROUNDS, wanted))
-        for size, layers in found.items():
+        if not rounds:
+            return
+        own, width = self.survey.microbatch_sizes[0], self.survey.widths[0]
+        if self._chosen is None:
+            self._chosen = self._choose()
+        stands, kept = self._chosen
+        for size, layers in crowd(kept, rounds).items():
             pooled: dict[str, Samples] = {}
             for name, samples in layers.items():
                 add_samples(pooled.setdefault(self._kind_of[name], {}), samples)
             for name in stands:
-                record = self.records[name, size, width]
+                record = self.records.get((name, size, width)) or self.records[name, own, width]
                 timings = record.timings | self._timings(pooled[self._kind_of[name]], width)
                 self.records[name, size, width] = replace(record, timings=timings)
 
@@ -241,7 +352,10 @@ class _Walk:
     def _key(self, name: str, inputs: Tensors, *, size: int) -> str:
         """Equal for layers that are alike and are given alike tensors."""
         if name not in self._signatures:
-            self._signatures[name] = signature(make_layer(self.model, name, device=torch.device("meta")))
+            module = make_layer(self.model, name, device=torch.device("meta"))
+            self._signatures[name] = signature(module)
+            norms = (type(part).__name__ for part in module.modules() if is_batch_norm(part))
+            self.batch_norm = self.batch_norm or next(norms, "")
         survey = self.survey
         parts = [
             self._signatures[name],

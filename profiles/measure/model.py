@@ -73,7 +73,7 @@ def as_tuple(value: Any) -> Tensors:
     for tensor in tensors:
         if not isinstance(tensor, torch.Tensor):
             raise ValueError(
-                f"a {type(tensor).__name__} cannot travel between layers; give tensors, alone or in a tuple"
+                f"a {type(tensor).__name__} cannot be passed between layers; give tensors, alone or in a tuple"
             )
     return tensors
 
@@ -86,11 +86,11 @@ def sources_of(model: Model) -> dict[str, tuple[str, ...]]:
         takes[name] = tuple(model.inputs.get(name, (before,)))
         for source in takes[name]:
             if source not in known:
-                raise ValueError(f"layer {name!r} takes {source!r}, which is no earlier layer; mend `inputs`")
+                raise ValueError(f"layer {name!r} takes {source!r}, which is not an earlier layer; correct `inputs`")
         known.add(name)
         before = name
     if unknown := set(model.inputs) - known:
-        raise ValueError(f"`inputs` names {min(unknown)!r}, which is no layer; mend `inputs`")
+        raise ValueError(f"`inputs` names {min(unknown)!r}, which is not a layer; correct `inputs`")
     return takes
 
 

@@ -11,7 +11,7 @@ from typing import Any, Literal
 from profiles.documents.canonical_json import to_plain
 from profiles.documents.validation import validate
 
-_STRICT = {"extra": "forbid", "use_attribute_docstrings": True}
+_STRICT = {"extra": "forbid"}
 
 Clock = Literal["wall", "thread"]
 """`wall`: what passes for everyone. `thread`: what the calling thread worked, whoever else wanted its core."""
@@ -186,7 +186,9 @@ def _read_line(journal: Journal, line: str, *, where: str) -> None:
             journal.known[key] = validate(LayerRecord, tree["record"], source=where)
     except (ValueError, KeyError, TypeError) as error:
         reason = str(error).splitlines()[0]
-        raise ValueError(f"{where}: is no measurement of ours ({reason}); remove the file to measure anew") from None
+        raise ValueError(
+            f"{where}: was not written by pipeplan profile ({reason}); remove the file to measure again"
+        ) from None
 
 
 def to_tree(record: LayerRecord) -> Any:

@@ -9,23 +9,37 @@ from contextlib import contextmanager
 from typing import Any
 
 import torch
+from torch import nn
 
 from profiles.measure.clocks import CudaClock, HostClock, Samples, make_clock
 from profiles.measure.materialise import cast, make_layer
-from profiles.measure.model import BATCH, Defer, Model, Tensors, as_tuple, sources_of, take_samples
+from profiles.measure.model import BATCH, Defer, Model, Tensors, Waiting, as_tuple, sources_of, take_samples
 from profiles.measure.segment import Segment
 
 _FORWARD = {"I": "N", "B": "F", "R": "C"}
 """What the forward before each of these is called."""
+
+Modules = dict[str, tuple[nn.Module, Waiting]]
+"""Layers by name, each with what holds its weight gradients that are put off."""
 
 
 class RepeatedRuns:
     """A model on one device at one microbatch size, ready to be run round after round."""
 
     def __init__(
-        self, model: Model, *, size: int, defer: Defer, device: torch.device, dtype: torch.dtype | None = None
+        self,
+        model: Model,
+        *,
+        size: int,
+        defer: Defer,
+        device: torch.device,
+        dtype: torch.dtype | None = None,
+        modules: Modules | None = None,
     ) -> None:
-        """Runs one forward, to learn which tensors take part in the backward."""
+        """Runs one forward, to learn which tensors take part in the backward. `modules`: those of other sizes, to be
+        used again; what is made here is added.
+        """
+        self.modules: Modules = {} if modules is None else modules
         self.takes = sources_of(model)
         inputs, target = model.batch(0)
         arrives = cast(tuple(take_samples(tensor, size) for tensor in as_tuple(inputs)), dtype)
@@ -44,13 +58,16 @@ class RepeatedRuns:
     def _make(
         self, model: Model, name: str, *, values: dict[str, Tensors], defer: Defer, device: torch.device, dtype: Any
     ) -> Segment:
-        module = make_layer(model, name, device=device, dtype=dtype)
+        if name not in self.modules:
+            made = make_layer(model, name, device=device, dtype=dtype)
+            self.modules[name] = made, defer(made)
+        module, waiting = self.modules[name]
         given = tuple(tensor for source in self.takes[name] for tensor in values[source])
         segment = Segment(
             module,
             given,
             wants=tuple(tensor.requires_grad for tensor in given),
-            waiting=defer(module),
+            waiting=waiting,
             loss=self._call_loss if name == list(self.takes)[-1] else None,
         )
         segment.make_grads()

@@ -79,7 +79,7 @@ class MasterProgramme:
         is_long = len(self.columns) > _MAX_COLUMNS
         instance = searcher.instance
         if is_long or instance.recompute or instance.sharding or instance.objective != "makespan":
-            raise ValueError(f"master: {len(self.columns)} columns, modes of stages, or span, are more than it takes")
+            raise ValueError(f"master: {len(self.columns)} columns, modes of stages, or makespan, exceed its limits")
         self.number_of = {column: number for number, column in enumerate(self.columns)}
         self.group_of = {self._devices(column): column.group for column in self.columns}
         self.downset_of = {int(bits): number for number, bits in enumerate(self.space.downset)}

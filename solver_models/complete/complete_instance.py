@@ -95,7 +95,6 @@ class CompleteInstance:
     num_layers: int
     """Layers, in a topological order."""
     device_type: tuple[int, ...]
-    """The type of every device."""
     capacity: tuple[int, ...]
     """Units that every device has."""
     num_slots: int

@@ -91,5 +91,5 @@ class CompleteModel:
 def _chosen(switches: Mapping[int, int], values: Sequence[int]) -> int:
     chosen = [key for key, switch in switches.items() if values[switch]]
     if len(chosen) != 1:
-        raise ValueError(f"a stage has {len(chosen)} sets of layers or seats; it needs one of each")
+        raise ValueError(f"a stage has {len(chosen)} sets of layers or assignments; it needs one of each")
     return chosen[0]

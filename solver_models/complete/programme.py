@@ -56,7 +56,6 @@ class Disjoint:
     """Tasks of which no two that are there overlap."""
 
     tasks: tuple[OptionalTask, ...]
-    """The tasks."""
     is_ordered: bool
     """Whether rows say so already; a solver that knows intervals is told all the same."""
 

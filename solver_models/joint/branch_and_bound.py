@@ -369,7 +369,10 @@ def _improve_drafts(
 
     What is left after the last narrowing is always played, unless a pair is open and `is_quick`.
     """
-    policy, pair = Policy(np.zeros(1, np.int64), np.zeros(1, np.int64), np.zeros(1, np.int64)), np.empty(3, np.int64)
+    policy, pair = (
+        Policy(np.zeros(1, np.int64), np.zeros(1, np.int64), np.zeros(1, np.int64), None),
+        np.empty(3, np.int64),
+    )
     while narrow(net, jobs, windows):
         if is_quick and open_pair(net, jobs, windows, pair):
             return best, True

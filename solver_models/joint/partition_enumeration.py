@@ -129,7 +129,6 @@ class Tree(NamedTuple):
     """What is enumerated: all plans of a problem below a threshold."""
 
     layers: Layers
-    """The problem."""
     rules: Integers
     """What `neighbourhood.is_allowed` enforces."""
     pinned: Integers

@@ -510,7 +510,7 @@ def polish(
     Returns the best (objective, sum of last ends); `device_orders` hold the best order found.
     """
     np.random.seed(seed)
-    no_policy = Policy(np.zeros(1, np.int64), np.zeros(1, np.int64), np.zeros(1, np.int64))
+    no_policy = Policy(np.zeros(1, np.int64), np.zeros(1, np.int64), np.zeros(1, np.int64), None)
     makespan, span, total = play(net, no_policy, device_orders, lengths, True, FAR, None)
     value = span if by_span else makespan
     best_value, best_total, best_orders = value, total, device_orders.copy()

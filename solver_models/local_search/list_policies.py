@@ -62,7 +62,7 @@ def play_filled(
     """
     num_devices, cap = net.budget.shape[0], np.ones(net.replica_stage.shape[0], np.int64)
     _fill_up(net, cap, extra)
-    policy = Policy(cap, np.full(num_devices, _PUT_OFF), np.zeros(num_devices, np.int64))
+    policy = Policy(cap, np.full(num_devices, _PUT_OFF), np.zeros(num_devices, np.int64), None)
     makespan, span, total = play(net, policy, device_orders, lengths, False, FAR, None)
     return (span if by_span else makespan), total
 
@@ -105,7 +105,7 @@ def tune(net: Net, device_orders: ShortIntegers, lengths: Integers, tuning: Tuni
     trial, trial_lengths = device_orders.copy(), lengths.copy()
     value = best_value = best_total = FAR
     for step in range(tuning.steps):
-        new = Policy(cap.copy(), lag.copy(), mode.copy())
+        new = Policy(cap.copy(), lag.copy(), mode.copy(), None)
         if step > 0:
             vary(net, new.cap, new.lag, new.mode)
         makespan, span, total = play(net, new, trial, trial_lengths, False, FAR, None)

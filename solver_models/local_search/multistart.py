@@ -49,7 +49,6 @@ class _RoundStart:
     """What the tasks of a round know."""
 
     round: int
-    """Its number."""
     epoch: int
     """Pools that were left before."""
     is_first: bool

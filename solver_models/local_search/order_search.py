@@ -187,7 +187,7 @@ class OrderSearch:
 
     def _rate(self, device_orders: ShortIntegers, lengths: Integers, *, origin: int) -> Order | None:
         """What an order is worth; None if it deadlocks or exceeds the memory."""
-        policy = Policy(np.zeros(1, np.int64), np.zeros(1, np.int64), np.zeros(1, np.int64))
+        policy = Policy(np.zeros(1, np.int64), np.zeros(1, np.int64), np.zeros(1, np.int64), None)
         makespan, span, total = play(self.net, policy, device_orders, lengths, True, FAR, None)
         if makespan >= FAR or peak_excess(self.net, device_orders, lengths) > 0:
             return None

@@ -87,7 +87,6 @@ class _Sequenced:
     value: int
     """Ticks of its best order that was found; at least the threshold if none was."""
     device_orders: dict[int, DeviceOrder]
-    """That order, by device."""
     is_closed: bool
     """Whether no order is better."""
 

@@ -49,7 +49,7 @@ def make_policy(net: Net, policy_params: Integers, num_stages: int) -> Policy:
     cap = np.empty(num_replicas, np.int64)
     for n in range(num_replicas):
         cap[n] = max(1, policy_params[CAP_SLOPE] * (num_stages - net.replica_stage[n]) // 4 + policy_params[CAP_OFFSET])
-    return Policy(cap, np.full(num_devices, policy_params[LAG]), np.full(num_devices, policy_params[MODE]))
+    return Policy(cap, np.full(num_devices, policy_params[LAG]), np.full(num_devices, policy_params[MODE]), None)
 
 
 @kernel

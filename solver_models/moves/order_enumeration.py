@@ -102,7 +102,7 @@ def best_order(
     num_devices = net.budget.shape[0]
     device_orders, lengths = tables[:, 0].copy(), table_lengths[:, 0].copy()
     pick, best_pick = np.zeros(num_devices, np.int64), np.full(num_devices, -1)
-    policy = Policy(np.zeros(1, np.int64), np.zeros(1, np.int64), np.zeros(1, np.int64))
+    policy = Policy(np.zeros(1, np.int64), np.zeros(1, np.int64), np.zeros(1, np.int64), None)
     best = threshold
     while True:
         makespan, span, _ = play(net, policy, device_orders, lengths, True, FAR, None)

@@ -44,9 +44,7 @@ class _ConstraintRows:
     row: Integers
     """Row of every entry, from 0 within the family."""
     column: Integers
-    """Its column."""
     value: Integers
-    """Its value."""
     lower: Integers
     """Least value of every row."""
     upper: Integers

@@ -29,7 +29,6 @@ class TimedOrders:
     """Device orders with their times."""
 
     instance: ScheduleInstance
-    """What was played."""
     starts: dict[tuple[int, int, int], int]
     """Start of every action: (kind, stage replica, microbatch)."""
     sends: dict[tuple[int, int], int]

@@ -21,7 +21,6 @@ class Scaled:
     """An instance in coarser numbers, and how to read results in them."""
 
     original: ScheduleInstance
-    """The instance itself."""
     instance: ScheduleInstance
     """Every duration and demand rounded down: whatever fits in the original fits here, and ends no later."""
     ticks: int

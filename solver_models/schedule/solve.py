@@ -49,9 +49,7 @@ class _OrderModel:
     scaled: Scaled
     """What it is a model of."""
     model: cp_model.CpModel
-    """The model itself."""
     variables: Variables
-    """Its variables."""
     beyond: int | None
     """What every schedule takes if the model is infeasible: one tick more than its upper bound."""
 

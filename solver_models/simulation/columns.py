@@ -42,3 +42,7 @@ HEAD, WORK, TAIL_AFTER = range(3)
 
 RETURNING, REST = 0, 1
 """Rows of the parts of a backward pass: before the gradient leaves, and the rest."""
+
+REPLICA_NUMBER, REPLICA_STAGE, REPLICA_HAS_WEIGHT, REPLICA_HELD, REPLICA_WORKSPACE, REPLICA_WEIGHT_WORKSPACE = range(6)
+REPLICA_STASH, REPLICA_WHOLE_BACKWARD = 6, 7
+"""Columns of a table of stage replicas by device."""

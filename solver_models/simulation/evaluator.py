@@ -33,6 +33,14 @@ from solver_models.simulation.columns import (
     RECEIVER,
     RECOMPUTATION,
     RECOMPUTING,
+    REPLICA_HAS_WEIGHT,
+    REPLICA_HELD,
+    REPLICA_NUMBER,
+    REPLICA_STAGE,
+    REPLICA_STASH,
+    REPLICA_WEIGHT_WORKSPACE,
+    REPLICA_WHOLE_BACKWARD,
+    REPLICA_WORKSPACE,
     REST_PART,
     ROUTE,
     SENDER,
@@ -70,6 +78,7 @@ from solver_models.simulation.event_heap import (
     heap_push,
     make_heap,
 )
+from solver_models.simulation.preferences import Preference, State, note_arrival, prefer
 
 FAR = 1 << 61
 """Time of something that never happens."""
@@ -222,6 +231,8 @@ class Policy(NamedTuple):
     """[D] W are put off until so many wait."""
     mode: Integers
     """[D] sum of the bits below."""
+    preference: Preference | None
+    """A published rule that chooses in place of these; numba compiles `play` for either, as for a recording."""
 
 
 class Orders(NamedTuple):
@@ -287,10 +298,6 @@ OPTIONS = (
 MICROBATCHES, LINKS, BUFFERS, TAIL, SPLIT, KEEPS_WORKSPACE = range(6)
 BUCKET, PLAIN_BUCKET, REDUCTION, LEAST_STEP, ONE_BY_ONE = range(6, len(OPTIONS))
 """Indices into them."""
-
-REPLICA_NUMBER, REPLICA_STAGE, REPLICA_HAS_WEIGHT, REPLICA_HELD, REPLICA_WORKSPACE, REPLICA_WEIGHT_WORKSPACE = range(6)
-REPLICA_STASH, REPLICA_WHOLE_BACKWARD = 6, 7
-"""Columns of `_replica_table`."""
 
 RECEIVER_ROW, TICKS_ROW, ROUTE_ROW, SHARED_ROW, DIRECTION_ROW = range(5)
 """Rows of a table of sorted transfers."""
@@ -731,6 +738,27 @@ def choose(
 
 
 @kernel
+def _pick(
+    preference: Preference | None, replicas: Integers, device_start: Integers, policy: Policy, d: int, state: State
+) -> int:
+    """What the policy or its preference starts on the idle device d, or -1 to wait."""
+    if preference is not None:
+        return prefer(preference, replicas, device_start, d, state)
+    count, missing, free = state
+    return choose(replicas, device_start, free, policy, d, count, missing)
+
+
+@kernel
+def _arrive(
+    preference: Preference | None, net: Net, n: int, direction: int, m: int, missing: ShortIntegers, now: int
+) -> int:
+    """Count what has arrived at a stage replica; gives its device."""
+    missing[n, direction, m] -= 1
+    note_arrival(preference, n, direction, m, now)
+    return net.replica_device[n]
+
+
+@kernel
 def _replica_table(net: Net) -> Integers:
     """[stage replicas by device, 8] index, stage, has W, held, workspaces, stashes: what `choose` reads, side by
     side.
@@ -1065,7 +1093,7 @@ def _make_events(transfers: int, devices: int, recording: Recording | None) -> I
 @kernel
 def _fuse_where_whole(policy: Policy, can_split: int) -> Policy:
     """The policy, which fuses I and W where they cannot be split."""
-    return policy if can_split else Policy(policy.cap, policy.lag, policy.mode | FUSE)
+    return policy if can_split else Policy(policy.cap, policy.lag, policy.mode | FUSE, policy.preference)
 
 
 @kernel
@@ -1122,7 +1150,7 @@ def play(
             elif follow:
                 code = _next_in_order(count, missing, device_orders, position, d)
             else:
-                code = choose(replicas, net.device_start, free, policy, d, count, missing)
+                code = _pick(policy.preference, replicas, net.device_start, policy, d, (count, missing, free))
             if code < 0:
                 continue
             n, kind = code >> 2, code & 3
@@ -1149,7 +1177,7 @@ def play(
                 continue
             if code == ARRIVAL:
                 n = net.transfer_target[index]
-                d, missing[n, direction, m] = net.replica_device[n], missing[n, direction, m] - 1
+                d = _arrive(policy.preference, net, n, direction, m, missing, now)
             elif recording is not None and code == RESUME:
                 d, recording.resumed[index] = index, 0 if busy[index] else 1
             else:

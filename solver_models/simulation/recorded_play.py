@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from solver_models.compiled import interpreting
 from solver_models.instance import BACKWARD, FORWARD, INPUT_GRAD, Integers, ShortIntegers, Transfer
 from solver_models.simulation.columns import ACTIVATIONS, GRADIENTS
 from solver_models.simulation.evaluator import FAR, OPTIONS, Net, Policy, Recording, play
@@ -82,8 +83,9 @@ def play_schedule(schedule: PlayableSchedule) -> PlayedTimes:
         )
     table, device_orders, nothing = _TransferTable(schedule), _DeviceOrders(schedule), np.zeros(1, np.int64)
     recording = _make_recording(schedule, table=table, device_orders=device_orders)
-    policy = Policy(nothing, nothing, nothing)
-    play(table.net(), policy, device_orders.codes, device_orders.lengths, True, FAR, recording)
+    policy = Policy(nothing, nothing, nothing, None)
+    with interpreting(len(schedule.replica)):
+        play(table.net(), policy, device_orders.codes, device_orders.lengths, True, FAR, recording)
     sent = np.full(recording.sent.shape, -1, np.int64)
     sent[table.order] = recording.sent
     return PlayedTimes(start=recording.start[device_orders.is_used], sent=sent)

@@ -14,20 +14,10 @@ import numpy as np
 from solver_models.compiled import int64, kernel
 from solver_models.instance import FORWARD, WEIGHT_GRAD, Integers
 from solver_models.simulation.columns import ACTIVATIONS, GRADIENTS
-from solver_models.simulation.placed_stages import (
-    DELAY,
-    HAS_WEIGHT,
-    HELD,
-    MISSING,
-    POSITION,
-    READY,
-    TARGET,
-    WEIGHT_STASH,
-    WEIGHT_TICKS,
-    PlacedStages,
-    longest_order,
-    make_arrivals,
-)
+from solver_models.simulation.evaluator import MICROBATCHES, Net
+
+MISSING, READY = range(2)
+"""Columns of what a pass waits for: things that are still to come, when the latest of the others comes."""
 
 CLOCK, BEGAN, WAITED, IN_USE, NEXT, FORWARDS_LEFT, FIRST_PENDING, NUM_PENDING, LENGTH = range(9)
 """Columns of a position: its last end, its first start (-1 before), ticks it has waited, units it holds, the next of
@@ -64,12 +54,12 @@ class FilledOrders(NamedTuple):
 class Filling(NamedTuple):
     """How far everything is."""
 
-    placed: PlacedStages
+    net: Net
     habit: FillHabit
     limits: Integers
     """[P] units that a position may hold when an F begins."""
     arrivals: Integers
-    """[2, S, M, 2]; see `make_arrivals`."""
+    """[2, S, M, 2] what F (0) and I or B (1) wait for, by the columns above."""
     positions: Integers
     """[P, 9] by the columns above."""
     pending: Integers
@@ -81,13 +71,14 @@ class Filling(NamedTuple):
 
 
 @kernel
-def fill_orders(
-    placed: PlacedStages, orders: Integers, order_start: Integers, habit: FillHabit, limits: Integers
-) -> FilledOrders:
-    """Play `orders`, F and I of one position after the other, which must be free of deadlock, with W in between."""
-    filling = _begin(placed, orders, order_start, habit, limits)
+def fill_orders(net: Net, orders: Integers, order_start: Integers, habit: FillHabit, limits: Integers) -> FilledOrders:
+    """Play `orders`, F and I of one position after the other, which must be free of deadlock, with W in between.
+
+    A W in `orders` means: the oldest W that is due, if there is one.
+    """
+    filling = _begin(net, orders, order_start, habit, limits)
     positions, num_positions = filling.positions, order_start.shape[0] - 1
-    queue = np.empty(num_positions + placed.transfers.shape[0] * placed.num_microbatches, np.int64)
+    queue = np.empty(num_positions + net.transfer_target.shape[0] * net.scalars[MICROBATCHES], np.int64)
     for p in range(num_positions):
         queue[p] = p
     done, queued = 0, num_positions
@@ -112,41 +103,47 @@ def fill_orders(
 
 
 @kernel
-def _begin(
-    placed: PlacedStages, orders: Integers, order_start: Integers, habit: FillHabit, limits: Integers
-) -> Filling:
-    num_positions, longest = order_start.shape[0] - 1, longest_order(placed)
+def _begin(net: Net, orders: Integers, order_start: Integers, habit: FillHabit, limits: Integers) -> Filling:
+    num_positions, longest = order_start.shape[0] - 1, 1
+    arrivals = np.zeros((2, net.replica_stage.shape[0], net.scalars[MICROBATCHES], READY + 1), np.int64)
+    for s in range(net.replica_stage.shape[0]):
+        arrivals[ACTIVATIONS, s, :, MISSING] = net.num_inputs[s]
+        arrivals[GRADIENTS, s, :, MISSING] = net.num_gradients[s]
     positions = np.zeros((num_positions, LENGTH + 1), np.int64)
     for p in range(num_positions):
         positions[p, BEGAN] = -1
+        longest = max(longest, 3 * net.scalars[MICROBATCHES] * (net.device_start[p + 1] - net.device_start[p]))
         for at in range(order_start[p], order_start[p + 1]):
             positions[p, FORWARDS_LEFT] += orders[at] & 3 == FORWARD
     pending = np.empty((num_positions, longest), np.int64)
     device_orders = np.empty((num_positions, longest), np.int64)
-    return Filling(
-        placed, habit, limits, make_arrivals(placed), positions, pending, device_orders, np.zeros(1, np.int64)
-    )
+    return Filling(net, habit, limits, arrivals, positions, pending, device_orders, np.zeros(1, np.int64))
 
 
 @kernel
 def _play_on(filling: Filling, order: Integers, p: int, reached: Integers) -> None:
     """Play a position until something it needs is unknown; whom it has sent something to is marked as reached."""
-    placed, mine = filling.placed, filling.positions[p]
+    net, mine = filling.net, filling.positions[p]
     while mine[NEXT] < order.shape[0]:
         action = order[mine[NEXT]]
         kind, number = action & 3, action >> 2
-        stage, microbatch = number // placed.num_microbatches, number % placed.num_microbatches
+        if kind == WEIGHT_GRAD:
+            if mine[NUM_PENDING]:
+                _run_weight_grad(filling, p)
+            mine[NEXT] += 1
+            continue
+        stage, microbatch = number // net.scalars[MICROBATCHES], number % net.scalars[MICROBATCHES]
         direction = ACTIVATIONS if kind == FORWARD else GRADIENTS
         if filling.arrivals[direction, stage, microbatch, MISSING]:
             break
         ready = filling.arrivals[direction, stage, microbatch, READY]
         _use_wait(filling, p, ready)
         if kind == FORWARD:
-            while mine[NUM_PENDING] and mine[IN_USE] + placed.table[stage, HELD] > filling.limits[p]:
+            while mine[NUM_PENDING] and mine[IN_USE] + net.held[stage] > filling.limits[p]:
                 _run_weight_grad(filling, p)
         start = max(mine[CLOCK], ready)
         _note_wait(filling, p, start)
-        mine[CLOCK] = start + placed.table[stage, kind]
+        mine[CLOCK] = start + net.duration[stage, kind]
         _put(filling, p, action)
         _send(filling, stage, microbatch, direction, mine[CLOCK], reached)
         _take_stashes(filling, p, stage, microbatch, kind)
@@ -156,16 +153,14 @@ def _play_on(filling: Filling, order: Integers, p: int, reached: Integers) -> No
 @kernel
 def _take_stashes(filling: Filling, p: int, stage: int, microbatch: int, kind: int) -> None:
     """What an F or an I leaves behind: its stash, and a W to run."""
-    placed, mine = filling.placed, filling.positions[p]
+    net, mine = filling.net, filling.positions[p]
     if kind == FORWARD:
-        mine[IN_USE] += placed.table[stage, HELD]
+        mine[IN_USE] += net.held[stage]
         mine[FORWARDS_LEFT] -= 1
-        ready = filling.arrivals[GRADIENTS, stage, microbatch]
-        ready[READY] = max(ready[READY], mine[CLOCK])
         return
-    mine[IN_USE] += placed.table[stage, WEIGHT_STASH] - placed.table[stage, HELD]
-    if placed.table[stage, HAS_WEIGHT]:
-        weight_grad = (stage * placed.num_microbatches + microbatch) << 2 | WEIGHT_GRAD
+    mine[IN_USE] += net.weight_stash[stage] - net.held[stage]
+    if net.has_weight[stage]:
+        weight_grad = (stage * net.scalars[MICROBATCHES] + microbatch) << 2 | WEIGHT_GRAD
         filling.pending[p, mine[FIRST_PENDING] + mine[NUM_PENDING]] = weight_grad
         mine[NUM_PENDING] += 1
         if filling.habit.at_once and mine[FORWARDS_LEFT]:
@@ -178,9 +173,9 @@ def _use_wait(filling: Filling, p: int, ready: int) -> None:
     mine, habit = filling.positions[p], filling.habit
     while mine[NUM_PENDING]:
         wait = ready - mine[CLOCK]
-        stage = (filling.pending[p, mine[FIRST_PENDING]] >> 2) // filling.placed.num_microbatches
+        stage = (filling.pending[p, mine[FIRST_PENDING]] >> 2) // filling.net.scalars[MICROBATCHES]
         evens_out = habit.evens_out and mine[WAITED] + wait > filling.scalars[_LONGEST_WAIT]
-        is_short = 4 * wait < habit.quarters * filling.placed.table[stage, WEIGHT_TICKS]
+        is_short = 4 * wait < habit.quarters * filling.net.duration[stage, WEIGHT_GRAD]
         if wait <= 0 or (is_short and not evens_out):
             return
         _run_weight_grad(filling, p)
@@ -190,11 +185,11 @@ def _use_wait(filling: Filling, p: int, ready: int) -> None:
 def _run_weight_grad(filling: Filling, p: int) -> None:
     mine = filling.positions[p]
     action = filling.pending[p, mine[FIRST_PENDING]]
-    stage = (action >> 2) // filling.placed.num_microbatches
+    stage = (action >> 2) // filling.net.scalars[MICROBATCHES]
     mine[FIRST_PENDING] += 1
     mine[NUM_PENDING] -= 1
-    mine[CLOCK] += filling.placed.table[stage, WEIGHT_TICKS]
-    mine[IN_USE] -= filling.placed.table[stage, WEIGHT_STASH]
+    mine[CLOCK] += filling.net.duration[stage, WEIGHT_GRAD]
+    mine[IN_USE] -= filling.net.weight_stash[stage]
     _put(filling, p, action)
 
 
@@ -216,12 +211,10 @@ def _note_wait(filling: Filling, p: int, start: int) -> None:
 
 @kernel
 def _send(filling: Filling, stage: int, microbatch: int, direction: int, end: int, reached: Integers) -> None:
-    placed, arrivals = filling.placed, filling.arrivals
-    for transfer in range(
-        placed.transfer_start[2 * stage + direction], placed.transfer_start[2 * stage + direction + 1]
-    ):
-        target = placed.transfers[transfer, TARGET]
-        awaited = arrivals[direction, target, microbatch]
+    net = filling.net
+    for transfer in range(net.transfer_start[2 * stage + direction], net.transfer_start[2 * stage + direction + 1]):
+        target = net.transfer_target[transfer]
+        awaited = filling.arrivals[net.transfer_direction[transfer], target, microbatch]
         awaited[MISSING] -= 1
-        awaited[READY] = max(awaited[READY], end + placed.transfers[transfer, DELAY])
-        reached[placed.table[target, POSITION]] = 1
+        awaited[READY] = max(awaited[READY], end + net.transfer_duration[transfer])
+        reached[net.replica_device[target]] = 1

@@ -49,7 +49,6 @@ class Loop(NamedTuple):
     budget: Integers
     """[p] units of memory, less workspace."""
     microbatches: int
-    """Microbatches."""
 
 
 @kernel

@@ -101,13 +101,13 @@ def test_a_run_calibrates(shell: Shell, world: tuple[Problem, Plan], tmp_path: P
     [
         (("plan.json", "trace", "workload.json", "--warm-up", "3"), "has only 3 iterations"),
         (("trace", "plan.json"), "PLAN FOLDER"),
-        (("plan.json", "trace", "workload.json", "--calibrate", "workload.json"), "go together"),
+        (("plan.json", "trace", "workload.json", "--calibrate", "workload.json"), "belong together"),
         (("plan.json", "workload.json", "--html", "a.html"), "need the folder of a run"),
         (("plan.json", "trace", "workload.json", "--baselines"), "leave it out"),
     ],
 )
 def test_mistakes_have_one_message(shell: Shell, world: tuple[Problem, Plan], arguments: tuple[str, ...], message: str):
-    """Tests that what does not go together is refused, with what to do."""
+    """Tests that what does not belong together is refused, with what to do."""
     outcome = shell.run("compare", *arguments)
     assert outcome.code == 2
     assert message in outcome.err

@@ -49,10 +49,12 @@ def test_a_solver_is_chosen(workload: Path, tmp_path: Path, capsys, method: str)
     ("words", "message"),
     [
         (["--method", "best"], "--method best: give one of auto, search, cp-sat, ilp"),
-        (["--solver", "HiGHS"], "--solver HiGHS: is for --method ilp, not auto; add --method ilp, or drop --solver"),
+        (
+            ["--solver", "HiGHS"],
+            "--solver HiGHS: needs --method ilp, not auto; add --method ilp",
+        ),
         (["--method", "ilp", "--solver", "NONE"], "solver 'NONE' is not available here; choose one of"),
         (["--method", "cp-sat", "--objective", "span"], "options: objective = span is not in the complete model"),
-        (["--method", "ilp", "--global-batch", "8"], "give num_microbatches instead of global_batch_size"),
     ],
 )
 def test_what_cannot_be_asked_is_said(workload: Path, capsys, words: list[str], message: str):
@@ -83,7 +85,7 @@ def test_a_model_is_solved_elsewhere(tmp_path: Path, capsys):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["import", "solution", "answer"], "takes the answer, the plan whose model was solved"),
+        (["import", "solution", "answer"], "needs the answer and the plan whose model was solved"),
         (["import", "solution", "none", "plan.json", "workload.json"], "none: No such file"),
         (["export", "model", "plan.json", "workload.json", "-f", "sav", "-o", "model"], "model form 'sav' is unknown"),
     ],

@@ -66,7 +66,7 @@ REFUSALS = {
     (*IMPORT, "--hosts", "1,2"): "--hosts 1,2: give a number of hosts for each of toy_sxm",
     (*IMPORT, "--hosts", "1", "--cluster", "c.json"): "--cluster and --hosts both name the devices",
     (*IMPORT, "-m", "4", "--global-batch", "8"): "--num-microbatches and --global-batch",
-    ("import", "demo:bert32-a100", "--gpu", "toy"): "go with `import aiconfigurator`",
+    ("import", "demo:bert32-a100", "--gpu", "toy"): "belong to `import aiconfigurator`",
 }
 
 

@@ -40,10 +40,22 @@ def test_cheapest_plan(shell: Shell, priced: Path):
     assert "leave subsets out" in " ".join((forged.out + forged.err).split())
 
 
+def test_kinds_of_the_cheapest_plan(shell: Shell, priced: Path):
+    """Tests that --top goes with --objective cost: each kind has a file that proves what it costs."""
+    outcome = shell.run("plan", priced.name, "--objective", "cost", "--top", "2", *QUICK, "-o", "kinds.json")
+    assert outcome.code == 0, outcome.err
+    costs = []
+    for name in ("kinds.json", "kinds.2.json"):
+        assert shell.run("verify", "--certificate", name).code == 0
+        costs.append(parse_plan((shell.folder / name).read_text()).evidence.rental.cost)
+    assert costs == sorted(costs)
+
+
 def test_front(shell: Shell, priced: Path):
-    """Tests that every point goes to its file and verifies, with a row on the screen and in the last event."""
-    words = ("plan", priced.name, "--pareto", *QUICK, "-o", "front.json", "--html", "front.html")
-    outcome = shell.run(*words, "--json")
+    """Tests that every point goes to its file and verifies, with a trace, a row on the screen and in the last event."""
+    words = ("plan", priced.name, "--pareto", "--objective", "makespan", *QUICK)
+    files = ("-o", "front.json", "--html", "front.html", "--trace", "trace.json")
+    outcome = shell.run(*words, *files, "--json")
     assert outcome.code == 0, outcome.err
     told = json.loads(outcome.err.splitlines()[-1])
     assert told["event"] == "done"
@@ -53,6 +65,8 @@ def test_front(shell: Shell, priced: Path):
         assert plan.evidence.rental is not None
         assert (row["makespan_ns"], row["cost"]) == (plan.evidence.makespan_ns, plan.evidence.rental.cost)
         assert shell.run("verify", "--certificate", row["file"]).code == 0
+        trace = json.loads((shell.folder / row["file"].replace("front", "trace")).read_text())
+        assert trace["traceEvents"]
     picture = (shell.folder / "front.html").read_text()
     assert picture.count("<circle") == len(told["points"])
     assert "at least" in shell.run(*words).err
@@ -65,9 +79,7 @@ def test_what_is_refused(shell: Shell, priced: Path):
         (("workload.json", "--pareto"), "has no price_per_hour; state it"),
         ((priced.name, "--pareto", "--top", "2"), "leave --top out"),
         ((priced.name, "--pareto", "--server", "http://localhost:1"), "leave --server out"),
-        ((priced.name, "--pareto", "--trace", "t.json"), "leave --trace out"),
         ((priced.name, "--pareto", "--objective", "span"), "leave --objective out"),
-        ((priced.name, "--objective", "cost", "--top", "2"), "use --pareto for others"),
         ((priced.name, "--deadline", "5"), "set objective to cost"),
         ((priced.name, "--objective", "cost", "--deadline", "-1"), "give milliseconds from 0"),
         ((priced.name, "--objective", "cost", "--deadline", "0.000001"), "no plan is faster than"),

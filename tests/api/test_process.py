@@ -99,23 +99,25 @@ def test_interrupt_while_the_command_loads(repository_root: Path):
     assert (done.returncode, done.stdout, done.stderr) == (130, "", "\nerror: interrupted\n")
 
 
-def test_start_is_light(repository_root: Path):
-    """Tests that the help needs no solver, no compiler and no graph library."""
-    code = "import sys; from api.cli import main; main(['--help']); print(*sorted(sys.modules), file=sys.stderr)"
-    done = subprocess.run((sys.executable, "-c", code), cwd=repository_root, capture_output=True, text=True, check=True)
-    loaded = {name.partition(".")[0] for name in done.stderr.split()}
+@pytest.mark.parametrize(
+    ("arguments", "heavy"),
+    [
+        (("--help",), {"networkx", "numpy", "planner.plan", "pydantic", "rich", "solver_models"}),
+        (("plan", "--help-all"), {"networkx", "numpy", "planner.plan", "rich", "solver_models"}),
+        (("verify", "examples/two-ranks.json"), {"numpy.ma", "planner.baselines", "planner.planning", "rich.live"}),
+        (("simulate", "examples/two-ranks.json"), {"planner.baselines", "planner.planning", "rich.live"}),
+        (("explain", "examples/two-ranks.json"), {"planner.planning", "rich.live"}),
+    ],
+    ids=lambda given: given[0] if isinstance(given, tuple) else "",
+)
+def test_start_is_light(arguments: tuple[str, ...], heavy: set[str], repository_root: Path):
+    """Tests that the help loads nothing but typer, and that a plan is judged without a solver, compiler or search."""
+    code = "import sys; from api.cli import main; main(sys.argv[1:]); print(*sys.modules, file=sys.stderr)"
+    command = (sys.executable, "-c", code, *arguments)
+    done = subprocess.run(command, cwd=repository_root, capture_output=True, text=True, check=True)
+    loaded = set(done.stderr.split())
     assert "api" in loaded
-    assert not loaded & {
-        "ortools",
-        "highspy",
-        "pulp",
-        "numba",
-        "numpy",
-        "networkx",
-        "pydantic",
-        "torch",
-        "solver_models",
-    }
+    assert not loaded & (heavy | {"fastapi", "highspy", "numba", "ortools", "pandas", "pulp", "torch", "uvicorn"})
 
 
 LIGHT = """

@@ -198,7 +198,7 @@ def _record_run(problem: Problem, folder: Path, *, factor: int) -> ShortRun:
         (("examples.train:make_training", "--time-limit", "-1"), "--time-limit -1"),
         (("examples.train:make_training", "-w", "workload.json", "-m", "2"), "-m 2: --workload workload.json states"),
         (("examples.train:make_training", "-m", "2", "--devices", "1"), "--devices 1"),
-        (("gpt:layers=2,width=48", "-m", "2"), "cannot be run; give module:factory"),
+        (("gpt:layers=2,width=48", "-m", "2"), "not run; give module:factory"),
         (("examples.train:make_training", "-o", "nowhere/plan.json"), "the folder nowhere does not exist"),
     ],
 )

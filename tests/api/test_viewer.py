@@ -359,7 +359,10 @@ def test_picture_opens_without_complaint(shown: Page):
     assert figures[figures.index("makespan") + 1] == "31.00 ms"
     assert "30.00 ms work of the busiest device" in figures
     assert figures[figures.index("verifier") + 1] == "passed"
-    assert "3 microbatches of 8 samples through 2 stages on 2 devices, found by joint search" in shown.text("subtitle")
+    assert (
+        "3 microbatches of 8 samples through 2 stages on 2 devices, found by search over everything at once"
+        in shown.text("subtitle")
+    )
 
 
 def test_picture_has_words_for_those_who_cannot_see_it(shown: Page):

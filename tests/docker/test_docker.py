@@ -175,7 +175,7 @@ def exported() -> set[str]:
     """Names of all metrics, as doors and workers render them."""
     metrics = Metrics()
     metrics.observe("GET", "/", status=200, seconds=0.1)
-    text = "\n".join([metrics.render([]), *JobMetrics().render()])
+    text = (metrics.render() + JobMetrics().render()).decode()
     gauges = (ROOT / "api" / "service" / "handlers" / "health.py").read_text(encoding="utf-8")
     named = set(re.findall(r"# TYPE (\w+) (?:counter|gauge)", text)) | set(re.findall(r'"(pipeplan_\w+)"', gauges))
     histograms = set(re.findall(r"# TYPE (\w+) histogram", text))

@@ -253,6 +253,7 @@ def commands(folder: Path) -> dict[str, list[Any]]:
     base = ("--alone", "--no-links", "--repetitions", "1", "-q")
     lines = {
         "training": ("measure_models:make_training", "-m", "3", "-o", "training.json", *base),
+        "open": ("measure_models:make_training", "-o", "open.json", *base),
         "sequential": ("measure_models:sequential", "-b", "4,2", "-o", "sequential.json", *base),
         "estimate": (LARGE, "-b", "2", "--estimate", "H100", "-o", "estimate.json", *base),
         "json": ("measure_models:traced", "-b", "2", "-o", "traced.json", *base[:-1], "--json"),
@@ -291,9 +292,8 @@ def commands(folder: Path) -> dict[str, list[Any]]:
         "twice": ("gpt:layers=2,layers=3", "-b", "2"),
         "indivisible": ("gpt:width=100,heads=3", "-b", "2"),
         "depth": ("resnet:layers=51", "-b", "2"),
-        "no microbatch": ("measure_models:make_training",),
         "uneven": ("measure_models:make_training", "-m", "5"),
-        "no sizes": ("measure_models:make_training", "--global-batch", "12"),
+        "no sizes": ("measure_models:make_training", "--global-batch", "24"),
         "no divisor": ("measure_models:make_training", "-b", "5,8", "--global-batch", "12"),
         "another batch": ("measure_models:make_training", "-b", "2", "--global-batch", "24"),
         "batch and number": ("measure_models:make_training", "-m", "3", "-b", "4", "--global-batch", "12"),

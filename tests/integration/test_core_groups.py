@@ -31,4 +31,4 @@ def test_cores_that_are_not_there_are_refused(tmp_path: Path):
     plan = make_random_plan("+".join(map(str, range(count))), cut=(4,), num_microbatches=4)
     ((code, said),) = start_ranks([[write(plan, tmp_path / "plan.json"), *MODEL, "--groups", "threads"]])
     assert code == 2
-    assert f"of a host of which this process may use {count - 1}" in messages(said)[0]
+    assert f", but this process may use {count - 1}" in messages(said)[0]

@@ -92,9 +92,9 @@ def test_stages_of_blocks_are_cut_at_their_blocks(answers: Any):
 @pytest.mark.parametrize(
     ("model", "reason"),
     [
-        ("cache", "blocks.0 is given a Cache, in which layers leave things; call the model without caches"),
-        ("value", "decides by the values of its samples (item)"),
-        ("compiled", "Compiled is compiled as a whole; give it as it is, layers may be compiled"),
+        ("cache", "blocks.0 is given a Cache that layers write to; call the model without caches"),
+        ("value", "branches on the values of its samples (item)"),
+        ("compiled", "Compiled is compiled as a whole; give it uncompiled, or compile its layers"),
         ("no loss", "without a loss the model has to compute it, of 'labels' in the batch; give a loss"),
     ],
 )

@@ -85,4 +85,4 @@ def test_weights_of_another_model_are_refused(folder: Path):
     (folder / "nothing").mkdir()
     answers = start_ranks([[folder / "two.json", *MODEL, "--weights", folder / "nothing"]] * 2)
     assert all(code for code, _ in answers)
-    assert "no weights there; give a file of safetensors or torch" in "".join(messages(answers[0][1]))
+    assert "contains no weights; give a file of safetensors or torch" in "".join(messages(answers[0][1]))

@@ -346,11 +346,11 @@ REFUSED = {
     ),
     "dictionary between stages": (
         drawn("0 1 0", num_microbatches=2, model="dictionaries"),
-        "stage 1 (layers 'l1' to 'l1') cannot take what it is given: a dict cannot travel between stages",
+        "stage 1 (layers 'l1' to 'l1') cannot take what it is given: a dict cannot be sent between stages",
     ),
     "a weight that several processes hold": (
         drawn("0 1", num_microbatches=2, model="held_by_several"),
-        "parameter 'weight' of layer 'l1' is a DTensor, held by several processes already; give the layer whole, and",
+        "parameter 'weight' of layer 'l1' is a DTensor, which several processes hold already",
     ),
     "no module": (
         drawn("0 1", num_microbatches=2, model="no_module"),
@@ -358,7 +358,7 @@ REFUSED = {
     ),
     "tied to nothing": (
         drawn("0 1", num_microbatches=2, model="tied_to_nothing"),
-        "`tied` names 'l9:inner.weight', but there is no such layer",
+        "`tied` names 'l9:inner.weight', which is not a layer",
     ),
     "native split and recomputation": (
         drawn("0 1", num_microbatches=2, recompute="yn", split="native"),
@@ -366,7 +366,7 @@ REFUSED = {
     ),
     "a layer wrapped by torch.compile": (
         drawn("0 1", num_microbatches=2, model="wrapped_by_compile"),
-        "layer 'l1' is a wrapper of torch.compile, which gives its weights other names; let the factory call `compile",
+        "layer 'l1' is wrapped by torch.compile, which renames its weights; call the layer's `compile",
     ),
     "a compiled layer, native split": (
         drawn("0 1", num_microbatches=2, model="compiled", split="native"),
@@ -395,7 +395,7 @@ REFUSED = {
     ),
     "samples along another dimension": (
         drawn("0/1 0", num_microbatches=2, model="turned"),
-        "stage 1 takes l0: for 1 and 1/2 of the samples of what gives them the shapes are (6, 12) and (6, 6), but ",
+        "stage 1 takes l0: for 1 and 1/2 of the samples its shapes are (6, 12) and (6, 6), not divided ",
     ),
     "a chain that the order cannot follow": (
         blocked(),

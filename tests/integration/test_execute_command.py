@@ -208,7 +208,7 @@ def test_another_plan_goes_on_from_a_checkpoint(tmp_path: Path):
     refused = run(plan, "another_width", "--load", tmp_path / "c")
     assert [code for code, _ in refused] == [1, 1]
     for _, error in refused:
-        assert "weights/l3:inner.weight has shape (12, 6), but the model wants (7, 6)" in report(error)[0]
+        assert "weights/l3:inner.weight has shape (12, 6), but the model needs (7, 6)" in report(error)[0]
 
 
 def test_processes_find_their_devices(tmp_path: Path):

@@ -131,7 +131,7 @@ REFUSED = {
     ),
     "batch norms of dealt microbatches": (
         dealt("0/1", (0,), (1, 2), cut=(2,), model="normed"),
-        "layer 'l0' of stage 0 normalises over the microbatch and keeps averages of those that it has seen, but each",
+        "layer 'l0' of stage 0 keeps averages over microbatches, but each of its 2 replicas",
     ),
     "dealt anew with several stages per device": (
         drawn("0 1 0", cut=(1, 1, 1), num_microbatches=2, model="dealt"),
@@ -143,7 +143,7 @@ REFUSED = {
     ),
     "a microbatch too few": (
         drawn("0 1", cut=(2, 2), num_microbatches=3, model="too_few"),
-        "iteration 1: 2 microbatches were given, and not 3, of which the plan orders the actions; give as many, or",
+        "iteration 1: 2 microbatches were given instead of 3, of which the plan orders the actions; give as many, or",
     ),
     "a list after a batch": (
         drawn("0/1", cut=(3,), num_microbatches=3, model="late_list"),
@@ -273,11 +273,11 @@ def test_a_dealt_run_by_command(tmp_path: Path):
     assert read_losses(rest[0]) == read_losses(whole[0])[2:]
     plan = parse_plan((tmp_path / "1.json").read_text())
     with pytest.raises(
-        ValueError, match=r"ran 0F\d where the plan says 0\w\d .* without dealing anew in every iteration"
+        ValueError, match=r"ran 0F\d where the plan says 0\w\d .* without rebalancing in every iteration"
     ):
         read_run(tmp_path / "t", plan)
     documents = ((path.name, path.read_bytes()) for path in sorted((tmp_path / "t").glob("rank*.json")))
-    with pytest.raises(ValueError, match="without dealing anew in every iteration"):
+    with pytest.raises(ValueError, match="without rebalancing in every iteration"):
         read_observations(documents, plan)
 
 

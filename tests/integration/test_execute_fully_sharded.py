@@ -116,7 +116,7 @@ END = ", or run without fully_shard"
 REFUSED = {
     "nobody shards": (
         replace(drawn("0/1", cut=(2,), num_microbatches=2), fully_shard=True),
-        "fully_shard is asked for, but no stage of the plan has replicas that shard: plan with pipeplan plan "
+        "fully_shard is set, but no stage of the plan has replicas that shard; plan with pipeplan plan "
         f"--shard-optimizer allow (or always){END}",
     ),
     "native I and W": (
@@ -162,7 +162,7 @@ CASES = {2: {name: case for name, case in TWO.items() if IS_LONG or name not in 
 def require_torch() -> None:
     """Older ones are refused (`planner/execute/run/full_shard_check.py`)."""
     if tuple(map(int, version("torch").split(".")[:2])) < (2, 13):
-        pytest.skip("fully_shard wants torch 2.13")
+        pytest.skip("fully_shard needs torch 2.13")
 
 
 def num_ranks(case: Case) -> int:

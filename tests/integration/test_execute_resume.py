@@ -132,4 +132,4 @@ def test_a_fully_sharded_plan_runs_by_the_command(tmp_path: Path):
     assert "has another fully_shard than rank 0 (d0): False instead of True" in messages(one)[0]
     refused = start_ranks([[*model, "--fully-shard", "--weight-stream"]] * 2)
     assert [code for code, _ in refused] == [2, 2]
-    assert all("weight_stream and fully_shard are both asked for" in messages(said)[0] for _, said in refused)
+    assert all("weight_stream and fully_shard exclude each other" in messages(said)[0] for _, said in refused)

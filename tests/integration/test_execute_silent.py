@@ -90,16 +90,16 @@ REFUSED = {
     ),
     "batch norm, replicas in different orders": (
         drawn("0/1 1/0", num_microbatches=3, model="normed", seed=3),
-        "layer 'l0' of stage 0 normalises over the microbatch, of which each replica has a part, but the plan's "
-        "replicas do not run their actions in one order: the ranks wait for each other: ",
+        "layer 'l0' of stage 0 normalises over parts of a microbatch, but the plan's replicas run their actions in "
+        "different orders: the ranks wait for each other: ",
     ),
     "a gradient inside layers, native split": (
         drawn("0 1", num_microbatches=3, model="forces", split="native"),
-        "layer 'l0' of stage 0 calls torch.autograd itself, and the native split would walk its graph twice; use",
+        "layer 'l0' of stage 0 calls torch.autograd itself, so the native split would walk its graph twice; use",
     ),
     "torch's SyncBatchNorm": (
         drawn("0 1", num_microbatches=3, model="sync_normed"),
-        "layer 'l0' has a SyncBatchNorm, which would take its statistics over all processes of the run; give",
+        "layer 'l0' has a SyncBatchNorm, which averages over all processes; give",
     ),
     "targets that do not count, two replicas": (
         drawn("0/1", cut=(2,), num_microbatches=3, model="some_ignored"),

@@ -127,7 +127,7 @@ TWO |= FAMILIES
 REFUSED = {
     "native split": (
         drawn("0+1", num_microbatches=2, model="wide", split="native"),
-        "stage 0 spans 2 devices, but the native split would talk over the group in W; use --split deferred",
+        "stage 0 spans 2 devices, but the native split would communicate within the group in W; use --split deferred",
     ),
     "nothing to cut": (
         drawn("0+1", num_microbatches=2),
@@ -137,9 +137,9 @@ REFUSED = {
         drawn("0+1", cut=(2,), num_microbatches=2, model="tied_wide"),
         "stage 0 spans 2 devices, and l0:inner.weight is tied, but would be cut; leave it whole in `parallelize`",
     ),
-    "no such part": (
+    "not a part": (
         drawn("0+1", num_microbatches=2, model="misnamed"),
-        "stage 0 spans 2 devices, but layer 'l0' cannot be cut: `parallelize` names 'middle', but there is no such",
+        "stage 0 spans 2 devices, but layer 'l0' cannot be cut: `parallelize` names 'middle', which is not a",
     ),
     "a part that is not put together": (
         drawn("0+1", num_microbatches=2, model="unreduced"),
@@ -148,7 +148,7 @@ REFUSED = {
     "heads that two do not divide": (
         named(drawn("0+1", cut=(4,), num_microbatches=2, model="llama_of_one"), *LAYERS["llama"]),
         "stage 0 spans 2 devices, but layer 'model.layers.0' cannot be cut: model.layers.0.self_attn has "
-        "num_key_value_heads = 1, which width 2 does not divide; plan with a max_width that does, or say in",
+        "num_key_value_heads = 1, which width 2 does not divide; plan with a max_width that does, or state the",
     ),
     "an optimizer that looks at whole weights": (
         drawn("0+1", num_microbatches=2, model="wide_normed"),

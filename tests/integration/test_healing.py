@@ -335,7 +335,7 @@ def test_a_recipe_for_another_plan_is_refused(tmp_path: Path, plan_text: str):
         (json.dumps(recipe), "the recipe is for the plan 0000000000000000…"),
         (json.dumps(recipe | {"format": "other/1"}), "its format is 'other/1', not 'pipeline-recipe/1'"),
         (json.dumps({"format": "pipeline-recipe/1", "moves": []}), "names no checkpoint; add --load FOLDER"),
-        ("[", "is no recipe"),
+        ("[", "is not a recipe"),
     ):
         (tmp_path / "recipe.json").write_text(text)
         for code, said in start_ranks([words] * 2):
@@ -387,8 +387,8 @@ def test_what_cannot_be_healed_is_refused(tmp_path: Path, plan_text: str, capsys
     (tmp_path / "kept" / "step-00000002" / ".metadata").touch()
     for more, message in (
         (["-m", "planner.execute", "--model", "m:f"], "add --checkpoint-every N"),
-        (["train.py", "--load", "old"], "use --resume to be healed"),
-        (["train.py", "--checkpoint", "kept"], "is of an earlier run; add --resume"),
+        (["train.py", "--load", "old"], "use --resume instead"),
+        (["train.py", "--checkpoint", "kept"], "belongs to an earlier run; add --resume"),
     ):
         assert main(["launch", "torchrun", "plan.json", "--here", "--heal", "--", *more]) == 2
         assert message in capsys.readouterr().err
@@ -463,7 +463,7 @@ def test_a_detached_job_is_healed_by_hand(
     assert main(["job", "heal", "job", "--lost", "d7"]) == 2
     assert "--lost d7: no device or host of the cluster" in capsys.readouterr().err
     assert main(["job", "heal", "job"]) == 2
-    assert "nothing is known to be lost" in capsys.readouterr().err
+    assert "no lost device is known" in capsys.readouterr().err
     wait_for(lambda: (tmp_path / "kept" / "step-00000002" / ".metadata").exists())
     assert main(["job", "heal", "job", "--lost", "n1", "--heal-time-limit", "1", "--json"]) == 0
     told = json.loads(capsys.readouterr().out)

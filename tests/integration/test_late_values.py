@@ -44,7 +44,7 @@ def test_a_process_holds_its_part_alone(answers: Any):
 def test_weights_that_nobody_knows_are_refused(answers: Any):
     """Tests that parameters without values, or changed since, are refused with what to write; so is a name that the
     file does not have."""
-    remedy = "planner.execute.model.deferred_init.deferred_init()`, or say where its weights are: `weights=`"
+    remedy = "planner.execute.model.deferred_init.deferred_init()`, or give `weights=`"
     for name in ("empty", "changed"):
         assert answers["refused"][name].startswith("'blocks.0.norm.weight' and 47 more have no values")
         assert answers["refused"][name].endswith(remedy)

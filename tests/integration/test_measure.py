@@ -216,6 +216,16 @@ def test_several_sizes_are_costs_of_one_layer(folder: Path, answers: Any):
     assert profile.is_chain
 
 
+def test_a_batch_that_nobody_cut(folder: Path, answers: Any):
+    """Tests that the workload states the global batch, and every doubling that divides it may be chosen."""
+    assert answers["commands"]["open"] == [0, "", ""]
+    workload = load_workload(folder / "open.json")
+    assert (workload.global_batch_size, workload.num_microbatches) == (12, None)
+    measured = {cost.microbatch_size or 1 for layer in workload.profile.layers for cost in layer.costs}
+    assert {*measured, *(workload.microbatch_sizes or ())} == {1, 3, 6, 12}
+    assert {1, 12} <= measured
+
+
 def test_an_estimate_says_so(folder: Path, answers: Any):
     """Tests that an estimate is marked, is in bf16, and costs what a block's products and attention take by tables."""
     assert answers["commands"]["estimate"] == [0, "", ""]
@@ -257,33 +267,32 @@ REFUSALS = {
     "failing": "fails when it is called without arguments: no data",
     "a number": "gives a int; give a planner.execute.training.Training",
     "module alone": "gives a Linear; give",
-    "branching": "decides by the values of its samples (__bool__)",
+    "branching": "branches on the values of its samples (__bool__)",
     "unknown setting": "did you mean 'layers'?",
     "no number": "layers = 'three' is not a whole number",
     "zero": "layers = '0' is not a whole number",
     "twice": "layers is given twice",
-    "indivisible": "width = 100 is no multiple of heads = 3",
+    "indivisible": "width = 100 is not a multiple of heads = 3",
     "depth": "layers = 51 is not one of 50, 101, 152",
-    "no microbatch": "add -m N (the batch has 12 samples)",
-    "uneven": "12 samples cannot be cut into 5 equal",
-    "no sizes": "--global-batch 12: no size of -b divides it (none); give some that do",
+    "uneven": "12 samples do not divide into 5 equal",
+    "no sizes": "--global-batch 24: an iteration of the Training has 12 samples",
     "no divisor": "--global-batch 12: no size of -b divides it (5, 8)",
     "another batch": "--global-batch 24: an iteration of the Training has 12 samples",
-    "batch and number": "--global-batch 12: leaves the number of microbatches to `plan`; leave -m out",
-    "bad sizes": "'4,x' is no list",
+    "batch and number": "--global-batch 12: `plan` then decides the number of microbatches; leave -m out",
+    "bad sizes": "'4,x' is not a list",
     "double sizes": "has a number twice",
-    "bad widths": "--widths '0' is no list",
-    "groups of one": "--group-widths 1,2: one device is measured anyway; give the widths above 1",
-    "groups for a family": "--group-widths 2: for a Training on processors, in its own type; leave it out",
+    "bad widths": "--widths '0' is not a list",
+    "groups of one": "--group-widths 1,2: width 1 is always measured; give only widths above 1",
+    "groups for a family": "--group-widths 2: needs a Training on processors without --dtype; leave it out",
     "groups of no batch": "--group-widths 2: an iteration of 0 samples is not a multiple of every size of -b; give -m",
-    "no sheet": "there are A100, H100",
+    "no sheet": "give one of A100, H100",
     "no cuda": "torch finds no CUDA device here; use --device cpu, or --estimate A100",
     "no repetitions": "--repetitions 0 is out of range",
     "no devices": "--devices 0 is out of range",
     "wrong shapes": "layer 'b' cannot take what it is given",
-    "unknown input": "takes 'nowhere', which is no earlier layer",
-    "dictionaries": "a dict cannot travel between layers",
-    "broken journal": "broken.partial: line 1: is no measurement of ours",
+    "unknown input": "takes 'nowhere', which is not an earlier layer",
+    "dictionaries": "a dict cannot be passed between layers",
+    "broken journal": "broken.partial: line 1: was not written by pipeplan profile",
     "broken links": "places is empty",
     "no folder": "the folder nowhere does not exist",
 }

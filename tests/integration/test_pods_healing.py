@@ -209,7 +209,7 @@ def test_a_pod_that_is_killed_as_a_whole_is_lost(cluster: Cluster, capsys: pytes
     ("options", "program", "message"),
     [
         (["--controller", "trainjob"], PROGRAM, "give --controller jobset or volcano"),
-        (["--plan-url", "https://plans/1"], PROGRAM, "--plan-url has this one"),
+        (["--plan-url", "https://plans/1"], PROGRAM, "--plan-url serves one fixed plan"),
         ([], PROGRAM[:-1], "add --resume to the program"),
         ([], [*PROGRAM, "--copy-every", "1"], "leave --copy-every out"),
         ([], [*PROGRAM[:6], *PROGRAM[8:]], "--checkpoint FOLDER"),
@@ -245,7 +245,7 @@ def test_pods_are_healed_by_hand(
     words = ["launch", "kubernetes", "plan.json", "--image", "i", "--folder", "job", *HOSTS, "--", *PROGRAM]
     assert main(words[:-1]) == 0
     assert main(["job", "heal", "job", "--lost", "n0"]) == 2
-    assert "with --resume in the program" in capsys.readouterr().err
+    assert "add --resume to the program" in capsys.readouterr().err
     words[words.index("job")] = "job 2"
     (cluster.state / "objects.json").unlink()
     assert main(words) == 0

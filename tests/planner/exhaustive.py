@@ -7,7 +7,7 @@ branch is left when a lower bound on whatever can come of it reaches the best ob
 
 import numpy as np
 
-from solver_models.jit import kernel
+from solver_models.compiled import kernel
 
 FAR = 2**60
 STAGE, DEVICE, HAS_W, F_NS, I_NS, W_NS, B_NS, HELD, STASH, KEPT, WORKSPACE, W_WORKSPACE, WHOLE = range(13)

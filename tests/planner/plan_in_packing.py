@@ -103,4 +103,4 @@ def require(problem: Problem, packing: Packing, plan: Plan, *, held: list[list[i
     for device, own in on.items():
         own.sort(key=lambda row: int(stages.start[row]))
         if (kind_of(problem, packing, device), own[0], own[1] if len(own) > 1 else -1) not in known:
-            raise LostError(f"{where}: what {device} holds is no load: {own}")
+            raise LostError(f"{where}: what {device} holds is not a load: {own}")

@@ -110,7 +110,7 @@ def test_replicas_of_a_given_placement_have_whole_samples():
 REFUSED: dict[str, tuple[Callable[[], BatchProblem], str]] = {
     "no divisor": (
         lambda: make_batch(two_layers({2: 5, 4: 9}), global_batch_size=7),
-        r"global_batch_size = 7 is no multiple of any measured microbatch size \(measured on all devices: 2, 4\)",
+        r"global_batch_size = 7 is not a multiple of any measured microbatch size \(measured on all devices: 2, 4\)",
     ),
     "indivisible": (lambda: make_batch(two_layers(), microbatch_sizes=(3,)), "names 3, which does not divide"),
     "unmeasured": (
@@ -124,7 +124,7 @@ REFUSED: dict[str, tuple[Callable[[], BatchProblem], str]] = {
     "no batch": (lambda: make_batch(two_layers(), global_batch_size=0), "global_batch_size = 0 is out of range"),
     "too many actions": (
         lambda: make_batch(two_layers(), global_batch_size=2**20),
-        "num_microbatches = 1048576 asks for",
+        "num_microbatches = 1048576 needs",
     ),
 }
 
@@ -352,7 +352,7 @@ SPOILED: dict[str, tuple[Spoil, str]] = {
     ),
     "called infeasible": (
         lambda c: c["sizes"].__setitem__(0, {"microbatch_size": 1, "infeasible": "no room"}),
-        "neither bounds plans nor is there",
+        "has neither a bound nor",
     ),
     "of one size only": (lambda c: c.update(c.pop("sizes")[0]["certificate"]), "needs one of kind 'sizes'"),
 }

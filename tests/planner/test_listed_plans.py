@@ -9,14 +9,14 @@ import pytest
 
 from planner.bounds.listed import listed_bound
 from planner.bounds.work import find_weights
-from planner.errors import NoPlanFoundError
+from planner.errors import InfeasibleProblemError, NoPlanFoundError
 from planner.evidence.certificate import check_certificate, make_bound
 from planner.evidence.check_evidence import rederive
+from planner.export.targets import TARGETS, restrict_question
 from planner.layout.costs import CostModel
 from planner.planning import Limits, make_plan
 from planner.planning.planning_params import ListedParams, SearchParams
 from planner.planning.runs import variable_microbatches as listed_run
-from planner.planning.runs.dispatch import make_plans
 from planner.problem import Options, Problem
 from planner.simulation.simulate import simulate
 from planner.verify import verify
@@ -226,18 +226,19 @@ def test_layouts_are_tried_for_as_long_as_there_is_time(monkeypatch: pytest.Monk
         return []
 
     monkeypatch.setattr(listed_run, "_balanced", try_it)
-    monkeypatch.setattr(listed_run._Run, "has_time", lambda *_: len(tried) < 2)
+    monkeypatch.setattr(listed_run, "_has_time", lambda *_: len(tried) < 2)
     with pytest.raises(NoPlanFoundError):
         make_plan(problem, limits=QUICK, params=FEW)
     assert len(tried) == 2
 
 
 def test_what_is_for_equal_microbatches_is_refused():
-    """Tests that a target, a complete method and several plans are refused with a remedy."""
+    """Tests that programs for equal microbatches, and the complete model, are refused with a remedy."""
     problem = listed(1, 2)
-    with pytest.raises(ValueError, match="leave the target out"):
-        make_plan(problem, target="megatron")
-    with pytest.raises(ValueError, match="give method = auto"):
+    for target in (target for name, target in TARGETS.items() if name != "executor"):
+        with pytest.raises(InfeasibleProblemError, match=f"{target.name} takes them for equal: plan with num_micro"):
+            make_plan(problem, target=target)
+        with pytest.raises(ValueError, match=f"{target.name} takes them for equal: plan with num_micro"):
+            restrict_question(problem, target)
+    with pytest.raises(ValueError, match="a list of microbatches is not in the complete model"):
         make_plan(problem, limits=Limits(method="cp-sat"))
-    with pytest.raises(ValueError, match="one plan is made"):
-        make_plans(problem, top=2)

@@ -25,8 +25,8 @@ from planner.what_if.change import Change, apply_change
 from tests.planner.builders import make_plan
 from tests.planner.test_microbatches import listed
 
-EQUAL = "microbatches lists 2 sizes, but {} takes them for equal: plan with num_microbatches instead (-m N)"
-EXPORT = "problem.microbatches lists 2 sizes, and {} takes all microbatches for equal; plan with num_microbatches"
+EQUAL = "microbatches lists 2 sizes, but {} assumes equal ones: plan with num_microbatches instead (-m N)"
+EXPORT = "problem.microbatches lists 2 sizes, and {} supports equal microbatches only; plan with num_microbatches"
 REFUSALS: dict[str, Callable[[Problem, Plan], object]] = {
     EQUAL.format("an explanation"): lambda problem, plan: explain(problem, plan, timeline=simulate(problem, plan)),
     EQUAL.format("a change"): lambda problem, plan: apply_change(problem, Change(devices=1)),
@@ -57,5 +57,5 @@ def test_torchtitan_refuses_what_torch_refuses():
     """Tests that torchtitan's files, which hold torch's table, are refused with it."""
     problem = listed(1, 3)
     plan = make_plan(problem, ["x @ a", "y @ b"], {"a": "0F0 0F1 0B0 0B1", "b": "1F0 1B0 1F1 1B1"})
-    with pytest.raises(ValueError, match="takes them for equal"):
+    with pytest.raises(ValueError, match="assumes equal ones"):
         make_torchtitan_files(problem, plan)

@@ -66,11 +66,11 @@ HUGE = named("block0", "block1", memory_bytes=1)
         *((name, BACKWARDS, f"target {name}: the stages take layer 'block0' where the model has 'block1'") for name in
           ("megatron", "deepspeed", "torchtitan")),
         *((name, TWO_HEADS, "the layers of .*head are in several stages") for name in ("megatron", "torchtitan")),
-        ("torchtitan", MTP, "no part for multi-token prediction"),
-        ("megatron", cut_in(blocks(6, num_microbatches=5, max_stages_per_device=3), 6), "partition has 6 stages, and "),
+        ("torchtitan", MTP, "does not support multi-token prediction"),
+        ("megatron", cut_in(blocks(6, num_microbatches=5, max_stages_per_device=3), 6), "partition has 6 stages"),
         ("megatron", cut_in(blocks(4), 4, devices="0123"), ""),
-        ("megatron", cut_in(blocks(4), 4, devices="0110"), "stage 2 is on 'd1', and in a loop of 2 ranks"),
-        ("deepspeed", cut_in(blocks(4), 4, devices="0110"), "stage 2 is on 'd1', and in a loop of 2 ranks"),
+        ("megatron", cut_in(blocks(4), 4, devices="0110"), "stage 2 is on 'd1', but a loop of 2 ranks"),
+        ("deepspeed", cut_in(blocks(4), 4, devices="0110"), "stage 2 is on 'd1', but a loop of 2 ranks"),
         *((name, blocks(1, microbatch_size=3, idle_devices=False, max_width=1), "cut into whole samples") for name in
           (*TARGETS, None)),
         *((name, pinned(blocks(4), "010"), "pinned to device 'd0' are in 2 stages at least") for name in

@@ -51,7 +51,7 @@ def test_an_old_plan_verifies(name: str):
     assert plan.evidence is not None
     assert outcome.passed, [*outcome.verdict.violations, *outcome.differences]
     assert (outcome.bound, outcome.lower_bound_ns) == ("derived", plan.evidence.lower_bound_ns)
-    is_anew = any("derived anew" in note.message for note in outcome.notes)
+    is_anew = any("derived again" in note.message for note in outcome.notes)
     assert is_anew == (name in DERIVED_ANEW)
 
 
@@ -70,12 +70,12 @@ def test_a_bound_of_an_older_kind_is_derived_anew_or_stays_open(
     """Tests that what other rules proved is derived anew, or else the rules hold and the answer says so with code 0."""
     _, outcome = rederived(text)
     assert (outcome.passed, outcome.bound) == (True, "derived")
-    assert any("derived anew" in note.message for note in outcome.notes)
+    assert any("derived again" in note.message for note in outcome.notes)
     monkeypatch.setattr("planner.evidence.check_evidence.proves_anew", lambda *_, **__: False)
     (path := tmp_path / "plan.json").write_text(text, encoding="utf-8")
     assert main(["verify", "--certificate", str(path)]) == 0
     said = " ".join(capsys.readouterr().out.split())
-    assert "bound of an older kind, not rechecked" in said
+    assert "lower bound of an older release, not checked again" in said
     assert "no rule is broken" in said
     assert main(["verify", "--certificate", str(path), "--json"]) == 0
     told = json.loads(capsys.readouterr().out)

@@ -96,6 +96,20 @@ CONTRADICTIONS: dict[str, tuple[Problem, tuple[str, str]]] = {
     "idle by pins": (
         question("gg", partition=ONE, idle_devices=False, pinned=pins(a="d0")), ("pinned", "idle_devices = false")
     ),
+    "idle by pins of one device": (
+        question("ggg", idle_devices=False, pinned=pins(a="d0", b="d0", c="d2")),
+        ("pinned leaves 3 one replica, on d0, d2", "idle_devices = false"),
+    ),
+    "idle by pins of stages": (
+        question("ggg", idle_devices=False, partition=EACH, pinned=pins(a="d0", b="d1", c="d1")),
+        ("pinned leaves 3 one replica, on d0, d1", "idle_devices = false"),
+    ),
+    "idle by pins of groups": (
+        question(
+            "gggg", idle_devices=False, max_width=2, widths={"a": (1, 2)}, pinned=pins(a="d0", b="d0", c="d1")
+        ),
+        ("pinned leaves 3 one replica, on d0, d1", "idle_devices = false"),
+    ),
     "idle by layers": (question("gggg", idle_devices=False, max_replicas=1), ("3 layers", "idle_devices = false")),
     "pinned elsewhere": (question(**placed("0", "1"), pinned=pins(a="d1")), ("pinned", "placement")),
     "pinned and replicated": (question(**placed("0 1"), pinned=pins(b="d1")), ("pinned", "placement")),
@@ -137,6 +151,11 @@ CONSISTENT = {
         partition=ONE, pinned=pins(a="d0", b="d1"), max_width=2, widths=dict.fromkeys("abc", (2,))
     ),
     "pins in turn with room": question(pinned=pins(a="d0", b="d1", c="d0")),
+    "pins on every device": question("ggg", idle_devices=False, pinned=pins(a="d0", b="d1", c="d2")),
+    "pins, and a layer on the rest": question("ggg", idle_devices=False, pinned=pins(a="d0", b="d0")),
+    "pins of a group": question(
+        "ggg", idle_devices=False, max_width=2, widths={"a": (1, 2)}, pinned=pins(a="d0", b="d2", c="d2")
+    ),
     "helpers are not idle": question(**placed("0"), idle_devices=False, split_placement=True),
     "dealt whole": replace(question(**placed("0 1")), microbatches=(3, 2)),
     "cut at every size": replace(question("ggg", **placed("0", "1 2")), microbatches=(4, 2)),

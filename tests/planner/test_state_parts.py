@@ -90,8 +90,8 @@ def test_the_search_counts_gradients():
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"state_bytes": 17}, r"= 18 exceeds state_bytes = 17; .* raise it, or mend a part"),
-        ({"frozen": True}, "are of layers that are trained; leave them out"),
+        ({"state_bytes": 17}, r"= 18 exceeds state_bytes = 17; .* raise it, or correct a part"),
+        ({"frozen": True}, "apply to trained layers only; leave them out"),
         ({"optimizer_bytes": -1}, "optimizer_bytes = -1 is out of range"),
     ],
 )

@@ -127,7 +127,7 @@ def test_an_unknown_size_is_told_and_not_executed():
     assert plan.evidence.assumed_divisible == (0,)
     with pytest.raises(ValueError, match=r"stage 0 .* microbatch_size = null: state the samples"):
         make_layout(plan)
-    with pytest.raises(ValueError, match="the executor cannot cut samples"):
+    with pytest.raises(ValueError, match="the executor cannot divide the samples"):
         TARGETS["executor"].fit(problem, replace(plan, evidence=None))
 
 

@@ -130,7 +130,7 @@ def test_kernels_follow_on_their_streams(tmp_path: Path):
         ("rank1", 1, "F"): 9_000,
         ("rank1", 1, "B"): 14_000,
     }
-    assert "2 iterations, of which the trace tells durations and order, but no times" in describe_trace(summary)[1]
+    assert "2 iterations; the trace states durations and order, but no times" in describe_trace(summary)[1]
 
 
 def test_begins_that_are_stated_are_taken(tmp_path: Path):
@@ -142,7 +142,7 @@ def test_begins_that_are_stated_are_taken(tmp_path: Path):
 
 def test_advice_wants_times(tmp_path: Path):
     """Tests that no replay is made of traces without times; the message says what to give."""
-    with pytest.raises(ValueError, match=r"linked_0\.et: is Chakra's in protobuf, which tells neither when .* linked"):
+    with pytest.raises(ValueError, match=r"linked_0\.et: is a Chakra protobuf without start times .* linked"):
         read_run_steps([convert(tmp_path)])
 
 
@@ -154,8 +154,8 @@ def test_advice_wants_times(tmp_path: Path):
         (b"\xff\xff\xff\xff\x7f", "no length of a message"),
         (b"\x00" + b"\x02\x0a", "its end is missing"),
         (b"\x00" + b"\x02\x0f\x01", "is cut off or broken"),
-        (b"\x00\x0b\x08" + b"\xff" * 9 + b"\x01", "holds numbers that are no times or nodes"),
-        (b"\x00", "is a host's execution trace without times|tells of no backward"),
+        (b"\x00\x0b\x08" + b"\xff" * 9 + b"\x01", "holds numbers that are not times or nodes"),
+        (b"\x00", "is a host's execution trace without times|has no sequence numbers that link backwards"),
         (struct.pack("<2sH", b"\x1f\x8b", 8), "cannot be read"),
     ],
 )

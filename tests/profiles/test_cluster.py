@@ -54,7 +54,7 @@ BROKEN: list[tuple[str, Callable[[], object], list[str]]] = [
     (
         "unknown device",
         lambda: make_cluster("ab", make_link("ab"), make_link("bz")),
-        ["cluster 'rig'", "links[1] ends at 'z'", "no device, host or switch", "mend the name"],
+        ["cluster 'rig'", "links[1] ends at 'z'", "not a device, host or switch", "correct the name"],
     ),
     (
         "disconnected",

@@ -52,7 +52,7 @@ CORPUS = {
     "empty object": (b"{}", "format is missing"),
     "deep lists": (b"[" * 100_000 + b"]" * 100_000, "is nested too deeply"),
     "deep objects": (b'{"a":' * 100_000, "is nested too deeply"),
-    "format as list": (b'{"format": ["pipeline-workload/1"]}', "format = [1 entries] is not a form"),
+    "format as list": (b'{"format": ["pipeline-workload/1"]}', "format = [1 entries] is not supported here"),
     "layers as text": (b'{"layers": "forward_ms"}', "format is missing"),
     "quoted braces": (b'"{' * 50_000, "not JSON"),
     "spaces of graph.txt": (b"node1 -- " + b" " * 50_000 + b" -- forward_compute_time=", "line 1: "),

@@ -227,7 +227,7 @@ def test_source_that_never_ends():
 
 def test_cluster_where_a_workload_is_wanted():
     """Tests that a cluster given as a workload says where it belongs."""
-    assert "states a cluster only; give a profile or a workload" in refusal_of(
+    assert "states only a cluster; give a profile or a workload" in refusal_of(
         {"format": "pipeline-cluster/1", **CLUSTER}
     )
 
@@ -334,8 +334,8 @@ BAD: list[tuple[str, dict[str, Any], str]] = [
     (
         "unknown device",
         changed(lambda tree: tree["cluster"]["links"][0].update(b="gpu7")),
-        "work: cluster: cluster 'rig': links[0] ends at 'gpu7', which is no device, host or switch; "
-        "add it to devices or switches, or mend the name",
+        "work: cluster: cluster 'rig': links[0] ends at 'gpu7', which is not a device, host or switch; add it to "
+        "devices or switches, or correct the name",
     ),
     (
         "disconnected cluster",
@@ -361,7 +361,7 @@ BAD: list[tuple[str, dict[str, Any], str]] = [
     (
         "unknown format",
         changed(lambda tree: tree.update(format="pipeline-plan/1")),
-        'work: format = "pipeline-plan/1" is not a form that is read here; '
+        'work: format = "pipeline-plan/1" is not supported here; '
         "give one of pipeline-workload/2, pipeline-profile/2, pipeline-cluster/1",
     ),
     (
@@ -424,7 +424,7 @@ def test_odd_keys_are_quoted_in_paths():
         ("{", "line 1, column 2: not JSON"),
         (
             '{"format": "pipeline-workload/2",\n  "profile": }',
-            "line 2, column 14: not JSON (Expecting value); mend the text there",
+            "line 2, column 14: not JSON (Expecting value); correct the text there",
         ),
         ("[1]", "the document = [1 entries] is not an object; give {...}"),
         ('"text"', 'the document = "text" is not an object; give {...}'),
@@ -522,7 +522,7 @@ def test_loading_is_quick(tmp_path: Path):
 
 def test_every_problem_has_a_remedy():
     """Tests that every message of this file's table has a remedy behind a semicolon."""
-    assert all(re.search(r"; (add|did|give|mend|put|remove|set)", message) for _, _, message in BAD)
+    assert all(re.search(r"; (add|did|give|correct|put|remove|set)", message) for _, _, message in BAD)
 
 
 @pytest.mark.parametrize(

@@ -53,7 +53,7 @@ BROKEN: list[tuple[str, Callable[[], object], list[str]]] = [
         ["action overhead on 'A100'", "forward_ns = -1", "from 0"],
     ),
     (
-        "overhead that is no number",
+        "overhead that is not a number",
         lambda: ActionOverhead(device_type="A100", weight_grad_ns=float("nan")),
         ["action overhead on 'A100'", "weight_grad_ns = 'nan'", "not an integer"],
     ),
@@ -134,7 +134,7 @@ BROKEN: list[tuple[str, Callable[[], object], list[str]]] = [
     (
         "unknown layer",
         lambda: make_profile("ab", "ab bz"),
-        ["profile 'net'", "edges[1]", "unknown layer 'z'", "mend the name"],
+        ["profile 'net'", "edges[1]", "unknown layer 'z'", "correct the name"],
     ),
     (
         "cycle",

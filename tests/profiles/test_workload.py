@@ -197,3 +197,27 @@ def test_number_of_microbatches(count: int):
         ValueError, match=rf"workload: num_microbatches = {count} is out of range; give an integer from 1"
     ):
         Workload(profile=profile, cluster=load_cluster("demo:alexnet-two-gpus"), num_microbatches=count)
+
+
+@pytest.mark.parametrize(
+    ("whole", "count", "sizes"),
+    [(None, 3, None), (16, 8, None), (16, 4, (4,)), (16, 1, (16,)), (16, 16, (1,))],
+)
+def test_a_number_of_microbatches_cuts_the_global_batch(whole: int | None, count: int, sizes: tuple[int, ...] | None):
+    """Tests that a number pins the cut of the global batch, and counts microbatches of the profile's size elsewhere."""
+    layer = Layer(name="x", costs=(LayerCost(device_type="t", forward_ns=1, input_grad_ns=1, weight_grad_ns=0),))
+    workload = Workload(
+        profile=ModelProfile(name="p", layers=(layer,), edges=(), microbatch_size=2), global_batch_size=whole
+    ).cut_into(count)
+    assert workload.microbatch_sizes == sizes
+    assert workload.num_microbatches == (None if sizes else count)
+
+
+def test_a_number_that_does_not_divide_the_global_batch():
+    """Tests that nobody is given another batch than that of the workload in silence."""
+    layer = Layer(name="x", costs=(LayerCost(device_type="t", forward_ns=1, input_grad_ns=1, weight_grad_ns=0),))
+    workload = Workload(
+        profile=ModelProfile(name="p", layers=(layer,), edges=(), microbatch_size=2), global_batch_size=16
+    )
+    with pytest.raises(ValueError, match="num_microbatches = 3, but the workload's global batch of 16 samples cannot"):
+        workload.cut_into(3)

@@ -128,7 +128,8 @@ from solver_models import precompile
 
 def compiled():
     rooms = [module for name, module in sys.modules.items() if name.startswith("solver_models")]
-    kernels = {each for room in rooms for each in vars(room).values() if hasattr(each, "overloads")}
+    known = {each for room in rooms for each in vars(room).values() if callable(each) and not isinstance(each, type)}
+    kernels = {each.dispatcher for each in known if hasattr(each, "dispatcher")}
     return {(each.py_func.__qualname__, str(types)) for each in kernels for types in each.overloads}
 
 

@@ -114,10 +114,10 @@ def test_what_is_said_at_the_limit_is_no_claim(bin_folder: Path, status: str, cl
 @pytest.mark.parametrize(
     ("point", "status", "hint", "message"),
     [
-        ((0, 2), "INTEGER OPTIMAL", None, "calls a point optimal that breaks row enough by 1"),
+        ((0, 2), "INTEGER OPTIMAL", None, "calls a solution optimal that breaks row enough by 1"),
         ((0, 9), "INTEGER OPTIMAL", None, "breaks row balanced by 7"),
         ((-1, 4), "INTEGER OPTIMAL", None, "breaks the limits of variable x by 1"),
-        ((0, 0), "INTEGER EMPTY", (1, 2), "infeasible whose solution it was given"),
+        ((0, 0), "INTEGER EMPTY", (1, 2), "infeasible although it was given a solution"),
     ],
 )
 def test_a_contradicted_answer_is_a_failure(
@@ -145,7 +145,7 @@ def test_a_solver_that_crashes_is_named(bin_folder: Path, program: str, solver: 
     put(bin_folder / program, f"#!/bin/sh\n{end}\n")
     if end == "exit 0" and solver == "HiGHS_CMD":
         pytest.skip("PuLP reads no answer of HiGHS as one without a point")
-    with pytest.raises(SolverFailedError, match=f"solver {solver} ended without an answer"):
+    with pytest.raises(SolverFailedError, match=f"solver {solver} ended without a readable answer"):
         solve_checked(two_variables(), solver=solver, time_limit_s=5)
 
 
@@ -255,13 +255,13 @@ def test_a_failure_keeps_the_plan(bin_folder: Path, end: str):
     evidence = plan.evidence
     assert evidence is not None
     assert (evidence.stopped_by, evidence.solver_bound_ns) == ("solver_failed", None)
-    assert "GLPK_CMD ended without an answer" in evidence.solver_versions["complete model"]
+    assert "GLPK_CMD ended without a readable answer" in evidence.solver_versions["complete model"]
     assert evidence.verdict["passed"]
 
 
 def test_nothing_is_built_for_a_solver_that_is_not_there(monkeypatch: pytest.MonkeyPatch):
     """Tests that a solver is refused before baselines or rows are made."""
     monkeypatch.setattr(pulp_solvers, "available_solvers", lambda: ["HiGHS"])
-    monkeypatch.setattr("planner.planning.runs.run.begin_run", lambda *_, **__: pytest.fail("a run began"))
+    monkeypatch.setattr("planner.planning.runs.candidate_run.begin_run", lambda *_, **__: pytest.fail("a run began"))
     with pytest.raises(ValueError, match=r"'GLPK_CMD' .*; choose one of HiGHS"):
         make_plan(open_problem(), limits=Limits(method="ilp", solver="GLPK_CMD"))

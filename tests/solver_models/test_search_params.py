@@ -33,10 +33,10 @@ from tests.solver_models.nets import Case, random_exact_problem
         (CpWindowParams, {"work": -0.5}, "cp_window.work = -0.5 is out of range; give a number from"),
         (CpWindowParams, {"work": float("nan")}, "cp_window.work = nan is out of range"),
         (CpWindowParams, {"work": "0.7"}, "cp_window.work = '0.7' is not a number"),
-        (AnnealParams, {"heats": ()}, r"anneal.heats = \(\) is no list of one or more items"),
-        (AnnealParams, {"heats": 4}, "anneal.heats = 4 is no list of one or more items"),
+        (AnnealParams, {"heats": ()}, r"anneal.heats = \(\) is not a list of one or more items"),
+        (AnnealParams, {"heats": 4}, "anneal.heats = 4 is not a list of one or more items"),
         (AnnealParams, {"heats": ((0.1, 0.2), (0.1, 11.0))}, r"anneal.heats\[1\]\[1\] = 11.0 is out of range"),
-        (AnnealParams, {"heats": ((0.1, 0.2, 0.3),)}, r"anneal.heats\[0\] = .* is no list of 2 items; give 2 items"),
+        (AnnealParams, {"heats": ((0.1, 0.2, 0.3),)}, r"anneal.heats\[0\] = .* is not a list of 2 items; give 2 items"),
     ],
 )  # fmt: skip
 def test_values_are_checked(kind: type[ParamGroup], values: dict[str, Any], message: str):

@@ -15,7 +15,8 @@ Workload = Annotated[
     str,
     typer.Argument(
         metavar="WORKLOAD",
-        help="A workload (our form, the neutral one or PipeDream's graph.txt), demo:NAME, or - for standard input.",
+        help="A workload (pipeplan's JSON, layers in milliseconds, or PipeDream's graph.txt), demo:NAME, or - for "
+        "standard input.",
         show_default=False,
     ),
 ]
@@ -23,8 +24,8 @@ ImportSource = Annotated[
     str,
     typer.Argument(
         metavar="WORKLOAD",
-        help="A workload (our form, the neutral one or PipeDream's graph.txt), demo:NAME, - for standard input, or the "
-        "word trace, solution, sailor or aiconfigurator.",
+        help="A workload (pipeplan's JSON, layers in milliseconds, or PipeDream's graph.txt), demo:NAME, - for "
+        "standard input, or the word trace, solution, sailor or aiconfigurator.",
         show_default=False,
     ),
 ]
@@ -152,7 +153,7 @@ PlansWorkload = Annotated[
     str | None,
     typer.Argument(
         metavar="[WORKLOAD]",
-        help="The workload that the plan answers; left out: the one that the plan brings along.",
+        help="The workload that the plan answers; left out: the one that the plan contains.",
         show_default=False,
     ),
 ]
@@ -177,7 +178,13 @@ Cluster = Annotated[
     ),
 ]
 NumMicrobatches = Annotated[
-    int | None, typer.Option("--num-microbatches", "-m", metavar="N", help="Microbatches per iteration.")
+    int | None,
+    typer.Option(
+        "--num-microbatches",
+        "-m",
+        metavar="N",
+        help="Microbatches per iteration; pins the number where a global batch leaves it open.",
+    ),
 ]
 GlobalBatch = Annotated[
     int | None,
@@ -192,10 +199,13 @@ GlobalBatch = Annotated[
 ChosenSizes = Annotated[
     str | None,
     typer.Option(
-        "--microbatch-sizes", metavar="N[,N...]", help="With a global batch: the sizes to decide among; e.g. 1,2,4."
+        "--microbatch-sizes",
+        "-b",
+        metavar="N[,N...]",
+        help="With a global batch: the sizes to decide among; e.g. 1,2,4.",
     ),
 ]
-Json = Annotated[bool, typer.Option("--json", help="Say it in JSON.", rich_help_panel=_OUT)]
+Json = Annotated[bool, typer.Option("--json", help="Write JSON.", rich_help_panel=_OUT)]
 Output = Annotated[
     str | None,
     typer.Option(
@@ -213,7 +223,7 @@ Trace = Annotated[
     str | None,
     typer.Option("--trace", metavar="FILE", help="Also write a Chrome trace for Perfetto.", rich_help_panel=_OUT),
 ]
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Say nothing but errors.", rich_help_panel=_OUT)]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print errors only.", rich_help_panel=_OUT)]
 
 TimeLimit = Annotated[
     float, typer.Option("--time-limit", "-t", metavar="SECONDS", help="Wall-clock limit.", rich_help_panel=_HOW)
@@ -223,7 +233,7 @@ Gap = Annotated[
     typer.Option(
         "--gap",
         metavar="FRACTION",
-        help="Stop once (plan - bound) / plan is at most this; exit with 4 if it is not reached.",
+        help="Stop once the plan is proved to be within this fraction of the best possible; otherwise exit with 4.",
         rich_help_panel=_HOW,
     ),
 ]
@@ -234,7 +244,7 @@ MaxRounds = Annotated[
     typer.Option(
         "--max-rounds",
         metavar="N",
-        help="Deterministic limit: rounds of the search; the same input and seed then give the same plan.",
+        help="Limit the steps of the search; the same input and seed then give the same plan.",
         min=0,
         rich_help_panel=_HOW,
     ),
@@ -244,7 +254,7 @@ PatienceRounds = Annotated[
     typer.Option(
         "--patience",
         metavar="N",
-        help="Stop after N rounds of the search without a better plan (200 unless --max-rounds is given).",
+        help="Stop after N steps of the search without a better plan (200 unless --max-rounds is given).",
         min=1,
         rich_help_panel=_HOW,
     ),
@@ -265,8 +275,8 @@ MethodName = Annotated[
     typer.Option(
         "--method",
         metavar="NAME",
-        help="Who looks for plans: auto, search (no complete search), or cp-sat and ilp: a solver on one model with "
-        "everything open, for small problems.",
+        help="auto; search: without the complete search; cp-sat or ilp: a solver decides everything at once, for small "
+        "problems.",
         rich_help_panel=_HOW,
     ),
 ]
@@ -298,7 +308,7 @@ Server = Annotated[
     typer.Option(
         "--server",
         metavar="URL",
-        help="Let a service do it (pipeplan serve); its key is taken from PIPEPLAN_KEY.",
+        help="Let a service (pipeplan serve) do it; the key is taken from PIPEPLAN_KEY.",
         envvar="PIPEPLAN_SERVER",
         show_default=False,
         show_envvar=False,
@@ -310,8 +320,7 @@ Islands = Annotated[
     typer.Option(
         "--islands",
         metavar="K",
-        help="With --server: up to K workers of the service search at once, each with its own seed, and exchange their "
-        "best plans.",
+        help="With --server: up to K workers search at once with seeds of their own and exchange their best plans.",
         min=1,
         rich_help_panel=_HOW,
     ),
@@ -357,21 +366,24 @@ MaxWidth = Annotated[
     ),
 ]
 NoSplit = Annotated[
-    bool, typer.Option("--no-split-backward", help="The executor cannot run I and W apart.", rich_help_panel=_WHAT)
+    bool,
+    typer.Option(
+        "--no-split-backward", help="Compute input and weight gradients in one action.", rich_help_panel=_WHAT
+    ),
 ]
 NoUneven = Annotated[
-    bool, typer.Option("--no-uneven-replication", help="Equal replicas in all stages.", rich_help_panel=_WHAT)
+    bool, typer.Option("--no-uneven-replication", help="All stages have equally many replicas.", rich_help_panel=_WHAT)
 ]
 NoSkips = Annotated[
-    bool, typer.Option("--no-skip-edges", help="Tensors flow between neighbours only.", rich_help_panel=_WHAT)
+    bool, typer.Option("--no-skip-edges", help="Tensors pass between neighbouring stages only.", rich_help_panel=_WHAT)
 ]
 NoIdle = Annotated[bool, typer.Option("--no-idle-devices", help="Every device holds a stage.", rich_help_panel=_WHAT)]
 DecideAll = Annotated[
     bool,
     typer.Option(
         "--decide-all",
-        help="Widths, up to 12 stages per device, recomputation per layer, sharded optimizer: all that the profile "
-        "states costs for. Options that are given hold.",
+        help="Decide all that the profile has costs for: devices per stage replica, up to 12 stages per device, "
+        "recomputation per layer, sharded optimizer. Options that are given hold.",
         rich_help_panel=_WHAT,
     ),
 ]
@@ -383,7 +395,7 @@ RecomputeLayers = Annotated[
     bool,
     typer.Option(
         "--recompute-layers",
-        help="As --recompute; which layers of a stage do, and by which kind, is decided.",
+        help="As --recompute, decided for each layer, with its kind.",
         rich_help_panel=_WHAT,
     ),
 ]
@@ -391,14 +403,17 @@ RecomputeInTurn = Annotated[
     bool,
     typer.Option(
         "--recompute-in-turn",
-        help="As --recompute; B holds one layer's activations at a time, as the executor, Megatron and DeepSpeed do.",
+        help="As --recompute; the backward holds one layer's activations at a time, as the executor, Megatron and "
+        "DeepSpeed do.",
         rich_help_panel=_WHAT,
     ),
 ]
 SplitPlacement = Annotated[
     bool,
     typer.Option(
-        "--split-placement", help="W, or half of I, of a stage may run on another device.", rich_help_panel=_WHAT
+        "--split-placement",
+        help="Weight gradients, or half of the input gradients, of a stage may be computed on another device.",
+        rich_help_panel=_WHAT,
     ),
 ]
 UnequalShares = Annotated[
@@ -412,7 +427,7 @@ UnequalShares = Annotated[
 ReceiveBuffers = Annotated[
     int | None,
     typer.Option(
-        "--receive-buffers", metavar="N", help="Per edge into a stage; 0 ignores them.",
+        "--receive-buffers", metavar="N", help="Tensors that may wait at each input of a stage; 0 counts none.",
         rich_help_panel=_WHAT,
     ),
 ]  # fmt: skip
@@ -421,7 +436,7 @@ Synchronisation = Annotated[
     typer.Option(
         "--synchronisation",
         metavar="HOW",
-        help="Gradients beside transfers (after) or queueing with them (bucketed).",
+        help="Reduce gradients of replicas beside other transfers (after), or in one queue with them (bucketed).",
         rich_help_panel=_WHAT,
     ),
 ]
@@ -437,7 +452,7 @@ ShardOptimizer = Annotated[
 Pins = Annotated[
     list[str] | None,
     typer.Option(
-        "--pin", metavar="LAYER=DEVICE", help="A layer whose device is decided; repeatable.", rich_help_panel=_WHAT
+        "--pin", metavar="LAYER=DEVICE", help="Put a layer on this device; repeatable.", rich_help_panel=_WHAT
     ),
 ]
 TargetName = Annotated[
@@ -455,7 +470,7 @@ KeepSplit = Annotated[
     bool,
     typer.Option(
         "--keep-split",
-        help="Keep every I and W apart, as planned, instead of merging neighbours into B.",
+        help="Keep input and weight gradients apart, as planned, instead of merging neighbours.",
         rich_help_panel=_OUT,
     ),
 ]
@@ -562,12 +577,12 @@ Python = Annotated[
 ]
 OnProcessors = Annotated[
     bool,
-    typer.Option("--processors", help="Run on processors, whatever accelerators there are.", rich_help_panel=_WHERE),
+    typer.Option("--processors", help="Run on processors, even where there are accelerators.", rich_help_panel=_WHERE),
 ]
 IsHere = Annotated[
     bool,
     typer.Option(
-        "--here", help="All processes on this machine, whatever hosts the plan names.", rich_help_panel=_WHERE
+        "--here", help="Run all processes on this machine instead of the plan's hosts.", rich_help_panel=_WHERE
     ),
 ]
 Master = Annotated[
@@ -593,7 +608,7 @@ IsHealed = Annotated[
     bool,
     typer.Option(
         "--heal",
-        help="Stay with the job: when a device is lost, plan for what is left and go on from the newest checkpoint.",
+        help="Stay with the job: when a device is lost, plan for the others and continue from the newest checkpoint.",
         rich_help_panel=_HEAL,
     ),
 ]
@@ -609,7 +624,7 @@ StorageRate = Annotated[
     typer.Option(
         "--storage-rate",
         metavar="GB/S",
-        help="What checkpoints are read at, by all devices together: part of what a new plan costs.",
+        help="Speed at which all devices together read checkpoints: part of the cost of a new plan.",
         rich_help_panel=_HEAL,
     ),
 ]
@@ -683,7 +698,7 @@ Notify = Annotated[
     typer.Option(
         "--notify",
         metavar="URL",
-        help="The plan at its service, which tells webhooks of drift and losses; its key is taken from PIPEPLAN_KEY.",
+        help="The plan's URL at a service, which reports drift and losses to webhooks; key: PIPEPLAN_KEY.",
         envvar="PIPEPLAN_NOTIFY",
         show_default=False,
         show_envvar=False,
@@ -700,24 +715,26 @@ StepsLeft = Annotated[
     ),
 ]
 Tolerance = Annotated[
-    float, typer.Option("--tolerance", metavar="FRACTION", help="Drift that is taken as none.", min=0)
+    float, typer.Option("--tolerance", metavar="FRACTION", help="Differences up to this fraction count as none.", min=0)
 ]
 
 DiscoverySource = Annotated[
     Literal["slurm", "kubernetes", "nvidia-smi", "hostfile"],
     typer.Argument(
         metavar="SOURCE",
-        help="Who is asked: slurm, kubernetes, nvidia-smi (this machine), hostfile.",
+        help="What describes the machine: slurm, kubernetes, nvidia-smi (this machine) or hostfile.",
         show_default=False,
     ),
 ]
 DiscoveryFile = Annotated[
-    str | None, typer.Option("--file", metavar="FILE", help="The answer, obtained elsewhere; or the hostfile.")
+    str | None, typer.Option("--file", metavar="FILE", help="Its answer, saved on another machine; or the hostfile.")
 ]
 ClusterName = Annotated[str | None, typer.Option("--name", metavar="NAME", help="What the cluster is called.")]
 AcceleratorGib = Annotated[
     float | None,
-    typer.Option("--accelerator-gib", metavar="N", help="Memory per accelerator, where nobody tells it.", min=0),
+    typer.Option(
+        "--accelerator-gib", metavar="N", help="Memory per accelerator, where the source does not state it.", min=0
+    ),
 ]
 SlotType = Annotated[str, typer.Option("--type", metavar="TYPE", help="Device type of a hostfile's slots.")]
 CountsProcessors = Annotated[
@@ -774,7 +791,9 @@ TopologyLabels = Annotated[
         show_default=False,
     ),
 ]
-IsFlat = Annotated[bool, typer.Option("--flat", help="Join all hosts by one switch, whatever is told of others.")]
+IsFlat = Annotated[
+    bool, typer.Option("--flat", help="Join all hosts by one switch, whatever the source says of others.")
+]
 LinkFile = Annotated[
     str,
     typer.Argument(
@@ -810,7 +829,7 @@ MicrobatchSizes = Annotated[
         "--microbatch-size",
         "-b",
         metavar="N[,N...]",
-        help="Samples per microbatch, the profile's own first; left out: batch / -m.",
+        help="Samples per microbatch, the profile's own first; left out: batch / -m, or doublings up to the batch.",
         rich_help_panel=_MEASURED,
     ),
 ]
@@ -821,7 +840,7 @@ MeasuredBatch = Annotated[
         "-g",
         metavar="SAMPLES",
         min=1,
-        help="Samples per iteration: `plan` will decide among the sizes of -b.",
+        help="Samples per iteration, where `plan` decides on the cut; left out: those of the Training's batch.",
         rich_help_panel=_MEASURED,
     ),
 ]
@@ -882,7 +901,7 @@ Attempts = Annotated[
     typer.Option(
         "--attempts",
         metavar="N",
-        help="Most times that all is timed, until the figures and a short run are within 10 % of each other.",
+        help="Repeat all timings up to N times, until the figures and a short run are within 10 % of each other.",
         rich_help_panel=_HOW,
     ),
 ]
@@ -902,7 +921,9 @@ Alone = Annotated[
 ]
 WholeBackward = Annotated[
     bool,
-    typer.Option("--no-split", help="For plans that run B whole: nothing waits for W.", rich_help_panel=_MEASURED),
+    typer.Option(
+        "--no-split", help="For plans with whole backward passes: no weight gradient waits.", rich_help_panel=_MEASURED
+    ),
 ]
 NoLinks = Annotated[
     bool, typer.Option("--no-links", help="Measure no links, write no cluster.", rich_help_panel=_MACHINE)
@@ -919,7 +940,7 @@ JournalFile = Annotated[
     typer.Option(
         "--journal",
         metavar="FILE",
-        help="What is measured goes here at once, and a run that was killed goes on from it; left out: FILE.partial.",
+        help="Measurements are saved here at once, and an interrupted run continues from them; left out: FILE.partial.",
         rich_help_panel=_OUT,
     ),
 ]

@@ -4,8 +4,6 @@ from typing import Annotated, Literal
 
 import typer
 
-from profiles.estimates.operations import Dtype
-
 _WHAT = "What runs"
 _LAYOUT = "How it is cut"
 _ANSWER = "Answer"
@@ -19,7 +17,7 @@ ConfigurationFile = Annotated[
     typer.Argument(
         metavar="[FILE]",
         help="What it is started with: Megatron's flags in a shell script, YAML, JSON or a log; torchtitan's TOML or "
-        "JSON; DeepSpeed's JSON. Options overrule it.",
+        "JSON; DeepSpeed's JSON; a recipe as FILE.py:FUNCTION. Options overrule it.",
         show_default=False,
     ),
 ]
@@ -76,7 +74,7 @@ AuditedSequence = Annotated[int | None, _number("--seq-length", "Tokens of a sam
 AuditedMicro = Annotated[int | None, _number("--micro-batch-size", "Samples of a microbatch.", panel=_WHAT)]
 AuditedBatch = Annotated[int | None, _number("--global-batch-size", "Samples of an iteration.", panel=_WHAT)]
 AuditedDtype = Annotated[
-    Dtype | None,
+    Literal["bf16", "fp8", "fp8_block", "nvfp4"] | None,
     typer.Option(
         "--dtype", metavar="NAME", help="bf16, fp8, fp8_block or nvfp4.", rich_help_panel=_WHAT, show_default=False
     ),

@@ -1,15 +1,53 @@
-"""Help of a command with many options: --help shows the usual ones, --help-all every one."""
+"""Help as plain text, in sections: what draws boxes takes longer to load than everything else.
 
-from typing import Annotated, Any, ClassVar
+Of a command with many options --help shows the usual ones, --help-all every one.
+"""
+
+from collections.abc import Callable
+from typing import Annotated, Any, ClassVar, TypeVar
 
 import typer
 from typer.core import TyperCommand
+
+_Function = TypeVar("_Function", bound=Callable[..., Any])
+
+_LONGEST = 1000
+"""Letters of the longest sentence in a list of commands."""
 
 _WHOLE = "pipeplan.whole_help"
 """Where a context notes that every option is asked for."""
 
 
-class FoldedHelp(TyperCommand):
+class SectionedHelp(TyperCommand):
+    """A command whose help has a section for each panel of options, and a whole sentence in the list of commands."""
+
+    def get_short_help_str(self, limit: int = 0) -> str:
+        """The first sentence, which is never cut off."""
+        del limit
+        return super().get_short_help_str(_LONGEST)
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        """Sections in the order of their first options."""
+        sections: dict[str, list[tuple[str, str]]] = {}
+        for parameter in self.get_params(ctx):
+            record = parameter.get_help_record(ctx)
+            if record is not None:
+                title = getattr(parameter, "rich_help_panel", None) or f"{parameter.param_type_name.capitalize()}s"
+                sections.setdefault(title, []).append(record)
+        for title, records in sections.items():
+            with formatter.section(title):
+                formatter.write_dl(records)
+
+
+class Commands(typer.Typer):
+    """Commands of one subject."""
+
+    def command(self, name: str | None = None, **options: Any) -> Callable[[_Function], _Function]:
+        """As of typer, with `SectionedHelp`."""
+        return super().command(name, **{"cls": SectionedHelp, **options})
+
+
+class FoldedHelp(SectionedHelp):
     """A command whose help leaves out all options but `usual`, until --help-all asks for them."""
 
     usual: ClassVar[frozenset[str]]

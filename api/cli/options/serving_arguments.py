@@ -1,11 +1,9 @@
 """What the commands that run a service accept, with their help texts."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
-
-from api.jobs.logs import VARIABLE, LogFormat
 
 DATA = Path("pipeplan-data")
 """Where a service keeps its jobs unless told otherwise."""
@@ -144,12 +142,12 @@ WaitForDatabase = Annotated[
     ),
 ]
 LogForm = Annotated[
-    LogFormat,
+    Literal["text", "json"],
     typer.Option(
         "--log-format",
         metavar="FORM",
         help="text: warnings only; json: every request, job and solve, one object a line.",
-        envvar=VARIABLE,
+        envvar="PIPEPLAN_LOG_FORMAT",
         show_envvar=False,
     ),
 ]

@@ -34,7 +34,7 @@ def back_up(database: Database, path: Path) -> dict[str, int]:
     Raises FileExistsError rather than write over a backup.
     """
     if path.exists():
-        raise FileExistsError(f"{path} is there already; give another name")
+        raise FileExistsError(f"{path} already exists; give another name")
     counts = dict.fromkeys(store_schema.CONTENTS, 0)
     part = path.with_name(path.name + ".part")
     descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
@@ -86,7 +86,7 @@ def restore(database: Database, path: Path) -> dict[str, int]:
                 _insert_row(cursor, line, columns=head["columns"])
                 counts[line["table"]] += 1
         if end is None or {table: counts[table] for table in end} != end:
-            raise ValueError(f"{path}: is cut off, or damaged; take another backup")
+            raise ValueError(f"{path}: is cut off or damaged; use another backup")
         for table, state in (("jobs", "queued"), ("islands", "waiting")):
             freed = f"UPDATE {table} SET state = ?, worker = NULL, lease_until = NULL WHERE state = 'running'"
             cursor.execute(freed, (state,))
@@ -98,7 +98,7 @@ def _insert_row(cursor: Cursor, line: _Line, *, columns: dict[str, list[str]]) -
     table = store_schema.CONTENTS[store_schema.CONTENTS.index(line["table"])]
     names = columns[table]
     if not all(name.isidentifier() for name in names):
-        raise ValueError("a backup names columns that cannot be")
+        raise ValueError("the backup names columns that cannot exist; use another backup")
     marks = ", ".join("?" * len(names))
     cursor.execute(f"INSERT INTO {table} ({', '.join(names)}) VALUES ({marks})", line["row"])
 
@@ -119,4 +119,4 @@ def _read(path: Path) -> Generator[_Line, None, None]:
             for line in file:
                 yield json.loads(line)
     except (EOFError, gzip.BadGzipFile, UnicodeDecodeError, json.JSONDecodeError) as error:
-        raise ValueError(f"{path}: is cut off, or no backup of a pipeplan store ({error})") from None
+        raise ValueError(f"{path}: is not a whole backup of a pipeplan store ({error})") from None

@@ -52,7 +52,7 @@ def _require_own_file(path: Path) -> None:
     except sqlite3.DatabaseError as error:
         if "full" in str(error) or "disk I/O" in str(error):
             return  # to look takes room, too; whoever opens it may have some
-        raise ValueError(f"{path}: cannot be read as a store of pipeplan's ({error}); {remedy}") from None
+        raise ValueError(f"{path}: cannot be read as a pipeplan store ({error}); {remedy}") from None
     if tables and "jobs" not in tables:
         raise ValueError(f"{path}: is a database of another program (table {min(tables)!r}); {remedy}")
 
@@ -76,7 +76,7 @@ def await_server(url: str, *, wait_s: float, tell: Callable[[str], None]) -> Non
                 raise ValueError(f"--database-url: the server refuses: {reason}") from None
             if now - begin >= wait_s:
                 raise ValueError(
-                    f"--database-url: no server after {wait_s:g} s of waiting: {reason}; start it, mend the URL, or "
+                    f"--database-url: no server after {wait_s:g} s of waiting: {reason}; start it, correct the URL, or "
                     "wait longer with --wait-for-database"
                 ) from None
         except psycopg.Error as error:

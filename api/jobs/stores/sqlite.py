@@ -189,9 +189,7 @@ class FolderLock:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
             self._file.close()
-            raise ValueError(
-                f"{folder}: another service works on this folder; stop it, or give another --data"
-            ) from None
+            raise ValueError(f"{folder}: another service uses this folder; stop it, or give another --data") from None
 
     def close(self) -> None:
         """Let another service have the folder."""

@@ -133,7 +133,9 @@ def bring_up_to_date(cursor: _SchemaCursor, *, columns_of_jobs: set[str], has_ve
     """
     stated = _stated_version(cursor, columns_of_jobs, has_version=has_version)
     if stated is not None and stated > VERSION:
-        raise ValueError(f"the store has schema version {stated}, this program knows {VERSION}; install a newer one")
+        raise ValueError(
+            f"the store has schema version {stated}, this program supports {VERSION}; install a newer pipeplan"
+        )
     for version in range(stated or VERSION, VERSION):
         for statement in STEPS[version]:
             cursor.execute(statement)

@@ -32,6 +32,11 @@ def inspect(order: dict[str, Any]) -> dict[str, Any]:
         from api.reporting.trace_pictures import summarise_trace
 
         return {"trace": summarise_trace(order["data"])}
+    if order["what"] == "audit":
+        from api.auditing.audit_answer import answer_audit
+        from api.auditing.audit_request import read_audit_request
+
+        return {"audit": answer_audit(read_audit_request(order["request"], source="body"))}
     plan = parse_plan(order["plan"], source="body: plan")
     problem = _question(plan, order.get("workload"))
     if order["what"] == "ranges":
@@ -58,7 +63,7 @@ def _question(plan: Plan, workload: dict[str, Any] | None) -> Problem:
         return problem_of_plan(plan, workload, source=f"{SOURCE}: workload", ceilings=Ceilings(max_actions=4_000_000))
     problem = enclosed_problem(plan, source=f"{SOURCE}: plan")
     if problem is None:
-        raise ValueError(f"{SOURCE}: workload is missing; the plan brings none along, so add it")
+        raise ValueError(f"{SOURCE}: workload is missing; the plan contains none: add it")
     return problem
 
 
@@ -93,7 +98,7 @@ def _draw_both(played: _PlayedQuestion, other: str) -> str:
     second = parse_plan(other, source="body: other")
     reason = why_not_on_one_scale(played.plan.problem, second.problem)
     if reason is not None:
-        raise ValueError(f"body: other: {reason}; give another plan of the same question")
+        raise ValueError(f"body: other: {reason}; give another plan for the same question")
     return render_picture(
         played.problem, played.plan, timeline=played.timeline, other=(second, _play(played.problem, second))
     )

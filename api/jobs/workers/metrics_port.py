@@ -33,10 +33,10 @@ class MetricsPort:
 
             def do_GET(self) -> None:
                 """Metrics, life, or nothing."""
-                texts = {"/metrics": "\n".join(metrics.render()) + "\n", "/livez": "alive\n"}
-                text = texts.get(self.path.partition("?")[0])
-                body = (text or "not here\n").encode()
-                self.send_response(404 if text is None else 200)
+                bodies = {"/metrics": metrics.render(), "/livez": b"alive\n"}
+                found = bodies.get(self.path.partition("?")[0])
+                body = found or b"not here\n"
+                self.send_response(404 if found is None else 200)
                 self.send_header("Content-Type", CONTENT_TYPE)
                 self.send_header("Content-Length", str(len(body)))
                 self.end_headers()

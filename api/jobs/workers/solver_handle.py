@@ -151,7 +151,7 @@ class Child:
             process.stdin.write(json.dumps(message).encode() + b"\n")
             process.stdin.flush()
         except (BrokenPipeError, ValueError):
-            raise ChildDiedError("the solver process takes no orders") from None
+            raise ChildDiedError("the solver process does not accept requests") from None
 
     def answer(self, timeout_s: float) -> dict[str, Any] | None:
         """The next answer, or None if there is none in time; raises ChildDiedError if there will be none."""

@@ -19,7 +19,7 @@ from api.service.core import Service
 from api.service.handlers.responses import EXPORTS, answer, is_known, not_modified, render_json
 from api.service.http.problem_json import not_found
 from api.service.keys import SCOPES
-from api.service.openapi import make_document
+from api.service.metrics import Measured, render_gauges
 from api.viewer import SHARED
 from planner.release import RELEASE
 from profiles.load import demo_names, load_workload
@@ -89,18 +89,19 @@ async def _metrics_reader(request: Request) -> None:
 async def metrics(request: Request) -> Response:
     """Prometheus' text form."""
     service = service_of(request)
-    states = await service.executor.call(service.store.count_states)
-    gauges = [("pipeplan_jobs", f'{{state="{state}"}}', float(count)) for state, count in sorted(states.items())]
-    gauges += [("pipeplan_streams", "", float(len(service.streams))), ("pipeplan_ready", "", float(service.is_ready))]
-    strength = await service.executor.call(service.registry.strength)
-    gauges += [
-        ("pipeplan_queue_age_seconds", "", await service.executor.call(service.store.queue_age_s)),
-        ("pipeplan_islands", "", float(await service.executor.call(service.store.islands.count_running))),
-        ("pipeplan_workers_alive", "", float(strength.num_workers)),
-        ("pipeplan_worker_slots", "", float(strength.num_slots)),
+    ask = service.executor.call
+    states, strength = await ask(service.store.count_states), await ask(service.registry.strength)
+    gauges: list[Measured] = [
+        *(("pipeplan_jobs", "Jobs by state.", {"state": state}, count) for state, count in sorted(states.items())),
+        ("pipeplan_streams", "Clients that follow a job.", {}, len(service.streams)),
+        ("pipeplan_ready", "1 if jobs are taken.", {}, service.is_ready),
+        ("pipeplan_queue_age_seconds", "Age of the oldest waiting job.", {}, await ask(service.store.queue_age_s)),
+        ("pipeplan_islands", "Further workers on jobs.", {}, await ask(service.store.islands.count_running)),
+        ("pipeplan_workers_alive", "Workers heard of lately.", {}, strength.num_workers),
+        ("pipeplan_worker_slots", "Jobs that they solve at once.", {}, strength.num_slots),
     ]
-    solved_here = service.engine.metrics.render() if isinstance(service.engine, Pool) else ()
-    return Response(service.metrics.render(gauges, more=solved_here), media_type=CONTENT_TYPE)
+    solved_here = service.engine.metrics.render() if isinstance(service.engine, Pool) else b""
+    return Response(service.metrics.render() + render_gauges(gauges) + solved_here, media_type=CONTENT_TYPE)
 
 
 @router.get("/v1/capabilities")
@@ -201,19 +202,19 @@ def _demo(name: str) -> bytes:
 
 
 @router.get("/v1/openapi.json")
-async def openapi_document() -> Response:
+async def openapi_document(request: Request) -> Response:
     """This interface, as OpenAPI 3.1."""
-    return answer(make_document())
+    return answer(request.app.openapi())
 
 
-@router.get("/")
+@router.get("/", include_in_schema=False)
 async def page() -> Response:
     """The page."""
     headers = {"Cache-Control": "no-cache", "Content-Security-Policy": _PAGE_POLICY}
     return Response(_page(), media_type="text/html; charset=utf-8", headers=headers)
 
 
-@router.get("/static/{folder}/{name}")
+@router.get("/static/{folder}/{name:path}", include_in_schema=False)
 async def static(request: Request) -> Response:
     """The page's modules and styles."""
     name = f"{request.path_params['folder']}/{request.path_params['name']}"

@@ -17,7 +17,7 @@ from profiles.documents.validation import validate
 
 router = APIRouter(prefix="/v1/plans")
 
-_STRICT = {"extra": "forbid", "use_attribute_docstrings": True}
+_STRICT = {"extra": "forbid"}
 
 _MOST_DETAIL = 16 * 2**10
 """Letters of a notice's detail as JSON."""
@@ -36,7 +36,7 @@ class Notice:
 
     def __post_init__(self) -> None:
         if len(json.dumps(self.detail)) > _MOST_DETAIL:
-            raise ValueError(f"notice: detail is more than {_MOST_DETAIL} letters; leave some out")
+            raise ValueError(f"notice: detail has more than {_MOST_DETAIL} letters; shorten it")
 
 
 @router.post("/{plan_id}:notify")
@@ -49,5 +49,7 @@ async def notify(request: Request, caller: Writer) -> Response:
         notice: Notice = validate(Notice, parse_tree(body), source=SOURCE)
     told = await service.executor.call(service.webhooks.notify, job, event=notice.event, detail=notice.detail)
     if told is None:
-        raise ServiceError(429, "too_many_notices", detail="too many wait to be told", headers={"Retry-After": "60"})
+        raise ServiceError(
+            429, "too_many_notices", detail="too many notices wait; try again later", headers={"Retry-After": "60"}
+        )
     return answer({"num_webhooks": told}, status=202, headers={"Cache-Control": "no-store"})

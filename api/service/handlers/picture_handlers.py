@@ -27,7 +27,7 @@ _MOST_CHANGES = 32
 
 PRIVATE = "private, no-cache"
 
-_STRICT = {"extra": "forbid", "use_attribute_docstrings": True}
+_STRICT = {"extra": "forbid"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -48,7 +48,7 @@ PAUSE_S = 1.0
 _TICKET_S = 600.0
 """How long a ticket for a picture is good."""
 
-_STRICT = {"extra": "forbid", "use_attribute_docstrings": True}
+_STRICT = {"extra": "forbid"}
 
 _KEY = re.compile(r"[\x21-\x7e]{1,200}", re.ASCII)
 _WAIT = re.compile(r"(?:^|[,;\s])wait=(\d{1,4})(?=$|[,;\s])", re.ASCII)
@@ -98,7 +98,7 @@ async def _submit(service: Service, request: Request, *, caller: Caller, body: b
         hit = await find_answer(service, caller, plan=plan)
         if hit is not None:
             await _remember(service, caller, key=key, digest=digest, job=hit)
-            service.metrics.count("cache_hits")
+            service.metrics.cache_hits.inc()
             return job_answer(hit, headers={"Location": f"/v1/plans/{hit.id}", "X-Cache": "HIT"})
     new = replace(new_job(caller, submission=submission, plan=plan), base_id=None if base is None else base.id)
     job = await enqueue(service, caller, new=new, key=key, digest=digest)
@@ -228,7 +228,7 @@ async def enqueue(service: Service, caller: Caller, *, new: NewJob, key: str | N
     except QuotaError as error:
         raise _too_much(error) from None
     if is_new:
-        service.metrics.count("jobs_submitted")
+        service.metrics.jobs_submitted.inc()
         tell("job stored", job=job.id, tenant=job.tenant, bytes=len(new.request))
         for _ in range(job.islands):
             await service.executor.call(service.engine.announce)

@@ -1,4 +1,4 @@
-"""Questions about plans that come along with the request: verify, play, and what if."""
+"""Questions about plans and configurations that come along with the request: verify, play, audit, and what if."""
 
 import json
 from collections.abc import Callable
@@ -8,6 +8,7 @@ from typing import Any, Literal
 from fastapi import APIRouter, Request
 from fastapi.responses import Response
 
+from api.auditing.audit_request import read_audit_request
 from api.jobs.job import Job
 from api.jobs.request import (
     SOURCE,
@@ -35,7 +36,7 @@ from profiles.documents.validation import validate
 
 router = APIRouter(prefix="/v1")
 
-_STRICT = {"extra": "forbid", "use_attribute_docstrings": True}
+_STRICT = {"extra": "forbid"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,6 +104,24 @@ async def play_plan(request: Request, caller: Writer) -> Response:
     asked, made = await _inspect(request, caller, kind=Playback, more=more)
     headers = {"Content-Security-Policy": "sandbox allow-scripts"} if asked.what == "view" else {}
     return Response(made["text"].encode(), media_type=MEDIA[asked.what], headers=headers)
+
+
+@router.post("/audits")
+async def audit_configuration(request: Request, caller: Writer) -> Response:
+    """What `pipeplan audit --json` says of a configuration."""
+    service = service_of(request)
+    body = await read_body(request, service.open_requests)
+    tree, time_limit_s = await service.executor.call(_read_audit, body)
+    order = {"what": "audit", "request": tree}
+    made = await service.inspector.ask(caller.tenant, order.copy, seconds=time_limit_s + service.settings.inspection_s)
+    return answer(made["audit"])
+
+
+def _read_audit(body: bytes) -> tuple[dict[str, Any], float]:
+    """What is asked, and how long a better plan is looked for; raises ServiceError 400 or 422."""
+    with refusing():
+        tree = parse_tree(body)
+        return tree, read_audit_request(tree, source=SOURCE).time_limit_s
 
 
 def read_order(kind: type, body: bytes) -> Any:

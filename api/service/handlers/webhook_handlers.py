@@ -20,7 +20,7 @@ from profiles.documents.validation import validate
 
 router = APIRouter(prefix="/v1/webhooks")
 
-_STRICT = {"extra": "forbid", "use_attribute_docstrings": True}
+_STRICT = {"extra": "forbid"}
 _ID = re.compile(r"[0-9a-f]{16}", re.ASCII)
 
 
@@ -35,7 +35,7 @@ class NewWebhook:
 
     def __post_init__(self) -> None:
         if len(self.url) > MOST_LETTERS:
-            raise ValueError(f"webhook: url is more than {MOST_LETTERS} letters; give a shorter one")
+            raise ValueError(f"webhook: url has more than {MOST_LETTERS} letters; give a shorter one")
 
 
 @router.post("")

@@ -28,7 +28,7 @@ def traced(app: AsgiApp) -> AsgiApp:
                 await send(message)
 
             await app(scope, receive, tell)
-            route = getattr(scope.get("route"), "path", "unknown")
+            route = getattr(scope.get("route"), "path_format", "unknown")
             span.update_name(f"{scope['method']} {route}")
             span.set_attribute("http.route", route)
 

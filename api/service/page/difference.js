@@ -13,7 +13,7 @@ const FIGURES = [
 // A is the plan of the page, B the one beside it.
 export async function differenceOf(id, against, options) {
   const found = await call("GET", `v1/plans/${id}/difference?to=${against}`, undefined, options);
-  const parts = [element("p", { className: "answer", text: inWords(found) }), wideTable("Figures of both plans", figureTable(found.figures))];
+  const parts = [element("p", { className: "answer", text: describeDifference(found) }), wideTable("Figures of both plans", figureTable(found.figures))];
   if (found.devices.length) parts.push(...titled("Devices that differ", deviceTable(found.devices)));
   if (found.stages.length) parts.push(...titled("Stages that differ", stageTable(found.stages)));
   return parts;
@@ -21,8 +21,8 @@ export async function differenceOf(id, against, options) {
 
 function titled(text, table) { return [element("h3", { text }), wideTable(text, table)]; }
 
-function inWords({ figures, layers, stages, devices, profile, cluster }) {
-  const speed = speedInWords(figures);
+function describeDifference({ figures, layers, stages, devices, profile, cluster }) {
+  const speed = speedText(figures);
   const other = [profile.is_same ? "" : "another profile", cluster.is_same ? "" : "another machine"].filter(Boolean).join(" and ");
   if (!layers.length && !stages.length && !devices.length) return `${speed}; the plans are the same${other ? `, made for ${other}` : ""}.`;
   const elsewhere = layers.length ? `${plural(layers.length, "layer")} elsewhere` : "";
@@ -32,7 +32,7 @@ function inWords({ figures, layers, stages, devices, profile, cluster }) {
 }
 
 // With other numbers of microbatches, by the microbatch.
-function speedInWords({ makespan_ns: makespan, num_microbatches: count }) {
+function speedText({ makespan_ns: makespan, num_microbatches: count }) {
   const isSameCount = count.before === count.after, each = isSameCount ? "" : " per microbatch";
   const ratio = (makespan.before / count.before) / (makespan.after / count.after), slower = 1 / ratio;
   if (Math.abs(ratio - 1) < 0.0005) return isSameCount ? "B takes as long as A" : "B is as fast as A per microbatch";
@@ -49,7 +49,7 @@ function shown(value, write) { return isNumber(value) ? write(value) : "–"; }
 
 function figureTable(figures) {
   const columns = [{ name: "figure" }, { name: "A", number: true }, { name: "B", number: true }, { name: "B − A", number: true }];
-  return makeTable(columns, FIGURES.map(([name, words, write]) => ({ cells: [words, shown(figures[name].before, write), shown(figures[name].after, write), moved(figures[name].moved, write)] })));
+  return makeTable(columns, FIGURES.map(([name, phrase, write]) => ({ cells: [phrase, shown(figures[name].before, write), shown(figures[name].after, write), moved(figures[name].moved, write)] })));
 }
 
 function deviceTable(devices) {

@@ -27,7 +27,7 @@ export async function hashOf(text) {
 }
 
 // Whether the rules hold, in words.
-export function verdictInWords({ passed, violations = [] }) {
+export function verdictText({ passed, violations = [] }) {
   if (passed) return "It passes every rule of the independent check.";
   return `It breaks ${violations.length === 1 ? "a rule" : `${violations.length} rules`}. ${violations[0]?.message ?? ""}`;
 }

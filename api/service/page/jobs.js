@@ -9,7 +9,7 @@ function jobRow(job, { isShown }) {
   const figures = [inMs(job.incumbent_ns), isLive(job) ? job.state : gapOf(job)].filter((text) => text && text !== "–").join(" · ");
   const made = element("a", { className: `job ${job.state}`, attributes: { href: addressOf(job.id), "data-id": job.id } }, [
     element("span", { className: "job-name", text: job.name }),
-    element("span", { className: "job-figures", text: job.what_if ? `what if: ${changeInWords(job.what_if.change)}` : [job.id.slice(0, 6), job.project, ago(job.created_at)].filter(Boolean).join(" · ") }),
+    element("span", { className: "job-figures", text: job.what_if ? `what if: ${changeText(job.what_if.change)}` : [job.id.slice(0, 6), job.project, ago(job.created_at)].filter(Boolean).join(" · ") }),
     element("span", { className: "job-figures", text: figures || job.state }),
   ]);
   made.title = job.profile_sha256 ? `profile ${job.profile_sha256.slice(0, 12)}` : "";
@@ -23,10 +23,10 @@ export function searchOf(text) {
   const query = new URLSearchParams({ limit: "100" }), rest = [];
   const [, before, model] = /^(|.*\s)model:(.+)$/.exec(text) ?? [null, text, null];
   if (model) query.set("model", model);
-  for (const word of before.split(/\s+/)) {
-    const [, name, value] = /^(project|tag|state|since|until):(.+)$/.exec(word) ?? [];
+  for (const term of before.split(/\s+/)) {
+    const [, name, value] = /^(project|tag|state|since|until):(.+)$/.exec(term) ?? [];
     if (name) query.set(name, value);
-    else rest.push(word);
+    else rest.push(term);
   }
   const left = rest.join(" ");
   if (/^[0-9a-f]{6,64}$/.test(left)) query.set("sha256", left);
@@ -39,7 +39,7 @@ function gapOf(job) {
   return job.solution_status === "optimal" ? "optimal" : `gap ${inPercent(job.gap)}`;
 }
 
-export function changeInWords(change) {
+export function changeText(change) {
   const parts = [];
   if (change.devices) parts.push(`${change.devices > 0 ? "+" : "−"}${plural(Math.abs(change.devices), "device")}`);
   if (change.memory_bytes) parts.push(`${change.memory_bytes > 0 ? "+" : "−"}${inBytes(Math.abs(change.memory_bytes))}`);
@@ -60,9 +60,9 @@ function ago(moment) {
 
 // Rows are drawn anew only when they say something new, and the focus stays where it was.
 export function fillJobs(list, jobs, shownId) {
-  const news = JSON.stringify([shownId, jobs.map((job) => [job.id, job.state, job.incumbent_ns, job.gap])]);
-  if (news === list.dataset.news) return;
-  list.dataset.news = news;
+  const signature = JSON.stringify([shownId, jobs.map((job) => [job.id, job.state, job.incumbent_ns, job.gap])]);
+  if (signature === list.dataset.signature) return;
+  list.dataset.signature = signature;
   const focused = document.activeElement?.dataset?.id;
   list.replaceChildren(...jobs.map((job) => jobRow(job, { isShown: job.id === shownId })));
   if (focused) list.querySelector(`[data-id="${focused}"]`)?.focus();

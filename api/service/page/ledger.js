@@ -7,22 +7,22 @@ import { makeTable, wideTable } from "../viewer/tables.js";
 import { searchPart } from "../viewer/terms.js";
 
 export function ledger(story, improvers) {
-  const rows = improvers?.length ? improvers.map(([name, turns, spent, improvements, gain, raised, boundGain, closed]) => ({ name, turns, spent, improvements, gain, raised, boundGain, closed })) : fromStory(story);
+  const rows = improvers?.length ? improvers.map(([name, steps, spent, improvements, gain, raised, boundGain, closed]) => ({ name, steps, spent, improvements, gain, raised, boundGain, closed })) : fromStory(story);
   if (!rows.length) return element("p", { className: "hint", text: "Nothing has been found yet." });
   const most = Math.max(1, ...rows.map((row) => row.gain));
   const useful = rows.filter((row) => row.improvements > 0).sort((a, b) => b.gain - a.gain);
   const proofs = rows.filter((row) => row.raised || row.closed), idle = rows.filter((row) => !row.improvements && !proofs.includes(row));
   const columns = [{ name: "part of the search", className: "name" }, { name: "share", className: "track-cell" }, { name: "gained", number: true }, { name: "plans", number: true }, { name: "time", number: true }];
   const table = wideTable("Table of finds", makeTable(columns, useful.map((row) => ({ cells: cellsOf(row, most) }))));
-  const words = idle.map((row) => `${searchPart(row.name)}${spentInWords(row)}`).join(", ");
-  const lines = [...proofs.map((row) => `${searchPart(row.name)}: ${proofInWords(row)}${spentInWords(row)}.`), ...(words ? [`Found nothing: ${words}.`] : [])];
+  const phrase = idle.map((row) => `${searchPart(row.name)}${spentText(row)}`).join(", ");
+  const lines = [...proofs.map((row) => `${searchPart(row.name)}: ${proofText(row)}${spentText(row)}.`), ...(phrase ? [`Found nothing: ${phrase}.`] : [])];
   return lines.length ? element("div", {}, [table, ...lines.map((text) => element("p", { className: "hint", text }))]) : table;
 }
 
-function spentInWords({ spent }) { return spent === null || spent === undefined ? "" : ` (${seconds(spent)})`; }
+function spentText({ spent }) { return spent === null || spent === undefined ? "" : ` (${seconds(spent)})`; }
 
 // What it did for the bound: the first one of a run has nothing to be above.
-function proofInWords({ raised, boundGain, closed }) {
+function proofText({ raised, boundGain, closed }) {
   const bound = boundGain ? `raised the bound by ${inMs(boundGain)}` : raised ? "the first bound" : "";
   return [bound, closed ? `closed ${plural(closed, "case")}` : ""].filter(Boolean).join(", ");
 }

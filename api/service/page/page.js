@@ -3,8 +3,8 @@
 import { addressOf, readAddress, writeAddress } from "./address.js";
 import { demoList, isRecommended, recommendedDemos } from "./demos.js";
 import { differenceOf } from "./difference.js";
-import { hashOf, planOf, refusalOf, verdictInWords } from "./dropped.js";
-import { changeInWords, fillJobs, requestOf, searchOf, takeFiles } from "./jobs.js";
+import { hashOf, planOf, refusalOf, verdictText } from "./dropped.js";
+import { changeText, fillJobs, requestOf, searchOf, takeFiles } from "./jobs.js";
 import { ledger } from "./ledger.js";
 import { Pareto } from "./pareto.js";
 import { chartWidth, progressChart, seconds } from "./progress_chart.js";
@@ -22,7 +22,7 @@ import { unpackContent } from "../viewer/model.js";
 import { stageTable, wideTable } from "../viewer/tables.js";
 import { searchPart } from "../viewer/terms.js";
 import { isDark, onTheme, startTheme, switchTheme } from "../viewer/theme.js";
-import { Timeline, answerTests } from "../viewer/timeline.js";
+import { Timeline, answerTests } from "../viewer/timeline/timeline.js";
 
 const PHASES = { baselines: "trying known methods", bound: "looking for the limit" };
 const LIST_S = 4, PICTURE_MS = 700, SEARCH_MS = 300;
@@ -137,7 +137,7 @@ async function open() {
     if (signal.aborted) return;
     state.job = job;
     fillHead();
-    await news(signal);
+    await showNewest(signal);
     if (isLive(state.job)) await live(plan, signal);
   } catch (error) {
     if (!signal.aborted) lost(error);
@@ -163,14 +163,14 @@ function lost(error) {
 
 async function live(id, signal) {
   const last = state.story.length ? state.story[state.story.length - 1].seq : 0;
-  await follow(id, { after: last, signal, onNews: () => news(signal), onTrouble: (error) => say(error.message) });
+  await follow(id, { after: last, signal, onEvent: () => showNewest(signal), onTrouble: (error) => say(error.message) });
   if (signal.aborted) return;
-  await news(signal);
+  await showNewest(signal);
   await refresh();
 }
 
 // Job, story and, if there is a new plan, its picture.
-async function news(signal) {
+async function showNewest(signal) {
   const { id } = state.job;
   const [job, { events }] = await Promise.all([call("GET", `v1/plans/${id}`, undefined, { signal }), call("GET", `v1/plans/${id}/history`, undefined, { signal })]);
   if (signal.aborted) return;
@@ -253,7 +253,7 @@ function fillHead() {
   if (!job.incumbent_ns) byId("footnote").textContent = "";
   if (!job.incumbent_ns) byId("subtitle").textContent = isLive(job) ? "" : inASentence(job.error?.detail ?? "It was stopped before a plan was found");
   byId("what-if-of").replaceChildren();
-  if (job.what_if) byId("what-if-of").append(`What if: ${changeInWords(job.what_if.change)} · `, element("a", { text: "the plan it started from", attributes: { href: addressOf(job.what_if.base) } }));
+  if (job.what_if) byId("what-if-of").append(`What if: ${changeText(job.what_if.change)} · `, element("a", { text: "the plan it started from", attributes: { href: addressOf(job.what_if.base) } }));
   state.jobs = state.jobs.map((other) => (other.id === job.id ? job : other));
   fillPlans();
 }
@@ -263,7 +263,7 @@ function inASentence(text) { return `${text.charAt(0).toUpperCase()}${text.slice
 function fillPlan() {
   const { content, job } = state;
   const isNow = !readAddress().incumbent;
-  fillPicture(content, { isUnderWay: isLive(job) && isNow });
+  fillPicture(content, { isUnfinished: isLive(job) && isNow });
   byId("alone").textContent = !content.aloneBecause ? "" : `${content.aloneBecause}${content.isOfAnotherModel ? "" : "; what is different stands below"}.`;
   document.title = `${inMs(job.incumbent_ns)} · ${job.name} · pipeplan`;
   fillBeside();
@@ -274,9 +274,9 @@ function fillPlan() {
 }
 
 // What is drawn of any plan, whether the service keeps it or not.
-function fillPicture(content, { isUnderWay }) {
+function fillPicture(content, { isUnfinished }) {
   showTimeline(content);
-  byId("headline").textContent = headlineOf(content, { isUnderWay });
+  byId("headline").textContent = headlineOf(content, { isUnfinished });
   byId("footnote").textContent = footnoteOf(content);
   byId("subtitle").textContent = `${content.profile} on ${content.cluster}: ${plural(content.numMicrobatches, "microbatch", "microbatches")} through ${plural(content.plans[0].stages.length, "stage")} on ${plural(usedDevices(content.plans[0]).length, "device")}, ${inMs(objectiveOf(content, content.plans[0].figures))}`;
   byId("layers-body").replaceChildren(...layerBands(content));
@@ -303,9 +303,9 @@ function showTimeline(content) {
 
 function fillBaselines() {
   const { content } = state, { baseline } = readAddress(), { figures, baselines } = content.plans[0];
-  const known = baselines.length > 0, news = JSON.stringify([state.job.id, figures, baselines, content.lowerBoundNs, baseline]);
-  if (news === byId("baselines-body").dataset.news) return; // whoever has the focus keeps it
-  byId("baselines-body").dataset.news = news;
+  const known = baselines.length > 0, signature = JSON.stringify([state.job.id, figures, baselines, content.lowerBoundNs, baseline]);
+  if (signature === byId("baselines-body").dataset.signature) return; // whoever has the focus keeps it
+  byId("baselines-body").dataset.signature = signature;
   byId("baselines-body").replaceChildren(...(known ? baselineBars(content, { opened: baseline, onOpen: (name) => putBeside({ baseline: name, against: null }) }) : [element("p", { className: "hint", text: "They stand here when the search is done." })]));
 }
 
@@ -380,14 +380,14 @@ async function showFile(file, body) {
   document.body.dataset.plan = "found";
   byId("ask").open = false;
   fillPlans();
-  fillPicture(unpackContent(content), { isUnderWay: false });
+  fillPicture(unpackContent(content), { isUnfinished: false });
   const known = content.plans[0].baselines;
-  byId("baselines-body").dataset.news = "";
+  byId("baselines-body").dataset.signature = "";
   byId("baselines-body").replaceChildren(...(known.length ? baselineBars(content) : [element("p", { className: "hint", text: "The file names none." })]));
   byId("plan-name").textContent = file.name;
   byId("plan-state").className = `state ${verdict.passed ? "succeeded" : "failed"}`;
   byId("plan-state").textContent = verdict.passed ? "checked" : "breaks a rule";
-  byId("what-if-of").textContent = `${verdictInWords(verdict)} Files are not kept: drop it again after a reload.`;
+  byId("what-if-of").textContent = `${verdictText(verdict)} Files are not kept: drop it again after a reload.`;
   byId("alone").textContent = "";
   document.title = `${file.name} · pipeplan`;
 }
@@ -427,9 +427,9 @@ function fillScrubber() {
   slider.max = String(places.length - 1);
   slider.value = String(place);
   const { incumbent_ns: ns, source, at_s: at } = places[place];
-  const words = `plan ${place + 1} of ${places.length}: ${inMs(ns)}, by ${searchPart(source)} after ${seconds(at)}`;
-  slider.setAttribute("aria-valuetext", words);
-  byId("scrub-words").textContent = words;
+  const phrase = `plan ${place + 1} of ${places.length}: ${inMs(ns)}, by ${searchPart(source)} after ${seconds(at)}`;
+  slider.setAttribute("aria-valuetext", phrase);
+  byId("scrub-words").textContent = phrase;
 }
 
 async function scrubTo(seq) {

@@ -72,10 +72,10 @@ export class Pareto {
   }
 
   paint() {
-    const points = this.points(), width = chartWidth(this.root), news = JSON.stringify([this.axis, this.ranges, points.map(({ job }) => [job.id, job.incumbent_ns]), width]);
+    const points = this.points(), width = chartWidth(this.root), signature = JSON.stringify([this.axis, this.ranges, points.map(({ job }) => [job.id, job.incumbent_ns]), width]);
     this.planAll.disabled = isLive(this.job) || !this.missing(points).length;
-    if (news === this.news) return; // drawn already: whoever has the focus keeps it
-    this.news = news;
+    if (signature === this.signature) return; // drawn already: whoever has the focus keeps it
+    this.signature = signature;
     const known = this.ranges.flatMap((range) => [range.at_least_ns, range.at_most_ns]).filter(isNumber);
     const values = [...known, ...points.map(({ job }) => job.incumbent_ns)];
     if (!values.length) return;
@@ -106,9 +106,9 @@ export class Pareto {
   }
 
   point({ job, place, isOwn }, scale) {
-    const words = `${inMs(job.incumbent_ns)} with ${this.tick(this.ranges[place])} ${this.unit()}${isOwn ? ", this plan" : ""}`;
-    const dot = svgElement("circle", { cx: scale.x(place), cy: scale.y(job.incumbent_ns), r: 6.5, class: `dot kept${isOwn ? " shown" : ""}` }, [svgElement("title", {}, [words])]);
-    return svgElement("a", { href: addressOf(job.id), "aria-label": words }, [dot]);
+    const phrase = `${inMs(job.incumbent_ns)} with ${this.tick(this.ranges[place])} ${this.unit()}${isOwn ? ", this plan" : ""}`;
+    const dot = svgElement("circle", { cx: scale.x(place), cy: scale.y(job.incumbent_ns), r: 6.5, class: `dot kept${isOwn ? " shown" : ""}` }, [svgElement("title", {}, [phrase])]);
+    return svgElement("a", { href: addressOf(job.id), "aria-label": phrase }, [dot]);
   }
 
   missing(points) {
@@ -131,6 +131,6 @@ export class Pareto {
 function rangeBar(range, place, scale) {
   if (!isNumber(range.at_least_ns)) return svgElement("text", { x: scale.x(place), y: HEIGHT - EDGE.bottom - 6, class: "middle faint" }, ["–", svgElement("title", {}, [range.reason ?? "no plan"])]);
   const top = isNumber(range.at_most_ns) ? scale.y(range.at_most_ns) : EDGE.top, bottom = scale.y(range.at_least_ns);
-  const words = `${range.text}: at least ${inMs(range.at_least_ns)}${isNumber(range.at_most_ns) ? `, at most ${inMs(range.at_most_ns)}` : ""}`;
-  return svgElement("rect", { x: scale.x(place) - 9, width: 18, y: top, height: Math.max(2, bottom - top), rx: 3, class: isNumber(range.at_most_ns) ? "certain" : "certain open" }, [svgElement("title", {}, [words])]);
+  const phrase = `${range.text}: at least ${inMs(range.at_least_ns)}${isNumber(range.at_most_ns) ? `, at most ${inMs(range.at_most_ns)}` : ""}`;
+  return svgElement("rect", { x: scale.x(place) - 9, width: 18, y: top, height: Math.max(2, bottom - top), rx: 3, class: isNumber(range.at_most_ns) ? "certain" : "certain open" }, [svgElement("title", {}, [phrase])]);
 }

@@ -51,8 +51,8 @@ function explain(status, text) {
 
 export function isLive(job) { return job.state === "queued" || job.state === "running"; }
 
-// Calls `onNews()` whenever something has happened to the job, until `signal` says so or the job has ended.
-export async function follow(id, { after = 0, signal, onNews, onTrouble }) {
+// Calls `onEvent()` whenever something has happened to the job, until `signal` says so or the job has ended.
+export async function follow(id, { after = 0, signal, onEvent, onTrouble }) {
   let seen = after, isOver = false;
   while (!signal.aborted && !isOver) {
     try {
@@ -61,7 +61,7 @@ export async function follow(id, { after = 0, signal, onNews, onTrouble }) {
       for await (const event of eventsOf(answer.body)) {
         seen = Math.max(seen, event.id);
         isOver ||= event.kind === "done";
-        await onNews(event);
+        await onEvent(event);
       }
     } catch (error) {
       if (signal.aborted) return;

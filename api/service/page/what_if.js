@@ -32,16 +32,16 @@ export function instrumentsOf(content) {
 function batchInstrument({ numMicrobatches: now, microbatchSize: size }) {
   const counts = [...new Set(BATCH_STEPS.map((part) => Math.max(1, Math.round(part * now))))];
   const field = size ? "global_batch_size" : "num_microbatches";
-  const words = (count) => (size ? plural(count * size, "sample") : plural(count, "microbatch", "microbatches"));
-  const positions = counts.map((count) => ({ change: { [field]: count === now ? null : count * (size || 1) }, text: count === now ? `as it is, ${words(count)}` : words(count) }));
+  const phrase = (count) => (size ? plural(count * size, "sample") : plural(count, "microbatch", "microbatches"));
+  const positions = counts.map((count) => ({ change: { [field]: count === now ? null : count * (size || 1) }, text: count === now ? `as it is, ${phrase(count)}` : phrase(count) }));
   return { name: "batch", label: "Batch", positions, start: counts.indexOf(now) };
 }
 
 // The same batch in other microbatches, where the profile says what they cost.
 function cutInstrument({ microbatchSize: now, microbatchSizes: sizes = [] }) {
   if (sizes.length < 2) return [];
-  const words = (size) => `${plural(size, "sample")} each`;
-  const positions = sizes.map((size) => ({ change: { microbatch_size: size === now ? null : size }, text: size === now ? `as they are, ${plural(size, "sample")}` : words(size) }));
+  const phrase = (size) => `${plural(size, "sample")} each`;
+  const positions = sizes.map((size) => ({ change: { microbatch_size: size === now ? null : size }, text: size === now ? `as they are, ${plural(size, "sample")}` : phrase(size) }));
   return [{ name: "microbatches", label: "Microbatches", positions, start: sizes.indexOf(now) }];
 }
 
@@ -238,7 +238,7 @@ export class WhatIf {
     this.range = range;
     const before = objectiveOf(this.content, this.content.plans[0].figures);
     this.sharpen.disabled = !this.canAsk();
-    this.answer.textContent = isNoChange(range.change) ? HINT : rangeInWords(range, { before, content: this.content });
+    this.answer.textContent = isNoChange(range.change) ? HINT : rangeText(range, { before, content: this.content });
     this.paintScale(range, before);
   }
 
@@ -300,7 +300,7 @@ export class WhatIf {
       this.tell(sharpen(base, change, { least: asked.job.lower_bound_ns, most: asked.job.incumbent_ns }));
     };
     try {
-      await follow(job.id, { signal, onNews: update, onTrouble: () => {} });
+      await follow(job.id, { signal, onEvent: update, onTrouble: () => {} });
       if (signal.aborted) return;
       await update();
       this.asked = null;
@@ -326,7 +326,7 @@ function placeInAddress(name, positions, start) {
 function planOf(job) { return `${job.plan_sha256} ${job.incumbent_ns}`; }
 
 // The range in words, against the present plan; with another batch, per sample or microbatch of the present size.
-function rangeInWords({ change, at_least_ns: least, at_most_ns: most, witness, reason }, { before, content }) {
+function rangeText({ change, at_least_ns: least, at_most_ns: most, witness, reason }, { before, content }) {
   if (!isNumber(least)) return `There is no such plan: ${reason}`;
   const factor = batchFactor(change, content), parts = factor * content.numMicrobatches * (content.microbatchSize || 1);
   const unit = factor === 1 ? "" : ` (${inMs(least / parts)} a ${content.microbatchSize ? "sample" : "microbatch"})`;

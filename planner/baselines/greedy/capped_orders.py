@@ -9,18 +9,11 @@ from dataclasses import dataclass
 from typing import Literal
 
 from planner.baselines.applicability import NoRoomError, require_few_steps
-from planner.baselines.encoded_orders import name_actions, place
+from planner.baselines.encoded_orders import column, make_net, name_actions
 from planner.baselines.pipeline import DeviceOrders, Pipeline
-from solver_models.simulation.capped_play import (
-    DEEPEST,
-    LENGTH,
-    OLDEST,
-    ROUND_ROBIN,
-    CappedOrders,
-    CapRule,
-    play_capped,
-)
-from solver_models.simulation.placed_stages import PlacedStages, column
+from solver_models.simulation.evaluator import FAR, Net
+from solver_models.simulation.list_schedule import ListSchedule, list_schedule
+from solver_models.simulation.preferences import BACKWARD_FIRST, DEEPEST, OLDEST, ROUND_ROBIN
 
 _Chunks = Literal["deepest", "oldest", "turns"]
 """Which chunk of a device comes first: the one nearest to the loss, the one whose microbatch is the oldest, or, of so
@@ -66,26 +59,31 @@ def best_capped(pipeline: Pipeline, rules: Iterable[Rule]) -> DeviceOrders:
     """
     require_few_steps(pipeline.num_stages, pipeline.num_microbatches)
     actions, tried = 3 * pipeline.num_stages * pipeline.num_microbatches, 0
-    placed, best = place(pipeline), None
+    net, best = make_net(pipeline), None
     for rule in rules:
         if best is not None and tried > _MAX_TRIED_ACTIONS:
             break
-        found = _play(placed, rule)
+        found = _play(net, rule)
         tried += actions
-        if not found.num_left and (best is None or _objective(pipeline, found) < _objective(pipeline, best)):
+        if found.makespan < FAR and (best is None or _objective(pipeline, found) < _objective(pipeline, best)):
             best = found
     if best is None:
         raise NoRoomError("has no room for one microbatch of every stage at a time")
-    return name_actions(best.device_orders, best.positions[:, LENGTH], placed=placed)
+    return name_actions(best.device_orders, best.lengths)
 
 
-def _play(placed: PlacedStages, rule: Rule) -> CappedOrders:
-    everything = len(rule.caps) * placed.num_microbatches
-    pending = everything if rule.most_pending is None else rule.most_pending
-    return play_capped(placed, CapRule(column(rule.caps), CHUNKS[rule.chunks], rule.splits, pending))
+def _play(net: Net, rule: Rule) -> ListSchedule:
+    return list_schedule(
+        net,
+        column(rule.caps),
+        kinds=BACKWARD_FIRST,
+        stages=CHUNKS[rule.chunks],
+        splits=rule.splits,
+        most_pending=FAR if rule.most_pending is None else rule.most_pending,
+    )
 
 
-def _objective(pipeline: Pipeline, played: CappedOrders) -> tuple[int, int]:
+def _objective(pipeline: Pipeline, played: ListSchedule) -> tuple[int, int]:
     both = played.makespan, played.span
     return both[::-1] if pipeline.minimises_span else both
 
@@ -123,9 +121,8 @@ def largest_slope(pipeline: Pipeline, *, steps: int = 24) -> int:
 
 def play_rule(pipeline: Pipeline, rule: Rule) -> _CappedSchedule | None:
     """Play a rule; None if it ends with actions left over, none of which has room."""
-    placed = place(pipeline)
-    played = _play(placed, rule)
-    if played.num_left:
+    played = _play(make_net(pipeline), rule)
+    if played.makespan >= FAR:
         return None
-    device_orders = name_actions(played.device_orders, played.positions[:, LENGTH], placed=placed)
+    device_orders = name_actions(played.device_orders, played.lengths)
     return _CappedSchedule(device_orders=device_orders, makespan_ns=played.makespan, span_ns=played.span)

@@ -1,14 +1,13 @@
 """Out-of-order backprop in a pipeline: output gradients run ahead of weight gradients; layers are dealt out in turn."""
 
-from planner.actions import Action
 from planner.baselines.applicability import (
     DoesNotApplyError,
     require_choices,
     require_few_actions,
     require_split_backward,
 )
+from planner.baselines.encoded_orders import order_by_rule
 from planner.baselines.layouts import GIVEN, ONE_EACH, SMALLEST_LARGEST, make_stages
-from planner.baselines.list_schedule import list_schedule
 from planner.baselines.partitions import cut_at
 from planner.baselines.pipeline import DeviceOrders, Pipeline, make_pipeline, make_plan
 from planner.baselines.recomputing import with_recomputation
@@ -16,20 +15,15 @@ from planner.clock import HasTime, always
 from planner.layout.costs import CostModel
 from planner.plan import Plan, Stage
 from planner.simulation.simulate import simulate
+from solver_models.simulation.preferences import FORWARD_FIRST
 
 MOST_CHUNKS = 16
 """Most stages per device that are tried."""
 
-_RANK = {"F": 0, "I": 1, "W": 2}
-
 
 def order_fast_forward(pipeline: Pipeline) -> DeviceOrders:
     """Forwards before output gradients as in GPipe, and weight gradients only where nothing else can run."""
-    return list_schedule(pipeline, key=_prefer_critical, splits=True)
-
-
-def _prefer_critical(ready: int, action: Action) -> tuple[int, ...]:
-    return _RANK[action.kind], ready, action.microbatch
+    return order_by_rule(pipeline, kinds=FORWARD_FIRST, splits=True)
 
 
 def make_fast_forward_plan(costs: CostModel, *, recompute: bool = False, has_time: HasTime = always) -> Plan:

@@ -2,8 +2,9 @@
 
 from planner.actions import Action
 from planner.baselines.alternation import fused_backward
-from planner.baselines.list_schedule import list_schedule
+from planner.baselines.encoded_orders import order_by_rule
 from planner.baselines.pipeline import DeviceOrders, Pipeline
+from solver_models.simulation.preferences import AS_READY
 
 
 def order_slotted(pipeline: Pipeline) -> DeviceOrders:
@@ -26,4 +27,4 @@ def order_slotted(pipeline: Pipeline) -> DeviceOrders:
 
 def order_greedy(pipeline: Pipeline) -> DeviceOrders:
     """Every stage runs what has waited longest, backwards first; channels send one thing at a time."""
-    return list_schedule(pipeline, key=lambda ready, action: (ready, action.kind == "F"), splits=False)
+    return order_by_rule(pipeline, kinds=AS_READY, splits=False)

@@ -1,8 +1,4 @@
-"""V-Half (Qi et al., 2024, arXiv 2405.15362): two chunks in a V, about half the memory of 1F1B.
-
-The row is called V-Half-like: the published block, but with our squeezing and W, which leave it up to three points of
-bubble above the published figures (.1956 against .1702 for 1.5B, p = 8, m = 24).
-"""
+"""V-Half (Qi et al., 2024, arXiv 2405.15362): two chunks in a V, about half the memory of 1F1B."""
 
 from planner.baselines.pipeline import DeviceOrders, Pipeline
 from planner.baselines.zero_bubble.building_blocks import Block, order_by_block

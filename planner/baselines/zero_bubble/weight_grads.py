@@ -7,9 +7,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from planner.baselines.applicability import require_time
-from planner.baselines.encoded_orders import encode_orders, name_actions, place
+from planner.baselines.encoded_orders import column, encode_orders, make_net, name_actions
 from planner.baselines.pipeline import DeviceOrders, Pipeline
-from solver_models.simulation.placed_stages import PlacedStages, column
 from solver_models.simulation.weight_filling import LENGTH, NEXT, FilledOrders, FillHabit, fill_orders
 
 
@@ -23,6 +22,10 @@ class Habit:
     """It is also run in shorter waits if the device would otherwise become the one that has waited longest."""
     at_once: bool = False
     """It is also run directly after its I as long as the device has forwards to run."""
+
+
+AS_GIVEN = Habit(quarters=1 << 40)
+"""No W but those that the orders hold, and those that memory needs."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,7 +43,10 @@ class _Filled:
 def best_filled(
     pipeline: Pipeline, trials: Iterable[tuple[DeviceOrders, Habit]], *, limits: Sequence[int]
 ) -> DeviceOrders:
-    """The best outcome of several trials: orders of F and I, each with a habit; `limits` are bytes per position."""
+    """The best outcome of several trials: orders of F and I, each with a habit; `limits` are bytes per position.
+
+    A W in such an order means: the oldest W that is due, if there is one.
+    """
     filler, filled = _Filler(pipeline, limits=limits), []
     for orders, habit in trials:
         require_time(pipeline.has_time)
@@ -64,18 +70,19 @@ class _Filler:
     """One pipeline, and the orders that were filled last: several habits are tried with each."""
 
     def __init__(self, pipeline: Pipeline, *, limits: Sequence[int]) -> None:
-        self.placed: PlacedStages = place(pipeline)
+        self.net, self.count = make_net(pipeline), pipeline.num_microbatches
         self.limits = column(limits)
         self.orders: DeviceOrders = []
-        self.encoded = encode_orders(self.orders, self.placed)
+        self.encoded = encode_orders(self.orders, num_microbatches=self.count)
 
     def fill(self, orders: DeviceOrders, habit: Habit) -> FilledOrders:
         if orders is not self.orders:
-            self.orders, self.encoded = orders, encode_orders(orders, self.placed)
+            self.orders, self.encoded = orders, encode_orders(orders, num_microbatches=self.count)
         kept = FillHabit(habit.quarters, habit.evens_out, habit.at_once)
-        filled = fill_orders(self.placed, *self.encoded, kept, self.limits)
+        filled = fill_orders(self.net, *self.encoded, kept, self.limits)
         assert filled.positions[:, NEXT].sum() == len(self.encoded[0]), "the orders wait for each other"
         return filled
 
     def name(self, filled: FilledOrders) -> DeviceOrders:
-        return name_actions(filled.device_orders, filled.positions[:, LENGTH], placed=self.placed)
+        stages, kinds = filled.device_orders // (4 * self.count), filled.device_orders % 4
+        return name_actions(4 * stages + kinds, filled.positions[:, LENGTH])

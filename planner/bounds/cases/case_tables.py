@@ -47,9 +47,9 @@ class WorkCount:
         """Count work that is about to begin; raises TooManyCasesError if there may be no more, or its time is over."""
         self.spent += units
         if not self.has_time():
-            raise TooManyCasesError("certificate: there is no time left to make it")
+            raise TooManyCasesError("certificate: no time is left to make it")
         if self.spent > self.most:
-            raise TooManyCasesError(f"certificate: it takes more than {self.most:,} units of work, which is the limit")
+            raise TooManyCasesError(f"certificate: it exceeds the limit of {self.most:,} units of work")
 
 
 class CaseTables:
@@ -255,7 +255,7 @@ def _require_small(problem: Problem) -> None:
     longest = sum(max(cost.forward_ns + 2 * cost.fused_backward_ns for cost in layer.costs) for layer in profile.layers)
     largest = max(max(_bytes_of(layer)) for layer in profile.layers)
     if longest * problem.num_microbatches * problem.replica_limit >= MAX_DEADLINE_NS or largest >= MAX_BYTES:
-        raise TooManyCasesError("certificate: times or bytes leave the range of a refutation")
+        raise TooManyCasesError("certificate: times or bytes are too large for a refutation")
 
 
 def _bytes_of(layer: Layer) -> tuple[int, ...]:

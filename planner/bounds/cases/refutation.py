@@ -115,11 +115,11 @@ def read(certificate: Mapping[str, Any]) -> tuple[int, list[list[int]]]:
     if type(effort) is not int or not 0 <= effort <= MAX_EFFORT:
         raise ValueError(f"certificate: effort is not an integer from 0 to {MAX_EFFORT:,}; make the bound again")
     if not isinstance(trees, list) or len(trees) > MAX_NODES or not all(isinstance(tree, list) for tree in trees):
-        raise ValueError("certificate: trees are no lists, or too many; make the bound again")
+        raise ValueError("certificate: trees are not lists, or too many; make the bound again")
     if sum(map(len, trees)) > MAX_NODES:
         raise ValueError(f"certificate: trees have more than {MAX_NODES:,} nodes; make the bound again")
     if not all(type(code) is int and 0 <= code < 1 << 30 for tree in trees for code in tree):
-        raise ValueError("certificate: trees have nodes that are no integers from 0; make the bound again")
+        raise ValueError("certificate: trees have nodes that are not integers from 0; make the bound again")
     return effort, trees
 
 
@@ -131,7 +131,7 @@ class _Proof:
         tables = CaseTables(problem, costs)
         self.deadline = value - 1 - tables.least.optimizer_ns
         if not 0 <= self.deadline < MAX_DEADLINE_NS:
-            raise TooManyCasesError("certificate: its value leaves the range of a refutation")
+            raise TooManyCasesError("certificate: its value is too large for a refutation")
         self.enumeration = CaseEnumeration(tables, self.deadline, effort=effort)
         self.maker = CaseMaker(tables, effort=effort)
 

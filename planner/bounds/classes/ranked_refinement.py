@@ -24,7 +24,6 @@ class Steps:
     """The possible stages from one boundary on one class: one entry per end and state."""
 
     start: int
-    """The boundary."""
     number: int
     """The class."""
     stages: ClassStages

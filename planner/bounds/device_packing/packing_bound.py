@@ -275,19 +275,19 @@ def read_cases(plain: object, boundaries: Boundaries) -> list[PackingCertificate
     """The cases that a certificate holds; ValueError if they are none, or do not fit the problem."""
     if not isinstance(plain, list) or not 0 < len(plain) <= MAX_CASES:
         raise ValueError(
-            f"certificate: cases = {str(plain)[:60]!r} is no list of 1 to {MAX_CASES}; make the bound again"
+            f"certificate: cases = {str(plain)[:60]!r} is not a list of 1 to {MAX_CASES}; make the bound again"
         )
     return [_read_case(entry, boundaries) for entry in plain]
 
 
 def _read_case(plain: object, boundaries: Boundaries) -> PackingCertificate:
     if not isinstance(plain, list) or len(plain) != 2 or not all(isinstance(part, list) for part in plain):
-        raise ValueError(f"certificate: the case {str(plain)[:60]!r} is no pair of lists; make the bound again")
+        raise ValueError(f"certificate: the case {str(plain)[:60]!r} is not a pair of lists; make the bound again")
     rounds, split = plain
     lengths = (boundaries.size + 1, boundaries.size + 2)
     if len(rounds) > MAX_ROUNDS or not all(any(_is_numbers(r, [PRICE] * n) for n in lengths) for r in rounds):
         raise ValueError(
-            f"certificate: the prices {str(rounds)[:60]!r} are no lists of {lengths[0]} or {lengths[1]} integers from "
+            f"certificate: the prices {str(rounds)[:60]!r} are not lists of {lengths[0]} or {lengths[1]} integers from "
             f"0 to {PRICE}; make the bound again"
         )
     if split and not _is_numbers(split, [boundaries.size - 1, boundaries.replicas]):

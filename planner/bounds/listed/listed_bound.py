@@ -55,16 +55,21 @@ def work_bound(least: ListedLeast, weights: dict[str, int]) -> int:
     types = least.any.types
     if set(weights) != set(types) or min(weights.values()) < 0 or not any(weights.values()):
         raise ValueError(f"certificate: weights = {weights} do not fit the device types {sorted(types)}; give each one")
+    has_steps = least.problem.options.objective == "makespan"
+    total = weighted_load(least, weights, has_steps=has_steps)
+    bound = Fraction(total, sum(weights[name] * count for name, count in types.items()))
+    return -(-bound.numerator // bound.denominator) + (least.problem.profile.optimizer_ns if has_steps else 0)
+
+
+def weighted_load(least: ListedLeast, weights: dict[str, int], *, has_steps: bool) -> int:
+    """The least sum of weight x device time over all microbatches; `has_steps`: and over the optimizer's steps."""
     per_size = {size: sum(one.weighted_work(weights)) for size, one in least.at.items()}
     total = sum(per_size[size] for size in least.listed)
     total += len(least.listed) * min(weights.values()) * sum(least.any.overhead)
-    end = 0
-    if least.problem.options.objective == "makespan":
+    if has_steps:
         steps = least.any.steps_per_type
-        total += sum(min(weights[t] * steps[t][n] for t in types) for n in range(len(least.any.layers)))
-        end = least.problem.profile.optimizer_ns
-    bound = Fraction(total, sum(weights[name] * count for name, count in types.items()))
-    return -(-bound.numerator // bound.denominator) + end
+        total += sum(min(weights[t] * steps[t][n] for t in steps) for n in range(len(least.any.layers)))
+    return total
 
 
 def layer_bound(least: ListedLeast, number: int) -> int:

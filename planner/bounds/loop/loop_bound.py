@@ -320,8 +320,8 @@ def read(least: Least, certificate: Mapping[str, Any]) -> _AllKinds:
     wanted = [(layers.kind.width, layers.kind.replicas) for layers in kinds]
     if not is_table or not wanted or [(row["width"], row["replicas"]) for row in rows] != wanted:
         raise ValueError(
-            f"certificate: ways = {str(rows)[:60]!r} is no list of a way for every width and number of replicas; make "
-            "the bound again"
+            f"certificate: ways = {str(rows)[:60]!r} is not a list of a way for every width and number of replicas; "
+            "make the bound again"
         )
     most = MAX_CELLS // len(kinds)
     return _AllKinds([_read_count(layers, row, most_cells=most) for layers, row in zip(kinds, rows, strict=True)])
@@ -339,5 +339,5 @@ def _read_count(layers: LoopLayers, row: Mapping[str, Any], *, most_cells: int) 
     effort = row.get("effort", 0)
     if type(effort) is not int or not 0 <= effort <= MAX_EFFORT:
         shown = f"certificate: effort = {str(effort)[:60]!r}"
-        raise ValueError(f"{shown} is no integer from 0 to {MAX_EFFORT}; make the bound again")
+        raise ValueError(f"{shown} is not an integer from 0 to {MAX_EFFORT}; make the bound again")
     return _LoopCounting(layers, unit=unit, special=special, effort=effort)

@@ -17,7 +17,7 @@ _MOST_PLACEMENTS = 64
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankRooms:
-    """What ranks have room for."""
+    """Time and memory left on each rank."""
 
     room: Integers
     """[resources, ranks] time per microbatch and bytes."""

@@ -35,7 +35,6 @@ class HeldTogether:
     round_ns: int
     """Work of the F and the backward pass of one microbatch in a stage replica, at most."""
     work_ns: int
-    """All work."""
     num_forwards: int
     """F of all stage replicas."""
 

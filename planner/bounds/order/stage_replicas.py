@@ -53,7 +53,6 @@ class StageReplicas:
     """All stage replicas in stage order, and what flows between them."""
 
     replicas: tuple[StageReplica, ...]
-    """Stage by stage, replica by replica."""
     inputs: tuple[list[Transfer], ...]
     """Per stage replica: the activations it waits for."""
     outputs: tuple[list[Transfer], ...]

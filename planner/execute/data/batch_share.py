@@ -60,7 +60,7 @@ class BatchCutter:
             with calling(f"the batch of iteration {batch}"):
                 return ask(batch)
         if batch is None:
-            raise ValueError(f"rank {self.rank} takes the batch or the target, but was given none")
+            raise ValueError(f"rank {self.rank} needs the batch or the target, but got neither")
         return batch
 
     def cut(self, given: Batch | None) -> BatchShare:

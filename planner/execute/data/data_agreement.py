@@ -76,8 +76,8 @@ def find_shape_fault(
         return f"iteration {number}: no process was given microbatch {missing[0]} of {count}; number them from 0 on"
     if not count or (planned is not None and count != planned):
         wanted = "at least one" if planned is None else f"{planned}, of which the plan orders the actions"
-        remedy = "" if planned is None else ", or deal them anew (`Training.deal`)"
-        return f"iteration {number}: {count} microbatches were given, and not {wanted}; give as many{remedy}"
+        remedy = "" if planned is None else ", or distribute them again (`Training.deal`)"
+        return f"iteration {number}: {count} microbatches were given instead of {wanted}; give as many{remedy}"
     return ""
 
 

@@ -283,8 +283,8 @@ class _Deferred(torch.autograd.Function):
         if not ctx.store.is_open:
             raise RuntimeError(
                 f"torch.autograd.grad, or backward, goes through {ctx.rule.name or 'a layer'} outside of its stage's "
-                "own backward: weight gradients that wait cannot be told apart from those of the training; let a layer "
-                "take gradients of what it computes itself only, in every call, and a loss of its output only"
+                "own backward, which mixes with delayed weight gradients; let a layer differentiate only what it "
+                "computes itself"
             )
         return _Deferred.apply_rule(ctx, grad)
 

@@ -63,7 +63,7 @@ class _Memory:
     def make(self, count: int) -> torch.Tensor:
         """A tensor with its values after so many writes."""
         if self.origin is None:
-            raise ValueError("its values were made before, or by a call that could not be followed")
+            raise ValueError("its values were made before, or by a call that cannot be traced")
         if isinstance(self.origin, torch.Tensor):
             base = self.origin.clone()
         elif isinstance(self.origin, _Part):
@@ -293,5 +293,5 @@ def require_values(names: Sequence[str]) -> None:
     if names:
         raise ValueError(
             f"{names[0]!r} and {len(names) - 1} more have no values (they are on the meta device); make the model "
-            "under `planner.execute.model.deferred_init.deferred_init()`, or say where its weights are: `weights=`"
+            "under `planner.execute.model.deferred_init.deferred_init()`, or give `weights=`"
         )

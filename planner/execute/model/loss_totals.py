@@ -1,7 +1,7 @@
 """Losses of one process's microbatches as those of the whole iteration."""
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
 import torch
 from torch import distributed
@@ -33,28 +33,44 @@ class LossTotals:
             distributed.all_reduce(total, group=self.group)
         return float(total)
 
-    def tell(
-        self, losses: Mapping[int, torch.Tensor], tokens: Mapping[int, float], *, count: int
-    ) -> tuple[tuple[float, ...], float | None]:
-        """The losses over all replicas, per microbatch and of all; a collective call of the last stage's replicas.
+    def start(self, losses: Mapping[int, torch.Tensor], tokens: Mapping[int, float], *, count: int) -> "LossSums":
+        """Begin to add losses up over all replicas; a collective call of the last stage's replicas.
 
         `count`: how many microbatches there are; those that are dealt to other pipelines are not among `losses`.
         """
         if not losses:
-            return (), None
-        here = list(losses)
+            return LossSums(values=None, counts=None, works=())
         found = torch.stack(list(losses.values())).detach()
-        values = found.new_zeros(count).index_put_((torch.tensor(here, device=found.device),), found)
+        values = found.new_zeros(count).index_put_((torch.tensor(list(losses), device=found.device),), found)
         counts = torch.zeros(count, dtype=torch.float64, device=self.device)
         for number, value in tokens.items():
             counts[number] = value
+        works = []
         if self.group:
             values = values if self.training.loss_is_sum else values * self.weight
-            distributed.all_reduce(values, group=self.group)
-            if tokens:
-                distributed.all_reduce(counts, group=self.group)
-        told = tuple(values.tolist())
-        if tokens:
-            per_token = [value / count if count else 0.0 for value, count in zip(told, counts.tolist(), strict=True)]
-            return tuple(per_token), sum(told) / max(float(counts.sum()), 1.0)
+            sums = (values, counts) if tokens else (values,)
+            works = [distributed.all_reduce(each, group=self.group, async_op=True) for each in sums]
+        return LossSums(values=values, counts=counts if tokens else None, works=works)
+
+    def tell(self, sums: "LossSums") -> tuple[tuple[float, ...], float | None]:
+        """The losses over all replicas, per microbatch and of all."""
+        for work in sums.works:
+            work.wait()
+        if sums.values is None:
+            return (), None
+        told = tuple(sums.values.tolist())
+        if sums.counts is not None:
+            pairs = zip(told, sums.counts.tolist(), strict=True)
+            return tuple(value / n if n else 0.0 for value, n in pairs), sum(told) / max(float(sums.counts.sum()), 1.0)
         return told, sum(told) if self.training.loss_is_sum else sum(told) / len(told)
+
+
+class LossSums(NamedTuple):
+    """Losses, and tokens if they count, on their way to be added up."""
+
+    values: torch.Tensor | None
+    """Per microbatch; None where the last stage is not."""
+    counts: torch.Tensor | None
+    """Tokens per microbatch."""
+    works: Sequence[Any]
+    """What is to be waited for."""

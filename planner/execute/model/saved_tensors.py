@@ -59,7 +59,7 @@ class SavedTensors:
 
 
 def _no_backward(place: _Place) -> torch.Tensor:
-    raise RuntimeError(f"saved tensor {place.number} is not kept here: its backward runs elsewhere")
+    raise RuntimeError(f"saved tensor {place.number} is on another process, which runs its backward")
 
 
 class BackwardGraph:

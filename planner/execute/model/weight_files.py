@@ -48,18 +48,22 @@ class WeightFiles:
                 self._opened[file] = torch.load(file, map_location="cpu", mmap=True, weights_only=True)
         return self._opened[file]
 
-    def read(self, names: Sequence[str], *, shape: Sequence[int], layer: str) -> torch.Tensor:
+    def read(
+        self, names: Sequence[str], *, shape: Sequence[int], layer: str, default: torch.Tensor | None = None
+    ) -> torch.Tensor:
         """The tensor under the first of the names that is there.
 
-        Raises ValueError where none is, or where it has another shape. `layer`: for the message.
+        `layer`: for the message. Raises ValueError where none is there and no default, or where it has another shape.
         """
         known: Mapping[str, Any] = self.files if self._conversion is None else self._groups
         found = next((name for name in names if name in known), None)
+        if found is None and default is not None:
+            return default
         if found is None:
             raise ValueError(f"{self.path}: {names[0]} of layer {layer!r} is not there; give the weights of this model")
         value = self._read(found) if self._conversion is None else self._convert(found)
         if tuple(value.shape) != tuple(shape):
-            raise ValueError(f"{self.path}: {found} has shape {tuple(value.shape)}, but the model wants {tuple(shape)}")
+            raise ValueError(f"{self.path}: {found} has shape {tuple(value.shape)}, but the model needs {tuple(shape)}")
         return value
 
     def _read(self, name: str) -> torch.Tensor:
@@ -93,4 +97,4 @@ def _find_files(path: Path) -> Iterator[Path]:
         if found := sorted(path.glob(f"*{ending}")):
             yield from found
             return
-    raise ValueError(f"{path}: no weights there; give a file of safetensors or torch, or a folder with some")
+    raise ValueError(f"{path}: contains no weights; give a file of safetensors or torch, or a folder of them")

@@ -111,7 +111,7 @@ def parallelize_by_table(layer: nn.Module, width: int) -> dict[str, ParallelStyl
             if isinstance(count, int) and count % width:
                 raise ValueError(
                     f"{path or type(part).__name__} has {name} = {count}, which width {width} does not divide; plan "
-                    "with a max_width that does, or say in `parallelize` how it is cut"
+                    "with a max_width that does, or state the cut in `parallelize`"
                 )
         for name, value in rule.local.items():
             if hasattr(part, name):

@@ -82,10 +82,11 @@ class StageReduction:
         self._running.clear()
         for part in self.parts:
             part.add_up()
-        if divisor != 1:
-            for parameter in self.parameters:
-                if parameter.grad is not None:
-                    parameter.grad.div_(divisor)
+        grads = [bucket.flat for bucket in self._buckets] or [
+            parameter.grad for parameter in self.parameters if parameter.grad is not None
+        ]
+        for grad in grads if divisor != 1 else ():
+            grad.div_(divisor)
 
     def finish_buckets(self) -> None:
         """To be called when ties are added up, before the optimizers' step: whose gradient is whose."""
@@ -167,6 +168,11 @@ class GradientBucket:
 
     def take_in(self) -> None:
         """Let every gradient be its part of the tensor: with what it was, or zeros where there was none."""
+        if all(parameter.grad is None for parameter in self.parameters):  # one call for all is what an iteration needs
+            self.flat.zero_()
+            for parameter, place in zip(self.parameters, self._places, strict=True):
+                parameter.grad = place
+            return
         for parameter, place in zip(self.parameters, self._places, strict=True):
             grad = parameter.grad
             if grad is None:

@@ -212,7 +212,8 @@ def make_optimizers(
     for optimizer in optimizers:
         if not isinstance(optimizer, torch.optim.Optimizer):
             raise ValueError(
-                f"the optimizer's factory gives a {type(optimizer).__name__}; give a torch.optim.Optimizer, or several"
+                f"the optimizer's factory returns a {type(optimizer).__name__}; give a torch.optim.Optimizer, or "
+                "several"
             )
     owners: set[int] = set()
     for parameter in (each for o in optimizers for group in o.param_groups for each in group["params"]):
@@ -246,8 +247,8 @@ def _make_schedules(training: Training, optimizers: Sequence[torch.optim.Optimiz
             schedule = training.schedule(optimizer)
         if isinstance(schedule, ReduceLROnPlateau) or not callable(getattr(schedule, "step", None)):
             raise ValueError(
-                f"the schedule is a {type(schedule).__name__}, which takes more than the number of steps; set the rate "
-                "in a loop of your own (docs/how-to/run-it.md)"
+                f"the schedule is a {type(schedule).__name__}, which needs more than the number of steps; set the rate "
+                "in your own loop (docs/how-to/run-it.md)"
             )
         schedules.append(schedule)
     return schedules

@@ -24,7 +24,7 @@ class CopiesOrder:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecipeOrder:
-    """What a recipe orders."""
+    """The checkpoint, layers and live copies that a recipe names."""
 
     plan_sha256: str | None
     """The plan it is for; None if it does not say."""
@@ -58,9 +58,9 @@ def read_recipe(path: Path) -> RecipeOrder:
             sha256=hashlib.sha256(data).hexdigest(),
         )
     except (KeyError, TypeError, AttributeError) as error:
-        raise ValueError(f"{path}: is no recipe: {type(error).__name__} {error}") from None
+        raise ValueError(f"{path}: is not a recipe: {type(error).__name__} {error}") from None
     except ValueError as error:
-        raise ValueError(f"{path}: is no recipe: {error}") from None
+        raise ValueError(f"{path}: is not a recipe: {error}") from None
 
 
 def _copies_of(tree: Any) -> CopiesOrder | None:
@@ -71,10 +71,13 @@ def _copies_of(tree: Any) -> CopiesOrder | None:
 def require_fit(order: RecipeOrder, plan: Plan) -> None:
     """Raise ValueError if the recipe is for another plan."""
     if order.plan_sha256 is not None and order.plan_sha256 != (mine := plan_sha256(plan)):
-        raise ValueError(f"the recipe is for the plan {order.plan_sha256[:16]}…, and this is {mine[:16]}…")
+        raise ValueError(
+            f"the recipe is for the plan {order.plan_sha256[:16]}…, but this plan is {mine[:16]}…; give the recipe of "
+            "this plan"
+        )
     held = {
         (device, name) for stage in plan.stages for group in stage.replicas for device in group for name in stage.layers
     }
     if foreign := [pair for pair in order.layers if pair not in held]:
         device, layer = foreign[0]
-        raise ValueError(f"the recipe brings layer {layer!r} to {device}, which does not hold it in this plan")
+        raise ValueError(f"the recipe moves layer {layer!r} to {device}, which does not hold it in this plan")

@@ -32,8 +32,8 @@ def as_processes(plan: Plan) -> tuple[Plan, dict[str, DeviceGroup]]:
             other = home.setdefault(device, group)
             if other != group:
                 raise ValueError(
-                    f"{device} is in the groups {', '.join(other)} and {', '.join(group)}, which a process has the "
-                    "threads of one of; plan with --max-stages-per-device 1, or run groups as tensor-parallel processes"
+                    f"{device} is in the groups {', '.join(other)} and {', '.join(group)}, but a process drives one "
+                    "group only; plan with --max-stages-per-device 1, or run groups as tensor-parallel processes"
                 )
     stages = tuple(_merged(stage) for stage in plan.stages)
     schedule = {group[0]: plan.schedule[group[0]] for group in groups}
@@ -68,7 +68,7 @@ def pick_cores(group: DeviceGroup, cores: Mapping[str, _HostCores], *, usable: S
     Raises ValueError if the group is not on one host, or its host has too few.
     """
     if missing := [device for device in group if device not in cores]:
-        raise ValueError(f"the cluster does not have {missing[0]}; give the one that was planned for")
+        raise ValueError(f"the cluster does not have {missing[0]}; give the cluster of the plan")
     if len({cores[device].host for device in group}) > 1:
         raise ValueError(
             f"the devices {', '.join(group)} are not on one host, so no process has threads on all of them"
@@ -76,8 +76,8 @@ def pick_cores(group: DeviceGroup, cores: Mapping[str, _HostCores], *, usable: S
     places = sorted(cores[d].first + k for d in group for k in range(cores[d].count))
     if places[-1] >= len(usable):
         raise ValueError(
-            f"{', '.join(group)} stand for cores {', '.join(map(str, places))} of a host of which this process may use "
-            f"{len(usable)}; plan for a cluster with as many cores as there are"
+            f"{', '.join(group)} stand for cores {', '.join(map(str, places))}, but this process may use "
+            f"{len(usable)}; plan for a cluster with as many cores"
         )
     return tuple(usable[place] for place in places)
 

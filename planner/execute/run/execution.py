@@ -215,10 +215,11 @@ class Execution:
         tokens = self.totals.count_tokens(share.targets)
         self.update.num_tokens += self.totals.add_up_tokens(tokens)
         self.update.num_means += self._num_means(share.layout)
+        sums = self.totals.start(losses, tokens, count=share.layout.num_microbatches)  # on its way beside gradients
         if is_due:
             self.update.add_up(self.model.reductions, self.model.ties)
         reduced = self.log.clock.mark()
-        values, loss = self.totals.tell(losses, tokens, count=share.layout.num_microbatches)
+        values, loss = self.totals.tell(sums)
         outcome = self._finish(share, values, is_due=is_due)
         duration, end, resolve = time.perf_counter_ns() - start, self.log.clock.mark(), self.log.clock.resolve
         taken_up = tuple(self.log.taken_up())
@@ -288,10 +289,7 @@ class Execution:
         if self.training.on_nonfinite != "ignore" or self.training.loss_scale is not None:
             are_losses_good = all(map(math.isfinite, losses))
             are_grads_good = not is_due or self.update.has_finite_gradients()
-            flags = torch.tensor([not are_losses_good, not are_grads_good], dtype=torch.int32, device=self.device)
-            if self.layout.world_size > 1:
-                distributed.all_reduce(flags, distributed.ReduceOp.MAX)
-            has_bad_loss, has_bad_grad = map(bool, flags.tolist())
+            has_bad_loss, has_bad_grad = self._any_is_bad(not are_losses_good, not are_grads_good)
             is_good = not (has_bad_loss or has_bad_grad)
             is_expected = self.training.loss_scale is not None and not has_bad_loss
             if not is_good and self.training.on_nonfinite == "stop" and not is_expected:
@@ -303,6 +301,17 @@ class Execution:
         for reduction in self.model.reductions if is_updated else ():
             reduction.share()
         return UpdateOutcome(norm, is_updated)
+
+    def _any_is_bad(self, has_bad_loss: bool, has_bad_grad: bool) -> tuple[bool, bool]:
+        """Both on any process; replicas of one stage that holds all and shards nothing have the same, added up."""
+        first, *more = self.plan.stages
+        is_whole = all(len(group) == 1 for group in first.replicas) and not (first.is_split or first.is_sharded)
+        if is_whole and not more:
+            return has_bad_loss, has_bad_grad
+        flags = torch.tensor([has_bad_loss, has_bad_grad], dtype=torch.int32, device=self.device)
+        if self.layout.world_size > 1:
+            distributed.all_reduce(flags, distributed.ReduceOp.MAX)
+        return bool(flags[0]), bool(flags[1])
 
     def _num_means(self, layout: Layout) -> int:
         """Losses are means over a microbatch's samples: those of replicas that have equal shares count alike."""
@@ -337,7 +346,7 @@ class Execution:
         with evaluating([stage.submod for stage in self.stages]):
             for microbatch in range(count):
                 forward.run(microbatch, partial(visit, microbatch))
-        return self.totals.tell(found, self.totals.count_tokens(share.targets), count=count)[0]
+        return self.totals.tell(self.totals.start(found, self.totals.count_tokens(share.targets), count=count))[0]
 
     def _make_forward_pass(self, share: BatchShare) -> ForwardPass:
         routes = make_routes(self.layout, self.preparation.edges)

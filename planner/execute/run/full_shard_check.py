@@ -25,11 +25,11 @@ def find_fully_sharded(
     Raises ValueError if there are none, or if one of them cannot be run so: with the stage, the reason and the remedy.
     """
     if torch_version() < OLDEST:
-        raise ValueError(f"fully_shard wants torch {show(OLDEST)} or later, and {torch.__version__} is installed")
+        raise ValueError(f"fully_shard needs torch {show(OLDEST)} or later, and {torch.__version__} is installed")
     found = [n for n, stage in enumerate(plan.stages) if stage.shard != "none" and layout.num_replicas_of(n) > 1]
     if not found:
         raise ValueError(
-            "fully_shard is asked for, but no stage of the plan has replicas that shard: plan with pipeplan plan "
+            "fully_shard is set, but no stage of the plan has replicas that shard; plan with pipeplan plan "
             f"--shard-optimizer allow (or always), {_REMEDY}"
         )
     for number in found:

@@ -50,7 +50,7 @@ class Accelerator:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Found:
-    """What this host has."""
+    """Devices and memory of this host."""
 
     memory_bytes: int
     """Of the host itself."""

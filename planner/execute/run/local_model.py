@@ -268,4 +268,4 @@ class LocalModel:
 def _require_known(names: Sequence[str], stage_of: dict[str, int]) -> None:
     for name in names:
         if name.partition(":")[0] not in stage_of:
-            raise ValueError(f"`tied` names {name!r}, but there is no such layer; write layer:path.of.parameter")
+            raise ValueError(f"`tied` names {name!r}, which is not a layer; write layer:path.of.parameter")

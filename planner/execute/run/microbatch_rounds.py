@@ -117,9 +117,8 @@ class MicrobatchRounds:
             for stage, (mine, first) in enumerate(zip(found, self.preparation.shapes, strict=True)):
                 if not mine.is_like(first):
                     raise ValueError(
-                        f"stage {stage} takes or gives other kinds of tensors for a microbatch of {show_shape(shape)} "
-                        "than for the first one: their number, their types and which of them have gradients have to "
-                        "stay as they are"
+                        f"stage {stage} has other tensors for a microbatch of {show_shape(shape)} than for the first; "
+                        "keep their number, types and gradients the same"
                     )
             self._traced[shape] = found
         return self._traced[shape]

@@ -58,7 +58,7 @@ def parse_accelerators(text: str) -> AcceleratorRows:
             continue
         elif len(cells) < 3 or not cells[0].isdecimal() or int(cells[0]) in working:
             raise ValueError(
-                f"nvidia-smi answers {line[:120]!r} in place of `index, name, memory`; mend its driver and ask again"
+                f"nvidia-smi answers {line[:120]!r} in place of `index, name, memory`; repair its driver and try again"
             )
         elif broken := next((cell for cell in cells[1:3] if _is_error(cell)), None):
             lost[f"GPU {cells[0]}"] = broken.strip("[]")
@@ -87,7 +87,7 @@ def _memory(cell: str, line: str) -> int | None:
         return None
     match = re.fullmatch(r"([0-9]+)(?: MiB)?", cell)
     if match is None:
-        raise ValueError(f"nvidia-smi answers {line[:120]!r}, whose memory is no number of MiB")
+        raise ValueError(f"nvidia-smi answers {line[:120]!r}, whose memory is not a number of MiB")
     return int(match[1]) * 2**20 or None
 
 

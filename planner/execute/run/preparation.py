@@ -195,8 +195,8 @@ def _require_no_inner_gradients(shapes: Sequence[StageShape]) -> None:
         for name, traits in shape.traits.items():
             if traits.differentiates:
                 raise ValueError(
-                    f"layer {name!r} of stage {number} calls torch.autograd itself, and the native split would walk "
-                    "its graph twice; use --split deferred"
+                    f"layer {name!r} of stage {number} calls torch.autograd itself, so the native split would walk its "
+                    "graph twice; use --split deferred"
                 )
 
 
@@ -251,8 +251,8 @@ def _find_synchronised(layout: Layout, shapes: Sequence[StageShape], *, split: S
                 what += f"{num_replicas} replicas has a part"
                 if layout.dealing:
                     raise ValueError(
-                        f"layer {name!r} of stage {number} normalises over the microbatch and keeps averages of those "
-                        f"that it has seen, but each of its {num_replicas} replicas is dealt others; {_NORM_REMEDY}"
+                        f"layer {name!r} of stage {number} keeps averages over microbatches, but each of its "
+                        f"{num_replicas} replicas sees other microbatches; {_NORM_REMEDY}"
                     )
                 if traits.has_unanswered_batch_norm:
                     raise ValueError(
@@ -289,8 +289,8 @@ def _require_joint_order(
         number = min(synchronised)
         name = next(name for name, traits in shapes[number].traits.items() if traits.has_batch_norm)
         raise ValueError(
-            f"layer {name!r} of stage {number} normalises over the microbatch, of which each replica has a part, but "
-            f"the plan's replicas do not run their actions in one order: {fault}; {_NORM_REMEDY}"
+            f"layer {name!r} of stage {number} normalises over parts of a microbatch, but the plan's replicas run "
+            f"their actions in different orders: {fault}; {_NORM_REMEDY}"
         )
     if fully and (fault := _find_circle(layout, edges, joint=synchronised, alike=fully)):
         raise ValueError(

@@ -54,7 +54,9 @@ def require_widths(training: Training, stages: Sequence[tuple[str, ...]], *, wid
             continue
         where = f"stage {number} spans {width} devices"
         if split == "native":
-            raise ValueError(f"{where}, but the native split would talk over the group in W; use --split deferred")
+            raise ValueError(
+                f"{where}, but the native split would communicate within the group in W; use --split deferred"
+            )
         cut = dict[str, list[str]]()
         for name in names:
             layer = make_layer(training, name, device=torch.device("meta"))
@@ -88,7 +90,7 @@ def _find_cut(layer: nn.Module, styles: Mapping[str, ParallelStyle], *, width: i
     for key, style in styles.items():
         parts = _matching(layer, key)
         if not parts:
-            raise ValueError(f"`parallelize` names {key!r}, but there is no such part; {_REMEDY}")
+            raise ValueError(f"`parallelize` names {key!r}, which is not a part of the model; {_REMEDY}")
         for path, part in parts.items():
             for name, parameter in part.named_parameters(recurse=False):
                 if " and " in owners[id(parameter)]:

@@ -104,9 +104,8 @@ class PlanStage(PipelineStage):
             if mine.shape != planned.shape or mine.dtype != planned.dtype:
                 raise RuntimeError(
                     f"stage {self.stage_index} gives {tuple(mine.shape)} {mine.dtype} as tensor {place}, but gave "
-                    f"{tuple(planned.shape)} {planned.dtype} when the model was traced; shapes and types have to stay "
-                    "as they are in every iteration, and on the meta device as on any other; microbatches that "
-                    "differ in length are given as lists"
+                    f"{tuple(planned.shape)} {planned.dtype} when the model was traced; keep shapes and types in "
+                    "every iteration, and give microbatches of different lengths as lists"
                 )
 
     def release_outputs(self, microbatch: int) -> None:

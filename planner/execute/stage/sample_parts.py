@@ -29,9 +29,8 @@ def join_shares(parts: Sequence[torch.Tensor], *, is_whole: bool) -> torch.Tenso
     """One tensor of what messages brought; raises RuntimeError where several brought all of it, and not the same."""
     if len(parts) > 1 and is_whole and not all(torch.equal(parts[0], part) for part in parts[1:]):
         raise RuntimeError(
-            f"a tensor of shape {tuple(parts[0].shape)} between stages is as long for any number of samples, but "
-            "replicas with other samples give other values: samples have to lie along dimension 0; plan with "
-            "uneven_replication = false and unequal_shares = false"
+            f"a tensor of shape {tuple(parts[0].shape)} between stages does not have its samples along dimension 0; "
+            "plan with uneven_replication = false and unequal_shares = false"
         )
     return parts[0] if is_whole or len(parts) == 1 else torch.cat(list(parts))
 
@@ -76,8 +75,7 @@ def _require_cut(
     is_cut = mine.dim() > 0 and mine.shape[0] * shares[1] == theirs.shape[0] * shares[0]
     if not is_cut or mine.shape[1:] != theirs.shape[1:]:
         raise ValueError(
-            f"stage {edge.consumer} takes {', '.join(edge.values)}: for {shares[0]} and {shares[1]} of the samples of "
-            f"what gives them the shapes are {tuple(mine.shape)} and {tuple(theirs.shape)}, but samples have to lie "
-            "along dimension 0 where the replicas of two stages take different shares; plan with "
+            f"stage {edge.consumer} takes {', '.join(edge.values)}: for {shares[0]} and {shares[1]} of the samples its "
+            f"shapes are {tuple(mine.shape)} and {tuple(theirs.shape)}, not divided along dimension 0; plan with "
             "uneven_replication = false and unequal_shares = false"
         )

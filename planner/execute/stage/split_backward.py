@@ -247,7 +247,7 @@ def _find_cut(whole: torch.Tensor, mine: torch.Tensor, *, part: StagePart) -> in
     if len(found) > 1 or (found and (found[0] < 0 or mine.shape[found[0]] != share * whole.shape[found[0]])):
         raise _MismatchError(
             f"a tensor of shape {tuple(whole.shape)} that its layers save has the shape {tuple(mine.shape)} for "
-            f"{share} of the samples, which is no cut along one dimension"
+            f"{share} of the samples, which is not a cut along one dimension"
         )
     return found[0] if found else None
 

@@ -176,13 +176,13 @@ def _require_plain(module: nn.Module, *, name: str) -> None:
         kinds = [kind.__name__ for kind in type(part).__mro__]
         if "OptimizedModule" in kinds:
             raise ValueError(
-                f"layer {name!r} is a wrapper of torch.compile, which gives its weights other names; let the factory "
-                "call `compile()` of the layer, and give the layer"
+                f"layer {name!r} is wrapped by torch.compile, which renames its weights; call the layer's `compile()` "
+                "in the factory, and give the layer"
             )
         if "SyncBatchNorm" in kinds:
             raise ValueError(
-                f"layer {name!r} has a SyncBatchNorm, which would take its statistics over all processes of the run; "
-                "give torch.nn.BatchNorm, the executor takes its statistics over the stage's replicas"
+                f"layer {name!r} has a SyncBatchNorm, which averages over all processes; give torch.nn.BatchNorm, "
+                "which the executor averages over the stage's replicas"
             )
         if {"DistributedDataParallel", "FSDPModule", "FullyShardedDataParallel"} & set(kinds):
             raise ValueError(
@@ -192,8 +192,8 @@ def _require_plain(module: nn.Module, *, name: str) -> None:
     for path, parameter in module.named_parameters():
         if isinstance(parameter, DTensor):
             raise ValueError(
-                f"parameter {path!r} of layer {name!r} is a DTensor, held by several processes already; give the layer "
-                "whole, and the executor cuts it where the plan has a group (`parallelize`)"
+                f"parameter {path!r} of layer {name!r} is a DTensor, which several processes hold already; give the "
+                "whole layer, which the executor divides as planned (`parallelize`)"
             )
 
 

@@ -53,8 +53,8 @@ class WeightStream:
 def require_second_stream(device: torch.device, *, split: str, layout: Layout) -> None:
     """Raise ValueError where W cannot run on a second stream."""
     if device.type != "cuda":
-        raise ValueError(f"--weight-stream runs W on a second CUDA stream, and this process runs on {device.type}")
+        raise ValueError(f"--weight-stream needs CUDA, but this process runs on {device.type}; leave it out")
     if split != "deferred":
-        raise ValueError(f"--weight-stream needs weight gradients that wait, not --split {split}")
+        raise ValueError(f"--weight-stream needs --split deferred, not --split {split}")
     if layout.parts:
-        raise ValueError("--weight-stream does not go together with split placement; plan with split_placement = false")
+        raise ValueError("--weight-stream excludes split placement; plan with split_placement = false")

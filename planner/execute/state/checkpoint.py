@@ -38,7 +38,7 @@ def save_checkpoint(execution: Execution, folder: Path, *, iteration: int) -> No
     accumulate = execution.training.accumulate
     if iteration % accumulate:
         raise ValueError(
-            f"a checkpoint after {iteration} iterations is in the middle of a step of {accumulate}; save after a "
+            f"a checkpoint after {iteration} iterations is within a step of {accumulate} iterations; save after a "
             f"multiple of {accumulate}"
         )
     require_tensors(execution)
@@ -159,7 +159,7 @@ def load_checkpoint(execution: Execution, folder: Path, *, reader: FileSystemRea
         found = stored.get(key)
         if not isinstance(found, TensorStorageMetadata) or found.size != tensor.shape:
             has = f"has shape {tuple(found.size)}" if isinstance(found, TensorStorageMetadata) else "is not there"
-            raise ValueError(f"checkpoint {folder}: {key} {has}, but the model wants {tuple(tensor.shape)}")
+            raise ValueError(f"checkpoint {folder}: {key} {has}, but the model needs {tuple(tensor.shape)}")
     for key, parameter, _ in _kept_optimizer_state(execution, held, keys=stored):
         state[key] = _place_of_state(execution, parameter, found=stored[key])
     more: dict[str, Any] = {

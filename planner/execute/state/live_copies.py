@@ -137,7 +137,7 @@ def _gather_random(execution: Execution) -> list[torch.Tensor]:
 
 
 def _find(folder: Path, *, order: CopiesOrder) -> _Found:
-    """What this host has."""
+    """The live copies on this host."""
     found: _Found = {}
     if folder.is_dir():
         for place in sorted(_own(folder).glob("*/*/")):

@@ -35,7 +35,7 @@ def resume(
     reader = CountingReader(place)
     number = load_checkpoint(execution, place, reader=reader)
     if order is not None and order.iteration not in (None, number):
-        raise ValueError(f"{place}: was written after {number} iterations, and the recipe wants {order.iteration}")
+        raise ValueError(f"{place}: was written after {number} iterations, but the recipe needs {order.iteration}")
     read: list[Any] = [None] * execution.layout.world_size
     distributed.all_gather_object(read, reader.num_bytes)
     return Resumption(iteration=number, source="checkpoint", storage_bytes=sum(read))

@@ -64,8 +64,8 @@ def require_savable(execution: Execution) -> None:
     torn = "" if conversion is None else conversion.find_torn(_held_names(execution))
     if found := [name for name in gather(torn) if name]:
         raise ValueError(
-            f"--save-weights: {found[0]} of transformers' files is made of weights that several processes hold; plan "
-            "with these in one stage, or write a checkpoint (--checkpoint)"
+            f"--save-weights: {found[0]} of transformers' files combines weights of several processes; plan with these "
+            "in one stage, or write a checkpoint (--checkpoint)"
         )
 
 
@@ -152,10 +152,12 @@ def load_weights(execution: Execution, path: Path) -> None:
 
 def _load_layer(execution: Execution, name: str, *, files: WeightFiles, others: Mapping[str, tuple[str, ...]]) -> None:
     layer, parts = execution.layer(name), execution.parts.of_layer.get(name, {})
+    unused = set(getattr(layer, "kept_only", ()))
 
     def read(path: str, tensor: torch.Tensor) -> torch.Tensor:
         keys = (name_of(layer, name, path=path), *others.get(f"{name}:{path}", ()))
-        return files.read(keys, shape=tensor.shape, layer=name)
+        default = tensor.detach() if path in unused else None
+        return files.read(keys, shape=tensor.shape, layer=name, default=default)
 
     with standing_in(layer, {path: torch.empty(part.shape, device="meta") for path, part in parts.items()}):
         state = layer.state_dict(keep_vars=True)

@@ -174,7 +174,7 @@ def make_layout(plan: Plan) -> Layout:
     if unknown := sorted(
         device for device, device_order in plan.schedule.items() if device_order and device not in rank
     ):
-        raise ValueError(f"device {unknown[0]!r} has actions but holds no stage; plan again")
+        raise ValueError(f"device {unknown[0]!r} has actions but no stage; plan again")
     whole = _stages_without_weight_grad(plan)
     layout = Layout(
         devices=devices,
@@ -223,7 +223,7 @@ def _require_full_recomputation(plan: Plan) -> None:
         for name, kind in stage.recomputed.items():
             if kind != FULL_RECOMPUTATION:
                 raise ValueError(
-                    f"stage {number} recomputes layer {name!r} by {kind!r}, and this executor recomputes whole layers "
+                    f"stage {number} recomputes layer {name!r} by {kind!r}, but the executor recomputes whole layers "
                     "only; plan without recompute_kinds in the profile"
                 )
 
@@ -322,8 +322,8 @@ def _require_plain_parts(stage: Stage, number: int) -> None:
     """What docs/reference/contract.md allows: one owner of one device, one device per share, and every sample once."""
     if len(stage.replicas) != 1 or len(stage.replicas[0]) != 1 or stage.recomputed:
         raise ValueError(
-            f"stage {number} places its I or W on other devices: it needs one replica of one device, and must not "
-            "recompute; plan again"
+            f"stage {number} places gradients on other devices, which needs one replica on one device without "
+            "recomputation; plan again"
         )
     inputs, weights = stage.input_grad_replicas, stage.weight_grad_replicas
     groups = [share.group for share in (*inputs, *weights)]
@@ -346,8 +346,8 @@ def _require_own_devices(plan: Plan) -> None:
             _require_plain_parts(stage, number)
             if widths_of(plan):
                 raise ValueError(
-                    f"stage {number} places its I or W on other devices, and others run on groups of devices; plan "
-                    "with max_width = 1, or with split_placement = false"
+                    f"stage {number} places gradients on other devices, but other stages run on groups of devices; "
+                    "plan with max_width = 1, or with split_placement = false"
                 )
         if stage.shard != "none" and len(stage.replicas) == 1:
             raise ValueError(f"stage {number} has shard = {stage.shard!r} but one replica; plan with shard = 'none'")
@@ -356,6 +356,6 @@ def _require_own_devices(plan: Plan) -> None:
             raise ValueError(f"stage {number} has no device, or one twice; plan again")
         if len(sizes := sorted({len(group) for group in stage.replicas})) > 1:
             raise ValueError(
-                f"stage {number} has replicas of widths {' and '.join(map(str, sizes))}, but all have to hold like "
-                "parts of its layers; give its replicas one width"
+                f"stage {number} has replicas of widths {' and '.join(map(str, sizes))}, but all must hold equal parts "
+                "of its layers; give its replicas one width"
             )

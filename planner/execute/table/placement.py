@@ -60,7 +60,7 @@ def _number(environment: Mapping[str, str], name: str) -> int:
     text = environment.get(name, "")
     if not text.isdecimal():
         raise ValueError(
-            f"{name} = {text!r} is no number; start with torchrun, or set RANK, LOCAL_RANK, WORLD_SIZE, MASTER_ADDR "
+            f"{name} = {text!r} is not a number; start with torchrun, or set RANK, LOCAL_RANK, WORLD_SIZE, MASTER_ADDR "
             "and MASTER_PORT"
         )
     return int(text)
@@ -106,7 +106,7 @@ def hosts_of(cluster: Any, *, source: str) -> dict[str, tuple[str, int]]:
     counts: dict[str, int] = {}
     for device in devices:
         if not isinstance(device, dict) or not isinstance(device.get("name"), str):
-            raise ValueError(f"{source}: {str(device)[:60]!r} is no device; give a cluster or a workload document")
+            raise ValueError(f"{source}: {str(device)[:60]!r} is not a device; give a cluster or a workload document")
         host = device.get("host") or device["name"]
         hosts[device["name"]] = (host, counts.get(host, 0))
         counts[host] = counts.get(host, 0) + 1

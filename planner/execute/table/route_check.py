@@ -242,7 +242,7 @@ class _RouteChecker:
         for rank, cell in sorted(expected | set(count)):
             times = count[rank, cell]
             if (rank, cell) not in expected:
-                yield f"rank {rank} has {cell}, which is no message between replicas with common samples"
+                yield f"rank {rank} has {cell}, which is not a message between replicas with common samples"
             elif times != 1:
                 yield f"{cell} is missing on rank {rank}" if not times else f"rank {rank} has {cell} {times} times"
 

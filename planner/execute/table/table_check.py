@@ -50,7 +50,9 @@ def parse_cell(text: str) -> _TableCell:
         return _TableCell(int(match[1]), match[2], int(match[3]))
     if match := _WHOLE.fullmatch(text):
         return _TableCell(int(match[1]), match[2], -1)
-    raise ValueError(f"{text[:40]!r} is no cell of a lowered table; write e.g. 2F0, 1SEND_F0, 2RECV_F0 or 2REDUCE_GRAD")
+    raise ValueError(
+        f"{text[:40]!r} is not a cell of a lowered table; write e.g. 2F0, 1SEND_F0, 2RECV_F0 or 2REDUCE_GRAD"
+    )
 
 
 def check_lowered_table(table: Table, *, num_stages: int, num_microbatches: int) -> tuple[str, ...]:
@@ -177,7 +179,7 @@ class _TableChecker:
         count = Counter(cell for row in self.rows for cell in row if cell.kind.startswith(("SEND", "RECV")))
         for cell in sorted(expected | set(count)):
             if cell not in expected:
-                yield f"{cell} is no message between neighbours on two ranks"
+                yield f"{cell} is not a message between neighbours on two ranks"
             elif count[cell] != 1:
                 yield f"{cell} is missing" if count[cell] == 0 else f"{cell} occurs {count[cell]} times"
 

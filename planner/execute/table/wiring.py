@@ -59,8 +59,8 @@ def make_wirings(
         for source in sources:
             if place[source] > place[name]:
                 raise ValueError(
-                    f"layer {name!r} of stage {place[name]} takes {source!r}, which is made in stage {place[source]}; "
-                    "the plan is for a model that is wired otherwise"
+                    f"layer {name!r} of stage {place[name]} takes {source!r} from stage {place[source]}; plan from a "
+                    "profile of this model"
                 )
             last_use[source] = max(last_use.get(source, 0), place[name])
     _require_use(layers, last_use)
@@ -129,10 +129,10 @@ def _takes(layers: Sequence[str], inputs: Mapping[str, tuple[str, ...]]) -> dict
     for name, sources in takes.items():
         for source in sources:
             if source not in known:
-                raise ValueError(f"layer {name!r} takes {source!r}, which is no earlier layer; mend `inputs`")
+                raise ValueError(f"layer {name!r} takes {source!r}, which is not an earlier layer; correct `inputs`")
         known.add(name)
     if unknown := set(inputs) - set(takes):
-        raise ValueError(f"`inputs` names {min(unknown)!r}, which is no layer; mend `inputs`")
+        raise ValueError(f"`inputs` names {min(unknown)!r}, which is not a layer; correct `inputs`")
     return takes
 
 
@@ -151,4 +151,6 @@ def _require_same_layers(stages: Sequence[Sequence[str]], layers: Sequence[str])
 def _require_use(layers: Sequence[str], last_use: Mapping[str, int]) -> None:
     for name in layers:
         if name not in last_use:
-            raise ValueError(f"nothing takes the output of layer {name!r}, and only the last layer goes to the loss")
+            raise ValueError(
+                f"the output of layer {name!r} is unused, but only the last layer feeds the loss; correct `inputs`"
+            )

@@ -101,7 +101,7 @@ def _optimizer_of(trainer: Trainer) -> tuple[type[torch.optim.Optimizer], dict[s
     is_known = isinstance(kind, type) and issubclass(kind, torch.optim.Optimizer)
     if not is_known or set(options) & {*_UNKNOWN_OPTIMIZERS}:
         raise ValueError(
-            f"optim = {trainer.args.optim!r} looks at the whole model; give one that takes parameters: adamw_torch"
+            f"optim = {trainer.args.optim!r} needs the whole model; give one that takes parameters, such as adamw_torch"
         )
     return kind, options
 
@@ -118,7 +118,7 @@ def require_trainable(trainer: Trainer) -> None:
     """Raise ValueError for what a plan would leave out without a word."""
     args = trainer.args
     found = {
-        "fp16 (its loss scaling wants an accelerator, and nothing was run on one; bf16 is taken)": args.fp16,
+        "fp16 (its loss scaling needs an accelerator and is untested; bf16 is supported)": args.fp16,
         "label_smoothing_factor": args.label_smoothing_factor,
         "compute_loss_func": trainer.compute_loss_func is not None,
         "neftune_noise_alpha": args.neftune_noise_alpha is not None,
@@ -131,7 +131,7 @@ def require_trainable(trainer: Trainer) -> None:
     }
     wrong = [name for name, is_there in found.items() if is_there]
     if wrong:
-        raise ValueError(f"under a plan the Trainer does without {', '.join(wrong)}; leave it out")
+        raise ValueError(f"under a plan the Trainer does not support {', '.join(wrong)}; leave it out")
 
 
 def first_batch(trainer: Trainer) -> dict[str, Any]:
@@ -152,6 +152,6 @@ def require_even_loss(inputs: Mapping[str, Any]) -> None:
     labels = inputs.get("labels")
     if isinstance(labels, torch.Tensor) and labels.dim() > 1 and bool(labels.eq(IGNORED).any()):
         raise ValueError(
-            f"labels of {IGNORED} leave microbatches with different numbers of tokens, and this model does not take "
-            "num_items_in_batch to count them; give labels without them"
+            f"labels of {IGNORED} leave microbatches with different numbers of tokens, but this model does not accept "
+            "num_items_in_batch; give labels without them"
         )

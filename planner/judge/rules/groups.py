@@ -58,7 +58,9 @@ def shard_alone(case: Case) -> Findings:
     """Only a stage with several replicas shards the optimizer's state."""
     for number, stage in enumerate(case.plan.stages):
         if stage.shard == "optimizer" and len(stage.replicas) == 1:
-            message = f"Stage {number} has shard = 'optimizer' but one replica, which has nobody to share with."
+            message = (
+                f"Stage {number} has shard = 'optimizer' but one replica, so there is no other replica to share with."
+            )
             yield Finding(f"stage {number}", "several replicas", 1, message)
 
 

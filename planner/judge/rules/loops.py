@@ -27,7 +27,7 @@ def loop_order(case: Case) -> Findings:
     orders, count = case.reading.orders, case.problem.num_microbatches
     chunks = len(case.plan.stages) // len(ranks)
     if chunks > 1 and count % len(ranks):
-        message = f"{count} microbatches are no multiple of the {len(ranks)} ranks, which have several stages each."
+        message = f"{count} microbatches are not a multiple of the {len(ranks)} ranks, which have several stages each."
         yield Finding("the microbatches", f"a multiple of {len(ranks)}", count, message)
         return
     rank_of = {device: rank for rank, groups in enumerate(ranks) for group in groups for device in group}
@@ -68,7 +68,7 @@ def _misplaced(case: Case) -> Iterator[Finding]:
         message = f"Ranks of the loop have {sizes} replicas, and replicas are of the whole pipeline."
         yield Finding("the ranks", "equally many replicas each", sizes, message)
     if len(stages) % len(ranks):
-        message = f"{len(stages)} stages are no multiple of the {len(ranks)} ranks of the loop."
+        message = f"{len(stages)} stages are not a multiple of the {len(ranks)} ranks of the loop."
         yield Finding("the stages", f"a multiple of {len(ranks)}", len(stages), message)
     for number, stage in enumerate(stages):
         if stage.replicas != (wanted := ranks[number % len(ranks)]):

@@ -17,7 +17,6 @@ class _AnswerStyle:
     """A style that is told and not read."""
 
     name: str
-    """Whose it is."""
     sign: str
     """Pattern of a line that only it has."""
     lacks: str

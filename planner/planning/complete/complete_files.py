@@ -65,7 +65,7 @@ def read_solution(problem: Problem, timeline: Timeline, *, text: str, source: st
     try:
         return question.plan(values)
     except ValueError as error:
-        raise ValueError(f"{source}: is no solution of the model of this plan: {error}") from None
+        raise ValueError(f"{source}: is not a solution of the model of this plan: {error}") from None
 
 
 def _parse_json(text: str) -> object:
@@ -81,4 +81,4 @@ def _whole(value: object) -> int:
     try:
         return round(float(str(value)))
     except (ValueError, OverflowError):
-        raise ValueError(f"the answer has {value!r} where a number is needed") from None
+        raise ValueError(f"the answer has {value!r} in place of a number; give numbers") from None

@@ -42,6 +42,7 @@ def require_covered(problem: Problem) -> None:
     """Raise ValueError where the complete model does not cover an option, or there would be too much to write down."""
     options, cluster = problem.options, problem.cluster
     refused = (
+        (problem.microbatches is not None, "problem: a list of microbatches", "give num_microbatches"),
         (options.max_width > 1, f"options: max_width = {options.max_width}", "set it to 1"),
         (options.split_placement, "options: split_placement = true", "set it to false"),
         (options.unequal_shares, "options: unequal_shares = true", "set it to false"),
@@ -70,8 +71,8 @@ def require_covered(problem: Problem) -> None:
 def _require_room(what: str, count: int, *, most: int, remedy: str) -> None:
     if count > most:
         raise ValueError(
-            f"the complete model of this problem would have {count:,} {what}, and there is room for {most:,}; "
-            f"{remedy}, or use method auto"
+            f"the complete model of this problem would have {count:,} {what}, above the limit of {most:,}; {remedy}, "
+            "or use method auto"
         )
 
 

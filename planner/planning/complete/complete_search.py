@@ -8,7 +8,8 @@ from collections.abc import Generator, Sequence
 from dataclasses import dataclass
 from itertools import permutations
 
-from planner.batch_problem import BatchProblem, Question
+from planner.batch_problem import Question, candidates_of
+from planner.device_subsets import question_on
 from planner.errors import NoPlanFoundError
 from planner.layout.costs import CostModel
 from planner.lowering import make_orders, make_plan_from_orders, make_schedule_instance
@@ -27,7 +28,7 @@ from solver_models.schedule.evaluation import play
 MODEL = "complete model"
 """What the improver, and the entry in `solver_versions`, are called."""
 
-_CLAIM = "solver"
+CLAIM = "solver"
 """Why a run ends once a solver claims that nothing is better."""
 
 MOST_ILP_TICKS = 10_000
@@ -42,7 +43,6 @@ class CompleteQuestion:
     """A problem written down whole."""
 
     problem: Problem
-    """What is asked."""
     model: CompleteModel
     """What the solver gets."""
     ticks: int
@@ -109,12 +109,10 @@ def require_answerable(question: Question, limits: Limits) -> None:
     """Raise ValueError, with the remedy, where a solver cannot be asked: it is not here, or the model is none."""
     if not is_complete(limits.method):
         return
-    if isinstance(question, BatchProblem):
-        raise ValueError(
-            f"limits: method = {limits.method} answers problems with a given number of microbatches; give "
-            "num_microbatches instead of global_batch_size, or use method auto"
-        )
-    require_covered(question)
+    is_cost = question.options.objective == "cost"  # of each subset of the devices the time is asked for
+    asked = question_on(question, [each.name for each in question.cluster.devices]) if is_cost else question
+    for problem in candidates_of(asked):
+        require_covered(problem)
     if limits.method == "ilp":
         # solvers take a second to import: not before somebody asks for one
         from solver_models.pulp_solvers import require_solver
@@ -239,4 +237,4 @@ def _note_claim(run: SearchState, outcome: SolverAnswer, *, ticks: int) -> None:
         return
     run.solver_bound_ns = min(outcome.bound * ticks, run.incumbent_ns)
     if outcome.status == "optimal":
-        run.stopped_by = _CLAIM
+        run.stopped_by = CLAIM

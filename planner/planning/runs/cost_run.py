@@ -1,9 +1,8 @@
-"""The plan that costs least: a run per promising subset of the devices, one incumbent for all, one bound on money.
+"""The plan that costs least: candidates are subsets of the devices, with one bound on money over them all.
 
 branch       boxes of subsets, each with a quick bound (`planner.planning.runs.subsets`)
-runs         the most promising subsets are planned for in rounds (`planner.planning.runs.successive_halving`), in two
-             waves: the
-             second one knows what the first one's plans cost
+runs         the most promising subsets are planned for (`planner.planning.runs.driver`), in two waves: the second one
+             knows what the first one's plans cost
 bounds       what a run proves of its subset goes into the boxes
 """
 
@@ -12,90 +11,106 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
-from typing import Unpack
+from typing import NoReturn, Unpack
 
 from planner.batch_problem import Question, problem_for
-from planner.errors import InfeasibleProblemError, NoPlanFoundError
-from planner.plan import Plan
-from planner.planning.complete.complete_search import require_answerable
+from planner.device_subsets import MICROS, PER_UNIT, cost_of, price_of
+from planner.documents.embedded_document import KEY
+from planner.documents.embedded_problem import enclose
+from planner.errors import InfeasibleProblemError, NoPlanFoundError, PlanError
+from planner.evidence.cost_bound import write_boxes
+from planner.plan import Plan, RentalResult
 from planner.planning.evidence import why_none_was_found
-from planner.planning.planning_params import SearchParams
-from planner.planning.runs.run import PlanningOptions, ignore, never
-from planner.planning.runs.subset_run import SubsetRun, answer
+from planner.planning.runs.candidate_run import CandidateRun
+from planner.planning.runs.driver import Driver
+from planner.planning.runs.run import PlanningOptions
 from planner.planning.runs.subsets import Choice, Subsets
-from planner.planning.runs.successive_halving import SuccessiveHalving
-from planner.progress import Limits
+from planner.problem import Problem
+from planner.verify import verify
 
 _RUNS_PER_WAVE = 4
 """Subsets that are planned for at once."""
-SECOND_WAVE_SHARE = 0.5
+_SECOND_WAVE_SHARE = 0.5
 """Part of the time limit after which no further subsets are begun."""
 BRANCH_SHARE = 0.1
 """Part of the time limit for telling them apart, each of two times."""
 
 
-def make_cheapest_plan(question: Question, **how: Unpack[PlanningOptions]) -> Plan:
-    """The verified plan that costs least per iteration, over all subsets of the devices and sizes of microbatches.
+class CheapestDriver(Driver):
+    """The runs of several subsets, and what is known of all the others; plans are ranked by what they cost."""
 
-    `limits.max_rounds` counts the rounds of the subset that has most. Otherwise as `planner.planning.make_plan`.
-    """
-    require_answerable(question, how.get("limits") or Limits())
-    with ExitStack() as stack:
-        field = SubsetField(question, stack, **how)
-        field.branch()
-        field.begin(field.promising(), most=_RUNS_PER_WAVE)
-        if not field.is_late(SECOND_WAVE_SHARE):
-            field.branch()
-            field.begin(field.promising(), most=_RUNS_PER_WAVE)
-        field.search()
-        return field.finish()
+    has_all_candidates = False
+    most_runs = (_RUNS_PER_WAVE, _RUNS_PER_WAVE)
+    """Subsets that are planned for in each wave."""
 
-
-class SubsetField(SuccessiveHalving[SubsetRun]):
-    """The runs of several subsets, and what is known of all the others."""
-
-    def __init__(self, question: Question, stack: ExitStack, **how: Unpack[PlanningOptions]) -> None:
-        super().__init__(
-            how.get("limits") or Limits(),
-            on_progress=how.get("on_progress") or ignore,
-            should_stop=how.get("should_stop") or never,
-        )
-        self.question, self.stack, self.how = question, stack, how
-        self.params = how.get("params", SearchParams())
+    def __init__(self, question: Question, stack: ExitStack, *, top: int, **how: Unpack[PlanningOptions]) -> None:
+        super().__init__(question, stack, top=top, **how)
         self.branched_s = 0.0
         """Seconds in which no run had its turn."""
+        self._bounded: dict[Choice, CandidateRun] = {}
+        """Of choices that no run was begun for, what knows their quick bounds."""
         with self._branching():
             self.subsets = Subsets(question, self.params)
 
-    def rank(self, run: SubsetRun) -> tuple[float, float]:
+    @property
+    def is_alone(self) -> bool:
+        """Never: the boxes are candidates, too."""
+        return False
+
+    def begin_all(self) -> None:
+        """First plans and bounds of the most promising subsets, then of those that the first plans leave possible."""
+        for most in self.most_runs:
+            if not self.is_late(_SECOND_WAVE_SHARE):
+                self.branch()
+                self._begin_some(self.promising(), most=most)
+
+    def rank(self, run: CandidateRun) -> tuple[float, float]:
         """Its plan, and what no plan of it costs less than."""
         money = self.money(run)
-        return math.inf if money is None else money, run.price * (run.lower_bound_ns or 0)
+        return math.inf if money is None else money, self._price_of(run) * (run.lower_bound_ns or 0)
 
-    def name(self, run: SubsetRun) -> str:
+    def name(self, run: CandidateRun) -> str:
         """How many devices it has, and what was chosen."""
-        size = run.choice.size
-        return f"{sum(run.counts)} devices{'' if size is None else f', microbatches of {size}'}"
+        size = super().name(run)
+        return f"{sum(run.choice.counts)} devices{size and f', {size}'}"
 
     def told(self, plan: Plan) -> Plan:
         """The same stages and device orders; the devices that have none stay idle."""
         return replace(plan, problem=problem_for(self.question, plan).reference())
 
-    def money(self, run: SubsetRun) -> int | None:
-        """What its best plan costs, if that ends by the deadline."""
+    def _price_of(self, run: CandidateRun) -> int:
+        """Of all its devices, in millionths per hour."""
+        return self.subsets.kinds.price(run.choice.counts)
+
+    def value_of(self, plan: Plan, *, total_ns: int) -> int:
+        """What the devices of a plan cost for so long."""
+        return cost_of(self.question, plan, makespan_ns=total_ns)
+
+    def money(self, run: CandidateRun) -> int | None:
+        """What its best plan costs, for all iterations that are counted, if that ends by the deadline."""
+        if (
+            run.plan is None
+            or run.total_ns is None
+            or run.objective_ns is None
+            or not self._is_in_time(run.objective_ns)
+        ):
+            return None
+        return self.value_of(run.plan, total_ns=run.total_ns)
+
+    def _is_in_time(self, objective_ns: int) -> bool:
         deadline = self.question.options.deadline_ns
-        is_late = deadline is not None and (run.objective_ns or 0) > deadline
-        return None if is_late else run.money
+        return deadline is None or objective_ns <= deadline
 
     @property
-    def best(self) -> SubsetRun | None:
+    def best(self) -> CandidateRun | None:
         """The run with the cheapest plan."""
         return min((run for run in self.runs if self.money(run) is not None), key=self.rank, default=None)
 
     @property
     def best_money(self) -> int | None:
-        """What the cheapest plan costs."""
-        return None if self.best is None else self.money(self.best)
+        """What an iteration costs at most with the cheapest plan, and its part of moving."""
+        money = None if self.best is None else self.money(self.best)
+        return None if money is None or self.best is None else -(-money // self.best.steps_left)
 
     @property
     def elapsed_s(self) -> float:
@@ -113,15 +128,20 @@ class SubsetField(SuccessiveHalving[SubsetRun]):
         best, least = self.best_money, self.subsets.lower_bound
         return None if best is None or least is None else (best - least) / max(best, 1)
 
-    def limit_ns(self, run: SubsetRun) -> int | None:
+    def limit_ns(self, run: CandidateRun) -> int | None:
         """A plan of the run matters if it is in time, and cheaper than those of others."""
         deadline = self.question.options.deadline_ns
         limits = [] if deadline is None else [deadline + 1]
         others = [self.money(each) for each in self.runs if each is not run]
         known = min((money for money in others if money is not None), default=None)
-        if known is not None and (most := run.limit_ns(known)) is not None:
+        if known is not None and (most := self.limit_by(run, known)) is not None:
             limits.append(most)
         return min(limits, default=None)
+
+    def limit_by(self, run: CandidateRun, money: int) -> int | None:
+        """Plans on all its devices are cheaper than this if they are faster; None where it costs nothing."""
+        price = self._price_of(run) * run.steps_left
+        return -(-money // price) if price else None
 
     def branch(self) -> None:
         """Cut boxes until the most promising ones are single subsets."""
@@ -141,72 +161,85 @@ class SubsetField(SuccessiveHalving[SubsetRun]):
             found.sort(key=lambda each: each.time_ns)
         return [each.choice for each in found]
 
-    def begin(self, candidates: Sequence[Choice], *, most: int) -> None:
+    def _begin_some(self, candidates: Sequence[Choice], *, most: int) -> None:
         """Baselines and bounds of the first candidates that have no run yet."""
-        runs = self._enter(candidates, most=most)
-        self.make_first_plans(runs, self.how.get("start"))
-        self.bound(runs)
-
-    def _enter(self, candidates: Sequence[Choice], *, most: int) -> list[SubsetRun]:
         known = {run.choice for run in self.runs}
         chosen = [choice for choice in candidates if choice not in known][:most]
-        share = replace(self.limits, time_limit_s=self.limits.time_limit_s / max(1, len(chosen) + len(known)))
-        for choice in chosen:
-            run = self._make_run(choice, limits=share)
-            run.state.num_runs = len(chosen) + len(known)
-            self.runs.append(run)
-        return self.runs[len(known) :]
+        found = {choice: self._problem_of(choice) for choice in chosen}
+        self.begin(found, num_runs=len(found) + len(known))
 
-    def _make_run(self, choice: Choice, *, limits: Limits) -> SubsetRun:
-        run = SubsetRun(
-            self.subsets.kinds,
-            choice,
-            limits=limits,
-            on_progress=self.hear,
-            should_stop=self.should_stop,
-            target=self.how.get("target"),
-            params=self.params,
-        )
-        return self.stack.enter_context(run)
+    def _problem_of(self, choice: Choice) -> Problem:
+        return self.subsets.kinds.candidates(choice.counts)[choice.size]
 
-    def take_up(self, run: SubsetRun, step: Callable[[SubsetRun], object]) -> None:
+    def take_up(self, run: CandidateRun, step: Callable[[CandidateRun], object]) -> None:
         """What the step proves of its devices holds for all boxes of which they are the largest subset."""
         super().take_up(run, step)
         if run.state.lower_bound is not None:
             self.subsets.learn(run.choice, run.state.lower_bound)
 
-    def finish(self) -> Plan:
-        """The cheapest plan with its evidence."""
-        for run in self.runs:
-            run.close()
-        if self.best is None:
-            self.give_up()
-        assert self.best is not None
-        return self.answer(self.question, self.best)
-
-    def answer(self, question: Question, run: SubsetRun) -> Plan:
-        """The best plan of a run as the answer to a question about its cost."""
-        others = self._at_other_sizes(run)
-        return answer(question, run, others=others, subsets=self.subsets, stopped_by=self.stopped_by())
-
-    def _at_other_sizes(self, run: SubsetRun) -> list[SubsetRun]:
+    def siblings(self, run: CandidateRun) -> list[CandidateRun]:
         """The runs on the same devices; of sizes that had none one that knows its quick bound alone."""
         runs = {each.choice: each for each in self.runs}
+        runs |= self._bounded
         found = []
-        for size, entry in self.subsets.known(run.counts).items():
-            choice = Choice(run.counts, size)
-            if size == run.choice.size:
-                continue
+        for size, entry in self.subsets.known(run.choice.counts).items():
+            choice = Choice(run.choice.counts, size)
             if choice not in runs:
-                runs[choice] = self._make_run(choice, limits=self.limits)
+                self._bounded[choice] = runs[choice] = self.make_run(
+                    choice, self._problem_of(choice), limits=self.limits
+                )
                 runs[choice].note(entry)
             found.append(runs[choice])
+        for each in found:
+            if each.state.lower_bound is None and not each.infeasible:
+                each.bound_quickly()
         return found
 
-    def give_up(self) -> None:
+    def answer(self, run: CandidateRun, plan: Plan) -> Plan:
+        """A plan of a run as the answer to the question, with the bound on money over all subsets."""
+        return self.answer_to(self.question, run, plan=plan)
+
+    def answer_to(self, question: Question, run: CandidateRun, *, plan: Plan) -> Plan:
+        """The same for a question with another deadline."""
+        evidence, problem = plan.evidence, problem_for(question, plan)
+        assert evidence is not None
+        bound = {key: value for key, value in evidence.certificate.items() if key != KEY}
+        whole = replace(
+            plan,
+            problem=problem.reference(),
+            evidence=replace(
+                evidence,
+                certificate={**bound, **enclose(problem)},
+                rental=self._rental(problem, run, plan=plan, makespan_ns=evidence.makespan_ns),
+            ),
+        )
+        verdict = verify(problem, whole)
+        if not verdict.passed:
+            raise PlanError(f"the verifier rejected the final plan: {verdict.violations[0].message}")
+        return whole
+
+    def _rental(self, question: Problem, run: CandidateRun, *, plan: Plan, makespan_ns: int) -> RentalResult:
+        cost = cost_of(question, plan, makespan_ns=makespan_ns)
+        deadline_ns = question.options.deadline_ns
+        certificate = write_boxes(self.subsets.kinds, self.subsets.boxes, deadline_ns=deadline_ns)
+        value = certificate["value"]
+        return RentalResult(
+            devices=tuple(device.name for device in run.state.problem.cluster.devices),
+            price_per_hour=price_of(question.cluster, plan.devices) / MICROS,
+            cost=cost / PER_UNIT,
+            lower_bound=value / PER_UNIT,
+            gap=(cost - value) / max(cost, 1),
+            certificate=certificate,
+        )
+
+    def is_allowed(self, plan: Plan) -> bool:
+        """Whether it ends by the deadline."""
+        return plan.evidence is not None and self._is_in_time(plan.evidence.makespan_ns)
+
+    def give_up(self) -> NoReturn:
         """Raise what is known: that no plan fits, or only that none was found."""
+        deadline = self.question.options.deadline_ns
         if self.subsets.lower_bound is None:
-            deadline = self.question.options.deadline_ns
             reasons = {box.time for box in self.subsets.boxes if isinstance(box.time, str)}
             late = [box.time_ns for box in self.subsets.boxes if box.time_ns is not None]
             if late:
@@ -216,10 +249,9 @@ class SubsetField(SuccessiveHalving[SubsetRun]):
             raise InfeasibleProblemError(f"no plan fits on any subset of the devices: {'; '.join(sorted(reasons))}")
         late_ns = min((run.objective_ns for run in self.runs if run.objective_ns is not None), default=None)
         if late_ns is not None:
-            deadline = self.question.options.deadline_ns
             raise NoPlanFoundError(
-                f"none in {self.elapsed_s:.0f} s of search ends by deadline_ns = {deadline}; the fastest takes "
-                f"{late_ns} ns: give a later deadline"
+                f"none in {self.elapsed_s:.0f} s of search ends by deadline_ns = {deadline}: the fastest takes "
+                f"{late_ns} ns; give a later deadline"
             )
         raise NoPlanFoundError(
             f"none in {self.elapsed_s:.0f} s of search on any of {len(self.runs)} subsets of the devices; "

@@ -1,6 +1,7 @@
-"""The door: a problem, whose microbatches may differ, or a global batch, which any measured size may cut."""
+"""The door: a question of any kind, and the driver that has its objective."""
 
 from collections.abc import Callable
+from contextlib import ExitStack
 from typing import Unpack
 
 from planner.batch_problem import BatchProblem
@@ -8,42 +9,33 @@ from planner.export.targets import Target, require_possible
 from planner.option_conflicts import require_consistent
 from planner.plan import Plan
 from planner.planning.planning_params import SearchParams
-from planner.planning.runs import run as driver
-from planner.planning.runs.batch_run import make_batch_plans
-from planner.planning.runs.cost_run import make_cheapest_plan
-from planner.planning.runs.variable_microbatches import make_listed_plan
+from planner.planning.runs.cost_run import CheapestDriver
+from planner.planning.runs.driver import Driver
+from planner.planning.runs.run import PlanningOptions
 from planner.problem import Problem
 from planner.progress import Limits, Progress
 
 
-def make_plans(problem: Problem | BatchProblem, *, top: int, **how: Unpack[driver.PlanningOptions]) -> tuple[Plan, ...]:
-    """The best plan and the best of other kinds; see `planner.planning.runs.run.make_plans`.
+def make_plans(problem: Problem | BatchProblem, *, top: int, **how: Unpack[PlanningOptions]) -> tuple[Plan, ...]:
+    """The plan that `make_plan` returns, and behind it the best of other kinds (`planner.plan_kind`).
 
-    `others` is heard where a number of microbatches is given and time is minimised, a `transition` there and for
-    microbatches that differ.
+    At most `top` in all, the best first, no two of one kind, each verified and with evidence of its own; fewer where
+    the run came by fewer kinds. `others` is asked as often as `should_stop` for a better plan that was found elsewhere
+    meanwhile, which is taken in if the verifier passes it. `limits.max_rounds` counts the rounds of the candidate that
+    has most: a size of microbatches, a subset of the devices. Raises as `make_plan` does.
 
-    Raises ValueError if more than one is asked for where only one is made, TypeError for options that there are not.
+    With a `transition`, the plan with the least sum of iterations that are left and of moving, and next to it, if that
+    is another, the plan for which least moves (`planner.planning.runs.transition_search`).
+
+    Raises TypeError for options that there are not.
     """
-    if unknown := how.keys() - driver.PlanningOptions.__annotations__.keys():
+    if unknown := how.keys() - PlanningOptions.__annotations__.keys():
         raise TypeError(f"make_plans() got an unexpected keyword argument {min(unknown)!r}")
-    if isinstance(problem, Problem) and problem.microbatches is not None:
-        require_consistent(problem)
-        if top > 1:
-            raise ValueError(f"top = {top}: for microbatches that differ one plan is made; leave it out")
-        return (make_listed_plan(problem, **how),)
     require_possible(problem, how.get("target"))
     require_consistent(problem)
-    if how.get("transition") is not None and (problem.options.objective == "cost" or isinstance(problem, BatchProblem)):
-        raise ValueError(
-            "transition: counted where a number of microbatches is given and time is minimised; leave it out"
-        )
-    if problem.options.objective == "cost":
-        if top > 1:
-            raise ValueError(f"top = {top}: with objective = cost one plan is made; see make_pareto for others")
-        return (make_cheapest_plan(problem, **how),)
-    if isinstance(problem, Problem):
-        return driver.make_plans(problem, top=top, **how)
-    return make_batch_plans(problem, top=top, **how)
+    kind = CheapestDriver if problem.options.objective == "cost" else Driver
+    with ExitStack() as stack:
+        return kind(problem, stack, top=top, **how).plans()
 
 
 def make_plan(

@@ -15,13 +15,11 @@ from planner.device_subsets import PER_UNIT
 from planner.export.targets import require_possible
 from planner.option_conflicts import require_consistent
 from planner.plan import Plan
-from planner.planning.complete.complete_search import require_answerable
-from planner.planning.runs.cost_run import BRANCH_SHARE, SECOND_WAVE_SHARE, SubsetField
+from planner.planning.runs.candidate_run import CandidateRun
+from planner.planning.runs.cost_run import BRANCH_SHARE, CheapestDriver
 from planner.planning.runs.run import PlanningOptions
-from planner.planning.runs.subset_run import SubsetRun
 from planner.planning.runs.subsets import Choice, Prospect
 from planner.problem import Problem
-from planner.progress import Limits
 
 _RUNS_ON_FRONT = 8
 """Subsets that are planned for where the front of time and money is asked for."""
@@ -64,40 +62,40 @@ def make_pareto(problem: Question, **how: Unpack[PlanningOptions]) -> ParetoFron
     global batch each decides on its size of microbatches. The options of a planning run are those of
     `planner.planning.make_plan`. Raises as it does.
     """
+    if how.get("transition") is not None:
+        raise TypeError("make_pareto() takes no transition")
     question: Question = replace(problem, options=replace(problem.options, objective="cost"))
     require_consistent(question)
-    require_answerable(question, how.get("limits") or Limits())
     require_possible(question, how.get("target"))
     with ExitStack() as stack:
-        field = _Front(question, stack, **how)
-        field.branch()
-        field.begin(field.promising(), most=_RUNS_ON_FRONT)
-        if not field.is_late(SECOND_WAVE_SHARE):
-            field.begin(field.promising(), most=_RUNS_ON_FRONT // 2)
-        field.search()
-        return field.front()
+        return _FrontDriver(question, stack, top=1, **how).front()
 
 
-class _Front(SubsetField):
+class _FrontDriver(CheapestDriver):
     """The runs of all subsets that may have a point of the front."""
+
+    most_runs = (_RUNS_ON_FRONT, _RUNS_ON_FRONT // 2)
 
     @property
     def gap(self) -> float | None:
         """There is none for a front as a whole: it ends when nothing is open, or its time is over."""
         return None
 
-    def limit_ns(self, run: SubsetRun) -> int | None:
+    def limit_ns(self, run: CandidateRun) -> int | None:
         """Plans of the run that take longer are both slower and dearer than another's, or late."""
         deadline = self.question.options.deadline_ns
         limits = [] if deadline is None else [deadline + 1]
         for other in self.runs:
-            if other is not run and other.money is not None and other.objective_ns is not None:
-                as_dear = run.limit_ns(other.money)
+            money = None if other is run else self.money(other)
+            if money is not None and other.objective_ns is not None:
+                as_dear = self.limit_by(run, money)
                 limits += [] if as_dear is None else [max(other.objective_ns, as_dear)]
         return min(limits, default=None)
 
     def branch(self) -> None:
-        """Cut boxes everywhere, not only where it is cheap."""
+        """Cut boxes everywhere, not only where it is cheap; once."""
+        if self.runs:
+            return
         until = 2 * BRANCH_SHARE * self.limits.time_limit_s
         with self._branching() as passed_s:
 
@@ -122,45 +120,35 @@ class _Front(SubsetField):
 
     def _is_beaten(self, prospect: Prospect) -> bool:
         """Whether a plan is as fast and as cheap as the bounds of a subset would let one of it be."""
-        points = (_time_and_money(run) for run in self.runs if self.money(run) is not None)
+        points = (self._time_and_money(run) for run in self.runs if self.money(run) is not None)
         return any(each[0] <= prospect.time_ns and each[1] <= prospect.money for each in points)
 
     def search(self) -> None:
-        """Equal slices of what is left for all open runs, until none is open or has anything left to do."""
-        while field := self.open(self.runs):
-            slice_s = max(0.0, self.limits.time_limit_s - self.elapsed_s) / len(field)
-            for run in field:
-                if self.open([run]):
-                    self._give_slice(run, slice_s)
-
-    def _give_slice(self, run: SubsetRun, slice_s: float) -> None:
-        if self.limits.max_rounds is None:
-            self.take_up(run, lambda each: each.search(slice_s, horizon_s=slice_s))
-        else:
-            self.take_up(run, lambda each: each.search_to_the_end(slice_s))
+        """No run is better than another."""
+        self.search_evenly()
 
     def front(self) -> ParetoFront:
         """The plans of which none is both faster and cheaper than another, with their evidence."""
-        for run in self.runs:
-            run.close()
+        self.run_all()
         planned = [run for run in self.runs if self.money(run) is not None]
         if not planned:
             self.give_up()
-        best = list[SubsetRun]()
-        for run in sorted(planned, key=_time_and_money):
-            if not best or _time_and_money(run)[1] < _time_and_money(best[-1])[1]:
+        best = list[CandidateRun]()
+        for run in sorted(planned, key=self._time_and_money):
+            if not best or self._time_and_money(run)[1] < self._time_and_money(best[-1])[1]:
                 best.append(run)
         return ParetoFront(
             points=tuple(map(self._point, best)),
             num_subsets=self.subsets.num_subsets,
-            num_planned=len({run.counts for run in self.runs}),
+            num_planned=len({run.choice.counts for run in self.runs}),
         )
 
-    def _point(self, run: SubsetRun) -> ParetoPoint:
-        time_ns, money = _time_and_money(run)
+    def _point(self, run: CandidateRun) -> ParetoPoint:
+        time_ns, money = self._time_and_money(run)
         options = replace(self.question.options, deadline_ns=time_ns)
         question: Question = replace(self.question, options=options)
-        plan = self.answer(question, run)
+        own, *_ = run.finish(self.concluding(run))
+        plan = self.answer_to(question, run, plan=own)
         assert plan.evidence is not None
         assert plan.evidence.rental is not None
         return ParetoPoint(
@@ -172,11 +160,11 @@ class _Front(SubsetField):
             least_ns=self.subsets.least_ns(money),
         )
 
-
-def _time_and_money(run: SubsetRun) -> tuple[int, int]:
-    assert run.objective_ns is not None
-    assert run.money is not None
-    return run.objective_ns, run.money
+    def _time_and_money(self, run: CandidateRun) -> tuple[int, int]:
+        money = self.money(run)
+        assert run.objective_ns is not None
+        assert money is not None
+        return run.objective_ns, money
 
 
 def _is_behind(prospect: Prospect, other: Prospect) -> bool:

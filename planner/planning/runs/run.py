@@ -1,4 +1,4 @@
-"""`make_plan`: the steps of a planning run, one after the other."""
+"""The steps of a planning run on one problem, one after the other; who takes them: `planner.planning.runs.driver`."""
 
 import math
 import warnings
@@ -10,20 +10,17 @@ from typing import TypedDict, Unpack
 
 from planner.baselines.registry import make_baselines, play_baseline
 from planner.bounds.bound_params import ENTRIES_PER_S, BoundParams
-from planner.errors import InfeasibleProblemError, PipeplanError
-from planner.evidence.certificate import make_bound, prove_infeasible, refute
+from planner.errors import PipeplanError
+from planner.evidence.certificate import make_bound, refute
 from planner.export.looped_pipelines import as_looped
 from planner.export.targets import Target
 from planner.layout.costs import CostModel
 from planner.layout.device_groups import has_listed_groups
 from planner.plan import Plan
-from planner.planning.archive import Archive
-from planner.planning.complete.complete_search import is_complete, require_answerable, search_completely
-from planner.planning.evidence import Conclusion, finish, require_not_refuted
+from planner.planning.complete.complete_search import is_complete, search_completely
 from planner.planning.improvers.bound_improver import raises_bound
 from planner.planning.improvers.tree_proposals import TreeProposals
 from planner.planning.planning_params import SearchParams
-from planner.planning.runs.transition_search import NAME, TransitionSearch
 from planner.planning.search_loop import SearchLoop
 from planner.planning.search_state import NO_PLAN_SHARE, SearchState
 from planner.planning.starts.class_layouts import NEAR_BOUND, class_layouts
@@ -38,8 +35,6 @@ from planner.verify import verify
 from solver_models.covering import Covering
 from solver_models.precompile import BASELINE_KERNELS, JOINT
 
-_TRANSITION_SHARE = 0.25
-"""Last part of the time limit for layouts by the sum of iterations and moving."""
 _FIRST_LAYOUTS_SHARE = 0.3
 """Part of the time limit up to which layouts in a loop are looked for before the baselines."""
 _LAYOUTS_SHARE = 0.8
@@ -90,83 +85,6 @@ class RunSetup(TypedDict):
     params: SearchParams
 
 
-def make_plans(problem: Problem, *, top: int, **how: Unpack[PlanningOptions]) -> tuple[Plan, ...]:
-    """The plan that `planner.planning.make_plan` returns, and behind it the best of other kinds (`planner.plan_kind`).
-
-    At most `top` in all, the fastest first, no two of one kind, each verified and with evidence of its own; fewer where
-    the run came by fewer kinds. `others` is asked as often as `should_stop` for a better plan that was found elsewhere
-    meanwhile, which is taken in if the verifier passes it. Raises as `make_plan` does.
-
-    With a `transition`, the plan with the least sum of iterations that are left and of moving, and behind it, if that
-    is another, the plan for which least moves (`planner.planning.runs.transition_search`); `top` is 1 then.
-    """
-    limits = how.get("limits") or Limits()
-    require_answerable(problem, limits)
-    if (transition := how.get("transition")) is not None:
-        return _take_over(problem, limits, top=top, transition=transition, how=how)
-    run = begin_run(
-        problem.at_its_size(),
-        limits,
-        on_progress=how.get("on_progress") or ignore,
-        should_stop=how.get("should_stop") or never,
-        target=how.get("target"),
-        params=how.get("params", SearchParams()),
-    )
-    archive = archive_kinds(run, top)
-    run.others = how.get("others")
-    with run.watch, run.collected_rarely(), closing(run.window):
-        _search_through(run, how.get("start"))
-        best = finish(run)
-        if archive is None:
-            return (best,)
-        known = Conclusion.of(run)
-        return (best, *(plan for _, plan in archive.others(run, best, conclude=lambda _: known)))
-
-
-def _search_through(run: SearchState, start: Plan | None) -> None:
-    """First plans, bound and search, until a limit is reached; raises InfeasibleProblemError where no plan can be."""
-    layouts = make_first_plans(run, start)
-    bound_and_lay_out(run, layouts)
-    require_not_refuted(run)
-    for _ in search(run):
-        pass
-    require_not_refuted(run)
-
-
-def _take_over(
-    problem: Problem, limits: Limits, *, top: int, transition: Transition, how: PlanningOptions
-) -> tuple[Plan, ...]:
-    """The plan that takes over at the least cost; the last part of the time is left to the search for that alone."""
-    if top > 1:
-        raise ValueError(f"top = {top}: what takes over from a running plan is one plan; leave it out")
-    params = how.get("params", SearchParams())
-    share = 0.0 if limits.max_rounds is not None else _TRANSITION_SHARE
-    run = begin_run(
-        problem.at_its_size(),
-        replace(limits, time_limit_s=(1 - share) * limits.time_limit_s),
-        on_progress=how.get("on_progress") or ignore,
-        should_stop=how.get("should_stop") or never,
-        target=how.get("target"),
-        params=params,
-    )
-    run.witness = taking_over = TransitionSearch(run, transition)
-    run.others = how.get("others")
-    with run.watch, run.collected_rarely(), closing(run.window):
-        _search_through(run, how.get("start"))
-        run.limits = limits
-        with run.step_of(NAME):
-            taking_over.search(run.time_until(1.0))
-        return taking_over.finish()
-
-
-def archive_kinds(run: SearchState, top: int) -> Archive | None:
-    """What keeps the best plans of other kinds that the run comes by, if more than one plan is asked for."""
-    if top == 1:
-        return None
-    run.witness = archive = Archive(run.problem, top=top, params=run.params.archive)
-    return archive
-
-
 def begin_run(problem: Problem, limits: Limits, **how: Unpack[RunSetup]) -> SearchState:
     """A planning run whose clock begins now."""
     target, is_looped = how["target"], problem.options.order == "looped"
@@ -189,11 +107,7 @@ def _fit(problem: Problem, plan: Plan, *, target: Target | None) -> Plan:
 
 
 def make_first_plans(run: SearchState, start: Plan | None) -> LoopedSearch | None:
-    """Everything before the bound; returns the search of layouts for programs that run stages in a loop.
-
-    Raises InfeasibleProblemError if a limit alone rules out every plan.
-    """
-    _prove_feasible(run)
+    """Everything before the bound; returns the search of layouts for programs that run stages in a loop."""
     begin_large(run)
     begin_with_classes(run)
     propose_best_seed(run)
@@ -227,13 +141,6 @@ def never() -> bool:
     return False
 
 
-def _prove_feasible(run: SearchState) -> None:
-    """Raise InfeasibleProblemError if a limit alone rules out every plan."""
-    reason = prove_infeasible(run.problem, run.costs)
-    if reason is not None:
-        raise InfeasibleProblemError(reason)
-
-
 def play_baselines(run: SearchState) -> None:
     """Every baseline is played; those that fit become incumbents in turn."""
     with run.step_of(BASELINES):
@@ -251,8 +158,8 @@ def _play_baselines(run: SearchState) -> None:
             continue
         if has_listed_groups(run.problem, baseline.plan.stages):
             run.layouts.append(baseline.plan.stages)
-        if row.fits_memory and run.witness is not None:
-            run.witness.see(baseline.plan, timeline, source=row.name)
+        if row.fits_memory:
+            run.show(baseline.plan, timeline, source=row.name)
         if row.fits_memory and any(stage.is_split for stage in baseline.plan.stages):
             run.offer(baseline.plan, timeline, source=row.name, improver=BASELINES)
             run.report("baselines")
@@ -441,5 +348,6 @@ def search(run: SearchState) -> Generator[None, None, None]:
 
 def _keep_candidates(run: SearchState, loop: SearchLoop | None) -> None:
     """Show what the joint search had at its end to whoever looks for more than the best plan."""
-    if run.witness is not None and loop is not None:
-        run.witness.take(loop.search.searcher, loop.candidates)
+    if loop is not None:
+        for witness in run.witnesses:
+            witness.take(loop.search.searcher, loop.candidates)

@@ -7,7 +7,7 @@ moves least where all state is read anew, and what the joint search ended with.
 """
 
 import heapq
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from planner.clock import HasTime
@@ -19,6 +19,7 @@ from planner.planning.starts.conversions import plan_of, rate, stages_of
 from planner.replanning.transition import Transition
 from planner.simulation.timeline import Timeline
 from planner.verify import Verdict
+from profiles.cluster import Cluster
 from solver_models.local_search.search import Candidate, Searcher
 from solver_models.precompile import FIRST
 from solver_models.starts.layout_neighbours import Layout, key_of, layout_of, neighbours
@@ -52,8 +53,10 @@ class _Found:
 class TransitionSearch:
     """What a run shows its plans to, and what searches on when the run has ended."""
 
-    def __init__(self, run: SearchState, transition: Transition) -> None:
+    def __init__(self, run: SearchState, transition: Transition, *, cluster: Cluster) -> None:
         self.run, self.transition = run, transition
+        self.whole = run.problem if cluster == run.problem.cluster else replace(run.problem, cluster=cluster)
+        """The problem with all devices: state moves from those that are given up, too."""
         self.best: _Found | None = None
         """The plan with the least sum."""
         self.leanest: _Found | None = None
@@ -62,11 +65,34 @@ class TransitionSearch:
         """What the joint search had at its end, the least sums first."""
         self._moving: dict[tuple[Stage, ...], int] = {}
 
+    @property
+    def plan(self) -> Plan | None:
+        """The plan with the least sum."""
+        return None if self.best is None else self.best.plan
+
+    @property
+    def total_ns(self) -> int | None:
+        """What taking over with it costs."""
+        return None if self.best is None else self.best.total_ns
+
+    @property
+    def iteration_ns(self) -> int | None:
+        """The objective of its iteration."""
+        return None if self.best is None else self._iteration_of(self.best.verdict)
+
+    def _iteration_of(self, verdict: Verdict) -> int:
+        assert verdict.timeline is not None
+        return verdict.timeline.objective_ns(self.run.problem.options.objective)
+
+    def sum_of(self, stages: tuple[Stage, ...], iteration_ns: int) -> int:
+        """What taking over with these stages costs, if their iterations take so long."""
+        return self.transition.total_ns(iteration_ns=iteration_ns, moving_ns=self.moving_ns(stages))
+
     def moving_ns(self, stages: tuple[Stage, ...]) -> int:
         """How long it takes to move what these stages need."""
         known = self._moving.get(stages)
         if known is None:
-            known = self._moving[stages] = self.transition.moving_ns(self.run.problem, stages)
+            known = self._moving[stages] = self.transition.moving_ns(self.whole, stages)
         return known
 
     def see(self, plan: Plan, timeline: Timeline, *, source: str, verdict: Verdict | None = None) -> None:
@@ -182,15 +208,14 @@ class TransitionSearch:
             if found is not None:
                 self._offer(searcher, found, source=NAME)
 
-    def finish(self) -> tuple[Plan, ...]:
-        """The plan with the least sum, and the one for which least moves if that is another; each with its evidence."""
-        conclusion = Conclusion.of(self.run)
-        if self.best is None or self.leanest is None:
-            return (finish(self.run, conclusion),)
-        best = self._finished(self.best, conclusion)
-        if self.leanest.plan == self.best.plan:
-            return (best,)
-        return best, self._finished(self.leanest, conclusion)
+    def finish(self, conclude: Callable[[int], Conclusion]) -> tuple[Plan, ...]:
+        """The plan with the least sum, and the one for which least moves if that is another; each with its evidence.
+
+        `conclude`: what is shown of all plans, beside one with that objective. Without a plan there is nothing.
+        """
+        found = [each for each in (self.best, self.leanest) if each is not None]
+        found = found[:1] if found and found[0].plan == found[-1].plan else found
+        return tuple(self._finished(each, conclude(self._iteration_of(each.verdict))) for each in found)
 
     def _finished(self, found: _Found, conclusion: Conclusion) -> Plan:
         if found.plan == self.run.plan:

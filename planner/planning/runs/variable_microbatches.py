@@ -2,27 +2,36 @@
 
 Baselines first; then every number of pipelines with the cuts that are best at the mean size; the best of these are
 annealed, and their cuts shifted. Without a dealing, the plan of the usual search for the mean size is played in other
-orders of the microbatches. What is returned is the best that the verifier passes.
+orders of the microbatches. These are the steps of a run; `planner.planning.runs.driver` takes them.
 """
 
+import math
 import random
-import time
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Unpack
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import closing
+from dataclasses import dataclass, replace
 
 from planner.annealed_dealing import AnnealingParams, anneal
 from planner.baselines.listed import is_cut_as_placed, listed_baselines, usual_problem, usual_size
 from planner.baselines.registry import play_baseline
 from planner.bounds.listed.listed_bound import ListedLeast
 from planner.device_subsets import problem_on
-from planner.errors import NoPlanFoundError, PipeplanError, PlanError
-from planner.evidence.certificate import Bound, make_bound
-from planner.layout.costs import CostModel
-from planner.plan import BaselineResult, Evidence, Plan, Stage
-from planner.planning.evidence import bounded_evidence, what_makes_room
-from planner.planning.planning_params import SearchParams
-from planner.planning.runs import run as driver
+from planner.errors import InfeasibleProblemError, PipeplanError, PlanError
+from planner.evidence.certificate import make_bound, prove_infeasible
+from planner.plan import BaselineResult, Plan, Stage
+from planner.planning.evidence import finish, require_not_refuted
+from planner.planning.runs.run import (
+    BASELINES,
+    BOUND,
+    START,
+    begin_run,
+    bound_and_lay_out,
+    ignore,
+    make_first_plans,
+    search,
+    take_in,
+)
+from planner.planning.search_state import SearchState
 from planner.planning.starts.dealt_layouts import (
     AssignmentTable,
     carried_over,
@@ -32,10 +41,7 @@ from planner.planning.starts.dealt_layouts import (
     stages_on,
 )
 from planner.problem import Problem
-from planner.progress import Limits, Progress
-from planner.replanning.transition import Transition
-from planner.simulation.simulate import Timeline, simulate
-from planner.verify import verify
+from planner.simulation.simulate import simulate
 
 _BASELINE_SHARE = 0.25
 """Part of the time limit for baselines."""
@@ -45,6 +51,8 @@ _USUAL_SHARE = 0.25
 """Part of it for the search that takes all microbatches for equal."""
 _KEPT_LAYOUTS = 4
 """Layouts that are annealed and cut anew."""
+_ASSIGNED, _USUAL = "dealing", "search at the mean size"
+"""Who is said to have found a plan: the search of assignments, or the usual one for equal microbatches."""
 
 
 @dataclass(kw_only=True)
@@ -56,138 +64,18 @@ class _BalancedLayout:
     end_ns: int
 
 
-@dataclass(kw_only=True)
-class _Run:
-    """One planning run: the incumbent, and what is known."""
-
-    problem: Problem
-    costs: CostModel
-    limits: Limits
-    on_progress: Callable[[Progress], None]
-    should_stop: Callable[[], bool]
-    params: SearchParams
-    transition: Transition | None = None
-    begun_s: float = field(default_factory=time.monotonic)
-    plan: Plan | None = None
-    timeline: Timeline | None = None
-    source: str = ""
-    bound: Bound | None = None
-    baselines: list[BaselineResult] = field(default_factory=list)
-    rejected: str = ""
-    steps: int = 0
-
-    @property
-    def elapsed_s(self) -> float:
-        """Since the call."""
-        return time.monotonic() - self.begun_s
-
-    def has_time(self, share: float = 1.0) -> bool:
-        """Whether less than a part of the time has passed, and nobody wants an end; rounds are no time."""
-        is_in_time = self.limits.max_rounds is not None or self.elapsed_s < share * self.limits.time_limit_s
-        return is_in_time and not self.should_stop()
-
-    @property
-    def objective_ns(self) -> int | None:
-        """Of the incumbent."""
-        return None if self.timeline is None else self.timeline.objective_ns(self.problem.options.objective)
-
-    def offer(self, plan: Plan, *, source: str) -> bool:
-        """Take a plan that is better than the incumbent and that the verifier passes; whether it was."""
-        try:
-            timeline = simulate(self.problem, plan, costs=self.costs)
-        except (PipeplanError, ValueError) as error:
-            self.rejected = str(error)
-            return False
-        if self.plan is not None and self._objective(plan, timeline) >= self._objective(self.plan, self.timeline):
-            return False
-        verdict = verify(self.problem, plan)
-        if not verdict.passed:
-            self.rejected = verdict.violations[0].message
-            return False
-        self.plan, self.timeline, self.source = plan, timeline, source
-        self.report("search")
-        return True
-
-    def _objective(self, plan: Plan, timeline: Timeline | None) -> int:
-        """The objective, or where a plan takes over from a running one, all that it costs; the least is best."""
-        assert timeline is not None
-        objective_ns = timeline.objective_ns(self.problem.options.objective)
-        if self.transition is None:
-            return objective_ns
-        moving_ns = self.transition.moving_ns(self.problem, plan.stages)
-        return self.transition.total_ns(iteration_ns=objective_ns, moving_ns=moving_ns)
-
-    def report(self, phase: str) -> None:
-        """Tell whoever listens."""
-        best, bound = self.objective_ns, None if self.bound is None else self.bound.value_ns
-        gap = None if best is None or bound is None else (best - bound) / max(best, 1)
-        self.on_progress(
-            Progress(
-                elapsed_s=self.elapsed_s,
-                phase=phase,
-                incumbent=self.plan,
-                incumbent_ns=best,
-                lower_bound_ns=bound,
-                gap=gap,
-                source=self.source,
-            )
-        )
-
-    @property
-    def is_closed(self) -> bool:
-        """Whether the gap that is asked for is reached."""
-        best = self.objective_ns
-        return best is not None and self.bound is not None and best - self.bound.value_ns <= self.limits.gap * best
-
-
-def make_listed_plan(problem: Problem, **how: Unpack[driver.PlanningOptions]) -> Plan:
-    """The best verified plan found within the limits, never worse than any baseline that fits.
-
-    Raises ValueError for what is only for equal microbatches, NoPlanFoundError if no plan was found.
-    """
-    limits = how.get("limits") or Limits()
-    _require_listed_alone(limits, how)
-    run = _Run(
-        problem=problem,
-        costs=CostModel(problem),
-        limits=limits,
-        on_progress=how.get("on_progress") or driver.ignore,
-        should_stop=how.get("should_stop") or driver.never,
-        params=how.get("params", SearchParams()),
-        transition=how.get("transition"),
-    )
-    start = how.get("start")
+def make_first_listed_plans(run: SearchState, start: Plan | None) -> None:
+    """The plan to start from, then every baseline with the real sizes: the best that fits becomes the incumbent."""
     if start is not None:
-        run.offer(replace(start, problem=problem.reference(), evidence=None), source=driver.START)
-    _play_baselines(run)
-    run.bound = make_bound(problem, run.costs)
-    run.report("bound")
-    layouts = _first_layouts(run)
-    usual = _plan_usual(run) if _should_try_usual(run) else None
-    if usual is not None and not run.is_closed:
-        _reorder(run, usual)
-    _improve(run, layouts)
-    return _finish(run)
+        with run.step_of(START):
+            _offer(run, replace(start, problem=run.problem.reference(), evidence=None), source=START)
+    with run.step_of(BASELINES):
+        _play_baselines(run)
 
 
-def _require_listed_alone(limits: Limits, how: driver.PlanningOptions) -> None:
-    """Refuse what there is for equal microbatches only."""
-    target = how.get("target")
-    if target is not None:
-        raise ValueError(
-            f"target = {target}: plans for microbatches that differ are for the executor; leave the target out"
-        )
-    if limits.method in ("cp-sat", "ilp"):
-        raise ValueError(
-            f"limits: method = {limits.method} is for equal microbatches; the question lists them (microbatches): "
-            "give method = auto"
-        )
-
-
-def _play_baselines(run: _Run) -> None:
-    """Every baseline with the real sizes; the best that fits and that the verifier passes is the first plan."""
+def _play_baselines(run: SearchState) -> None:
     fitting: list[tuple[int, int, Plan]] = []
-    for baseline in listed_baselines(run.problem, run.costs, has_time=lambda: run.has_time(_BASELINE_SHARE)):
+    for baseline in listed_baselines(run.problem, run.costs, has_time=lambda: _has_time(run, _BASELINE_SHARE)):
         try:
             row, _ = play_baseline(run.problem, baseline, costs=run.costs)
         except (PlanError, ValueError) as error:
@@ -197,66 +85,126 @@ def _play_baselines(run: _Run) -> None:
         if baseline.plan is not None and row.fits_memory and objective is not None:
             fitting.append((objective, len(run.baselines) - 1, baseline.plan))
     for _, number, plan in sorted(fitting, key=lambda entry: entry[:2]):
-        if run.offer(plan, source=run.baselines[number].name):
+        name = run.baselines[number].name
+        if _offer(run, plan, source=name, improver=BASELINES) and not run.witnesses:
             break
 
 
-def _should_try_usual(run: _Run) -> bool:
-    """Whether a plan without a dealing may be better: where no replicas cut all sizes, it has a device per layer."""
-    best = run.objective_ns
-    if run.is_closed or not is_cut_as_placed(run.problem) or not run.has_time(_LAYOUT_SHARE):
+def bound_listed(run: SearchState, layouts: None) -> None:
+    """The bound, all of which is quick."""
+    del layouts
+    with run.step_of(BOUND):
+        run.lower_bound = make_bound(run.problem, run.costs)
+    run.report("bound")
+
+
+def search_listed(run: SearchState) -> Generator[None, None, None]:
+    """Layouts, the usual search at the mean size, then steps of annealing; it yields wherever the run may be left."""
+    if run.is_over():
+        return
+    run.begin_search()
+    with run.step_of(_ASSIGNED):
+        layouts = _first_layouts(run)
+    yield
+    with run.step_of(_USUAL):
+        usual = _plan_usual(run) if _should_try_usual(run) else None
+        if usual is not None and not run.is_over():
+            _reorder(run, usual)
+    yield
+    yield from _improve(run, layouts)
+
+
+def _has_time(run: SearchState, share: float = 1.0) -> bool:
+    """Whether less than a part of the time has passed, and nobody wants an end; rounds are no time."""
+    is_in_time = run.limits.max_rounds is not None or run.elapsed_s < share * run.limits.time_limit_s
+    return is_in_time and not run.should_stop()
+
+
+def _offer(run: SearchState, plan: Plan, *, source: str, improver: str | None = None) -> bool:
+    """Take a plan that is better than the incumbent and that the verifier passes; whether it was."""
+    try:
+        timeline = simulate(run.problem, plan, costs=run.costs)
+    except (PipeplanError, ValueError) as error:
+        run.dropped.add(str(error))
         return False
-    if best is None or run.bound is None or usual_problem(run.problem).options.max_replicas != 1:
+    run.show(plan, timeline, source=source)
+    rejected = run.rejected
+    is_better = run.offer(plan, timeline, source=source, improver=improver)
+    if run.rejected is not None and run.rejected is not rejected:
+        # an order that was made for other sizes may need more memory than there is: no mistake of ours
+        run.dropped.add(run.rejected.violations[0].message)
+        run.rejected = rejected
+    if is_better:
+        run.report("search")
+    return is_better
+
+
+def _should_try_usual(run: SearchState) -> bool:
+    """Whether a plan without a dealing may be better: where no replicas cut all sizes, it has a device per layer."""
+    best = run.incumbent_ns
+    if run.is_over() or not is_cut_as_placed(run.problem) or not _has_time(run, _LAYOUT_SHARE):
+        return False
+    if best is None or run.lower_bound is None or usual_problem(run.problem).options.max_replicas != 1:
         return True
     devices, layers = len(run.problem.cluster.devices), len(run.problem.profile.layers)
     work = sum(sum(load) for load in _work_of(run))
     return work < best * min(devices, layers)
 
 
-def _work_of(run: _Run) -> Iterator[list[int]]:
+def _work_of(run: SearchState) -> Iterator[list[int]]:
     """Per size that occurs, once for every microbatch: the least work of every layer."""
     least = ListedLeast(run.costs)
     totals = {size: [int(value) for value in one.time.total] for size, one in least.at.items()}
     yield from (totals[size] for size in least.listed)
 
 
-def _plan_usual(run: _Run) -> Plan | None:
+def _plan_usual(run: SearchState) -> Plan | None:
     """What the usual search makes of as many microbatches of the mean size."""
     usual = usual_problem(run.problem)
     try:
-        plan, *_ = driver.make_plans(usual, top=1, limits=_part(run, _USUAL_SHARE), should_stop=run.should_stop)
+        plan = _plan_equal(run, usual, share=_USUAL_SHARE)
     except PipeplanError:
         return None
     plan = replace(plan, problem=run.problem.reference(), evidence=None)
-    run.offer(plan, source="search at the mean size")
+    _offer(run, plan, source=_USUAL)
     return plan
 
 
-def _part(run: _Run, share: float) -> Limits:
+def _plan_equal(run: SearchState, problem: Problem, *, share: float) -> Plan:
+    """The plan of the usual search for equal microbatches, in a part of the time; raises where there is none."""
     seconds = max(0.5, share * run.limits.time_limit_s)
-    return replace(run.limits, time_limit_s=min(seconds, run.limits.time_limit_s), gap=max(run.limits.gap, 0.001))
+    limits = replace(run.limits, time_limit_s=min(seconds, run.limits.time_limit_s), gap=max(run.limits.gap, 0.001))
+    usual = begin_run(problem, limits, on_progress=ignore, should_stop=run.should_stop, target=None, params=run.params)
+    if reason := prove_infeasible(problem, usual.costs):
+        raise InfeasibleProblemError(reason)
+    with usual.watch, usual.collected_rarely(), closing(usual.window):
+        bound_and_lay_out(usual, make_first_plans(usual, None))
+        require_not_refuted(usual)
+        for _ in search(usual):
+            pass
+        return finish(usual)
 
 
-def _first_layouts(run: _Run) -> list[_BalancedLayout]:
+def _first_layouts(run: SearchState) -> list[_BalancedLayout]:
     """Every number of pipelines, cut for the mean size, dealt quickly; the best first."""
     found: list[_BalancedLayout] = []
     work = sum(map(sum, _work_of(run)))
     for pipelines in range(min(run.problem.replica_limit, run.problem.num_microbatches), 0, -1):
         for stages in _stages_for(run, pipelines):
             used = len({device for stage in stages for group in stage.replicas for device in group})
-            is_in_time = run.has_time(_LAYOUT_SHARE if found else 1.0)
+            is_in_time = _has_time(run, _LAYOUT_SHARE if found else 1.0)
             if is_in_time and not any(work >= layout.end_ns * used for layout in found):
                 found += _balanced(run, stages)
     found.sort(key=lambda layout: layout.end_ns)
     for layout in found[:_KEPT_LAYOUTS]:
-        run.offer(layout.table.plan(layout.assignments), source="dealing")
-    if found and not run.is_closed:
+        _offer(run, layout.table.plan(layout.assignments), source=_ASSIGNED)
+    if found and not run.is_over():
         found += _searched(run, len(found[0].assignments))
         found.sort(key=lambda layout: layout.end_ns)
     return found[:_KEPT_LAYOUTS]
 
 
-def _stages_for(run: _Run, pipelines: int) -> Iterator[tuple[Stage, ...]]:
+def _stages_for(run: SearchState, pipelines: int) -> Iterator[tuple[Stage, ...]]:
     """Stages on so many rows of devices; as placed, where that is decided."""
     options = run.problem.options
     if options.placement is not None and options.partition is not None:
@@ -271,7 +219,7 @@ def _stages_for(run: _Run, pipelines: int) -> Iterator[tuple[Stage, ...]]:
             yield from _variants(run, stages_on(cut, blocks))
 
 
-def _variants(run: _Run, stages: tuple[Stage, ...]) -> Iterator[tuple[Stage, ...]]:
+def _variants(run: SearchState, stages: tuple[Stage, ...]) -> Iterator[tuple[Stage, ...]]:
     """With and without recomputation and shards, as the options allow."""
     options, several = run.problem.options, len(stages[0].replicas) > 1
     shards = {"never": ("none",), "always": ("optimizer",)}.get(options.shard_optimizer, ("none", "optimizer"))
@@ -280,7 +228,7 @@ def _variants(run: _Run, stages: tuple[Stage, ...]) -> Iterator[tuple[Stage, ...
             yield tuple(replace(stage, recompute=recompute, shard=shard) for stage in stages)  # type: ignore[arg-type]
 
 
-def _balanced(run: _Run, stages: tuple[Stage, ...]) -> list[_BalancedLayout]:
+def _balanced(run: SearchState, stages: tuple[Stage, ...]) -> list[_BalancedLayout]:
     """The layout with the best of the depths, dealt longest first and annealed for a moment."""
     best: _BalancedLayout | None = None
     first = AssignmentTable(costs=run.costs, stages=stages)
@@ -303,7 +251,7 @@ def _balanced(run: _Run, stages: tuple[Stage, ...]) -> list[_BalancedLayout]:
     return [best]
 
 
-def _searched(run: _Run, pipelines: int) -> list[_BalancedLayout]:
+def _searched(run: SearchState, pipelines: int) -> list[_BalancedLayout]:
     """The stages that the usual search makes on one row of devices, for a pipeline's part of the microbatches."""
     blocks = device_blocks(run.problem, pipelines)
     options = run.problem.options
@@ -313,7 +261,7 @@ def _searched(run: _Run, pipelines: int) -> list[_BalancedLayout]:
     alone = problem_on(run.problem.at_size(usual_size(run.problem), count=count), blocks[0])
     alone = replace(alone, options=replace(alone.options, max_replicas=1, shard_optimizer="never", idle_devices=True))
     try:
-        plan, *_ = driver.make_plans(alone, top=1, limits=_part(run, _USUAL_SHARE / 2), should_stop=run.should_stop)
+        plan = _plan_equal(run, alone, share=_USUAL_SHARE / 2)
     except (PipeplanError, ValueError):
         return []
     return [found for stages in _variants(run, carried_over(plan.stages, blocks)) for found in _balanced(run, stages)]
@@ -337,26 +285,31 @@ _NEVER = 1 << 50
 """When a pipeline ends that is dealt nothing: it has to be dealt something."""
 
 
-def _improve(run: _Run, layouts: list[_BalancedLayout]) -> None:
+def _improve(run: SearchState, layouts: list[_BalancedLayout]) -> Generator[None, None, None]:
     """Anneal the layouts in turn, shifting their cuts, until time or rounds are over or the gap is closed."""
     rng = random.Random(run.limits.seed)
-    most = run.limits.max_rounds if run.limits.max_rounds is not None else 10**9
-    stale, patience = 0, run.limits.patience_rounds or most
-    while layouts and run.steps < most and run.has_time() and not run.is_closed and stale < patience:
-        layout = layouts[0] if rng.random() < 0.5 else rng.choice(layouts)
-        other = _shifted(run, layout, rng=rng)
-        is_better = False
-        if other is not None and other.end_ns < layout.end_ns:
-            layout.table, layout.assignments, layout.end_ns = other.table, other.assignments, other.end_ns
-        _anneal(layout, plays=run.params.listed.turn_plays, seed=run.limits.seed + run.steps)
-        run.steps += 1
-        is_better = run.offer(layout.table.plan(layout.assignments), source="dealing")
-        stale = 0 if is_better else stale + 1
-        layouts.sort(key=lambda each: each.end_ns)
+    most = math.inf if run.limits.max_rounds is None else run.limits.max_rounds
+    while layouts and run.rounds < most and not run.is_over():
+        with run.step_of(_ASSIGNED):
+            _improve_one(run, layouts, rng=rng)
+        take_in(run, None)
         run.report("search")
+        yield
 
 
-def _shifted(run: _Run, layout: _BalancedLayout, *, rng: random.Random) -> _BalancedLayout | None:
+def _improve_one(run: SearchState, layouts: list[_BalancedLayout], *, rng: random.Random) -> None:
+    """Shift a cut of one of the layouts, if that is better, and anneal its assignments."""
+    layout = layouts[0] if rng.random() < 0.5 else rng.choice(layouts)
+    other = _shifted(run, layout, rng=rng)
+    if other is not None and other.end_ns < layout.end_ns:
+        layout.table, layout.assignments, layout.end_ns = other.table, other.assignments, other.end_ns
+    _anneal(layout, plays=run.params.listed.turn_plays, seed=run.limits.seed + run.rounds)
+    run.rounds += 1
+    _offer(run, layout.table.plan(layout.assignments), source=_ASSIGNED)
+    layouts.sort(key=lambda each: each.end_ns)
+
+
+def _shifted(run: SearchState, layout: _BalancedLayout, *, rng: random.Random) -> _BalancedLayout | None:
     """The same with a layer moved from one stage to the next, or the other way; None where stages are decided."""
     stages = list(layout.table.stages)
     if len(stages) < 2 or run.problem.options.partition is not None:
@@ -374,44 +327,19 @@ def _shifted(run: _Run, layout: _BalancedLayout, *, rng: random.Random) -> _Bala
     other = _BalancedLayout(
         table=table, assignments=layout.assignments, end_ns=max(map(table.play, layout.assignments))
     )
-    _anneal(other, plays=run.params.listed.quick_plays, seed=run.limits.seed + run.steps)
+    _anneal(other, plays=run.params.listed.quick_plays, seed=run.limits.seed + run.rounds)
     return other
 
 
-def _reorder(run: _Run, plan: Plan) -> None:
+def _reorder(run: SearchState, plan: Plan) -> None:
     """The plan without a dealing, its microbatches in other orders."""
     listed = run.problem.microbatches or ()
     down = sorted(range(len(listed)), key=lambda m: -listed[m])
     orders: list[Sequence[int]] = [down, down[::-1], down[::2] + down[1::2][::-1], down[::2][::-1] + down[1::2]]
     for order in orders:
-        if run.has_time(_LAYOUT_SHARE):
+        if _has_time(run, _LAYOUT_SHARE):
             schedule = {
                 device: tuple(action._replace(microbatch=order[action.microbatch]) for action in device_order)
                 for device, device_order in plan.schedule.items()
             }
-            run.offer(replace(plan, schedule=schedule), source="search at the mean size, reordered")
-
-
-def _finish(run: _Run) -> Plan:
-    """The incumbent with its evidence, verified as a whole."""
-    if run.plan is None or run.timeline is None or run.bound is None:
-        why = f"; the last one: {run.rejected}" if run.rejected else ""
-        raise NoPlanFoundError(f"none in {run.elapsed_s:.0f} s{why}; {what_makes_room(run.problem)}")
-    plan = replace(run.plan, evidence=_evidence(run, run.plan, timeline=run.timeline, bound=run.bound))
-    verdict = verify(run.problem, plan)
-    if not verdict.passed:
-        raise PlanError(f"the verifier rejected the final plan: {verdict.violations[0].message}")
-    return plan
-
-
-def _evidence(run: _Run, plan: Plan, *, timeline: Timeline, bound: Bound) -> Evidence:
-    is_proved = timeline.objective_ns(run.problem.options.objective) <= bound.value_ns
-    ended = "rounds" if run.limits.max_rounds is not None else "time"
-    return bounded_evidence(
-        run,
-        plan,
-        timeline=timeline,
-        bound=bound,
-        proved_by="certificate" if is_proved else None,
-        stopped_by="proof" if is_proved else "gap" if run.is_closed else "user" if run.should_stop() else ended,
-    )
+            _offer(run, replace(plan, schedule=schedule), source=f"{_USUAL}, reordered", improver=_USUAL)

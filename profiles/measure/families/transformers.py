@@ -15,7 +15,7 @@ def _require_divides(family: str, **named: int) -> None:
     """Raise ValueError unless the first of two named numbers is a multiple of the second."""
     (whole, total), (part, count) = named.items()
     if total % count:
-        raise ValueError(f"{family}: {whole} = {total} is no multiple of {part} = {count}; change one of them")
+        raise ValueError(f"{family}: {whole} = {total} is not a multiple of {part} = {count}; change one of them")
 
 
 class Attention(nn.Module):

@@ -166,6 +166,7 @@ def test_words_and_codes(model: str, tmp_path: Path, capsys: pytest.CaptureFixtu
     code, shown = run("megatron", "--model", model, "--pp", "2", capsys=capsys)
     assert (code, "RUNS" in shown) == (0, True)
     assert "assumed, not stated: devices = 2 (one pipeline); micro_batch_size = 1" in shown
+    assert "memory: peaks of 24 iterations of dense models measured on B200 were 1.04 times" in shown
     code, shown = run("megatron", "--model", model, "--pp", "3", capsys=capsys)
     assert (code, "4 blocks do not divide by 3 stages" in shown) == (3, True)
     code, shown = run("megatron", "--model", model, "--pp", "2", "--gpu-memory", "3", capsys=capsys)
@@ -235,3 +236,22 @@ def test_short_layouts(layout: str) -> None:
     short = short_layout(layout)
     assert "|".join(written_out(short)) == layout
     assert len(short) <= len(layout) + 1
+
+
+@pytest.mark.slow
+def test_a_hybrid_model(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Tests that a hybrid model's stages are told by their letters, and the better plan's by a pattern of the same."""
+    pattern = "M-M*-M-M-M*-M-M-"
+    script = tmp_path / "train.sh"
+    script.write_text(
+        "torchrun --nproc-per-node 4 pretrain_hybrid.py --bf16 --hidden-size 1024 --num-attention-heads 8 "
+        "--ffn-hidden-size 4096 --vocab-size 128000 --seq-length 2048 --pipeline-model-parallel-size 4 "
+        f"--global-batch-size 32 --hybrid-layer-pattern '{pattern}'\n"
+    )
+    assert main(["audit", "megatron", str(script), "--gpu", "h100", "-t", "2", "--json", "--strict"]) == 0
+    said: Mapping[str, Any] = json.loads(capsys.readouterr().out)
+    assert said["configuration"]["layout"] == "M-M*|-M-M|-M*-|M-M-"
+    name, better = said["better"]["flags"][0].split(" ")
+    assert (name, better.strip("'").replace("|", "")) == ("--hybrid-layer-pattern", pattern)
+    assert said["better"]["time_ns"] < 0.95 * said["run"]["time_ns"]
+    assert "hybrid" in said["memory_error"]

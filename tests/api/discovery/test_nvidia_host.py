@@ -62,7 +62,7 @@ def test_unified_memory_is_the_hosts():
     assert found.notes == ("NVIDIA GB10 uses the memory of its host, 120 GiB (unified memory)",)
     two = describe("0, Thor, [N/A]\n1, Thor, [N/A]\n", matrix="")
     assert [device.memory_bytes for device in two.hosts[0].devices] == [60 * GIB] * 2
-    assert two.assumed == ("no NVLink (`nvidia-smi topo -m` is not told)",)
+    assert two.assumed == ("no NVLink (the output of `nvidia-smi topo -m` is missing)",)
     (given,) = describe("0, NVIDIA GB10, [N/A]\n", matrix="", gib=100).hosts[0].devices
     assert (given.memory_bytes, given.is_memory_assumed) == (100 * GIB, True)
 
@@ -112,9 +112,9 @@ def test_a_driver_that_does_not_answer_is_refused(code: int, rows: str, tmp_path
     play(tmp_path, monkeypatch, rows=rows, code=code)
     assert main(["cluster", "discover", "nvidia-smi"]) == 2
     said = capsys.readouterr()
-    assert "; mend its driver and ask again, or add --cpus to plan for processors alone" in said.err
+    assert "; repair its driver and try again, or add --cpus to plan for processors alone" in said.err
     assert main(["cluster", "discover", "nvidia-smi", "--cpus"]) == 0
-    assert "accelerators are not told: nvidia-smi " in capsys.readouterr().err
+    assert "accelerators are unknown: nvidia-smi " in capsys.readouterr().err
 
 
 def test_answers_in_files_are_read(tmp_path: Path, monkeypatch, capsys):
@@ -131,4 +131,4 @@ def test_answers_in_files_are_read(tmp_path: Path, monkeypatch, capsys):
     assert "with nvidia-smi --file" in capsys.readouterr().err
     (tmp_path / "other").write_text("0, NVIDIA GB10, [N/A]\n")
     assert main(["cluster", "discover", "nvidia-smi", "--file", str(tmp_path / "other")]) == 2
-    assert "the memory of NVIDIA GB10 is not told; add --accelerator-gib N" in capsys.readouterr().err
+    assert "the memory of NVIDIA GB10 is not stated; add --accelerator-gib N" in capsys.readouterr().err

@@ -70,7 +70,7 @@ def test_every_line_is_json(lines: list[dict[str, Any]]):
     events = [line["event"] for line in lines]
     for event in (
         *("printed", "in parts", "of two", "a server's word", "told", "passed on", "KeyError: 'caught'", "in a loop"),
-        *("%d does not fit ('this',)", "nobody caught this", '{"at": "not a line of ours"}'),
+        *("%d does not fit ('this',)", "uncaught error", '{"at": "not a line of ours"}'),
     ):
         assert events.count(event) == 1, (event, events)
     assert any("UserWarning: warned" in event for event in events)

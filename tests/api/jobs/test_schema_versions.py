@@ -192,7 +192,7 @@ def test_tomorrows_store_is_refused(version_2: Database):
     """Tests that a store of a later version is left as it is, with a word about what to do."""
     with version_2.transaction() as cursor:
         cursor.execute("UPDATE schema_version SET version = 99")
-    with pytest.raises(ValueError, match="install a newer one"):
+    with pytest.raises(ValueError, match="install a newer pipeplan"):
         SqlStore(version_2)
     with version_2.transaction() as cursor:
         assert "drawn_bytes" not in version_2.columns(cursor, "jobs")

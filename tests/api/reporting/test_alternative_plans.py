@@ -40,7 +40,7 @@ def test_fewer_than_wanted(shell: Shell):
     assert outcome.code == 0, outcome.err
     number = len(list(shell.folder.glob("plan*.json")))
     assert number < 20
-    assert f"{number} of 20: the search came by no other kind" in " ".join(outcome.err.split())
+    assert f"{number} of 20: the search found no other kind" in " ".join(outcome.err.split())
 
 
 def test_the_figures_in_json(shell: Shell):

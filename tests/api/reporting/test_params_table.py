@@ -40,18 +40,21 @@ def test_parameters_are_stated_and_made_again(shell: Shell):
     [
         (
             "pool_size=3",
-            "--search-param: there is no search parameter 'pool_size'; choose from the groups",
+            "--search-param: search parameter 'pool_size' is unknown; choose from the groups",
         ),
-        ("multistart.pool=3", "'multistart.pool'; choose from multistart.tasks_per_round, multistart.round_ticks,"),
-        ("multistart.pool_size=many", "multistart.pool_size = 'many' is neither a number nor a list; give"),
+        (
+            "multistart.pool=3",
+            "'multistart.pool' is unknown; choose from multistart.tasks_per_round, multistart.round_ticks,",
+        ),
+        ("multistart.pool_size=many", "multistart.pool_size = 'many' is neither a number nor a list; write"),
         ("multistart.pool_size", "multistart.pool_size = '' is neither a number nor a list"),
         ("multistart.pool_size=0", "multistart.pool_size = 0 is out of range; give a whole number from 1"),
-        ("bound.max_s=-1", "bound.max_s = -1 will not do; give a number from 0.0 to 1000000.0"),
+        ("bound.max_s=-1", "bound.max_s = -1 is not allowed; give a number from 0.0 to 1000000.0"),
         (
             "without.joint_search=1",
-            "'without.joint_search'; choose from without.class_pipelines, without.dynamic_programme,",
+            "'without.joint_search' is unknown; choose from without.class_pipelines, without.dynamic_programme,",
         ),
-        ("without.order_search=0", "without.order_search = 0 will not do; give 1, or leave it out"),
+        ("without.order_search=0", "without.order_search = 0 is not allowed; give 1, or leave it out"),
     ],
 )
 def test_what_will_not_do_is_refused(shell: Shell, assignment: str, message: str):

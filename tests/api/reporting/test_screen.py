@@ -24,40 +24,52 @@ from tests.api.worlds import make_evidence, make_plan, make_problem, make_worklo
 SCREEN = """\
 toy  chain of 4 layers · desk: 2 × toy · 3 microbatches of 8 samples
 
-stage  layers               devices   F ms   I ms   W ms      peak memory  of limit
-    0  embed … block.0 (2)  gpu0     2.000  2.000  2.000  4.00 / 8.00 GiB  ████░░░░  50 %
-    1  block.1 … head (2)   gpu1     3.000  3.000  3.000  3.00 / 8.00 GiB  ███░░░░░  38 %
+                                     forward    input   weight
+stage  layers               devices       ms  grad ms  grad ms      peak memory  of limit
+    0  embed … block.0 (2)  gpu0       2.000    2.000    2.000  4.00 / 8.00 GiB  ████░░░░  50 %
+    1  block.1 … head (2)   gpu1       3.000    3.000    3.000  3.00 / 8.00 GiB  ███░░░░░  38 %
 
-   plan                 makespan ms  vs ours  bubble  memory  fits
-✓  this plan                  31.00    1.00×  27.4 %    50 %  yes   joint search
-   1F1B (even layers)         31.00    1.00×  27.4 %    50 %  yes
-   GPipe (even layers)        44.00    1.42×  49.0 %   125 %  no
-   data parallel                  –        –       –       –  –     needs no more than one replica
+   plan                        makespan ms  vs ours  bubble  memory  fits
+✓  this plan                         31.00    1.00×  27.4 %    50 %  yes
+   1F1B (equal layer counts)         31.00    1.00×  27.4 %    50 %  yes
+   GPipe (equal layer counts)        44.00    1.42×  49.0 %   125 %  no
+   data parallel                         –        –       –       –  –     needs no more than one replica
 
-makespan  31.00 ms, as fast as 1F1B (even layers)
+a pipeline: data parallelism takes 1,096.2 ms (35.36×), 1,073.7 of them for gradients and the optimizer's step
+best of its kind             ms  vs ours  microbatches  memory
+one process               45.00    1.45×        3 of 8    75 %  one process
+DDP, the batch at once        –        –                        pinned to 3 microbatches; --global-batch leaves the num…
+DDP, accumulating       1,096.2   35.36×        3 of 8    62 %  data parallel
+FSDP2 (fully sharded)   4,432.2  142.97×        3 of 8    47 %  lower estimate; FSDP2's own code runs it, no plan here
+pipeline                  31.00    1.00×        3 of 8    50 %  this plan
+pipeline with replicas        –        –                        none was found
+
+makespan  31.00 ms, as fast as 1F1B (equal layer counts)
           no plan can be below 30.00 ms (work of the busiest device): gap 3.2 %
-          with these stages no order can be below 30.50 ms
+          with these stages no order of the actions can be below 30.50 ms
 verdict   ✓ passed every rule of the independent verifier
-search    20.0 s, first plan after 0.41 s; stopped by the time limit
+search    20.0 s, first plan after 0.41 s; stopped by the time limit; found by: search over everything at once
 plan      out/plan.json
 picture   out/plan.html
-note      rests on scaling: linear, not on measurements: 2 layers on toy at width 1: scaled to 1/2 of the microbatch"""
+note      not measured: times of 2 layers for 1/2 of a microbatch are assumed to be 1/2 of the whole
+          makespan: time of one iteration; gap: what a better plan could save at most, proved for the times as given"""
 
 EXPLANATION = """\
 toy  chain of 4 layers · desk: 2 × toy · 3 microbatches of 8 samples
 
 Milliseconds per device
-device       F       I       W   fill  others' work  transfers  order  drain  makespan
-gpu0     6.000   6.000   6.000                9.500      1.500  2.000            31.00
-gpu1     9.000   9.000   9.000  2.500                                  1.500     31.00
-all     24.2 %  24.2 %  24.2 %  4.0 %        15.3 %      2.4 %  3.2 %  2.4 %   100.0 %"""
+                  input  weight
+device  forward    grad    grad   fill  others' work  transfers  order  drain  makespan
+gpu0      6.000   6.000   6.000                9.500      1.500  2.000            31.00
+gpu1      9.000   9.000   9.000  2.500                                  1.500     31.00
+all      24.2 %  24.2 %  24.2 %  4.0 %        15.3 %      2.4 %  3.2 %  2.4 %   100.0 %"""
 
 SIMULATION = """\
 device  actions  first start ms  last end ms  work ms    busy      peak memory  of limit
 gpu0          9           0.000        31.00    18.00  58.1 %  4.00 / 8.00 GiB  ████░░░░  50 %
 gpu1          9           2.500        29.50    27.00  87.1 %  3.00 / 8.00 GiB  ███░░░░░  38 %
 
-makespan 31.00 ms   span 31.00 ms   bubble 27.4 %   6 transfers, 3.000 ms"""
+makespan 31.00 ms   longest device 31.00 ms   bubble 27.4 %   6 transfers, 3.000 ms"""
 
 
 def text_of(renderable: RenderableType, *, width: int = 120) -> str:

@@ -65,14 +65,14 @@ def test_no_plan_can_exist(shell: Shell):
         ((), "--change is missing; write FIELD=VALUE, e.g. --change devices=1"),
         (("--change", "gpus=1"), "--change gpus=1: write FIELD=VALUE; fields: devices, memory_bytes, link_speed"),
         (("--change", "devices"), "--change devices: write FIELD=VALUE"),
-        (("--change", "devices=two"), "--change devices=two: 'two' is no number; give a whole number"),
-        (("--change", "memory_bytes=1TB"), "'1TB' is no number; give bytes or a number of GiB"),
-        (("--change", "memory_bytes=nanGiB"), "'nanGiB' is no number; give bytes or a number of GiB"),
-        (("--change", "memory_bytes=infGiB"), "'infGiB' is no number; give bytes or a number of GiB"),
-        (("--change", "link_speed=fast"), "'fast' is no number; give a factor"),
+        (("--change", "devices=two"), "--change devices=two: 'two' is not a number; give a whole number"),
+        (("--change", "memory_bytes=1TB"), "'1TB' is not a number; give bytes or a number of GiB"),
+        (("--change", "memory_bytes=nanGiB"), "'nanGiB' is not a number; give bytes or a number of GiB"),
+        (("--change", "memory_bytes=infGiB"), "'infGiB' is not a number; give bytes or a number of GiB"),
+        (("--change", "link_speed=fast"), "'fast' is not a number; give a factor"),
         (("--change", "link_speed=nan"), "link_speed = nan is out of range"),
         (("--change", "devices=1", "--change", "devices=2"), "devices is given twice; leave one out"),
-        (("--change", "devices=-2"), "change: devices = -2 takes away all 2 devices; leave one"),
+        (("--change", "devices=-2"), "change: devices = -2 removes all 2 devices; keep at least one"),
         (("--change", "lost=gpu9"), "change: lost = gpu9: no device or host of the cluster"),
         (("--change", "devices=1", "-m", "4"), "write --change num_microbatches=N"),
     ],
@@ -89,7 +89,7 @@ def test_a_workload_takes_no_second(shell: Shell):
     """Tests that two workloads are refused."""
     outcome = shell.run("what-if", "workload.json", "workload.json", "--change", "devices=1")
     assert outcome.code == 2
-    assert "workload.json: is no plan; give PLAN [WORKLOAD], or a workload alone" in outcome.err
+    assert "workload.json: is not a plan; give PLAN [WORKLOAD], or a workload alone" in outcome.err
 
 
 def test_a_broken_plan_is_refused(shell: Shell):

@@ -24,7 +24,7 @@ def test_chunks_and_halves_are_advised_on(tmp_path: Path):
     assert lines[0].startswith(f"measured  {step.measured_ns / 1e6:,.1f} ms (median step); replayed")
     assert lines[0].endswith("(+0.00%)")
     assert sum("another order within every pipeline (list scheduling" in line for line in lines) == 1
-    assert sum("whole microbatches dealt anew (orders as run" in line for line in lines) == 1
+    assert sum("whole microbatches rebalanced (orders as run" in line for line in lines) == 1
     assert not any("other orders only" in line for line in lines)
     assert said.plan is not None
     question = enclosed_problem(said.plan)

@@ -25,11 +25,11 @@ def test_this_machine_is_described(tmp_path: Path):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["hostfile"], "a hostfile is wanted; add --file FILE"),
+        (["hostfile"], "hostfile: no file is given; add --file FILE"),
         (["hostfile", "--file", "none"], "none: No such file"),
         (["slurm", "--file", "/dev/null"], "no node is described; give the answer of `scontrol show node`"),
-        (["nvidia-smi", "--workers-per-host", "2"], "--workers-per-host: is of hosts without accelerators"),
-        (["kubernetes", "--topology", "/dev/null"], "--topology: is the answer of `scontrol show topology`"),
+        (["nvidia-smi", "--workers-per-host", "2"], "--workers-per-host applies to hosts without accelerators"),
+        (["kubernetes", "--topology", "/dev/null"], "--topology: give the output of `scontrol show topology`"),
     ],
 )
 def test_what_cannot_be_discovered_is_said(words: list[str], message: str, capsys):
@@ -86,7 +86,7 @@ def test_plans_are_exported_from_the_command_line(tmp_path: Path, capsys):
     workload.write_text(dump_workload(Workload(profile=problem.profile, cluster=problem.cluster, num_microbatches=4)))
     plan.write_text(render_plan(cut(problem, [1, 3, 3, 2], "0 1 0 1")))
     assert main(["export", "deepspeed", str(plan), str(workload)]) == 2
-    assert "a device holds several stages, and DeepSpeed's one" in capsys.readouterr().err
+    assert "a device holds several stages; DeepSpeed takes one" in capsys.readouterr().err
 
 
 def test_a_plan_for_a_target_is_made_and_exported(tmp_path: Path, capsys):
@@ -117,7 +117,7 @@ def test_a_dry_run_writes_nothing(tmp_path: Path, capsys, monkeypatch):
         assert "planner.execute.enter" in capsys.readouterr().out
     assert list(tmp_path.iterdir()) == []
     assert main(["job", "status", str(tmp_path)]) == 2
-    assert "no job was launched from here" in capsys.readouterr().err
+    assert "no job was launched from this folder" in capsys.readouterr().err
     assert main(["launch", "torchrun", str(example), "--host", "x=y", "--", "train.py"]) == 2
     assert "--host x: the plan uses the hosts this-host" in capsys.readouterr().err
     patch = tmp_path / "patch.yaml"

@@ -21,7 +21,7 @@ from profiles.load import load_workload
 from profiles.workload import dump_workload
 from tests.api.service.servers import Running
 from tests.api.service.test_http import request
-from tests.api.service.test_page import DROP, DROP_BYTES, IS_DARK, TRACE, press, says, wait_for
+from tests.api.service.test_page import DROP, DROP_BYTES, IS_DARK, TRACE, press, says, wait_for, wait_until_it_listens
 from tests.long_runs import long_only, shortened
 
 PARSERS = Path(os.environ.get("PIPEPLAN_PARSERS", Path(__file__).parents[3] / ".parsers"))
@@ -45,8 +45,9 @@ class Scene:
     """Of the same question with other microbatches."""
 
     def open(self, query: str) -> Chrome:
-        """The page at an address."""
+        """The page at an address, once it listens."""
         self.browser.get(f"{self.running.url}/{query}")
+        wait_until_it_listens(self.browser)
         return self.browser
 
     def open_plan(self, more: str = "") -> Chrome:

@@ -123,7 +123,10 @@ def test_files_that_are_no_store_are_refused(shell: Shell, tmp_path: Path):
     connection = sqlite3.connect(tmp_path / "foreign" / "pipeplan.sqlite")
     connection.execute("CREATE TABLE recipes (name TEXT)")
     connection.close()
-    for folder, words in (("broken", "cannot be read as a store"), ("foreign", "another program (table 'recipes')")):
+    for folder, words in (
+        ("broken", "cannot be read as a pipeplan store"),
+        ("foreign", "another program (table 'recipes')"),
+    ):
         before = (tmp_path / folder / "pipeplan.sqlite").read_bytes()
         for command in (("serve", "--data"), ("keys", "list", "--data")):
             refused = shell.run(*command, str(tmp_path / folder))
@@ -141,13 +144,13 @@ def test_limits_come_from_the_command_line_and_the_environment():
     assert limits == expected
     for limit, words in (
         ("bursts=1", "there is no limit 'bursts'; choose from max_body_bytes"),
-        ("burst=1.5", "'1.5' will not do; give a whole number above 0, e.g. burst=10"),
-        ("header_timeout_s=nan", "'nan' will not do; give a number above 0"),
-        ("burst", "'' will not do"),
+        ("burst=1.5", "'1.5' is not allowed; give a whole number above 0, e.g. burst=10"),
+        ("header_timeout_s=nan", "'nan' is not allowed; give a number above 0"),
+        ("burst", "'' is not allowed"),
     ):
         with pytest.raises(InputError, match=re.escape(f"--limit {limit}: {words}")):
             read_limits([limit], {})
-    with pytest.raises(InputError, match="PIPEPLAN_LIMIT_BURST: '-1' will not do"):
+    with pytest.raises(InputError, match="PIPEPLAN_LIMIT_BURST: '-1' is not allowed"):
         read_limits([], {"PIPEPLAN_LIMIT_BURST": "-1"})
 
 

@@ -243,6 +243,8 @@ ENVELOPES: dict[str, Callable[[bytes], bytes]] = {
     "/v1/verifications": lambda body: body,
     "/v1/playbacks": lambda body: body,
     "/v1/what-if": lambda body: body,
+    "/v1/audits": lambda body: body,
+    "/v1/audits?as=config": lambda body: b'{"program": "megatron", "config": ' + body + b"}",
     "/v1/plans?as=workload": lambda body: b'{"workload": ' + body + b"}",
     "/v1/verifications?as=plan": lambda body: b'{"plan": ' + body + b"}",
     "/v1/verifications?as=workload": lambda body: b'{"plan": {}, "workload": ' + body + b"}",

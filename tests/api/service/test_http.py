@@ -131,7 +131,7 @@ def test_a_global_batch_is_cut(running: Running):
 
 def test_microbatches_may_differ(running: Running):
     """Tests that listed microbatches are planned as on the command line, checked and drawn, and other sizes asked anew;
-    that what takes them for equal is refused with a remedy."""
+    that what assumes equal ones is refused with a remedy."""
     problem, limits, client = listed(5, 1, 3, 2, max_stages_per_device=1), Limits(max_rounds=0), running.client()
     job = client.plan(problem, limits=limits)
     plan = client.fetch_plan(job["id"])
@@ -147,13 +147,13 @@ def test_microbatches_may_differ(running: Running):
     body = {"base": job["id"], "changes": [{"devices": 1}]}
     status, _, text = request(running, "POST", "/v1/what-if/ranges", body)
     assert status == 200
-    assert "takes them for equal" in json.loads(text)["ranges"][0]["reason"]
+    assert "assumes equal ones" in json.loads(text)["ranges"][0]["reason"]
     for refused in (
         lambda: client.what_if(job["id"], devices=1),
         lambda: client.play(plan, what="explanation"),
         lambda: client.fetch(job["id"], "export/torch"),
     ):
-        with pytest.raises(ServerError, match="takes them for equal") as refusal:
+        with pytest.raises(ServerError, match="assumes equal ones") as refusal:
             refused()
         assert refusal.value.status == 422
 
@@ -400,7 +400,7 @@ def test_ranges_hold_what_is_found(running: Running, done: Any):
     check_ranges(client, done["id"], zip(changes, ranges, strict=False))
     assert ranges[0]["at_most_ns"] <= done["incumbent_ns"]
     assert (ranges[-1]["at_least_ns"], ranges[-1]["at_most_ns"]) == (None, None)
-    assert "takes away all" in ranges[-1]["reason"]
+    assert "removes all" in ranges[-1]["reason"]
     for wrong, expected in (
         ({**body, "base": "0" * 32}, 404),
         ({**body, "changes": [{}] * 33}, 422),
@@ -430,7 +430,7 @@ def test_ranges_of_other_cuts(running: Running):
     *ranges, uneven = json.loads(request(running, "POST", "/v1/what-if/ranges", body)[2])["ranges"]
     check_ranges(client, base, zip(changes, ranges, strict=True))
     assert uneven["at_least_ns"] is None
-    assert "no whole number" in uneven["reason"]
+    assert "not a whole number" in uneven["reason"]
 
 
 def test_picture_and_history(running: Running, done: Any):
@@ -496,6 +496,28 @@ def test_verifications_and_playbacks(running: Running, done: Any):
     assert plan.evidence is not None
     assert json.loads(client.play(plan, what="simulation"))["makespan_ns"] == plan.evidence.makespan_ns
     assert client.play(plan, what="view", other=plan).startswith("<!")
+
+
+def test_audits(running: Running):
+    """Tests that a configuration is audited as on the command line, its plan verified, and refused by its flag."""
+    client = running.client()
+    config = {"model_type": "llama", "num_hidden_layers": 4, "hidden_size": 512, "num_attention_heads": 8,
+              "intermediate_size": 1024, "vocab_size": 32000}  # fmt: skip
+    script = "torchrun pretrain_gpt.py --bf16 --pipeline-model-parallel-size 2 --global-batch-size 8"
+    found = client.audit("megatron", config=config, file="a.sh", text=script, time_limit_s=0.5, files=True)
+    assert (found["verdict"], found["configuration"]["pipeline"], found["unknown"]) == ("runs", 2, [])
+    plan = parse_plan(found["files"]["plan.json"].encode(), source="plan")
+    assert client.verify(plan)["passed"]
+    jsonschema.validate(found, make_document()["components"]["schemas"]["Audit"])
+    for body, told in (
+        ({"model": "/etc/hostname"}, "model: not known"),
+        ({"file": "a.sh"}, "give its text beside it"),
+        ({"model": "llama3-8b", "pp": 0}, "give 1 or more"),
+        ({"model": "llama3-8b", "file": "a.sh", "text": "x.py --use-megatron-fsdp"}, "--use-megatron-fsdp: weights"),
+    ):
+        status, headers, text = request(running, "POST", "/v1/audits", {"program": "megatron", **body})
+        assert (status, headers["content-type"]) == (422, "application/problem+json"), text
+        assert told in json.loads(text)["errors"][0]["detail"]
 
 
 def test_problems_name_the_place_not_the_value(running: Running):
@@ -601,7 +623,7 @@ def test_the_document_names_every_route(tmp_path: Path):
         if method != "HEAD"
     }
     stated = {(path, method) for path, item in make_document()["paths"].items() for method in item}
-    assert routes - {("/", "get"), ("/static/{folder}/{name}", "get")} == stated
+    assert routes - {("/", "get"), ("/static/{folder}/{name:path}", "get")} == stated
 
 
 def test_nothing_is_found_politely(running: Running):

@@ -30,14 +30,14 @@ def test_two_workers_search_for_one_plan(tmp_path: Path):
             if event["kind"] == "log":
                 break
         assert event["data"] == {"message": "island 1 of 1 beside the first searches too", "island": 1}
-        assert b"pipeplan_islands 1\n" in request(running, "GET", "/metrics")[2]
+        assert b"pipeplan_islands 1.0\n" in request(running, "GET", "/metrics")[2]
         client.stop(job["id"])
         status, _, text = request(running, "GET", f"/v1/plans/{job['id']}", headers={"Prefer": "wait=60"})
         done = json.loads(text)
         assert (status, done["state"], done["stopped_by"], done["islands"]) == (200, "succeeded", "user", 2)
         check_job(done)
         assert verify(large_problem(), client.fetch_plan(job["id"])).passed
-        assert b"pipeplan_islands 0\n" in request(running, "GET", "/metrics")[2]
+        assert b"pipeplan_islands 0.0\n" in request(running, "GET", "/metrics")[2]
 
 
 def test_the_command_line_asks_for_islands(shell: Shell, running: Running):
@@ -54,7 +54,7 @@ def test_the_command_line_asks_for_islands(shell: Shell, running: Running):
     ("more", "code", "words"),
     [
         ({"islands": 2, "limits": {"max_rounds": 1}}, "invalid", "islands and limits.max_rounds are both given"),
-        ({"islands": 2, "options": {"objective": "cost"}}, "invalid", "objective = cost, which one worker searches"),
+        ({"islands": 2, "options": {"objective": "cost"}}, "invalid", "objective = cost, which allows one worker"),
         ({"islands": 17}, "limit", "islands is above this service's limit of 16"),
         ({"islands": 0}, "invalid", "islands is out of range; give an integer from 1"),
         ({"islands": 1.5}, "invalid", "islands"),
@@ -75,7 +75,10 @@ def test_what_cannot_be_shared_is_refused(running: Running, more: dict[str, Any]
     ("options", "message"),
     [
         (("--islands", "2"), "--islands: are workers of a service (pipeplan serve); add --server URL"),
-        (("--islands", "2", "--server", "http://localhost:1", "--max-rounds", "1"), "--islands: depend on who is idle"),
+        (
+            ("--islands", "2", "--server", "http://localhost:1", "--max-rounds", "1"),
+            "result depends on idle workers",
+        ),
     ],
 )
 def test_the_command_line_refuses_the_rest(shell: Shell, options: tuple[str, ...], message: str):

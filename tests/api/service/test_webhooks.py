@@ -232,7 +232,7 @@ def test_notices_reach_webhooks(
             assert request(running, "POST", f"/v1/plans/{job_id}:notify", wrong)[0] == 422
     assert "tells 1 webhooks: drifted" in capsys.readouterr().err
     notify_service("drifted", {}, url=None)
-    assert "the service was not told" in capsys.readouterr().err
+    assert "the service was not notified" in capsys.readouterr().err
 
 
 def test_webhooks_are_off_by_default(running: Running):
@@ -249,5 +249,5 @@ def test_watch_tells_of_losses(shell: Shell, listener: Listener):
     outcome = shell.run(*asked, "--notify", url)
     assert outcome.code == 0, outcome.err
     assert [json.loads(body) for _, body in listener.heard] == [{"event": "device_lost", "detail": {"lost": [lost]}}]
-    assert "the service was not told" in outcome.err
+    assert "the service was not notified" in outcome.err
     assert (shell.folder / "rest.json").exists()

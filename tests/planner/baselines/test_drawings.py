@@ -130,5 +130,5 @@ def test_tick_too_small():
             transfer_us=0,
         )
     )
-    with pytest.raises(ValueError, match="take a tick 2 x as long"):
+    with pytest.raises(ValueError, match="use a tick 2 x as long"):
         draw_schedule(play(problem, "1F1B"), tick_ns=1)

@@ -95,5 +95,5 @@ def test_where_it_wins_the_screen_says_so():
     rows = plan.evidence.baselines
     fast = replace(rows[-1], makespan_ns=plan.evidence.makespan_ns // 2)
     beaten = replace(plan, evidence=replace(plan.evidence, baselines=(*rows[:-1], fast)))
-    assert f"more than {NAME}, which wins, but is none of our plans" in shown(problem, beaten)
+    assert f"more than {NAME}, which the executor cannot run" in shown(problem, beaten)
     assert "which wins" not in shown(problem, replace(plan, evidence=replace(plan.evidence, baselines=rows[:-1])))

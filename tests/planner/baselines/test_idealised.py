@@ -9,9 +9,9 @@ from benchmarks.capped_uniform import TICK_NS, make_uniform
 from planner.baselines.idealised import twins
 from planner.baselines.layouts import GIVEN
 from planner.baselines.pipeline import make_pipeline
-from planner.baselines.registry import METHODS, make_method_plan
+from planner.baselines.registry import METHODS, make_baselines, make_method_plan, play_baseline
 from planner.layout.costs import CostModel
-from planner.plan import Plan
+from planner.plan import BaselineResult, Plan
 from planner.problem import Problem
 from planner.simulation.simulate import simulate
 
@@ -55,6 +55,34 @@ def test_a_neighbour_is_near(
     problem = neighbour_of(clean, edge_bytes=edge_bytes, spread=spread, ratio=ratio)
     played = makespan_of(problem, make_method_plan(CostModel(clean), CAPPED, cut=GIVEN))
     assert makespan_of(problem, make_method_plan(CostModel(problem), CAPPED, cut=GIVEN)) <= 1.01 * played
+
+
+class Asks:
+    """A clock that denies once it was asked so often."""
+
+    def __init__(self, left: int) -> None:
+        self.left = left
+
+    def __call__(self) -> bool:
+        self.left -= 1
+        return self.left >= 0
+
+
+@pytest.mark.parametrize("name", ["capped greedy", "capped 1F1B"])
+def test_a_row_has_all_of_its_twins_or_none(name: str):
+    """Tests that where time ends among twins the row is left out, and that the one always played has all of them."""
+    clean = make_uniform(6, num_microbatches=18, room=3)
+    problem = neighbour_of(clean, edge_bytes=TICK_NS // 50, spread=0.05, ratio=(10, 12, 8))
+    costs = CostModel(problem)
+
+    def rows(left: int) -> list[BaselineResult]:
+        made = make_baselines(problem, costs, has_time=Asks(left))
+        return [play_baseline(problem, each, costs=costs)[0] for each in made if each.name == f"{name} ({GIVEN.name})"]
+
+    (whole,) = rows(10**9)
+    found = [row for left in range(0, 30, 4) for row in rows(left)]
+    assert all(row == whole or row.had_no_time for row in found)
+    assert {row.had_no_time for row in found} == ({False} if name == "capped greedy" else {False, True})
 
 
 def test_an_ideal_pipeline_has_no_twin():

@@ -138,11 +138,11 @@ def test_fewer_layers_than_devices():
     assert zb_v.devices == ("d0",)
 
 
-SPLIT = {"ZB-H1", "ZB-H2", "ZB automatic", "ZB-V", "V-Half-like", "V-Min"}
+SPLIT = {"ZB-H1", "ZB-H2", "ZB automatic", "ZB-V", "V-Half", "V-Min"}
 SPLIT |= {"capped greedy", "capped loop", "capped V", "interleaved ZB"}
 """Methods whose I and W are apart."""
 
-CHUNKED = {"interleaved 1F1B", "ZB-V", "V-Half-like", "V-Min", "breadth-first", "interleaved ZB"}
+CHUNKED = {"interleaved 1F1B", "ZB-V", "V-Half", "V-Min", "breadth-first", "interleaved ZB"}
 CHUNKED |= {"capped loop", "capped loop 1F1B", "capped V", "capped V 1F1B"}
 """Methods with two or more stages per device."""
 

@@ -92,11 +92,11 @@ def test_whole_layers_are_counted():
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"unit": 0}, "unit is no integer"),
-        ({"unit": True}, "unit is no integer"),
-        ({"special": ["nobody"]}, "no short list of layers"),
-        ({"special": "l0"}, "no short list of layers"),
-        ({"value_ns": 10**9}, "does not rule out"),
+        ({"unit": 0}, "unit is not an integer"),
+        ({"unit": True}, "unit is not an integer"),
+        ({"special": ["nobody"]}, "not a short list of layers"),
+        ({"special": "l0"}, "not a short list of layers"),
+        ({"value_ns": 10**9}, "does not exclude"),
     ],
 )
 def test_made_up_certificates_are_refused(change, message):

@@ -529,6 +529,54 @@ class Frozen(Stack):
         self.blocks[1].up.weight.requires_grad_(False)
 
 
+class Unused(Stack):
+    """Weights and a buffer that no call takes."""
+
+    def register(self) -> None:
+        self.pooler = nn.Linear(WIDTH, WIDTH)
+        self.pooler.weight.register_hook(torch.sign)
+        self.register_buffer("table", torch.arange(3.0))
+
+
+class WeightOfParent(Stack):
+    """Blocks of which the parent takes some weights, through a function of its own, and their norms nobody."""
+
+    def step(self, block: nn.Module, x: torch.Tensor) -> torch.Tensor:
+        return x + functional.linear(
+            torch.relu(functional.linear(x, Through.apply(block.up.weight))), block.down.weight
+        )
+
+
+class MadeLate(Stack):
+    """A buffer that the first forward makes."""
+
+    def register(self) -> None:
+        self.register_buffer("table", None)
+
+    def step(self, block: nn.Module, x: torch.Tensor) -> torch.Tensor:
+        if self.table is None:
+            self.table = torch.linspace(0, 1, WIDTH, dtype=x.dtype)
+        return block(x + self.table)
+
+
+class Scripted(Stack):
+    def register(self) -> None:
+        self.blocks = nn.ModuleList(torch.jit.script(block) for block in self.blocks)
+
+
+class Shapeless(Stack):
+    def register(self) -> None:
+        self.head = nn.LazyLinear(CLASSES)
+
+
+class ForwardReplaced(Stack):
+    """By a function that is made around the block itself."""
+
+    def register(self) -> None:
+        for block in self.blocks:
+            block.forward = lambda x, inner=block.forward: checkpoint(inner, x, use_reentrant=True)
+
+
 class Drawing(Stack):
     """Draws between blocks, by torch's functions."""
 

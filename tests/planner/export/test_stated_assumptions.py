@@ -106,7 +106,7 @@ def test_a_distributed_optimizer_is_stated_by_the_plans_shards():
     problem = assuming(distributed_optimizer=True)
     sharded = megatron.make_megatron_job(problem, single(problem, replicas=2, shard="optimizer"))
     assert ("--use-distributed-optimizer",) in sharded.arguments
-    with pytest.raises(ValueError, match=r"assumptions.distributed_optimizer = True: replicas divided .* plan with"):
+    with pytest.raises(ValueError, match=r"assumptions.distributed_optimizer = True: .* plan with"):
         megatron.make_megatron_job(problem, single(problem, replicas=2))
 
 
@@ -140,7 +140,7 @@ def test_what_recomputes_selectively_is_named():
 @pytest.mark.parametrize(
     ("target", "stated", "message"),
     [
-        ("megatron", {"context_parallel": 2}, "assumptions.context_parallel = 2, and Megatron-LM cannot be told so"),
+        ("megatron", {"context_parallel": 2}, "assumptions.context_parallel = 2, which Megatron-LM does not support"),
         (
             "megatron",
             {"precision": "bf16", "gradients": "bf16"},
@@ -148,11 +148,15 @@ def test_what_recomputes_selectively_is_named():
         ),
         ("megatron", {"precision": "fp32", "attention": "flash"}, r"attention = 'flash', .* in fp32; profile in bf16"),
         ("torchtitan", {"attention": "unfused"}, "assumptions.attention = 'unfused', and torchtitan has no attention"),
-        ("torchtitan", {"precision": "fp8"}, "assumptions.precision = 'fp8', and torchtitan runs bf16 and fp32"),
+        ("torchtitan", {"precision": "fp8"}, "assumptions.precision = 'fp8', and torchtitan supports bf16 and fp32"),
         ("torchtitan", {"fused_loss": True}, "assumptions.fused_loss = True, and torchtitan has no such setting"),
         ("torchtitan", {"gradients": "fp32"}, "assumptions.gradients = 'fp32', and torchtitan has no setting"),
-        ("deepspeed", {"precision": "fp8"}, "assumptions.precision = 'fp8', and DeepSpeed runs fp32, fp16 and bf16"),
-        ("deepspeed", {"context_parallel": 4}, "assumptions.context_parallel = 4, and DeepSpeed cannot be told so"),
+        (
+            "deepspeed",
+            {"precision": "fp8"},
+            "assumptions.precision = 'fp8', and DeepSpeed supports fp32, fp16 and bf16",
+        ),
+        ("deepspeed", {"context_parallel": 4}, "assumptions.context_parallel = 4, which DeepSpeed does not support"),
     ],
 )
 def test_what_a_program_cannot_be_told_is_refused(target: str, stated: dict[str, Any], message: str):
@@ -219,7 +223,7 @@ def test_torchs_runtime_is_told_in_words():
         "times and bytes hold for attention = 'flash': run the model so",
     )
     problem = assuming(context_parallel=2)
-    with pytest.raises(ValueError, match="context_parallel = 2, and torch's runtime cannot be told so"):
+    with pytest.raises(ValueError, match="context_parallel = 2, which torch's runtime does not support"):
         told_in_notes(problem, single(problem), what="torch's runtime")
 
 

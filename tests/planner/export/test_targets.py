@@ -244,11 +244,11 @@ def test_what_a_program_cannot_shard_is_refused():
     problem = language_model(num_devices=4)
     mixed = replicated(problem, "none", "optimizer")
     for make, name in ((megatron.make_megatron_job, "Megatron"), (deepspeed.render_deepspeed, "DeepSpeed")):
-        with pytest.raises(ValueError, match="stage 1 has shard = 'optimizer' and stage 0, .* but " + name):
+        with pytest.raises(ValueError, match="stage 1 has shard = 'optimizer' and stage 0 has not, but " + name):
             make(problem, mixed)
-        with pytest.raises(ValueError, match="in all stages or in none"):
+        with pytest.raises(ValueError, match="all stages or none"):
             TARGETS[name.lower()].fit(problem, mixed)
-    with pytest.raises(ValueError, match="stage 1 has shard = 'optimizer', but torchtitan's data_parallel_shard_degr"):
+    with pytest.raises(ValueError, match="stage 1 has shard = 'optimizer', but torchtitan shards parameters"):
         torchtitan.make_torchtitan_files(problem, mixed)
     with pytest.raises(ValueError, match="shards parameters and gradients too"):
         TARGETS["torchtitan"].fit(problem, mixed)
@@ -267,7 +267,7 @@ def test_zero_bubble_nodes_lead_back():
     assert rows[0][3] == {"type": "B", "stage": 0, "microbatch": 0, "chunk": 1, "layer_group_idx": 2}
     assert [node["type"] for node in rows[1]] == ["F", "F", "B", "W", "BW"]
     assert import_zero_bubble(text, torch_ranks(plan)) == plan.schedule
-    with pytest.raises(ValueError, match="no schedule of 3 ranks"):
+    with pytest.raises(ValueError, match="no schedule for 3 ranks"):
         import_zero_bubble(text, ("a", "b", "c"))
 
 
@@ -328,7 +328,7 @@ def test_why_megatron_cannot_is_said_exactly():
         ),
         (
             replace(plan, stages=(replace(plan.stages[0], recompute=True), plan.stages[1])),
-            "some stages recompute and some do not",
+            "only some stages recompute",
         ),
         (cut(problem, [8, 1], "0 1"), "the layers of the head are in several stages"),
     ]
@@ -337,7 +337,7 @@ def test_why_megatron_cannot_is_said_exactly():
             megatron.make_megatron_job(problem, wrong)
         assert message in str(refusal.value)
     unknown = make_chain("wwww", num_devices=2, num_microbatches=2)
-    with pytest.raises(ValueError, match="microbatch_size = null, but Megatron-LM has to be told"):
+    with pytest.raises(ValueError, match="microbatch_size = null, but Megatron-LM needs the samples"):
         megatron.make_megatron_job(unknown, as_looped(unknown, draw_plan(unknown, "", stages="0,1@d0 2,3@d1")))
     unnamed = replace(unknown, profile=replace(unknown.profile, microbatch_size=1))
     drawn = as_looped(unnamed, draw_plan(unnamed, "", stages="0,1@d0 2,3@d1"))
@@ -369,7 +369,7 @@ def test_megatron_is_told_which_blocks_recompute():
     assert ("--recompute-granularity", "selective") in megatron.make_megatron_job(problem, every).arguments
     wrong = {
         "this plan others": [{blocks[0][1]: "full"}, {}],
-        "is no block": [{plan.stages[0].layers[0]: "full"}, {}],
+        "is not a block": [{plan.stages[0].layers[0]: "full"}, {}],
     }
     for message, maps in wrong.items():
         with pytest.raises(ValueError, match=message):
@@ -401,7 +401,7 @@ def test_what_megatron_does_not_recompute_is_said():
 def test_megatron_has_no_chunks_on_one_rank():
     """Tests that stages which share the only rank are refused, as Megatron's own checks do."""
     problem = language_model(num_devices=1)
-    with pytest.raises(ValueError, match="one rank holds 2 stages, and Megatron interleaves on two ranks or more"):
+    with pytest.raises(ValueError, match="one rank holds 2 stages, but Megatron interleaves on at least two ranks"):
         megatron.make_megatron_job(problem, cut(problem, [4, 5], "0 0"))
 
 

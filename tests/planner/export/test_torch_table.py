@@ -131,7 +131,7 @@ def out_of_order() -> tuple[Problem, Plan]:
     [
         (replicated, "stage 1 has 2 replicas"),
         (widened, "stage 1 spans 2 devices"),
-        (with_idle_device, "device 'd2' is in the schedule but holds no stage"),
+        (with_idle_device, "device 'd2' is in the schedule without a stage"),
         (skipping, "stage 0 feeds stage 2"),
         (joined, "stage 0 does not feed stage 1"),
         (detached, "no gradient flows from stage 1 back to stage 0"),

@@ -109,7 +109,7 @@ def test_the_recipe_refuses_another_model(module: types.ModuleType):
     """Tests that blocks which torchtitan would leave out without a word are counted."""
     module.small = lambda: Config(num_blocks=32)  # type: ignore[attr-defined]
     with pytest.raises(
-        ValueError, match="the plan is for 6 blocks, and the model of PIPEPLAN_TORCHTITAN_CONFIG has 32"
+        ValueError, match="the plan is for 6 blocks, but the model of PIPEPLAN_TORCHTITAN_CONFIG has 32"
     ):
         planned()
 

@@ -31,7 +31,7 @@ def test_remedies_are_between_their_bound_and_the_step():
     for remedy in advice.remedies:
         assert remedy.lower_bound_ns <= remedy.makespan_ns <= advice.replayed_ns
     assert cut.makespan_ns < dealt.makespan_ns < order.makespan_ns
-    assert placed.what.startswith("placed anew: ")
+    assert placed.what.startswith("placed again: ")
 
 
 ROW = st.lists(st.integers(0, 10**6), min_size=3, max_size=3).map(tuple)

@@ -103,9 +103,9 @@ def test_all_remedies_are_offered(seed: int):
     assert not advice.is_plain
     order, dealt, *others = advice.remedies
     assert order.what.startswith("another order within every pipeline (list scheduling")
-    assert dealt.what.startswith("whole microbatches dealt anew (orders as run, or by list scheduling")
-    assert {each.what.partition(":")[0] for each in others} <= {"placed anew", "cut anew"}
-    assert "placed anew" in others[0].what
+    assert dealt.what.startswith("whole microbatches rebalanced (orders as run, or by list scheduling")
+    assert {each.what.partition(":")[0] for each in others} <= {"placed again", "divided again"}
+    assert "placed again" in others[0].what
     for remedy in advice.remedies:
         assert remedy.lower_bound_ns <= remedy.makespan_ns <= advice.replayed_ns
 
@@ -125,8 +125,8 @@ def test_a_slow_device_is_named_and_moved():
     step = interleaved(times, microbatches=4, pipelines=4)
     advice = advise([step], blocks_per_stage=2)
     assert [each.what for each in advice.slow if "device" in each.what] == ["device of stages 0, 2 in pipeline 1"]
-    placed_anew = next(each for each in advice.remedies if each.what.startswith("placed anew"))
-    assert placed_anew.what.startswith("placed anew: 2 of 8 devices elsewhere (orders as run, in no pipelines")
+    placed_anew = next(each for each in advice.remedies if each.what.startswith("placed again"))
+    assert placed_anew.what.startswith("placed again: 2 of 8 devices elsewhere (orders as run, in no pipelines")
     assert placed_anew.makespan_ns <= 0.6 * advice.replayed_ns
     assert placed_anew.makespan_ns <= 1.3 * placed_anew.lower_bound_ns
 
@@ -136,7 +136,7 @@ def test_a_heavy_last_stage_is_cut_anew():
     step = interleaved(lambda key: 8000 if key[1] == 3 else 2000, microbatches=4, is_split=True)
     advice = advise([step], blocks_per_stage=4)
     cut = advice.remedies[-1]
-    assert cut.what.startswith("cut anew: 0 of 4 blocks left on the last stage")
+    assert cut.what.startswith("divided again: 0 of 4 blocks left on the last stage")
     assert cut.lower_bound_ns <= cut.makespan_ns < 0.95 * advice.replayed_ns
 
 

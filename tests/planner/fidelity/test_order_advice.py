@@ -83,7 +83,7 @@ def test_chunks_are_advised_on():
     assert [remedy.what.split()[:2] for remedy in advice.remedies] == [
         ["another", "order"],
         ["whole", "microbatches"],
-        ["cut", "anew:"],
+        ["divided", "again:"],
     ]
     for remedy in advice.remedies:
         assert remedy.lower_bound_ns <= remedy.makespan_ns <= advice.replayed_ns

@@ -93,7 +93,7 @@ def test_a_train_job_leaves_pods_to_their_rules(monkeypatch, record_property):
     (term,) = pod["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"]
     assert term["matchExpressions"][0]["values"] == ["b", "a"]
     require_known(job, "TrainerV1alpha1TrainJob", monkeypatch, record_property)
-    with pytest.raises(ValueError, match="as many processes on every host, and the plan 1 to 2; use jobset"):
+    with pytest.raises(ValueError, match="every host, but the plan 1 to 2; use --controller jobset"):
         manifest("trainjob")
 
 
@@ -155,7 +155,7 @@ def test_large_plans_are_compressed_or_fetched():
     import random
 
     noise = random.Random(0).randbytes(MAX_CONFIG_BYTES).hex()
-    with pytest.raises(ValueError, match="put it where the pods can fetch it and give --plan-url"):
+    with pytest.raises(ValueError, match="put the plan where pods can fetch it and give --plan-url"):
         manifest(plan=noise)
     (alone,) = manifest(plan=None, plan_at="https://plans/1")
     assert "volumes" not in json.dumps(alone)

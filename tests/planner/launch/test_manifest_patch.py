@@ -127,13 +127,13 @@ def test_a_train_job_takes_what_its_pods_may_have(monkeypatch, record_property):
     assert "tolerations" in json.dumps(job["spec"]["runtimePatches"])
     with pytest.raises(ValueError, match=r"p0\.spec: a pod of a TrainJob has no field 'hostNetwork'"):
         patched({"kind": "Pod", "spec": {"hostNetwork": True}}, kind="trainjob", placement="2 0")
-    with pytest.raises(ValueError, match=r"containers\[rank\] has no image; the program's container is called 'node'"):
+    with pytest.raises(ValueError, match=r"containers\[rank\] has no image; the program's container is 'node'"):
         patched({"kind": "Pod", "spec": {"containers": [{"name": "rank"}]}}, kind="trainjob", placement="2 0")
 
 
 CONTAINER = {"name": "rank"}
 WRONG = [
-    ([1], "p0: '[1]' is no object; write kind: Pod"),
+    ([1], "p0: '[1]' is not an object; write kind: Pod"),
     ({}, "p0: kind: None is not in this job; write one of Pod, ConfigMap, JobSet"),
     ({"kind": "Deployment"}, "p0: kind: 'Deployment' is not in this job"),
     ({"kind": "JobSet", "apiVersion": "v1"}, "p0: apiVersion: 'v1'; a JobSet here is 'jobset.x-k8s.io/v1alpha2'"),
@@ -143,16 +143,16 @@ WRONG = [
     ),
     (
         {"kind": "Pod", "spec": {"tolerations": {"key": "a"}}},
-        "p0.spec.tolerations: {'key': 'a'} is no list; begin each",
+        "p0.spec.tolerations: {'key': 'a'} is not a list; begin each",
     ),
-    ({"kind": "Pod", "spec": []}, "p0.spec: [] is no mapping; write its fields as NAME: VALUE"),
+    ({"kind": "Pod", "spec": []}, "p0.spec: [] is not a mapping; write its fields as NAME: VALUE"),
     (
         {"kind": "Pod", "spec": {"containers": [CONTAINER | {"env": [{"name": "N", "value": 1}]}]}},
-        'p0.spec.containers[rank].env[N].value: 1 is no string; write value: "1"',
+        'p0.spec.containers[rank].env[N].value: 1 is not a string; write value: "1"',
     ),
     (
         {"kind": "Pod", "spec": {"containers": [CONTAINER | {"tty": "yes"}]}},
-        "p0.spec.containers[rank].tty: 'yes' is no boolean; give a boolean",
+        "p0.spec.containers[rank].tty: 'yes' is not a boolean; give a boolean",
     ),
     ({"kind": "Pod", "spec": {"containers": [{"image": "i"}]}}, "p0 (host0).spec.containers[0]: has no name, by which"),
     (
@@ -165,9 +165,12 @@ WRONG = [
     ),
     (
         {"kind": "Pod", "metadata": {"name": "h7"}},
-        "p0: metadata.name: 'h7' is no pod of this job; there are host0, host1",
+        "p0: metadata.name: 'h7' is not a pod of this job; there are host0, host1",
     ),
-    ({"kind": "Pod", "spec": {"volumes": [{"$patch": "drop"}]}}, "p0.spec.volumes[0].$patch: 'drop'; write replace"),
+    (
+        {"kind": "Pod", "spec": {"volumes": [{"$patch": "drop"}]}},
+        "p0.spec.volumes[0].$patch: 'drop' is unknown; write replace",
+    ),
     ({"kind": "Pod", "spec": {"$setElementOrder/env": []}}, "p0.spec: $setElementOrder/env is not supported"),
     ({"kind": "JobSet", "metadata": {"name": "other"}}, "p0: metadata.name: 'other'; use --name"),
     ({"kind": "JobSet", "metadata": {"namespace": None}}, "p0: metadata.namespace: None; use --namespace"),
@@ -284,7 +287,7 @@ VALUES = [
     (in_pod(restartPolicy="Always"), "host0: restartPolicy: 'Always' is not for the pods of a job; write OnFailure"),
     (
         in_rank(volumeMounts=[{"name": "data", "mountPath": "/data"}]),
-        "host0: containers[rank].volumeMounts[/data].name: 'data' is no volume of the pod; add it to volumes",
+        "host0: containers[rank].volumeMounts[/data].name: 'data' is not a volume of the pod; add it to volumes",
     ),
     (in_pod(dnsPolicy="clusterfirst"), "p0.spec.dnsPolicy: 'clusterfirst' is none of"),
     (
@@ -292,18 +295,21 @@ VALUES = [
         "imagePullPolicy: 'Sometimes' is none of Always, Never, IfNotPresent",
     ),
     (in_rank(ports=[{"containerPort": 80, "protocol": "tcp"}]), "protocol: 'tcp' is none of TCP, UDP, SCTP"),
-    (in_rank(ports=[{"containerPort": 70000}]), "containerPort: 70000 is no port; give 1 to 65535"),
+    (in_rank(ports=[{"containerPort": 70000}]), "containerPort: 70000 is not a port; give 1 to 65535"),
     (in_pod(tolerations=[{"key": "a", "operator": "Exist"}]), "tolerations[0].operator: 'Exist' is none of"),
     (in_pod(volumes=[{"name": "v", "hostPath": {"path": "/d", "type": "Dir"}}]), "type: 'Dir' is none of"),
-    (in_pod(volumes=[{"name": "My_Volume", "emptyDir": {}}]), "volumes[My_Volume].name: 'My_Volume' is no name"),
+    (in_pod(volumes=[{"name": "My_Volume", "emptyDir": {}}]), "volumes[My_Volume].name: 'My_Volume' is not a name"),
     (in_pod(terminationGracePeriodSeconds=-1), "p0.spec.terminationGracePeriodSeconds: -1 is negative; give 0 or more"),
-    (in_pod(nodeSelector={"zone": "a b"}), "p0.spec.nodeSelector.zone: 'a b' is no label's value"),
-    (limits(nvidia_com__gpu="two"), "resources.limits.nvidia.com/gpu: 'two' is no quantity; give a number, e.g. \"2\""),
-    (limits(nvidia_com__gpu="1500m"), "nvidia.com/gpu: '1500m' is no whole number of devices"),
-    (limits(nvidia_com__gpu=1.5), "nvidia.com/gpu: 1.5 is no whole number of devices"),
-    (limits(memory="64GB"), "resources.limits.memory: '64GB' is no quantity"),
-    (limits(cpu="-1"), "resources.limits.cpu: '-1' is no quantity"),
-    (in_pod(volumes=[{"name": "v", "emptyDir": {"sizeLimit": "64 Gi"}}]), "sizeLimit: '64 Gi' is no quantity"),
+    (in_pod(nodeSelector={"zone": "a b"}), "p0.spec.nodeSelector.zone: 'a b' is not a label's value"),
+    (
+        limits(nvidia_com__gpu="two"),
+        "resources.limits.nvidia.com/gpu: 'two' is not a quantity; give a number",
+    ),
+    (limits(nvidia_com__gpu="1500m"), "nvidia.com/gpu: '1500m' is not a whole number of devices"),
+    (limits(nvidia_com__gpu=1.5), "nvidia.com/gpu: 1.5 is not a whole number of devices"),
+    (limits(memory="64GB"), "resources.limits.memory: '64GB' is not a quantity"),
+    (limits(cpu="-1"), "resources.limits.cpu: '-1' is not a quantity"),
+    (in_pod(volumes=[{"name": "v", "emptyDir": {"sizeLimit": "64 Gi"}}]), "sizeLimit: '64 Gi' is not a quantity"),
 ]
 
 

@@ -75,7 +75,7 @@ def test_hosts_are_nodes_by_name_or_address():
         "id-1",
         "id-1",
     ]
-    with pytest.raises(ValueError, match="host '3' is no node of this Ray cluster; it has 1, 2: give --host 3=NAME"):
+    with pytest.raises(ValueError, match="host '3' is not a node of this Ray cluster; it has 1, 2: give --host 3=NAME"):
         ray_driver.find_nodes(["1", "3"], nodes)
 
 

@@ -216,13 +216,13 @@ def test_what_slurm_would_expand_is_refused(host: str):
 def test_the_answer_of_sbatch_is_read():
     """Tests that the job's number is found with and without a cluster's name, and that anything else is refused."""
     assert [find_job_id(answer) for answer in ("17\n", "17;cluster\n")] == ["17", "17"]
-    with pytest.raises(ValueError, match="which is no job number"):
+    with pytest.raises(ValueError, match="which is not a job number"):
         find_job_id("Submitted batch job 17")
 
 
 def test_the_answer_of_squeue_is_read():
     """Tests that states of jobs that go on are passed on, that others have ended, and that none is gone."""
-    said = {"RUNNING n0": "RUNNING n0", "COMPLETING n0": "COMPLETING n0", "": "gone: Slurm no longer knows it"}
+    said = {"RUNNING n0": "RUNNING n0", "COMPLETING n0": "COMPLETING n0", "": "gone: Slurm no longer lists it"}
     said |= {"CANCELLED None": "ended: CANCELLED None", "NODE_FAIL n1": "ended: NODE_FAIL n1"}
     said |= {"COMPLETED None\nRUNNING n1": "RUNNING n1", "FAILED a\nCOMPLETED b": "ended: FAILED a"}
     said |= {"COMPLETED None\nCOMPLETED None": "ended: COMPLETED None"}

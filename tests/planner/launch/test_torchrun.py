@@ -69,7 +69,7 @@ def test_hostile_words_stay_single_words():
 @pytest.mark.parametrize("host", ["-oProxyCommand=id", "a b", "a;b", ""])
 def test_what_cannot_be_a_machine_is_refused(host: str):
     """Tests that a host whose name ssh or torchrun would take for something else is refused with the remedy."""
-    with pytest.raises(ValueError, match="cannot be a machine's name; say which one it is: --host"):
+    with pytest.raises(ValueError, match="cannot be a machine's name; name it with --host"):
         render_torchrun(make_job(host_names={"b": host}))
 
 

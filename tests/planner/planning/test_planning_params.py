@@ -91,17 +91,17 @@ def test_names_lead_to_values_and_back():
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"pool": 3}, "there is no search parameter 'pool'; choose from the groups multistart, anneal"),
-        ({"bound.pool": 3}, "there is no search parameter 'bound.pool'; choose from bound.max_s, bound.packing_per_s"),
-        ({"session.rounds": 3}, "there is no search parameter 'session.rounds'; choose from the groups"),
-        ({"without.everything": 1}, "'without.everything'; choose from without.class_pipelines"),
-        ({"without.order_search": True}, "without.order_search = True will not do; give 1"),
-        ({"bound.packing_per_s": 0}, "bound.packing_per_s = 0 will not do; give a whole number from 1 to"),
-        ({"bound.packing_per_s": 3.0}, "bound.packing_per_s = 3.0 will not do; give a whole number from 1"),
-        ({"bound.max_s": True}, "bound.max_s = True will not do; give a number from 0.0 to"),
+        ({"pool": 3}, "search parameter 'pool' is unknown; choose from the groups multistart, anneal"),
+        ({"bound.pool": 3}, "search parameter 'bound.pool' is unknown; choose from bound.max_s, bound.packing_per_s"),
+        ({"session.rounds": 3}, "search parameter 'session.rounds' is unknown; choose from the groups"),
+        ({"without.everything": 1}, "'without.everything' is unknown; choose from without.class_pipelines"),
+        ({"without.order_search": True}, "without.order_search = True is not allowed; give 1"),
+        ({"bound.packing_per_s": 0}, "bound.packing_per_s = 0 is not allowed; give a whole number from 1 to"),
+        ({"bound.packing_per_s": 3.0}, "bound.packing_per_s = 3.0 is not allowed; give a whole number from 1"),
+        ({"bound.max_s": True}, "bound.max_s = True is not allowed; give a number from 0.0 to"),
         ({"listed.depths": [0.9]}, "listed.depths.0. = 0.9 is out of range; give a number from 1.0"),
-        ({"case.rounds": [[8, 300]]}, "case.rounds.0. = .* is no list of 3 items"),
-        ({"exact.nodes": []}, "exact.nodes = .* is no list of one or more items"),
+        ({"case.rounds": [[8, 300]]}, "case.rounds.0. = .* is not a list of 3 items"),
+        ({"exact.nodes": []}, "exact.nodes = .* is not a list of one or more items"),
     ],
 )
 def test_names_and_values_are_checked(changes: dict[str, object], message: str):

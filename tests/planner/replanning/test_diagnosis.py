@@ -286,9 +286,9 @@ def test_the_spread_of_observations():
     ("change", "message"),
     [
         ({"device": "d9"}, "device 'd9' ran stages"),
-        ({"iterations": [[["7F0", 0, 1]]]}, "stage 7 was measured, and the plan has 2"),
+        ({"iterations": [[["7F0", 0, 1]]]}, "stage 7 was measured, but the plan has 2"),
         ({"iterations": [[["0F0", 5, 1]]]}, "neither the executor's timings"),
-        ({"iterations": []}, "no action was measured"),
+        ({"iterations": []}, "contain no measured action"),
     ],
 )
 def test_traces_of_something_else_are_refused(change: dict[str, object], message: str):

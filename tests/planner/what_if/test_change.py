@@ -77,9 +77,9 @@ def test_the_batch_and_its_cut(change: dict[str, int], cut: tuple[int, int]):
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        ({"microbatch_size": 5}, "24 samples are no whole number of microbatches of so many samples: 5"),
-        ({"global_batch_size": 26}, "26 samples are no whole number of microbatches of so many samples: 4"),
-        ({"num_microbatches": 5, "global_batch_size": 24}, "24 samples are no whole number of microbatches: 5"),
+        ({"microbatch_size": 5}, "24 samples are not a whole number of microbatches of so many samples: 5"),
+        ({"global_batch_size": 26}, "26 samples are not a whole number of microbatches of so many samples: 4"),
+        ({"num_microbatches": 5, "global_batch_size": 24}, "24 samples are not a whole number of microbatches: 5"),
         ({"microbatch_size": 2}, "microbatch_size = 2, but layer 'l0' was measured on 'gpu' at 4 only"),
         ({"microbatch_size": 0}, "change: microbatch_size"),
         ({"global_batch_size": 2**31}, "change: global_batch_size"),
@@ -94,7 +94,7 @@ def test_cuts_that_cannot_be(change: dict[str, int], said: str):
 
 def test_cuts_without_samples():
     """Tests that without the samples of a microbatch only their number can change, and no other cut is offered."""
-    with pytest.raises(ValueError, match=r"are not known \(microbatch_size = null\)"):
+    with pytest.raises(ValueError, match=r"are unknown \(microbatch_size = null\)"):
         apply_change(make_row(), Change(microbatch_size=2))
     assert other_cuts(make_row()) == ()
 
@@ -164,8 +164,8 @@ def test_fewer_devices():
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        ({"devices": -3}, "change: devices = -3 takes away all 3 devices; leave one"),
-        ({"lost": ("d0", "d1", "d2")}, "change: lost = d0, d1, d2 takes away every device; leave one"),
+        ({"devices": -3}, "change: devices = -3 removes all 3 devices; keep at least one"),
+        ({"lost": ("d0", "d1", "d2")}, "change: lost = d0, d1, d2 removes every device; keep at least one"),
         ({"lost": ("d9",)}, "change: lost = d9: no device or host of the cluster; it has d0, d1, d2"),
         ({"link_speed": 0.0}, "change: link_speed = 0.0 is out of range; give 0.001 to 1000"),
         ({"num_microbatches": 0}, "change: num_microbatches"),

@@ -118,7 +118,7 @@ def test_layouts_written_out(layout: str, stages: list[str]) -> None:
 
 def test_a_layout_without_end() -> None:
     """Tests that repetitions are counted before they are written out."""
-    with pytest.raises(ValueError, match="letters long"):
+    with pytest.raises(ValueError, match="999,999,998 letters"):
         written_out("E(t|)*999999999L")
 
 
@@ -126,7 +126,7 @@ def test_a_layout_without_end() -> None:
     ("layout", "told"),
     [
         ("Ett|tL", "has 3 blocks"),
-        ("Ett|tt|L", "no multiple of 2 pipeline ranks"),
+        ("Ett|tt|L", "not a multiple of 2 ranks"),
         ("tt|ttL", "begins with 't'"),
         ("Ett|tt", "ends with 't'"),
         ("Ett|xttL", "has 'x'"),
@@ -167,11 +167,11 @@ def test_cuts_without_a_layout(options: dict[str, Value], stages: list[str]) -> 
     [
         ({"pipeline_model_parallel_size": "3"}, "32 blocks do not divide by 3 stages"),
         ({"tensor_model_parallel_size": "64"}, "does not divide the 32 heads"),
-        ({"world_size": "6", "pipeline_model_parallel_size": "4"}, "6 devices are no multiple"),
-        ({"global_batch_size": "3", "micro_batch_size": "2"}, "no multiple of micro_batch_size"),
+        ({"world_size": "6", "pipeline_model_parallel_size": "4"}, "6 devices are not a multiple"),
+        ({"global_batch_size": "3", "micro_batch_size": "2"}, "not a multiple of micro_batch_size"),
         ({"global_batch_size": "6", "pipeline_model_parallel_size": "4", "num_virtual_stages_per_pipeline_rank": "2"},
-         "6 microbatches are no multiple of 4 ranks"),
-        ({"recompute_granularity": "full"}, "wants --recompute-method"),
+         "6 microbatches are not a multiple of 4 ranks"),
+        ({"recompute_granularity": "full"}, "needs --recompute-method"),
         ({"pipeline_model_parallel_size": "2", "num_layers_per_virtual_pipeline_stage": "5"}, "stages of 5"),
         ({"pipeline_model_parallel_size": "2", "pipeline_model_parallel_layout": "E(t*8|)*3t*8L",
           "num_layers_per_virtual_pipeline_stage": "8"}, "both given"),
@@ -187,9 +187,9 @@ def test_what_does_not_start(options: dict[str, Value], told: str) -> None:
 @pytest.mark.parametrize(
     ("options", "told"),
     [
-        ({"hybrid_layer_pattern": "M-M*|M-"}, "--hybrid-layer-pattern: a hybrid"),
+        ({"hybrid_attention_ratio": "0.1"}, "--hybrid-attention-ratio: a hybrid"),
         ({"use_megatron_fsdp": True}, "--use-megatron-fsdp: weights"),
-        ({"micro_batch_size": "two"}, "--micro-batch-size: 'two' is no whole number"),
+        ({"micro_batch_size": "two"}, "--micro-batch-size: 'two' is not a whole number"),
         ({"global_batch_size": "$BATCH"}, r"--set BATCH=VALUE"),
         ({"tensor_model_parallel_size": True}, "has no value"),
         ({"pipeline_model_parallel_size": "0"}, "give 1 or more"),
@@ -284,5 +284,80 @@ def test_a_known_model_with_other_blocks() -> None:
     """Tests that --num-layers beside --model keeps the model's widths."""
     run = typed("llama3-70b", num_layers="12", pipeline_model_parallel_size="2")
     assert (run.shape.blocks, run.shape.hidden, run.stages) == (12, 8192, ("Etttttt", "ttttttL"))
-    with pytest.raises(ValueError, match="there are llama3-8b"):
+    with pytest.raises(ValueError, match="or one of llama3-8b"):
         typed("llama9")
+
+
+def test_what_a_launcher_is_told_is_no_flag() -> None:
+    """Tests that words before the Python file are the launcher's, of which the numbers of processes count."""
+    run = run_of(
+        "srun --container-image x.sqsh deepspeed --num_nodes 2 --num_gpus 4 pretrain_gpt.py --bf16 "
+        "--tensor-model-parallel-size 2 --global-batch-size 8",
+        model="llama3-8b",
+    )
+    assert (run.devices, run.data, run.notes.unknown) == (8, 4, [])
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("python pretrain_t5.py --num-layers 4", "pretrain_t5.py: trains no decoder alone"),
+        ("python tools/pretrain_bert.py --num-layers 4", "trains no decoder alone"),
+        ("python pretrain_vlm.py --num-layers 4", "trains no decoder alone"),
+        ("python run.py --decoder-num-layers 4", "an encoder beside a decoder"),
+        ("python run.py --zero-stage 3", "--zero-stage 3: replicas that shard weights"),
+        ("python run.py --ds-sequence-parallel-size 4", "devices that share sequences so"),
+        ("python run.py --use-dualpipev", "two directions"),
+        ("python run.py --lora-dim 8 --peft-type lora", "adapters beside frozen weights"),
+    ],
+)
+def test_programs_that_do_something_else(text: str, told: str) -> None:
+    """Tests that encoders, adapters and other ways to share sequences are refused by name, never read as a decoder."""
+    with pytest.raises(ValueError, match=told):
+        run_of(text, model="llama3-8b")
+
+
+@pytest.mark.parametrize("text", ["python /home/bert/pretrain_gpt.py", "python alberta.py", "python train_bertha.py"])
+def test_names_that_only_look_so(text: str) -> None:
+    """Tests that a folder or a longer name does not make a program another one."""
+    assert run_of(text, model="llama3-8b").shape.name == "llama3-8b"
+
+
+def test_names_of_other_trainers_of_the_family() -> None:
+    """Tests that gpt-neox's and Megatron-DeepSpeed's names are read as Megatron's."""
+    neox = {"pipe-parallel-size": 2, "model-parallel-size": 2, "train_micro_batch_size_per_gpu": 4,
+            "checkpoint-activations": True, "num-layers": 4, "hidden-size": 256, "num-attention-heads": 4,
+            "gradient_accumulation_steps": 8, "num-kv-heads": 2}  # fmt: skip
+    run = run_of(json.dumps(neox).replace("}", ', # as there\n "norm": "rms",}'), source="20B.yml")
+    assert (run.num_microbatches, run.shape.key_value_heads) == (8, 2)
+    assert (run.pipeline, run.tensor, run.micro_batch, run.recompute) == (2, 2, 4, Recomputation())
+    run = run_of("python run.py --zero-stage 2 --activations-checkpoint-method uniform --num-gpus 1", model="llama3-8b")
+    assert (run.shards, run.recompute) == ("gradients", Recomputation())
+
+
+def test_variables_of_a_mapping() -> None:
+    """Tests that a mapping's variables take given values or their defaults, and quotes for a shell go."""
+    text = json.dumps({
+        "LAUNCHER": "some", "TEST_TYPE": "regular",
+        "MODEL_ARGS": {"--tensor-model-parallel-size": "${TP}", "--pipeline-model-parallel-size": "${PP:2}",
+                       "--global-batch-size": "${GBS:-16}", "--moe-layer-freq": "'([0]*1+[1]*3)'",
+                       "--num-layers": 4, "--hidden-size": 256, "--num-attention-heads": 8, "--num-experts": 4},
+    })  # fmt: skip
+    read = read_arguments(text, source="model.yaml", given={"TP": "2"})
+    run = read_megatron(read, options={}, model=None)
+    assert (run.tensor, run.pipeline, run.global_batch) == (2, 2, 16)
+    assert run.shape.mixture is not None
+    assert run.shape.mixture.dense_layers == 1
+    assert run.notes.unknown == []
+    with pytest.raises(ValueError, match=r"\$TP is not set"):
+        run_of(text, source="model.yaml")
+
+
+def test_groups_of_queries() -> None:
+    """Tests that a configuration class counts groups of queries always, and flags beside their switch alone."""
+    values = {"num_layers": 4, "hidden_size": 256, "num_attention_heads": 8, "num_query_groups": 2}
+    groups = [
+        run_of(json.dumps(document), source="a.yaml").shape.key_value_heads
+        for document in (values, {**values, "group_query_attention": True}, {"model": {**values, "_target_": "x.Y"}})
+    ]
+    assert groups == [8, 2, 2]

@@ -95,3 +95,25 @@ def test_no_flags_at_all() -> None:
         words("echo hello\n")
     with pytest.raises(ValueError, match="grows to"):
         words("A=xxxxxxxxxx\n" + "A=$A$A$A$A$A$A$A$A$A$A\n" * 9)
+
+
+@pytest.mark.parametrize(
+    ("scale", "wanted"), [("8B", "4096 16"), ("800M", "1024 8"), ("1B", "1024 8"), ("70B", "1 8"), ("x", "2 8")]
+)
+def test_cases(scale: str, wanted: str) -> None:
+    """Tests that the first branch of a `case` that fits is taken, and nothing of the others."""
+    script = read_script(
+        f"""SCALE={scale}
+        DEPTH=8
+        case "${{SCALE}}" in
+            "800M"|1B)
+                WIDTH=1024
+                ;;
+            8B) WIDTH=4096; DEPTH=16 ;;
+            7*) WIDTH=1;;
+            *) WIDTH=2
+        esac
+        case $SCALE in 9B) DEPTH=1;; esac
+        echo train.py --hidden-size $WIDTH --num-layers $DEPTH"""
+    )
+    assert training_words(script)[3::2] == wanted.split()

@@ -56,8 +56,8 @@ def test_torchtitan() -> None:
     ("changes", "told"),
     [
         ({"pipeline_parallel_layers_per_stage": 40}, "makes 1 stages on 4 ranks"),
-        ({"pipeline_parallel_microbatch_size": 3}, "no multiple of the microbatch's 3"),
-        ({"pipeline_parallel_microbatch_size": 8}, "1 microbatches are no multiple of 4"),
+        ({"pipeline_parallel_microbatch_size": 3}, "not a multiple of the microbatch's 3"),
+        ({"pipeline_parallel_microbatch_size": 8}, "1 microbatches are not a multiple of 4"),
         ({"module_fqns_per_model_part": [["tok_embeddings", "layers.1"], ["norm", "output"]]}, "does not name"),
         ({"devices": 12}, "12 devices are not 16"),
     ],
@@ -87,11 +87,11 @@ def test_torchtitan_with_parts_and_other_names() -> None:
     [
         ("[a", "neither TOML nor JSON"),
         ('[model]\nname = "llama3"\nflavor = "9B"', "model.flavor = '9B'"),
-        ('[parallelism]\npipeline_parallel_schedule = "DualPipeV"', "is not played here"),
-        ("[parallelism]\ntensor_parallel_degree = true", "no whole number"),
-        ('[parallelism]\npipeline_parallel_microbatch_size = "a"', "no whole number from 1"),
-        ("[training]\nlocal_batch_size = 0", "no whole number from 1"),
-        ("[parallelism]\nmodule_fqns_per_model_part = [[3]]", "no list of lists of names"),
+        ('[parallelism]\npipeline_parallel_schedule = "DualPipeV"', "is not supported"),
+        ("[parallelism]\ntensor_parallel_degree = true", "not a whole number"),
+        ('[parallelism]\npipeline_parallel_microbatch_size = "a"', "not a whole number from 1"),
+        ("[training]\nlocal_batch_size = 0", "not a whole number from 1"),
+        ("[parallelism]\nmodule_fqns_per_model_part = [[3]]", "not a list of lists of names"),
     ],
 )
 def test_what_of_torchtitan_is_not_understood(text: str, told: str) -> None:
@@ -151,9 +151,9 @@ def test_what_of_deepspeed_is_missing(more: dict[str, Any], told: str) -> None:
 @pytest.mark.parametrize(
     ("document", "told"),
     [
-        ({"pipeline": 3}, "pipeline = 3: is no section"),
-        ({"zero_optimization": {"stage": "2"}}, "stage = 2: is no whole number"),
-        ({"pipeline": {"partition_method": "type:("}}, "no regular expression"),
+        ({"pipeline": 3}, "pipeline = 3: is not a section"),
+        ({"zero_optimization": {"stage": "2"}}, "stage = 2: is not a whole number"),
+        ({"pipeline": {"partition_method": "type:("}}, "not a regular expression"),
     ],
 )
 def test_what_of_deepspeed_is_not_understood(document: dict[str, Any], told: str) -> None:

@@ -40,7 +40,7 @@ def test_processors_count_only_if_they_are_asked_for():
     bare = parse_slurm_nodes("NodeName=n1 CPUTot=6 State=IDLE", sizes=DeviceDefaults())
     with pytest.raises(ValueError, match=r"no accelerator to plan for: n1 \(no accelerators\); --cpus counts"):
         with_processors(bare, DeviceDefaults())
-    with pytest.raises(ValueError, match="node n1: its cores or its memory are not told"):
+    with pytest.raises(ValueError, match="node n1: its cores or its memory are not stated"):
         with_processors(bare, DeviceDefaults(workers_per_host=1))
     with pytest.raises(ValueError, match=r"no accelerator to plan for: n1 \(DOWN\)$"):
         with_processors(parse_slurm_nodes("NodeName=n1 State=DOWN", sizes=DeviceDefaults()), DeviceDefaults())
@@ -70,6 +70,7 @@ def test_one_line_says_what_was_told_and_assumed():
         ("a\nb\na\n", {"a": 2, "b": 1}),
         ("n1.site.org\r\nn1.site.org\r\nn2.site.org\r\n", {"n1.site.org": 2, "n2.site.org": 1}),
         ("a slots=4\na slots = 4\nb max-slots=8\n", {"a": 8, "b": 1}),
+        ("me@a_1.b-c:4 binding=user\n10.0.0.2 slots=2 port=22\n", {"me@a_1.b-c": 4, "10.0.0.2": 2}),
         ("10.0.0.1:8\n[fe80::1]:2\n[fe80::2]\n", {"10.0.0.1": 8, "[fe80::1]": 2, "[fe80::2]": 1}),
     ],
 )
@@ -79,7 +80,13 @@ def test_hostfiles_are_read(text: str, slots: dict[str, int]):
     assert {host.name: len(host.devices) for host in found.hosts} == slots
 
 
-@pytest.mark.parametrize("line", ["b slots=x", "b 4", "b c", "b:", "b:x", "fe80::1", "b slots=", "slots=4"])
+@pytest.mark.parametrize(
+    "line",
+    [
+        *("b slots=x", "b 4", "b c", "b:", "b:x", "fe80::1", "b slots=", "slots=4"),
+        *("b[1-4]", "b,c", "b*4", "-b", "rank 0=b slot=1", "b gpu=8", "b ppn=4", "b np=2", "\ufeffb"),
+    ],
+)
 def test_other_hostfiles_are_refused(line: str):
     """Tests that anything else is refused with its line."""
     with pytest.raises(ValueError, match="line 2 of the hostfile"):

@@ -77,14 +77,14 @@ def test_quantities_are_read(text, value):
 @pytest.mark.parametrize("text", ["", "8GB", "1,5", "1 Gi", "-1", "Ki", "1e", "0x10", "inf", "1Mi3", True])
 def test_what_is_no_quantity_is_refused(text):
     """Tests that nothing else passes for a quantity."""
-    with pytest.raises(ValueError, match="is no quantity"):
+    with pytest.raises(ValueError, match="is not a quantity"):
         parse_quantity(text)
 
 
 def test_devices_are_not_halved():
     """Tests that counts are whole."""
     assert whole_quantity("2k") == 2000
-    with pytest.raises(ValueError, match="is no whole number"):
+    with pytest.raises(ValueError, match="is not a whole number"):
         whole_quantity("500m")
 
 
@@ -135,6 +135,24 @@ def test_devices_are_not_halved():
                 "nvidia.com/mig-1g.10gb.count": "2",
             },
             [(A100, 1, 80), (f"{A100}-MIG-1g.10gb", 2, 9.5), (f"{A100}-MIG-3g.40gb", 1, 40)],
+        ),
+        (  # time sharing of GKE
+            {GFD: "8"},
+            {
+                "cloud.google.com/gke-accelerator": "nvidia-l4",
+                "cloud.google.com/gke-gpu-sharing-strategy": "time-sharing",
+                "cloud.google.com/gke-max-shared-clients-per-gpu": "4",
+            },
+            [("nvidia-l4", 2, 64)],
+        ),
+        (  # slices of GKE, which are shared
+            {GFD: "14"},
+            {
+                "cloud.google.com/gke-accelerator": "nvidia-tesla-a100",
+                "cloud.google.com/gke-gpu-partition-size": "1g.5gb",
+                "cloud.google.com/gke-max-shared-clients-per-gpu": "2",
+            },
+            [("nvidia-tesla-a100-MIG-1g.5gb", 7, 5)],
         ),
         (  # slices that are shared
             {"nvidia.com/mig-1g.10gb.shared": "4"},
@@ -195,24 +213,43 @@ def test_accelerators_of_all_makers_are_counted_whole(offered, labels, expected)
 @pytest.mark.parametrize(
     ("offered", "labels", "message"),
     [
-        ({GFD: "8"}, {f"{GFD}.count": "4"}, r"capacity nvidia.com/gpu = 8, but label nvidia.com/gpu.count = 4; mend"),
+        (
+            {GFD: "8"},
+            {f"{GFD}.count": "4"},
+            r"capacity nvidia.com/gpu = 8, but label nvidia.com/gpu.count = 4; correct",
+        ),
         ({GFD: "8"}, {f"{GFD}.count": "2", f"{GFD}.replicas": "3"}, "count = 2 and nvidia.com/gpu.replicas = 3"),
         ({GFD: "8"}, {f"{GFD}.product": "L4-SHARED"}, "is shared, but no label"),
         ({GFD: "2"}, {f"{GFD}.memory": "80 GB"}, "label nvidia.com/gpu.memory: '80 GB' is no quantity"),
+        (
+            {GFD: "9"},
+            {"cloud.google.com/gke-max-shared-clients-per-gpu": "4"},
+            "= 9 is no multiple of the 4 that share",
+        ),
         ({GFD: "two"}, {}, "allocatable nvidia.com/gpu: 'two' is no quantity"),
         ({GFD: "1500m"}, {}, "allocatable nvidia.com/gpu: '1500m' is no whole number"),
         ({GFD: "2"}, {f"{GFD}.count": "x"}, "label nvidia.com/gpu.count = 'x' is no whole number"),
         ({GFD: "2"}, {}, "the memory of nvidia.com/gpu is not told; add --accelerator-gib N"),
         ({"amd.com/gpu": "2"}, {"beta.amd.com/gpu.vram.64G": "8"}, "labels of amd.com count 8"),
-        ({"amd.com/gpu": "2"}, {"amd.com/gpu.vram.64G": "1", "amd.com/gpu.vram.16G": "1"}, "tell of 16G and 64G"),
+        ({"amd.com/gpu": "2"}, {"amd.com/gpu.vram.64G": "1", "amd.com/gpu.vram.16G": "1"}, "name 16G and 64G"),
         ({"gpu.intel.com/xe": "5"}, {"gpu.intel.com/device-id.a.count": "2"}, "labels of gpu.intel.com count 2"),
-        ({"memory": "8GB"}, {}, "allocatable memory: '8GB' is no quantity"),
+        ({"memory": "8GB"}, {}, "allocatable memory: '8GB' is not a quantity"),
     ],
 )
 def test_contradictions_are_refused(offered, labels, message):
     """Tests that node and field are named where two counts differ or a value is none."""
     with pytest.raises(ValueError, match=f"node n1: .*{message}"):
         parse(node(labels=labels, **offered))
+
+
+def test_nodes_of_other_schedulers_and_those_that_go_are_not_guessed_at():
+    """Tests that parts that HAMi offers as devices are refused, and that a node that is being deleted is left out."""
+    shared, going = node(**{GFD: "10"}), node("n2", **{GFD: "1"})
+    shared["metadata"]["annotations"] = {"hami.io/node-nvidia-register": "GPU-0,10,32768,100,Tesla V100,0,true:"}
+    with pytest.raises(ValueError, match=r"node n1: annotation hami\.io/node-nvidia-register: HAMi offers parts"):
+        parse(shared, gib=32)
+    going["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
+    assert parse(going, gib=32).left_out == (LeftOut(what="n2", why="being deleted"),)
 
 
 def test_devices_that_are_broken_are_not_planned_for():

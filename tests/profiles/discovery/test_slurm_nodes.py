@@ -46,6 +46,11 @@ def node(name: str = "n1", *, state: str = "IDLE", **fields: str) -> str:
         ({"Gres": "gpu:h100:4", "GresUsed": "gpu:h100:2(IDX:0,3),shard:h100:0(0/4,0/4)"}, {"h100": 4}),
         ({"Gres": "gpu:h100:4", "AllocTRES": "cpu=4,gres/gpu=4,gres/gpu:h100=4"}, {"h100": 4}),
         ({"Gres": "gpu:h100:4", "CfgTRES": "cpu=4", "AllocTRES": ""}, {"h100": 4}),
+        ({"Gres": "gpu:h100:8(S:0-1)", "GresDrain": "gpu:h100:2(IDX:3,5)", "GresUsed": "gpu:h100:8"}, {"h100": 6}),
+        ({"Gres": "gpu:3090:2,gpu:a100:2", "GresDrain": "gpu:3090:2"}, {"a100": 2}),
+        ({"Gres": "gpu:8", "GresDrain": "N/A"}, {"gpu": 8}),
+        ({"Gres": "gpu:8", "CfgTRES": "gres/gpu=8,gres/gpu:h100=8", "GresDrain": "gpu:1,shard:0"}, {"h100": 7}),
+        ({"Gres": "gpu:a:1,gpu:b:1", "GresDrain": "gpu:0"}, {"a": 1, "b": 1}),
     ],
 )
 def test_accelerators_are_counted_by_type(fields: dict[str, str], counts: dict[str, int]):
@@ -57,7 +62,7 @@ def test_accelerators_are_counted_by_type(fields: dict[str, str], counts: dict[s
     ("fields", "message"),
     [
         ({"Gres": "gpu:3090"}, r"Gres = gpu:3090: .* counts 3,090; a type that begins with a digit needs a count"),
-        ({"Gres": "gpu:4090D"}, "Gres = gpu:4090D: .* is no count"),
+        ({"Gres": "gpu:4090D"}, "Gres = gpu:4090D: .* is not a count"),
         ({"Gres": "gpu:a:b:2"}, "more than a type and a count"),
         ({"Gres": "gpu:h100:8(S:0-1"}, "is not NAME:TYPE:COUNT"),
         ({"Gres": "gpu::8"}, "is not NAME:TYPE:COUNT"),
@@ -65,6 +70,9 @@ def test_accelerators_are_counted_by_type(fields: dict[str, str], counts: dict[s
         ({"Gres": "gpu:a:1,gpu:b:3", "CfgTRES": "gres/gpu=4,gres/gpu:a=2"}, "Gres counts 1 gpu:a, but CfgTRES 2"),
         ({"Gres": "gpu:2", "CfgTRES": "gres/gpu=2,gres/gpu:a=3"}, "CfgTRES counts 3 gpu by type"),
         ({"Gres": "gpu:h100:4", "AllocTRES": "gres/gpu=8"}, "AllocTRES = gres/gpu=8 uses 8 accelerators, .* lists 4"),
+        ({"Gres": "gpu:a:2,gpu:b:2", "GresDrain": "gpu:1"}, "GresDrain has 1 gpu, but not which of a, b"),
+        ({"Gres": "gpu:a:2", "GresDrain": "gpu:a:3"}, "GresDrain has 3 gpu:a, but Gres lists 2"),
+        ({"Gres": "gpu:a:2", "GresDrain": "gpu:b:1"}, "GresDrain has 1 gpu:b, but not which of a"),
         ({"CfgTRES": "cpu"}, "CfgTRES = cpu: 'cpu' is not RESOURCE=AMOUNT"),
     ],
 )
@@ -78,10 +86,12 @@ def test_units_and_shared_resources_are_read():
     """Tests that K is 1,024, and that what is not consumed is told."""
     (tmp,) = parse_gres("tmpdisk:no_consume:4K")
     assert (tmp.kind, tmp.count, tmp.is_consumed) == (None, 4096, False)
-    found = parse(node(Gres="gpu:a:no_consume:2,shard:8,nic:2"))
+    found = parse(node(Gres="gpu:a:no_consume:2,shard:8,nic:2", GresDrain="gpu:a:1"))
+    assert len(found.hosts[0].devices) == 1
     assert found.notes == (
         "n1 also offers shard of the same devices",
         "n1 has nic, not taken for accelerators",
+        "n1 has 1 of its accelerators drained, left out",
         "n1 gives its accelerators to several jobs at once (no_consume)",
     )
 
@@ -183,7 +193,7 @@ def test_json_is_read():
         ("slurm_load_node error", "no node is described"),
         ("NodeName=n[1-4] Gres=gpu:8 State=UNKNOWN", "is a list, as slurm.conf has it"),
         (node(Gres="gpu:1") * 2, "node n1: it is described twice"),
-        (node(Gres="gpu:1", RealMemory="lots"), "node n1: RealMemory = lots is no whole number"),
+        (node(Gres="gpu:1", RealMemory="lots"), "node n1: RealMemory = lots is not a whole number"),
     ],
 )
 def test_other_answers_are_refused(text: str, message: str):
@@ -205,5 +215,5 @@ def test_slices_have_the_memory_of_their_name():
         parse_slurm_nodes(node(Gres="gpu:1g.10gb:1"), sizes=DeviceDefaults(memory_bytes=9 * GIB)).hosts[0].devices
     )
     assert small.memory_bytes == 9 * GIB
-    with pytest.raises(ValueError, match="node n1: the memory of h100 is not told; add --accelerator-gib N"):
+    with pytest.raises(ValueError, match="node n1: the memory of h100 is not stated; add --accelerator-gib N"):
         parse_slurm_nodes(text, sizes=DeviceDefaults())

@@ -59,7 +59,7 @@ def test_lists_of_names_are_expanded(text: str, names: list[str]):
 @pytest.mark.parametrize("text", ["n[0-", "n[a-b]", "n[0-99999999]", "n]0[", "n[-1]"])
 def test_what_is_no_list_is_refused(text: str):
     """Tests that broken and boundless lists are told with their text."""
-    with pytest.raises(ValueError, match=r"is no (list of names|range); write"):
+    with pytest.raises(ValueError, match=r"is not a (list of names|range); write"):
         expand_names(text)
 
 
@@ -169,10 +169,10 @@ def test_what_a_topology_leaves_open_is_told():
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("RingName=ring0 Nodes=n[0-3] RingSize=4", "a ring is no tree of switches; add --flat"),
-        ("TorusName=pod Dims=4x4x2 Nodes=n[0-3]", "a torus is no tree of switches"),
-        ("- topology: t\n  ring:\n    rings: [{ring: r, nodes: n0}]", "topology 't': ring is no tree of switches"),
-        ("- topology: t\n  torus3d: {}", "topology 't': torus3d is no tree"),
+        ("RingName=ring0 Nodes=n[0-3] RingSize=4", "a ring is not a tree of switches; add --flat"),
+        ("TorusName=pod Dims=4x4x2 Nodes=n[0-3]", "a torus is not a tree of switches"),
+        ("- topology: t\n  ring:\n    rings: [{ring: r, nodes: n0}]", "topology 't': ring is not a tree of switches"),
+        ("- topology: t\n  torus3d: {}", "topology 't': torus3d is not a tree"),
         ("- topology: t\n", "topology 't' states no kind"),
         ("- topology: t\n  tree: {switch: s0}", "topology 't': tree is not understood"),
         ("- topology: t\n  tree:\n    switches: [{switch: s0, node: n0}]", "switch 's0': node is not known"),
@@ -181,8 +181,8 @@ def test_what_a_topology_leaves_open_is_told():
         ("Torus=3", "'Torus=3' is not understood"),
         ("SwitchName=s0 Nodes=n0 n1", "is not understood"),
         ("include more.conf", "is not understood"),
-        ("SwitchName=s0 Nodes=n[0-1]\nSwitchName=s1 Nodes=n[1-2]", "n1 is below s0 and below s1, which is no tree"),
-        ("SwitchName=s0 Nodes=n[0-1", "is no list of names"),
+        ("SwitchName=s0 Nodes=n[0-1]\nSwitchName=s1 Nodes=n[1-2]", "n1 is below s0 and below s1, which is not a tree"),
+        ("SwitchName=s0 Nodes=n[0-1", "is not a list of names"),
     ],
 )
 def test_what_is_no_tree_is_refused(text: str, message: str):

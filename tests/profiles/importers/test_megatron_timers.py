@@ -1,5 +1,6 @@
 """Megatron's logs as launchers hand them on: orders of ranks, batches that grow, and what stands before the lines."""
 
+import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -128,6 +129,14 @@ def each_line(before: str) -> Callable[[str], str]:
     return lambda text: "".join(f"{before}{line}\n" for line in text.splitlines())
 
 
+def in_json(field: str) -> Callable[[str], str]:
+    """Every line in one of JSON, as containers' logs keep them."""
+    return lambda text: "".join(
+        json.dumps({field: f"{line}\n", "stream": "stdout", "time": "2026-03-01T10:00:00Z"}) + "\n"
+        for line in text.splitlines()
+    )
+
+
 @pytest.mark.parametrize(
     "change",
     [
@@ -140,6 +149,8 @@ def each_line(before: str) -> Callable[[str], str]:
         pytest.param(each_line("node-1 | INFO:megatron.core.timers: "), id="compose's and logging's"),
         pytest.param(lambda text: text.replace("\n", "\r\n"), id="ends of DOS"),
         pytest.param(each_line("> "), id="quoted"),
+        pytest.param(in_json("log"), id="Docker's JSON"),
+        pytest.param(in_json("message"), id="a collector's JSON"),
     ],
 )
 def test_what_stands_before_the_lines_is_passed_over(tmp_path: Path, change: Callable[[str], str]):
@@ -153,10 +164,10 @@ def test_what_stands_before_the_lines_is_passed_over(tmp_path: Path, change: Cal
     ("text", "message"),
     [
         (log() + log(global_batch_size=32), "global_batch_size is 16, then 32: two runs; give the log of one"),
-        (log(world_size=6), "is no multiple of pipeline_model_parallel_size times data_parallel_size = 4"),
+        (log(world_size=6), "is not a multiple of pipeline_model_parallel_size times data_parallel_size = 4"),
         (
             log(ends=False, rampup_batch_size="[8, 8, 9]").replace("global batch size", "batch"),
-            "iteration 10 does not say its global batch size",
+            "iteration 10 does not state its global batch size",
         ),
         (log().replace("times across", "max time across").replace("     rank", "    it"), "forward-compute of 0 ranks"),
     ],

@@ -185,7 +185,7 @@ GOOD = output("all_reduce_perf", factor=1.5, sums=True)
         (GOOD.replace("       0  ", "       7  "), "size 1048576: 7 wrong results"),
         (GOOD.replace(" 1048576 ", " 2097152 "), "size 2097152: .* us are .* GB/s, but algbw says"),
         (GOOD[: GOOD.index("#       size")], "has no row of times"),
-        (output("?", factor=0.75, root=0, sums=True, title=False), "does not say which test it is"),
+        (output("?", factor=0.75, root=0, sums=True, title=False), "does not state its test"),
         (output("?", factor=0.75, hosts=("a", "a", "b", "b"), title=False), r"\(all_gather or alltoall by"),
         (output("all_reduce_perf", factor=1.5, sums=True, hosts=("a", "a", "a", "b")), "of 3 on a, 1 on b"),
     ],

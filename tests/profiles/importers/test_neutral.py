@@ -199,7 +199,7 @@ BAD: list[tuple[dict[str, Any], str]] = [
     (
         changed("layers", 0, input_grad_ms=1, weight_grad_ms=2),
         "tiny.json: layers[0].backward_ms: layer 'a': backward_ms = 7e-06 is not input_grad_ms + weight_grad_ms = 3; "
-        "mend one of the three",
+        "correct one of the three",
     ),
     (
         changed("layers", 1, input_grad_ms=0, weight_grad_ms=0.000005),

@@ -109,7 +109,7 @@ def test_files_are_recognised(tmp_path: Path):
 @pytest.mark.parametrize(
     ("path", "value", "message"),
     [
-        (("edges", 0, "destId"), 8, r"edges\[0\].destId = 8 is the id of no node; add it or mend the id"),
+        (("edges", 0, "destId"), 8, r"edges\[0\].destId = 8 is no node; add it or correct the id"),
         (("nodes", 1, "TMPCs"), {}, r"nodes\[1\].TMPCs has no degree 1; measure the layer on one device"),
         (("nodes", 0, "TMPCs", "1", 0, "id"), "eager", r'\[0\].id = "eager" is not known; give "vanilla" or'),
         (("nodes", 0, "TMPCs", "1", 1, "id"), "vanilla", "lists a variant twice"),

@@ -286,9 +286,9 @@ def one_stage(stage: int, *, count: int = 1) -> list[list[Any]]:
     ("rows", "message"),
     [
         ([[["0F0", 0, 1], ["0B0", 1, 2], ["1F0", 2, 3]], one_stage(0)], "a device ran stages 0, another 0, 1"),
-        ([[["0F0", 0, 1], ["0W0", 2, 3]]], "not all that belongs to one; the trace is cut off"),
-        ([[["0F0", 0, 1], ["0I0", 1, 2], ["0W0", 2, 3], ["0W0", 3, 4]]], "not all that belongs to one"),
-        ([one_stage(0), one_stage(1), one_stage(1)], "which of 3 ranks make a pipeline of 2 stages is not told"),
+        ([[["0F0", 0, 1], ["0W0", 2, 3]]], "only a part; give a trace that is not cut off"),
+        ([[["0F0", 0, 1], ["0I0", 1, 2], ["0W0", 2, 3], ["0W0", 3, 4]]], "only a part"),
+        ([one_stage(0), one_stage(1), one_stage(1)], "which of 3 ranks form a pipeline of 2 stages"),
         ([one_stage(0, count=2), one_stage(1)], "stage 1 ran other microbatches than the first"),
     ],
 )
@@ -303,9 +303,9 @@ def test_pipelines_without_messages_are_refused(tmp_path: Path):
     for rank in range(4):
         events = [marked(f"PP:{rank % 2}F0", 10.0 * rank, 5), marked(f"PP:{rank % 2}B0", 50 - 10.0 * rank, 5)]
         (tmp_path / f"{rank}.json").write_text(as_profiled(events, rank))
-    with pytest.raises(ValueError, match="which of 4 ranks make a pipeline of 2 stages is not told"):
+    with pytest.raises(ValueError, match="which of 4 ranks form a pipeline of 2 stages"):
         read_run_steps([tmp_path])
-    with pytest.raises(ValueError, match="a log tells neither order nor transfers"):
+    with pytest.raises(ValueError, match="a log states neither order nor transfers"):
         read_run_steps([tmp_path / "train.log"])
 
 

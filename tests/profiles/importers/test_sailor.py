@@ -90,7 +90,7 @@ def test_files_are_told_apart_by_their_paths():
     """Tests that one model's profiles and one llm_info.json are asked for."""
     with pytest.raises(ValueError, match=r"one llm_info\.json"):
         read_sailor({"OPT/A100/profile.json": b"{}"})
-    with pytest.raises(ValueError, match="lies in no folders"):
+    with pytest.raises(ValueError, match="is not in folders"):
         read_sailor({"profile.json": b"{}", "llm_info.json": b"{}"})
     with pytest.raises(ValueError, match="give one model's"):
         read_sailor({**files(), "profiles/GPT/A100/profile.json": b"{}"})

@@ -69,7 +69,7 @@ def test_production_steps_are_replayed(job: str):
             (*TWO_STAGES[:3], (0, 1, "forward-compute", 0.5, 1.0, 0, 0), *TWO_STAGES[4:]),
             "starts 500.0 ms before stage 0 has made its input",
         ),
-        (((0, 0, "optimizer", 0.0, 1.0, -1, -1),), "holds no operations"),
+        (((0, 0, "optimizer", 0.0, 1.0, -1, -1),), "contains no operations"),
     ],
 )
 def test_broken_traces_are_refused(tmp_path: Path, operations: tuple[tuple[object, ...], ...], message: str):

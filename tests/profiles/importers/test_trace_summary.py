@@ -93,8 +93,11 @@ def test_the_executors_documents_are_read(tmp_path: Path):
     [
         ("", "has no traceEvents"),
         ('{"other": 1}', "has no traceEvents"),
-        ('{"traceEvents": []}', "holds no events, but none is marked"),
-        ('{"traceEvents": [{"ph": "X", "cat": "kernel", "name": "gemm", "ts": 1, "dur": 1}]}', "1 kernel, but none"),
+        ('{"traceEvents": []}', "holds no events, but no marked action"),
+        (
+            '{"traceEvents": [{"ph": "X", "cat": "kernel", "name": "gemm", "ts": 1, "dur": 1}]}',
+            "1 kernel, but no marked",
+        ),
         ('{"traceEvents": [{"ph": "X", "name": "PP:0F0", "ts": 1, "dur": 1}, {"ph": "X"', "is cut off or broken"),
         ('{"traceEvents": [{"ph": "X", "name": "PP:0F0", "ts": 1, "dur": -1}]}', "takes -1.0 us"),
         ('{"traceEvents": [{"ph": "X", "name": "PP:0F0", "ts": 1}]}', "has no times"),
@@ -103,7 +106,7 @@ def test_the_executors_documents_are_read(tmp_path: Path):
         ('{"device": "a", "iterations": [[["0F0", 5', "is cut off or broken"),
         ('{"device": "a", "iterations": [[["0F0", 5, 36893488147419103232]]]}', "is cut off or broken"),
         ('{"device": "a", "iterations": [[["0F0", 5, 6]]], "times": [{"begin_ns": 1}', "is cut off or broken"),
-        ('{"device": "a", "iterations": []}', "holds no iteration"),
+        ('{"device": "a", "iterations": []}', "contains no iteration"),
     ],
 )
 def test_broken_traces_are_refused(tmp_path: Path, text: str, message: str):
@@ -120,10 +123,10 @@ def test_traces_of_several_runs_are_refused(tmp_path: Path):
     files = [kineto(tmp_path / "a.json", *FIRST), kineto(tmp_path / "b.json", *SECOND[:2], rank=1)]
     with pytest.raises(ValueError, match="'rank1' has 1 iterations and 'rank0' 2"):
         summarise_traces(files)
-    with pytest.raises(ValueError, match="was read already"):
+    with pytest.raises(ValueError, match="was given before"):
         summarise_traces([files[0], files[0]])
     (tmp_path / "empty").mkdir()
-    with pytest.raises(ValueError, match="holds no traces"):
+    with pytest.raises(ValueError, match="contains no traces"):
         summarise_traces([tmp_path / "empty"])
     (tmp_path / "empty" / "rank0.et").write_bytes(b"\x08")
     with pytest.raises(ValueError, match=r"rank0\.et: is cut off or broken"):
@@ -182,7 +185,7 @@ def test_megatrons_timers_are_read(tmp_path: Path):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("", "does not say world_size"),
+        ("", "does not state world_size"),
         (megatron_log(ranks=3), "forward-compute of 3 ranks, but 4 ran"),
         (megatron_log()[:-40], "is cut off"),
     ],

@@ -190,11 +190,11 @@ def cut_off(_: int, events: Events) -> Events:
 
 
 REFUSED: dict[str, tuple[Callable[[int, Events], Events], str]] = {
-    "no backward": (without("autograd"), "tells of no backward"),
-    "no steps": (without("ProfilerStep"), "tells of no iteration"),
-    "no messages": (without("c10d"), "tells of no message between stages"),
+    "no backward": (without("autograd"), "has no sequence numbers that link backwards"),
+    "no steps": (without("ProfilerStep"), "shows no iteration"),
+    "no messages": (without("c10d"), "shows no message between stages"),
     "drifting clocks": (drifting, r"'rank1' is at least 89\.9 ms behind 'rank0', by the other at most 89\.[67]"),
-    "cut off": (cut_off, "1 to 2 forwards that have a backward; the trace is cut off"),
+    "cut off": (cut_off, "1 to 2 forwards that have a backward; give whole iterations"),
 }
 
 
@@ -210,9 +210,9 @@ def test_what_cannot_be_told_is_refused(tmp_path: Path, name: str):
 def test_other_pipelines_are_refused(tmp_path: Path):
     """Tests that a ring of messages (several stages on a device) and a missing rank are refused."""
     folder = trace(tmp_path, peers=lambda rank, _: 5 + rank)
-    with pytest.raises(ValueError, match="make no whole pipelines"):
+    with pytest.raises(ValueError, match="do not form whole pipelines"):
         summarise_traces([folder])
-    with pytest.raises(ValueError, match="make no whole pipelines"):
+    with pytest.raises(ValueError, match="do not form whole pipelines"):
         summarise_traces([trace(tmp_path) / "0.json"])
 
 
@@ -240,5 +240,5 @@ def test_stages_come_from_peers():
 )
 def test_no_stages_come_from_parts_and_rings(pairs: tuple[tuple[int | None, int | None], ...]):
     """Tests that a missing last stage, a ring, and middles that nobody can order are refused."""
-    with pytest.raises(ValueError, match=r"t\.json: the messages of . ranks make no whole pipelines"):
+    with pytest.raises(ValueError, match=r"t\.json: the messages of . ranks do not form whole pipelines"):
         find_stages(ends(*pairs))

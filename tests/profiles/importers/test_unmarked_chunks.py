@@ -109,8 +109,8 @@ def test_chunks_are_told_without_marks(tmp_path: Path, seed: int):
         assert ran(mine) == ran(step)
         assert replay_ns(mine) == pytest.approx(replay_ns(step), rel=0.005)
     remedies = [each.what.split(" (")[0].split(":")[0] for each in advise(steps, blocks_per_stage=2).remedies]
-    assert remedies[:2] == ["another order within every pipeline", "whole microbatches dealt anew"]
-    assert ("placed anew" in remedies) == (pipelines == 2)
+    assert remedies[:2] == ["another order within every pipeline", "whole microbatches rebalanced"]
+    assert ("placed again" in remedies) == (pipelines == 2)
     assert summarise_traces([tmp_path]).num_microbatches == count
 
 

@@ -83,5 +83,5 @@ def test_long_orders_arrive(host: HostProcesses, tmp_path: Path):
 def test_a_broken_environment_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """Tests that where nothing can be started, because a module cannot be imported, that is an error and no wait."""
     monkeypatch.setattr(host_processes, "IMPORTED", ())
-    with HostProcesses(also=["no_such_module"]) as host, pytest.raises(ValueError, match="said why above"):
+    with HostProcesses(also=["no_such_module"]) as host, pytest.raises(ValueError, match="see above"):
         host.start_ranks("program", count=1, folder=tmp_path)

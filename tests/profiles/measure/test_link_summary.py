@@ -53,4 +53,4 @@ def test_tables_are_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     assert "two transfers at once take 1.50 times as long as one; 1 of 2 such pairs share a link" in said
     (tmp_path / "none.json").write_text(dump_links(LinkTables(places=PLACES)))
     assert main(["cluster", "links", str(tmp_path / "none.json")]) == 2
-    assert "has no pairs of places" in capsys.readouterr().err
+    assert "lists no pairs of devices" in capsys.readouterr().err

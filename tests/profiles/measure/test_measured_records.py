@@ -156,7 +156,7 @@ def test_a_journal_of_something_else_is_refused(tmp_path: Path, line: str):
     """Tests that a foreign file is refused with its line and a remedy, and left as it is."""
     path = tmp_path / "journal"
     path.write_text(line + "\n")
-    with pytest.raises(ValueError, match=r"line 1: is no measurement of ours .*; remove the file"):
+    with pytest.raises(ValueError, match=r"line 1: was not written by pipeplan profile .*; remove the file"):
         open_journal(path)
     assert path.read_text() == line + "\n"
 

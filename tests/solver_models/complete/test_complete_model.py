@@ -19,7 +19,7 @@ from planner.plan import Plan
 from planner.planning import make_plan
 from planner.planning.complete.complete_files import read_solution, write_model
 from planner.planning.complete.complete_search import MODEL, ask, longest
-from planner.planning.runs import run as driver
+from planner.planning.runs import candidate_run
 from planner.problem import Options, Problem
 from planner.progress import Limits
 from planner.simulation.simulate import simulate
@@ -124,7 +124,7 @@ def test_what_cannot_fit_is_said_with_its_limit(method: str):
 @pytest.mark.parametrize("method", ["cp-sat", "ilp"])
 def test_a_claim_that_nothing_fits_is_called_one(method: str, monkeypatch: pytest.MonkeyPatch):
     """Tests that where no limit of ours is proved, what the solver claims is said, and nothing of a rejected plan."""
-    monkeypatch.setattr(driver, "prove_infeasible", lambda *_: None)
+    monkeypatch.setattr(candidate_run, "prove_infeasible", lambda *_: None)
     with pytest.raises(NoPlanFoundError, match=r"claims that no plan fits into memory"):
         make_plan(two_stages_on_a_device(memory=59), limits=Limits(time_limit_s=60, method=method))  # type: ignore[arg-type]
 
@@ -224,8 +224,8 @@ def test_a_model_goes_out_and_its_answer_comes_back(tmp_path: Path, form: str, s
         ("x 1\ny 2", "names no variable"),
         ("[1, 2]", "2 values for"),
         ("{", "is not JSON"),
-        ('{"makespan": "long"}', "'long' where a number is needed"),
-        ('{"makespan": 3}', "no solution of the model"),
+        ('{"makespan": "long"}', "'long' in place of a number"),
+        ('{"makespan": 3}', "not a solution of the model"),
     ],
 )
 def test_answers_to_something_else_are_refused(text: str, message: str):
@@ -255,7 +255,7 @@ def test_what_the_model_does_not_cover_is_said_at_once(options: dict[str, object
 def test_too_much_to_be_written_down_is_said_at_once():
     """Tests that a problem with too many rows is refused before anything is built."""
     problem = replace(random_chain(Random(1), sizes=(6, 3, 3), tight=False), num_microbatches=400)
-    with pytest.raises(ValueError, match="rows or more, and there is room for"):
+    with pytest.raises(ValueError, match="rows or more, above the limit of"):
         make_plan(problem, limits=Limits(method="ilp"))
 
 

@@ -20,7 +20,7 @@ from tests.long_runs import shortened
 from tests.solver_models.kernel_doors import longest_paths
 from tests.solver_models.nets import Case, random_case, random_policy_params
 
-NONE = Policy(*(np.zeros(1, np.int64) for _ in range(3)))
+NONE = Policy(*(np.zeros(1, np.int64) for _ in range(3)), None)
 
 
 @pytest.fixture(params=range(shortened(20, whole=40)))

@@ -46,6 +46,8 @@ class CutLayer(nn.Module):
         self._attributes, self._tellers = dict(attributes), dict(sizes)
         self.batch: tuple[Any, ...] = ()
         """Shapes of the model's inputs."""
+        self.kept_only: tuple[str, ...] = ()
+        """Paths of what it only keeps: no call of the model uses it, so that no update may change it."""
         self._last_use = self._find_last_uses()
         self.cut_text = "\n".join(self._render())
 
@@ -170,7 +172,7 @@ class CutLayer(nn.Module):
         if step.is_guard:
             if result != step.expects:
                 raise ValueError(
-                    f"the model decides by the values of its samples: {step.name} gave {step.expects} when it was "
+                    f"the model branches on the values of its samples: {step.name} gave {step.expects} when it was "
                     f"cut, and gives {result} now; give it a mask of full size, or samples of one kind"
                 )
             return
@@ -225,5 +227,8 @@ def copy_part(part: nn.Module, *, values: Mapping[int, torch.Tensor] | None) -> 
     for buffer in part.buffers() if values is None else ():
         memo[id(buffer)] = torch.empty_like(buffer, device="meta")
     made = copy.deepcopy(part, memo)
+    unused = set(getattr(part, "kept_only", ()))
+    for path, parameter in made.named_parameters():
+        parameter.requires_grad_(parameter.requires_grad and path not in unused)
     carry_weight_hooks(part, made)
     return made

@@ -74,7 +74,7 @@ def cut_model(
     Raises ValueError that says why the model cannot be cut. The module is left as it is.
     """
     if is_compiled(module):
-        raise ValueError(f"{type(module).__name__} is compiled as a whole; give it as it is, layers may be compiled")
+        raise ValueError(f"{type(module).__name__} is compiled as a whole; give it uncompiled, or compile its layers")
     with torch.enable_grad(), stand_ins_for_values(module) as originals, kept_state(module) as state:
         with refusing(module):
             require_dense_gradients(module)
@@ -122,7 +122,7 @@ def _record(
     except Exception as error:
         raise failed or error from error
     if decisions := find_decisions(traced[0]):
-        raise ValueError(f"it decides by the values of its samples ({decisions[0].name})")
+        raise ValueError(f"it branches on the values of its samples ({decisions[0].name})")
     return traced
 
 
@@ -149,7 +149,7 @@ def _record_all(
     used = {id(tensor) for tensor in uses(output)}
     places = [place for place, tensor in enumerate(tensors_of(output)) if id(tensor) in used]
     if not places:
-        raise ValueError("the loss uses nothing of what the model gives")
+        raise ValueError("the loss uses no output of the model")
     return merge(recordings, base=base), places
 
 
@@ -166,7 +166,7 @@ def _assemble(module: nn.Module, recording: ForwardRecording, *, blocks: Blocks,
         layers[segment.name] = _make_layer(module, recording, passing=passing, arrives=arrives)
         inputs[segment.name] = tuple("" if k == BATCH else segments[k].name for k in passing.takes)
     _require_one_holder(layers, recording=recording, passings=passings)
-    _take_other_buffers(layers, module=module)
+    _take_unused(layers, module=module)
     return CutModel(
         layers=layers,
         inputs=inputs,
@@ -218,8 +218,8 @@ def _require_one_holder(
         ]
         if len(holders) > 1:
             raise ValueError(
-                f"buffer {path!r} changes in every forward, and layers {holders[0]!r} and {holders[1]!r} use it; let "
-                "one block have it, or each one of its own"
+                f"buffer {path!r} changes in every forward, and layers {holders[0]!r} and {holders[1]!r} use it; give "
+                "it to one block, or give each block its own"
             )
 
 
@@ -228,13 +228,15 @@ def _kept_paths(layer: nn.Module) -> set[str]:
     return {path for path, _ in layer.named_buffers(remove_duplicate=False)}
 
 
-def _take_other_buffers(layers: Mapping[str, CutLayer], *, module: nn.Module) -> None:
+def _take_unused(layers: Mapping[str, CutLayer], *, module: nn.Module) -> None:
     """What a state dictionary has and no layer uses goes with the last layer, to be saved and loaded."""
     *_, last = layers.values()
     held = {path for layer in layers.values() for path in _kept_paths(layer)}
+    weights = {id(parameter) for layer in layers.values() for parameter in layer.parameters()}
     for path, tensor in kept_tensors(module).items():
-        if path not in held and not isinstance(tensor, nn.Parameter):
+        if path not in held and id(tensor) not in weights:
             _put_tensor(last, path, module=module)
+            last.kept_only = (*last.kept_only, path)
 
 
 def _owner(layer: nn.Module, path: str, *, module: nn.Module) -> nn.Module:
@@ -304,7 +306,7 @@ def _try_out(module: nn.Module, cut: CutModel, *, arguments: Arguments, places: 
         one, other = given[place], found[numbers[place]]
         if one.shape != other.shape or not torch.allclose(one, other, rtol=_NEAR, atol=_NEAR, equal_nan=True):
             causes = describe_causes(module, cut.acting)
-            raise ValueError(f"its layers one after the other do not give what it gives{causes}")
+            raise ValueError(f"its layers in sequence give another result{causes}")
 
 
 def _copies_more(cut: CutModel, before: Sequence[tuple[int, ...]]) -> bool:

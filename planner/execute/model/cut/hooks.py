@@ -44,14 +44,14 @@ def require_no_gradient_hooks(module: nn.Module, *, opened: Collection[nn.Module
         hooks = [*_hooks_of(part, "_backward_hooks"), *_hooks_of(part, "_backward_pre_hooks")]
         if hooks and part in opened:
             raise ValueError(
-                f"module {path or type(part).__name__!r} lies around the blocks and has a backward "
+                f"module {path or type(part).__name__!r} contains the blocks and has a backward "
                 f"{describe_hook(hooks[0])}; register it on a block, or on a tensor"
             )
     for path, parameter in module.named_parameters():
         if hooks := _hooks_of(parameter, "_post_accumulate_grad_hooks"):
             raise ValueError(
-                f"weight {path!r} has a post-accumulate-grad {describe_hook(hooks[0])}, and gradients are added up "
-                "over microbatches and replicas first; use `optimizer`, `schedule` or `max_norm`, or a plain hook "
+                f"weight {path!r} has a post-accumulate-grad {describe_hook(hooks[0])}, but gradients are summed over "
+                "microbatches and replicas first; use `optimizer`, `schedule` or `max_norm`, or a plain hook "
                 "(`register_hook`)"
             )
 
@@ -72,13 +72,21 @@ def require_dense_gradients(module: nn.Module) -> None:
 
 def describe_causes(module: nn.Module, acting: Sequence[str], *, path: str = "") -> str:
     """What may be why layers do not act as the model does, hooks near a path first."""
-    hooks = list(find_hooks(module))
+    hooks = [*_find_replaced(module), *find_hooks(module)]
     near = [text for place, text in hooks if place and f"{path}.".startswith(f"{place}.")]
     causes = list(dict.fromkeys((*near, *acting, *(text for _, text in hooks))))
     if not causes:
         return "; its forward does something between its blocks that is lost where layers run apart"
     more = f" and {len(causes) - 3} others" if len(causes) > 3 else ""
     return f"; what acts there: {', '.join(causes[:3])}{more}"
+
+
+def _find_replaced(module: nn.Module) -> Iterator[tuple[str, str]]:
+    """Modules whose forward is an attribute of their own: what it was made around is not copied with them."""
+    for path, part in module.named_modules():
+        if (function := vars(part).get("forward")) is not None:
+            name = describe_hook(function).removeprefix("hook ")
+            yield path, f"forward {name} in the place of that of module {path or 'itself'!r}"
 
 
 def carry_weight_hooks(original: nn.Module, made: nn.Module) -> None:

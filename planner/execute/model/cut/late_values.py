@@ -96,10 +96,13 @@ class LateValues:
         if self.weights is None:
             return {id(each): _as_parameter(each, make_value(each)) for each in layer.parameters() if each.is_meta}
         state, read = layer.state_dict(keep_vars=True), dict[str, torch.Tensor]()
+        unused = set(getattr(layer, "kept_only", ()))
         with WeightFiles(self.weights, self.conversion) as files:
             for path, tensor in state.items():
                 names: Sequence[str] = (path, *self.names.get(id(tensor), ()))
-                read[path] = files.read(names, shape=tensor.shape, layer=name).to(tensor.dtype, copy=True)
+                default = tensor.detach() if path in unused and not tensor.is_meta else None
+                value = files.read(names, shape=tensor.shape, layer=name, default=default)
+                read[path] = value.to(tensor.dtype, copy=True)
         if has_names_of_its_own(layer, state):
             read = take_names_back(layer, read)
         found: dict[int, torch.Tensor] = {}

@@ -186,8 +186,8 @@ class _Notes:
                     self.attributes[number] = self.own[id(leaf)]
                 elif leaf.grad_fn is not None:
                     raise ValueError(
-                        f"a tensor {tuple(leaf.shape)} comes out of none of its calls: a module that stays whole, or "
-                        "a hook, leaves it behind, and what it was computed of would get no gradient of it"
+                        f"a tensor {tuple(leaf.shape)} is no output of its calls: an undivided module or a hook stores "
+                        "it, so its gradient would be lost"
                     )
                 else:
                     self.constants[number] = leaf.detach().clone()
@@ -236,19 +236,24 @@ class _Notes:
             if self.given is not None and id(tensor) not in self.given and id(tensor) in {*self.own, *self.numbers}:
                 what = self.own.get(id(tensor), "a tensor of the forward")
                 raise ValueError(
-                    f"an autograd function of its own uses {what} ({function}) without being given it, so that its "
-                    "backward cannot be followed; give it all tensors as arguments, or put it inside a block"
+                    f"an autograd function of its own uses {what} ({function}) that is no argument, so its backward "
+                    "cannot be traced; pass all tensors as arguments, or put it inside a block"
                 )
 
-    def note_assigned(self, before: Mapping[tuple[nn.Module, str], torch.Tensor]) -> None:
+    def note_assigned(self, before: Mapping[tuple[nn.Module, str], torch.Tensor | None]) -> None:
         """Buffers in whose place there are other tensors now, outside of modules that stay whole."""
         whole = tuple(f"{step.call}." for step in self.steps if isinstance(step.call, str))
         for (module, name), buffer in before.items():
-            now, path = module._buffers.get(name), self.own[id(buffer)]
+            now, path = module._buffers.get(name), f"{self.paths[module]}.{name}".removeprefix(".")
             if now is buffer or path.startswith(whole):
                 continue
+            if buffer is None:
+                raise ValueError(f"its forward makes buffer {path!r}, which is None before; make it with the model")
             if now is None or id(now) not in self.numbers or now.shape != buffer.shape:
-                raise ValueError(f"buffer {path!r} is replaced in the forward by what comes out of none of its calls")
+                raise ValueError(
+                    f"buffer {path!r} is replaced in the forward by a tensor from outside its calls; compute it in a "
+                    "module"
+                )
             arguments: Any = (self.ref(buffer), Ref(self.numbers[id(now)])), {}
             maker = next((k for k, step in enumerate(self.steps) if self.numbers[id(now)] in step.gives), -1)
             step = RecordedCall(
@@ -265,7 +270,7 @@ class _Notes:
         name = getattr(function, "__name__", "")
         given = change_leaves(_with_markers(function, arguments), self.ref)
         if any(isinstance(leaf, torch.Generator) for leaf in leaves_of(given)):
-            raise ValueError(f"{name} draws from a torch.Generator of its own, which no two processes share")
+            raise ValueError(f"{name} draws from a torch.Generator of its own, which processes cannot share")
         result = run()
         step = RecordedCall(call=function, arguments=given, gives=(), has_grad=torch.is_grad_enabled())
         if name in _READS:
@@ -277,7 +282,7 @@ class _Notes:
         elif name == "__set__" and id(arguments[0][0]) in self.own:
             raise ValueError(f"its forward changes weight {self.own[id(arguments[0][0])]!r} (.data); let a block do it")
         elif name == "requires_grad_":
-            raise ValueError("a tensor is given a gradient of its own on the way (requires_grad_)")
+            raise ValueError("an intermediate tensor is made to require a gradient (requires_grad_)")
         elif found := tensors_of(result):
             if arguments[0] and found[0] is arguments[0][0] and step.takes:
                 self._changed(found[0], step)
@@ -327,10 +332,10 @@ def _require_plain(arguments: Any, *, path: str) -> None:
             return
         kind = type(leaf).__name__
         if "cache" in kind.lower():
-            raise ValueError(f"{path} is given a {kind}, in which layers leave things; call the model without caches")
+            raise ValueError(f"{path} is given a {kind} that layers write to; call the model without caches")
         held = vars(leaf).values() if hasattr(leaf, "__dict__") else ()
         if any(isinstance(value, torch.Tensor) for value in held):
-            raise ValueError(f"{path} is given a {kind} with tensors in it, which cannot be followed")
+            raise ValueError(f"{path} is given a {kind} with tensors in it, which cannot be traced")
 
     change_leaves(arguments, check)
 
@@ -440,7 +445,7 @@ def record(
     """
     require_no_gradient_hooks(module, opened=opened | {module})
     notes = _Notes(root=module, opened=opened | {module})
-    buffers = {(part, n): each for part in module.modules() for n, each in part._buffers.items() if each is not None}
+    buffers = {(part, n): each for part in module.modules() for n, each in part._buffers.items()}
     inputs = tuple(notes.new(tensor) for tensor in tensors_of(arguments))
     drawn = separate_numbers()
     with ExitStack() as stack:
@@ -469,17 +474,17 @@ def merge(recordings: Sequence[ForwardRecording], *, base: Sizes) -> ForwardReco
     first = recordings[0]
     for each in recordings[1:]:
         if [step.call for step in first.steps] != [step.call for step in each.steps]:
-            raise ValueError("the model calls other functions with other numbers of samples, or other lengths")
+            raise ValueError("the model calls other functions for other numbers of samples or lengths")
         if first.attributes != each.attributes:
-            raise ValueError("the model uses other weights with other numbers of samples, or other lengths")
+            raise ValueError("the model uses other weights for other numbers of samples or lengths")
         for number, tensor in first.constants.items():
             if not torch.equal(tensor, each.constants[number]):
-                raise ValueError("the model makes tensors that cannot be followed")
+                raise ValueError("the model makes tensors that cannot be traced")
     steps = []
     for alike in zip(*(each.steps for each in recordings), strict=True):
         one = alike[0]
         if one.is_guard and any(one.expects != other.expects for other in alike):
-            raise ValueError(f"the model decides by the values of its samples ({one.name})")
+            raise ValueError(f"the model branches on the values of its samples ({one.name})")
         steps.append(replace(one, arguments=merge_trees([each.arguments for each in alike], base=base)))
     shapes = {n: merge_trees([each.shapes[n] for each in recordings], base=base) for n in first.shapes}
     return replace(first, steps=tuple(steps), shapes=shapes)

@@ -192,7 +192,7 @@ class Liveness:
             if ends & set(self.recording.inputs) or not takes or not self._tells(takes, leaves, needed=needed):
                 takes.insert(0, BATCH)
             if not leaves[segment]:
-                raise ValueError(f"nothing takes what {self.segments[segment].name!r} gives")
+                raise ValueError(f"no layer uses the output of {self.segments[segment].name!r}")
             constant = frozenset(s for s in steps if self._is_constant(s))
             passings.append(Passing(steps=steps, takes=tuple(takes), leaves=tuple(leaves[segment]), constant=constant))
         return passings

@@ -94,7 +94,7 @@ def merge_trees(trees: Sequence[Any], *, base: Sizes) -> Any:
     """
     rows = [list(leaves_of(tree)) for tree in trees]
     if len(set(map(len, rows))) > 1:
-        raise ValueError("a call is given other things with other numbers of samples, or other lengths")
+        raise ValueError("a call gets other kinds of arguments for other numbers of samples or lengths")
     merged = iter([_merge(leaves, base=base) for leaves in zip(*rows, strict=True)])
     return change_leaves(trees[0], lambda _: next(merged))
 

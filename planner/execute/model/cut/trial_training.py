@@ -66,7 +66,8 @@ def require_same_training(
             if not _repeats(module, samples[0], loss=loss, state=state):
                 raise ValueError(
                     "it gives other gradients each time from the same weights, buffers and random numbers, so layers "
-                    "cannot be compared with it; let it draw from torch's default generator"
+                    "cannot be compared with it; let it draw from torch's default generator, and let its loss keep "
+                    "nothing from call to call"
                 ) from None
             raise ValueError(f"{error}{describe_causes(module, causes, path=error.path)}") from None
         return True
@@ -132,7 +133,7 @@ class _Comparison:
         except RuntimeError as error:
             if "not implemented" in str(error):
                 raise _NoKernelError from error
-            raise ValueError(f"as it is it fails in update {number + 1}: {str(error).splitlines()[0]}") from error
+            raise ValueError(f"uncut, it fails in update {number + 1}: {str(error).splitlines()[0]}") from error
         _seed(number)
         found = run_separately(self.layers, self.cut.inputs, batch=tensors_of(sample.arguments))
         mine = cut_loss(found.leaving, sample.target)
@@ -206,7 +207,7 @@ class _Comparison:
                     where = f"layer {name!r}" if name else "its layers, none of which has it"
                     more = f" ({' and '.join(others[:2])} each have one of their own)" if len(others) > 1 else ""
                     raise _DifferenceError(
-                        f"buffer {path!r} is after update {number + 1} not what it is in {where}{more}", path=path
+                        f"buffer {path!r} differs after update {number + 1} from {where}{more}", path=path
                     )
 
 

@@ -2,7 +2,7 @@
 
 import inspect
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.nn.parameter import is_lazy
 from torch.overrides import TorchFunctionMode
 
 from planner.execute.model.cut.cut_layer import copy_part
@@ -20,6 +21,7 @@ from planner.execute.model.cut.cut_model import (
     CutModel,
     cut_model,
     first_sizes,
+    refusing,
     trial_sizes,
 )
 from planner.execute.model.cut.late_values import LateValues, find_late_values
@@ -175,6 +177,8 @@ def make_parts(
 
     `weights`: files with the values that its layers start with; `conversion`: between its names and theirs.
     """
+    with refusing(module):
+        _require_followable(module)
     values = find_late_values(module, weights=weights, conversion=conversion)
     reader = BatchReader(batch, has_own_loss=loss is None)
     further = _further_arguments(module)
@@ -188,7 +192,9 @@ def make_parts(
     def uses(output: Any) -> list[torch.Tensor]:
         if loss is None:
             return [_own_loss(output)]
-        return _used_by(loss, output, target=reader.target_of(first_sizes(lengths)))
+        target = reader.target_of(first_sizes(lengths))
+        _require_no_weights(loss, output, target=target, module=module)
+        return _used_by(loss, output, target=target)
 
     cut = cut_model(module, arguments, uses=uses, lengths=lengths)
     not_compared: tuple[str, ...] = ()
@@ -284,7 +290,7 @@ def _make_copy(layer: nn.Module, *, name: str, values: LateValues) -> nn.Module:
 def _own_loss(output: Any) -> torch.Tensor:
     loss = output.get("loss") if isinstance(output, Mapping) else getattr(output, "loss", None)
     if not isinstance(loss, torch.Tensor):
-        raise ValueError(f"what the model gives ({type(output).__name__}) has no loss; give `loss`")
+        raise ValueError(f"the model's output ({type(output).__name__}) contains no loss; give `loss`")
     return loss
 
 
@@ -317,6 +323,44 @@ class _Touched(TorchFunctionMode):
         args, named = unpack(given)
         self.seen.update(id(tensor) for tensor in tensors_of((args, named)))
         return func(*args, **named)
+
+
+def _require_followable(module: nn.Module) -> None:
+    """Raise ValueError for modules of whose weights nothing is known, or whose calls are compiled."""
+    for path, part in module.named_modules():
+        if isinstance(part, torch.jit.ScriptModule):
+            raise ValueError(f"module {path or 'itself'!r} is compiled by torch.jit; give it as it was before")
+        for name, tensor in (*part._parameters.items(), *part._buffers.items()):
+            if is_lazy(tensor):
+                raise ValueError(f"{name!r} of module {path or 'itself'!r} has no shape yet; call the model once first")
+
+
+def _require_no_weights(loss: Loss, output: Any, *, target: torch.Tensor, module: nn.Module) -> None:
+    """Raise ValueError where a loss has a gradient of its own: no layer would train what it is taken of."""
+    bare = change_leaves(output, lambda leaf: leaf.detach() if isinstance(leaf, torch.Tensor) else leaf)
+    found = loss(bare, target)
+    if not found.requires_grad:
+        return
+    holders = [module, loss] if isinstance(loss, nn.Module) else [module]
+    names = {id(each): path for holder in holders for path, each in holder.named_parameters()}
+    used = [names.get(id(leaf), f"a tensor {tuple(leaf.shape)}") for leaf in _trained_leaves(found)]
+    raise ValueError(
+        f"its loss uses {', '.join(used[:2])} beside what the model gives, which layers would not train; let the model "
+        "compute its loss (a batch with labels), or freeze what is not to be trained"
+    )
+
+
+def _trained_leaves(tensor: torch.Tensor) -> Iterator[torch.Tensor]:
+    """What the graph of a tensor begins with."""
+    seen, open_nodes = set(), [tensor.grad_fn]
+    while open_nodes:
+        node = open_nodes.pop()
+        if node is None or node in seen:
+            continue
+        seen.add(node)
+        if (leaf := getattr(node, "variable", None)) is not None:
+            yield leaf
+        open_nodes += [each for each, _ in node.next_functions]
 
 
 def _used_by(loss: Loss, output: Any, *, target: torch.Tensor) -> list[torch.Tensor]:

@@ -44,7 +44,7 @@ def test_a_server_that_never_comes_is_given_up(server: PostgresServer):
     url = server.fresh_database()
     server.stop()
     begin = time.monotonic()
-    with pytest.raises(ValueError, match=r"no server after 1 s of waiting: .*; start it, mend the URL, or wait longer"):
+    with pytest.raises(ValueError, match=r"no server after 1 s of waiting: .*; start it, correct the URL"):
         await_server(url, wait_s=1, tell=lambda _: None)
     assert time.monotonic() - begin >= 1
     server.start()

@@ -202,7 +202,7 @@ def test_two_islands_make_one_answer(one_file: SqlStore, pool: Pool):
     plan = parse_plan(one_file.plan_text(job.id) or "")
     assert plan.evidence is not None
     assert (plan.evidence.stopped_by, plan.evidence.lower_bound_ns) == ("time", done.lower_bound_ns)
-    assert 'pipeplan_islands_total{end="ended"} 1' in pool.metrics.render()
+    assert b'pipeplan_islands_total{end="ended"} 1.0' in pool.metrics.render()
 
 
 @pytest.mark.slow

@@ -209,9 +209,9 @@ def test_one_stage_per_rank_waits_for_the_whole_pipeline():
 
 
 MADE_UP = {
-    "unit is no integer": {"unit": 0},
-    "no short list of layers": {"special": ["nobody"]},
-    "no list of a way for every width": {"replicas": 2},
+    "unit is not an integer": {"unit": 0},
+    "not a short list of layers": {"special": ["nobody"]},
+    "not a list of a way for every width": {"replicas": 2},
     "ways = ": {"value_ns": 1},
 }
 
@@ -231,9 +231,9 @@ def test_made_up_ways_are_refused(message: str):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"ways": []}, "no list of a way"),
-        ({"ways": 7}, "no list of a way"),
-        ({"value_ns": 10**6}, "does not rule out"),
+        ({"ways": []}, "not a list of a way"),
+        ({"ways": 7}, "not a list of a way"),
+        ({"value_ns": 10**6}, "does not exclude"),
         ({"replicas": 1}, "fields missing or too many"),
     ],
 )

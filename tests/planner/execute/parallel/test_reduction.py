@@ -6,7 +6,14 @@ from tests.planner.builders import make_layer, make_plan, make_problem, with_evi
 
 torch = pytest.importorskip("torch")
 
-from planner.execute.parallel.reduction import BUCKET_BYTES, GradientBucket, _in_buckets, bucket_bytes_of  # noqa: E402
+from planner.execute.parallel import reduction  # noqa: E402
+from planner.execute.parallel.reduction import (  # noqa: E402
+    BUCKET_BYTES,
+    GradientBucket,
+    StageReduction,
+    _in_buckets,
+    bucket_bytes_of,
+)
 
 
 def parameters(*counts: int) -> list[torch.nn.Parameter]:
@@ -66,3 +73,28 @@ def test_the_plan_says_how_large_buckets_are():
     assert bucket_bytes_of(plan) == BUCKET_BYTES == 2**25
     for stated, used in ((0, BUCKET_BYTES), (4096, 4096)):
         assert bucket_bytes_of(with_evidence(problem, plan, bucket_bytes=stated)) == used
+
+
+@pytest.mark.parametrize("divisor", [1.0, 4.0])
+def test_the_sum_is_divided_in_its_bucket(monkeypatch: pytest.MonkeyPatch, divisor: float):
+    """Tests that gradients that are gone begin as zeros again, and that the mean is that of each parameter."""
+
+    class Work:
+        def wait(self) -> None:
+            """Nothing travels."""
+
+    def add_up(flat: torch.Tensor, **_: object) -> Work:
+        flat *= 2  # two replicas that have the same
+        return Work()
+
+    monkeypatch.setattr(reduction.distributed, "all_reduce", add_up)
+    held = [torch.nn.Parameter(torch.zeros(count)) for count in (2, 3)]
+    together = StageReduction([*held, torch.nn.Parameter(torch.zeros(1), requires_grad=False)], group="replicas")
+    for _ in range(2):
+        together.prepare()
+        (held[0].sum() * 8 + held[1].sum() * 4).backward()
+        together.start()
+        together.finish(divisor)
+        assert [parameter.grad.tolist() for parameter in held] == [[16 / divisor] * 2, [8 / divisor] * 3]
+        for parameter in held:
+            parameter.grad = None

@@ -28,7 +28,7 @@ def test_a_group_becomes_one_process():
 
 def test_groups_that_overlap_are_refused():
     """Tests that a core that is in two different groups is named."""
-    with pytest.raises(ValueError, match=r"d1 is in the groups d0, d1 and d1, which a process has the threads of one"):
+    with pytest.raises(ValueError, match=r"d1 is in the groups d0, d1 and d1, but a process drives one"):
         as_processes(make_random_plan("0+1 1", num_microbatches=2))
 
 
@@ -44,7 +44,7 @@ def test_devices_stand_for_cores_in_the_order_of_their_host():
 def test_too_few_cores_are_named():
     """Tests that groups over two hosts, unknown devices and cores that are not there are refused."""
     cores = cores_of(HOSTS, ())
-    with pytest.raises(ValueError, match="d1 stand for cores 1, 2 of a host of which this process may use 2"):
+    with pytest.raises(ValueError, match="d1 stand for cores 1, 2, but this process may use 2"):
         pick_cores(("d1",), cores, usable=(0, 1))
     with pytest.raises(ValueError, match="d1, d2 are not on one host"):
         pick_cores(("d1", "d2"), cores, usable=(0, 1, 2))

@@ -64,7 +64,7 @@ def test_rows_are_read(text: str, rows: list, lost: dict[str, str]):
 )
 def test_other_answers_are_refused(text: str):
     """Tests that a driver that does not answer is no host without accelerators."""
-    with pytest.raises(ValueError, match=r"^nvidia-smi answers .* (in place of `index|no number of MiB)"):
+    with pytest.raises(ValueError, match=r"^nvidia-smi answers .* (in place of `index|not a number of MiB)"):
         parse_accelerators(text)
 
 

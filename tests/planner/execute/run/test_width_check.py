@@ -165,7 +165,7 @@ def test_what_can_be_cut_passes():
     require_widths(training, [("a",), ("b",)], widths=(), split="native")
     only = training_of(PAIR)
     require_widths(only, [("a",), ("b",)], widths=(2, 2), split="deferred")
-    with pytest.raises(ValueError, match="stage 1 spans 2 devices, but the native split would talk over the group in"):
+    with pytest.raises(ValueError, match="the native split would communicate within the group in"):
         require_widths(only, [("a",), ("b",)], widths=(1, 2), split="native")
 
 

@@ -132,7 +132,7 @@ def test_where_there_is_no_second_stream_it_is_refused():
     """Tests that hosts, the native split and split placement are refused with what to do."""
     layout, cuda = make_layout(make_plan(ORDER)), torch.device("cuda")
     require_second_stream(cuda, split="deferred", layout=layout)
-    with pytest.raises(ValueError, match="second CUDA stream, and this process runs on cpu"):
+    with pytest.raises(ValueError, match="needs CUDA, but this process runs on cpu"):
         require_second_stream(CPU, split="deferred", layout=layout)
     with pytest.raises(ValueError, match="not --split native"):
         require_second_stream(cuda, split="native", layout=layout)

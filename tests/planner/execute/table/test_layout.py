@@ -54,7 +54,7 @@ def test_idle_devices_stay_outside():
     """Tests that a device without a stage gets no rank, and that one without a stage but with actions is refused."""
     plan = make_random_plan("0 1", num_microbatches=1)
     assert make_layout(replace(plan, schedule=plan.schedule | {"d9": ()})).devices == ("d0", "d1")
-    with pytest.raises(ValueError, match="device 'd9' has actions but holds no stage"):
+    with pytest.raises(ValueError, match="device 'd9' has actions but no stage"):
         make_layout(replace(plan, schedule=plan.schedule | {"d9": plan.schedule["d0"]}))
 
 
@@ -105,7 +105,7 @@ def test_groups_and_split_placement_are_refused():
         "W",
     ]
     for broken, reason in (
-        (replace(split, recompute=True), "one replica of one device, and must not recompute"),
+        (replace(split, recompute=True), "one replica on one device without recomputation"),
         (replace(split, weight_grad_replicas=(Share(group=("d0", "d1")),)), "name single devices"),
         (replace(split, input_grad_replicas=(Share(group=("d0",), denominator=2),)), "do not add up to 1"),
     ):

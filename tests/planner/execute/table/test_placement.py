@@ -42,7 +42,7 @@ def test_a_wrong_number_of_processes_is_refused():
     own = environment(RANK=0, LOCAL_RANK=0, WORLD_SIZE=4)
     with pytest.raises(ValueError, match=r"2 devices \(d0, d1\), but 4 processes were started; start 2 \(torchrun"):
         find_position(("d0", "d1"), own)
-    with pytest.raises(ValueError, match="WORLD_SIZE = '' is no number; start with torchrun"):
+    with pytest.raises(ValueError, match="WORLD_SIZE = '' is not a number; start with torchrun"):
         find_position(("d0", "d1"), {})
 
 

@@ -98,7 +98,7 @@ def test_ranks_that_wait_for_each_other_are_named():
         ("1F0 1I0", "1I0 1F0", "rank 2 has 1I0 before 1F0"),
         ("1RECV_F0<0@1 ", "", "1RECV_F0<0@1 is missing on rank 2"),
         ("1RECV_F0<0@1", "1RECV_F0<0@1 1RECV_F0<0@1", "rank 2 has 1RECV_F0<0@1 2 times"),
-        ("1SEND_B0>0@1", "1SEND_B0>0@2", "rank 2 has 1SEND_B0>0@2, which is no message between replicas with"),
+        ("1SEND_B0>0@1", "1SEND_B0>0@2", "rank 2 has 1SEND_B0>0@2, which is not a message between replicas with"),
         ("1RECV_F0<0@1 1F0", "1F0 1RECV_F0<0@1", "rank 2 has 1F0 before 1RECV_F0<0@1"),
         ("1I0 1SEND_B0>0@0", "1SEND_B0>0@0 1I0", "rank 2 has 1SEND_B0>0@0 before 1I0"),
         ("1W0 1REDUCE_GRAD", "1W0", "stage 1 is reduced 0 times on rank 2"),

@@ -96,7 +96,7 @@ def test_a_good_table_has_no_fault():
         ("1F1 1B1", "1B1 1F1", "rank 1 runs 1B1 before 1F1"),
         ("0SEND_F1", "", "0SEND_F1 is missing"),
         ("1RECV_F1", "1RECV_F1 1RECV_F1", "1RECV_F1 occurs 2 times"),
-        ("1SEND_B1", "1SEND_F1", "1SEND_F1 is no message between neighbours"),
+        ("1SEND_B1", "1SEND_F1", "1SEND_F1 is not a message between neighbours"),
         ("0F0 0SEND_F0", "0SEND_F0 0F0", "0SEND_F0 comes before 0F0, which makes what it sends"),
         ("1RECV_F0 1F0 1RECV_F1", "1F0 1RECV_F0 1RECV_F1", "1RECV_F0 comes after 1F0, which needs it"),
         ("0REDUCE_GRAD", "", "stage 0 is reduced 0 times"),
@@ -107,7 +107,7 @@ def test_a_good_table_has_no_fault():
         ("1W0 1F1", "1W0 2F1", "rank 1 runs stage 2, but there are 2 stages"),
         ("1F0 1RECV_F1", "0F0 1F0 1RECV_F1", "stage 0 is on rank 0 and on rank 1"),
         ("0B1", "0B7", "0B7 is of microbatch 7, but there are 2"),
-        ("0B1", "0B1xyz", "'0B1xyz' is no cell of a lowered table"),
+        ("0B1", "0B1xyz", "'0B1xyz' is not a cell of a lowered table"),
     ],
 )
 def test_each_fault_is_named(old: str, new: str, message: str):

@@ -34,10 +34,10 @@ def test_layers_run_in_the_models_order():
         ([["a", "b"]], {}, "another model: it has 2 layers and the model 3; 1 of its layers are not in the plan"),
         ([["a", "b", "c", "x"]], {}, "1 layers of the plan are not in it .first: 'x'."),
         ([["a", "b", "c", "c"]], {}, "a layer occurs twice"),
-        ([["b"], ["a", "c"]], {}, "layer 'b' of stage 0 takes 'a', which is made in stage 1"),
-        ([["a", "b", "c"]], {"b": ("z",)}, "layer 'b' takes 'z', which is no earlier layer"),
-        ([["a", "b", "c"]], {"z": ("a",)}, "`inputs` names 'z', which is no layer"),
-        ([["a", "b", "c"]], {"c": ("a",)}, "nothing takes the output of layer 'b'"),
+        ([["b"], ["a", "c"]], {}, "layer 'b' of stage 0 takes 'a' from stage 1"),
+        ([["a", "b", "c"]], {"b": ("z",)}, "layer 'b' takes 'z', which is not an earlier layer"),
+        ([["a", "b", "c"]], {"z": ("a",)}, "`inputs` names 'z', which is not a layer"),
+        ([["a", "b", "c"]], {"c": ("a",)}, "the output of layer 'b' is unused"),
     ],
 )
 def test_what_does_not_fit_is_refused(stages: list[list[str]], inputs: dict[str, tuple[str, ...]], message: str):

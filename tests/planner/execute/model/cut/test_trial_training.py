@@ -9,6 +9,7 @@ import warnings
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -157,6 +158,8 @@ EXACT = (
     models.Twice,
     models.Frozen,
     models.Drawing,
+    models.Unused,
+    models.WeightOfParent,
 )
 
 
@@ -199,10 +202,15 @@ REFUSED = {
     models.Wandering: "random numbers of Python's",
     models.OwnGenerator: "randn draws from a torch.Generator of its own",
     models.LeftBehind: "comes out of none of its calls",
+    models.MadeLate: "its forward makes buffer 'table', which is None before",
+    models.Scripted: "module 'blocks.0' is compiled by torch.jit",
+    models.Shapeless: "'weight' of module 'head' has no shape yet",
+    models.ForwardReplaced: "ForwardReplaced.register.<locals>.<lambda>' in the place of that of module 'blocks.0'",
 }
 
 
 @pytest.mark.filterwarnings("ignore:None of the inputs have requires_grad")
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
 @pytest.mark.parametrize("kind", REFUSED, ids=lambda kind: kind.__name__)
 def test_what_layers_cannot_do_is_refused_by_its_name(kind: Callable[[], nn.Module]):
     """Tests that the cause is named, and what to write instead, and that the model keeps its weights."""
@@ -210,6 +218,57 @@ def test_what_layers_cannot_do_is_refused_by_its_name(kind: Callable[[], nn.Modu
     with pytest.raises(ValueError, match="cannot be cut into layers") as refusal:
         cut(model)
     assert REFUSED[kind] in str(refusal.value)
+
+
+@pytest.mark.parametrize("has_all", [True, False])
+def test_weights_that_nobody_uses_come_from_the_file_if_it_has_them(tmp_path: Path, has_all: bool):
+    """Tests that they are read, and that a file without them is not refused for that."""
+    given = {name: tensor + 1.0 for name, tensor in make(models.Unused).state_dict().items()}
+    if not has_all:
+        del given["pooler.weight"]
+    torch.save(given, tmp_path / "weights.bin")
+    model = make(models.Unused)
+    training = cut(model, weights=tmp_path / "weights.bin")
+    made = make_layer(training, list(training.layers)[-1], device=CPU)
+    assert torch.equal(made.state_dict()["pooler.bias"], given["pooler.bias"])
+    assert torch.equal(made.state_dict()["pooler.weight"], given.get("pooler.weight", model.pooler.weight))
+    assert [each.requires_grad for each in made.get_submodule("pooler").parameters()] == [False, False]
+
+
+class Tempered(nn.Module):
+    """A loss with a weight."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.temperature = nn.Parameter(torch.ones((), dtype=torch.float64))
+
+    def forward(self, output: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+        return functional.cross_entropy(output * self.temperature, target)
+
+
+def weighed(far: torch.Tensor, output: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+    return (functional.one_hot(target, 3) * output * far).mean()
+
+
+@pytest.mark.parametrize(
+    ("loss_of", "named"),
+    [
+        (lambda _: Tempered(), "temperature"),
+        (lambda model: lambda o, y: functional.cross_entropy(o, y) + model.inp.weight.square().sum(), "inp.weight"),
+        (lambda model: lambda o, y: functional.cross_entropy(o @ model.head.weight, y), "head.weight"),
+        (lambda _: partial(weighed, torch.ones(3, requires_grad=True)), "a tensor (3,)"),
+    ],
+)
+def test_a_loss_that_trains_more_than_the_model_is_refused(loss_of: Any, named: str):
+    """Tests that weights of the loss, and of the model past its output, are named: no layer would train them so."""
+    model = make(models.Stack)
+    with pytest.raises(ValueError, match="beside what the model gives") as refusal:
+        cut(model, loss=loss_of(model))
+    assert f"its loss uses {named} beside" in str(refusal.value)
+    model.requires_grad_(False)
+    model.blocks[2].requires_grad_(True)
+    frozen = cut(model, loss=lambda o, y: functional.cross_entropy(o, y) + model.inp.weight.square().sum())
+    assert frozen.not_compared == ()
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16], ids=str)

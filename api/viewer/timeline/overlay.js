@@ -1,8 +1,8 @@
 // What changes with the pointer: the crosshair, outlines, the pinned action's dependencies, and the boxes of words.
 
-import { causesOf, describeAction, describeHit, effectsOf, inMs, shorten } from "./describe.js";
-import { element, factList } from "./dom.js";
-import { actionName } from "./model.js";
+import { causesOf, describeAction, describeHit, effectsOf, inMs, shorten } from "../describe.js";
+import { element, factList } from "../dom.js";
+import { actionName } from "../model.js";
 import { FONT, clipTo, snap } from "./paint.js";
 import { AXIS_HEIGHT, plotLeft, plotRight, rowOf, xOf } from "./view.js";
 
@@ -13,7 +13,7 @@ export function paintOverlay(context, view, { theme, hover, pinned }) {
   clipTo(context, { left: plotLeft(view), top: AXIS_HEIGHT, right: plotRight(view), bottom: view.height });
   context.translate(0, -view.scroll);
   if (pinned) paintPinned(context, view, { theme, pinned });
-  if (hover && hover.lane === "action") outline(context, view, { ...hover, colour: theme.pin, width: 1.5 });
+  if (hover && hover.strip === "action") outline(context, view, { ...hover, colour: theme.pin, width: 1.5 });
   context.restore();
   if (hover) paintCrosshair(context, view, { theme, time: hover.time });
 }

@@ -1,7 +1,7 @@
 // The picture itself: everything that changes only when the view does.
 
-import { inBytes, inMs, inPercent, isNumber, stageList } from "./describe.js";
-import { FORWARD, INPUT_GRAD, KINDS, firstAbove } from "./model.js";
+import { inBytes, inMs, inPercent, isNumber, stageList } from "../describe.js";
+import { FORWARD, INPUT_GRAD, KINDS, firstAbove } from "../model.js";
 import { AXIS_HEIGHT, fullSpan, isPair, maxScroll, plotLeft, plotRight, scaleOf, xOf } from "./view.js";
 
 const DENSE_PITCH = 2.2, NARROW = 14;
@@ -12,7 +12,7 @@ export function readTheme() {
   const style = getComputedStyle(document.documentElement);
   const get = (name) => style.getPropertyValue(`--${name}`).trim();
   const theme = {};
-  for (const name of ["card", "text", "muted", "faint", "line", "grid", "lane", "hatch", "accent", "bad", "held", "synchronisation", "optimizer", "pin", "focus"]) {
+  for (const name of ["card", "text", "muted", "faint", "line", "grid", "track", "hatch", "accent", "bad", "held", "synchronisation", "optimizer", "pin", "focus"]) {
     theme[name] = get(name);
   }
   const kinds = ["forward", "input-grad", "weight-grad", "backward"];
@@ -41,7 +41,7 @@ export function makeHatch(context, theme, pixelRatio) {
   const tile = document.createElement("canvas");
   tile.width = tile.height = size;
   const pen = tile.getContext("2d");
-  pen.fillStyle = theme.lane;
+  pen.fillStyle = theme.track;
   pen.fillRect(0, 0, size, size);
   pen.strokeStyle = theme.hatch;
   pen.lineWidth = pixelRatio;
@@ -288,37 +288,37 @@ function addUp(view, action, { first, last, pitch }) {
   return { count, upTo, x: (column) => xOf(view, Math.min((column + origin) * step, action.end[action.count - 1])) };
 }
 
-function transferColour(theme, leg) { return theme.kinds[leg.backward ? INPUT_GRAD : FORWARD][2]; }
+function transferColour(theme, channel) { return theme.kinds[channel.backward ? INPUT_GRAD : FORWARD][2]; }
 
 function paintTransfers(context, view, { theme, row }) {
   const { top, height } = row.transfers;
   const half = (height - 1) / 2;
-  for (const leg of row.device.legs) {
-    const first = firstAbove(leg.end, view.from), last = firstAbove(leg.ready, view.to);
-    const y = top + (leg.backward ? half + 0.5 : 0);
-    context.fillStyle = transferColour(theme, leg);
+  for (const channel of row.device.channels) {
+    const first = firstAbove(channel.end, view.from), last = firstAbove(channel.ready, view.to);
+    const y = top + (channel.backward ? half + 0.5 : 0);
+    context.fillStyle = transferColour(theme, channel);
     for (let i = first; i < last; i++) {
-      const left = xOf(view, leg.start[i]);
-      if (leg.start[i] > leg.ready[i]) context.fillRect(xOf(view, leg.ready[i]), y + half / 2, left - xOf(view, leg.ready[i]), 0.7);
-      context.fillRect(left, y, Math.max(0.7, xOf(view, leg.end[i]) - left), half);
+      const left = xOf(view, channel.start[i]);
+      if (channel.start[i] > channel.ready[i]) context.fillRect(xOf(view, channel.ready[i]), y + half / 2, left - xOf(view, channel.ready[i]), 0.7);
+      context.fillRect(left, y, Math.max(0.7, xOf(view, channel.end[i]) - left), half);
     }
   }
 }
 
-// In the transfers' lane, or where that is hidden along the foot of the actions.
+// In the transfers' strip, or where that is hidden along the foot of the actions.
 function paintSynchronisations(context, view, { theme, row }) {
-  const lane = row.transfers ?? { top: row.action.top + row.action.height * 0.72, height: row.action.height * 0.28 };
+  const strip = row.transfers ?? { top: row.action.top + row.action.height * 0.72, height: row.action.height * 0.28 };
   for (const sync of row.plan.synchronisations) {
     if (!row.device.stages.includes(sync.stage) || sync.end < view.from || sync.start > view.to) continue;
     const left = xOf(view, sync.start), width = Math.max(1.5, (sync.end - sync.start) * scaleOf(view));
     context.fillStyle = theme.synchronisation;
-    context.fillRect(left, lane.top, width, lane.height);
-    if (lane.height < 8 || width < 60) continue;
+    context.fillRect(left, strip.top, width, strip.height);
+    if (strip.height < 8 || width < 60) continue;
     context.fillStyle = theme.card;
     context.font = `8px ${FONT}`;
     context.textAlign = "center";
     context.textBaseline = "middle";
-    context.fillText(`sync ${sync.stage}`, left + width / 2, lane.top + lane.height / 2 + 0.5);
+    context.fillText(`sync ${sync.stage}`, left + width / 2, strip.top + strip.height / 2 + 0.5);
   }
 }
 

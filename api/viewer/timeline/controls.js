@@ -1,7 +1,7 @@
 // Pointer, wheel, keyboard and buttons.
 
-import { byId } from "./dom.js";
-import { switchTheme } from "./theme.js";
+import { byId } from "../dom.js";
+import { switchTheme } from "../theme.js";
 import { pan, plotLeft, plotRight, showAll, zoom } from "./view.js";
 
 const CLICK_SLACK = 4;
@@ -19,8 +19,8 @@ export function connect(app) {
   click("zoom-out", () => app.change(() => zoom(app.view, 1.5)));
   click("reset", () => app.change(() => showAll(app.view)));
   byId("unfold").addEventListener("change", (event) => app.fold(!event.target.checked));
-  byId("transfers").addEventListener("change", (event) => app.showLanes({ showTransfers: event.target.checked }));
-  byId("memory").addEventListener("change", (event) => app.showLanes({ showMemory: event.target.checked }));
+  byId("transfers").addEventListener("change", (event) => app.showStrips({ showTransfers: event.target.checked }));
+  byId("memory").addEventListener("change", (event) => app.showStrips({ showMemory: event.target.checked }));
 }
 
 function connectPointer(app) {
@@ -82,7 +82,7 @@ function onKey(app, key, shift) {
   const actions = {
     Escape: () => app.pin(null), Enter: () => app.pinFirst(), n: () => app.pinNext(1), p: () => app.pinNext(-1),
     d: () => switchTheme(), f: () => app.fold(view.unfolded.size > 0),
-    t: () => app.showLanes({ showTransfers: !view.showTransfers }), m: () => app.showLanes({ showMemory: !view.showMemory }),
+    t: () => app.showStrips({ showTransfers: !view.showTransfers }), m: () => app.showStrips({ showMemory: !view.showMemory }),
   };
   if (Object.hasOwn(moves, key)) app.change(moves[key]);
   else if (Object.hasOwn(actions, key)) actions[key]();

@@ -1,16 +1,16 @@
 // The timeline: its frame of toolbar, canvas and boxes, and everything that can be done with it.
 
 import { connect } from "./controls.js";
-import { stageList, summaryOf } from "./describe.js";
-import { button, byId, element } from "./dom.js";
+import { stageList, summaryOf } from "../describe.js";
+import { button, byId, element } from "../dom.js";
 import { fillLegend } from "./legend.js";
-import { actionName, firstAbove } from "./model.js";
+import { actionName, firstAbove } from "../model.js";
 import { boxOf, fillFoldTip, fillPinned, fillTip, paintOverlay } from "./overlay.js";
 import { foldAll, isFoldable, isOpen, toggleGroup } from "./folding.js";
 import { FONT, paintPicture, peakText, readTheme } from "./paint.js";
-import { isDark, onTheme, switchTheme } from "./theme.js";
+import { isDark, onTheme, switchTheme } from "../theme.js";
 import {
-  AXIS_HEIGHT, chooseLanes, clampView, fixedHeight, foldAt, fullSpan, hitTest, layOut, makeView, reveal, rowOf, showAll,
+  AXIS_HEIGHT, chooseStrips, clampView, fixedHeight, foldAt, fullSpan, hitTest, layOut, makeView, reveal, rowOf, showAll,
 } from "./view.js";
 
 export class Timeline {
@@ -58,7 +58,7 @@ export class Timeline {
     this.takeTheme();
     this.measure();
     if (before) Object.assign(this.view, { showTransfers: before.showTransfers, showMemory: before.showMemory, unfolded: before.unfolded });
-    else chooseLanes(this.view, this.room - fixedHeight(this.view));
+    else chooseStrips(this.view, this.room - fixedHeight(this.view));
     if (!content.machine.devices.length) Object.assign(this.view, { showTransfers: false, showMemory: false });
     showAll(this.view);
     if (before && before.to - before.from < 0.98 * fullSpan(before).to) Object.assign(this.view, { from: before.from, to: before.to, scroll: before.scroll });
@@ -114,8 +114,8 @@ export class Timeline {
     this.resize();
   }
 
-  showLanes(lanes) {
-    Object.assign(this.view, lanes);
+  showStrips(strips) {
+    Object.assign(this.view, strips);
     this.resize();
   }
 
@@ -163,7 +163,7 @@ export class Timeline {
     }
     const hit = hitTest(this.view, x, y);
     const isSame = hit && this.pinned && hit.row === this.pinned.row && hit.index === this.pinned.index;
-    this.pin(hit && hit.lane === "action" && !isSame ? { row: hit.row, index: hit.index } : null);
+    this.pin(hit && hit.strip === "action" && !isSame ? { row: hit.row, index: hit.index } : null);
   }
 
   pin(pinned) {

@@ -1,12 +1,12 @@
 // Where things are: the visible span of time, the rows, and the way between nanoseconds and pixels.
 
 import { alikeRows, shownRows } from "./folding.js";
-import { firstAbove } from "./model.js";
+import { firstAbove } from "../model.js";
 
 export const AXIS_HEIGHT = 40, FOOT_HEIGHT = 12, PANEL_HEIGHT = 22, BUSY_WIDTH = 52;
 const ROOMY = { action: 30, transfers: 9, memory: 26, gap: 9 };
 const TIGHT = { action: 8, transfers: 4, memory: 13, gap: 1 };
-const TIGHT_AMONG_LANES = { ...TIGHT, action: 14, gap: 2 };
+const TIGHT_AMONG_STRIPS = { ...TIGHT, action: 14, gap: 2 };
 
 export function makeView(content) {
   return {
@@ -29,10 +29,10 @@ function rowHeight(view, sizes) {
   return sizes.action + sizes.gap + (view.showTransfers ? sizes.transfers : 0) + (view.showMemory ? sizes.memory : 0);
 }
 
-function leastSizes(view) { return view.showTransfers || view.showMemory ? TIGHT_AMONG_LANES : TIGHT; }
+function leastSizes(view) { return view.showTransfers || view.showMemory ? TIGHT_AMONG_STRIPS : TIGHT; }
 
 // Transfers and memory are shown from the start if they fit without scrolling.
-export function chooseLanes(view, room) {
+export function chooseStrips(view, room) {
   view.showTransfers = view.showMemory = true;
   if (rowHeight(view, leastSizes(view)) * countRows(view) > room) view.showTransfers = view.showMemory = false;
 }
@@ -70,14 +70,14 @@ export function layOut(view, room) {
 
 // `members`: the devices that the row stands for; `group`: the numbers of all that are alike.
 function makeRow(view, { plan, device, members, group, top, size }) {
-  const lanes = { action: { top, height: size.action }, transfers: null, memory: null };
+  const strips = { action: { top, height: size.action }, transfers: null, memory: null };
   let next = top + size.action;
   for (const [name, shown] of [["transfers", view.showTransfers], ["memory", view.showMemory]]) {
     if (!shown) continue;
-    lanes[name] = { top: next + 1, height: size[name] - 1 };
+    strips[name] = { top: next + 1, height: size[name] - 1 };
     next += size[name];
   }
-  return { plan, device, members, group, top, bottom: next, ...lanes };
+  return { plan, device, members, group, top, bottom: next, ...strips };
 }
 
 export function maxScroll(view) { return Math.max(0, view.contentHeight - view.height); }
@@ -132,7 +132,7 @@ export function foldAt(view, x, y) {
   return view.rows.find((row) => row.group.length > 1 && inside >= row.top && inside < row.bottom) ?? null;
 }
 
-// What is under a point: {row, lane, index, leg?} or null.
+// What is under a point: {row, strip, index, channel?} or null.
 export function hitTest(view, x, y) {
   if (x < plotLeft(view) || x > plotRight(view) || y < AXIS_HEIGHT) return null;
   const inside = y + view.scroll;
@@ -140,9 +140,9 @@ export function hitTest(view, x, y) {
   if (!row) return null;
   const time = timeAt(view, x);
   if (row.transfers && inside >= row.transfers.top && inside < row.transfers.top + row.transfers.height) {
-    return hitTransfer(view, { row, time, inside }) ?? { row, time, lane: "idle", index: -1 };
+    return hitTransfer(view, { row, time, inside }) ?? { row, time, strip: "idle", index: -1 };
   }
-  if (row.memory && inside >= row.memory.top) return { row, time, lane: "memory", index: -1 };
+  if (row.memory && inside >= row.memory.top) return { row, time, strip: "memory", index: -1 };
   return hitAction(view, row, time);
 }
 
@@ -157,19 +157,19 @@ function hitAction(view, row, time) {
     near.sort((a, b) => a[0] - b[0]);
     index = near.length && near[0][0] <= slack ? near[0][1] : -1;
   }
-  return { row, time, lane: index < 0 ? "idle" : "action", index };
+  return { row, time, strip: index < 0 ? "idle" : "action", index };
 }
 
 function hitTransfer(view, { row, time, inside }) {
   const slack = 1.5 / scaleOf(view);
   const lower = inside >= row.transfers.top + row.transfers.height / 2;
-  for (const leg of row.device.legs) {
-    if (Boolean(leg.backward) !== lower) continue;
-    const index = firstAbove(leg.end, time - slack);
-    if (index < leg.count && leg.ready[index] <= time + slack) return { row, time, lane: "transfers", leg, index };
+  for (const channel of row.device.channels) {
+    if (Boolean(channel.backward) !== lower) continue;
+    const index = firstAbove(channel.end, time - slack);
+    if (index < channel.count && channel.ready[index] <= time + slack) return { row, time, strip: "transfers", channel, index };
   }
   for (const sync of row.plan.synchronisations) {
-    if (sync.start <= time && time <= sync.end && row.device.stages.includes(sync.stage)) return { row, time, lane: "sync", sync, index: -1 };
+    if (sync.start <= time && time <= sync.end && row.device.stages.includes(sync.stage)) return { row, time, strip: "sync", sync, index: -1 };
   }
   return null;
 }

@@ -1,7 +1,7 @@
 // The legend above the timeline.
 
-import { element } from "./dom.js";
-import { KINDS, KIND_WORDS } from "./model.js";
+import { element } from "../dom.js";
+import { KINDS, KIND_NAMES } from "../model.js";
 import { SHADES, makeHatch } from "./paint.js";
 
 export function fillLegend(list, content, theme, pixelRatio) {
@@ -9,7 +9,7 @@ export function fillLegend(list, content, theme, pixelRatio) {
   KINDS.forEach((kind, number) => {
     if (!content.plans.some((plan) => plan.usedKinds[number])) return;
     const chunks = Math.min(SHADES.length, Math.max(...content.plans.flatMap((plan) => plan.devices.map((device) => device.stages.length))));
-    items.push([`${kind} ${KIND_WORDS[number]}`, stripes(theme.kinds[number].slice(0, chunks))]);
+    items.push([`${kind} ${KIND_NAMES[number]}`, stripes(theme.kinds[number].slice(0, chunks))]);
   });
   items.push(["idle", (pen) => { pen.fillStyle = makeHatch(pen, theme, pixelRatio); pen.fillRect(0, 0, 16, 12); }]);
   if (content.plans.some((plan) => plan.synchronisations.length)) items.push(["synchronisation", stripes([theme.synchronisation])]);

@@ -1,0 +1,30 @@
+"""The answer to an audit that a service, or an agent, asks for."""
+
+import json
+from dataclasses import fields
+from typing import Any
+
+from api.auditing.audit_files import audit_files
+from api.auditing.audit_report import summarise_audit
+from api.auditing.audit_request import AuditRequest
+from api.auditing.audited_problem import make_audited_problem
+from api.auditing.configuration_audit import audit
+from api.auditing.configuration_files import ASSUMED_GPU, AuditQuestion, read_configuration
+from profiles.load import workload_of
+
+
+def answer_audit(request: AuditRequest) -> dict[str, Any]:
+    """What `pipeplan audit --json` says; raises ValueError for what is not understood."""
+    model = request.model if request.config is None else json.dumps(request.config)
+    given = {each.name: getattr(request, each.name) for each in fields(AuditQuestion)}
+    found = read_configuration(AuditQuestion(**{**given, "model": model}))
+    memory = None if request.gpu_memory is None else int(request.gpu_memory * 2**30)
+    measured = None if request.workload is None else workload_of(request.workload, source="workload")
+    problem = make_audited_problem(
+        found,
+        gpu=request.gpu or ASSUMED_GPU,
+        memory_bytes=memory,
+        measured=None if measured is None else measured.profile,
+    )
+    result = audit(problem, time_limit_s=request.time_limit_s)
+    return summarise_audit(result) | ({"files": audit_files(result)} if request.files else {})

@@ -1,0 +1,242 @@
+"""Configurations of other people's training, audited: what is read of them, and which of two variants is faster.
+
+`python -m benchmarks.audits --clones FOLDER -o out/benchmarks/audits.md` wants clones as `FOLDER/OWNER/NAME` of the
+repositories in `measured/audited-configurations.csv`; without `--clones` it makes the second table alone.
+"""
+
+import csv
+import itertools
+import statistics
+import subprocess
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from api.auditing.audited_problem import make_audited_problem
+from api.auditing.configuration_audit import play_run
+from api.auditing.configuration_files import AuditQuestion, read_configuration
+from benchmarks.report import Table, make_parser
+from profiles.configurations.argument_forms import ReadArguments, Value
+from profiles.configurations.megatron_run import read_megatron
+from profiles.configurations.run_configuration import RunConfiguration
+
+FOLDER = Path(__file__).parent / "measured"
+APART = 0.05
+"""Two variants whose measured times differ by less answer no question."""
+COUNTS = ("devices", "pp")
+"""Options of the list that are numbers."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Variant:
+    """One published row as Megatron's flags."""
+
+    group: str
+    """Rows of the same model, devices and batch."""
+    release: str = ""
+    """Rows of one release are compared."""
+    model: str | None
+    gpu: str
+    flags: dict[str, Value]
+    measured_s: float
+
+
+def audited_file(row: dict[str, str], clones: Path) -> str:
+    """What became of a configuration, in a cell."""
+    path, _, function = row["file"].partition(".py:")
+    path += ".py" if function else ""
+    shown = ("git", "-C", str(clones / row["repository"]), "show", f"{row['commit']}:{path}")
+    text = subprocess.run(shown, capture_output=True, text=True, check=True).stdout
+    options = [each.partition("=")[::2] for each in row["options"].split()]
+    typed: dict[str, Any] = {name: int(value) if name in COUNTS else value for name, value in options if name != "set"}
+    variables = [value for name, value in options if name == "set"]
+    program: Any = row["program"]
+    try:
+        run = read_configuration(
+            AuditQuestion(program=program, file=row["file"], text=text, variables=variables, **typed)
+        )
+        problem = make_audited_problem(run, gpu="h100")
+    except ValueError as reason:
+        return f"refused: {str(reason).partition('; ')[0].replace('.py:', ':')}"
+    named = f"; {len(run.notes.unknown)} not known" if run.notes.unknown else ""
+    if run.notes.refusals:
+        return f"does not start: {run.notes.refusals[0]}{named}"
+    played = play_run(problem, recompute=problem.recompute)
+    seconds = f"{played.timeline.makespan_ns / 1e9:.3g} s"
+    return f"{_degrees(run)}: {f'does not fit ({seconds})' if played.over_bytes else seconds}{named}"
+
+
+def _degrees(run: RunConfiguration) -> str:
+    experts = f", e {run.experts}" if run.experts else ""
+    return f"t {run.tensor}, c {run.context}{experts}, p {run.pipeline} x {run.chunks}, d {run.data}, {run.dtype}"
+
+
+def read_variants() -> Iterator[Variant]:
+    """The published iterations of vTrain and of Megatron-Bridge's dense models."""
+    for row in _rows("vtrain-a100.csv"):
+        yield Variant(
+            group=f"vTrain {row['Parameters (billion)']}B, {row['# GPUs']} A100",
+            model=None,
+            gpu="a100",
+            flags={
+                "num_layers": row["# layers"],
+                "hidden_size": row["hidden size"],
+                "num_attention_heads": row["attention heads"],
+                "padded_vocab_size": "51200",
+                "seq_length": row["sequence length"],
+                "micro_batch_size": row["micro batch"],
+                "global_batch_size": row["global batch"],
+                "tensor_model_parallel_size": row["tensor parallelism"],
+                "pipeline_model_parallel_size": row["pipeline parallelism"],
+                "world_size": row["# GPUs"],
+                "bf16": True,
+                "grad_reduce_in_bf16": True,
+                "recompute_granularity": "full",
+                "recompute_method": "uniform",
+            },
+            measured_s=float(row["iteration time (ms)"]) / 1e3,
+        )
+    yield from (_bridge(row) for row in _rows("megatron-bridge-dense.csv") if row["task"] == "Pre-Training")
+
+
+def _rows(name: str) -> list[dict[str, str]]:
+    with (FOLDER / name).open(encoding="utf-8") as file:
+        return list(csv.DictReader(file))
+
+
+def _bridge(row: dict[str, str]) -> Variant:
+    is_large = "405B" in row["model"]
+    tokens = int(row["global batch"]) * int(row["sequence"])
+    precisions: dict[str, dict[str, Value]] = {
+        "FP8": {"fp8_format": "hybrid", "fp8_recipe": "tensorwise"},
+        "MXFP8": {"fp8_format": "e4m3", "fp8_recipe": "mxfp8"},
+        "NVFP4": {"fp4_format": "e2m1"},
+    }
+    model = "llama3-405b" if is_large else "llama3-70b"
+    return Variant(
+        group=f"Megatron-Bridge, {model}, {row['gpus']} {row['system'].removeprefix('DGX-')}",
+        release=row["release"],
+        model=model,
+        gpu=row["system"].removeprefix("DGX-").lower(),
+        flags={
+            "seq_length": row["sequence"],
+            "micro_batch_size": row["micro batch"],
+            "global_batch_size": row["global batch"],
+            "tensor_model_parallel_size": row["tp"],
+            "pipeline_model_parallel_size": row["pp"],
+            "context_parallel_size": row["cp"],
+            "num_virtual_stages_per_pipeline_rank": False if row["vp"] == "n/a" else row["vp"],
+            "world_size": row["gpus"],
+            "bf16": True,
+            "grad_reduce_in_bf16": True,
+            "use_distributed_optimizer": True,
+            "overlap_grad_reduce": True,
+            "tp_comm_overlap": True,
+            "use_megatron_fsdp": row["fsdp"] != "0",
+            "account_for_embedding_in_pipeline_split": is_large,
+            "account_for_loss_in_pipeline_split": is_large,
+            **precisions.get(row["precision"], {}),
+        },
+        measured_s=tokens / float(row["tokens per s per GPU"]) / int(row["gpus"]),
+    )
+
+
+def foreseen_s(variant: Variant) -> float | None:
+    """By the audit, without a search; None: refused by a flag."""
+    try:
+        read = ReadArguments(values={}, kind="options")
+        run = read_megatron(read, options=variant.flags, model=variant.model)
+    except ValueError:
+        return None
+    problem = make_audited_problem(run, gpu=variant.gpu)
+    return play_run(problem, recompute=problem.recompute).timeline.makespan_ns / 1e9
+
+
+def right_orders(times: Sequence[tuple[Variant, float]]) -> tuple[int, int]:
+    """Pairs that are apart and foreseen in the order measured, and all that are apart."""
+    right = count = 0
+    for (a, a_s), (b, b_s) in itertools.combinations(times, 2):
+        first, second = sorted((a.measured_s, b.measured_s))
+        if a.release == b.release and second > (1 + APART) * first:
+            count += 1
+            right += (a.measured_s < b.measured_s) == (a_s < b_s)
+    return right, count
+
+
+def main() -> None:
+    """Both tables."""
+    parser = make_parser(__doc__)
+    parser.add_argument("--clones", type=Path, help="clones of the repositories, as OWNER/NAME")
+    given = parser.parse_args()
+    if given.clones is not None:
+        table = Table(
+            preface=["## What is read", ""],
+            header=("repository, commit", "file", "options", "outcome"),
+            output=given.output,
+        )
+        for row in _rows("audited-configurations.csv"):
+            short = "/".join(row["file"].split("/")[-2:]).removeprefix("examples/")
+            cells = (f"{row['repository']} {row['commit'][:7]}", short, row["options"])
+            table.add((*cells, audited_file(row, given.clones)))
+        table.close()
+    _memory_table(_rows("simumax-b200-dense.csv")[: 2 if given.quick else None], given.output)
+    _order_table(list(itertools.islice(read_variants(), 4 if given.quick else None)), given.output)
+
+
+def on_b200(row: dict[str, str]) -> tuple[float, float]:
+    """Measured over foreseen: seconds of an iteration, bytes of the peak."""
+    flags: dict[str, Value] = {
+        "num_layers": row["layers"],
+        "seq_length": row["sequence"],
+        "micro_batch_size": "1",
+        "global_batch_size": str(int(row["microbatches"]) * int(row["data"])),
+        "tensor_model_parallel_size": row["tensor"],
+        "pipeline_model_parallel_size": row["pipeline"],
+        "world_size": "8",
+        "bf16": True,
+        "use_distributed_optimizer": True,
+    }
+    read = ReadArguments(values={}, kind="options")
+    run = read_megatron(read, options=flags, model=row["model"].replace("_", "-"))
+    problem = make_audited_problem(run, gpu="b200")
+    timeline = play_run(problem, recompute=None).timeline
+    peak_gib = max(timeline.peak_bytes.values()) / 2**30
+    return float(row["measured_ms"]) * 1e6 / timeline.makespan_ns, float(row["measured_peak_gib"]) / peak_gib
+
+
+def _memory_table(rows: Sequence[dict[str, str]], output: Path | None) -> None:
+    table = Table(
+        preface=["## Time and peak memory on 8 B200", ""],
+        header=("dense rows", "what", "measured / foreseen", "error with that factor", "worst"),
+        output=output,
+    )
+    for what, ratios in zip(("time", "peak memory"), zip(*map(on_b200, rows), strict=True), strict=True):
+        factor = statistics.median(ratios)
+        errors = [abs(factor / ratio - 1) for ratio in ratios]
+        sizes = (f"{100 * size:.1f} %" for size in (statistics.median(errors), max(errors)))
+        table.add((str(len(rows)), what, f"{factor:.3f} ({min(ratios):.2f} to {max(ratios):.2f})", *sizes))
+    table.close()
+
+
+def _order_table(variants: Sequence[Variant], output: Path | None) -> None:
+    table = Table(
+        preface=["## Which of two is faster", ""],
+        header=("rows", "audited", "refused", "pairs", "in the order measured"),
+        output=output,
+    )
+    found = []
+    for group in dict.fromkeys(variant.group for variant in variants):
+        times = [(variant, foreseen_s(variant)) for variant in variants if variant.group == group]
+        played = [(variant, seconds) for variant, seconds in times if seconds is not None]
+        right, pairs = right_orders(played)
+        found.append((right, pairs))
+        if pairs:
+            counts = (len(played), len(times) - len(played), pairs)
+            table.add((group, *map(str, counts), f"{100 * right / pairs:.0f} %"))
+    right, pairs = (sum(each[number] for each in found) for number in (0, 1))
+    table.close(f"All: {right} of {pairs} pairs ({100 * right / max(1, pairs):.0f} %).")
+
+
+if __name__ == "__main__":
+    main()

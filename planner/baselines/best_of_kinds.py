@@ -1,0 +1,178 @@
+"""The best of every kind of plan that people choose among, over all sizes of microbatches that may be chosen.
+
+A kind is what runs at once: one process; copies of the model that take a share of the batch, at once or microbatch
+after microbatch; the same with sharded weights; a pipeline; a pipeline some of whose stages have replicas.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Literal, get_args
+
+from planner.baselines import fully_sharded
+from planner.baselines.applicability import DoesNotApplyError, require_choices
+from planner.baselines.data_parallel import make_replicated_stage, order_data_parallel
+from planner.baselines.layouts import EVEN, ONE_EACH, SMALLEST_LARGEST
+from planner.baselines.pipeline import make_pipeline, make_plan
+from planner.baselines.registry import METHODS, Baseline, make_method_plan, play_baseline
+from planner.baselines.spp.plans import make_spp_plan
+from planner.batch_problem import batch_problem_of, candidates_of
+from planner.clock import HasTime, always
+from planner.errors import OutOfRangeError
+from planner.layout.costs import CostModel
+from planner.plan import BaselineResult, Plan, Stage
+from planner.problem import Problem
+
+Kind = Literal[
+    "one process", "data parallel at once", "data parallel, accumulating", "fully sharded", "pipeline", "mixed"
+]
+"""`at once`: one microbatch per replica and iteration; `mixed`: a pipeline that has stages with replicas."""
+
+KINDS: tuple[Kind, ...] = get_args(Kind)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KindResult:
+    """The best plan of one kind."""
+
+    kind: Kind
+    row: BaselineResult
+    """What it takes, with the name of the method that made it."""
+    problem: Problem
+    """At the size of microbatches that it has."""
+    plan: Plan | None = None
+    """None: an estimate, which no plan has."""
+    breaks: str = ""
+    """The option that it does not keep to, in a phrase; empty if it keeps to all."""
+
+    @property
+    def rank(self) -> tuple[bool, bool, int]:
+        """Those that fit and are allowed first, the fastest of them before all."""
+        return not self.row.fits_memory, bool(self.breaks), self.row.makespan_ns or 0
+
+
+def kind_of_stages(stages: Sequence[Stage], *, num_microbatches: int) -> Kind:
+    """What a plan with these stages is."""
+    most = max(len(stage.replicas) for stage in stages)
+    if len(stages) > 1:
+        return "mixed" if most > 1 else "pipeline"
+    if most == 1:
+        return "one process"
+    return "data parallel at once" if num_microbatches == 1 else "data parallel, accumulating"
+
+
+def best_of_kinds(problem: Problem, plan: Plan, *, has_time: HasTime = always) -> dict[Kind, KindResult]:
+    """The plan, for its own kind, and the best of each other kind that was found; kinds without any are left out.
+
+    Looked at are the sizes of the problem's global batch, or its own, quickly: simple methods, and SPP for stages with
+    replicas. Once `has_time` denies it, sizes are left out, the smallest first.
+    """
+    if problem.microbatches is not None or problem.only_wider:
+        return {}
+    own = kind_of_stages(plan.stages, num_microbatches=problem.num_microbatches)
+    best = {own: KindResult(kind=own, row=own_row(problem, plan), problem=problem, plan=plan)}
+    for found in _all_found(problem, has_time=has_time):
+        if found.kind != own and (found.kind not in best or found.rank < best[found.kind].rank):
+            best[found.kind] = found
+    return {kind: best[kind] for kind in KINDS if kind in best}
+
+
+OWN = "this plan"
+"""The name of its row."""
+
+
+def own_row(problem: Problem, plan: Plan) -> BaselineResult:
+    """A finished plan among methods, by its evidence."""
+    evidence = plan.evidence
+    assert evidence is not None, "a finished plan carries its evidence"
+    memory = problem.cluster.by_name
+    parts = (size / max(1, memory[name].usable_bytes) for name, size in evidence.peak_bytes.items())
+    return BaselineResult(
+        name=OWN,
+        makespan_ns=evidence.makespan_ns,
+        span_ns=evidence.span_ns,
+        bubble=evidence.bubble,
+        peak_fraction=max(parts, default=None),
+        fits_memory=True,
+        note=evidence.source,
+    )
+
+
+def why_no_replicas(problem: Problem) -> str:
+    """Why the whole model cannot be replicated at any size that may be chosen, in a phrase; empty where it can."""
+    reason = ""
+    for candidate in candidates_of(batch_problem_of(problem) or problem):
+        costs = CostModel(candidate)
+        try:
+            require_choices(costs, make_replicated_stage(costs))
+            return ""
+        except DoesNotApplyError as found:
+            reason = str(found)
+    return reason
+
+
+def _all_found(problem: Problem, *, has_time: HasTime) -> Iterator[KindResult]:
+    question = batch_problem_of(problem) or problem
+    for candidate in sorted(candidates_of(question), key=lambda each: each.num_microbatches):
+        if has_time():
+            yield from _found_at(CostModel(candidate), has_time=has_time)
+
+
+def _found_at(costs: CostModel, *, has_time: HasTime) -> Iterator[KindResult]:
+    """What simple methods make of one size."""
+    for name, make in _makers(costs, has_time=has_time):
+        try:
+            plan = make() if has_time() else None
+        except (DoesNotApplyError, OutOfRangeError):
+            plan = None
+        if plan is not None:
+            yield from _played(costs, plan, name=name)
+    try:
+        row = fully_sharded.reckon(costs)
+    except DoesNotApplyError:
+        return
+    yield KindResult(kind="fully sharded", row=row, problem=costs.problem)
+
+
+def _makers(costs: CostModel, *, has_time: HasTime) -> Iterator[tuple[str, Callable[[], Plan]]]:
+    """Methods by name; those of one stage per device are worth a look where they can fill more than one of them."""
+    yield "one process", lambda: _in_one_stage(costs, (Stage(layers=_layers(costs), replicas=((_fastest(costs),),)),))
+    yield "data parallel", lambda: _in_one_stage(costs, make_replicated_stage(costs))
+    for method in METHODS if costs.problem.num_microbatches > 1 else ():
+        if method.placement is ONE_EACH and not method.is_slow and method.has_twins == method.is_always_played:
+            for cut in (EVEN, SMALLEST_LARGEST):
+                yield f"{method.name} ({cut.name})", partial(make_method_plan, costs, method, cut=cut)
+    yield "SPP", partial(make_spp_plan, costs, within_memory=True, has_time=has_time)
+
+
+def _in_one_stage(costs: CostModel, stages: tuple[Stage, ...]) -> Plan:
+    return make_plan(costs, stages, device_orders=order_data_parallel(make_pipeline(costs, stages)))
+
+
+def _layers(costs: CostModel) -> tuple[str, ...]:
+    return costs.problem.profile.topological_order
+
+
+def _fastest(costs: CostModel) -> str:
+    """The device on which all layers take the least, the first of several."""
+
+    def work(device_type: str) -> int:
+        works = [costs.layer_work(name, device_type, width=1, replicas=1) for name in _layers(costs)]
+        return sum(each.forward_ns + each.backward_ns for each in works if each is not None)
+
+    took = {device_type: work(device_type) for device_type in costs.problem.cluster.device_types}
+    return min(costs.problem.cluster.devices, key=lambda device: took[device.type]).name
+
+
+def _played(costs: CostModel, plan: Plan, *, name: str) -> Iterator[KindResult]:
+    problem = costs.problem
+    row, timeline = play_baseline(problem, Baseline(name=name, plan=plan), costs=costs)
+    if timeline is None or row.makespan_ns is None:
+        return
+    try:
+        require_choices(costs, plan.stages)
+        breaks = ""
+    except DoesNotApplyError as reason:
+        breaks = str(reason)
+    kind = kind_of_stages(plan.stages, num_microbatches=problem.num_microbatches)
+    yield KindResult(kind=kind, row=row, problem=problem, plan=plan, breaks=breaks)

@@ -1,0 +1,223 @@
+"""Recipes that are functions of Python (Megatron-Bridge, torchtitan): the constants that one sets. Nothing is run.
+
+A call that begins with a capital letter makes a section of its keywords; a function of the same file is followed; what
+another function returns or changes is named as not read.
+"""
+
+import ast
+import operator
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+CLASS = "_class"
+"""The entry of a section that says whose keywords it has."""
+
+MAX_DEPTH = 20
+"""Functions that call each other."""
+MAX_STATEMENTS = 10_000
+
+_OPERATORS = {ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.FloorDiv: operator.floordiv}
+_COMPARISONS = {ast.Eq: operator.eq, ast.NotEq: operator.ne, ast.Is: operator.is_, ast.IsNot: operator.is_not}
+_LAYOUT = "pipeline_model_parallel_layout"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadRecipe:
+    """What a function comes to."""
+
+    sections: Mapping[str, Any]
+    """By name; sections within sections."""
+    unread: Sequence[str]
+    """Statements and values that only running the function would tell."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Unread:
+    text: str
+
+
+def read_recipe(text: str, *, function: str | None, source: str) -> ReadRecipe:
+    """The function's sections; raises ValueError with the source's name where there is none of that name."""
+    try:
+        module = ast.parse(text)
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+        raise ValueError(f"{source}: is no Python file ({str(error)[:60]}); mend it") from None
+    reader = _Reader(module)
+    names = [name for name in reader.functions if not name.startswith("_")]
+    if function is None and len(names) == 1:
+        function = names[0]
+    if function not in reader.functions:
+        raise ValueError(f"{source}: write {source}:FUNCTION; there are {', '.join(names[:40]) or 'no functions'}")
+    found = reader.call(function, {})
+    if not isinstance(found, dict):
+        raise ValueError(f"{source}:{function}: returns no configuration that can be read; give another function")
+    return ReadRecipe(sections=reader.without_unread(found, before=""), unread=tuple(dict.fromkeys(reader.unread)))
+
+
+@dataclass(slots=True)
+class _Reader:
+    """Follows one file's functions."""
+
+    module: ast.Module
+    functions: dict[str, ast.FunctionDef] = field(init=False)
+    constants: dict[str, Any] = field(default_factory=dict)
+    unread: list[str] = field(default_factory=list)
+    depth: int = 0
+    count: int = 0
+
+    def __post_init__(self) -> None:
+        self.functions = {node.name: node for node in self.module.body if isinstance(node, ast.FunctionDef)}
+        for node in self.module.body:
+            if isinstance(node, ast.Assign | ast.AnnAssign) and node.value is not None:
+                targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+                value = self.value(node.value, {})
+                self.constants |= {each.id: value for each in targets if isinstance(each, ast.Name)}
+
+    def call(self, name: str, given: Mapping[str, Any]) -> Any:
+        """What a function returns."""
+        node = self.functions[name]
+        if self.depth == MAX_DEPTH:
+            raise ValueError(f"{name}(): more than {MAX_DEPTH} functions call each other; give a simpler recipe")
+        arguments = (*node.args.posonlyargs, *node.args.args)
+        defaults = zip(arguments[len(arguments) - len(node.args.defaults) :], node.args.defaults, strict=True)
+        named = [*defaults, *zip(node.args.kwonlyargs, node.args.kw_defaults, strict=True)]
+        names = {each.arg: self.value(value, {}) for each, value in named if value is not None}
+        self.depth += 1
+        try:
+            return self.run(node.body, {**names, **given})
+        finally:
+            self.depth -= 1
+
+    def run(self, body: Sequence[ast.stmt], names: dict[str, Any]) -> Any:
+        """What is returned; None where nothing is."""
+        for statement in body:
+            self.count += 1
+            if self.count > MAX_STATEMENTS:
+                raise ValueError(f"more than {MAX_STATEMENTS:,} statements; give a simpler recipe")
+            match statement:
+                case ast.Return(value=value):
+                    return None if value is None else self.value(value, names)
+                case ast.Assign(targets=targets, value=value):
+                    for target in targets:
+                        self.assign(target, self.value(value, names), names=names)
+                case ast.AnnAssign(target=target, value=ast.expr() as value):
+                    self.assign(target, self.value(value, names), names=names)
+                case ast.Expr(value=ast.Call() as call):
+                    self.do(call, names)
+                case ast.If(test=test):
+                    chosen = self.value(test, names)
+                    if isinstance(chosen, _Unread):
+                        self.unread.append(f"if {chosen.text}: ...")
+                    elif (found := self.run(statement.body if chosen else statement.orelse, names)) is not None:
+                        return found
+                case ast.AugAssign() | ast.For() | ast.While() | ast.With() | ast.Try() | ast.Delete():
+                    self.unread.append(_shown(statement))
+        return None
+
+    def do(self, call: ast.Call, names: dict[str, Any]) -> None:
+        """A call for what it changes: of a function of this file, of one that is handed a layout, or of another."""
+        name = ast.unparse(call.func)
+        values = [self.value(each, names) for each in call.args]
+        sections = [each for each in values if isinstance(each, dict)]
+        if name in self.functions:
+            self.value(call, names)
+        elif name.endswith(_LAYOUT) and sections:
+            sections[0][_LAYOUT] = values[-1] if isinstance(values[-1], str | list) else _Unread(f"{name}()")
+        elif sections:
+            self.unread.append(f"what {name}() sets")
+
+    def assign(self, target: ast.expr, value: Any, *, names: dict[str, Any]) -> None:
+        """To a name, or to a field of a section, which begins where there was none."""
+        if isinstance(target, ast.Name):
+            names[target.id] = value
+        elif isinstance(target, ast.Attribute) and (section := self.section(target.value, names)) is not None:
+            section[target.attr] = value
+        else:
+            self.unread.append(_shown(target))
+
+    def opened(self, value: _Unread) -> dict[str, Any]:
+        """A section of which the making is known alone."""
+        self.unread.append(f"what {value.text} sets")
+        return {CLASS: value.text}
+
+    def section(self, node: ast.expr, names: dict[str, Any]) -> dict[str, Any] | None:
+        """The one that an expression names; what was not read becomes an open one."""
+        if isinstance(node, ast.Name):
+            held, key = names, node.id
+        elif isinstance(node, ast.Attribute) and (found := self.section(node.value, names)) is not None:
+            held, key = found, node.attr
+        else:
+            return None
+        value = held.setdefault(key, {})
+        if isinstance(value, _Unread):
+            value = held[key] = self.opened(value)
+        return value if isinstance(value, dict) else None
+
+    def value(self, node: ast.expr, names: Mapping[str, Any]) -> Any:
+        """A constant, a section, or what was not read."""
+        unread = _Unread(_shown(node))
+        match node:
+            case ast.Constant(value=value):
+                return value
+            case ast.Name(id=name):
+                return names.get(name, self.constants.get(name, unread))
+            case ast.Attribute(value=inner, attr=name):
+                found = self.value(inner, names)
+                return found.get(name, unread) if isinstance(found, dict) else unread
+            case ast.List(elts=parts) | ast.Tuple(elts=parts):
+                values = [self.value(part, names) for part in parts]
+                return unread if any(isinstance(each, _Unread) for each in values) else values
+            case ast.UnaryOp(op=ast.USub(), operand=inner):
+                found = self.value(inner, names)
+                return -found if isinstance(found, int | float) else unread
+            case ast.UnaryOp(op=ast.Not(), operand=inner):
+                found = self.value(inner, names)
+                return unread if isinstance(found, _Unread) else not found
+            case ast.BinOp(left=left, op=sign, right=right) if type(sign) in _OPERATORS:
+                pair = self.value(left, names), self.value(right, names)
+                is_small = all(type(each) is int and abs(each) < 10**12 for each in pair)
+                is_divided = not isinstance(sign, ast.FloorDiv) or pair[1]
+                return _OPERATORS[type(sign)](*pair) if is_small and is_divided else unread
+            case ast.Compare(left=left, ops=[sign], comparators=[right]) if type(sign) in _COMPARISONS:
+                pair = self.value(left, names), self.value(right, names)
+                return unread if any(isinstance(each, _Unread) for each in pair) else _COMPARISONS[type(sign)](*pair)
+            case ast.Call():
+                return self.made(node, names)
+        return unread
+
+    def made(self, call: ast.Call, names: Mapping[str, Any]) -> Any:
+        """A section by the keywords of its class, what a function of this file returns, or a section handed through."""
+        name = ast.unparse(call.func)
+        given = {each.arg: self.value(each.value, names) for each in call.keywords if each.arg is not None}
+        self.unread += [f"{name}(**{_shown(each.value)})" for each in call.keywords if each.arg is None]
+        if name in self.functions:
+            arguments = self.functions[name].args.args
+            placed = zip(arguments, call.args, strict=False)
+            return self.call(name, {each.arg: self.value(value, names) for each, value in placed} | given)
+        if name.rpartition(".")[2][:1].isupper():
+            return {CLASS: name, **given}
+        values = [self.value(each, names) for each in call.args]
+        if sections := [each for each in values if isinstance(each, dict)]:
+            self.unread.append(f"what {name}() sets")
+            return sections[0]
+        if all(isinstance(each, str | int | float) for each in values) and not given:
+            return _Unread(f"{name}({', '.join(map(repr, values))})")
+        return _Unread(_shown(call))
+
+    def without_unread(self, section: Mapping[str, Any], *, before: str) -> dict[str, Any]:
+        """The section without what was not read, which is named."""
+        kept: dict[str, Any] = {}
+        for name, value in section.items():
+            if isinstance(value, _Unread):
+                self.unread.append(f"{before}{name} = {value.text}")
+            elif isinstance(value, dict):
+                kept[name] = self.without_unread(value, before=f"{before}{name}.")
+            else:
+                kept[name] = value
+        return kept
+
+
+def _shown(node: ast.AST) -> str:
+    text = " ".join(ast.unparse(node).split())
+    return text if len(text) <= 80 else f"{text[:78]}…)"

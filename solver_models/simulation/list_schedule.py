@@ -1,0 +1,37 @@
+"""Orders by published rules: the evaluator plays a net, and a `Preference` chooses."""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from solver_models.instance import Integers, ShortIntegers
+from solver_models.simulation.evaluator import FAR, MICROBATCHES, Net, Policy, play
+from solver_models.simulation.preferences import FIRST_READY, make_preference
+
+
+class ListSchedule(NamedTuple):
+    """What a rule makes of a net."""
+
+    device_orders: ShortIntegers
+    """[D, longest] stage replica * 4 + kind; microbatches come in order."""
+    lengths: Integers
+    """[D] how many of them count."""
+    makespan: int
+    """Ticks; `FAR` if actions are left over, none of which has room."""
+    span: int
+    """Ticks from first to last action, of the device where that takes longest."""
+
+
+def list_schedule(
+    net: Net, cap: Integers, *, kinds: int, stages: int = FIRST_READY, splits: bool = True, most_pending: int = FAR
+) -> ListSchedule:
+    """The order of every device by a rule (`Preference`)."""
+    num_devices, count = len(net.budget), int(net.scalars[MICROBATCHES])
+    longest = 3 * count * max(1, int(np.diff(net.device_start).max()))
+    nothing = np.zeros(num_devices, np.int64)
+    preference = make_preference(
+        cap, (num_devices, longest, count), stages=stages, kinds=kinds, splits=splits, most_pending=most_pending
+    )
+    device_orders, lengths = np.zeros((num_devices, longest), np.int32), nothing.copy()
+    makespan, span, _ = play(net, Policy(cap, nothing, nothing, preference), device_orders, lengths, False, FAR, None)
+    return ListSchedule(device_orders, lengths, int(makespan), int(span))

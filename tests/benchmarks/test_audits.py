@@ -1,0 +1,32 @@
+"""The benchmark of audits: what is compared, and that each kind of row is foreseen."""
+
+from benchmarks.audits import Variant, foreseen_s, on_b200, read_variants, right_orders
+
+
+def variant(measured_s: float, release: str = "") -> Variant:
+    return Variant(group="a", release=release, model=None, gpu="h100", flags={}, measured_s=measured_s)
+
+
+def test_pairs_that_are_apart():
+    """Tests that pairs within 5 % and of other releases count for nothing, and others by their order."""
+    times = [(variant(1.0), 3.0), (variant(1.04), 2.0), (variant(1.2), 2.5), (variant(9.0, "other"), 1.0)]
+    assert right_orders(times) == (1, 2)
+
+
+def test_a_row_of_each_kind():
+    """Tests that a row that is fully sharded is refused, and another is foreseen within a factor of two."""
+    rows = list(read_variants())
+    sharded = next(row for row in rows if row.flags.get("use_megatron_fsdp"))
+    assert foreseen_s(sharded) is None
+    first = foreseen_s(rows[0])
+    assert first is not None
+    assert 0.5 < first / rows[0].measured_s < 2
+
+
+def test_a_peak_is_near():
+    """Tests that a measured peak of two stages is within a tenth of the foreseen one."""
+    row = {"model": "llama3_405b", "layers": "4", "tensor": "1", "pipeline": "2", "data": "4", "sequence": "4096",
+           "microbatches": "4", "measured_ms": "1074.6", "measured_peak_gib": "87.08"}  # fmt: skip
+    time, peak = on_b200(row)
+    assert 1.3 < time < 1.8
+    assert 1 < peak < 1.11

@@ -1,0 +1,83 @@
+"""The best of each kind of plan, over all sizes of microbatches."""
+
+from typing import Any
+
+import pytest
+
+from planner.baselines.best_of_kinds import KINDS, Kind, best_of_kinds, kind_of_stages, why_no_replicas
+from planner.batch_problem import BatchProblem, problem_for
+from planner.plan import Stage
+from planner.planning import Limits, make_plan
+from planner.problem import Problem
+from tests.planner.builders import make_layer, make_link, make_problem
+
+LAYERS = [make_layer("x", (40, 40, 40)), make_layer("y", (40, 40, 40))]
+
+
+def small(**given: Any) -> Problem:
+    more: dict[str, Any] = {"num_microbatches": 4, "microbatch_size": 2, "scaling": "linear"}
+    return make_problem(LAYERS, [make_link("a b")], **(more | given))
+
+
+@pytest.mark.parametrize(
+    ("replicas", "count", "kind"),
+    [
+        ([1], 8, "one process"),
+        ([2], 1, "data parallel at once"),
+        ([2], 8, "data parallel, accumulating"),
+        ([1, 1], 8, "pipeline"),
+        ([2, 1], 8, "mixed"),
+    ],
+)
+def test_kinds_are_told_by_stages(replicas: list[int], count: int, kind: Kind):
+    """Tests that stages, their replicas and the number of microbatches say what a plan is."""
+    stages = [Stage(layers=("x",), replicas=tuple((f"d{k}",) for k in range(each))) for each in replicas]
+    assert kind_of_stages(stages, num_microbatches=count) == kind
+
+
+def test_each_kind_is_found_at_its_best_size():
+    """Tests that a global batch gives the time of each kind at the size that suits it: here by hand.
+
+    Two layers of F, I and W of 20 ns a sample each; 8 samples on two devices; links that take no time.
+    """
+    question = BatchProblem(profile=small().profile, cluster=small().cluster, global_batch_size=8,
+                            microbatch_sizes=(2, 8))  # fmt: skip
+    plan = make_plan(question, limits=Limits(time_limit_s=30, max_rounds=0))
+    problem = problem_for(question, plan)
+    found = best_of_kinds(problem, plan)
+    assert list(found) == [kind for kind in KINDS if kind in found]
+    one, at_once, accumulating, pipeline = (found[kind] for kind in KINDS if kind not in ("fully sharded", "mixed"))
+    assert one.row.makespan_ns == 8 * 2 * 3 * 20
+    assert (at_once.row.makespan_ns, at_once.problem.num_microbatches) == (4 * 2 * 3 * 20 + 2, 1)  # and two bytes
+    assert (accumulating.row.makespan_ns, accumulating.problem.num_microbatches) == (4 * 2 * 3 * 20 + 2, 4)
+    assert pipeline.problem.num_microbatches == 4
+    assert pipeline.row.makespan_ns == 4 * 120 + 40  # the second stage waits for one forward, then both are busy
+    assert found["fully sharded"].plan is None
+
+
+def test_the_plan_stands_for_its_own_kind():
+    """Tests that the plan is never shown as slower than itself, and others keep to what fits and is allowed first."""
+    problem = small(idle_devices=False)
+    plan = make_plan(problem, limits=Limits(time_limit_s=30, max_rounds=0))
+    found = best_of_kinds(problem, plan)
+    own = found[kind_of_stages(plan.stages, num_microbatches=4)]
+    assert own.row.name == "this plan"
+    assert found["one process"].breaks == "leaves 1 of 2 devices idle"
+
+
+def test_time_ends_the_look_at_others():
+    """Tests that without time the plan itself is left."""
+    problem = small()
+    plan = make_plan(problem, limits=Limits(time_limit_s=30, max_rounds=0))
+    assert len(best_of_kinds(problem, plan, has_time=lambda: False)) == 1
+
+
+@pytest.mark.parametrize(
+    ("given", "reason"),
+    [({}, ""), ({"max_replicas": 1}, "max_replicas = 1"), ({"microbatch_size": 1}, "cannot cut microbatch_size = 1")],
+)
+def test_why_there_are_no_copies(given: dict[str, Any], reason: str):
+    """Tests that what keeps the model from being replicated is named."""
+    said = why_no_replicas(small(**given))
+    assert reason in said
+    assert bool(said) == bool(reason)

@@ -1,0 +1,253 @@
+"""One run for every list of candidates: what may be asked together is verified, bounded and as good as one by one."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import combinations
+from typing import Any
+
+import pytest
+
+from planner.batch_problem import BatchProblem, Question, problem_for
+from planner.device_subsets import PER_UNIT, cost_of, problem_on
+from planner.errors import InfeasibleProblemError
+from planner.evidence.check_evidence import rederive
+from planner.evidence.cost_bound import work_money
+from planner.export.targets import TARGETS
+from planner.plan import Plan, Stage
+from planner.plan_kind import kind_of
+from planner.planning import Limits, make_plan, make_plans
+from planner.planning.planning_params import ListedParams, SearchParams
+from planner.planning.runs.run import ISLAND
+from planner.problem import Problem
+from planner.replanning.transition import Transition, going_over
+from planner.simulation.simulate import simulate
+from planner.verify import verify
+from tests.planner.builders import make_layer, make_link, make_problem
+from tests.planner.test_batch_problem import make_batch
+from tests.planner.test_batch_problem import make_layer as make_sized_layer
+from tests.planner.test_microbatches import listed
+
+QUICK = Limits(time_limit_s=60, max_rounds=1, threads=1)
+
+FIRST = replace(QUICK, max_rounds=0)
+
+FEW = SearchParams(listed=ListedParams(quick_plays=100, turn_plays=200))
+
+
+def priced(question: Any, prices: dict[str, float], **options: object) -> Any:
+    """The same with these prices of devices, to be planned for at the least cost."""
+    devices = tuple(replace(each, price_per_hour=prices[each.name]) for each in question.cluster.devices)
+    options = {"objective": "cost", **options}
+    cluster = replace(question.cluster, devices=devices)
+    return replace(question, cluster=cluster, options=replace(question.options, **options))
+
+
+def row() -> Problem:
+    """Four layers that need two of three devices, of which one is cheap and far away."""
+    layers = [make_layer(f"l{i}", (500 + 30 * i, 500, 500), state_bytes=300) for i in range(4)]
+    links = [make_link("s a"), make_link("s b"), make_link("s c", bandwidth=10**7)]
+    return make_problem(layers, links, switches=("s",), num_microbatches=4, edge_bytes=10)
+
+
+PRICES = {"a": 2.0, "b": 2.0, "c": 1.5}
+
+
+def sized(**fields: object) -> BatchProblem:
+    """Eight samples on two devices."""
+    return make_batch([make_sized_layer(name, {1: 10, 2: 14, 4: 24}) for name in "xyz"], **fields)
+
+
+def transition_from(*stages: Stage, steps_left: int) -> Transition:
+    """From stages whose devices are all still there."""
+    return Transition(before=stages, absent=frozenset(), steps_left=steps_left, bytes_per_s=1e9)
+
+
+def subsets_of(problem: Problem) -> list[tuple[str, ...]]:
+    """Every choice of devices."""
+    names = [device.name for device in problem.cluster.devices]
+    return [chosen for count in range(1, len(names) + 1) for chosen in combinations(names, count)]
+
+
+def assert_derived(question: Question, plans: Sequence[Plan]) -> None:
+    """Each passes the verifier, and all its evidence follows from it; no two are of one kind."""
+    for plan in plans:
+        outcome = rederive(problem_for(question, plan), plan)
+        assert outcome.passed, outcome.differences
+    assert len({kind_of(plan) for plan in plans}) == len(plans)
+
+
+def cost(plan: Plan) -> float:
+    assert plan.evidence is not None
+    assert plan.evidence.rental is not None
+    return plan.evidence.rental.cost
+
+
+@pytest.mark.slow
+def test_kinds_of_the_cheapest_plan():
+    """Tests that behind the cheapest plan there are others, ever dearer, none below the bound, and each in time."""
+    problem = priced(row(), PRICES)
+    plans = make_plans(problem, top=3, limits=FIRST)
+    assert len(plans) == 3
+    assert_derived(problem, plans)
+    assert cost(plans[0]) == cost(make_plan(problem, limits=FIRST))
+    assert [cost(plan) for plan in plans] == sorted(map(cost, plans))
+    late = replace(problem, options=replace(problem.options, deadline_ns=plans[1].evidence.makespan_ns))
+    kinds = make_plans(late, top=3, limits=FIRST)
+    assert all(plan.evidence.makespan_ns <= late.options.deadline_ns for plan in kinds)
+    assert_derived(late, kinds)
+
+
+def test_what_proves_the_best_plan_proves_no_other():
+    """Tests that where the best plan is optimal, plans of other kinds do not say that a proof ended their search."""
+    layers, options = [make_layer("x"), make_layer("y")], {"max_replicas": 1, "max_stages_per_device": 1}
+    problem = make_problem(layers, [make_link("a b")], edge_bytes=3, split_backward=False, **options)
+    plans = make_plans(problem, top=2, limits=QUICK)
+    assert [plan.evidence.proved_by is not None for plan in plans] == [True, False]
+    assert plans[1].evidence.stopped_by == "gap"
+    assert_derived(problem, plans)
+
+
+def test_kinds_for_microbatches_that_differ():
+    """Tests that several kinds of plan are made, the fastest first, and that the first is the one made alone."""
+    problem = listed(1, 4, 2, 4, max_stages_per_device=1)
+    alone = make_plan(problem, limits=QUICK, params=FEW)
+    plans = make_plans(problem, top=3, limits=QUICK, params=FEW)
+    assert len(plans) > 1
+    assert plans[0] == alone
+    assert_derived(problem, plans)
+    times = [plan.evidence.makespan_ns for plan in plans]
+    assert times == sorted(times)
+
+
+def test_microbatches_that_differ_on_the_cheapest_devices():
+    """Tests that no subset of the devices has a cheaper plan, and that the bound is below them all."""
+    whole = listed(1, 4, 2, 4, max_stages_per_device=1)
+    prices = {"a": 3.0, "b": 2.0, "c": 1.0, "d": 2.5}
+    problem = priced(whole, prices)
+    plan = make_plan(problem, limits=QUICK, params=FEW)
+    assert_derived(problem, [plan])
+    bound = plan.evidence.rental.certificate["value"]
+    assert bound >= work_money(problem) > 0
+    for chosen in subsets_of(problem)[::3]:
+        other = make_plan(problem_on(problem, chosen), limits=QUICK, params=FEW)
+        money = cost_of(problem, other, makespan_ns=other.evidence.makespan_ns)
+        assert bound <= money
+        assert cost(plan) <= money / PER_UNIT
+
+
+def test_the_work_of_microbatches_that_differ_is_paid_for():
+    """Tests that the work that is paid for is that by hand: of 11 samples, two layers, F, I and W of a nanosecond."""
+    assert work_money(priced(listed(1, 4, 2, 4), dict.fromkeys("abcd", 2.0) | {"c": 1.0})) == 11 * 2 * 3 * 10**6
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("steps_left", [1, 50])
+def test_taking_over_at_any_size(steps_left: int):
+    """Tests that over all sizes of microbatches the sum of iterations and moving is the least, with a bound of each."""
+    batch = sized()
+    transition = transition_from(Stage(layers=("x", "y", "z"), replicas=(("b",),)), steps_left=steps_left)
+    plan, *_ = make_plans(batch, top=1, limits=QUICK, transition=transition)
+    problem = problem_for(batch, plan)
+    assert rederive(problem, plan).passed
+    assert [result.microbatch_size for result in plan.evidence.sizes] == [1, 2, 4]
+
+    def total(where: Problem, made: Plan) -> int:
+        iteration_ns = simulate(where, made).makespan_ns
+        return going_over(where, made, iteration_ns=iteration_ns, transition=transition).total_ns
+
+    alone = [(each, make_plans(each, top=1, limits=QUICK, transition=transition)[0]) for each in batch.candidates]
+    assert total(problem, plan) == min(total(each.at_its_size(), made) for each, made in alone)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("steps_left", [1, 1000])
+def test_taking_over_at_the_least_cost(steps_left: int):
+    """Tests that devices are paid for while state moves: few iterations stay where it is, many go where it is cheap."""
+    problem = priced(row(), PRICES)
+    before = (Stage(layers=("l0", "l1"), replicas=(("a",),)), Stage(layers=("l2", "l3"), replicas=(("b",),)))
+    transition = transition_from(*before, steps_left=steps_left)
+    plan, *_ = make_plans(problem, top=1, limits=replace(QUICK, max_rounds=4), transition=transition)
+    assert rederive(problem, plan).passed
+
+    def money(made: Plan) -> int:
+        spent = going_over(problem, made, iteration_ns=simulate(problem, made).makespan_ns, transition=transition)
+        return cost_of(problem, made, makespan_ns=spent.total_ns)
+
+    assert set(plan.devices) == ({"a", "b"} if steps_left == 1 else {"a", "c"})
+    for chosen in (("a", "b"), ("a", "c"), ("b", "c"), ("a", "b", "c")):
+        part = problem_on(problem, chosen)
+        try:
+            other = make_plan(part, limits=FIRST)
+        except InfeasibleProblemError:
+            continue
+        assert money(plan) <= money(other)
+
+
+@pytest.mark.slow
+def test_kinds_that_take_over():
+    """Tests that behind the least sum and what moves least there are plans of other kinds, the least sum first."""
+    problem = row()
+    before = (Stage(layers=("l0", "l1"), replicas=(("a",),)), Stage(layers=("l2", "l3"), replicas=(("c",),)))
+    transition = transition_from(*before, steps_left=20)
+    least = make_plans(problem, top=1, limits=QUICK, transition=transition)
+    plans = make_plans(problem, top=4, limits=QUICK, transition=transition)
+    assert plans[: len(least)] == least
+    assert len(plans) == 4
+    others = plans[len(least) :]
+    assert_derived(problem, [plans[0], *others])
+    sums = [
+        going_over(problem, each, iteration_ns=each.evidence.makespan_ns, transition=transition).total_ns
+        for each in (plans[0], *others)
+    ]
+    assert sums == sorted(sums)
+
+
+@pytest.mark.slow
+def test_a_solver_answers_every_size():
+    """Tests that the complete model is asked at each size, and that what is claimed is claimed of them all."""
+    batch = replace(sized(global_batch_size=4), microbatch_sizes=(2, 4))
+    batch = replace(batch, options=replace(batch.options, max_stages_per_device=1))
+    plan = make_plan(batch, limits=Limits(time_limit_s=60, method="cp-sat", max_rounds=0, threads=1))
+    assert rederive(problem_for(batch, plan), plan).passed
+    best = min(make_plan(each, limits=QUICK).evidence.makespan_ns for each in batch.candidates)
+    assert plan.evidence.makespan_ns == best
+    assert plan.evidence.stopped_by in ("solver", "proof")
+    assert (plan.evidence.solver_bound_ns or plan.evidence.lower_bound_ns) == best
+
+
+def test_a_solver_answers_what_is_cheapest():
+    """Tests that the complete model is asked on subsets of the devices, and proves nothing about the money there."""
+    problem = priced(replace(row(), num_microbatches=2), PRICES)
+    problem = replace(problem, options=replace(problem.options, max_stages_per_device=1, max_replicas=1))
+    plan = make_plan(problem, limits=Limits(time_limit_s=60, method="cp-sat", max_rounds=0, threads=1))
+    assert rederive(problem, plan).passed
+    assert cost(plan) <= cost(make_plan(problem, limits=QUICK))
+    assert plan.evidence.stopped_by != "solver"
+
+
+def test_all_devices_are_rented_where_none_may_be_idle():
+    """Tests that with idle_devices = false the cheapest plan is the fastest on all devices, which bounds it."""
+    problem = priced(row(), PRICES, idle_devices=False)
+    plan = make_plan(problem, limits=QUICK)
+    assert rederive(problem, plan).passed
+    assert set(plan.devices) == {"a", "b", "c"}
+    assert plan.evidence.rental.lower_bound == pytest.approx(5.5e6 * plan.evidence.lower_bound_ns / PER_UNIT)
+
+
+def test_the_executor_takes_microbatches_that_differ():
+    """Tests that a plan for the executor is made where the sizes are listed."""
+    problem = listed(1, 3, 2)
+    plan = make_plan(problem, target=TARGETS["executor"], limits=QUICK, params=FEW)
+    assert verify(problem, plan).passed
+
+
+def test_a_plan_found_elsewhere_is_taken_in_at_its_size():
+    """Tests that of the runs at all sizes the one whose microbatches a plan has takes it in, and no other."""
+    batch = sized()
+    batch = replace(batch, options=replace(batch.options, max_replicas=1, max_stages_per_device=2))
+    best = make_plan(batch, limits=Limits(time_limit_s=60, max_rounds=3, threads=1))
+    told = iter([replace(best, evidence=None)])
+    plan, *_ = make_plans(batch, top=1, limits=QUICK, others=lambda: next(told, None))
+    assert plan.evidence.makespan_ns <= best.evidence.makespan_ns
+    names = {tally.name for tally in plan.evidence.improvers}
+    assert ISLAND in names or plan.evidence.stopped_by == "proof"

@@ -1,0 +1,158 @@
+"""Recipes that are functions of Python: what is read of them, and what is named as not read."""
+
+import pytest
+
+from profiles.configurations.argument_forms import Value, read_arguments
+from profiles.configurations.megatron_run import read_megatron
+from profiles.configurations.python_recipe import CLASS, read_recipe
+from profiles.configurations.run_configuration import RunConfiguration
+from profiles.configurations.torchtitan_run import read_titan_document, read_torchtitan
+
+BRIDGE = """
+WIDE = 2 * 8
+
+def _shared(cfg, width=1):
+    cfg.model.tensor_model_parallel_size = width
+
+def planned():
+    cfg = family_defaults()
+    cfg.mixed_precision = precision_of("fp8_cs")
+    _shared(cfg, width=4)
+    cfg.model.pipeline_model_parallel_size = 2
+    cfg.train.global_batch_size = 4 * WIDE
+    cfg.model.cuda_graph_impl = "none"
+    if cfg.model.pipeline_model_parallel_size == 2:
+        cfg.model.seq_length = 2048
+    else:
+        cfg.model.seq_length = 1
+    set_family_pipeline_model_parallel_layout(cfg.model, "Et*15|t*17L")
+    tune(cfg)
+    cfg.optimizer.lr = schedule(3)
+    return cfg
+
+def larger():
+    cfg = rescale(planned(), 256)
+    cfg.train.global_batch_size = 256
+    return cfg
+
+def adapted():
+    cfg = planned()
+    cfg.peft = adapters("lora")
+    return cfg
+
+def unknown_layout():
+    cfg = planned()
+    set_family_pipeline_model_parallel_layout(cfg.model)
+    return cfg
+
+def unstated():
+    return family_defaults()
+
+def half_stated():
+    cfg = family_defaults()
+    cfg.model.tensor_model_parallel_size = 1
+    return cfg
+
+def uneven():
+    cfg = planned()
+    cfg.model.pipeline_model_parallel_layout = None
+    cfg.model.pipeline_model_parallel_size = 3
+    return cfg
+"""
+
+TITAN = """
+def large():
+    spec = model_registry("70B")
+    return Trainer.Config(
+        model_spec=spec,
+        training=TrainingConfig(num_tokens_per_microbatch_per_dp_rank=2 * 8192, max_context_length=8192),
+        parallelism=ParallelismConfig(tensor_parallel_degree=8),
+        activation_checkpoint=FullAC.Config(),
+    )
+
+def piped():
+    config = large()
+    config.parallelism.pipeline_parallel_degree = 4
+    config.parallelism.num_pp_microbatches = 16
+    return config
+"""
+
+
+def bridge(function: str, **options: Value) -> RunConfiguration:
+    read = read_arguments(BRIDGE, source="recipes.py", function=function)
+    return read_megatron(read, options=options, model="llama3-8b")
+
+
+def test_a_recipe_is_followed() -> None:
+    """Tests that constants, sums, conditions, other functions of the file and layouts handed over are read."""
+    run = bridge("planned")
+    assert (run.tensor, run.pipeline, run.global_batch, run.sequence) == (4, 2, 64, 2048)
+    assert (run.dtype, run.stages) == ("fp8", ("E" + "t" * 15, "t" * 17 + "L"))
+    assert run.notes.unknown == ["what family_defaults() sets", "what tune() sets"]
+    assert "--cuda-graph-impl none" in run.notes.not_counted
+    larger = bridge("larger")
+    assert (larger.tensor, larger.global_batch) == (4, 256)
+    assert "what rescale() sets" in larger.notes.unknown
+
+
+@pytest.mark.parametrize(
+    ("function", "told"),
+    [
+        ("adapted", "adapters beside frozen weights are not read"),
+        ("unknown_layout", "is in another file; give --layout"),
+        ("unstated", "returns no configuration"),
+        ("half_stated", r"pipeline_model_parallel_size: what family_defaults\(\) sets, which .*; give --pp"),
+        ("uneven", "32 blocks do not divide by 3 stages.*in another file, says otherwise"),
+        ("absent", "write recipes.py:FUNCTION; there are planned, larger"),
+    ],
+)
+def test_recipes_that_are_not_told_whole(function: str, told: str) -> None:
+    """Tests that nothing is guessed where another file says degrees, stages or that weights are frozen."""
+    with pytest.raises(ValueError, match=told):
+        bridge(function)
+
+
+def test_options_say_what_another_file_does() -> None:
+    """Tests that typed options stand for what a recipe leaves to another file."""
+    run = bridge("half_stated", pipeline_model_parallel_size="2", global_batch_size="8")
+    assert (run.tensor, run.pipeline) == (1, 2)
+    layout = "Et*16|t*16L"
+    assert bridge("unknown_layout", pipeline_model_parallel_layout=layout).stages[0] == "E" + "t" * 16
+
+
+def test_a_registry_of_torchtitan() -> None:
+    """Tests that torchtitan's functions give model, sections and recomputation."""
+    document = read_titan_document(TITAN, source="models/llama3/config_registry.py", function="piped")
+    run = read_torchtitan(document, model=None, devices=None)
+    assert (run.shape.name, run.tensor, run.pipeline, run.num_microbatches) == ("llama3-70b", 8, 4, 16)
+    assert (run.micro_batch, run.sequence) == (2, 8192)
+    assert run.recompute is not None
+    assert not run.notes.unknown
+    elsewhere = read_titan_document(TITAN, source="mine.py", function="large")
+    with pytest.raises(ValueError, match="give --model"):
+        read_torchtitan(elsewhere, model=None, devices=None)
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("def f(:", "is no Python file"),
+        ("x = 1", "there are no functions"),
+        ("def f():\n    return f()", "more than 20 functions"),
+        ("def f():\n" + "    x = 1\n" * 10_001, "more than 10,000 statements"),
+        ("def f():\n    return 3", "returns no configuration"),
+        ("(" * 3000, "is no Python file"),
+    ],
+)
+def test_files_that_are_no_recipes(text: str, told: str) -> None:
+    """Tests that other files are refused by their names, and nothing runs without end."""
+    with pytest.raises(ValueError, match=told):
+        read_recipe(text, function=None, source="a.py")
+
+
+def test_statements_that_are_not_followed() -> None:
+    """Tests that loops, keywords out of dictionaries and values of other modules are named."""
+    text = "def f(n=3):\n    cfg = C(a=n, **more)\n    for x in y: cfg.a = x\n    cfg.b = torch.half\n    return cfg"
+    found = read_recipe(text, function=None, source="a.py")
+    assert found.sections == {CLASS: "C", "a": 3}
+    assert list(found.unread) == ["C(**more)", "for x in y: cfg.a = x", "b = torch.half"]
