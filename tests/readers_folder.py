@@ -102,7 +102,7 @@ ANSWERS = {
 
 
 def furnish(folder: Path, page: str) -> None:
-    """Put everything there, and the programs of a cluster into `bin`."""
+    """Put everything there, and the programs of a cluster into `bin`; a model that a page measures is its own."""
     own = OF_PAGES.get(page, {})
     for name, source in (COMMON | own).items():
         if callable(source):
@@ -111,7 +111,7 @@ def furnish(folder: Path, page: str) -> None:
             shutil.copy(ROOT / source, folder / name)
         elif name in own or name == "examples" or not IS_LONG:
             (folder / name).symlink_to(ROOT / source)
-    if model := model_of(page):
+    if "pipeplan profile my_model:" in text_of(page) and (model := model_of(page)):
         (folder / "my_model.py").write_text(model, encoding="utf-8")
     programs = folder / "bin"
     programs.mkdir()
