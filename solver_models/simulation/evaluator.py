@@ -78,7 +78,7 @@ from solver_models.simulation.event_heap import (
     heap_push,
     make_heap,
 )
-from solver_models.simulation.preferences import Preference, State, note_arrival, prefer
+from solver_models.simulation.preferences import NO_RULE, Preference, note_arrival, prefer
 
 FAR = 1 << 61
 """Time of something that never happens."""
@@ -699,6 +699,9 @@ def choose(
     `replicas[device_start[d]:device_start[d + 1]]` are those of the device, by stage (see `_forward_fits`); `free` [D]
     units that are not held.
     """
+    preferred = prefer(policy.preference, replicas, device_start, free, d, count, missing)
+    if preferred != NO_RULE:
+        return preferred
     first, last, room = device_start[d], device_start[d + 1], free[d]
     cap, lag, mode = policy.cap, policy.lag[d], policy.mode[d]
     total = missing.shape[2]
@@ -735,17 +738,6 @@ def choose(
     if backward >= 0:
         return backward
     return forward if forward >= 0 else weight
-
-
-@kernel
-def _pick(
-    preference: Preference | None, replicas: Integers, device_start: Integers, policy: Policy, d: int, state: State
-) -> int:
-    """What the policy or its preference starts on the idle device d, or -1 to wait."""
-    if preference is not None:
-        return prefer(preference, replicas, device_start, d, state)
-    count, missing, free = state
-    return choose(replicas, device_start, free, policy, d, count, missing)
 
 
 @kernel
@@ -1150,7 +1142,7 @@ def play(
             elif follow:
                 code = _next_in_order(count, missing, device_orders, position, d)
             else:
-                code = _pick(policy.preference, replicas, net.device_start, policy, d, (count, missing, free))
+                code = choose(replicas, net.device_start, free, policy, d, count, missing)
             if code < 0:
                 continue
             n, kind = code >> 2, code & 3

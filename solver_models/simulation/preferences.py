@@ -51,22 +51,31 @@ class Preference(NamedTuple):
     """[D, 2] where those begin that have yet to run W, and how many they are."""
 
 
-State = tuple[Integers, ShortIntegers, Integers]
-"""[N, 3] actions started, [N, 2, M] what has yet to arrive, [D] units that are not held."""
-
-_NONE = -1
-"""No action."""
+NO_RULE, _NONE = -2, -1
+"""Not asked, and no action."""
 
 
 @kernel
-def prefer(preference: Preference, replicas: Integers, device_start: Integers, d: int, state: State) -> int:
-    """The action (replica * 4 + kind) that the rule starts on the idle device d, or -1 to wait."""
-    kinds, queue, room = preference.kinds, preference.queue[d], state[2][d]
+def prefer(
+    preference: Preference | None,
+    replicas: Integers,
+    device_start: Integers,
+    free: Integers,
+    d: int,
+    count: Integers,
+    missing: ShortIntegers,
+) -> int:
+    """The action (replica * 4 + kind) that the rule starts on the idle device d, -1 to wait, `NO_RULE` if there is
+    none; arguments as for `evaluator.choose`.
+    """
+    if preference is None:
+        return NO_RULE
+    kinds, queue, room = preference.kinds, preference.queue[d], free[d]
     own = replicas[device_start[d] : device_start[d + 1]]
-    backward, returned = _best_backward(preference, own, room, state)
+    backward, returned = _best_backward(preference, own, room, count, missing)
     forward, arrived = _NONE, returned
     if kinds != BACKWARD_FIRST or (backward < 0 and queue[COUNT] <= preference.most_pending):
-        forward, arrived = _best_forward(preference, own, room, state)
+        forward, arrived = _best_forward(preference, own, room, count, missing)
     if forward >= 0 and (backward < 0 or kinds == FORWARD_FIRST or (kinds == AS_READY and arrived < returned)):
         return forward
     if backward >= 0:
@@ -92,9 +101,10 @@ def _queue_weight(preference: Preference, replicas: Integers, d: int, n: int) ->
 
 
 @kernel
-def _best_backward(preference: Preference, replicas: Integers, room: int, state: State) -> tuple[int, int]:
+def _best_backward(
+    preference: Preference, replicas: Integers, room: int, count: Integers, missing: ShortIntegers
+) -> tuple[int, int]:
     """The I or B that comes next, if one is ready and has room, and since when it is ready; else -1."""
-    count, missing, _ = state
     best, best_ready, best_rank = _NONE, 0, (0, 0, 0)
     for k in range(replicas.shape[0]):
         n = replicas[k, REPLICA_NUMBER]
@@ -112,11 +122,12 @@ def _best_backward(preference: Preference, replicas: Integers, room: int, state:
 
 
 @kernel
-def _best_forward(preference: Preference, replicas: Integers, room: int, state: State) -> tuple[int, int]:
+def _best_forward(
+    preference: Preference, replicas: Integers, room: int, count: Integers, missing: ShortIntegers
+) -> tuple[int, int]:
     """The F that comes next, if one is ready, below its cap and leaves room for one F of the later, and since when it
     is ready; or -1.
     """
-    count, missing, _ = state
     best, best_ready, best_rank, reserved = _NONE, 0, (0, 0, 0), 0
     for k in range(replicas.shape[0] - 1, -1, -1):
         n, held = replicas[k, REPLICA_NUMBER], replicas[k, REPLICA_HELD]
