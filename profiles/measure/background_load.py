@@ -124,7 +124,7 @@ def main(about: str) -> None:
         rounds = {int(size): count for size, count in json.loads(line).items()}
         for size in [size for size in rounds if size not in runs]:
             runs[size] = RepeatedRuns(model, size=size, defer=defer, modules=modules, **where)
-            _go_through(runs, {size: 1}, recomputes=work.recomputes)
+            _go_through(runs, {size: 1}, recomputes=False)  # to warm up
         _say("ready")
         sys.stdin.readline()
         _say(json.dumps(_go_through(runs, rounds, recomputes=work.recomputes)))

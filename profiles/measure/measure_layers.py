@@ -111,8 +111,9 @@ layer."""
 LONG_NS = 3 * 10**9
 """A microbatch above a device's share that takes longer is not measured."""
 
-ROUNDS_NS = 10**9
-"""Rounds of a size that was chosen are as many as take so long, within those of the profile's own size."""
+ROUNDS_NS = 10**8
+"""Rounds of a size that was chosen are as many as take so long, or twice what its part of the rounds of the profile's
+own size takes, but no more rounds than those: larger microbatches vary less, and take the most of the time."""
 
 _HELD_ALIKE = 2
 """Of layers that are alike so many are held at once where several processes time them."""
@@ -173,8 +174,8 @@ def _measure_sizes(
     sizes = [size for size in sizes if size <= most or own_ns * size / own <= LONG_NS or survey.sheet is not None]
 
     def few(chosen: tuple[int, ...]) -> dict[int, int]:
-        counts = {size: int(ROUNDS_NS * own / (own_ns * size)) for size in chosen}
-        return {size: max(1, min(rounds, count)) for size, count in counts.items()}
+        counts = {size: max(int(ROUNDS_NS * own / (own_ns * size)), 2 * rounds * own // size, 1) for size in chosen}
+        return {size: min(rounds, count) for size, count in counts.items()}
 
     first = ends_and_middle(sizes, own=own)
     take(few(tuple(size for size in first if size not in (own, sizes[0]))))
