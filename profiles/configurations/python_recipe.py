@@ -42,7 +42,7 @@ def read_recipe(text: str, *, function: str | None, source: str) -> ReadRecipe:
     try:
         module = ast.parse(text)
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
-        raise ValueError(f"{source}: is no Python file ({str(error)[:60]}); mend it") from None
+        raise ValueError(f"{source}: is not a Python file ({str(error)[:60]}); correct it") from None
     reader = _Reader(module)
     names = [name for name in reader.functions if not name.startswith("_")]
     if function is None and len(names) == 1:

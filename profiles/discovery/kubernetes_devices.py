@@ -180,7 +180,7 @@ def _nvidia_shares(resource: str, there: int, *, labels: Mapping[str, str]) -> i
     is_mixed = base == "nvidia.com/gpu" and labels.get("nvidia.com/mig.strategy") == "mixed"
     if count is not None and (there > count * shares if is_mixed else there != count * shares):
         told = f"label {base}.count = {count}" + (f" and {base}.replicas = {replicas}" if replicas else "")
-        raise ValueError(f"capacity {resource} = {there}, but {told}; mend the label, or cordon the node")
+        raise ValueError(f"capacity {resource} = {there}, but {told}; correct the label, or cordon the node")
     if there % shares:
         raise ValueError(f"capacity {resource} = {there} is no multiple of the {shares} that share each by the labels")
     return shares

@@ -1,6 +1,6 @@
 """The benchmark of audits: what is compared, and that each kind of row is foreseen."""
 
-from benchmarks.audits import Variant, foreseen_s, on_b200, read_variants, right_orders
+from benchmarks.audits import Variant, predicted_s, on_b200, read_variants, right_orders
 
 
 def variant(measured_s: float, release: str = "") -> Variant:
@@ -17,8 +17,8 @@ def test_a_row_of_each_kind():
     """Tests that a row that is fully sharded is refused, and another is foreseen within a factor of two."""
     rows = list(read_variants())
     sharded = next(row for row in rows if row.flags.get("use_megatron_fsdp"))
-    assert foreseen_s(sharded) is None
-    first = foreseen_s(rows[0])
+    assert predicted_s(sharded) is None
+    first = predicted_s(rows[0])
     assert first is not None
     assert 0.5 < first / rows[0].measured_s < 2
 

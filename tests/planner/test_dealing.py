@@ -144,7 +144,7 @@ def test_costs_are_interpolated_and_never_invented():
     assert deal([15], 1, stages=[stage]).largest_ns == 151
     assert deal([15], 1, stages=[stage]).lower_bound_ns == 150
     for length in (9, 21):
-        with pytest.raises(ValueError, match=rf"length = {length}: measured were 10 to 20"):
+        with pytest.raises(ValueError, match=rf"length = {length}: only 10 to 20 were measured"):
             deal([length], 1, stages=[stage])
     with pytest.raises(ValueError, match="do not ascend"):
         StageTimes(lengths=(20, 10), forward_ns=(1, 1), backward_ns=(1, 1))

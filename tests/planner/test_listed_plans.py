@@ -236,9 +236,9 @@ def test_what_is_for_equal_microbatches_is_refused():
     """Tests that programs for equal microbatches, and the complete model, are refused with a remedy."""
     problem = listed(1, 2)
     for target in (target for name, target in TARGETS.items() if name != "executor"):
-        with pytest.raises(InfeasibleProblemError, match=f"{target.name} takes them for equal: plan with num_micro"):
+        with pytest.raises(InfeasibleProblemError, match=f"{target.name} assumes equal ones; plan with num_micro"):
             make_plan(problem, target=target)
-        with pytest.raises(ValueError, match=f"{target.name} takes them for equal: plan with num_micro"):
+        with pytest.raises(ValueError, match=f"{target.name} assumes equal ones; plan with num_micro"):
             restrict_question(problem, target)
     with pytest.raises(ValueError, match="a list of microbatches is not in the complete model"):
         make_plan(problem, limits=Limits(method="cp-sat"))

@@ -25,8 +25,8 @@ from planner.what_if.change import Change, apply_change
 from tests.planner.builders import make_plan
 from tests.planner.test_microbatches import listed
 
-EQUAL = "microbatches lists 2 sizes, but {} assumes equal ones: plan with num_microbatches instead (-m N)"
-EXPORT = "problem.microbatches lists 2 sizes, and {} supports equal microbatches only; plan with num_microbatches"
+EQUAL = "microbatches lists 2 sizes, but {} assumes equal ones; plan with num_microbatches instead (-m N)"
+EXPORT = "problem.microbatches lists 2 sizes, but {} supports equal microbatches only; plan with num_microbatches"
 REFUSALS: dict[str, Callable[[Problem, Plan], object]] = {
     EQUAL.format("an explanation"): lambda problem, plan: explain(problem, plan, timeline=simulate(problem, plan)),
     EQUAL.format("a change"): lambda problem, plan: apply_change(problem, Change(devices=1)),

@@ -20,7 +20,7 @@ def base(**fields: object) -> Problem:
         ({"num_microbatches": -3}, "num_microbatches = -3"),
         ({"num_microbatches": 1.5}, "num_microbatches = '1.5' is not an integer"),
         ({"num_microbatches": True}, "num_microbatches = 'True' is not an integer"),
-        ({"num_microbatches": MAX_ACTIONS // 2}, r"asks for 12,000,000 actions, above the limit of 4,000,000"),
+        ({"num_microbatches": MAX_ACTIONS // 2}, r"needs 12,000,000 actions, above the limit of 4,000,000"),
         ({"num_microbatches": MOST_MICROBATCHES + 1}, r"num_microbatches = 2097151 is out of range; .* to 2097150"),
     ],
 )

@@ -59,7 +59,7 @@ def test_the_runtime_environment_is_patched():
     assert json.loads(done.files["runtime-env.json"]) == {"env_vars": {"A": "1", "B": "2"}, "pip": ["x"]}
     with pytest.raises(ValueError, match=r"p: a runtime environment has no field 'env_var'.*did you mean env_vars"):
         submission({"env_var": {}})
-    with pytest.raises(ValueError, match=r'p\.env_vars\.A: 1 is no string; write A: "1"'):
+    with pytest.raises(ValueError, match=r'p\.env_vars\.A: 1 is not a string; write A: "1"'):
         submission({"env_vars": {"A": 1}})
 
 

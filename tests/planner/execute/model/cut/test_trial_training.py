@@ -201,7 +201,7 @@ REFUSED = {
     models.SparseFunction: "the gradient of 'words.weight' is sparse",
     models.Wandering: "random numbers of Python's",
     models.OwnGenerator: "randn draws from a torch.Generator of its own",
-    models.LeftBehind: "comes out of none of its calls",
+    models.LeftBehind: "is no output of its calls",
     models.MadeLate: "its forward makes buffer 'table', which is None before",
     models.Scripted: "module 'blocks.0' is compiled by torch.jit",
     models.Shapeless: "'weight' of module 'head' has no shape yet",
