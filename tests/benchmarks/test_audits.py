@@ -1,6 +1,6 @@
 """The benchmark of audits: what is compared, and that each kind of row is foreseen."""
 
-from benchmarks.audits import Variant, predicted_s, on_b200, read_variants, right_orders
+from benchmarks.audits import Variant, on_b200, predicted_s, read_variants, right_orders
 
 
 def variant(measured_s: float, release: str = "") -> Variant:

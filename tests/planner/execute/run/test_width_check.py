@@ -135,7 +135,7 @@ PAIR = {"up": ColwiseParallel(), "down": RowwiseParallel()}
     ("training", "width", "said"),
     [
         (training_of(None), 2, "stage 1 spans 2 devices, but of none of its layers ('a' ...) is known how to cut it"),
-        (training_of({"middle": ColwiseParallel()}), 2, "layer 'a' cannot be cut: `parallelize` names 'middle', which is not"),
+        (training_of({"middle": ColwiseParallel()}), 2, "layer 'a' cannot be cut: `parallelize` names 'middle'"),
         (training_of({"u?": "columns"}), 2, "`parallelize` gives layer 'a' 'u?': str; give paths of its parts, and"),
         (training_of(PAIR), 3, "up.weight has shape (4, 2), which cannot be cut along dimension 0 into 3 parts; give"),
         (
