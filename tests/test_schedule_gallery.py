@@ -43,10 +43,10 @@ def test_every_picture_of_a_page_is_drawn(gallery: ModuleType, tmp_path: Path):
 
 
 def test_ours_is_the_shortest_in_its_memory(gallery: ModuleType):
-    """Tests that no other schedule in the joint search's memory is as short, as docs/concepts/schedules.md says."""
+    """Tests that no other schedule in the joint search's memory is shorter, as docs/concepts/schedules.md says."""
     pictures = {picture.name: picture.timeline for picture in gallery.make_pictures()}
     ours, room = pictures.pop(gallery.OURS), gallery.OURS_CAPACITY * gallery.STASH_BYTES
     assert max(ours.peak_bytes.values()) <= room
     others = [each for each in pictures.values() if max(each.peak_bytes.values()) <= room]
     assert len(others) == 4
-    assert all(ours.makespan_ns < each.makespan_ns for each in others)
+    assert all(ours.makespan_ns <= each.makespan_ns for each in others)

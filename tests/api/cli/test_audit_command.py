@@ -181,7 +181,7 @@ def test_words_and_codes(model: str, tmp_path: Path, capsys: pytest.CaptureFixtu
     code, shown = run("megatron", str(script), "--model", model, "--strict", capsys=capsys)
     assert (code, "not known: --new-flag 3" in shown) == (2, True)
     code, shown = run("deepspeed", "--model", model, "--layout", "EL", capsys=capsys)
-    assert (code, "--layout: is not for deepspeed" in shown) == (2, True)
+    assert (code, "--layout: deepspeed does not have it" in shown) == (2, True)
     code, shown = run("torchtitan", "--model", model, "--pp", "2", "--recompute-granularity", "full", capsys=capsys)
     assert (code, "torchtitan: config.json on 2 H100" in shown) == (0, True)
     code, shown = run("deepspeed", "--model", model, "--pp", "2", "--global-batch-size", "12", capsys=capsys)

@@ -92,7 +92,7 @@ def test_the_example_of_the_page(shell: Shell, repository_root: Path):
     assert planned.code == 0, planned.err
     said = [line.rstrip() for line in planned.err.splitlines()]
     shown = [line for line in screen.split("```")[0].splitlines() if line != "…"]
-    assert len(shown) == 8
+    assert len(shown) == 9
     assert set(shown) <= set(said)
 
 
