@@ -9,7 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from api.formatting import ABSENT, render_ms, render_percent, render_ratio
-from api.reporting.plain_names import render_schedule
+from api.reporting.plain_names import render_program, render_schedule
 from planner.baselines.best_of_kinds import KINDS, OWN, Kind, KindResult, best_of_kinds, kind_of_stages, why_no_replicas
 from planner.errors import PlanError
 from planner.export.targets import TARGETS
@@ -30,11 +30,6 @@ _LABELS: dict[Kind, str] = {
 
 _PIPELINES: tuple[Kind, ...] = ("pipeline", "mixed")
 _REPLICATED: tuple[Kind, ...] = ("data parallel at once", "data parallel, accumulating")
-
-
-def render_program(name: str) -> str:
-    """The program that is to run a plan, within a sentence."""
-    return "the executor" if name == "executor" else name
 
 
 def render_kinds(problem: Problem, plan: Plan, *, program: str) -> Iterator[RenderableType]:

@@ -161,3 +161,8 @@ def render_unmeasured(note: str) -> str:
     origin = "interpolated from other sizes" if source == "interpolated" else f"assumed to be {share} of the whole"
     plural = "s" if layers != "1" else ""
     return f"times of {layers} layer{plural}{wide} for {share} of a microbatch are {origin}"
+
+
+def render_program(name: str) -> str:
+    """The program that is to run a plan, within a sentence."""
+    return "the executor" if name == "executor" else name

@@ -20,16 +20,15 @@ from api.formatting import (
     render_samples,
     render_seconds,
 )
-from api.reporting.kinds_of_plan import render_kinds, render_program
 from api.reporting.plain_names import (
     render_bound,
     render_option,
+    render_program,
     render_schedule,
     render_source,
     render_types,
     render_unmeasured,
 )
-from planner.baselines.best_of_kinds import own_row
 from planner.execute.model.not_compared import NOT_COMPARED
 from planner.layout.costs import CostModel
 from planner.plan import BaselineResult, Evidence, Plan, RentalResult, SizeResult
@@ -59,6 +58,10 @@ MAX_BASELINE_ROWS = 5
 
 def render_screen(problem: Problem, plan: Plan, *, run: "RunSummary") -> RenderableType:
     """Everything a person wants to know about a plan that was just made."""
+    # they take the baselines along, which commands that only judge a plan do without
+    from api.reporting.kinds_of_plan import render_kinds
+    from planner.baselines.best_of_kinds import own_row
+
     evidence = plan.evidence
     assert evidence is not None, "a finished plan carries its evidence"
     sizes: list[RenderableType] = [_render_sizes(evidence.sizes), ""] if evidence.sizes else []
