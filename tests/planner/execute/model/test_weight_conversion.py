@@ -135,7 +135,7 @@ def test_an_expert_that_is_missing_is_told(make: Callable[[str], Any], tmp_path:
     file = tmp_path / "model.safetensors"
     kept = {name: value for name, value in load_file(file).items() if ".1.mlp.experts.3.down_proj" not in name}
     save_file(kept, file, metadata={"format": "pt"})
-    with pytest.raises(ValueError, match=r"layers\.1\.mlp\.experts\.down_proj has shape \(3, .*model wants \(4, "):
+    with pytest.raises(ValueError, match=r"layers\.1\.mlp\.experts\.down_proj has shape \(3, .*model needs \(4, "):
         read(model, tmp_path)
 
 
