@@ -136,12 +136,12 @@ def test_a_registry_of_torchtitan() -> None:
 @pytest.mark.parametrize(
     ("text", "told"),
     [
-        ("def f(:", "is no Python file"),
+        ("def f(:", "is not a Python file"),
         ("x = 1", "there are no functions"),
         ("def f():\n    return f()", "more than 20 functions"),
         ("def f():\n" + "    x = 1\n" * 10_001, "more than 10,000 statements"),
         ("def f():\n    return 3", "returns no configuration"),
-        ("(" * 3000, "is no Python file"),
+        ("(" * 3000, "is not a Python file"),
     ],
 )
 def test_files_that_are_no_recipes(text: str, told: str) -> None:
