@@ -23,6 +23,8 @@ from profiles.measure.load_model import load_model
 from profiles.measure.repeated_runs import Modules, RepeatedRuns
 
 WORKER = "profiles.measure.background_load"
+COMPARES = "PIPEPLAN_COMPARES"
+"""`0`: another process holds the layers against the whole model (`planner.execute.model.cut.whole_model`)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,6 +114,9 @@ def add_samples(total: Samples, more: Mapping[str, Sequence[Sequence[int | None]
 def main(about: str) -> None:
     """One process: per order ready, go, the samples as a line; on until killed, or until nobody is there any more."""
     work = BusyWork(**json.loads(about))
+    for name in ("LOCAL_RANK", "LOCAL_WORLD_SIZE"):  # has its cores by now; accelerate would look for a launch
+        os.environ.pop(name, None)
+    os.environ[COMPARES] = "0"
     model = load_model(work.model, cut=_find(work.cut)).model
     model = replace(model, layers={name: model.layers[name] for name in work.takes}, inputs=_tuples(work.takes))
     dtype = None if work.dtype is None else getattr(torch, work.dtype)

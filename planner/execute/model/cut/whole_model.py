@@ -259,6 +259,8 @@ def _behind_first(tree: Any) -> Any:
 
 def is_compared_here() -> bool:
     """Whether this process compares: of several that make the same model, the first one of a run alone."""
+    if os.environ.get("PIPEPLAN_COMPARES") == "0":
+        return False
     rank = os.environ.get("RANK")
     return "LOCAL_RANK" not in os.environ if rank is None else rank == "0"
 

@@ -369,8 +369,9 @@ def test_only_the_first_process_of_a_run_compares(monkeypatch: pytest.MonkeyPatc
         ({"RANK": "0", "LOCAL_RANK": "0"}, True),
         ({"RANK": "3", "LOCAL_RANK": "0"}, False),
         ({"LOCAL_RANK": "0"}, False),
+        ({"PIPEPLAN_COMPARES": "0"}, False),
     ):
-        for name in ("RANK", "LOCAL_RANK"):
+        for name in ("RANK", "LOCAL_RANK", "PIPEPLAN_COMPARES"):
             monkeypatch.delenv(name, raising=False)
         for name, value in variables.items():
             monkeypatch.setenv(name, value)
