@@ -60,6 +60,7 @@ def page(browser: Chrome, running: Running) -> Iterator[Chrome]:
     """The page, opened anew; afterwards nothing may have gone wrong on it."""
     browser.get(f"{running.url}/")
     wait_until_it_listens(browser)
+    browser.get_log("browser")  # type: ignore[no-untyped-call]  # an answer to the page before may come this late
     yield browser
     complaints = [entry for entry in browser.get_log("browser") if entry["level"] == "SEVERE"]  # type: ignore[no-untyped-call]
     assert complaints == []
