@@ -7,14 +7,15 @@ after microbatch; the same with sharded weights; a pipeline; a pipeline some of 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import chain
 from typing import Literal, get_args
 
 from planner.baselines import fully_sharded
 from planner.baselines.applicability import DoesNotApplyError, require_choices
 from planner.baselines.data_parallel import make_replicated_stage, order_data_parallel
-from planner.baselines.layouts import EVEN, ONE_EACH, SMALLEST_LARGEST
+from planner.baselines.layouts import EVEN, GIVEN, ONE_EACH, SMALLEST_LARGEST, TRANSFERS_TOO
 from planner.baselines.pipeline import make_pipeline, make_plan
-from planner.baselines.registry import METHODS, Baseline, make_method_plan, play_baseline
+from planner.baselines.registry import METHODS, Baseline, all_methods, make_method_plan, play_baseline
 from planner.baselines.spp.plans import make_spp_plan
 from planner.batch_problem import batch_problem_of, candidates_of
 from planner.clock import HasTime, always
@@ -71,7 +72,8 @@ def best_of_kinds(problem: Problem, plan: Plan, *, has_time: HasTime = always) -
         return {}
     own = kind_of_stages(plan.stages, num_microbatches=problem.num_microbatches)
     best = {own: KindResult(kind=own, row=own_row(problem, plan), problem=problem, plan=plan)}
-    for found in _all_found(problem, has_time=has_time):
+    stated = _best_stated(problem, plan) if has_time() else ()
+    for found in chain(stated, _all_found(problem, has_time=has_time)):
         if found.kind != own and (found.kind not in best or found.rank < best[found.kind].rank):
             best[found.kind] = found
     return {kind: best[kind] for kind in KINDS if kind in best}
@@ -109,6 +111,21 @@ def why_no_replicas(problem: Problem) -> str:
         except DoesNotApplyError as found:
             reason = str(found)
     return reason
+
+
+def _best_stated(problem: Problem, plan: Plan) -> Iterator[KindResult]:
+    """The fastest pipeline among the baselines of the plan's evidence, which come by more methods and cuts."""
+    assert plan.evidence is not None, "a finished plan carries its evidence"
+    rows = {row.name: row for row in plan.evidence.baselines if row.fits_memory and row.makespan_ns is not None}
+    makers = {
+        f"{method.name} ({cut.name})": partial(make_method_plan, method=method, cut=cut)
+        for method in all_methods(problem)
+        for cut in (EVEN, SMALLEST_LARGEST, TRANSFERS_TOO, GIVEN)
+    }
+    known = sorted(rows.keys() & makers.keys(), key=lambda name: (rows[name].makespan_ns or 0, name))
+    for name in known[:1]:
+        costs = CostModel(problem)
+        yield from _played(costs, makers[name](costs), name=name)
 
 
 def _all_found(problem: Problem, *, has_time: HasTime) -> Iterator[KindResult]:

@@ -5,10 +5,12 @@ from typing import Any
 import pytest
 
 from planner.baselines.best_of_kinds import KINDS, Kind, best_of_kinds, kind_of_stages, why_no_replicas
+from planner.baselines.registry import METHODS
 from planner.batch_problem import BatchProblem, problem_for
 from planner.plan import Stage
 from planner.planning import Limits, make_plan
-from planner.problem import Problem
+from planner.problem import Options, Problem
+from profiles.load import load_workload
 from tests.planner.builders import make_layer, make_link, make_problem
 
 LAYERS = [make_layer("x", (40, 40, 40)), make_layer("y", (40, 40, 40))]
@@ -63,6 +65,20 @@ def test_the_plan_stands_for_its_own_kind():
     own = found[kind_of_stages(plan.stages, num_microbatches=4)]
     assert own.row.name == "this plan"
     assert found["one process"].breaks == "leaves 1 of 2 devices idle"
+
+
+def test_no_baseline_of_the_evidence_is_faster():
+    """Tests that the best pipeline is no slower than any that stands in the table of baselines above it."""
+    demo = load_workload("demo:vgg16-ethernet")
+    problem = Problem(profile=demo.profile, cluster=demo.cluster, num_microbatches=4, options=Options())
+    plan = make_plan(problem, limits=Limits(time_limit_s=30, max_rounds=0))
+    methods = {method.name for method in METHODS}
+    assert plan.evidence is not None
+    stated = [
+        row.makespan_ns for row in plan.evidence.baselines
+        if row.name.partition(" (")[0] in methods and row.fits_memory and row.makespan_ns is not None
+    ]  # fmt: skip
+    assert (best_of_kinds(problem, plan)["pipeline"].row.makespan_ns or 0) <= min(stated)
 
 
 def test_time_ends_the_look_at_others():
