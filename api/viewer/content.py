@@ -12,7 +12,7 @@ from api.formatting import render_recomputation
 from api.reporting.plain_names import render_bound, render_schedule
 from planner.actions import KINDS
 from planner.layout.costs import CostModel
-from planner.layout.stage_replicas import make_replicas
+from planner.layout.stage_replicas import lay_out
 from planner.plan import BaselineResult, Evidence, Plan, Stage
 from planner.problem import Problem
 from planner.simulation.simulate import Direction, MemoryPoint, TimedAction, TimedTransfer, Timeline
@@ -205,14 +205,11 @@ def _flat_memory(trace: Iterable[MemoryPoint]) -> dict[str, list[int]]:
 def _transfers(costs: CostModel, plan: Plan, *, timeline: Timeline, rows: Mapping[str, int]) -> list[dict[str, Any]]:
     """Every way that tensors take between two stages on two devices, with its transfers (none inside one device)."""
     moved: dict[_TransferKey, list[TimedTransfer]] = defaultdict(list)
-    for replica in make_replicas(costs.problem, plan, costs=costs).working:
-        directions: tuple[tuple[Direction, Any], ...] = (
-            ("forward", replica.forward_to),
-            ("backward", replica.backward_to),
-        )
-        for direction, targets in directions:
-            for target, _, _ in targets:
-                _ = moved[replica.group[0], target.group[0], replica.stage, target.stage, direction]
+    laid_out = lay_out(plan, costs=costs)
+    for sent in laid_out.working_transfers:
+        sender, receiver = laid_out.replicas[sent.sender], laid_out.replicas[sent.receiver]
+        direction: Direction = "backward" if sent.is_backward else "forward"
+        _ = moved[sender.group[0], receiver.group[0], sender.stage, receiver.stage, direction]
     for transfer in timeline.transfers:
         key = (transfer.sender, transfer.receiver, transfer.from_stage, transfer.to_stage, transfer.direction)
         moved[key].append(transfer)

@@ -21,7 +21,7 @@ from typing import NamedTuple
 from planner.actions import Action, Kind
 from planner.layout.costs import CostModel, StageCost
 from planner.layout.split_placement import BEFORE_FIRST
-from planner.layout.stage_replicas import make_replicas, memory_steps
+from planner.layout.stage_replicas import lay_out, memory_steps
 from planner.plan import DeviceGroup, Plan
 from planner.problem import Problem
 from planner.simulation.simulate import TimedAction, TimedTransfer, Timeline
@@ -165,8 +165,9 @@ class _PlayedPlan:
         self.costs = CostModel(problem)
         self.steps_ns = self.costs.steps_ns(plan.stages)
         self.work_end_ns = timeline.makespan_ns - max(self.steps_ns.values())
-        self.replicas = make_replicas(problem, plan, costs=self.costs).working
-        self.replica_of = {(device, replica.stage): replica for replica in self.replicas for device in replica.group}
+        self.laid_out = lay_out(plan, costs=self.costs)
+        working = [replica for replica in self.laid_out.replicas if replica.kinds]
+        self.replica_of = {(device, replica.stage): replica for replica in working for device in replica.group}
         self.static = self.costs.static_bytes(plan.stages)
         self.times = {d: {timed.action: timed for timed in order} for d, order in timeline.actions.items()}
         self.position = {d: {t.action: i for i, t in enumerate(order)} for d, order in timeline.actions.items()}
@@ -191,12 +192,11 @@ class _PlayedPlan:
     def _local_inputs(self) -> dict[tuple[str, int, bool], list[int]]:
         """Stages whose outputs reach (device, stage, is gradient) without a transfer."""
         found: dict[tuple[str, int, bool], list[int]] = {}
-        for replica in self.replicas:
-            for is_backward, receivers in ((False, replica.forward_to), (True, replica.backward_to)):
-                for receiver, _, route in receivers:
-                    if route is None:
-                        at = receiver.group[0], receiver.stage, is_backward
-                        found.setdefault(at, []).append(replica.stage)
+        for sent in self.laid_out.working_transfers:
+            if sent.route is None:
+                receiver = self.laid_out.replicas[sent.receiver]
+                at = receiver.group[0], receiver.stage, sent.is_backward
+                found.setdefault(at, []).append(self.laid_out.replicas[sent.sender].stage)
         return found
 
     def _consumers(self, transfer: TimedTransfer) -> tuple[Action, ...]:
