@@ -416,8 +416,8 @@ def make_schedule_instance(problem: Problem, stages: tuple[Stage, ...], *, costs
     """
     laid_out, has_overlaps = lay_out_stages(stages, costs=costs), overlap_anywhere(stages)
     index = {device.name: number for number, device in enumerate(problem.cluster.devices)}
-    static = costs.static_bytes(stages)
-    room = {device.name: device.usable_bytes - static.get(device.name, 0) for device in problem.cluster.devices}
+    static, cluster = laid_out.static_bytes, problem.cluster
+    room = {device.name: device.usable_bytes - static.get(device.name, 0) for device in cluster.devices}
     budgets = dict(room)
     for group in (group for stage in stages for group in stage.replicas if not has_overlaps):
         budgets[group[0]] = min(budgets[group[0]], *(room[name] for name in group))
@@ -438,8 +438,8 @@ def make_schedule_instance(problem: Problem, stages: tuple[Stage, ...], *, costs
             for sent in laid_out.transfers
         ),
         budgets=tuple(budgets.values()),
-        synchronisation=tuple(costs.synchronisation_ns(stage) for stage in stages),
-        tail=costs.optimizer_ns(stages),
+        synchronisation=laid_out.synchronisation_ns,
+        tail=laid_out.tail_ns,
         can_split=problem.options.split_backward,
         objective="span" if problem.options.objective == "span" else "makespan",
     )

@@ -7,7 +7,6 @@ all-reduce of a stage that queues for its links.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import accumulate
 from typing import NamedTuple
 
 from planner.layout.costs import CostModel, StageCost, StageTraffic, replica_overlaps
@@ -28,8 +27,6 @@ class StageReplica:
     """The kinds of its actions."""
     size: int | None = None
     """It runs microbatches of this size alone, where the problem lists their sizes."""
-    base: int | None = None
-    """Number of the stage replica on the same device that its W was taken from."""
 
 
 class Transfer(NamedTuple):
@@ -61,10 +58,21 @@ class LaidOut:
     """By stage, then replica; then those that run nothing. Their places are their numbers."""
     transfers: tuple[Transfer, ...]
     """By pair of stages in the order of their first edge, then by replicas; then those within stages."""
-    opening: tuple[int, ...] = ()
+    opening: tuple[int, ...]
     """Stage replicas whose activations leave when the iteration begins."""
     closing: Mapping[int, int]
     """Per stage the stage replica whose gradients leave when the stage has ended."""
+    static_bytes: Mapping[str, int]
+    """Per device that is used what stays resident."""
+    synchronisation_ns: tuple[int, ...]
+    """Per stage its all-reduce, or reduce-scatter; 0 without either."""
+    steps_ns: Mapping[str, int]
+    """Per device when it is done, counted from the last synchronisation."""
+
+    @property
+    def tail_ns(self) -> int:
+        """What follows the last synchronisation, until the slowest device is done."""
+        return max(self.steps_ns.values())
 
     @property
     def by_sender(self) -> list[Transfer]:
@@ -99,90 +107,80 @@ def lay_out(plan: Plan, *, costs: CostModel) -> LaidOut:
     problem = costs.problem
     if problem.microbatches is None:
         return lay_out_stages(plan.stages, costs=costs)
-    if not plan.dealing:
-        return _beside_each_other([_lay_out_size(plan.stages, size, costs=costs) for size in problem.sizes])
-    return _beside_each_other(
+    parts = (
         [
-            _lay_out_size(plan.stages_in(number), size, costs=costs, pipeline=number)
+            _StageLayout(plan.stages_in(number), costs=costs, size=size, pipeline=number)
             for number, assignment in enumerate(plan.dealing)
             for size in sorted({problem.microbatches[m] for m in assignment})
         ]
+        if plan.dealing
+        else [_StageLayout(plan.stages, costs=costs, size=size) for size in problem.sizes]
     )
-
-
-def _lay_out_size(stages: Sequence[Stage], size: int, *, costs: CostModel, pipeline: int = 0) -> LaidOut:
-    """The stages of a plan, or of one of its pipelines, for microbatches of one size."""
-    laid_out = lay_out_stages(stages, costs=costs.at(size))
-    own = (replace(each, size=size, replica=each.replica + pipeline) for each in laid_out.replicas)
-    return replace(laid_out, replicas=tuple(own))
-
-
-def _beside_each_other(parts: Sequence[LaidOut]) -> LaidOut:
-    """All of them, by stage, then replica, then size."""
-    every = [replica for part in parts for replica in part.replicas]
-    order = sorted(range(len(every)), key=lambda number: (every[number].stage, every[number].replica))
-    place = {number: index for index, number in enumerate(order)}
-    first = list(accumulate((len(part.replicas) for part in parts), initial=0))
-    numbers = [
-        [place[at + number] for number in range(len(part.replicas))] for at, part in zip(first, parts, strict=False)
-    ]
-    own = list(zip(numbers, parts, strict=True))
-    bases = {
-        now[n]: now[each.base] for now, part in own for n, each in enumerate(part.replicas) if each.base is not None
-    }
+    every = [(part, number) for part in parts for number in range(len(part.replicas))]
+    every.sort(key=lambda each: (each[0].replicas[each[1]].stage, each[0].replicas[each[1]].replica))
+    place = {(id(part), number): index for index, (part, number) in enumerate(every)}
     return LaidOut(
-        replicas=tuple(replace(every[number], base=bases.get(index)) for index, number in enumerate(order)),
+        replicas=tuple(part.replicas[number] for part, number in every),
         transfers=tuple(
-            sent._replace(sender=now[sent.sender], receiver=now[sent.receiver])
-            for now, part in own
+            sent._replace(sender=place[id(part), sent.sender], receiver=place[id(part), sent.receiver])
+            for part in parts
             for sent in part.transfers
         ),
-        opening=tuple(now[number] for now, part in own for number in part.opening),
-        closing={stage: now[number] for now, part in own for stage, number in part.closing.items()},
+        opening=tuple(place[id(part), number] for part in parts for number in part.opening),
+        closing={stage: place[id(part), number] for part in parts for stage, number in part.closing.items()},
+        static_bytes=costs.static_bytes_of(plan),
+        synchronisation_ns=tuple(map(costs.synchronisation_ns, plan.stages)),
+        steps_ns=costs.steps_ns(plan.stages),
     )
 
 
 def lay_out_stages(stages: Sequence[Stage], *, costs: CostModel) -> LaidOut:
     """The same of stages alone, for microbatches of the problem's own size."""
-    costs.find_routes(stages)
-    return _StageLayout(stages, costs=costs).laid_out()
+    part = _StageLayout(stages, costs=costs)
+    return LaidOut(
+        replicas=tuple(part.replicas),
+        transfers=tuple(part.transfers),
+        opening=tuple(part.opening),
+        closing=part.closing,
+        static_bytes=costs.static_bytes(stages),
+        synchronisation_ns=tuple(map(costs.synchronisation_ns, stages)),
+        steps_ns=costs.steps_ns(stages),
+    )
 
 
 class _StageLayout:
     """Stage replicas of stages, and the transfers as they are found."""
 
-    def __init__(self, stages: Sequence[Stage], *, costs: CostModel) -> None:
-        self.stages, self.costs, self.cluster = stages, costs, costs.problem.cluster
+    def __init__(
+        self, stages: Sequence[Stage], *, costs: CostModel, size: int | None = None, pipeline: int = 0
+    ) -> None:
+        """`size`: for microbatches of this size alone; `pipeline`: number of the only replicas that are meant."""
+        self.stages, self.costs, self.cluster = stages, costs.at(size), costs.problem.cluster
+        self.costs.find_routes(stages)
         self.replicas: list[StageReplica] = []
         self.first: list[int] = []
         """Where the stage replicas of every stage begin."""
         for number, stage in enumerate(stages):
             self.first.append(len(self.replicas))
-            self.replicas += self._replicas_of(stage, number)
+            own = self._replicas_of(stage, number)
+            self.replicas += (
+                [replace(each, size=size, replica=each.replica + pipeline) for each in own] if size else own
+            )
         self.opening: list[int] = []
         self.closing: dict[int, int] = {}
         self.transfers: list[Transfer] = []
+        self._connect_all()
 
-    def laid_out(self) -> LaidOut:
-        """Everything."""
+    def _connect_all(self) -> None:
         for (a, b), traffic in self.costs.traffic(self.stages).items():
             if self.stages[a].is_split or self.stages[b].is_split:
                 self._connect_split(a, b, traffic=traffic)
             else:
                 self._connect(a, b, traffic=traffic)
         split = [number for number, stage in enumerate(self.stages) if stage.is_split]
-        for number in split:
-            self._send_weights(number)
-        for number in split:
-            self._send_gradient(number)
-        for number in split:
-            self._connect_parts(number)
-        return LaidOut(
-            replicas=tuple(self.replicas),
-            transfers=tuple(self.transfers),
-            opening=tuple(self.opening),
-            closing=self.closing,
-        )
+        for connect in (self._send_weights, self._send_gradient, self._connect_parts):
+            for number in split:
+                connect(number)
 
     def _replicas_of(self, stage: Stage, number: int) -> list[StageReplica]:
         """One per replica; with split placement one per device that works for the stage, its owner first.
@@ -201,7 +199,7 @@ class _StageLayout:
             found.append(StageReplica(stage=number, replica=n, group=(part.device,), cost=cost, kinds=kinds))
         for n, part in enumerate(parts):
             if "W" in part.kinds:
-                found.append(replace(found[n], kinds="W", base=self.first[number] + n))
+                found.append(replace(found[n], kinds="W"))
         return found
 
     def _connect(self, a: int, b: int, *, traffic: StageTraffic) -> None:

@@ -188,7 +188,8 @@ class _Playback:
         There the device stops for good.
         """
         replicas = self.replicas
-        bases = [number if replica.base is None else replica.base for number, replica in enumerate(replicas)]
+        first = dict[tuple[int, int, int | None], int]()  # a W alone comes behind what else the device does for a stage
+        bases = [first.setdefault((each.stage, each.replica, each.size), n) for n, each in enumerate(replicas)]
         base = _column(bases)[self.holder]
         heads = {device: number for number, device in enumerate(self.device_orders.schedule)}
         head = numpy.array([heads.get(replica.group[0], -1) for replica in replicas], dtype=numpy.int64)[self.holder]
@@ -211,7 +212,7 @@ class _Playback:
         if self.problem.options.synchronisation != "bucketed":
             return {}
         stages = enumerate(self.plan.stages)
-        return {number: self._ring_links(stage) for number, stage in stages if self.costs.synchronisation_ns(stage)}
+        return {number: self._ring_links(stage) for number, stage in stages if self.laid_out.synchronisation_ns[number]}
 
     def _ring_links(self, stage: Stage) -> tuple[int, ...]:
         size = self.costs.gradient_bytes(stage)
@@ -252,7 +253,7 @@ class _Playback:
 
     def _ring_transfers(self, rings: dict[int, tuple[int, ...]]) -> Iterator[TimedSend]:
         for place, (number, links) in enumerate(rings.items(), start=len(self.replicas)):
-            duration = self.costs.synchronisation_ns(self.plan.stages[number])
+            duration = self.laid_out.synchronisation_ns[number]
             yield TimedSend(sender=place, receiver=place, is_backward=True, duration=duration, links=links)
 
     def _require_end(self, start: Integers) -> None:
@@ -277,7 +278,7 @@ class _Playback:
         queued = dict(zip(rings, times.sent[len(self.transfers) :, -1].tolist(), strict=True))
         found = []
         for number, ready in enumerate(latest.tolist()):
-            duration = self.costs.synchronisation_ns(self.plan.stages[number]) if ready >= 0 else 0
+            duration = self.laid_out.synchronisation_ns[number] if ready >= 0 else 0
             if duration:
                 start = queued.get(number, ready)
                 found.append(TimedSynchronisation(number, start, start + duration))
@@ -290,7 +291,7 @@ class _Playback:
         last = [int(end.max(initial=0)), *(timed.end_ns for timed in synchronisations)]
         if self.laid_out.closing:
             last += [sent.end_ns for sent in transfers if sent.microbatch == self.count]
-        makespan = max(last) + self.costs.optimizer_ns(self.plan.stages)
+        makespan = max(last) + self.laid_out.tail_ns
         memory = self._memory(actions)
         first = self.device_orders.first
         used = numpy.flatnonzero(first[1:] > first[:-1])
@@ -341,7 +342,7 @@ class _Playback:
         replicas = self.replicas
         steps = numpy.array([[memory_steps(replica.cost, kind) for kind in KINDS] for replica in replicas], numpy.int64)
         during, after = steps.reshape(len(replicas), len(KINDS), 2)[self.holder, self.device_orders.kind].T
-        static = self.costs.static_bytes_of(self.plan)
+        static = self.laid_out.static_bytes
         base = _column([static[device] for device in self.device_orders.schedule])
         sums = numpy.concatenate([[0], numpy.cumsum(after)])
         first = self.device_orders.first[:-1]

@@ -56,13 +56,13 @@ class StageReplicas:
 
 def make_replicas(problem: Problem, stages: tuple[Stage, ...], *, costs: CostModel) -> StageReplicas:
     """The stage replicas of the given stages."""
-    laid_out, static = lay_out_stages(stages, costs=costs), costs.static_bytes(stages)
+    laid_out = lay_out_stages(stages, costs=costs)
     replicas = []
     for each in laid_out.replicas:
-        memory = [problem.cluster.by_name[device].usable_bytes - static[device] for device in each.group]
-        tail = costs.synchronisation_ns(stages[each.stage])
+        memory = [problem.cluster.by_name[device].usable_bytes - laid_out.static_bytes[device] for device in each.group]
+        tail = laid_out.synchronisation_ns[each.stage]
         replicas.append(_make_replica(problem, each.group, cost=each.cost, memory=memory, tail=tail))
-    return connect(replicas, laid_out.transfers, optimizer_ns=costs.optimizer_ns(stages))
+    return connect(replicas, laid_out.transfers, optimizer_ns=laid_out.tail_ns)
 
 
 def connect(replicas: Sequence[StageReplica], transfers: Sequence[Transfer], *, optimizer_ns: int) -> StageReplicas:
