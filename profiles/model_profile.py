@@ -511,6 +511,10 @@ class ModelProfile:
         """The layers by their names."""
         return {layer.name: layer for layer in self.layers}
 
+    def trains(self, names: Iterable[str]) -> bool:
+        """Whether any of these layers has weights to train: then a stage of them has a W."""
+        return any(self.by_name[name].is_trainable for name in names)
+
     @cached_property
     def scales_linearly(self) -> bool:
         """Whether costs outside the measured sizes are in proportion to those of the nearest size."""

@@ -257,7 +257,7 @@ class CostModel:
 
     def parts(self, stage: Stage) -> tuple[SplitPart, ...]:
         """The devices that work for a stage with split placement."""
-        has_weight_grad = any(self.problem.profile.by_name[name].is_trainable for name in stage.layers)
+        has_weight_grad = self.problem.profile.trains(stage.layers)
         return make_parts(stage, has_weight_grad=has_weight_grad)
 
     def part_cost(self, stage: Stage, part: SplitPart) -> StageCost:
@@ -299,7 +299,7 @@ class CostModel:
         layers = [self.problem.profile.by_name[name] for name in stage.layers]
         works = [self._require_work(name, device_type, width=width, replicas=replicas) for name in stage.layers]
         sizes = [_require_bytes(layer, width) for layer in layers]
-        has_weight_grad = any(layer.is_trainable for layer in layers)
+        has_weight_grad = self.problem.profile.trains(stage.layers)
         recomputed = stage.recomputed
         kinds = [recomputed.get(name) for name in stage.layers]
         recompute = sum(
@@ -506,6 +506,13 @@ class CostModel:
         if len(stage.replicas) == 1:
             return 0
         return 0 if self._is_frozen(stage) else self.ring_ns(stage.replicas, self.gradient_bytes(stage), rounds=rounds)
+
+    def ring_links(self, stage: Stage) -> tuple[int, ...]:
+        """Links of the all-reduce of a stage's replicas."""
+        size = self.gradient_bytes(stage)
+        ring = zip(stage.replicas, (*stage.replicas[1:], stage.replicas[0]), strict=True)
+        links = (link for a, b in ring for link in self.problem.cluster.route(a[0], b[0], num_bytes=size).links)
+        return tuple(dict.fromkeys(links))
 
     def gathering_ns(self, stage: Stage) -> int:
         """Time in which sharding replicas of a stage gather its weights after the optimizer's step; 0 for others."""

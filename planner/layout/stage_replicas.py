@@ -84,6 +84,12 @@ class LaidOut:
         """`by_sender`, without what is sent once."""
         return [sent for sent in self.by_sender if self.replicas[sent.sender].kinds]
 
+    @property
+    def by_place(self) -> dict[tuple[str, int], StageReplica]:
+        """Who runs actions, by device and stage."""
+        working = (each for each in self.replicas if each.kinds)
+        return {(device, each.stage): each for each in working for device in each.group}
+
     def arrivals(self) -> list[list[int]]:
         """[N, 3] what every stage replica waits for.
 

@@ -159,7 +159,7 @@ class ShareLayouts:
 
     def _plan(self, choice: Choice) -> Plan:
         stages, backwards, warmup = choice
-        has_weights = [self.costs.stage_cost(stage, 0).has_weight_grad for stage in stages]
+        has_weights = [self.problem.profile.trains(stage.layers) for stage in stages]
         return plain_plan(self.problem, stages, has_weights=has_weights, backwards=backwards, warmup=warmup)
 
     def _objective_ns(self, plan: Plan) -> int | None:
