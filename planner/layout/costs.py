@@ -212,6 +212,11 @@ class CostModel:
             exchange_ns=profile.exchange_ns(device_type),
         )
 
+    def model_ns(self, device_type: str) -> int:
+        """F and B of a microbatch in all layers on one device of a type; 0 for layers without a cost there."""
+        works = [self.layer_work(name, device_type, width=1, replicas=1) for name in self.problem.profile.by_name]
+        return sum(work.forward_ns + work.backward_ns for work in works if work is not None)
+
     def has_share(self, share: Fraction) -> bool:
         """Whether such a part of a microbatch is whole samples, and every layer has a cost for it on every type.
 
