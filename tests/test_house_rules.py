@@ -57,6 +57,7 @@ MANY_NAMES = {
     "planner/execute/model/cut/cut_model.py": 11,
     "planner/execute/model/cut/trees.py": 11,
     "planner/execute/run/nvidia_smi.py": 13,
+    "planner/decisions/unequal_shares/share_layouts.py": 11,
     "planner/judge/costs.py": 11,
     "planner/judge/rules/evidence.py": 12,
     "planner/judge/rules/groups.py": 13,
@@ -65,7 +66,6 @@ MANY_NAMES = {
     "planner/judge/rules/split_placement.py": 12,
     "planner/launch/kubernetes.py": 12,
     "planner/plan.py": 20,
-    "planner/planning/improvers/share_layouts.py": 11,
     "planner/planning/runs/run.py": 13,
     "planner/replanning/slowdown_factors.py": 11,
     "profiles/discovery/hosts.py": 14,
@@ -105,7 +105,7 @@ MANY_PARAMETERS = {
 }
 
 # planner's only two rooms that talk to the solvers; every other one is a judge and stands in the contract "judge".
-ADVOCATES = {"lowering", "planning"}
+ADVOCATES = {"decisions", "lowering", "planning"}
 
 # What of the solvers' floor the simulator and the rules of published schedules play with.
 PLAYED = {
@@ -638,7 +638,7 @@ STAGE_COST_READERS = {
     "planner/fidelity/calibration.py",
     "planner/fidelity/overhead.py",
     "planner/planning/complete/complete_question.py",
-    "planner/planning/improvers/share_improver.py",
+    "planner/decisions/unequal_shares/move.py",
     "planner/planning/starts/dealt_layouts.py",
 }
 

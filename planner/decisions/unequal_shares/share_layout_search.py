@@ -12,10 +12,7 @@ from itertools import islice, product
 from math import comb
 from random import Random
 
-from planner.errors import PlanError
-from planner.plan import Plan, Stage
-from planner.planning.improvers.cp_sat_orders import order_by_cp_sat
-from planner.planning.improvers.share_layouts import (
+from planner.decisions.unequal_shares.share_layouts import (
     BACKWARDS,
     WARMUPS,
     Backward,
@@ -28,6 +25,9 @@ from planner.planning.improvers.share_layouts import (
     plain_stages,
     with_samples,
 )
+from planner.errors import PlanError
+from planner.plan import Plan, Stage
+from planner.planning.improvers.cp_sat_orders import order_by_cp_sat
 from planner.planning.search_state import SearchState
 from planner.simulation.simulate import simulate
 from planner.verify import verify
