@@ -18,9 +18,7 @@ from planner.progress import Limits
 from tests.long_runs import shortened
 
 ROOT = Path(__file__).parents[1]
-README, SERVE = (
-    (ROOT / name).read_text(encoding="utf-8") for name in ("README.md", "docs/how-to/serve-a-team.md")
-)
+README, SERVE = ((ROOT / name).read_text(encoding="utf-8") for name in ("README.md", "docs/how-to/serve-a-team.md"))
 
 
 def blocks(language: str, text: str) -> list[str]:
