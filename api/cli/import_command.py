@@ -154,7 +154,10 @@ def _import_solution(files: list[str], *, cluster: str | None, output: str | Non
         found = read_solution(problem, before, text=Path(files[0]).read_text(encoding="utf-8"), source=files[0])
     verdict = verify(problem, found)
     if verdict.timeline is None or not verdict.passed:
-        raise InputError(f"{files[0]}: the plan that it stands for breaks a rule: {verdict.violations[0].message}")
+        raise InputError(
+            f"{files[0]}: the plan that it stands for breaks a rule: {verdict.violations[0].message}; "
+            "give the solver's answer to the model of this plan"
+        )
     ours, theirs = render_ms(verdict.timeline.makespan_ns), render_ms(before.makespan_ns)
     print(f"{files[0]}: {ours} ms, passed every rule; {files[1]}: {theirs} ms", file=sys.stderr)
     write_document(render_plan(found), output)

@@ -61,7 +61,7 @@ def _defaults_of(name: str) -> dict[str, int]:
 
 def _number(name: str, key: str, *, text: str) -> int:
     if not (text.isascii() and text.isdigit()) or len(text) > 10 or not 1 <= int(text) <= MOST:
-        raise ValueError(f"{name}: {key} = {text[:40]!r} is not a whole number from 1 to {MOST:,}")
+        raise ValueError(f"{name}: {key} = {text[:40]!r} is out of range; give a whole number from 1 to {MOST:,}")
     return int(text)
 
 
