@@ -42,7 +42,7 @@ class AuditRequest(AuditQuestion):
         if self.model is not None and self.config is not None:
             raise ValueError("model, config: give one of them")
         if self.model is not None and self.model.lower() not in MODELS:
-            raise ValueError(f"model: not known; there are {', '.join(MODELS)}, or give config")
+            raise ValueError(f"model: not known; give one of {', '.join(MODELS)}, or give config")
         for each in fields(self):
             value = getattr(self, each.name)
             if isinstance(value, int) and not isinstance(value, bool) and not 1 <= value <= MOST_COUNT:

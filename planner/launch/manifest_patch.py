@@ -101,7 +101,7 @@ def _patch_pods(item: dict[str, Any], patch: ManifestPatch) -> dict[str, Any]:
     result = _map_pods(item, patched)
     if seen and wanted is not None and wanted not in seen:
         raise ValueError(
-            f"{patch.source}: metadata.name: {wanted!r} is not a pod of this job; there are {', '.join(seen)}"
+            f"{patch.source}: metadata.name: {wanted!r} is not a pod of this job; give one of {', '.join(seen)}"
         )
     return result
 

@@ -165,7 +165,7 @@ WRONG = [
     ),
     (
         {"kind": "Pod", "metadata": {"name": "h7"}},
-        "p0: metadata.name: 'h7' is not a pod of this job; there are host0, host1",
+        "p0: metadata.name: 'h7' is not a pod of this job; give one of host0, host1",
     ),
     (
         {"kind": "Pod", "spec": {"volumes": [{"$patch": "drop"}]}},
