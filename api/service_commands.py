@@ -168,7 +168,9 @@ def _await(url: str, wait_s: float) -> None:
 def run_worker(settings: Settings, *, wait_s: float, metrics: tuple[str, int] | None = None) -> None:
     """Work until a signal ends it; `wait_s`: for a database that is not there yet; `metrics`: host and port."""
     if settings.database_url is None:
-        raise InputError("--database-url is missing; with SQLite the service itself solves jobs")
+        raise InputError(
+            "--database-url is missing; give it, or none of both: with SQLite the service itself solves jobs"
+        )
     from api.jobs.workers.postgres_worker import work
 
     _await(settings.database_url, wait_s)
@@ -256,7 +258,7 @@ def restore_store(file: Path, *, data: Path, database_url: str | None) -> dict[s
     from api.jobs.stores.backup import restore
 
     if not file.is_file():
-        raise InputError(f"{file}: there is no such file")
+        raise InputError(f"{file}: there is no such file; give the name of a backup")
     with opened(data, database_url) as database:
         lock = None if database_url is not None else FolderLock(data)
         try:

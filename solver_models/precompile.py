@@ -303,7 +303,7 @@ def _compile_split(groups: list[str]) -> None:
         check=False,
     )
     if ended.returncode:
-        raise RuntimeError(f"the kernels of {', '.join(groups)} could not be compiled:\n{ended.stderr}")
+        raise RuntimeError(f"the kernels of {', '.join(groups)} could not be compiled; report this:\n{ended.stderr}")
 
 
 def take_share(*groups: str) -> None:

@@ -54,7 +54,7 @@ def find_sheet(gpu: str) -> GpuSheet:
         if name in SHEETS:
             return SHEETS[name]
     raise ValueError(
-        f"--gpu {gpu[:60]}: not known; there are {', '.join(name.removesuffix('_sxm') for name in SHEETS)}"
+        f"--gpu {gpu[:60]}: not known; give one of {', '.join(name.removesuffix('_sxm') for name in SHEETS)}"
     )
 
 

@@ -75,7 +75,7 @@ class Taking:
         if match := re.search(r"\$\{?(\w+)", text):
             raise ValueError(f"{shown(name)}: ${match[1]} is not set in the script; give --set {match[1]}=VALUE")
         if not re.fullmatch(r"\d{1,12}", text):
-            raise ValueError(f"{shown(name)}: {text[:60]!r} is not a whole number")
+            raise ValueError(f"{shown(name)}: {text[:60]!r} is not a whole number; give one")
         return int(text)
 
     def count(self, name: str, otherwise: int) -> int:
@@ -378,8 +378,8 @@ def _dense_blocks(take: Taking) -> int:
     whole = "".join(found)
     if not re.fullmatch(r"0*1+", whole):
         raise ValueError(
-            f"--moe-layer-freq {text[:60]}: only dense blocks first and experts in all later ones are supported, e.g. "
-            "[0]*3+[1]*58"
+            f"--moe-layer-freq {text[:60]}: experts have to be in all blocks behind the dense ones; "
+            "write it so, e.g. [0]*3+[1]*58"
         )
     return whole.count("0")
 
@@ -502,7 +502,7 @@ def _recomputation(take: Taking) -> Recomputation | None:
     if kind is None:
         return None
     if kind != "full":
-        raise ValueError(f"--recompute-granularity {kind[:40]}: there are full and selective")
+        raise ValueError(f"--recompute-granularity {kind[:40]}: is not known; give full or selective")
     if method is None:
         take.notes.refusals.append("full recomputation needs --recompute-method (uniform or block)")
     if method == "uniform" and count > 1:

@@ -76,7 +76,7 @@ class AchievedRates:
         key, operations, num_bytes = features(operation, multiprocessors=self.multiprocessors)
         line = self.lines.get(key)
         if line is None:
-            raise ValueError(f"{self.name}: nothing is known of {key}; there are {', '.join(sorted(self.lines))}")
+            raise ValueError(f"{self.name}: nothing is known of {key}; give one of {', '.join(sorted(self.lines))}")
         return assumed(line.ns(operations, num_bytes), rule=f"achieved rates of {self.name}: {key}")
 
 

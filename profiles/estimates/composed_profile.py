@@ -87,7 +87,7 @@ class CompositionQuestion:
             if reason := self.shape.why_not(degree):
                 raise ValueError(
                     f"degree {degree}: does not divide the {reason} of {self.shape.name}; "
-                    f"there are {', '.join(map(str, self.shape.degrees()))}"
+                    f"give one of {', '.join(map(str, self.shape.degrees()))}"
                 )
 
 

@@ -175,7 +175,7 @@ def test_words_and_codes(model: str, tmp_path: Path, capsys: pytest.CaptureFixtu
     code, shown = run("megatron", "--model", model, "--pp", "2", "--gpu-memory", "3", capsys=capsys)
     assert (code, "DOES NOT FIT: rank" in shown) == (3, True)
     code, shown = run("megatron", "--model", model, "--gpu", "x1", capsys=capsys)
-    assert (code, "--gpu x1: not known; there are a100" in shown) == (2, True)
+    assert (code, "--gpu x1: not known; give one of a100" in shown) == (2, True)
     script = tmp_path / "train.sh"
     script.write_text("python pretrain_gpt.py --bf16 --new-flag 3 --fp8-param-gather --lr 1\n")
     code, shown = run("megatron", str(script), "--model", model, capsys=capsys)

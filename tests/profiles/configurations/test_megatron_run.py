@@ -193,7 +193,7 @@ def test_what_does_not_start(options: dict[str, Value], told: str) -> None:
         ({"global_batch_size": "$BATCH"}, r"--set BATCH=VALUE"),
         ({"tensor_model_parallel_size": True}, "has no value"),
         ({"pipeline_model_parallel_size": "0"}, "give 1 or more"),
-        ({"recompute_granularity": "some"}, "there are full and selective"),
+        ({"recompute_granularity": "some"}, "give full or selective"),
         (
             {"pipeline_model_parallel_size": "2", "pipeline_model_parallel_layout": "Et*16||t*8|t*8L"},
             "stage 1 is empty",

@@ -193,7 +193,7 @@ def test_ends():
 
 def test_degrees_that_do_not_divide():
     """Tests that a degree that does not divide the model is refused with what it leaves and those that do."""
-    with pytest.raises(ValueError, match=r"degree 3: does not divide the 8 heads of dense; there are 1, 2, 4, 8"):
+    with pytest.raises(ValueError, match=r"degree 3: does not divide the 8 heads of dense; give one of 1, 2, 4, 8"):
         ask(DENSE, make_rates(), degrees=(3,))
     assert MIXED.why_not(16) == "8 heads"
 
