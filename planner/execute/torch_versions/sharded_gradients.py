@@ -25,11 +25,11 @@ def watch_used(layer: FSDPModule, note: Callable[[nn.Parameter], None]) -> None:
     state = cast(Any, layer)._get_fsdp_state()
     groups = getattr(state, "_fsdp_param_groups", None)
     for group in [state._fsdp_param_group] if groups is None else groups:
-        group.post_backward = partial(_note_used, group, group.post_backward, note)
+        group.post_backward = partial(_note_used, group, post_backward=group.post_backward, note=note)
 
 
 def _note_used(
-    group: Any, post_backward: Callable[..., None], note: Callable[[nn.Parameter], None], *rest: Any
+    group: Any, *rest: Any, post_backward: Callable[..., None], note: Callable[[nn.Parameter], None]
 ) -> None:
     for each in group.fsdp_params:
         whole: Any = getattr(each, "_unsharded_param", None)
