@@ -280,13 +280,25 @@ def key_entries(ring: KeyRing) -> list[dict[str, Any]]:
 
 
 def key_rows(entries: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """The entries as a table that people read: a narrow one breaks only between words."""
+    """The entries as a table that people read, without columns in which nothing stands."""
     times = {"created": "created_at", "expires": "expires_at", "revoked": "revoked_at", "last used": "last_used_at"}
     limits = {"jobs an hour": "hourly_jobs", "jobs at once": "concurrent_jobs"}
-    return [
+    rows = [
         {name: entry[name] for name in ("id", "tenant", "name")}
         | {"scopes": " ".join(entry["scopes"])}
-        | {head: entry[name] and re.sub(r"T([\d:]+)\.\d+\+00:00", r" \1Z", entry[name]) for head, name in times.items()}
+        | {head: entry[name] and _to_the_second(entry[name]) for head, name in times.items()}
         | {head: entry[name] for head, name in limits.items()}
         for entry in entries
     ]
+    stated = {head for row in rows for head, value in row.items() if value not in (None, "")}
+    return [{head: value for head, value in row.items() if head in stated} for row in rows]
+
+
+def audit_rows(entries: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """The entries as a table that people read."""
+    return [{**entry, "at": _to_the_second(entry["at"])} for entry in entries]
+
+
+def _to_the_second(text: str) -> str:
+    """A moment with a blank, at which a narrow table breaks it."""
+    return re.sub(r"T([\d:]+)\.\d+\+00:00", r" \1Z", text)
