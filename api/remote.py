@@ -139,8 +139,8 @@ def _render_rows(rows: Sequence[Mapping[str, Any]]) -> RenderableType:
         column.overflow = "fold"
         words = " ".join((name, *cells)).split()
         column.min_width = min(_LONGEST_WORD, max(map(len, words), default=0))  # half a time or an id is of no use
-    for cells in texts:
-        table.add_row(*cells)
+    for row_texts in texts:
+        table.add_row(*row_texts)
     return table
 
 
