@@ -15,8 +15,9 @@ from api.jobs.logs import VARIABLE, LogFormat, configure
 from api.jobs.moments import moment
 from api.jobs.request import Ceilings
 from api.jobs.stores.database import FILE, await_server, open_database
-from api.jobs.stores.sql_store import SqlStore
+from api.jobs.stores.sql_store import SqlStore, freeing
 from api.jobs.stores.sqlite import FolderLock
+from api.jobs.stores.store import StoreFullError
 from api.jobs.stores.transactions import Database
 from api.jobs.workers.container import Shares, available_bytes, share_out
 from api.jobs.workers.solver_handle import ProcessLimits
@@ -208,6 +209,8 @@ def opened(data: Path, database_url: str | None) -> Iterator[Database]:
         raise InputError(str(error)) from None
     except DamagedError as error:
         raise InputError(f"{error} is damaged; restore a backup into another --data") from None
+    except StoreFullError:
+        raise InputError("the disk of the store is full; make room on it, or revoke keys and delete plans") from None
     finally:
         database.close_all()
 
@@ -247,7 +250,8 @@ def back_up_store(file: Path, *, data: Path, database_url: str | None) -> dict[s
             counts = back_up(database, file)
         except OSError as error:
             raise InputError(str(error)) from None
-        AuditLog(database).add(actor=operator(), action="store.backed_up", subject=file.name)
+        audit = AuditLog(database)
+        freeing(database, lambda: audit.add(actor=operator(), action="store.backed_up", subject=file.name))
     return counts
 
 
