@@ -279,16 +279,15 @@ def render_comparison(problem: Problem, contenders: "Sequence[Contender]") -> Re
     table = make_table(
         "", "plan", "makespan\nms", "ratio", "longest\ndevice ms", "bubble", "stages", "devices", "memory", "verdict"
     )
-    table.columns[1].no_wrap = True
     for column in table.columns[2:9]:
-        column.justify = "right"
+        column.justify, column.no_wrap = "right", True
     best = min((c.makespan_ns for c in contenders if c.num_violations == 0), default=None)
     for contender in contenders:
         passed = contender.num_violations == 0
         verdict = Text("passed", "green") if passed else Text(f"{contender.num_violations} violations", "red")
         table.add_row(
             "✓" if passed and contender.makespan_ns == best else "",
-            one_line(render_schedule(contender.name)),
+            render_schedule(contender.name),
             render_ms(contender.makespan_ns),
             render_ratio(contender.makespan_ns, contenders[0].makespan_ns),
             render_ms(contender.span_ns),
