@@ -9,7 +9,7 @@ from rich.text import Text
 
 from api.formatting import render_bytes, render_ms, render_of_limit, render_percent, render_ratio
 from api.reporting.plain_names import render_bound, render_schedule
-from api.reporting.screen import ITERATIONS, make_table, one_line, render_header, render_memory
+from api.reporting.screen import ITERATIONS, make_table, render_header, render_memory
 from planner.problem import Problem
 
 if TYPE_CHECKING:
@@ -279,6 +279,7 @@ def render_comparison(problem: Problem, contenders: "Sequence[Contender]") -> Re
     table = make_table(
         "", "plan", "makespan\nms", "ratio", "longest\ndevice ms", "bubble", "stages", "devices", "memory", "verdict"
     )
+    table.columns[1].overflow = "fold"
     for column in table.columns[2:9]:
         column.justify, column.no_wrap = "right", True
     best = min((c.makespan_ns for c in contenders if c.num_violations == 0), default=None)
