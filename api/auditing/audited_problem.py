@@ -195,7 +195,7 @@ class _StateCosts:
         self.expert_replicas = max(1, self.replicas * run.tensor // (run.experts or run.tensor))
 
     def layer(self, layer: Layer, *, block: int) -> Layer:
-        """The layer with them."""
+        """The layer with the state that a replica holds, and with its step and exchange in `optimizer_ns`."""
         weights = (layer.parameter_bytes or 0) // WEIGHT_BYTES
         experts = self._expert_weights(block)
         parts = ((weights - experts, self.replicas), (experts, self.expert_replicas))
