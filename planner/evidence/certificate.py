@@ -514,7 +514,7 @@ def schedule_bound(problem: Problem, stages: Sequence[Stage], *, costs: CostMode
 
 def prove_infeasible(problem: Problem, costs: CostModel) -> str | None:
     """A sentence that names the limit that binds if no plan can fit into memory; None if that was not proved."""
-    if problem.options.split_placement or problem.options.unequal_shares or problem.microbatches is not None:
+    if problem.options.cuts_unevenly or problem.microbatches is not None:
         return None
     least = Least(problem, costs)
     reason = memory.prove_infeasible(least)

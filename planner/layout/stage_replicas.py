@@ -84,6 +84,12 @@ class LaidOut:
         """`by_sender`, without what is sent once."""
         return [sent for sent in self.by_sender if self.replicas[sent.sender].kinds]
 
+    @property
+    def by_place(self) -> dict[tuple[str, int], StageReplica]:
+        """Who runs actions, by device and stage."""
+        working = (each for each in self.replicas if each.kinds)
+        return {(device, each.stage): each for each in working for device in each.group}
+
     def arrivals(self) -> list[list[int]]:
         """[N, 3] what every stage replica waits for.
 
@@ -206,19 +212,19 @@ class _StageLayout:
         """Every pair of replicas of two stages exchanges the overlap of its sample ranges."""
         for i, j, share, whole in replica_overlaps(self.stages[a], self.stages[b]):
             sender, receiver = self.first[a] + i, self.first[b] + j
-            self._send(sender, receiver, -(-traffic.forward_bytes * share // whole))
+            self._send(sender, receiver, num_bytes=-(-traffic.forward_bytes * share // whole))
             if traffic.has_gradient:
-                self._send(receiver, sender, -(-traffic.backward_bytes * share // whole), is_backward=True)
+                self._send(receiver, sender, num_bytes=-(-traffic.backward_bytes * share // whole), is_backward=True)
 
     def _connect_split(self, a: int, b: int, *, traffic: StageTraffic) -> None:
         """Activations go between owners, gradients between the stage replicas that run I for the same samples."""
         for i, j, share, whole in replica_overlaps(self.stages[a], self.stages[b]):
-            self._send(self.first[a] + i, self.first[b] + j, -(-traffic.forward_bytes * share // whole))
+            self._send(self.first[a] + i, self.first[b] + j, num_bytes=-(-traffic.forward_bytes * share // whole))
         for taker in input_grad_ranges(self.stages[a]) if traffic.has_gradient else ():
             for maker in input_grad_ranges(self.stages[b]):
                 if both := common(taker, maker):
                     ends = self.first[b] + maker.number, self.first[a] + taker.number
-                    self._send(*ends, part_of(both, traffic.backward_bytes), is_backward=True)
+                    self._send(*ends, num_bytes=part_of(both, traffic.backward_bytes), is_backward=True)
 
     def _send_weights(self, number: int) -> None:
         """With split placement: the weights go from the owner to every other I, once."""
@@ -226,7 +232,7 @@ class _StageLayout:
         self.opening.append(self._add_idle(owner))
         for n, part in enumerate(self.costs.parts(stage)):
             if n and "I" in part.kinds:
-                self._send(self.opening[-1], owner + n, self.costs.parameter_bytes(stage))
+                self._send(self.opening[-1], owner + n, num_bytes=self.costs.parameter_bytes(stage))
 
     def _send_gradient(self, number: int) -> None:
         """With split placement: the finished gradient goes from W to the owner, once."""
@@ -234,7 +240,7 @@ class _StageLayout:
         for n, part in enumerate(self.costs.parts(stage)):
             if n and "W" in part.kinds:
                 self.closing[number] = self._add_idle(owner + n)
-                self._send(self.closing[number], owner, self.costs.gradient_bytes(stage), is_backward=True)
+                self._send(self.closing[number], owner, num_bytes=self.costs.gradient_bytes(stage), is_backward=True)
 
     def _connect_parts(self, number: int) -> None:
         """With split placement: the stash goes from the owner to every other I, the weight stash from every I to W."""
@@ -243,17 +249,17 @@ class _StageLayout:
         base = next((n for n, part in enumerate(parts) if "W" in part.kinds), None)
         for n, part in enumerate(parts):
             if part.share and n:
-                self._send(owner, owner + n, part_of(part.share, whole.stash_bytes))
+                self._send(owner, owner + n, num_bytes=part_of(part.share, whole.stash_bytes))
             if part.share and base not in (None, n):
                 weight_stash = part_of(part.share, whole.weight_stash_bytes)
-                self._send(owner + n, owner + len(parts), weight_stash, is_backward=True)
+                self._send(owner + n, owner + len(parts), num_bytes=weight_stash, is_backward=True)
 
     def _add_idle(self, number: int) -> int:
         """A stage replica beside another one that runs nothing."""
         self.replicas.append(replace(self.replicas[number], kinds=""))
         return len(self.replicas) - 1
 
-    def _send(self, sender: int, receiver: int, num_bytes: int, *, is_backward: bool = False) -> None:
+    def _send(self, sender: int, receiver: int, *, num_bytes: int, is_backward: bool = False) -> None:
         """Transfers go between the first devices of the groups; inside one device nothing moves."""
         a, b = self.replicas[sender].group[0], self.replicas[receiver].group[0]
         route = None if a == b else self.cluster.route(a, b, num_bytes=num_bytes)

@@ -164,8 +164,7 @@ class _PlayedPlan:
         self.problem, self.plan, self.timeline = problem, plan, timeline
         self.laid_out = lay_out(plan, costs=CostModel(problem))
         self.work_end_ns = timeline.makespan_ns - self.laid_out.tail_ns
-        working = [replica for replica in self.laid_out.replicas if replica.kinds]
-        self.replica_of = {(device, replica.stage): replica for replica in working for device in replica.group}
+        self.replica_of = self.laid_out.by_place
         self.times = {d: {timed.action: timed for timed in order} for d, order in timeline.actions.items()}
         self.position = {d: {t.action: i for i, t in enumerate(order)} for d, order in timeline.actions.items()}
         self.last_input: dict[tuple[str, Action], TimedTransfer] = {}

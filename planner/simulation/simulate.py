@@ -16,7 +16,7 @@ from planner.errors import OutOfRangeError, PlanError
 from planner.layout.costs import CostModel
 from planner.layout.split_placement import BEFORE_FIRST
 from planner.layout.stage_replicas import LaidOut, StageReplica, Transfer, lay_out, memory_steps
-from planner.plan import Plan, Stage
+from planner.plan import Plan
 from planner.problem import Problem
 from planner.simulation.encoding import PLACES, EncodedOrders, Integers, encode
 from planner.simulation.timeline import (
@@ -212,13 +212,9 @@ class _Playback:
         if self.problem.options.synchronisation != "bucketed":
             return {}
         stages = enumerate(self.plan.stages)
-        return {number: self._ring_links(stage) for number, stage in stages if self.laid_out.synchronisation_ns[number]}
-
-    def _ring_links(self, stage: Stage) -> tuple[int, ...]:
-        size = self.costs.gradient_bytes(stage)
-        ring = zip(stage.replicas, (*stage.replicas[1:], stage.replicas[0]), strict=True)
-        links = (link for a, b in ring for link in self.problem.cluster.route(a[0], b[0], num_bytes=size).links)
-        return tuple(dict.fromkeys(links))
+        return {
+            number: self.costs.ring_links(stage) for number, stage in stages if self.laid_out.synchronisation_ns[number]
+        }
 
     def _schedule(self, runs: Any, *, rings: dict[int, tuple[int, ...]]) -> PlayableSchedule:
         """What the evaluator plays: the stage replicas, and after them one per ring, which sends to itself."""

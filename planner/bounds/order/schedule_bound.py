@@ -15,7 +15,7 @@ from planner.bounds.order.memory_rounds import MAX_TABLE, NEVER, MemoryRounds, R
 from planner.bounds.order.one_machine_bound import OneMachineJobs, join, one_machine
 from planner.bounds.order.stage_replicas import StageReplicas, make_replicas
 from planner.layout.costs import CostModel
-from planner.layout.stage_replicas import Transfer
+from planner.layout.stage_replicas import Transfer, lay_out_stages
 from planner.plan import Stage
 from planner.problem import Problem
 
@@ -58,17 +58,13 @@ def bound_of_times(times: "HeadsAndTails") -> int:
 
 def _largest_load(problem: Problem, stages: tuple[Stage, ...], *, costs: CostModel) -> int:
     """The work of the busiest device: all that is said here where I or W of a stage are on other devices than its F."""
-    loads: dict[str, int] = {}
-    for stage in stages:
-        for part in costs.parts(stage) if stage.is_split else ():
-            cost = costs.part_cost(stage, part)
-            loads[part.device] = loads.get(part.device, 0) + sum(cost.duration_ns(kind) for kind in part.kinds)
-        for replica, group in enumerate(() if stage.is_split else stage.replicas):
-            cost = costs.stage_cost(stage, replica)
-            for device in group:
-                backward = min(cost.backward_ns, cost.input_grad_ns + cost.weight_grad_ns)
-                loads[device] = loads.get(device, 0) + cost.forward_ns + backward
-    tail = costs.optimizer_ns(stages) if problem.options.objective == "makespan" else 0
+    laid_out, loads = lay_out_stages(stages, costs=costs), dict[str, int]()
+    for each in laid_out.replicas:
+        cost, kinds = each.cost, each.kinds.replace("IWB", "")
+        backward = min(cost.backward_ns, cost.input_grad_ns + cost.weight_grad_ns) if kinds != each.kinds else 0
+        for device in each.group if each.kinds else ():
+            loads[device] = loads.get(device, 0) + sum(map(cost.duration_ns, kinds)) + backward
+    tail = laid_out.tail_ns if problem.options.objective == "makespan" else 0
     return problem.num_microbatches * max(loads.values()) + tail
 
 
