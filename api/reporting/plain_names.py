@@ -60,6 +60,7 @@ _BOUNDS = {
     "loop": "layers counted per device",
     "refutation": "every case ruled out",
     "shared": "shared layers",
+    "rounded": "layers counted per device",
     "listed work": "total work",
     "listed layer": "slowest layer",
     "listed path": "the longest microbatch through all layers",
