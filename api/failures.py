@@ -43,7 +43,7 @@ class BrokenOffError(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Failure:
-    """How a failed command ends."""
+    """Exit code and message of a failed command."""
 
     code: Exit
     message: str
@@ -53,6 +53,7 @@ class Failure:
 _EXTRAS = {
     "solve": ("numba", "llvmlite", "ortools", "pulp", "highspy"),
     "torch": ("torch",),
+    "mcp": ("mcp", "mcp_types", "httpx2"),
     "serve": ("fastapi", "uvicorn", "starlette", "prometheus_client"),
     "postgres": ("procrastinate", "psycopg"),
     "oidc": ("jwt",),

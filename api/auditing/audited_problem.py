@@ -116,6 +116,7 @@ def _estimated(run: RunConfiguration, sheet: GpuSheet) -> tuple[ModelProfile, tu
             dtype=run.dtype,
             context=run.context,
             hides_exchanges=run.hides_exchanges,
+            sequence_parallel=run.sequence_parallel,
             experts=run.experts,
         )
     )
@@ -168,7 +169,7 @@ class _StateCosts:
         self.expert_replicas = max(1, self.replicas * run.tensor // (run.experts or run.tensor))
 
     def layer(self, layer: Layer, *, block: int) -> Layer:
-        """The layer with them."""
+        """The layer with the state that a replica holds, and with its step and exchange in `optimizer_ns`."""
         weights = (layer.parameter_bytes or 0) // WEIGHT_BYTES
         experts = self._expert_weights(block)
         parts = ((weights - experts, self.replicas), (experts, self.expert_replicas))

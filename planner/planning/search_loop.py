@@ -57,7 +57,7 @@ class _JointImprover:
         return self.search.round_s
 
     def is_due(self, rounds: int) -> bool:
-        """In every round."""
+        """Whether this part takes part in a round: it does in every one."""
         del rounds
         return True
 
@@ -93,7 +93,7 @@ class _OrderImprover:
         return self.order.round_s
 
     def is_due(self, rounds: int) -> bool:
-        """In every round."""
+        """Whether this part takes part in a round: it does in every one."""
         del rounds
         return True
 

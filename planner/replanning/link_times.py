@@ -71,7 +71,7 @@ class SlowLinks:
     links: tuple[tuple[int, float], ...]
     """Index of the cluster's link, and what latency and bytes take times their planned time; least factor first."""
     clues: tuple[_Clue, ...]
-    """What it explains."""
+    """Late transfers that slow links explain."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

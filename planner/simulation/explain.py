@@ -211,7 +211,7 @@ class _PlayedPlan:
         return self.replica_of[device, stage].group
 
     def cost(self, device: str, stage: int) -> StageCost:
-        """What the stage costs on the device."""
+        """Times and bytes of a stage's replica on a device."""
         return self.replica_of[device, stage].cost
 
     def end_of(self, device: str, action: Action, *, kinds: tuple[Kind, ...]) -> int:

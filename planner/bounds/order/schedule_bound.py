@@ -345,7 +345,7 @@ class HeadsAndTails:
         )
 
     def all_transfers(self) -> Iterable[Transfer]:
-        """All transfers."""
+        """Those of activations and of gradients, each once."""
         for group in (*self.replicas.outputs, *self.replicas.returns):
             yield from group
 

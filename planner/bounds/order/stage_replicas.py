@@ -11,7 +11,7 @@ from planner.problem import Problem
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StageReplica:
-    """One replica of one stage."""
+    """Costs, bytes and devices of one replica of a stage, for the schedule bound."""
 
     devices: tuple[str, ...]
     """Its group."""
