@@ -39,6 +39,8 @@ class StageReplica:
     cost: StageCost
     kinds: str
     """The kinds of its actions."""
+    kept_cost: StageCost | None = None
+    """The cost of microbatches that keep everything, where only some recompute; None: `cost` is that of all."""
     size: int | None = None
     """It runs microbatches of this size alone, where the problem lists their sizes."""
     base: "StageReplica | None" = None
@@ -53,6 +55,10 @@ class StageReplica:
     """Gradients that each I or B waits for; in a stage replica of W alone, weight stashes."""
     num_once: int = 0
     """Arrivals before its first action: the weights."""
+
+    def cost_of(self, *, keeps: bool) -> StageCost:
+        """Its cost for a microbatch that keeps everything or not, where only some recompute."""
+        return self.kept_cost if keeps and self.kept_cost is not None else self.cost
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -144,8 +150,16 @@ def _stage_replicas(plan: Plan, number: int, *, costs: CostModel) -> list[StageR
         groups = [(group, costs.stage_cost(stage, replica), "FIWB") for replica, group in enumerate(stage.replicas)]
     else:
         groups = [((part.device,), costs.part_cost(stage, part), part.kinds) for part in costs.parts(stage)]
+    keeping = stage.keeping
     return [
-        StageReplica(stage=number, replica=replica, group=group, cost=cost, kinds=kinds)
+        StageReplica(
+            stage=number,
+            replica=replica,
+            group=group,
+            cost=cost,
+            kinds=kinds,
+            kept_cost=None if keeping is None else costs.stage_cost(keeping, replica),
+        )
         for replica, (group, cost, kinds) in enumerate(groups)
     ]
 

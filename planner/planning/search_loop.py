@@ -207,8 +207,8 @@ class SearchLoop:
 
     @property
     def _is_complete(self) -> bool:
-        """Whether the exact search may say that nothing is left: it knows stages that recompute, not layers."""
-        return self.run.limits.method == "auto" and not self.layers.is_open
+        """Whether the exact search may say that nothing is left: it knows stages that recompute, not parts of them."""
+        return self.run.limits.method == "auto" and self.run.problem.options.decides_whole_stages
 
     def _search_orders(self) -> Iterator[None]:
         """Partition and mapping are given: all time goes into the order."""
@@ -246,7 +246,7 @@ class SearchLoop:
 
     def _finish_exactly(self) -> Iterator[None]:
         """The exact search to its end: where nothing else can find a plan."""
-        if self.layers.is_open or not self.run.params.has(self.exact.name):
+        if not self.run.problem.options.decides_whole_stages or not self.run.params.has(self.exact.name):
             return
         last = FinalExactImprover(self.exact)
         try:

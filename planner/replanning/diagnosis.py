@@ -194,8 +194,7 @@ def _scales(problem: Problem, plan: Plan, *, seen: Observations) -> Scales:
     }
     planned: dict[Pair, dict[Kind, int]] = {}
     for device, number, kind in seen.durations_ns:
-        cost = costs.stage_cost(plan.stages[number], replica[device, number])
-        if duration := cost.duration_ns(kind):
+        if duration := costs.planned_ns(plan.stages[number], replica[device, number], kind=kind):
             planned.setdefault((device, number), {})[kind] = duration
     pairs: dict[Pair, dict[Kind, float]] = {}
     ratios: dict[Pair, Ratio] = {}

@@ -30,11 +30,12 @@ _MAX_SPAN_DEVICES = 16
 def schedule_bound(problem: Problem, stages: tuple[Stage, ...], *, costs: CostModel) -> int:
     """No order of actions makes the objective smaller with these stages on these devices.
 
-    Proof. `HeadsAndTails` holds a head and a tail for the k-th F, I and W of every stage replica; each device, and each
-    link, then runs jobs with heads and tails, one at a time (`one_machine`). And a device idles before an I, or after
-    an F, where its stage replicas together have not the memory for as much work as would fill that time
-    (`HeldTogether`). For the span of a device, heads count from its first action and tails to its last: what happens on
-    other devices has no absolute time.
+    Nor does any choice of the microbatches that recompute, where that is open: I and B take no more than they do
+    where everything is kept, and F leaves no more than a checkpoint. Proof. `HeadsAndTails` holds a head and a tail
+    for the k-th F, I and W of every stage replica; each device, and each link, then runs jobs with heads and tails,
+    one at a time (`one_machine`). And a device idles before an I, or after an F, where its stage replicas together
+    have not the memory for as much work as would fill that time (`HeldTogether`). For the span of a device, heads
+    count from its first action and tails to its last: what happens on other devices has no absolute time.
     """
     if any(stage.is_split for stage in stages):
         return _largest_load(problem, stages, costs=costs)
@@ -63,7 +64,7 @@ def _largest_load(problem: Problem, stages: tuple[Stage, ...], *, costs: CostMod
             cost = costs.part_cost(stage, part)
             loads[part.device] = loads.get(part.device, 0) + sum(cost.duration_ns(kind) for kind in part.kinds)
         for replica, group in enumerate(() if stage.is_split else stage.replicas):
-            cost = costs.stage_cost(stage, replica)
+            cost = costs.least_cost(stage, replica)
             for device in group:
                 backward = min(cost.backward_ns, cost.input_grad_ns + cost.weight_grad_ns)
                 loads[device] = loads.get(device, 0) + cost.forward_ns + backward

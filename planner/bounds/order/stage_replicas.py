@@ -72,7 +72,7 @@ class StageReplicas:
 
 
 def make_replicas(problem: Problem, stages: tuple[Stage, ...], *, costs: CostModel) -> StageReplicas:
-    """The stage replicas of the given stages."""
+    """The stage replicas of the given stages; where microbatches may recompute or not, each with the least of both."""
     static = costs.static_bytes(stages)
     replicas: list[StageReplica] = []
     first: list[int] = []
@@ -80,7 +80,7 @@ def make_replicas(problem: Problem, stages: tuple[Stage, ...], *, costs: CostMod
         first.append(len(replicas))
         for replica, group in enumerate(stage.replicas):
             memory = [problem.cluster.by_name[device].usable_bytes - static[device] for device in group]
-            cost = costs.stage_cost(stage, replica)
+            cost = costs.least_cost(stage, replica)
             replicas.append(
                 _make_replica(problem, group, cost=cost, memory=memory, tail=costs.synchronisation_ns(stage))
             )
