@@ -21,6 +21,7 @@ PARTS = (
     "order search",
     "split placement",
     "layer recomputation",
+    "microbatch recomputation",
     "overlapping groups",
     "unequal shares",
     "exact search",

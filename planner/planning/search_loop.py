@@ -10,6 +10,7 @@ from planner.planning.improvers.cp_sat_orders import MAX_ACTIONS, SingleOrders
 from planner.planning.improvers.exact_improver import ExactImprover, FinalExactImprover
 from planner.planning.improvers.improver import Improver, Leader
 from planner.planning.improvers.intervals import add_intervals
+from planner.planning.improvers.microbatch_recompute_improver import MicrobatchRecomputeImprover
 from planner.planning.improvers.near_bound_trials import try_orders
 from planner.planning.improvers.order_sessions import Sessions
 from planner.planning.improvers.overlap_improver import OverlapImprover
@@ -124,6 +125,7 @@ class SearchLoop:
         self.split_placement = SplitPlacementImprover(run, self.search)
         self.exact = ExactImprover(run, self.search.searcher)
         self.layers = RecomputeImprover(run, self.search)
+        self.microbatches = MicrobatchRecomputeImprover(run, self.search)
         self.overlaps = OverlapImprover(run)
         self.shares = ShareImprover(run, self.search)
 
@@ -183,6 +185,7 @@ class SearchLoop:
             self.sequential,
             self.split_placement,
             self.layers,
+            self.microbatches,
             self.shares,
             *complete,
             self.sessions,
