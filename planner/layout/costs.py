@@ -251,6 +251,23 @@ class CostModel:
         share = stage.share_of(replica)
         return self._cost_on(stage, device_type=self.group_type(group), width=len(group), share=share)
 
+    def least_cost(self, stage: Stage, replica: int) -> StageCost:
+        """The least that a microbatch takes and leaves, where each may recompute or not; otherwise `stage_cost`."""
+        if not self.problem.options.recompute_microbatches:
+            return self.stage_cost(stage, replica)
+        width, layers = len(stage.replicas[replica]), [self.problem.profile.by_name[name] for name in stage.layers]
+        keeping = self.stage_cost(replace(stage, recompute=False, recompute_microbatches=()), replica)
+        least = sum(_least_checkpoint(layer, width, by_layer=self.problem.options.recompute_layers) for layer in layers)
+        return replace(keeping, held_bytes=_ceil(least, 1 / stage.share_of(replica)))
+
+    def planned_ns(self, stage: Stage, replica: int, *, kind: str) -> int:
+        """What an action of kind F, I, W or B takes on the mean, where only some microbatches recompute."""
+        whole, keeping = self.stage_cost(stage, replica).duration_ns(kind), stage.keeping
+        if keeping is None:
+            return whole
+        kept, count = self.stage_cost(keeping, replica).duration_ns(kind), self.problem.num_microbatches
+        return kept + (whole - kept) * len(stage.recompute_microbatches) // count
+
     def usual_cost(self, plan: Plan, number: int) -> StageCost:
         """Cost of stage `number` on its first replica: for a microbatch of the middle size where they differ."""
         stage, listed = plan.stages[number], self.problem.microbatches
@@ -646,6 +663,13 @@ def checkpoint_bytes(size: Layer | WidthBytes, kind: str | None) -> int:
         return size.stash_bytes
     others = {entry.kind: entry.checkpoint_bytes for entry in size.recompute_kinds}
     return size.checkpoint_bytes if kind == FULL_RECOMPUTATION else others[kind]
+
+
+def _least_checkpoint(layer: Layer, width: int, *, by_layer: bool) -> int:
+    """The least that F leaves of a layer at a width, by any kind of recomputation where layers may choose."""
+    size = _require_bytes(layer, width)
+    kinds = [entry.kind for entry in size.recompute_kinds] if by_layer else []
+    return min(checkpoint_bytes(size, kind) for kind in (None, FULL_RECOMPUTATION, *kinds))
 
 
 def stage_traffic(edges: Iterable[Edge]) -> StageTraffic:

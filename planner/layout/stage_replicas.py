@@ -25,8 +25,14 @@ class StageReplica:
     cost: StageCost
     kinds: str
     """The kinds of its actions."""
+    kept_cost: StageCost | None = None
+    """The cost of microbatches that keep everything, where only some recompute; None: `cost` is that of all."""
     size: int | None = None
     """It runs microbatches of this size alone, where the problem lists their sizes."""
+
+    def cost_of(self, *, keeps: bool) -> StageCost:
+        """Its cost for a microbatch that keeps everything or not, where only some recompute."""
+        return self.kept_cost if keeps and self.kept_cost is not None else self.cost
 
 
 class Transfer(NamedTuple):
@@ -200,8 +206,16 @@ class _StageLayout:
         """
         costs = self.costs
         if not stage.is_split:
+            keeping = stage.keeping
             return [
-                StageReplica(stage=number, replica=n, group=group, cost=costs.stage_cost(stage, n), kinds="FIWB")
+                StageReplica(
+                    stage=number,
+                    replica=n,
+                    group=group,
+                    cost=costs.stage_cost(stage, n),
+                    kinds="FIWB",
+                    kept_cost=None if keeping is None else costs.stage_cost(keeping, n),
+                )
                 for n, group in enumerate(stage.replicas)
             ]
         parts, found = costs.parts(stage), list[StageReplica]()
