@@ -14,6 +14,7 @@ from planner.layout.stage_replicas import StageReplica as LaidOutReplica
 from planner.layout.stage_replicas import lay_out_stages
 from planner.plan import FULL_RECOMPUTATION, DeviceGroup, Plan, RecomputeMap, Share, Stage
 from planner.problem import Options, Problem
+from planner.simulation.simulate import timed_send
 from solver_models.instance import (
     NO_TABLE,
     DeviceOrder,
@@ -23,7 +24,6 @@ from solver_models.instance import (
     ScheduleInstance,
     Sharding,
     StageReplica,
-    Transfer,
     WideGroups,
 )
 from solver_models.local_search.split_placement_search import SplitOrders
@@ -427,16 +427,7 @@ def make_schedule_instance(problem: Problem, stages: tuple[Stage, ...], *, costs
             _replica_in_ticks(each, devices=tuple(index[name] for name in each.group[: None if has_overlaps else 1]))
             for each in laid_out.replicas
         ),
-        transfers=tuple(
-            Transfer(
-                sender=sent.sender,
-                receiver=sent.receiver,
-                is_backward=sent.is_backward,
-                duration=sent.ticks,
-                links=sent.links,
-            )
-            for sent in laid_out.transfers
-        ),
+        transfers=tuple(map(timed_send, laid_out.transfers)),
         budgets=tuple(budgets.values()),
         synchronisation=laid_out.synchronisation_ns,
         tail=laid_out.tail_ns,

@@ -74,6 +74,17 @@ class StageCost:
     weight_workspace_bytes: int
     """Held while W runs, unless I has kept it; with split placement the weight stash from elsewhere as well."""
 
+    @property
+    def least_backward_ns(self) -> int:
+        """The backward pass of a microbatch, as B or as I and W, whatever is less."""
+        return min(self.backward_ns, self.input_grad_ns + self.weight_grad_ns)
+
+    def least_parts_ns(self, *, can_split: bool) -> tuple[int, int]:
+        """The least of the backward pass before its gradient leaves, and the rest."""
+        whole, has_weight = self.least_backward_ns, self.has_weight_grad
+        returning = min(self.input_grad_ns, whole) if can_split or not has_weight else whole
+        return returning, whole - returning if has_weight else 0
+
     def duration_ns(self, kind: str) -> int:
         """Time of an action of kind F, I, W or B."""
         if kind == "F":

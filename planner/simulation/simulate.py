@@ -250,7 +250,7 @@ class _Playback:
             duration=numpy.concatenate(
                 [self.durations.min(axis=1), numpy.zeros((len(rings), len(KINDS)), numpy.int64)]
             ),
-            transfers=[*(_timed_send(sent.transfer) for sent in self.transfers), *self._ring_transfers(rings)],
+            transfers=[*(timed_send(sent.transfer) for sent in self.transfers), *self._ring_transfers(rings)],
             waits=_column([*(row[:2] for row in arrivals), *((0, 0) for _ in rings)]).reshape(-1, 2),
             waits_once=_column([*(once for *_, once in arrivals), *(0 for _ in rings)]),
             opening=self.laid_out.opening,
@@ -360,7 +360,8 @@ class _Playback:
         return PlayedMemory(actions, base=base, during=before + during, after=before + after)
 
 
-def _timed_send(sent: Transfer) -> TimedSend:
+def timed_send(sent: Transfer) -> TimedSend:
+    """A transfer as the core has it."""
     return TimedSend(
         sender=sent.sender,
         receiver=sent.receiver,

@@ -146,10 +146,9 @@ class CaseTables:
         if any(self.costs.layer_work(name, kind, width=1, replicas=count) is None for name in stage.layers):
             return [_IMPOSSIBLE_NS, *[0] * STEP]
         cost = self.costs.stage_cost(stage, 0)
-        backward = min(cost.backward_ns, cost.input_grad_ns + cost.weight_grad_ns)
+        backward = cost.least_backward_ns
         can_split = self.problem.options.split_backward or not cost.has_weight_grad
-        returning = min(cost.input_grad_ns, backward) if can_split else backward
-        rest = backward - returning if cost.has_weight_grad else 0
+        returning, rest = cost.least_parts_ns(can_split=can_split)
         has_gain = can_split and cost.has_weight_grad and backward < cost.input_grad_ns + cost.weight_grad_ns
         return [
             cost.forward_ns, returning, rest,

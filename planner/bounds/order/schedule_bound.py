@@ -63,7 +63,7 @@ def _largest_load(problem: Problem, stages: tuple[Stage, ...], *, costs: CostMod
     for each in laid_out.replicas:
         stage, kinds = stages[each.stage], each.kinds.replace("IWB", "")
         cost = each.cost if stage.is_split else costs.least_cost(stage, each.replica)
-        backward = min(cost.backward_ns, cost.input_grad_ns + cost.weight_grad_ns) if kinds != each.kinds else 0
+        backward = cost.least_backward_ns if kinds != each.kinds else 0
         for device in each.group if each.kinds else ():
             loads[device] = loads.get(device, 0) + sum(map(cost.duration_ns, kinds)) + backward
     tail = laid_out.tail_ns if problem.options.objective == "makespan" else 0

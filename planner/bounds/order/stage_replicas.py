@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from planner.layout.costs import CostModel, StageCost
+from planner.layout.costs import CostModel
 from planner.layout.stage_replicas import Transfer, lay_out_stages
 from planner.plan import Stage
 from planner.problem import Problem
@@ -56,14 +56,22 @@ class StageReplicas:
 
 def make_replicas(problem: Problem, stages: tuple[Stage, ...], *, costs: CostModel) -> StageReplicas:
     """The stage replicas of the given stages; where microbatches may recompute or not, each with the least of both."""
-    laid_out = lay_out_stages(stages, costs=costs)
+    laid_out, devices = lay_out_stages(stages, costs=costs), problem.cluster.by_name
     replicas = []
     for each in laid_out.replicas:
-        memory = [problem.cluster.by_name[device].usable_bytes - laid_out.static_bytes[device] for device in each.group]
-        tail = laid_out.synchronisation_ns[each.stage]
+        cost = costs.least_cost(stages[each.stage], each.replica)
+        returning, rest = cost.least_parts_ns(can_split=problem.options.split_backward)
+        room = (devices[device].usable_bytes - laid_out.static_bytes[device] for device in each.group)
         replicas.append(
-            _make_replica(
-                problem, each.group, cost=costs.least_cost(stages[each.stage], each.replica), memory=memory, tail=tail
+            StageReplica(
+                devices=each.group,
+                forward=cost.forward_ns,
+                returning=returning,
+                rest=rest,
+                held=cost.held_bytes,
+                kept=cost.weight_stash_bytes,
+                budgets=tuple(size - cost.workspace_bytes for size in room),
+                synchronisation=laid_out.synchronisation_ns[each.stage],
             )
         )
     return connect(replicas, laid_out.transfers, optimizer_ns=laid_out.tail_ns)
@@ -83,22 +91,3 @@ def connect(replicas: Sequence[StageReplica], transfers: Sequence[Transfer], *, 
         replicas=tuple(replicas), inputs=inputs, outputs=outputs, gradients=gradients, returns=returns,
         sent_or_received=at, optimizer_ns=optimizer_ns,
     )  # fmt: skip
-
-
-def _make_replica(
-    problem: Problem, group: tuple[str, ...], *, cost: StageCost, memory: list[int], tail: int
-) -> StageReplica:
-    backward = min(cost.backward_ns, cost.input_grad_ns + cost.weight_grad_ns)
-    returning = (
-        min(cost.input_grad_ns, backward) if problem.options.split_backward or not cost.has_weight_grad else backward
-    )
-    return StageReplica(
-        devices=group,
-        forward=cost.forward_ns,
-        returning=returning,
-        rest=backward - returning if cost.has_weight_grad else 0,
-        held=cost.held_bytes,
-        kept=cost.weight_stash_bytes,
-        budgets=tuple(size - cost.workspace_bytes for size in memory),
-        synchronisation=tail,
-    )

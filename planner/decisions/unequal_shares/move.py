@@ -174,7 +174,7 @@ class ShareImprover:
                 cost = self.costs.cost_of_samples(stage, stage.replicas[replica], samples=samples)
         except ValueError:
             return None
-        return cost.forward_ns + min(cost.backward_ns, cost.input_grad_ns + cost.weight_grad_ns)
+        return cost.forward_ns + cost.least_backward_ns
 
     def _spread(self) -> Plan | None:
         """All layers on all devices that help, each with as many samples as it can take; None where that may not be."""

@@ -195,7 +195,7 @@ class ShareLayouts:
             except ValueError:
                 found.append(None)
                 continue
-            found.append(cost.forward_ns + min(cost.backward_ns, cost.input_grad_ns + cost.weight_grad_ns))
+            found.append(cost.forward_ns + cost.least_backward_ns)
         return found
 
     def _order(self) -> None:

@@ -17,7 +17,6 @@ from planner.planning.search_state import SearchState
 from planner.planning.starts.conversions import rate
 from solver_models.covering import Covering
 from solver_models.local_search.multistart import JointSearch
-from solver_models.local_search.order_search import OrderSearch
 from solver_models.precompile import FIRST
 
 _AFTER_ROUNDS = 2
@@ -122,15 +121,9 @@ class BoundImprover:
             return
         order = begin_order_search(run, searcher, candidate=candidate, plans=[], most_actions=_MOST_ACTIONS)
         order.add([searcher.device_orders(candidate)[0]])
-        self._take_best(order)
+        self.leader.take_best(order, source=self.name)
         for _ in range(_ORDER_ROUNDS):
             if not run.has_time_for_round(order.round_s):
                 break
-            order.run_round(lambda: self._take_best(order))
+            order.run_round(lambda: self.leader.take_best(order, source=self.name))
             yield
-
-    def _take_best(self, order: OrderSearch) -> None:
-        """Let the joint search go on from the best order."""
-        if order.best is not None:
-            self.search.take([order.best])
-            self.leader.propose(self.name)

@@ -11,6 +11,7 @@ from typing import Protocol
 from planner.planning.search_state import SearchState
 from planner.planning.starts.conversions import plan_of
 from solver_models.local_search.multistart import JointSearch
+from solver_models.local_search.order_search import OrderSearch
 from solver_models.local_search.search import Candidate
 
 
@@ -53,3 +54,9 @@ class Leader:
         if best is not None and best is not self.proposed:
             self.proposed = best
             self.run.propose(plan_of(self.run.problem, self.search.searcher, candidate=best), source=source)
+
+    def take_best(self, order: OrderSearch, *, source: str) -> None:
+        """Let the joint search go on from the best order of one partition, and propose it."""
+        if order.best is not None:
+            self.search.take([order.best])
+            self.propose(source)

@@ -88,20 +88,14 @@ class Sessions:
     def _session(self, candidate: Candidate) -> Iterator[None]:
         """A few rounds on the order of a good candidate; the next session of the same one goes on from there."""
         order = self.order_search(candidate)
-        self._take_best(order)
+        self.leader.take_best(order, source=self.name)
         for _ in range(_ROUNDS):
             if not self.run.has_time_for_round(order.round_s):
                 break
             if order.pool and order.pool[0].objective <= order.lower_bound:
                 break
-            order.run_round(lambda: self._take_best(order))
+            order.run_round(lambda: self.leader.take_best(order, source=self.name))
             yield
-
-    def _take_best(self, order: OrderSearch) -> None:
-        """Let the joint search go on from the best order."""
-        if order.best is not None:
-            self.search.take([order.best])
-            self.leader.propose(self.name)
 
     def order_search(self, candidate: Candidate) -> OrderSearch:
         """The order search of a candidate's partition and mapping, with everything known about their orders."""

@@ -64,7 +64,7 @@ class SequentialImprover:
                 self.run, searcher, candidate=candidate, plans=played, most_actions=MOST_ACTIONS
             )
             self.order.add([searcher.device_orders(candidate)[0]])
-            self._take_best(self.order, source="sequential planner")
+            self.leader.take_best(self.order, source="sequential planner")
 
     def _find_stages(self) -> tuple[Stage, ...] | None:
         problem = self.run.problem
@@ -104,7 +104,7 @@ class SequentialImprover:
         if order is None or self._is_over(order):
             self.order = None
             return
-        order.run_round(lambda: self._take_best(order, source=self.name))
+        order.run_round(lambda: self.leader.take_best(order, source=self.name))
         yield
 
     def _is_over(self, order: OrderSearch) -> bool:
@@ -117,12 +117,6 @@ class SequentialImprover:
         most = _HOPELESS * incumbent
         is_behind = order.num_ended > 0 and (not order.pool or order.pool[0].objective > most)
         return is_behind or self._is_refuted(order.candidate)
-
-    def _take_best(self, order: OrderSearch, *, source: str) -> None:
-        """Let the joint search go on from the best order."""
-        if order.best is not None:
-            self.search.take([order.best])
-            self.leader.propose(source)
 
 
 def play_baselines_on(run: SearchState, stages: tuple[Stage, ...]) -> Iterator[Plan]:

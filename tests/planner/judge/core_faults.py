@@ -105,7 +105,7 @@ def gradient_of_frozen_layers(original: Any, model: CostModel, stage: Any) -> in
 def no_queue(patch: Patch) -> None:
     """Transfers do not wait for their links."""
 
-    wrap(planner.simulation.simulate, "_timed_send", lambda sent: replace(sent, links=()))(patch)
+    wrap(planner.simulation.simulate, "timed_send", lambda sent: replace(sent, links=()))(patch)
 
 
 def slow_links_first(original: Any, way: DirectedLink, num_bytes: int) -> int:
