@@ -23,7 +23,7 @@ def sent(laid_out: LaidOut) -> list[tuple[int, int, str, int, int]]:
 
 
 def test_replicas_exchange_what_they_share():
-    """Tests the drawing: x on a and b, each with half of y's samples on c.
+    """Tests that the transfers are those of the drawing: x on a and b, each with half of y's samples on c.
 
     a ──5 bytes──▶ c ──3 bytes──▶ a
     b ──5 bytes──▶ c ──3 bytes──▶ b
