@@ -241,7 +241,7 @@ class Evidence:
     lower_bound_ns: int
     """No plan that the options allow is faster; re-derivable from `certificate` without a solver."""
     bound_kind: str
-    """Which bound it is."""
+    """Kind of the bound, e.g. `work` or `pipeline`."""
     certificate: Mapping[str, Any]
     """The numbers needed to recompute the bound, and under `enclosed` the profile and cluster it holds for."""
     gap: float

@@ -32,7 +32,7 @@ class PlanKind:
 
 
 def kind_of(plan: Plan) -> PlanKind:
-    """The kind of a plan."""
+    """Stages, replicas, width, chunks, recomputation and backward of a plan, by which alternatives differ."""
     replicas = [len(stage.replicas) for stage in plan.stages]
     flags = {name in kinds for stage in plan.stages for kinds in (stage.recomputed,) for name in stage.layers}
     return PlanKind(

@@ -8,6 +8,7 @@ from functools import cached_property
 from math import gcd
 from typing import Annotated, Literal
 
+from planner import decisions
 from planner.plan import ProblemReference, Stage
 from profiles.cluster import Cluster
 from profiles.documents.canonical_json import content_sha256, to_plain
@@ -132,11 +133,8 @@ class Options:
                 "options: order = looped with split_backward = true; programs that run stages in a loop have whole "
                 "backward passes only: set split_backward to false"
             )
-        if self.order == "looped" and self.unequal_shares:
-            raise ValueError(
-                "options: order = looped with unequal_shares = true; programs that run stages in a loop cut every "
-                "microbatch evenly: set unequal_shares to false"
-            )
+        for name in filter(self.__getattribute__, decisions.KNOWN):
+            decisions.option_of(name).refuse(self)
         self._require_cost()
         if self.placement is not None:
             if self.partition is None:
@@ -146,6 +144,11 @@ class Options:
                     f"options: placement has {len(self.placement)} entries for {len(self.partition)} stages; "
                     "give one list of device groups per stage"
                 )
+
+    @property
+    def cuts_unevenly(self) -> bool:
+        """Whether a device may take another part of a microbatch than an equal one."""
+        return self.split_placement or self.unequal_shares
 
     def _require_cost(self) -> None:
         """A deadline bounds what is not minimised."""
@@ -253,8 +256,9 @@ class Problem:
                     'state "scaling": "linear"'
                 )
         profile_at(self.profile, max(sizes))  # refuses bytes beyond every limit
+        asked = filter(self.options.__getattribute__, decisions.KNOWN)
         for name, is_asked in {
-            "unequal_shares = true": self.options.unequal_shares,
+            **{f"{name} = true": decisions.option_of(name).ONE_SIZE_ONLY for name in asked},
             "split_placement = true": self.options.split_placement,
             "order = looped": self.options.order == "looped",
         }.items():

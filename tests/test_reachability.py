@@ -17,9 +17,12 @@ ENTRY_POINTS = (
     "planner.packing.loaders",
     "planner.packing.pack_times",
     "planner.execute.data.packed_rows",
+    "planner.decisions.unequal_shares.move",
+    "planner.decisions.unequal_shares.option",
 )
 """`pipeplan` (the service and the launchers come with it), `python -m planner.execute`, the loop of one's own, and a
-script with a Trainer of transformers, torchtitan's program, data loaders that deal and pack."""
+script with a Trainer of transformers, torchtitan's program, data loaders that deal and pack, and decisions found by
+folder."""
 
 
 @cache

@@ -120,6 +120,6 @@ def root(
         bool, typer.Option("--version", help="Show the version.", callback=_show_version, is_eager=True)
     ] = False,
 ) -> None:
-    """Turn a measured model profile and a cluster into a verified pipeline-parallel plan, with a proven gap."""
+    """Plan pipeline-parallel training: verified plans, with a proved gap."""
     if debug:
         os.environ[_DEBUG] = "1"

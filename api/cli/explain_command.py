@@ -34,7 +34,7 @@ def explain_command(
     server: arg.Server = None,
     json: arg.Json = False,
 ) -> None:
-    """Say where the time goes and what binds: work, fill and drain, transfers, memory, synchronisation, per device.
+    """Say where a plan's time goes, and what limits it.
 
     With --shadow-prices also what a little more of each resource is worth: the plan is made again with it, from the
     present one on, for --time-limit seconds in all.
@@ -68,7 +68,7 @@ def _hear_price(*, is_json: bool) -> Callable[[str], None]:
         if is_json:
             report_event({"event": "progress", "asked": text})
         else:
-            print(f"asked: {text}", file=sys.stderr, flush=True)
+            print(f"planned again with: {text}", file=sys.stderr, flush=True)
 
     return hear
 

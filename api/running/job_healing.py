@@ -54,7 +54,7 @@ POLL_S = 0.3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _HealedJob:
-    """How a job goes on."""
+    """The new launch of a healed job."""
 
     lost: tuple[str, ...]
     """Devices that are gone."""
@@ -173,7 +173,9 @@ def _end(folder: Path) -> None:
         cancel(submitted, folder)
     while not is_over(describe_status(submitted, folder)):
         if time.monotonic() > until:
-            raise InputError(f"{folder}: the job did not end within {END_S:.0f} s of being cancelled")
+            raise InputError(
+                f"{folder}: the job did not end within {END_S:.0f} s of being cancelled; try again once it has ended"
+            )
         time.sleep(POLL_S)
 
 

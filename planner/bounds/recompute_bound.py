@@ -17,7 +17,7 @@ Choice = tuple[int, int]
 def applies_to(least: Least) -> bool:
     """Whether anything may be recomputed, under the makespan."""
     options = least.problem.options
-    is_cut_otherwise = options.split_placement or options.unequal_shares
+    is_cut_otherwise = options.cuts_unevenly
     return options.recompute and options.objective == "makespan" and not is_cut_otherwise
 
 

@@ -88,14 +88,14 @@ def make_replicated_plan(problem: Problem) -> Plan | None:
     stage = Stage(layers=names, replicas=tuple((device,) for device in DEVICES))
     if size is None or size % 2 or not costs.has_share(Fraction(1, 2)):
         return None
-    last: Literal["I", "B"] = "B" if any(layer.is_trainable for layer in problem.profile.layers) else "I"
+    last: Literal["I", "B"] = "B" if problem.profile.trains(names) else "I"
     order = tuple(Action(kind, 0, m) for m in range(problem.num_microbatches) for kind in ("F", last))
     return Plan(problem=problem.reference(), stages=(stage,), schedule=dict.fromkeys(DEVICES, order))
 
 
 def _make_order(problem: Problem, number: int, *, stage: Stage) -> tuple[Action, ...]:
     """One F more before the first backward on the first stage than on the last."""
-    has_weights = any(problem.profile.by_name[name].is_trainable for name in stage.layers)
+    has_weights = problem.profile.trains(stage.layers)
     total, ahead = problem.num_microbatches, 2 - number
     order = [Action("F", number, m) for m in range(min(ahead, total))]
     for m in range(total):

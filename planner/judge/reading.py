@@ -65,7 +65,7 @@ class Reading:
 
     @cached_property
     def replicas(self) -> list[StageReplica]:
-        """All stage replicas."""
+        """Every stage replica, stage by stage."""
         return make_stage_replicas(self.plan.stages, has_weight_grad=self.has_weight_grad)
 
     def times_of(

@@ -212,6 +212,11 @@ class CostModel:
             exchange_ns=profile.exchange_ns(device_type),
         )
 
+    def model_ns(self, device_type: str) -> int:
+        """F and B of a microbatch in all layers on one device of a type; 0 for layers without a cost there."""
+        works = [self.layer_work(name, device_type, width=1, replicas=1) for name in self.problem.profile.by_name]
+        return sum(work.forward_ns + work.backward_ns for work in works if work is not None)
+
     def has_share(self, share: Fraction) -> bool:
         """Whether such a part of a microbatch is whole samples, and every layer has a cost for it on every type.
 
@@ -257,7 +262,7 @@ class CostModel:
 
     def parts(self, stage: Stage) -> tuple[SplitPart, ...]:
         """The devices that work for a stage with split placement."""
-        has_weight_grad = any(self.problem.profile.by_name[name].is_trainable for name in stage.layers)
+        has_weight_grad = self.problem.profile.trains(stage.layers)
         return make_parts(stage, has_weight_grad=has_weight_grad)
 
     def part_cost(self, stage: Stage, part: SplitPart) -> StageCost:
@@ -299,7 +304,7 @@ class CostModel:
         layers = [self.problem.profile.by_name[name] for name in stage.layers]
         works = [self._require_work(name, device_type, width=width, replicas=replicas) for name in stage.layers]
         sizes = [_require_bytes(layer, width) for layer in layers]
-        has_weight_grad = any(layer.is_trainable for layer in layers)
+        has_weight_grad = self.problem.profile.trains(stage.layers)
         recomputed = stage.recomputed
         kinds = [recomputed.get(name) for name in stage.layers]
         recompute = sum(
@@ -506,6 +511,13 @@ class CostModel:
         if len(stage.replicas) == 1:
             return 0
         return 0 if self._is_frozen(stage) else self.ring_ns(stage.replicas, self.gradient_bytes(stage), rounds=rounds)
+
+    def ring_links(self, stage: Stage) -> tuple[int, ...]:
+        """Links of the all-reduce of a stage's replicas."""
+        size = self.gradient_bytes(stage)
+        ring = zip(stage.replicas, (*stage.replicas[1:], stage.replicas[0]), strict=True)
+        links = (link for a, b in ring for link in self.problem.cluster.route(a[0], b[0], num_bytes=size).links)
+        return tuple(dict.fromkeys(links))
 
     def gathering_ns(self, stage: Stage) -> int:
         """Time in which sharding replicas of a stage gather its weights after the optimizer's step; 0 for others."""

@@ -4,18 +4,18 @@ import math
 import time
 from collections.abc import Generator, Iterator, Sequence
 
+from planner import decisions
 from planner.clock import while_time
 from planner.planning.improvers.bound_improver import BoundImprover
 from planner.planning.improvers.cp_sat_orders import MAX_ACTIONS, SingleOrders
 from planner.planning.improvers.exact_improver import ExactImprover, FinalExactImprover
-from planner.planning.improvers.improver import Improver, Leader
+from planner.planning.improvers.improver import DecisionImprover, Improver, Leader
 from planner.planning.improvers.intervals import add_intervals
 from planner.planning.improvers.near_bound_trials import try_orders
 from planner.planning.improvers.order_sessions import Sessions
 from planner.planning.improvers.overlap_improver import OverlapImprover
 from planner.planning.improvers.recompute_improver import RecomputeImprover
 from planner.planning.improvers.sequential_improver import SequentialImprover
-from planner.planning.improvers.share_improver import ShareImprover
 from planner.planning.improvers.split_placement_improver import SplitPlacementImprover
 from planner.planning.search_state import SEED_SHARE, SearchState
 from planner.planning.starts.class_layouts import NEAR_BOUND
@@ -57,7 +57,7 @@ class _JointImprover:
         return self.search.round_s
 
     def is_due(self, rounds: int) -> bool:
-        """In every round."""
+        """Whether this part takes part in a round: it does in every one."""
         del rounds
         return True
 
@@ -93,7 +93,7 @@ class _OrderImprover:
         return self.order.round_s
 
     def is_due(self, rounds: int) -> bool:
-        """In every round."""
+        """Whether this part takes part in a round: it does in every one."""
         del rounds
         return True
 
@@ -125,7 +125,7 @@ class SearchLoop:
         self.exact = ExactImprover(run, self.search.searcher)
         self.layers = RecomputeImprover(run, self.search)
         self.overlaps = OverlapImprover(run)
-        self.shares = ShareImprover(run, self.search)
+        self.decisions: list[DecisionImprover] = [each.make_improver(run, self.search) for each in decisions.moves()]
 
     @property
     def candidates(self) -> tuple[Candidate, ...]:
@@ -170,9 +170,10 @@ class SearchLoop:
             with run.step_of(self.layers.name):
                 yield from self.layers.begin()
         if not search.pool:
-            if self.shares.is_open:
-                with run.step_of(self.shares.name):
-                    yield from self.shares.take_step()
+            for decision in self.decisions:
+                if decision.is_open:
+                    with run.step_of(decision.name):
+                        yield from decision.take_step()
             yield from self._finish_exactly()
             return
         single = SingleOrders(run, search)
@@ -183,7 +184,7 @@ class SearchLoop:
             self.sequential,
             self.split_placement,
             self.layers,
-            self.shares,
+            *self.decisions,
             *complete,
             self.sessions,
             bound,
@@ -225,7 +226,7 @@ class SearchLoop:
         self.split_placement.given = seeds[0]
         is_small = orders.order.num_actions <= MAX_ACTIONS
         is_exact = is_small and self.run.limits.method == "auto"
-        others = (self.split_placement, self.shares, *((FinalExactImprover(self.exact),) if is_exact else ()))
+        others = (self.split_placement, *self.decisions, *((FinalExactImprover(self.exact),) if is_exact else ()))
         yield from self._take_steps(orders, others)
 
     def _take_steps(

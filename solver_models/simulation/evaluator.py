@@ -223,7 +223,7 @@ class NetReplicas(NamedTuple):
 
 
 class Policy(NamedTuple):
-    """How a list schedule chooses."""
+    """Priorities and caps by which a list schedule chooses."""
 
     cap: Integers
     """[N] most microbatches between F and I."""

@@ -53,7 +53,7 @@ class StageModule(nn.Module):
         self._changing = {name: ChangingBuffers() for name in wiring.layers}
 
     def layer(self, name: str) -> nn.Module:
-        """One of its layers."""
+        """The module of a layer, by its name in the plan."""
         return self.layers[self.wiring.layers.index(name)]
 
     def forward(self, *arrived: torch.Tensor) -> torch.Tensor | Tensors:

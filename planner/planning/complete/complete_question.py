@@ -222,7 +222,7 @@ class _Question:
         }
         return LayerSet(
             layers=layers,
-            has_weight_grad=any(self.problem.profile.by_name[self.names[layer]].is_trainable for layer in layers),
+            has_weight_grad=self.problem.profile.trains(self.names[layer] for layer in layers),
             times=times,
             sizes=sizes,
             synchronisation={n: ticks for n, ticks in rings.items() if ticks},

@@ -8,6 +8,7 @@ from typing import Annotated, Any, get_args, get_origin, get_type_hints
 import pytest
 
 from planner.bounds.bound_params import BoundParams
+from planner.decisions.unequal_shares.move import ShareImprover
 from planner.document import parse_plan, render_plan
 from planner.evidence.certificate import make_bound
 from planner.evidence.check_evidence import rederive
@@ -20,7 +21,6 @@ from planner.planning.improvers.exact_improver import ExactImprover
 from planner.planning.improvers.order_sessions import Sessions
 from planner.planning.improvers.overlap_improver import OverlapImprover
 from planner.planning.improvers.recompute_improver import RecomputeImprover
-from planner.planning.improvers.share_improver import ShareImprover
 from planner.planning.improvers.split_placement_improver import SplitPlacementImprover
 from planner.planning.named_params import changed_params, describe_params, params_with, parse_assignments
 from planner.planning.planning_params import PARTS, ExactParams, LoopedParams
