@@ -15,7 +15,8 @@ class Packer:
     """What packs depend on beside the sequences."""
 
     cap: int
-    """Tokens of a pack, at most; with context parallelism those of all its ranks together."""
+    """Tokens of a pack, at most: of as many packs as there are stages memory holds all. With context parallelism those
+    of all its ranks together."""
     stages: tuple[SequenceTimes, ...]
     """What each takes (`planner.packing.pack_times`)."""
     transfer_ns: int = 0

@@ -1,16 +1,20 @@
 """What agents do with the tools, by the protocol's own client."""
 
+from __future__ import annotations
+
 import asyncio
 import time
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import anyio
 import pytest
-from fastapi import FastAPI
-from mcp import Client
 
 from tests.api.agents.tool_worlds import CONFIGURATION, LONG, call, converse, refused
+
+if TYPE_CHECKING:
+    from fastapi import FastAPI
+    from mcp import Client
 
 
 def test_from_a_configuration_to_a_verified_plan(tmp_path: Path):

@@ -1,5 +1,7 @@
 """The two ways to the tools: standard input and output, and HTTP with the service's keys."""
 
+from __future__ import annotations
+
 import asyncio
 import contextlib
 import http.client
@@ -9,25 +11,26 @@ import sys
 import time
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import anyio
 import pytest
-from httpx2 import AsyncClient
-from mcp import Client, StdioServerParameters, stdio_client
-from mcp.client.streamable_http import streamable_http_client
 
-from api.agents.transports import make_agents_app
 from api.jobs.job import Search
 from api.service.openapi import example_submission
 from tests.api.agents.tool_worlds import LONG, call, refused
 from tests.api.service.servers import Running, serving
 from tests.test_house_rules import ROOT
 
+if TYPE_CHECKING:
+    from mcp import Client
+
 
 @pytest.fixture(scope="module")
 def tools(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
     """A service with keys, with tools."""
+    from api.agents.transports import make_agents_app
+
     with serving(tmp_path_factory.mktemp("tools"), make=make_agents_app, needs_keys=True) as started:
         yield started
 
@@ -104,6 +107,10 @@ def test_a_client_that_cancels_over_http(tools: Running, mode: str):
 
 @contextlib.asynccontextmanager
 async def _http(running: Running, key: str, *, mode: str = "auto") -> AsyncIterator[Client]:
+    from httpx2 import AsyncClient
+    from mcp import Client
+    from mcp.client.streamable_http import streamable_http_client
+
     headers = {"Authorization": f"Bearer {key}"}
     async with (
         AsyncClient(headers=headers, timeout=60) as connection,
@@ -115,6 +122,8 @@ async def _http(running: Running, key: str, *, mode: str = "auto") -> AsyncItera
 @pytest.mark.slow
 def test_over_standard_input(tmp_path: Path):
     """Tests that the command gives its tools to a client that starts it, and leaves nothing behind."""
+    from mcp import Client, StdioServerParameters, stdio_client
+
     environment = {**os.environ, "TMPDIR": str(tmp_path), "PYTHONPATH": str(ROOT)}
     command = StdioServerParameters(command=sys.executable, args=["-m", "api", "mcp"], env=environment)
 
