@@ -49,7 +49,7 @@ def test_documents_name_the_release():
 def test_a_wheel_has_every_file(monkeypatch):
     """Tests that modules, pages, pictures and documents of the four packages all travel, in every folder."""
     monkeypatch.chdir(ROOT)
-    wheel = Distribution()
+    wheel = Distribution({"script_name": "setup.py"})
     wheel.parse_config_files()
     wheel.include_package_data = False  # would write an egg-info beside the sources
     build = wheel.get_command_obj("build_py")
