@@ -14,9 +14,14 @@ MOST_PLAYED = 16
 _SEARCHED = 8
 """Microbatches per rank by which cuts are compared."""
 
-_DEEP, _BEAM, _BATCH, _ROUNDS, _STALE = 3, 4, 256, 10, 2
-"""Numbers of chunks that are searched further, cuts that are kept, cuts that are played at once, rounds, and those
-without a better cut."""
+_DEEP, _BEAM, _ROUNDS, _STALE = 3, 8, 12, 2
+"""Numbers of chunks that are searched further, cuts that are kept, rounds, and those without a better cut."""
+
+_PLAYED_AT_ONCE, _MOST_AT_ONCE = 3_000_000, 512
+"""Actions of all cuts that are played at once, about, and the cuts."""
+
+_FAR = 1.05
+"""Times the best one: cuts that begin above it are not searched further."""
 
 _PREFERENCES = ("first", "last", "middle", "ends")
 """Which chunks get the layers left over where a rank's do not divide by them."""
@@ -62,16 +67,24 @@ class CutQuestion:
             found = numpy.maximum(found, (self.microbatches * self._rank_work(times) + before).max(axis=0))
         return found
 
-    def play(self, cuts: Integers, *, most: int) -> Integers:
-        """[cuts] when all has ended; of more than `most` microbatches per rank the rest by the busiest rank's work."""
-        played = min(self.microbatches, most * self.ranks)
-        order = order_of(ranks=self.ranks, chunks=(cuts.shape[1] - 1) // self.ranks, count=played)
+    def play(self, cuts: Integers, *, most: int, limit: int | None = None) -> Integers:
+        """[cuts] when all has ended; of more than `most` microbatches per rank the rest by the busiest rank's work.
+
+        `limit`: of a cut that takes longer by some of the costs, the others need not be looked at.
+        """
         found = numpy.zeros(len(cuts), dtype=numpy.int64)
         for way in range(len(self.chain.costs)):
-            times = self.stage_times(cuts, way=way)
-            ends = order.play(times, hops=(self.chain.transfer, self.chain.transfer))
-            rest = (self.microbatches - played) * self._rank_work(times).max(axis=0)
-            found = numpy.maximum(found, ends + rest)
+            is_open = numpy.full(len(cuts), True) if limit is None else found <= limit
+            if is_open.any():
+                ends = self._play_by(self.stage_times(cuts[is_open], way=way), most=most)
+                found[is_open] = numpy.maximum(found[is_open], ends)
+        return found
+
+    def _play_by(self, times: Integers, *, most: int) -> Integers:
+        played = min(self.microbatches, most * self.ranks)
+        order = order_of(ranks=self.ranks, chunks=times.shape[1] // self.ranks, count=played)
+        rest = (self.microbatches - played) * self._rank_work(times).max(axis=0)
+        found: Integers = order.play(times, hops=(self.chain.transfer, self.chain.transfer)) + rest
         return found
 
     def _rank_work(self, times: Integers) -> Integers:
@@ -85,8 +98,8 @@ def search_cuts(question: CutQuestion, *, chunks: Sequence[int]) -> FoundCut:
     """The best cut over these numbers of chunks; of equal ones that with fewest."""
     beams = [_Beam(question, chunks=each) for each in chunks]
     beams.sort(key=lambda beam: (beam.best, beam.chunks))
-    found = []
-    for beam in beams[:_DEEP]:
+    most, found = _FAR * beams[0].best, []
+    for beam in (beam for beam in beams[:_DEEP] if beam.best <= most):
         beam.improve()
         times = question.play(beam.cuts, most=MOST_PLAYED)
         place = int(times.argmin())
@@ -123,7 +136,9 @@ class _Beam:
                 return
             self.seen.update(map(tuple, new.tolist()))
             self.cuts = numpy.concatenate((self.cuts, new))
-            self.times = numpy.concatenate((self.times, self.question.play(new, most=_SEARCHED)))
+            limit = int(self.times[-1]) if len(self.times) == _BEAM else None
+            times = self.question.play(new, most=_SEARCHED, limit=limit)
+            self.times = numpy.concatenate((self.times, times))
             self._keep()
             stale = 0 if self.best < before else stale + 1
             if stale >= _STALE:
@@ -132,11 +147,15 @@ class _Beam:
     def _new_neighbours(self) -> Integers:
         """Those that may be better, most promising first."""
         near = numpy.unique(_neighbours(self.cuts), axis=0)
+        if not len(near):
+            return near
         least = self.question.least(near)
         near, least = near[least < self.best], least[least < self.best]
         is_new = numpy.array([row not in self.seen for row in map(tuple, near.tolist())], dtype=bool)
         near, least = near[is_new], least[is_new]
-        found: Integers = near[numpy.argsort(least, kind="stable")[:_BATCH]]
+        actions = 2 * min(self.question.microbatches, _SEARCHED * self.question.ranks) * (self.cuts.shape[1] - 1)
+        most = min(_MOST_AT_ONCE, max(1, _PLAYED_AT_ONCE // actions))
+        found: Integers = near[numpy.argsort(least, kind="stable")[:most]]
         return found
 
 
