@@ -73,6 +73,10 @@ class CostBasis:
         return CountedOperations() if self.gpu is None else known_rates()[self.gpu_name]
 
 
+COUNTED = CostBasis()
+"""Multiplications."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecipeModel:
     """A model as a configuration states it."""
@@ -93,9 +97,7 @@ def read_model(config: ModelConfig, *, basis: CostBasis) -> RecipeModel:
     return RecipeModel(
         shape=shape,
         sequence=basis.sequence or sequence or DEFAULT_SEQUENCE,
-        predicting=next(
-            each for each in (basis.predicting, stated, PREDICTING.get(shape.name), 0) if each is not None
-        ),
+        predicting=next(each for each in (basis.predicting, stated, PREDICTING.get(shape.name), 0) if each is not None),
     )
 
 

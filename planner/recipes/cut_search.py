@@ -51,17 +51,17 @@ class CutQuestion:
     microbatches: int
     """At most `MOST_PLAYED` per rank."""
 
-    def stage_times(self, cuts: Integers, *, way: int) -> Integers:
+    def stage_times(self, cuts: Integers, *, variant: int) -> Integers:
         """[2, stages, cuts] for [cuts, stages + 1] bounds."""
-        costs = self.chain.costs[way]
+        costs = self.chain.costs[variant]
         sums = numpy.concatenate((numpy.zeros((2, 1), numpy.int64), numpy.cumsum(costs, axis=1)), axis=1)
         return numpy.diff(sums[:, cuts], axis=2).transpose(0, 2, 1)
 
     def least(self, cuts: Integers) -> Integers:
         """[cuts] no less than what comes before a rank's work, the work, and what follows it."""
         found = numpy.zeros(len(cuts), dtype=numpy.int64)
-        for way in range(len(self.chain.costs)):
-            times = self.stage_times(cuts, way=way)
+        for variant in range(len(self.chain.costs)):
+            times = self.stage_times(cuts, variant=variant)
             filling = times[:, : self.ranks - 1].sum(axis=0) + 2 * self.chain.transfer
             before = numpy.concatenate((numpy.zeros((1, len(cuts)), numpy.int64), numpy.cumsum(filling, axis=0)))
             found = numpy.maximum(found, (self.microbatches * self._rank_work(times) + before).max(axis=0))
@@ -73,10 +73,10 @@ class CutQuestion:
         `limit`: of a cut that takes longer by some of the costs, the others need not be looked at.
         """
         found = numpy.zeros(len(cuts), dtype=numpy.int64)
-        for way in range(len(self.chain.costs)):
+        for variant in range(len(self.chain.costs)):
             is_open = numpy.full(len(cuts), True) if limit is None else found <= limit
             if is_open.any():
-                ends = self._play_by(self.stage_times(cuts[is_open], way=way), most=most)
+                ends = self._play_by(self.stage_times(cuts[is_open], variant=variant), most=most)
                 found[is_open] = numpy.maximum(found[is_open], ends)
         return found
 
@@ -134,7 +134,6 @@ class _Beam:
             before, new = self.best, self._new_neighbours()
             if not len(new):
                 return
-            self.seen.update(map(tuple, new.tolist()))
             self.cuts = numpy.concatenate((self.cuts, new))
             limit = int(self.times[-1]) if len(self.times) == _BEAM else None
             times = self.question.play(new, most=_SEARCHED, limit=limit)
@@ -146,17 +145,16 @@ class _Beam:
 
     def _new_neighbours(self) -> Integers:
         """Those that may be better, most promising first."""
-        near = numpy.unique(_neighbours(self.cuts), axis=0)
-        if not len(near):
-            return near
-        least = self.question.least(near)
+        near = _neighbours(self.cuts)
+        least = self.question.least(near) if len(near) else near[:, 0]
         near, least = near[least < self.best], least[least < self.best]
-        is_new = numpy.array([row not in self.seen for row in map(tuple, near.tolist())], dtype=bool)
-        near, least = near[is_new], least[is_new]
         actions = 2 * min(self.question.microbatches, _SEARCHED * self.question.ranks) * (self.cuts.shape[1] - 1)
-        most = min(_MOST_AT_ONCE, max(1, _PLAYED_AT_ONCE // actions))
-        found: Integers = near[numpy.argsort(least, kind="stable")[:most]]
-        return found
+        most, found = min(_MOST_AT_ONCE, max(1, _PLAYED_AT_ONCE // actions)), list[tuple[int, ...]]()
+        for row in map(tuple, near[numpy.argsort(least, kind="stable")].tolist()):
+            if len(found) < most and row not in self.seen:
+                self.seen.add(row)
+                found.append(row)
+        return numpy.array(found, dtype=numpy.int64)
 
 
 def _neighbours(cuts: Integers) -> Integers:
@@ -173,10 +171,10 @@ def _starts(question: CutQuestion, *, chunks: int) -> Iterator[tuple[int, ...]]:
     """Stages of equal work, and ranks of equal work with their layers spread over their chunks."""
     yield _equal_work(question, stages=chunks * question.ranks)
     rows = _RankRows(question, chunks=chunks)
-    for apart in rows.tails():
-        for counts in rows.rank_counts(apart):
+    for tail_stages in rows.tails():
+        for counts in rows.rank_counts(tail_stages):
             for preference in _PREFERENCES:
-                sizes = rows.stage_sizes(counts, apart, preference=preference)
+                sizes = rows.stage_sizes(counts, tail_stages, preference=preference)
                 if sizes is not None:
                     yield (0, *numpy.cumsum(sizes).tolist())
 
@@ -210,21 +208,21 @@ class _RankRows:
         together = (0,) * self.tail
         return [together, (1, 0)] if self.tail == 2 and self.ranks > 1 else [together]
 
-    def _extra(self, apart: tuple[int, ...]) -> list[int]:
+    def _extra(self, tail_stages: tuple[int, ...]) -> list[int]:
         """Per rank, work beside blocks of the mean."""
         found = [0] * self.ranks
         found[0] += self.work[0] - self.unit
-        for number, behind in enumerate(apart):
+        for number, behind in enumerate(tail_stages):
             found[self.ranks - 1 - behind] += self.work[self.blocks + number]
         return found
 
-    def _least(self, apart: tuple[int, ...]) -> list[int]:
+    def _least(self, tail_stages: tuple[int, ...]) -> list[int]:
         """Per rank, blocks that its stages need so that none is empty."""
-        return [self.chunks - (self.ranks - 1 - rank in apart) for rank in range(self.ranks)]
+        return [self.chunks - (self.ranks - 1 - rank in tail_stages) for rank in range(self.ranks)]
 
-    def rank_counts(self, apart: tuple[int, ...]) -> Iterator[list[int]]:
+    def rank_counts(self, tail_stages: tuple[int, ...]) -> Iterator[list[int]]:
         """Blocks per rank: as many as the least room for all of them has, less what is too many."""
-        extra, least = self._extra(apart), self._least(apart)
+        extra, least = self._extra(tail_stages), self._least(tail_stages)
         rooms = sorted({each + number * self.unit for each in extra for number in range(self.blocks + 1)})
         fitting = (room for room in rooms if all(room >= e + n * self.unit for e, n in zip(extra, least, strict=True)))
         for room in fitting:
@@ -251,14 +249,14 @@ class _RankRows:
             surplus -= len(open_ranks)
         return found
 
-    def stage_sizes(self, counts: Sequence[int], apart: tuple[int, ...], *, preference: str) -> Integers | None:
+    def stage_sizes(self, counts: Sequence[int], tail_stages: tuple[int, ...], *, preference: str) -> Integers | None:
         """Layers per stage; None where some stage is left empty."""
         sizes = numpy.zeros((self.chunks, self.ranks), dtype=numpy.int64)
         for rank, count in enumerate(counts):
-            own = [number for number, behind in enumerate(apart) if behind == self.ranks - 1 - rank]
-            worth = sum(self.work[self.blocks + number] for number in own) // self.unit
-            row = _spread(count + worth, self.chunks, preference=preference)
-            last = min(count, max(0, row[-1] - worth)) if self.chunks > 1 else count
+            own = [number for number, behind in enumerate(tail_stages) if behind == self.ranks - 1 - rank]
+            equivalent = sum(self.work[self.blocks + number] for number in own) // self.unit
+            row = _spread(count + equivalent, self.chunks, preference=preference)
+            last = min(count, max(0, row[-1] - equivalent)) if self.chunks > 1 else count
             row = [*_spread(count - last, self.chunks - 1, preference=preference), last + len(own)]
             sizes[:, rank] = row
         return sizes.reshape(-1) if (sizes > 0).all() else None

@@ -50,7 +50,7 @@ class LayerChain:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Part:
+class _ChainLayer:
     """A layer before it has a place in the chain."""
 
     letter: str
@@ -63,8 +63,8 @@ class _Part:
         """Both ways."""
         return self.forward + self.backward
 
-    def __add__(self, other: "_Part") -> "_Part":
-        return _Part(
+    def __add__(self, other: "_ChainLayer") -> "_ChainLayer":
+        return _ChainLayer(
             letter=self.letter + other.letter,
             forward=self.forward + other.forward,
             backward=self.backward + other.backward,
@@ -82,13 +82,13 @@ def make_chain(model: RecipeModel, *, basis: CostBasis, target: str) -> LayerCha
     _require_kind(shape, model.predicting, target=target)
     embedding, *parts, head = _parts(model, basis)
     blocks = parts if is_hybrid or not shape.pattern else _whole_blocks(parts)
-    ways = MTP_LOSSES if model.predicting and basis.mtp_loss is None else (basis.mtp_loss or "L",)
+    variants = MTP_LOSSES if model.predicting and basis.mtp_loss is None else (basis.mtp_loss or "L",)
     if basis.times is not None:
-        rows = [_stated(basis.times, embedding, blocks, head=head, has_m=bool(model.predicting))]
+        rows = [_stated(basis.times, [embedding, *blocks, head], has_m=bool(model.predicting))]
         origin = "times as given"
     else:
         blocks = _with_classes(blocks)
-        rows = [_with_prediction(blocks, head, model=model, basis=basis, way=way) for way in ways]
+        rows = [_with_prediction(blocks, head, model=model, basis=basis, variant=variant) for variant in variants]
         rows = [[embedding, *row] for row in rows]
         origin = basis.rates.origin
     rows = [_closed(row, is_hybrid=is_hybrid) for row in rows]
@@ -125,7 +125,7 @@ def _is_paired(pattern: str) -> bool:
     return len(pattern) % 2 == 0 and all(a in "MG*" and b in "-E" for a, b in list(pairwise(pattern))[::2])
 
 
-def _parts(model: RecipeModel, basis: CostBasis) -> list[_Part]:
+def _parts(model: RecipeModel, basis: CostBasis) -> list[_ChainLayer]:
     """The embedding, the blocks or their parts, and the head, in the unit of the rates."""
     profile, _ = compose(
         CompositionQuestion(
@@ -142,7 +142,7 @@ def _parts(model: RecipeModel, basis: CostBasis) -> list[_Part]:
     return [_part(layer, letter) for layer, letter in zip(profile.layers, letters, strict=True)]
 
 
-def _with_classes(blocks: Sequence[_Part]) -> list[_Part]:
+def _with_classes(blocks: Sequence[_ChainLayer]) -> list[_ChainLayer]:
     """Blocks whose estimates differ by less than they are sure are equal, at their mean."""
     times = sorted({block.time for block in blocks})
     starts = [time for before, time in zip([-MAX_TIME, *times], times, strict=False) if time > before * (1 + NEAR)]
@@ -150,17 +150,17 @@ def _with_classes(blocks: Sequence[_Part]) -> list[_Part]:
     means = {}
     for number in set(classes):
         own = [block for block, each in zip(blocks, classes, strict=True) if each == number]
-        means[number] = [sum(getattr(block, way) for block in own) / len(own) for way in ("forward", "backward")]
+        means[number] = [sum(getattr(block, field) for block in own) / len(own) for field in ("forward", "backward")]
     return [
         replace(block, forward=means[number][FORWARD], backward=means[number][BACKWARD])
         for block, number in zip(blocks, classes, strict=True)
     ]
 
 
-def _part(layer: Layer, letter: str) -> _Part:
+def _part(layer: Layer, letter: str) -> _ChainLayer:
     cost = layer.costs[0]
     held = layer.wider[0].parameter_bytes if layer.wider else layer.parameter_bytes
-    return _Part(
+    return _ChainLayer(
         letter=letter,
         forward=cost.forward_ns,
         backward=cost.input_grad_ns + cost.weight_grad_ns,
@@ -168,14 +168,14 @@ def _part(layer: Layer, letter: str) -> _Part:
     )
 
 
-def _whole_blocks(parts: Sequence[_Part]) -> list[_Part]:
+def _whole_blocks(parts: Sequence[_ChainLayer]) -> list[_ChainLayer]:
     """Blocks of two parts each."""
     return [replace(a + b, letter="t") for a, b in zip(parts[::2], parts[1::2], strict=True)]
 
 
 def _with_prediction(
-    blocks: Sequence[_Part], head: _Part, *, model: RecipeModel, basis: CostBasis, way: MtpLoss
-) -> list[_Part]:
+    blocks: Sequence[_ChainLayer], head: _ChainLayer, *, model: RecipeModel, basis: CostBasis, variant: MtpLoss
+) -> list[_ChainLayer]:
     """Blocks, multi-token prediction and head; each predicting layer is the last block and a projection before it."""
     if not model.predicting:
         return [*blocks, head]
@@ -183,8 +183,8 @@ def _with_prediction(
     product = Product(rows=tokens, columns=hidden // basis.tensor, inner=2 * hidden, dtype=basis.dtype)
     each, last = basis.rates.price(product).ns, blocks[-1]
     times = model.predicting
-    own, more = (times, 1) if way == "m" else (0, times + 1)
-    mtp = _Part(
+    own, more = (times, 1) if variant == "m" else (0, times + 1)
+    mtp = _ChainLayer(
         letter="m",
         forward=times * (last.forward + each) + own * head.forward,
         backward=times * (last.backward + 2 * each) + own * head.backward,
@@ -194,9 +194,10 @@ def _with_prediction(
 
 
 def _stated(
-    times: Mapping[str, float | Sequence[float]], embedding: _Part, blocks: Sequence[_Part], *, head: _Part, has_m: bool
-) -> list[_Part]:
+    times: Mapping[str, float | Sequence[float]], layers: Sequence[_ChainLayer], *, has_m: bool
+) -> list[_ChainLayer]:
     """The same with measured times; raises ValueError for what is missing or none."""
+    embedding, *blocks, head = layers
     wanted = ["E", "t", *(["m"] if has_m else []), "L"]
     if sorted(times) != sorted(wanted):
         raise ValueError(f"times: has {', '.join(sorted(map(str, times)))}; give {', '.join(wanted)} for this model")
@@ -205,11 +206,11 @@ def _stated(
     if len(row) != len(blocks):
         raise ValueError(f"times: t has {len(row)} entries; give one, or {len(blocks)}, one for each block")
     figures = [times["E"], *row, *([times["m"]] if has_m else []), times["L"]]
-    layers = [embedding, *blocks, *([_Part(letter="m", forward=0, backward=0)] if has_m else []), head]
-    return [_timed(layer, figure) for layer, figure in zip(layers, figures, strict=True)]
+    row_layers = [embedding, *blocks, *([_ChainLayer(letter="m", forward=0, backward=0)] if has_m else []), head]
+    return [_timed(layer, figure) for layer, figure in zip(row_layers, figures, strict=True)]
 
 
-def _timed(layer: _Part, figure: object) -> _Part:
+def _timed(layer: _ChainLayer, figure: object) -> _ChainLayer:
     """The layer with a measured time, a third of it forward."""
     if isinstance(figure, bool) or not isinstance(figure, int | float) or not 0 <= figure <= MAX_TIME:
         raise ValueError(f"times: {str(figure)[:60]!r}; give numbers from 0 to 10^15")
@@ -217,7 +218,7 @@ def _timed(layer: _Part, figure: object) -> _Part:
     return replace(layer, forward=forward, backward=BACKWARD_SHARE * forward)
 
 
-def _closed(row: list[_Part], *, is_hybrid: bool) -> list[_Part]:
+def _closed(row: list[_ChainLayer], *, is_hybrid: bool) -> list[_ChainLayer]:
     """Embedding and first block as one; of a hybrid model the head and the last one as well, without letters."""
     embedding, first, *rest = row
     row = [embedding + first, *rest]
@@ -231,12 +232,12 @@ def _closed(row: list[_Part], *, is_hybrid: bool) -> list[_Part]:
 class _Ticks:
     """Times in ticks, `UNIT` a third of what F and B of a mean block take."""
 
-    def __init__(self, row: Sequence[_Part]) -> None:
+    def __init__(self, row: Sequence[_ChainLayer]) -> None:
         blocks = [part for part in row if part.letter[-1] not in "mL"][1:] or row
         mean = sum(part.forward + part.backward for part in blocks) / len(blocks)
         self.scale = (1 + BACKWARD_SHARE) * UNIT / mean
 
-    def of(self, row: Sequence[_Part]) -> Integers:
+    def of(self, row: Sequence[_ChainLayer]) -> Integers:
         """[2, layers]."""
         figures = [[part.forward for part in row], [part.backward for part in row]]
         return numpy.maximum(1, numpy.rint(numpy.array(figures) * self.scale)).astype(numpy.int64)

@@ -1,6 +1,6 @@
 """Stages as the programs read them."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import accumulate, pairwise
 
 from planner.recipes.layer_chain import LayerChain
@@ -9,7 +9,7 @@ from profiles.configurations.megatron_layout import shortened
 LayoutValue = str | list[list[str]] | list[int]
 """What a program is given: see `TEXTS`."""
 
-_WORDS = {"E": "embedding", "t": "decoder", "m": "mtp", "L": "loss"}
+_NAMES = {"E": "embedding", "t": "decoder", "m": "mtp", "L": "loss"}
 """As Megatron core's lists of layers name them."""
 
 
@@ -26,7 +26,7 @@ def megatron_text(stages: Sequence[str]) -> str:
 
 def megatron_lists(stages: Sequence[str]) -> list[list[str]]:
     """The same as lists of Megatron core's words, which recipes give instead of a text."""
-    return [[_WORDS[letter] for letter in stage] for stage in stages]
+    return [[_NAMES[letter] for letter in stage] for stage in stages]
 
 
 def module_names(stages: Sequence[str]) -> list[list[str]]:
@@ -50,7 +50,7 @@ def part_bounds(stages: Sequence[str]) -> list[int]:
     return [0, *accumulate(map(len, stages))]
 
 
-TEXTS = {
+TEXTS: dict[str, Callable[[Sequence[str]], LayoutValue]] = {
     "megatron": megatron_text,
     "megatron-hybrid": "|".join,
     "torchtitan": module_names,

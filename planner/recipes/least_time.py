@@ -1,5 +1,6 @@
 """What no layout of a chain goes below, with the certificate that shows it."""
 
+from collections.abc import Sequence
 from itertools import combinations, pairwise
 
 from planner.evidence.certificate import Bound, make_bound
@@ -16,7 +17,7 @@ _PARTS = 16
 """In which costs are mixed."""
 
 _EFFORT_S = 1.0
-"""Work that goes into the bound, as seconds of a slow machine; it is counted, so that the bound is the same anywhere."""
+"""Work that goes into the bound, as seconds of a slow machine: it is counted, for the same bound anywhere."""
 
 
 def hardest_mix(chain: LayerChain, *, ranks: int) -> Integers:
@@ -37,13 +38,16 @@ def _least_rank_work(chain: LayerChain, work: Integers, *, ranks: int) -> float:
     """What the busiest rank has at least, with as many blocks as fit on each beside what is behind the last one."""
     size = chain.letters.index("m")
     unit, tail = float(work[:size].mean()), work[size:].tolist()
-    found = []
-    for extra in ([sum(tail)], tail):
-        beside = [*extra, *[0.0] * (ranks - len(extra))]
-        rooms = sorted(each + number * unit for each in {*beside} for number in range(size + 1))
-        found.append(next(room for room in rooms if sum((room - each) // unit for each in beside if each <= room) >= size
-                          and room >= max(beside)))  # fmt: skip
-    return min(found)
+    return min(
+        _least_room([*extra, *[0.0] * (ranks - len(extra))], unit=unit, count=size) for extra in ([sum(tail)], tail)
+    )
+
+
+def _least_room(beside: Sequence[float], *, unit: float, count: int) -> float:
+    """The least room of every rank in which so many blocks find place beside what ranks have already."""
+    rooms = sorted(each + number * unit for each in set(beside) for number in range(count + 1))
+    wide = (room for room in rooms if room >= max(beside))
+    return next(room for room in wide if sum((room - each) // unit for each in beside) >= count)
 
 
 def as_problem(chain: LayerChain, costs: Integers, *, ranks: int, microbatches: int, most_chunks: int) -> Problem:

@@ -39,7 +39,9 @@ def _nemotron(take: ConfigReader) -> ModelShape:
         hidden=take("hidden_size"),
         heads=take("num_attention_heads"),
         key_value_heads=take("num_key_value_heads", take("num_attention_heads")),
-        head_width=take("head_dim", take("attention_head_dim", take("hidden_size") // max(1, take("num_attention_heads")))),
+        head_width=take(
+            "head_dim", take("attention_head_dim", take("hidden_size") // max(1, take("num_attention_heads")))
+        ),
         inner=inner,
         vocabulary=take("vocab_size"),
         is_gated=False,

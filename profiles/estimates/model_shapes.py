@@ -217,6 +217,7 @@ class ConfigReader:
         self.config, self.name = config, name
 
     def __call__(self, key: str, otherwise: int | None = None) -> int:
+        """Raises ValueError for what is none, or is missing without another value."""
         value = self.config.get(key)
         value = otherwise if value is None else value
         if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= 10**9:

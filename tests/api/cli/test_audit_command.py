@@ -17,7 +17,7 @@ from api.auditing.configuration_files import ASSUMED_GPU, AuditQuestion, read_co
 from api.cli import main
 from planner.errors import InfeasibleProblemError, NoPlanFoundError
 from planner.verify import verify
-from profiles.configurations.megatron_layout import written_out
+from profiles.configurations.megatron_layout import shortened, written_out
 from profiles.configurations.run_configuration import Recomputation
 from profiles.estimates.achieved_rates import known_rates
 

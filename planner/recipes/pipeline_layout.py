@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, Literal
 
 import numpy
@@ -9,7 +10,7 @@ import numpy
 from planner.bounds.loop.loop_order import FORWARD as IS_FORWARD
 from planner.bounds.loop.loop_order import order_of
 from planner.export.targets import MOST_CHUNKS
-from planner.recipes.cost_basis import CostBasis, ModelConfig, read_model
+from planner.recipes.cost_basis import COUNTED, CostBasis, ModelConfig, read_model
 from planner.recipes.cut_search import MOST_PLAYED, CutQuestion, FoundCut, search_cuts
 from planner.recipes.layer_chain import UNIT, LayerChain, make_chain
 from planner.recipes.layout_texts import TEXTS, LayoutValue, megatron_lists, stage_letters
@@ -27,7 +28,7 @@ _EACH = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Layout:
+class PipelineLayout:
     """Where stages begin, and what is known of it; times are in units of a mean block, forward and backward."""
 
     target: LayoutTarget
@@ -75,8 +76,8 @@ def layout(
     virtual: int | None = None,
     target: LayoutTarget = "megatron",
     microbatches: int | None = None,
-    basis: CostBasis = CostBasis(),
-) -> Layout:
+    basis: CostBasis = COUNTED,
+) -> PipelineLayout:
     """The best layout found for a model on so many ranks.
 
     `virtual`: stages per rank; None: decided, 12 at most. `microbatches`: of an iteration; None: eight per rank.
@@ -93,7 +94,7 @@ def layout(
 
 
 def layout_builder(
-    config: ModelConfig, *, microbatches: int | None = None, basis: CostBasis = CostBasis()
+    config: ModelConfig, *, microbatches: int | None = None, basis: CostBasis = COUNTED
 ) -> Callable[[int, int | None], list[list[str]] | None]:
     """A function of pipeline and virtual size for Megatron-Bridge's `_pipeline_model_parallel_layout_builder`."""
 
@@ -143,18 +144,17 @@ def _allowed_chunks(
     raise ValueError(f"virtual = {virtual}: {why}; give {', '.join(map(str, allowed[:4]))}")
 
 
-def _described(question: CutQuestion, found: FoundCut, *, target: LayoutTarget, most_chunks: int) -> Layout:
+def _described(question: CutQuestion, found: FoundCut, *, target: LayoutTarget, most_chunks: int) -> PipelineLayout:
     chain, ranks = question.chain, question.ranks
-    cut = numpy.array([found.bounds], dtype=numpy.int64)
-    ways = range(len(chain.costs))
     costs = hardest_mix(chain, ranks=ranks)
     problem = as_problem(chain, costs, ranks=ranks, microbatches=question.microbatches, most_chunks=most_chunks)
     bound = find_least_time(problem, reached=found.time)
-    times = numpy.max([question.stage_times(cut, way=way).sum(axis=0)[:, 0] for way in ways], axis=0)
-    work = numpy.max([question.stage_times(cut, way=way).sum(axis=0).reshape(-1, ranks).sum(axis=0) for way in ways],
-                     axis=0)  # fmt: skip
+    cut = numpy.array([found.bounds], dtype=numpy.int64)
+    passes = [question.stage_times(cut, variant=number).sum(axis=0)[:, 0] for number in range(len(chain.costs))]
+    times = numpy.max(passes, axis=0)
+    work = numpy.max([each.reshape(-1, ranks).sum(axis=0) for each in passes], axis=0)
     stages = stage_letters(chain, found.bounds)
-    return Layout(
+    return PipelineLayout(
         target=target,
         pipeline=ranks,
         virtual=found.chunks,
@@ -167,14 +167,10 @@ def _described(question: CutQuestion, found: FoundCut, *, target: LayoutTarget, 
         lower_bound=bound.value_ns / _WHOLE,
         gap=1 - bound.value_ns / found.time,
         certificate=bound.certificate,
-        rank_weights=_per_rank([sum(chain.weights[a:b]) for a, b in _spans(found.bounds)], ranks=ranks),
+        rank_weights=_per_rank([sum(chain.weights[a:b]) for a, b in pairwise(found.bounds)], ranks=ranks),
         rank_activations=_most_held(question, [_blocks(stage) for stage in stages]),
         basis=chain.origin,
     )
-
-
-def _spans(bounds: tuple[int, ...]) -> list[tuple[int, int]]:
-    return list(zip(bounds, bounds[1:], strict=False))
 
 
 def _per_rank(values: list[int], *, ranks: int) -> tuple[int, ...]:
