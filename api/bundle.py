@@ -50,4 +50,4 @@ def save_bundle(text: str) -> Path:
         except OSError:
             continue
         return path
-    raise OSError("no folder to write the bundle to")
+    raise OSError("no folder to write the bundle to; set TMPDIR to one that can be written")

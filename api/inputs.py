@@ -281,7 +281,7 @@ def require_limits(*, time_limit_s: float, gap: float | None, seed: int, threads
 def require_storage_rate(gigabytes_per_s: float) -> None:
     """Refuse a storage that gives nothing."""
     if gigabytes_per_s <= 0:
-        raise InputError(f"--storage-rate {gigabytes_per_s:g} is not positive")
+        raise InputError(f"--storage-rate {gigabytes_per_s:g} is not positive; give GB/s above 0")
 
 
 def require_method(method: str, solver: str | None) -> None:

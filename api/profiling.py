@@ -285,7 +285,9 @@ def _sizes(wanted: ProfileRequest, loaded: "LoadedModel") -> tuple[tuple[int, ..
 
     samples, count, whole = num_samples(loaded.model), wanted.num_microbatches, wanted.global_batch
     if loaded.kind == "training" and whole not in (None, samples):
-        raise InputError(f"--global-batch {whole}: an iteration of the Training has {samples} samples")
+        raise InputError(
+            f"--global-batch {whole}: an iteration of the Training has {samples} samples; give that, or nothing"
+        )
     if wanted.microbatch_size is not None:
         sizes = _numbers("--microbatch-size", wanted.microbatch_size)
         _require_batch(wanted, sizes)

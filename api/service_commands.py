@@ -3,11 +3,11 @@
 import os
 import re
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, fields
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from api.failures import InputError
 from api.jobs.job import DamagedError
@@ -24,6 +24,9 @@ from api.service.audit import AuditLog, operator
 from api.service.keys import SCOPES, ApiKey, KeyRing
 from api.settings import ClientLimits, Oidc, Settings, is_loopback
 from planner.progress import usable_cores
+
+if TYPE_CHECKING:
+    from fastapi import FastAPI
 
 _PREFIX = "PIPEPLAN_LIMIT_"
 """Of environment variables that set limits."""
@@ -134,14 +137,17 @@ def _oidc(switches: Mapping[str, Any]) -> Oidc | None:
     return Oidc(issuer=issuer, audience=switches["oidc_audience"], jwks_file=keys)
 
 
-def run_server(settings: Settings, *, host: str, port: int, wait_s: float) -> None:
-    """Serve until a signal ends it; `wait_s`: for a database that is not there yet."""
+def run_server(
+    settings: Settings, *, host: str, port: int, wait_s: float, make: Callable[[Settings], "FastAPI"] | None = None
+) -> None:
+    """Serve until a signal ends it; `wait_s`: for a database that is not there yet; `make`: another application."""
+    from api.service.app import make_app
     from api.service.serving import make_server
 
     if settings.database_url is not None:
         _await(settings.database_url, wait_s)
     try:
-        server = make_server(settings, host=host, port=port)
+        server = make_server(settings, host=host, port=port, make=make or make_app)
     except ValueError as error:
         raise InputError(str(error)) from None
     server.run()
@@ -168,7 +174,9 @@ def _await(url: str, wait_s: float) -> None:
 def run_worker(settings: Settings, *, wait_s: float, metrics: tuple[str, int] | None = None) -> None:
     """Work until a signal ends it; `wait_s`: for a database that is not there yet; `metrics`: host and port."""
     if settings.database_url is None:
-        raise InputError("--database-url is missing; with SQLite the service itself solves jobs")
+        raise InputError(
+            "--database-url is missing; give it, or none of both: with SQLite the service itself solves jobs"
+        )
     from api.jobs.workers.postgres_worker import work
 
     _await(settings.database_url, wait_s)
@@ -256,7 +264,7 @@ def restore_store(file: Path, *, data: Path, database_url: str | None) -> dict[s
     from api.jobs.stores.backup import restore
 
     if not file.is_file():
-        raise InputError(f"{file}: there is no such file")
+        raise InputError(f"{file}: there is no such file; give the name of a backup")
     with opened(data, database_url) as database:
         lock = None if database_url is not None else FolderLock(data)
         try:

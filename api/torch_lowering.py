@@ -17,5 +17,8 @@ def lower(table: str) -> str:
         check=False,
     )
     if done.returncode:
-        raise InputError(f"torch cannot lower the table: {(done.stderr.strip().splitlines() or ['no answer'])[-1]}")
+        raise InputError(
+            f"torch cannot lower the table ({(done.stderr.strip().splitlines() or ['no answer'])[-1]}); "
+            "leave --communication out"
+        )
     return done.stdout

@@ -57,7 +57,8 @@ class Assumptions:
         for module in self.selective_modules or ():
             if module not in get_args(Module):
                 raise ValueError(
-                    f"assumptions: selective_modules has {str(module)[:60]!r}; there are {get_args(Module)}"
+                    f"assumptions: selective_modules has {str(module)[:60]!r}; "
+                    f"give some of {', '.join(get_args(Module))}"
                 )
 
     def stated(self) -> dict[str, Any]:

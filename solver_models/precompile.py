@@ -216,7 +216,7 @@ def _split_placement(searcher: Searcher, candidate: Candidate) -> None:
 
 
 def _branch_and_bound(searcher: Searcher, candidate: Candidate) -> None:
-    from solver_models.branch_and_check.case_trees import refute_case
+    from solver_models.joint.case_trees import refute_case
 
     searcher.exact_lower_bound(candidate)
     searcher.enumerate_orders(candidate, threshold=10**9, most_orders=100, most_plays=10_000)
@@ -225,8 +225,8 @@ def _branch_and_bound(searcher: Searcher, candidate: Candidate) -> None:
 
 
 def _enumeration(searcher: Searcher, candidate: Candidate) -> None:
-    from solver_models.branch_and_check.subproblems import open_cases
     from solver_models.joint.search_space import make_space
+    from solver_models.joint.subproblems import open_cases
 
     del candidate
     space = make_space(searcher.instance)
@@ -303,7 +303,7 @@ def _compile_split(groups: list[str]) -> None:
         check=False,
     )
     if ended.returncode:
-        raise RuntimeError(f"the kernels of {', '.join(groups)} could not be compiled:\n{ended.stderr}")
+        raise RuntimeError(f"the kernels of {', '.join(groups)} could not be compiled; report this:\n{ended.stderr}")
 
 
 def take_share(*groups: str) -> None:

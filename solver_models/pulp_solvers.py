@@ -188,7 +188,8 @@ def checked(
         known = _total(problem.objective, start)
         if answer.bound > known + TOLERANCE * max(1.0, abs(known)):
             raise SolverFailedError(
-                f"solver {solver} claims that nothing is below {answer.bound:g} and was given a solution of {known:g}"
+                f"solver {solver} claims that nothing is below {answer.bound:g}, but was given {known:g}; "
+                "choose another --solver"
             )
     status = "feasible" if answer.status == "optimal" and answer.bound is None else answer.status
     return CheckedAnswer(status=status, values=values, bound=answer.bound)

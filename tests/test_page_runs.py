@@ -27,7 +27,6 @@ TAKES_LONG = ("audit ", "profile ", "tune ", "torchrun ", "python ", "launch tor
 
 ELSEWHERE = {
     "make ": "`make test` runs all tests, and tests/test_makefile.py reads the targets",
-    "PLAN_NODE=this-host ": "printed by the command before it, as tests/test_readme.py compares",
     "serve ": "tests/test_readme.py runs the block of serve-a-team.md, tests/api/service every way to serve",
     "curl ": "tests/test_readme.py",
     "plan workload.json --server ": "tests/test_readme.py",

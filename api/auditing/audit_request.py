@@ -38,11 +38,11 @@ class AuditRequest(AuditQuestion):
         if self.text is not None and self.file is None:
             raise ValueError("text: has no name; give file, whose ending says what it is")
         if self.file is not None and len(self.file) > MAX_NAME_LENGTH:
-            raise ValueError(f"file: has {len(self.file)} characters; at most {MAX_NAME_LENGTH}")
+            raise ValueError(f"file: has {len(self.file)} characters; give at most {MAX_NAME_LENGTH}")
         if self.model is not None and self.config is not None:
             raise ValueError("model, config: give one of them")
         if self.model is not None and self.model.lower() not in MODELS:
-            raise ValueError(f"model: not known; there are {', '.join(MODELS)}, or give config")
+            raise ValueError(f"model: not known; give one of {', '.join(MODELS)}, or give config")
         for each in fields(self):
             value = getattr(self, each.name)
             if isinstance(value, int) and not isinstance(value, bool) and not 1 <= value <= MOST_COUNT:

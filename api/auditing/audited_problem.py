@@ -116,6 +116,7 @@ def _estimated(run: RunConfiguration, sheet: GpuSheet) -> tuple[ModelProfile, tu
             dtype=run.dtype,
             context=run.context,
             hides_exchanges=run.hides_exchanges,
+            sequence_parallel=run.sequence_parallel,
             experts=run.experts,
         )
     )
@@ -167,6 +168,7 @@ def _as_one(layer: Layer) -> Layer:
         stash_bytes=wide.stash_bytes,
         weight_stash_bytes=wide.weight_stash_bytes,
         checkpoint_bytes=wide.checkpoint_bytes,
+        workspace_bytes=wide.workspace_bytes,
     )
 
 

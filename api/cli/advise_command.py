@@ -22,7 +22,9 @@ def advise_command(
     output: arg.Output = None,
     json: arg.Json = False,
 ) -> None:
-    """Say what binds a job, by its trace: what is slow, and what other orders, dealings and cuts would bring at most.
+    """Say what slows a job down, by its trace, and what would help.
+
+    Tried are other orders, other microbatches per pipeline and other partitions; each gain has an upper bound.
 
     Where all microbatches are alike, a plan that Megatron runs is made, for layers that are assumed equal blocks.
     """

@@ -9,7 +9,7 @@ import typer
 from api.cli.options import arguments as arg
 from api.cli.options import audit_arguments as audited
 from api.cli.options import layout_arguments as chosen
-from api.cli.options.folded_help import Commands
+from api.cli.options.folded_help import Commands, folded
 from api.cli.options.option_groups import takes_groups
 from api.cli.output import report_json
 from api.failures import Exit, InputError
@@ -63,12 +63,15 @@ class AnswerOptions(NamedTuple):
 
 @commands.command(
     "audit",
-    epilog="Exit codes: 0 runs, 2 not understood, 3 does not start or does not fit, 4 slower than --max-slower.\n\n"
+    cls=folded(
+        *("program", "file", "model", "gpu", "devices", "micro_batch_size", "global_batch_size", "tp", "pp", "vpp"),
+        *("layout", "time_limit", "max_slower", "strict", "json", "output"),
+    ),
+    epilog="Exit codes: 0 runs, 2 not understood, 3 does not fit, 4 too slow.\n\n"
     "Examples:\n\npipeplan audit megatron --model llama3-70b --gpu h100 --tp 4 --pp 8 "
     "--layout 'Et*2|(t*2|)*34,t*3|(t*2|)*3,tL'\n\n"
-    "pipeplan audit megatron train.sh --gpu h100 --devices 64 --max-slower 5 --json\n\n"
-    "pipeplan audit torchtitan llama3_70b.toml --gpu h100 --devices 256\n\n"
-    "pipeplan audit deepspeed ds_config.json --model llama3-8b --pp 8 --partition-method parameters",
+    "pipeplan audit megatron train.sh --devices 64 --max-slower 5 --json\n\n"
+    "pipeplan audit torchtitan llama3_70b.toml --gpu h100 --devices 256",
 )
 @takes_groups
 def audit_command(
@@ -79,10 +82,10 @@ def audit_command(
     layout: LayoutOptions,
     answer: AnswerOptions,
 ) -> None:
-    """Say whether a configuration of another program runs, how fast, and how far from the best possible it is.
+    """Say how far another program's configuration is from the best.
 
-    No GPU is needed: times are those of measured tables, or of rates fitted to them. What is assumed, what is not in
-    the estimate and what is not known is named, flag by flag.
+    No GPU is needed: times come from measured tables, or from rates fitted to them. What is assumed, and what is not
+    known, is named.
     """
     from api.auditing.audit_report import render_audit, summarise_audit
     from api.auditing.audited_problem import make_audited_problem

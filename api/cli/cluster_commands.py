@@ -4,7 +4,7 @@ import sys
 from typing import NamedTuple
 
 from api.cli.options import arguments as arg
-from api.cli.options.folded_help import Commands
+from api.cli.options.folded_help import Commands, folded
 from api.cli.options.option_groups import takes_groups
 from api.cli.output import write_document
 
@@ -45,6 +45,9 @@ class _TopologyOptions(NamedTuple):
 
 @commands.command(
     "discover",
+    cls=folded(
+        "source", "file", "name", "accelerator_gib", "device_type", "cpus", "links", "topology", "flat", "output"
+    ),
     epilog="Examples:\n\npipeplan cluster discover slurm --accelerator-gib 80 -o cluster.json\n\n"
     "pipeplan cluster discover hostfile --file hosts --type A100 --accelerator-gib 40",
 )
@@ -61,9 +64,8 @@ def cluster_discover_command(
 ) -> None:
     """Write the cluster that Slurm, Kubernetes, nvidia-smi or a hostfile describes.
 
-    Hosts hang on the switches that Slurm's topology or Kubernetes' labels tell of. Links have nominal speeds, or with
-    --links those that the link benchmark measured. The last line on standard error says what was told, left out and
-    assumed.
+    Switches are those of Slurm's topology or Kubernetes' labels. Links have nominal speeds, or measured ones with
+    --links. The last line on standard error says what was found, left out and assumed.
     """
     from api.discovery.cluster_discovery import Answers, discover
     from api.failures import InputError
@@ -102,7 +104,7 @@ def cluster_discover_command(
 
 @commands.command("links", epilog="Example: pipeplan cluster links links.json")
 def cluster_links_command(file: arg.LinkFile) -> None:
-    """Show what the link benchmark measured by message size: latency, knee, plateau, and shared ports."""
+    """Show measured links by message size: latency, best rate, shared ports."""
     from api.reporting.link_report import describe_links
 
     print(describe_links(file))

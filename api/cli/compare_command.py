@@ -37,7 +37,7 @@ def compare_command(
     server: arg.Server = None,
     json: arg.Json = False,
 ) -> None:
-    """Play and verify several plans of one workload, or hold a plan against its run, side by side.
+    """Hold plans side by side, or a plan against its run.
 
     A run is the folder that the executor's --trace wrote. The difference between predicted and measured iteration is
     told in parts that add up; --calibrate writes the profile with what the run took.

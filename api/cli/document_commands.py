@@ -19,7 +19,7 @@ commands = Commands()
     epilog="Examples:\n\npipeplan schema workload -o workload.schema.json\n\npipeplan schema plan | less",
 )
 def schema_command(*, kind: arg.SchemaKind, output: arg.Output = None) -> None:
-    """Print the JSON Schema of a document: every field with its meaning, unit and range.
+    """Print the JSON Schema of a document.
 
     Editors that know it check a document while it is written: it may name the schema's file in a field "$schema".
     """
@@ -44,7 +44,9 @@ def new_command(
     output: arg.Output = None,
     schema: arg.SchemaFile = None,
 ) -> None:
-    """Write a small document to fill in, and say what its numbers mean. It can be planned as it stands.
+    """Write a small workload or cluster to fill in.
+
+    It can be planned as it stands, and says what its numbers mean.
 
     With --schema the schema is written beside it, and named in it, so that editors explain every field.
     """

@@ -34,7 +34,7 @@ def explain_command(
     server: arg.Server = None,
     json: arg.Json = False,
 ) -> None:
-    """Say where the time goes and what binds: work, fill and drain, transfers, memory, synchronisation, per device.
+    """Say where a plan's time goes, and what limits it.
 
     With --shadow-prices also what a little more of each resource is worth: the plan is made again with it, from the
     present one on, for --time-limit seconds in all.

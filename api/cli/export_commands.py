@@ -177,7 +177,7 @@ def export_zero_bubble_command(plan: arg.PlanFile, output: arg.Output = None) ->
 
 @targets.command("targets")
 def targets_command(json: arg.Json = False) -> None:
-    """List the programs that plans can be made for (`--target`), and what each can run."""
+    """List the programs that plans can be made for (`--target`)."""
     from planner.export.targets import TARGETS
 
     if json:

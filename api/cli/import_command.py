@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from api.cli.options import arguments as arg
-from api.cli.options.folded_help import Commands
+from api.cli.options.folded_help import Commands, folded
 from api.cli.options.option_groups import takes_groups
 from api.cli.output import report_json, write_document
 from api.failures import InputError
@@ -42,13 +42,14 @@ class _ImportedBatch(NamedTuple):
 
 @commands.command(
     "import",
+    cls=folded(
+        *("source", "traces", "model", "gpu", "tensor_parallel", "hosts"),
+        *("num_microbatches", "global_batch", "cluster", "output", "json"),
+    ),
     epilog="Examples:\n\npipeplan import graph.txt --cluster cluster.json -m 32 -o workload.json\n\n"
     "pipeplan import trace traces/ -o workload.json\n\n"
-    "pipeplan import trace train.log -o workload.json\n\n"
     "pipeplan import solution answer.sol plan.json -o better.json\n\n"
-    "pipeplan import sailor OPT-350/A100-40/profile.json llm_info.json -o workload.json\n\n"
-    "pipeplan import aiconfigurator --model llama3-70b --gpu h100_sxm --tensor-parallel 1,2,4,8 -b 1,2 --sequence 8192 "
-    "--hosts 8 --global-batch 128 -o workload.json",
+    "pipeplan import aiconfigurator --model llama3-70b --gpu h100_sxm --hosts 8 --global-batch 128 -o workload.json",
 )
 @takes_groups
 def import_command(
@@ -61,13 +62,11 @@ def import_command(
     device_type: arg.DeviceType = None,
     files: _ImportFiles,
 ) -> None:
-    """Turn a workload in any form that is read here into a document in ours, or traces of a job: `import trace FILE`.
+    """Turn other forms of workloads, and traces, into our documents.
 
-    `import solution ANSWER PLAN` reads what a solver answered to `export model PLAN`, and writes it as a plan if it
-    passes every rule. `import sailor` takes Sailor's profile.json of every device type, in their folders MODEL/GPU, and
-    its llm_info.json. `import aiconfigurator` puts a model together from the tables of matrix products, attention,
-    experts and collectives that aiconfigurator-core has, for GPUs that are not at hand. Of traces a summary is printed;
-    with -o the profile that they give is written, a layer per stage as run.
+    `import trace FILE` prints a summary of a job's traces; with -o also a profile, a layer per stage. `import solution
+    ANSWER PLAN` makes a plan of a solver's answer to `export model PLAN`. `import sailor` takes Sailor's profiles in
+    folders MODEL/GPU. `import aiconfigurator` composes a model from measured tables of GPUs.
     """
     from api.inputs import UNKNOWN_SIZE, read_workload, rename_device_type, require_writable
     from profiles.workload import dump_workload
@@ -154,7 +153,10 @@ def _import_solution(files: list[str], *, cluster: str | None, output: str | Non
         found = read_solution(problem, before, text=Path(files[0]).read_text(encoding="utf-8"), source=files[0])
     verdict = verify(problem, found)
     if verdict.timeline is None or not verdict.passed:
-        raise InputError(f"{files[0]}: the plan that it stands for breaks a rule: {verdict.violations[0].message}")
+        raise InputError(
+            f"{files[0]}: the plan that it stands for breaks a rule: {verdict.violations[0].message}; "
+            "give the solver's answer to the model of this plan"
+        )
     ours, theirs = render_ms(verdict.timeline.makespan_ns), render_ms(before.makespan_ns)
     print(f"{files[0]}: {ours} ms, passed every rule; {files[1]}: {theirs} ms", file=sys.stderr)
     write_document(render_plan(found), output)

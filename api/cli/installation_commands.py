@@ -12,7 +12,7 @@ commands = Commands()
 
 @commands.command("demos", epilog="Example: pipeplan plan demo:resnet50-two-hosts --time-limit 20")
 def demos_command(server: arg.Server = None, json: arg.Json = False) -> None:
-    """List the workloads that come along: measured, published or, where their names say so, estimated."""
+    """List the workloads that are included."""
     if server is not None:
         from api.remote import connect
 
@@ -31,7 +31,7 @@ def demos_command(server: arg.Server = None, json: arg.Json = False) -> None:
 
 @commands.command("doctor")
 def doctor_command(server: arg.Server = None, json: arg.Json = False) -> None:
-    """Check this installation, or a service: versions, kernels, the machine, and a toy plan made and verified."""
+    """Check this installation, or a service, with a toy plan."""
     from api.doctor import run_checks
 
     if server is not None:

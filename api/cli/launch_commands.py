@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 import typer
 
 from api.cli.options import arguments as arg
-from api.cli.options.folded_help import Commands
+from api.cli.options.folded_help import Commands, folded
 from api.cli.options.option_groups import takes_groups
 from api.cli.output import as_input_errors, make_console, report_json
 from api.failures import InputError
@@ -102,6 +102,10 @@ def _tell(line: str) -> None:
     print(f"pipeplan: {line}", file=sys.stderr, flush=True)
 
 
+_USUAL = ("plan", "program", "dry_run", "folder", "json", "cluster", "name", "host", "python", "heal")
+"""Parameters that the help of every launcher shows."""
+
+
 class _AgentOptions(NamedTuple):
     """How torchrun's agents are started."""
 
@@ -155,6 +159,7 @@ class _RayOptions(NamedTuple):
 
 @commands.command(
     "torchrun",
+    cls=folded(*_USUAL, "detach", "here", "master_addr", "master_port"),
     epilog="Examples:\n\npipeplan launch torchrun plan.json --here -- train.py --steps 100\n\n"
     "pipeplan launch torchrun plan.json --dry-run -- -m planner.execute --model my_model:make_training",
 )
@@ -169,7 +174,10 @@ def launch_torchrun_command(
     meeting: _MeetingOptions,
     healing: _HealOptions,
 ) -> None:
-    """One torchrun agent per host; on other hosts through ssh. Exits with the first bad exit code of an agent."""
+    """One torchrun agent per host; on other hosts through ssh.
+
+    Exits with the first bad exit code of an agent.
+    """
     from api.running.attempts import start_torchrun
     from api.running.launching import (
         describe_start,
@@ -214,6 +222,7 @@ def launch_torchrun_command(
 
 @commands.command(
     "slurm",
+    cls=folded(*_USUAL, "sbatch", "gpus"),
     epilog="Example: pipeplan launch slurm plan.json --sbatch=--time=2:00:00 --dry-run -- train.py --steps 100",
 )
 @takes_groups
@@ -227,7 +236,10 @@ def launch_slurm_command(
     slurm: _SlurmOptions,
     healing: _HealOptions,
 ) -> None:
-    """One Slurm task per device, each on the node where the plan has it; prints the job's folder."""
+    """One Slurm task per device; prints the job's folder.
+
+    Each task is on the node where the plan has its device.
+    """
     from api.running.attempts import start_slurm
     from planner.launch.job_commands import LaunchRequest, Submitted
     from planner.launch.slurm import render_slurm
@@ -261,6 +273,7 @@ def launch_slurm_command(
 
 @commands.command(
     "kubernetes",
+    cls=folded(*_USUAL, "image", "controller", "namespace", "patch", "gpus"),
     epilog="Example: pipeplan launch kubernetes plan.json --image registry/trainer:1 --gpus --dry-run -- train.py",
 )
 @takes_groups
@@ -274,7 +287,10 @@ def launch_kubernetes_command(
     gpus: arg.WithGpus = False,
     healing: _HealOptions,
 ) -> None:
-    """One pod per host, pinned to its node, with the plan in a ConfigMap; prints the job's folder."""
+    """One pod per host, pinned to its node; prints the job's folder.
+
+    The plan is in a ConfigMap.
+    """
     from api.running.launching import render_pods
     from planner.launch.job_commands import LaunchRequest, Submitted
     from planner.launch.kubernetes import PodNeeds
@@ -448,7 +464,7 @@ def job_heal_command(
     storage_rate: arg.StorageRate = 1.0,
     json: arg.Json = False,
 ) -> None:
-    """End what is left of a job, plan for the devices that remain, and launch it again from its newest checkpoint.
+    """Plan for the remaining devices, and launch a job again.
 
     Without --lost, Slurm or Kubernetes says which nodes are down.
     """

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import typer
 
 from api.cli.options import arguments as arg
-from api.cli.options.folded_help import Commands, FoldedHelp, HelpAll
+from api.cli.options.folded_help import Commands, folded
 from api.cli.options.option_groups import Reporting, takes_groups
 from api.cli.output import as_input_errors, make_console, report_event, write_document
 from api.failures import BrokenOffError, Exit, InputError
@@ -88,14 +88,12 @@ class _OtherOptions(NamedTuple):
     """What belongs to none of these."""
 
     server: arg.Server = None
-    help_all: HelpAll = False
 
 
-class _PlanHelp(FoldedHelp):
-    usual = frozenset(
-        {"workload", "cluster", "num_microbatches", "global_batch", "server", "output", "html", "json", "quiet"}
-        | {"time_limit", "gap", "seed", "max_rounds", "threads", "decide_all", "recompute", "target", "help_all"}
-    )
+_PlanHelp = folded(
+    *("workload", "cluster", "num_microbatches", "global_batch", "output", "html", "json", "quiet"),
+    *("time_limit", "gap", "seed", "max_rounds", "decide_all", "recompute", "target"),
+)
 
 
 @commands.command(
@@ -103,8 +101,8 @@ class _PlanHelp(FoldedHelp):
     cls=_PlanHelp,
     epilog="Examples:\n\n"
     "pipeplan plan demo:resnet50-two-hosts --time-limit 20 -o plan.json --html plan.html\n\n"
-    "pipeplan plan profile.json --cluster cluster.json -m 32 --gap 0.01 > plan.json\n\n"
-    "pipeplan plan workload.json --global-batch 256 --decide-all --target megatron -o plan.json",
+    "pipeplan plan workload.json --cluster cluster.json -m 32 --gap 0.01 > plan.json\n\n"
+    "pipeplan plan workload.json --decide-all --target megatron -o plan.json",
 )
 @takes_groups
 def plan_command(
@@ -117,10 +115,9 @@ def plan_command(
     decisions: _DecisionOptions,
     target: arg.TargetName = None,
 ) -> None:
-    """Make a plan, verify it, and say how far from the best possible it can be at most.
+    """Make a verified plan, and say how far from the best it can be.
 
-    Ctrl+C ends the search with the best verified plan, a second one aborts. With --json every step is a line of JSON
-    on standard error; the last one has "event": "done".
+    Ctrl+C ends the search with the best verified plan, a second one aborts.
     """
     from api.inputs import require_limits, require_method, require_writable
     from api.planning_run import run_plan

@@ -4,7 +4,7 @@ import sys
 from typing import NamedTuple
 
 from api.cli.options import arguments as arg
-from api.cli.options.folded_help import Commands
+from api.cli.options.folded_help import Commands, folded
 from api.cli.options.option_groups import Reporting, takes_groups
 from api.cli.output import make_console, report_event, write_document
 
@@ -56,8 +56,12 @@ class _ProfileFiles(NamedTuple):
 
 @commands.command(
     "profile",
+    cls=folded(
+        *("model", "num_microbatches", "microbatch_size", "global_batch", "dtype", "device", "devices", "estimate"),
+        *("links", "output", "json", "quiet"),
+    ),
     epilog="Examples:\n\npipeplan profile my_model:make_training --devices 2 -o workload.json\n\n"
-    "pipeplan profile gpt:layers=48,width=1600,heads=25 -b 4,2,1 --dtype bf16 --links links.json -o gpt2-xl.json\n\n"
+    "pipeplan profile gpt:layers=48,width=1600,heads=25 -b 4,2,1 --dtype bf16 -o gpt2-xl.json\n\n"
     "pipeplan profile my_model:make_training -b 1,2,4,8 --global-batch 64 --devices 2 -o workload.json\n\n"
     "pipeplan profile llama:layers=80,width=8192,heads=64,inner=28672 -b 1 --estimate H100 -o llama-70b.json",
 )
@@ -71,11 +75,10 @@ def profile_command(
     files: _ProfileFiles,
     reporting: Reporting,
 ) -> None:
-    """Measure a model's layers and the links between devices, and write the workload that `plan` takes.
+    """Measure a model and the links; write the workload for `plan`.
 
-    Layers are timed as the executor runs them: F, I, W, B and recomputation, at every size that a replica may get, by
-    as many processes at once as the host has devices; layers that are alike are timed once. A run that is killed goes
-    on where it was when it is started again.
+    Layers are timed as plans run them, by as many processes at once as the host has devices. A run that was killed
+    continues when the same command is started again.
     """
     from api.inputs import require_writable
     from api.profiling import ProfileRequest, forget_journal, render_summary, run_profile, summarise_profile

@@ -107,7 +107,7 @@ class _WorkerOptions(NamedTuple):
 )
 @takes_groups
 def worker_command(*, store: _StoreOptions, memory_gib: serving.MemoryGib = None, says: _WorkerOptions) -> None:
-    """Solve jobs that wait in PostgreSQL; any number of workers on any number of machines."""
+    """Solve jobs that wait in PostgreSQL, on any number of machines."""
     from api import service_commands
 
     service_commands.begin_logs(says.log_format)
@@ -150,7 +150,7 @@ def rotate_key_command(
     data: serving.Data = serving.DATA,
     database_url: serving.DatabaseUrl = None,
 ) -> None:
-    """Make a key that may do what another one may; the other one ends after the overlap."""
+    """Replace a key: the new one has the same rights."""
     from api import service_commands
 
     with service_commands.key_ring(data, database_url) as ring:
@@ -175,7 +175,7 @@ def revoke_key_command(
 def backup_command(
     *, file: serving.BackupFile, data: serving.Data = serving.DATA, database_url: serving.DatabaseUrl = None
 ) -> None:
-    """Write everything that the service keeps into one file, as it stands at one moment; the service works on."""
+    """Write all that a service keeps into one file, while it works."""
     from api import service_commands
 
     counts = service_commands.back_up_store(file, data=data, database_url=database_url)
@@ -186,7 +186,10 @@ def backup_command(
 def restore_command(
     *, file: serving.BackupFile, data: serving.Data = serving.DATA, database_url: serving.DatabaseUrl = None
 ) -> None:
-    """Fill an empty store, of either engine, from a backup; jobs that were running wait again."""
+    """Fill an empty store, of either engine, from a backup.
+
+    Jobs that were running wait again.
+    """
     from api import service_commands
 
     counts = service_commands.restore_store(file, data=data, database_url=database_url)
@@ -201,7 +204,7 @@ def audit_command(
     database_url: serving.DatabaseUrl = None,
     json: arg.Json = False,
 ) -> None:
-    """Who made, rotated and revoked keys, deleted plans, took and restored backups."""
+    """Show who made keys, deleted plans, and took backups."""
     from api import service_commands
 
     with service_commands.opened(data, database_url) as database:

@@ -42,7 +42,7 @@ def tune_command(
     output: arg.Output = None,
     reporting: Reporting,
 ) -> None:
-    """Find the plan that is fastest on this host by the clock: profile, plan, run the best few, calibrate, plan again.
+    """Profile, plan, run the best plans, and repeat: the fastest here.
 
     Ends when the planner's choice takes what is predicted, or the time is up; Ctrl+C keeps the fastest so far. The
     calibrated workload is written beside the plan.

@@ -23,7 +23,7 @@ def view_command(
     text: arg.AsText = False,
     open_it: arg.OpenIt = False,
 ) -> None:
-    """Draw the timeline of a plan: one HTML file that works offline, or text."""
+    """Draw a plan's timeline: one HTML file that works offline, or text."""
     from api.inputs import play, read_plan, require_writable
     from api.reporting.plan_difference import why_not_on_one_scale
     from api.viewer import render_picture

@@ -4,7 +4,7 @@ import sys
 from typing import TYPE_CHECKING, NamedTuple
 
 from api.cli.options import arguments as arg
-from api.cli.options.folded_help import Commands
+from api.cli.options.folded_help import Commands, folded
 from api.cli.options.option_groups import takes_groups
 from api.cli.output import as_input_errors, make_console, report_json, write_document
 from api.failures import InputError
@@ -44,15 +44,19 @@ class _ReplanOptions(NamedTuple):
 
 @commands.command(
     "watch",
+    cls=folded(
+        *("plan", "timings", "workload", "cluster", "lost", "output", "recipe", "time_limit", "steps_left", "notify"),
+        "json",
+    ),
     epilog="Examples:\n\npipeplan watch plan.json traces/\n\npipeplan watch plan.json traces/ -o better.json -t 30\n\n"
     "pipeplan watch plan.json --lost node3 -o rest.json --recipe recipe.json",
 )
 @takes_groups
 def watch_command(*, source: _RunningPlan, options: _ReplanOptions, json: arg.Json = False) -> None:
-    """Hold a running plan against the traces of all ranks: which device, layers or link are slow, what no plan beats.
+    """Hold a running plan against its traces: what is slow.
 
-    If anything has drifted, or with -o, plans again from the present plan on, on the cluster as measured and without
-    what is --lost: that says what the best plan would take, and -o keeps it.
+    If a device, layer or link has drifted, or with -o, it plans again for the cluster as measured, without what is
+    --lost.
     """
     from api.inputs import read_plan_and_problem, require_limits, require_storage_rate, require_writable
     from api.running.run_watch import describe_outlook, look_at, read_timings, summarise_outlook

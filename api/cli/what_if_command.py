@@ -42,7 +42,7 @@ def what_if_command(
     output: arg.Output = None,
     reporting: Reporting,
 ) -> None:
-    """Say what other devices, memory, links or microbatches are worth: makespan, bound and gap before and after.
+    """Say what other devices, memory, links or batches would gain.
 
     Plans the changed question from the present plan on. For a workload that plan is made first, in half of the time.
     """

@@ -135,7 +135,9 @@ def _ask(command: tuple[str, ...]) -> str:
     if done is None:
         raise InputError(f"{command[0]} is not installed here; add --file with the output of `{' '.join(command)}`")
     if done.returncode:
-        raise InputError(f"{command[0]}: {done.stderr.strip() or f'exit code {done.returncode}'}")
+        raise InputError(
+            f"{command[0]}: {done.stderr.strip() or f'exit code {done.returncode}'}; repair it, or give --file"
+        )
     return done.stdout
 
 

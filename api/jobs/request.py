@@ -275,7 +275,9 @@ def _most_microbatches(workload: Workload) -> int:
 def check_limits(limits: Limits, ceilings: Ceilings) -> Limits:
     """The limits, if this service allows them."""
     if limits.time_limit_s > ceilings.max_time_limit_s:
-        raise TooLargeError(f"limits.time_limit_s is above this service's limit of {ceilings.max_time_limit_s:g} s")
+        raise TooLargeError(
+            f"limits.time_limit_s is above this service's limit; give at most {ceilings.max_time_limit_s:g} s"
+        )
     return limits
 
 

@@ -59,7 +59,7 @@ def compare_run(
         iterations = read_run(Path(folder), answer)
         skipped = min(WARM_UP, len(iterations) - 1) if warm_up is None else warm_up
         if skipped >= len(iterations):
-            raise InputError(f"--warm-up {skipped}: the run has only {len(iterations)} iterations")
+            raise InputError(f"--warm-up {skipped}: the run has only {len(iterations)} iterations; give less")
         comparison = Comparison(problem, answer, timeline=timeline, iterations=iterations[skipped:])
         chosen = typical(comparison.iterations)
         return PlanAndRun(

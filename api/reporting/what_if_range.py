@@ -123,4 +123,4 @@ def make_named_baseline(problem: Problem, name: str) -> Plan:
     for baseline in make_baselines(problem, costs):
         if baseline.name == name and baseline.plan is not None:
             return baseline.plan
-    raise ValueError(f"baseline {name[:80]!r} has no plan for this question; `evidence.baselines` names those that do")
+    raise ValueError(f"baseline {name[:80]!r} has no plan for this question; give one of `evidence.baselines`")

@@ -173,7 +173,9 @@ def _end(folder: Path) -> None:
         cancel(submitted, folder)
     while not is_over(describe_status(submitted, folder)):
         if time.monotonic() > until:
-            raise InputError(f"{folder}: the job did not end within {END_S:.0f} s of being cancelled")
+            raise InputError(
+                f"{folder}: the job did not end within {END_S:.0f} s of being cancelled; try again once it has ended"
+            )
         time.sleep(POLL_S)
 
 

@@ -99,7 +99,9 @@ def make_launch(
             on_processors=on_processors,
         )
         if unknown := sorted(set(names) - {host for host, _ in places.values()}):
-            raise ValueError(f"--host {unknown[0]}: the plan uses the hosts {', '.join(job.placement.hosts)}")
+            raise ValueError(
+                f"--host {unknown[0]}: is no host of the plan; give one of {', '.join(job.placement.hosts)}"
+            )
     return Launch(job=job, plan_text=render_plan(plan), cluster_text=cluster_text, folder=place)
 
 
@@ -280,7 +282,10 @@ def ask(command: Command) -> str:
     except FileNotFoundError:
         raise InputError(f"{command.arguments[0]} is not installed here; print the job with --dry-run") from None
     if done.returncode:
-        raise InputError(f"{command.arguments[0]}: {done.stderr.strip() or f'exit code {done.returncode}'}")
+        raise InputError(
+            f"{command.arguments[0]}: {done.stderr.strip() or f'exit code {done.returncode}'}; "
+            "correct what it names, and try again"
+        )
     return done.stdout
 
 
@@ -376,7 +381,7 @@ def show_logs(submitted: Submitted, folder: Path, *, follow: bool, to: TextIO) -
     try:
         return subprocess.call(command)
     except FileNotFoundError:
-        raise InputError(f"{command[0]} is not installed here") from None
+        raise InputError(f"{command[0]} is not installed here; install it, or use a host that has it") from None
 
 
 def cancel(submitted: Submitted, folder: Path) -> None:

@@ -149,4 +149,4 @@ def _require_a_run(result: TuningResult, *, model: str) -> None:
     if not any(trial.runs for trial in result.trials):
         failures = [trial.failure for trial in result.trials if trial.failure]
         if failures:
-            raise InputError(f"{model}: no plan could be run: {failures[0]}")
+            raise InputError(f"{model}: no plan could be run ({failures[0]}); run one with torchrun to see more")

@@ -88,7 +88,9 @@ def write_boxes(kinds: DeviceKinds, boxes: Sequence[Box], *, deadline_ns: int | 
     """The certificate of what `money_bound` says. Raises ValueError if that is nothing."""
     value = money_bound(kinds, boxes, deadline_ns=deadline_ns)
     if value is None:
-        raise ValueError("certificate: no plan fits on any subset of the devices, so there is no bound")
+        raise ValueError(
+            "certificate: no plan fits on any subset of the devices, so there is no bound; make the plan again"
+        )
     return {"kind": KIND, "value": value, "classes": list(map(list, kinds.members)), "boxes": list(map(_row, boxes))}
 
 

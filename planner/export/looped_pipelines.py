@@ -37,7 +37,9 @@ def _looped_ranks(plan: Plan, *, has_widths: bool = False) -> tuple[tuple[str, .
                 f"{ranks[number % len(ranks)][0][0]!r}; plan with max_stages_per_device = 1"
             )
     if len(plan.stages) % len(ranks):
-        raise ValueError(f"{len(plan.stages)} stages are not a multiple of {len(ranks)} ranks")
+        raise ValueError(
+            f"{len(plan.stages)} stages are not a multiple of {len(ranks)} ranks; plan with --no-idle-devices"
+        )
     held = tuple(tuple(device for group in rank for device in group) for rank in ranks)
     devices = [device for rank in held for device in rank]
     if len(set(devices)) < len(devices):

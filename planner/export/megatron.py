@@ -192,7 +192,7 @@ def parse_layout(layout: str) -> list[str]:
     """The letters of every stage of a layout, written out; raises ValueError for what is none."""
     stages = written_out(layout)
     if re.fullmatch(r"E[tm|]*L", "|".join(stages)) is None:
-        raise ValueError(f"{layout[:60]!r} is not a layout from E over t, m and | to L")
+        raise ValueError(f"{layout[:60]!r} is not a layout of Megatron; write E, then t, m and |, then L")
     return stages
 
 

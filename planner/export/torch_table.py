@@ -157,7 +157,7 @@ def import_torch_table(text: str, devices: Sequence[str]) -> Schedule:
     """
     rows = text.splitlines()
     if len(rows) != len(devices):
-        raise ValueError(f"the table has {len(rows)} rows for {len(devices)} ranks")
+        raise ValueError(f"the table has {len(rows)} rows for {len(devices)} ranks; give a row per rank")
     return {
         device: tuple(parse_action(cell.strip()) for cell in row.split(",") if cell.strip())
         for device, row in zip(devices, rows, strict=True)

@@ -74,7 +74,7 @@ def _read(path: Path) -> dict[str, Any]:
         if not {"device", "iterations"} <= set(document):
             raise ValueError("no device or no iterations")
     except (ValueError, TypeError) as error:
-        raise ValueError(f"{path}: is not what the executor's --trace writes: {error}") from None
+        raise ValueError(f"{path}: is not what the executor's --trace writes ({error}); run the plan again") from None
     if len(document.get("times", ())) != len(document["iterations"]):
         raise ValueError(f"{path}: does not state when actions began; run the plan again with this version")
     return dict(document)
@@ -89,7 +89,7 @@ def _entries(document: Mapping[str, Any], number: int, *, path: Path) -> tuple[S
         if not all(isinstance(value, int) for value in (*numbers, *(time for span in spans for time in span[1:]))):
             raise ValueError("a time is not an integer")
     except (KeyError, TypeError, ValueError) as error:
-        raise ValueError(f"{path}: iteration {number} cannot be read: {error}") from None
+        raise ValueError(f"{path}: iteration {number} cannot be read ({error}); run the plan again") from None
     return spans, times
 
 
@@ -133,7 +133,9 @@ def _read_actions(spans: Sequence[Any], *, plan: Plan, device: str) -> list[Time
                 "that ran (with the deferred split, and without rebalancing in every iteration)"
             )
     if len(timed) > len(planned):
-        raise ValueError(f"device {device!r} ran {len(timed)} actions, the plan has {len(planned)} for it")
+        raise ValueError(
+            f"device {device!r} ran {len(timed)} actions, the plan has {len(planned)} for it; compare the plan that ran"
+        )
     return timed
 
 

@@ -67,7 +67,9 @@ def _require_kind(patch: ManifestPatch, items: Sequence[dict[str, Any]]) -> str:
         )
     versions = {"Pod": "v1"} | {item["kind"]: item["apiVersion"] for item in items}
     if document.get("apiVersion", versions[kind]) != versions[kind]:
-        raise ValueError(f"{patch.source}: apiVersion: {document['apiVersion']!r}; a {kind} here is {versions[kind]!r}")
+        raise ValueError(
+            f"{patch.source}: apiVersion: {document['apiVersion']!r} is not a {kind}'s here; write {versions[kind]!r}"
+        )
     is_train_job = kind == "Pod" and any(item["kind"] == "TrainJob" for item in items)
     require_known_fields(document, "TrainJobPod" if is_train_job else kind, where=patch.source)
     return kind
@@ -99,7 +101,7 @@ def _patch_pods(item: dict[str, Any], patch: ManifestPatch) -> dict[str, Any]:
     result = _map_pods(item, patched)
     if seen and wanted is not None and wanted not in seen:
         raise ValueError(
-            f"{patch.source}: metadata.name: {wanted!r} is not a pod of this job; there are {', '.join(seen)}"
+            f"{patch.source}: metadata.name: {wanted!r} is not a pod of this job; give one of {', '.join(seen)}"
         )
     return result
 

@@ -98,7 +98,7 @@ def run_agent(job: dict[str, Any]) -> None:
         )
         code = agent.wait()
     if code:
-        raise RuntimeError(f"the agent of host {job['hosts'][number]} ended with {code}; its log is above")
+        raise RuntimeError(f"the agent of host {job['hosts'][number]} ended with {code}; see its log above")
 
 
 def _split_program(arguments: list[str]) -> tuple[list[str], list[str]]:

@@ -69,7 +69,7 @@ def why_none_was_found(runs: Sequence[SearchState]) -> list[str]:
     least = min(played, key=lambda row: row.peak_fraction or 0.0, default=None)
     if least is not None and not any(row.fits_memory for row in played):
         closest = f"none of {len(played)} baselines fits into memory, and the closest one, {least.name}, {least.note}"
-        reasons[f"{closest}; larger devices, smaller microbatches, recomputation or more stages per device help"] = None
+        reasons[f"{closest}; use larger devices, smaller microbatches, recomputation or more stages per device"] = None
     return list(reasons) or [what_makes_room(runs[0].problem)]
 
 
@@ -85,7 +85,7 @@ def what_makes_room(problem: Problem) -> str:
         f"order = {options.order}": options.order != "any",
     }
     decided = [name for name, is_said in said.items() if is_said]
-    more = "more memory, recomputation or more stages per device make room"
+    more = "give more memory, recomputation or more stages per device"
     if decided:
         return (
             f"nothing that is known rules a plan out, but {', '.join(decided)} leave few; drop one of them, or {more}"
@@ -103,10 +103,10 @@ def require_not_refuted(run: SearchState) -> None:
         return
     problem, usable = run.problem, [device.usable_bytes for device in run.problem.cluster.devices]
     raise InfeasibleProblemError(
-        f"no division of the layers fits into memory: the {bound.kind} bound rules out every deadline on {len(usable)} "
-        f"devices of {min(usable):,} to {max(usable):,} usable bytes (stages per device: at most "
-        f"{problem.options.max_stages_per_device}; replicas of a stage: at most {problem.max_replicas}); use larger or "
-        "more devices, smaller microbatches or recomputation, or allow more stages per device"
+        f"no plan fits into memory: the {bound.kind} bound rules out every deadline on {len(usable)} devices of "
+        f"{min(usable):,} to {max(usable):,} usable bytes (max_stages_per_device = "
+        f"{problem.options.max_stages_per_device}, max_replicas = {problem.max_replicas}); use larger or more devices, "
+        "smaller microbatches or recomputation, or allow more stages per device"
     )
 
 

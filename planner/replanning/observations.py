@@ -109,7 +109,7 @@ def _parse(text: str | bytes, *, source: str) -> _Document:
         return _Document(source=source, device="", rows=_of_trace(events, source=source), times=())
     except (KeyError, TypeError, ValueError, AttributeError):
         raise ValueError(
-            f"{source}: neither the executor's timings (rankN.json) nor a trace of torch's profiler"
+            f"{source}: neither the executor's timings nor a trace of torch's profiler; give rankN.json or a trace"
         ) from None
 
 

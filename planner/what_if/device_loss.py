@@ -18,7 +18,7 @@ def find_lost(problem: Problem, names: Collection[str], *, field: str = "--lost"
     for name in names:
         if name not in known:
             raise ValueError(
-                f"{field} {name}: no device or host of the cluster; it has {', '.join(sorted(known))[:200]}"
+                f"{field} {name}: no device or host of the cluster; give one of {', '.join(sorted(known))[:200]}"
             )
     asked = frozenset(names)
     return frozenset(

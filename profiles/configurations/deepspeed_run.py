@@ -123,7 +123,7 @@ def _count(section: Any, name: str) -> int | None:
     if value is None or value == "auto":
         return None
     if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < 10**9:
-        raise ValueError(f"{name} = {str(value)[:60]}: is not a whole number")
+        raise ValueError(f"{name} = {str(value)[:60]}: is not a whole number; give one")
     return value
 
 
@@ -176,16 +176,18 @@ def _cut(shape: ModelShape, *, count: int, method: str, notes: ReadingNotes) -> 
         try:
             pattern = re.compile(kind.partition(":")[2])
         except re.error:
-            raise ValueError(f"partition method {method[:40]!r}: is not a regular expression behind type:") from None
+            raise ValueError(
+                f"partition method {method[:40]!r}: is not a regular expression behind type:; correct it"
+            ) from None
         if not any(pattern.search(name) for name in _BLOCK_NAMES.split()):
             notes.assumed.append(f"{method[:40]} matches the blocks and nothing else")
         sizes = balanced_sizes([int(letter == "t") for letter in letters], count)
     else:
-        raise ValueError(f"partition method {method[:40]!r}: there are {METHODS}")
+        raise ValueError(f"partition method {method[:40]!r}: is not known; give one of {METHODS}")
     ends = [sum(sizes[: number + 1]) for number in range(count)]
     stages = tuple(letters[end - size : end] for end, size in zip(ends, sizes, strict=True))
     if "" in stages:
-        raise ValueError(f"stage {stages.index('')} has no layers; such stages are not supported")
+        raise ValueError(f"stage {stages.index('')} has no layers; use fewer stages, or another partition method")
     return stages
 
 

@@ -25,9 +25,12 @@ def read_pattern(text: str) -> list[str]:
         )
     for letter in main.replace("|", ""):
         if letter in _UNKNOWN:
-            raise ValueError(f"--hybrid-layer-pattern: {letter} is {_UNKNOWN[letter]}, whose times are not known")
+            raise ValueError(
+                f"--hybrid-layer-pattern: {letter} is {_UNKNOWN[letter]}, whose times are not known; "
+                "leave the layer out to see the rest"
+            )
         if letter not in SUBLAYERS:
-            raise ValueError(f"--hybrid-layer-pattern: has {letter!r}; it is made of {', '.join(SUBLAYERS)} and |")
+            raise ValueError(f"--hybrid-layer-pattern: has {letter!r}; write {', '.join(SUBLAYERS)} and | only")
     if not main.replace("|", ""):
         raise ValueError("--hybrid-layer-pattern: has no layers; give letters")
     return main.split("|")

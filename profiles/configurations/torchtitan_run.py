@@ -70,7 +70,7 @@ class _Fields:
         if value is None or value == -1:
             return None
         if isinstance(value, bool) or not isinstance(value, int) or not least <= value < 10**9:
-            raise ValueError(f"{name} = {str(value)[:60]}: is not a whole number from {least} on")
+            raise ValueError(f"{name} = {str(value)[:60]}: is not a whole number from {least} on; give one")
         return value
 
 
@@ -252,7 +252,7 @@ def _stated_stages(
     if not isinstance(parts, list) or not all(
         isinstance(part, list) and all(isinstance(name, str) for name in part) for part in parts
     ):
-        raise ValueError("module_fqns_per_model_part: is not a list of lists of names")
+        raise ValueError("module_fqns_per_model_part: is not a list of lists of names; write it so")
     names = [name for part in parts for name in part]
     wanted = ["tok_embeddings", *(f"layers.{number}" for number in range(shape.blocks))]
     if names[: len(wanted)] != wanted or set(names[len(wanted) :]) - {"norm", "output", "lm_head"}:
@@ -269,9 +269,7 @@ def _stated_stages(
         for part in parts
     )
     if "" in stages:
-        raise ValueError(
-            f"module_fqns_per_model_part: part {stages.index('')} has no layer; such stages are not supported"
-        )
+        raise ValueError(f"module_fqns_per_model_part: part {stages.index('')} has no layer; give every part a layer")
     return stages
 
 

@@ -12,6 +12,9 @@ PARTS_OF_GPUS = ("shard", "mps")
 MOST = 512
 """More accelerators than one node has, MIG's slices included: a count that is none."""
 
+_REMEDY = "correct it, or take the node out of the answer"
+"""What always helps."""
+
 _SHIFTS = {"": 0, "K": 10, "M": 20, "G": 30, "T": 40, "P": 50}
 
 
@@ -56,15 +59,15 @@ def parse_gres(text: str) -> list[Gres]:
 def _entry(entry: str) -> Gres:
     match = re.fullmatch(r"([^:(),\s]+)((?::[^:(),\s]+)*)((?:\([^()]*\))*)", entry)
     if match is None:
-        raise ValueError(f"{entry!r} is not NAME:TYPE:COUNT")
+        raise ValueError(f"{entry!r} is not NAME:TYPE:COUNT; {_REMEDY}")
     parts = match[2].split(":")[1:]
     kept = [part for part in parts if part.lower() != "no_consume"]
     has_count = bool(kept) and kept[-1][0].isdigit()
     count = _count(kept.pop(), entry=entry) if has_count else 1
     if len(kept) > 1:
-        raise ValueError(f"{entry!r} has more than a type and a count")
+        raise ValueError(f"{entry!r} has more than a type and a count; {_REMEDY}")
     if match[1] in _ACCELERATORS and count > MOST:
-        raise ValueError(f"{entry!r} counts {count:,}; a type that begins with a digit needs a count behind it")
+        raise ValueError(f"{entry!r} counts {count:,}; give a type that begins with a digit a count behind it")
     is_consumed = len(kept) + has_count == len(parts)
     return Gres(name=match[1], kind=kept[0] if kept else None, count=count, is_consumed=is_consumed)
 
@@ -72,7 +75,7 @@ def _entry(entry: str) -> Gres:
 def _count(text: str, *, entry: str) -> int:
     match = re.fullmatch(r"([0-9]+)([KMGTP]?)", text.upper())
     if match is None:
-        raise ValueError(f"{text!r} of {entry!r} is not a count; a type needs a count behind it")
+        raise ValueError(f"{text!r} of {entry!r} is not a count; give a type a count behind it")
     return int(match[1]) << _SHIFTS[match[2]]
 
 
@@ -82,7 +85,7 @@ def _parse_tres(text: str) -> list[Gres]:
     for entry in text.split(",") if text not in ("", "(null)", "N/A") else ():
         key, equals, value = entry.partition("=")
         if not equals:
-            raise ValueError(f"{entry!r} is not RESOURCE=AMOUNT")
+            raise ValueError(f"{entry!r} is not RESOURCE=AMOUNT; {_REMEDY}")
         if key.startswith("gres/"):
             name, _, kind = key.removeprefix("gres/").partition(":")
             found.append(Gres(name=name, kind=kind or None, count=_count(value, entry=entry)))
@@ -108,7 +111,9 @@ def node_gres(fields: Mapping[str, str]) -> NodeGres:
     for field, entries in used.items():
         number, total = sum(one.count for one in entries if one.name in _ACCELERATORS), sum(counts.values())
         if number > total:
-            raise ValueError(f"{field} = {fields[field][:120]} uses {number} accelerators, but Gres lists {total}")
+            raise ValueError(
+                f"{field} = {fields[field][:120]} uses {number} accelerators, but Gres lists {total}; {_REMEDY}"
+            )
     drained = [one for one in _parsed(fields, "GresDrain", parse=parse_gres) if one.name in _ACCELERATORS]
     for one in drained:
         _take_off(counts, one)
@@ -127,7 +132,7 @@ def _take_off(counts: Counter[str], drained: Gres) -> None:
     if drained.count and len(kinds) != 1:
         raise ValueError(f"{told}, but not which of {', '.join(counts) or 'none'}; take the node out of the answer")
     if drained.count > (counts[kinds[0]] if kinds else 0):
-        raise ValueError(f"{told}, but Gres lists {counts[kinds[0]]}")
+        raise ValueError(f"{told}, but Gres lists {counts[kinds[0]]}; {_REMEDY}")
     if drained.count:
         counts[kinds[0]] -= drained.count
 
@@ -152,13 +157,13 @@ def _agreed(listed: Counter[str | None], configured: Counter[str | None], *, nam
     total, typed = configured[None], {kind: count for kind, count in configured.items() if kind is not None}
     count = listed.total() or total or sum(typed.values())
     if total and count != total:
-        raise ValueError(f"Gres counts {count} {name}, but CfgTRES {total}; both describe this node")
+        raise ValueError(f"Gres counts {count} {name}, but CfgTRES {total}; {_REMEDY}")
     if sum(typed.values()) > count:
-        raise ValueError(f"CfgTRES counts {sum(typed.values())} {name} by type, but there are {count} in all")
+        raise ValueError(f"CfgTRES counts {sum(typed.values())} {name} by type, but {count} in all; {_REMEDY}")
     told = {kind.lower(): number for kind, number in listed.items() if kind is not None}
     for kind, number in typed.items():
         if told.get(kind.lower(), number) != number:
-            raise ValueError(f"Gres counts {told[kind.lower()]} {name}:{kind}, but CfgTRES {number}")
+            raise ValueError(f"Gres counts {told[kind.lower()]} {name}:{kind}, but CfgTRES {number}; {_REMEDY}")
     if told:
         return {kind or name: number for kind, number in listed.items() if number}
     rest = {name: count - sum(typed.values())}

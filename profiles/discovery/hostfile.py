@@ -32,7 +32,7 @@ def parse_hostfile(text: str, *, sizes: DeviceDefaults, kind: str) -> FoundHosts
             raise ValueError(f"line {number} of the hostfile: {told[:60]!r}; write HOST, HOST slots=N or HOST:N")
         slots[match[1]] += int(count)
     if not slots:
-        raise ValueError("the hostfile names no host")
+        raise ValueError("the hostfile names no host; write HOST, HOST slots=N or HOST:N on each line")
     if empty := [host for host, count in slots.items() if not count]:
         raise ValueError(f"host {empty[0]} of the hostfile has 0 slots; leave its line out")
     hosts = (

@@ -92,7 +92,7 @@ class NominalSpeeds:
 
     def __post_init__(self) -> None:
         if not self.oversubscription > 0:
-            raise ValueError(f"oversubscription = {self.oversubscription} is not above 0; 1 is none")
+            raise ValueError(f"oversubscription = {self.oversubscription} is not above 0; give 1 for none, or more")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

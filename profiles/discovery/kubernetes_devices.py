@@ -123,7 +123,10 @@ def _clean(labels: Mapping[str, Any]) -> dict[str, str]:
             told.setdefault(match[1], set()).add(match[2])
     for key, values in told.items():
         if len(values) > 1:
-            raise ValueError(f"labels {key}.* name {' and '.join(sorted(values))}, but not which device is which")
+            raise ValueError(
+                f"labels {key}.* name {' and '.join(sorted(values))}, but not which device is which; "
+                "leave the node out of the answer"
+            )
         clean.setdefault(key, values.pop())
     return clean
 
@@ -139,7 +142,7 @@ def _label_count(labels: Mapping[str, str], key: str) -> int | None:
     if not labels.get(key):
         return None
     if not labels[key].isdecimal():
-        raise ValueError(f"label {key} = {labels[key]!r} is not a whole number")
+        raise ValueError(f"label {key} = {labels[key]!r} is not a whole number; correct the label")
     return int(labels[key])
 
 
@@ -156,7 +159,9 @@ def _shares(resource: str, there: int, *, labels: Mapping[str, str]) -> int:
     if resource.startswith("gpu.intel.com/"):
         counted = sum(_label_count(labels, key) or 0 for key in labels if _INTEL_KEY.fullmatch(key))
         if counted and there % counted:
-            raise ValueError(f"capacity {resource} = {there}, but labels of gpu.intel.com count {counted} devices")
+            raise ValueError(
+                f"capacity {resource} = {there}, but labels of gpu.intel.com count {counted}; correct the labels"
+            )
         return there // counted if counted else 1
     return 1
 
@@ -182,7 +187,10 @@ def _nvidia_shares(resource: str, there: int, *, labels: Mapping[str, str]) -> i
         told = f"label {base}.count = {count}" + (f" and {base}.replicas = {replicas}" if replicas else "")
         raise ValueError(f"capacity {resource} = {there}, but {told}; correct the label, or cordon the node")
     if there % shares:
-        raise ValueError(f"capacity {resource} = {there} is no multiple of the {shares} that share each by the labels")
+        raise ValueError(
+            f"capacity {resource} = {there} is no multiple of the {shares} that share each by the labels; "
+            "correct the labels"
+        )
     return shares
 
 

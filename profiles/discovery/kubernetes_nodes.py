@@ -34,12 +34,12 @@ def parse_kubernetes_nodes(
                 left_out.append(LeftOut(what=name, why=why))
                 continue
             if name in known:
-                raise ValueError("it is described twice")
+                raise ValueError(f"it is described twice; give one answer of {_QUESTION}")
             known.add(name)
             found = node_devices(node, sizes=sizes)
             hosts.append(_host(node, found.devices, keys=topology_labels))
         except (KeyError, TypeError, AttributeError) as error:
-            raise ValueError(f"node {name}: not the answer of {_QUESTION} ({error!r})") from None
+            raise ValueError(f"node {name}: cannot be read ({error!r}); give the answer of {_QUESTION}") from None
         except ValueError as error:
             raise ValueError(f"node {name}: {error}") from None
         for note in found.notes:
@@ -52,19 +52,19 @@ def _read_nodes(text: str) -> list[Any]:
     try:
         documents = [json.loads(text)] if text.lstrip().startswith(("{", "[")) else list(_read_yaml(text))
     except json.JSONDecodeError as error:
-        raise ValueError(f"not the answer of {_QUESTION} ({error})") from None
+        raise ValueError(f"it cannot be read ({error}); give the answer of {_QUESTION}") from None
     nodes = []
     for document in documents:
         if not isinstance(document, dict):
-            raise ValueError(f"not the answer of {_QUESTION}: a {type(document).__name__} in place of a List or a Node")
+            raise ValueError(f"a {type(document).__name__} is no List and no Node; give the answer of {_QUESTION}")
         listed = document.get("items") if "items" in document else [document] if "status" in document else None
         if not isinstance(listed, list) or not all(isinstance(node, dict) for node in listed):
-            raise ValueError(f"not the answer of {_QUESTION}: no items of a List, no status of a Node")
+            raise ValueError(f"a List without items, or a Node without status; give the answer of {_QUESTION}")
         nodes += listed
     if not nodes:
         raise ValueError("Kubernetes has no node; see `kubectl get nodes`")
     if other := next((node.get("kind") for node in nodes if node.get("kind", "Node") != "Node"), None):
-        raise ValueError(f"not the answer of {_QUESTION}: it describes a {other}")
+        raise ValueError(f"it describes a {other}; give the answer of {_QUESTION}")
     return nodes
 
 
@@ -75,7 +75,9 @@ def _read_yaml(text: str) -> Iterator[Any]:
         loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
         yield from (document for document in yaml.load_all(text, Loader=loader) if document is not None)
     except yaml.YAMLError as error:
-        raise ValueError(f"not the answer of {_QUESTION} ({' '.join(str(error).split())[:200]})") from None
+        raise ValueError(
+            f"it cannot be read ({' '.join(str(error).split())[:200]}); give the answer of {_QUESTION}"
+        ) from None
 
 
 def _name_of(node: Mapping[str, Any]) -> str:
@@ -83,7 +85,7 @@ def _name_of(node: Mapping[str, Any]) -> str:
         labels = node["metadata"].get("labels") or {}
         return str(labels.get("kubernetes.io/hostname", node["metadata"]["name"]))
     except (KeyError, TypeError, AttributeError) as error:
-        raise ValueError(f"not the answer of {_QUESTION}: a node without metadata.name ({error!r})") from None
+        raise ValueError(f"a node has no metadata.name ({error!r}); give the answer of {_QUESTION}") from None
 
 
 def _why_left_out(node: Mapping[str, Any], tolerated: Sequence[str]) -> str:

@@ -104,7 +104,7 @@ def _read_json(text: str) -> list[dict[str, str]]:
         nodes = json.loads(text)["nodes"]
         return [_fields_of(node) for node in nodes]
     except (KeyError, TypeError, AttributeError, json.JSONDecodeError) as error:
-        raise ValueError(f"not the answer of `scontrol show node --json` ({error})") from None
+        raise ValueError(f"it cannot be read ({error}); give the answer of `scontrol show node --json`") from None
 
 
 def _fields_of(node: Any) -> dict[str, str]:
@@ -172,5 +172,5 @@ def _whole(fields: Mapping[str, str], field: str) -> int | None:
     if value is None:
         return None
     if not value.isdecimal():
-        raise ValueError(f"{field} = {value} is not a whole number")
+        raise ValueError(f"{field} = {value} is not a whole number; give the answer of {_QUESTION}")
     return int(value)

@@ -110,7 +110,7 @@ def _read_yaml(text: str) -> _Topology:
         raise ValueError(f"topology: no YAML: {' '.join(str(error).split())[:200]}") from None
     if not isinstance(listed, list) or not listed or not all(isinstance(one, dict) for one in listed):
         raise ValueError(
-            "topology: topology.yaml is a list of topologies, each with a name and one of tree, block, flat"
+            "topology: topology.yaml is no list of topologies; give each a name and one of tree, block, flat"
         )
     chosen = next((one for one in listed if one.get("cluster_default") == "true"), listed[0])
     note = f"of {len(listed)} topologies, {chosen.get('topology')} is taken" if len(listed) > 1 else ""
@@ -122,7 +122,7 @@ def _tree_of(topology: dict[str, Any]) -> _Topology:
     name = topology.get("topology")
     kinds = sorted(topology.keys() - {"topology", "cluster_default"})
     if len(kinds) != 1:
-        raise ValueError(f"topology {name!r} states {', '.join(kinds) or 'no kind'}; it is one of tree, block, flat")
+        raise ValueError(f"topology {name!r} states {', '.join(kinds) or 'no kind'}; give one of tree, block, flat")
     kind, body = kinds[0], topology[kinds[0]]
     try:
         if kind == "flat":

@@ -66,12 +66,17 @@ class AchievedRates:
         """What the times rest on, in a sentence."""
         return f"achieved rates of {self.name}, fitted to {self.fitted_to}"
 
+    @property
+    def is_fitted(self) -> bool:
+        """Whether times are by lines fitted to tables, not by their rows."""
+        return True
+
     def price(self, operation: Operation) -> PricedOperation:
         """The time of an operation; raises ValueError that lists the kinds that are known."""
         key, operations, num_bytes = features(operation, multiprocessors=self.multiprocessors)
         line = self.lines.get(key)
         if line is None:
-            raise ValueError(f"{self.name}: nothing is known of {key}; there are {', '.join(sorted(self.lines))}")
+            raise ValueError(f"{self.name}: nothing is known of {key}; give one of {', '.join(sorted(self.lines))}")
         return assumed(line.ns(operations, num_bytes), rule=f"achieved rates of {self.name}: {key}")
 
 

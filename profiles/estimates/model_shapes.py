@@ -192,7 +192,9 @@ def read_shape(text: str, *, name: str) -> ModelShape:
         raise ValueError(f"{name}: is not JSON; give a model's config.json") from None
     kind = config.get("model_type") if isinstance(config, dict) else None
     if kind not in _READ_KINDS:
-        raise ValueError(f"{name}: model_type = {render_value(kind)} is not read; there are {', '.join(_READ_KINDS)}")
+        raise ValueError(
+            f"{name}: model_type = {render_value(kind)} is not read; give a model of {', '.join(_READ_KINDS)}"
+        )
     take = ConfigReader(config, name)
     heads = take("num_attention_heads")
     return ModelShape(
@@ -221,7 +223,9 @@ class ConfigReader:
         value = self.config.get(key)
         value = otherwise if value is None else value
         if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= 10**9:
-            raise ValueError(f"{self.name}: {key} = {render_value(value)}; a whole number from 0 to 10^9 is needed")
+            raise ValueError(
+                f"{self.name}: {key} = {render_value(value)} is out of range; give a whole number from 0 to 10^9"
+            )
         return value
 
     def first(self, *keys: str) -> int:

@@ -18,6 +18,7 @@ class CountedOperations:
 
     name: str = "operations"
     origin: str = "multiplications counted, moved bytes and exchanges not"
+    is_fitted: bool = False
 
     def price(self, operation: Operation) -> PricedOperation:
         """The count as a time."""

@@ -183,7 +183,11 @@ def _row(cells: Sequence[str], *, header: Sequence[str], source: str) -> _Row:
             wrong=wrong,
         )
     except (KeyError, ValueError):
-        raise refusal(source, f"row {' '.join(cells)[:60]!r} has other columns than {' '.join(header)[:80]}") from None
+        raise refusal(
+            source,
+            f"row {' '.join(cells)[:60]!r} has other columns than {' '.join(header)[:80]}; "
+            "give the rows as nccl-tests printed them",
+        ) from None
     if "#wrong" in cell and wrong not in ("0", "N/A"):
         raise refusal(source, f"size {row.size}: {wrong} wrong results; repair the machine and measure again")
     rate = row.size / row.time_us / 1e3 if row.time_us > 0 else 0.0

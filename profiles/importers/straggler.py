@@ -186,11 +186,14 @@ class _StepRows:
         if kind is None and transfer is None:
             return
         if None in row:
-            raise ValueError(f"{source}: step {number} has an operation without {_COLUMNS[row.index(None)]!r}")
+            raise ValueError(
+                f"{source}: step {number} has an operation without {_COLUMNS[row.index(None)]!r}; "
+                "export the trace again"
+            )
         if not (0 <= start <= _MAX_SECONDS and 0 <= length <= _MAX_SECONDS):
             raise ValueError(
                 f"{source}: step {number}: {name} starts at {start} s and takes {length} s; "
-                "times must be seconds since the step's begin, on one clock"
+                "give seconds since the step's begin, on one clock"
             )
         if kind is not None:
             self.actions[pipeline, stage].append(

@@ -19,8 +19,8 @@ from profiles.importers.chakra_nodes import BACKWARD
 from profiles.importers.rank_messages import MessageEnd
 
 REMEDY = (
-    'wrap every forward and backward in torch.profiler.record_function("PP:0F3") with its stage, kind (F, B, I, W) '
-    "and microbatch"
+    'wrap every forward and backward in torch.profiler.record_function("PP:0F3") with stage, kind (F, B, I, W) and '
+    "microbatch"
 )
 """What always helps."""
 
@@ -328,8 +328,8 @@ def _iteration(mine: list[_Span], *, source: Path) -> tuple[FoundAction, ...]:
     if sorted(forwards) != sorted(backwards) or any(each not in _BACKWARDS for each in backwards.values()):
         whole = [forward for forward in forwards if backwards.get(forward) in _BACKWARDS]
         raise ValueError(
-            f"{source}: an iteration with {len(forwards)} forwards, of which {len(whole)} have one backward or its two "
-            f"halves, in {sum(map(len, backwards.values()))} pieces (cut off, or messages inside a stage); {REMEDY}"
+            f"{source}: of {len(forwards)} forwards in an iteration {len(whole)} have one backward or its two halves "
+            f"({sum(map(len, backwards.values()))} pieces), cut off or with messages inside a stage; {REMEDY}"
         )
     numbers = {forward: number for number, forward in enumerate(forwards)}
     return tuple(
@@ -354,8 +354,8 @@ def find_stages(ranks: Mapping[int, UnmarkedRank]) -> dict[int, int]:
     for rank, told in sorted(ranks.items()):
         if len(told.before) > 1 or len(told.behind) > 1:
             raise ValueError(
-                f"{told.source}: rank {rank} gets forward inputs from ranks {sorted(told.before)} and sends outputs to "
-                f"{sorted(told.behind)}; without marks, messages within a stage cannot be told from others: {REMEDY}"
+                f"{told.source}: rank {rank} gets inputs from ranks {sorted(told.before)} and sends outputs to "
+                f"{sorted(told.behind)}, and without marks messages within a stage look like others; {REMEDY}"
             )
     before = {rank: min(told.before, default=None) for rank, told in ranks.items()}
     behind = {rank: min(told.behind, default=None) for rank, told in ranks.items()}
@@ -372,7 +372,7 @@ def find_stages(ranks: Mapping[int, UnmarkedRank]) -> dict[int, int]:
     if len(stages) != len(ranks) or len(set(counts)) != 1 or len(counts) < 2 or not is_whole:
         raise ValueError(
             f"{source}: the messages of {len(ranks)} ranks do not form whole pipelines; give the traces of all ranks, "
-            f"profiled with record_shapes=True, or {REMEDY}"
+            f"with record_shapes=True, or {REMEDY}"
         )
     return stages
 

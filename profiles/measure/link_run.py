@@ -77,7 +77,10 @@ def _wait(
         codes = [process.poll() for process in processes]
         for rank, code in enumerate(codes):
             if code:
-                raise ValueError(f"links: process {rank} ended with {code}: {_last_lines(folder, rank)}")
+                raise ValueError(
+                    f"links: process {rank} ended with {code} ({_last_lines(folder, rank)}); "
+                    "try again, or add --no-links"
+                )
         if hear is not None:
             hear(_count_lines(folder / "progress"), total)
         if all(code == 0 for code in codes):

@@ -45,8 +45,8 @@ def load_model(name: str, *, cut: Cut | None = None) -> LoadedModel:
     if not colon or not head or not rest:
         known = ", ".join(FAMILIES)
         raise ValueError(
-            f"{name!r} is neither module:factory (e.g. my_model:make_training) nor a family with its settings "
-            f"(e.g. gpt:layers=4,width=256; there are {known})"
+            f"{name!r} is neither a factory nor a family; give module:factory, e.g. my_model:make_training, "
+            f"or one of {known} with settings, e.g. gpt:layers=4,width=256"
         )
     return _interpret(_call(name, head, factory=rest), source=name, cut=cut)
 

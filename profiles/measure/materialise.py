@@ -32,10 +32,13 @@ def make_layer(model: Model, name: str, *, device: torch.device, dtype: torch.dt
     except (RuntimeError, TypeError, ValueError, NotImplementedError, AttributeError) as error:
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise ValueError(
-            f"layer {name!r} cannot be made on {device.type}: {reason}; its factory must work under torch.device"
+            f"layer {name!r} cannot be made on {device.type}: {reason}; let its factory work under torch.device"
         ) from error
     if not isinstance(module, nn.Module):
-        raise ValueError(f"layer {name!r} is made as a {type(module).__name__}, not as a torch.nn.Module")
+        raise ValueError(
+            f"layer {name!r} is made as a {type(module).__name__}, not as a torch.nn.Module; "
+            "return one from its factory"
+        )
     if any(tensor.device.type != device.type for tensor in _tensors(module)) or _is_handed_out(
         model, name, module=module
     ):

@@ -93,7 +93,7 @@ def solve_with_cp_sat(
     if status is None:
         return SolverAnswer(status="unknown", bound=None, values=None, solver=NAME)
     if status == cp_model.MODEL_INVALID:
-        raise ValueError(f"CP-SAT refuses the complete model: {model.validate()[:300]}")
+        raise ValueError(f"CP-SAT refuses the complete model ({model.validate()[:300]}); please report this question")
     answer = _STATUS.get(status, "unknown")
     bound = int(solver.response_proto.inner_objective_lower_bound) if answer != "infeasible" else None
     values = [solver.value(variable) for variable in callback.variables] if answer in ("optimal", "feasible") else None

@@ -245,7 +245,9 @@ class _Model:
         solver.parameters.max_deterministic_time = work
         status = solver.solve(model)
         if status == cp_model.MODEL_INVALID:
-            raise ValueError(f"CP-SAT refuses the model of a period: {model.validate()[:300]}")
+            raise ValueError(
+                f"CP-SAT refuses the model of a period ({model.validate()[:300]}); please report this question"
+            )
         if status not in (cp_model.OPTIMAL, cp_model.FEASIBLE):
             return None, status == cp_model.INFEASIBLE
         found = {key: int(solver.value(each)) for key, each in start.items()}

@@ -79,7 +79,7 @@ def play_schedule(schedule: PlayableSchedule) -> PlayedTimes:
     if max(len(schedule.transfers), len(schedule.stage)) > MOST_TRANSFERS:
         raise ValueError(
             f"{len(schedule.transfers)} transfers between {len(schedule.stage)} stage replicas; "
-            f"at most {MOST_TRANSFERS} can be played"
+            f"use fewer: at most {MOST_TRANSFERS} can be played"
         )
     table, device_orders, nothing = _TransferTable(schedule), _DeviceOrders(schedule), np.zeros(1, np.int64)
     recording = _make_recording(schedule, table=table, device_orders=device_orders)

@@ -57,12 +57,12 @@ def test_what_is_said_as_json(shell: Shell, installed: Path):
 
 REFUSALS = {
     ("import", "aiconfigurator", "--gpu", "toy"): "give --model and --gpu; models: llama3-8b",
-    (*IMPORT[:4], "--gpu", "abacus"): 'no measured tables of "abacus"; there are toy_sxm',
-    (*IMPORT[:2], "--model", "nobody", "--gpu", "toy"): 'no model "nobody"; there are llama3-8b',
-    (*IMPORT, "--tensor-parallel", "3"): "degree 3: does not divide the 8 heads of toy/llama; there are 1, 2, 4, 8",
+    (*IMPORT[:4], "--gpu", "abacus"): 'no measured tables of "abacus"; give one of toy_sxm',
+    (*IMPORT[:2], "--model", "nobody", "--gpu", "toy"): 'no model "nobody"; give one of llama3-8b',
+    (*IMPORT, "--tensor-parallel", "3"): "degree 3: does not divide the 8 heads of toy/llama; give one of 1, 2, 4, 8",
     (*IMPORT, "--tensor-parallel", "two"): "--tensor-parallel two: write whole numbers",
     (*IMPORT, "--sequence", "0"): "--sequence 0: give the tokens",
-    (*IMPORT, "--dtype", "fp8"): "matrix products in fp8 were not measured; there are bf16",
+    (*IMPORT, "--dtype", "fp8"): "matrix products in fp8 were not measured; give one of bf16",
     (*IMPORT, "--hosts", "1,2"): "--hosts 1,2: give a number of hosts for each of toy_sxm",
     (*IMPORT, "--hosts", "1", "--cluster", "c.json"): "--cluster and --hosts both name the devices",
     (*IMPORT, "-m", "4", "--global-batch", "8"): "--num-microbatches and --global-batch",

@@ -303,7 +303,7 @@ def test_what_a_bound_rules_out_for_every_deadline_is_infeasible():
         except InfeasibleProblemError as error:
             found.append(str(error))
     first, second = found
-    assert "rules out every deadline on 2 devices of 55 to 100 usable bytes (stages per device: at most 1;" in first
+    assert "rules out every deadline on 2 devices of 55 to 100 usable bytes (max_stages_per_device = 1," in first
     assert second is True
 
 

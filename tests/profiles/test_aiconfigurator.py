@@ -40,7 +40,7 @@ def test_device_types_by_name(package: TablePackage):
     """Tests that a type is found in any case and without its form, and others are answered with those there are."""
     assert package.gpus == ("toy_sxm",)
     assert package.find_gpu("TOY") == package.find_gpu("toy-sxm") == "toy_sxm"
-    with pytest.raises(NoTablesError, match=r'no measured tables of "empty_sxm"; there are toy_sxm'):
+    with pytest.raises(NoTablesError, match=r'no measured tables of "empty_sxm"; give one of toy_sxm'):
         package.find_gpu("empty_sxm")
 
 
@@ -80,7 +80,7 @@ def test_a_hole_is_filled_from_the_nearest_row(rates: MeasuredRates):
 
 def test_unmeasured_numbers_are_refused(rates: MeasuredRates):
     """Tests that a type of numbers without rows is refused with those that have some."""
-    with pytest.raises(NoTablesError, match="matrix products in fp8 were not measured; there are bf16"):
+    with pytest.raises(NoTablesError, match="matrix products in fp8 were not measured; give one of bf16"):
         rates.price(Product(rows=64, columns=64, inner=64, dtype="fp8"))
 
 
@@ -139,7 +139,7 @@ def test_models_and_clusters(package: TablePackage, tmp_path: Path):
     own = tmp_path / "config.json"
     own.write_text((package.folder.parent / "model_configs/toy--llama_config.json").read_text())
     assert find_shape(package, str(own)).hidden == shape.hidden == 512
-    with pytest.raises(NoTablesError, match=r'no model "toy"; there are llama3-8b'):
+    with pytest.raises(NoTablesError, match=r'no model "toy"; give one of llama3-8b'):
         find_shape(package, "toy")
     cluster = make_cluster(package, [("toy_sxm", 2)])
     assert len(cluster.devices) == 16

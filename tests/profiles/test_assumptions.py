@@ -57,7 +57,7 @@ def test_older_documents_state_nothing():
         ({"sequence_parallel": 1}, "sequence_parallel = '1'; write true or false"),
         ({"context_parallel": 0}, "context_parallel = 0 is out of range"),
         ({"selective_modules": ()}, "selective_modules is empty; name the modules"),
-        ({"selective_modules": ("attn",)}, "selective_modules has 'attn'; there are"),
+        ({"selective_modules": ("attn",)}, "selective_modules has 'attn'; give some of"),
         ({"sequence_length": 0}, "sequence_length = 0 is out of range"),
     ],
 )

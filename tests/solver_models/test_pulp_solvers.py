@@ -12,9 +12,9 @@ import pytest
 from planner.planning import make_plan
 from planner.progress import Limits
 from solver_models import pulp_solvers
-from solver_models.branch_and_check.master import MasterProgramme
 from solver_models.complete.programme import Programme
 from solver_models.complete.with_pulp import solve_with_pulp
+from solver_models.joint.master import MasterProgramme
 from solver_models.joint.search_space import make_space
 from solver_models.pulp_solvers import (
     CheckedAnswer,
@@ -225,7 +225,7 @@ def test_an_incumbent_is_no_bound(monkeypatch: pytest.MonkeyPatch):
 def test_a_claim_above_a_known_solution_is_a_failure():
     """Tests that a bound above the objective of the start is refused."""
     claim = CheckedAnswer(status="optimal", values={"x": 3, "y": 0}, bound=6.0)
-    with pytest.raises(SolverFailedError, match="nothing is below 6 and was given a solution of 4"):
+    with pytest.raises(SolverFailedError, match="nothing is below 6, but was given 4"):
         checked(two_variables(), claim, solver="any", hint={"x": 1, "y": 2})
 
 

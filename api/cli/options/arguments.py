@@ -9,14 +9,13 @@ _HOW = "When to stop"
 _OUT = "Output"
 _WHERE = "Where"
 _HEAL = "When devices are lost"
-_COMPOSED = "Put together from measured tables"
+_COMPOSED = "With aiconfigurator"
 
 Workload = Annotated[
     str,
     typer.Argument(
         metavar="WORKLOAD",
-        help="A workload (pipeplan's JSON, layers in milliseconds, or PipeDream's graph.txt), demo:NAME, or - for "
-        "standard input.",
+        help="A workload file, demo:NAME, or - for standard input.",
         show_default=False,
     ),
 ]
@@ -24,8 +23,8 @@ ImportSource = Annotated[
     str,
     typer.Argument(
         metavar="WORKLOAD",
-        help="A workload (pipeplan's JSON, layers in milliseconds, or PipeDream's graph.txt), demo:NAME, - for "
-        "standard input, or the word trace, solution, sailor or aiconfigurator.",
+        help="A workload (JSON, PipeDream's graph.txt, demo:NAME, or - for standard input), or trace, solution, sailor "
+        "or aiconfigurator.",
         show_default=False,
     ),
 ]
@@ -33,10 +32,8 @@ TraceFiles = Annotated[
     list[str] | None,
     typer.Argument(
         metavar="[TRACES...]",
-        help="After the word trace: parquet of all ranks, Megatron's log with timers of all ranks (.log, .txt, .out), "
-        "a trace of torch's profiler per rank (.json, .json.gz), or "
-        "folders of them or of the executor's --trace. After the word solution: the answer, and the plan. After "
-        "sailor: its profile.json of every GPU, and llm_info.json.",
+        help="After trace: .parquet, Megatron's log, the profiler's traces, or folders; after solution: the answer and "
+        "the plan; after sailor: profile.json of every GPU, and llm_info.json.",
         show_default=False,
     ),
 ]
@@ -45,8 +42,8 @@ ComposedModel = Annotated[
     typer.Option(
         "--model",
         metavar="NAME",
-        help="With aiconfigurator: llama3-8b, -70b, -405b, qwen3-8b, -32b, -30b-a3b, -235b-a22b, deepseek-v3, "
-        "gpt-oss-20b, -120b, mixtral-8x7b, -8x22b, a name on Hugging Face, or the path of a config.json.",
+        help="llama3-70b, qwen3-32b, deepseek-v3, gpt-oss-120b, mixtral-8x7b ..., a name on Hugging Face, or the path "
+        "of a config.json.",
         rich_help_panel=_COMPOSED,
     ),
 ]
@@ -55,7 +52,7 @@ ComposedGpu = Annotated[
     typer.Option(
         "--gpu",
         metavar="TYPE[,TYPE...]",
-        help="Device types with tables: a100_sxm, h100_sxm, h200_sxm, b200_sxm, gb200 ...",
+        help="a100_sxm, h100_sxm, h200_sxm, b200_sxm, gb200 ...",
         rich_help_panel=_COMPOSED,
     ),
 ]
@@ -64,7 +61,7 @@ TensorParallel = Annotated[
     typer.Option(
         "--tensor-parallel",
         metavar="N[,N...]",
-        help="Devices that share a layer: the widths that a plan may use.",
+        help="Devices that share a layer.",
         rich_help_panel=_COMPOSED,
     ),
 ]
@@ -94,7 +91,7 @@ ComposedHosts = Annotated[
     typer.Option(
         "--hosts",
         metavar="N[,N...]",
-        help="Also make a cluster of so many hosts of each type, from the package's data sheets.",
+        help="Also make a cluster of so many hosts of each type.",
         rich_help_panel=_COMPOSED,
     ),
 ]
@@ -153,7 +150,7 @@ PlansWorkload = Annotated[
     str | None,
     typer.Argument(
         metavar="[WORKLOAD]",
-        help="The workload that the plan answers; left out: the one that the plan contains.",
+        help="The workload that the plan is for (left out: the one inside the plan).",
         show_default=False,
     ),
 ]
@@ -169,13 +166,11 @@ Files = Annotated[
     ),
 ]
 WorkloadOption = Annotated[
-    str | None, typer.Option("--workload", "-w", metavar="WORKLOAD", help="The workload that the plans answer.")
+    str | None, typer.Option("--workload", "-w", metavar="WORKLOAD", help="The workload that the plans are for.")
 ]
 Cluster = Annotated[
     str | None,
-    typer.Option(
-        "--cluster", "-c", metavar="CLUSTER", help="The machine: a cluster document, or a workload that holds one."
-    ),
+    typer.Option("--cluster", "-c", metavar="CLUSTER", help="Another machine: a cluster or workload file."),
 ]
 NumMicrobatches = Annotated[
     int | None,
@@ -183,7 +178,7 @@ NumMicrobatches = Annotated[
         "--num-microbatches",
         "-m",
         metavar="N",
-        help="Microbatches per iteration; pins the number where a global batch leaves it open.",
+        help="Microbatches per iteration (left out: decided).",
     ),
 ]
 GlobalBatch = Annotated[
@@ -193,7 +188,7 @@ GlobalBatch = Annotated[
         "-g",
         metavar="SAMPLES",
         min=1,
-        help="Samples per iteration: size and number of microbatches are decided, among all measured sizes.",
+        help="Samples per iteration; size and number of microbatches are decided.",
     ),
 ]
 ChosenSizes = Annotated[
@@ -209,7 +204,11 @@ Json = Annotated[bool, typer.Option("--json", help="Write JSON.", rich_help_pane
 Output = Annotated[
     str | None,
     typer.Option(
-        "--output", "-o", metavar="FILE", help="Where the document goes; - is standard output.", rich_help_panel=_OUT
+        "--output",
+        "-o",
+        metavar="FILE",
+        help="Where the document goes (- or nothing: standard output).",
+        rich_help_panel=_OUT,
     ),
 ]
 OutputFile = Annotated[
@@ -233,7 +232,7 @@ Gap = Annotated[
     typer.Option(
         "--gap",
         metavar="FRACTION",
-        help="Stop once the plan is proved to be within this fraction of the best possible; otherwise exit with 4.",
+        help="Stop at this gap to the best possible plan; exit with 4 if it is not reached.",
         rich_help_panel=_HOW,
     ),
 ]
@@ -244,7 +243,7 @@ MaxRounds = Annotated[
     typer.Option(
         "--max-rounds",
         metavar="N",
-        help="Limit the steps of the search; the same input and seed then give the same plan.",
+        help="Limit the search by steps instead of time: runs give the same plan.",
         min=0,
         rich_help_panel=_HOW,
     ),
@@ -308,7 +307,7 @@ Server = Annotated[
     typer.Option(
         "--server",
         metavar="URL",
-        help="Let a service (pipeplan serve) do it; the key is taken from PIPEPLAN_KEY.",
+        help="Let a service (pipeplan serve) do it; its key: PIPEPLAN_KEY.",
         envvar="PIPEPLAN_SERVER",
         show_default=False,
         show_envvar=False,
@@ -383,7 +382,7 @@ DecideAll = Annotated[
     typer.Option(
         "--decide-all",
         help="Decide all that the profile has costs for: devices per stage replica, up to 12 stages per device, "
-        "recomputation per layer, sharded optimizer. Options that are given hold.",
+        "recomputation per layer, sharded optimizer.",
         rich_help_panel=_WHAT,
     ),
 ]
@@ -460,8 +459,8 @@ TargetName = Annotated[
     typer.Option(
         "--target",
         metavar="PROGRAM",
-        help="Plan only what it can run: executor, torch, torchtitan, megatron, deepspeed, deepspeed-dualpipev (see "
-        "`pipeplan targets`).",
+        help="Plan only what it can run: executor (torchrun), torch, torchtitan, megatron, deepspeed, "
+        "deepspeed-dualpipev (see `pipeplan targets`).",
         rich_help_panel=_WHAT,
     ),
 ]
@@ -672,7 +671,7 @@ MaxRestarts = Annotated[int, typer.Option("--max-restarts", metavar="N", help="H
 JobPlace = Annotated[
     str, typer.Argument(metavar="FOLDER", help="The folder that `pipeplan launch` named.", show_default=False)
 ]
-Follow = Annotated[bool, typer.Option("--follow", "-f", help="Go on showing what comes.")]
+Follow = Annotated[bool, typer.Option("--follow", "-f", help="Keep showing new lines.")]
 
 ExportFolder = Annotated[
     str, typer.Option("--output", "-o", metavar="FOLDER", help="Where the files go.", rich_help_panel=_OUT)
@@ -819,7 +818,7 @@ Model = Annotated[
     str,
     typer.Argument(
         metavar="MODEL",
-        help="module:factory (a Training, or a module with an example), or a family: gpt:layers=4,width=256.",
+        help="module:factory, or a family of models: gpt:layers=4,width=256.",
         show_default=False,
     ),
 ]
@@ -829,7 +828,7 @@ MicrobatchSizes = Annotated[
         "--microbatch-size",
         "-b",
         metavar="N[,N...]",
-        help="Samples per microbatch, the profile's own first; left out: batch / -m, or doublings up to the batch.",
+        help="Samples per microbatch, the profile's own first (left out: batch / -m, or doublings).",
         rich_help_panel=_MEASURED,
     ),
 ]
@@ -840,7 +839,7 @@ MeasuredBatch = Annotated[
         "-g",
         metavar="SAMPLES",
         min=1,
-        help="Samples per iteration, where `plan` decides on the cut; left out: those of the Training's batch.",
+        help="Samples per iteration; `plan` decides the microbatches.",
         rich_help_panel=_MEASURED,
     ),
 ]
@@ -863,7 +862,7 @@ Device = Annotated[
 NumDevices = Annotated[
     int | None,
     typer.Option(
-        "--devices", metavar="N", help="Devices of the cluster; left out: all GPUs, or a process per core.",
+        "--devices", metavar="N", help="Devices (left out: all GPUs, or one per core).",
         rich_help_panel=_MACHINE,
     ),
 ]  # fmt: skip
@@ -931,7 +930,7 @@ NoLinks = Annotated[
 Links = Annotated[
     str | None,
     typer.Option(
-        "--links", metavar="FILE", help="Tables of links: read if the file is there, otherwise measured and written.",
+        "--links", metavar="FILE", help="Tables of links, read or, if there are none, written.",
         rich_help_panel=_MACHINE,
     ),
 ]  # fmt: skip

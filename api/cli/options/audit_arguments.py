@@ -16,8 +16,8 @@ ConfigurationFile = Annotated[
     str | None,
     typer.Argument(
         metavar="[FILE]",
-        help="What it is started with: Megatron's flags in a shell script, YAML, JSON or a log; torchtitan's TOML or "
-        "JSON; DeepSpeed's JSON; a recipe as FILE.py:FUNCTION. Options overrule it.",
+        help="What it is started with: a script with flags, YAML, JSON, TOML, a log, or FILE.py:FUNCTION. Options "
+        "overrule it.",
         show_default=False,
     ),
 ]
@@ -32,7 +32,7 @@ AuditedModel = Annotated[
     typer.Option(
         "--model",
         metavar="NAME|FILE",
-        help="A known model (llama3-70b, deepseek-v3 ...) or its config.json; otherwise as the flags state it.",
+        help="A known model, e.g. llama3-70b, or a config.json.",
         rich_help_panel=_WHAT,
         show_default=False,
     ),
@@ -42,7 +42,7 @@ AuditedGpu = Annotated[
     typer.Option(
         "--gpu",
         metavar="NAME",
-        help="a100, h100, h200, b200, b300, gb200, gb300; h100 is assumed.",
+        help="a100, h100 (default), h200, b200, b300, gb200, gb300.",
         rich_help_panel=_WHAT,
         show_default=False,
     ),
@@ -89,7 +89,7 @@ Layout = Annotated[
     typer.Option(
         "--layout",
         metavar="LAYOUT",
-        help="Megatron's --pipeline-model-parallel-layout, e.g. 'Et*2|(t*2|)*34L'.",
+        help="Megatron's pipeline layout, e.g. 'Et*2|(t*2|)*34L'.",
         rich_help_panel=_LAYOUT,
         show_default=False,
     ),
@@ -147,7 +147,7 @@ MaxSlower = Annotated[
     typer.Option(
         "--max-slower",
         metavar="PERCENT",
-        help="Exit with 4 if it is proved to be slower than the best found by more.",
+        help="Exit with 4 if it is proved to be slower by more.",
         rich_help_panel=_ANSWER,
         show_default=False,
         min=0,
@@ -162,7 +162,7 @@ AuditFolder = Annotated[
         "-o",
         "--output",
         metavar="FOLDER",
-        help="Write workload.json, audited.json and plan.json, whose certificate `pipeplan verify` checks.",
+        help="Write workload.json, audited.json and plan.json.",
         rich_help_panel=_ANSWER,
         show_default=False,
     ),

@@ -38,6 +38,14 @@ class SectionedHelp(TyperCommand):
             with formatter.section(title):
                 formatter.write_dl(records)
 
+    def format_epilog(self, ctx: Any, formatter: Any) -> None:
+        """Examples one below the other."""
+        del ctx
+        formatter.write_paragraph()
+        with formatter.indentation():
+            for paragraph in (self.epilog or "").split("\n\n"):
+                formatter.write_text(paragraph)
+
 
 class Commands(typer.Typer):
     """Commands of one subject."""
@@ -53,14 +61,29 @@ class FoldedHelp(SectionedHelp):
     usual: ClassVar[frozenset[str]]
     """Names of parameters, as the function has them."""
 
+    def __init__(self, name: str | None, **options: Any) -> None:
+        super().__init__(name, **options)
+        holder = typer.Typer(add_completion=False)
+        holder.command()(_takes_help_all)
+        help_all = next(each for each in typer.main.get_command(holder).params if each.name == "help_all")
+        help_all.expose_value = False  # the command's function does not take it
+        self.params.append(help_all)
+
     def format_help(self, ctx: Any, formatter: Any) -> None:
         """Options are hidden only meanwhile: completion in a shell knows all of them."""
-        folded = [each for each in self.params if each.name not in self.usual and not ctx.meta.get(_WHOLE)]
+        folded = [
+            each for each in self.params if each.name not in {*self.usual, "help_all"} and not ctx.meta.get(_WHOLE)
+        ]
         for each in folded:
             each.hidden = True  # type: ignore[attr-defined]
         super().format_help(ctx, formatter)
         for each in folded:
             each.hidden = False  # type: ignore[attr-defined]
+
+
+def folded(*usual: str) -> type[FoldedHelp]:
+    """The class of a command whose --help shows these parameters."""
+    return type("FoldedHelp", (FoldedHelp,), {"usual": frozenset(usual)})
 
 
 def _show_all(ctx: typer.Context, is_asked: bool) -> None:
@@ -70,7 +93,10 @@ def _show_all(ctx: typer.Context, is_asked: bool) -> None:
         raise typer.Exit
 
 
-HelpAll = Annotated[
-    bool,
-    typer.Option("--help-all", help="Show every option, not the usual ones alone.", callback=_show_all, is_eager=True),
-]
+def _takes_help_all(
+    help_all: Annotated[
+        bool, typer.Option("--help-all", help="Show every option.", callback=_show_all, is_eager=True)
+    ] = False,
+) -> None:
+    """Its parameter is the option that every folded command has."""
+    del help_all

@@ -43,7 +43,9 @@ class LayerTimes:
     def __post_init__(self) -> None:
         counts = {len(times) for times in (self.forward_ns, self.input_grad_ns, self.weight_grad_ns)}
         if counts != {len(self.synchronisation_ns)}:
-            raise ValueError(f"layer times: lengths {sorted(counts)} and {len(self.synchronisation_ns)} differ")
+            raise ValueError(
+                f"layer times: lengths {sorted(counts)} and {len(self.synchronisation_ns)} differ; give one per layer"
+            )
 
 
 def backward_order(num_layers: int, k: int) -> list[Step]:

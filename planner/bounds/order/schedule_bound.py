@@ -13,8 +13,9 @@ from planner.bounds.minimum_costs import Integers
 from planner.bounds.order.joint_memory_limit import HeldTogether, make_held_together
 from planner.bounds.order.memory_rounds import MAX_TABLE, NEVER, MemoryRounds, RoundCosts
 from planner.bounds.order.one_machine_bound import OneMachineJobs, join, one_machine
-from planner.bounds.order.stage_replicas import StageReplicas, Transfer, make_replicas
+from planner.bounds.order.stage_replicas import StageReplicas, make_replicas
 from planner.layout.costs import CostModel
+from planner.layout.stage_replicas import Transfer
 from planner.plan import Stage
 from planner.problem import Problem
 
@@ -251,7 +252,7 @@ class HeadsAndTails:
         replica, most = self.replicas.replicas[number], self.in_flight[number]
         ready = numpy.full(self.count, 0 if self._is_anchored(number) else NEVER, dtype=numpy.int64)
         for transfer in self.replicas.inputs[number]:
-            ready = numpy.maximum(ready, self.forward_end[transfer.sender] + transfer.duration)
+            ready = numpy.maximum(ready, self.forward_end[transfer.sender] + transfer.ticks)
         ready[most:] = numpy.maximum(ready[most:], self.return_end[number, : self.count - most])
         for inner, beside in self.within[number]:
             ready[beside:] = numpy.maximum(ready[beside:], self.return_end[inner, : self.count - beside])
@@ -269,7 +270,7 @@ class HeadsAndTails:
         forward_ready = self.forward_end[number] - replica.forward
         ready = self.forward_end[number]
         for transfer in self.replicas.gradients[number]:
-            ready = numpy.maximum(ready, self.return_end[transfer.sender] + transfer.duration)
+            ready = numpy.maximum(ready, self.return_end[transfer.sender] + transfer.ticks)
         rounds = self.rounds[number]
         end = _in_line(ready, replica.returning)
         end = numpy.maximum(end, rounds.after(forward_ready, rounds.to_return))
@@ -288,7 +289,7 @@ class HeadsAndTails:
             need = numpy.maximum(shared, own + (0 if self.anchor is not None else replica.synchronisation))
         for transfer in self.replicas.returns[number]:
             target = self.replicas.replicas[transfer.receiver]
-            need = numpy.maximum(need, transfer.duration + target.returning + self.return_tail[transfer.receiver])
+            need = numpy.maximum(need, transfer.ticks + target.returning + self.return_tail[transfer.receiver])
         need[most:] = numpy.maximum(need[most:], replica.forward + self.forward_tail[number, : self.count - most])
         for outer, beside in self.around[number]:
             after = self.replicas.replicas[outer].forward + self.forward_tail[outer, : self.count - beside]
@@ -308,7 +309,7 @@ class HeadsAndTails:
                 need = numpy.maximum(need, own + replica.synchronisation)
         for transfer in self.replicas.outputs[number]:
             target = self.replicas.replicas[transfer.receiver]
-            need = numpy.maximum(need, transfer.duration + target.forward + self.forward_tail[transfer.receiver])
+            need = numpy.maximum(need, transfer.ticks + target.forward + self.forward_tail[transfer.receiver])
         tail = numpy.maximum.accumulate(need - self.rank * replica.forward) + self.rank * replica.forward
         self.forward_tail[number] = numpy.maximum(self.forward_tail[number], tail)
 
@@ -343,7 +344,7 @@ class HeadsAndTails:
         )
         return OneMachineJobs(
             heads=ends[transfer.sender],
-            times=numpy.full(self.count, transfer.duration, dtype=numpy.int64),
+            times=numpy.full(self.count, transfer.ticks, dtype=numpy.int64),
             tails=tails[transfer.receiver, ::-1] + time,
         )
 

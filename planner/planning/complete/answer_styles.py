@@ -5,9 +5,8 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 WANTED = (
-    "give lines of a name and its value, or a JSON object of them: `highs model.mps --solution_file answer.sol` "
-    "(write_solution_style = 0, HiGHS' default), `cbc model.mps solve solution answer.sol`, SCIP's `write solution`, "
-    "or a .sol file of Gurobi's"
+    "give lines NAME VALUE (`highs model.mps --solution_file answer.sol`, "
+    "`cbc model.mps solve solution answer.sol`, SCIP's `write solution`, a .sol file of Gurobi's), or a JSON object"
 )
 """What is read, and the commands that write it."""
 

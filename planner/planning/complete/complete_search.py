@@ -184,8 +184,8 @@ def search_completely(run: SearchState) -> Generator[None, None, None]:
             run.rejected = run.rejected if question.is_exact else rejected
         if outcome.status == "infeasible" and run.plan is None:
             raise NoPlanFoundError(
-                f"{outcome.solver} claims that no plan fits into memory: give more memory, fewer receive buffers, "
-                "recomputation, or more stages per device, or change the stages or devices that are given"
+                f"{outcome.solver} claims that no plan fits into memory; give more memory, fewer receive buffers, "
+                "recomputation, more stages per device, or other stages and devices than those given"
             )
         _note_claim(run, outcome, ticks=question.ticks)
     yield

@@ -70,6 +70,11 @@ class MeasuredRates:
     def _files(self) -> dict[tuple[str, str], Columns]:
         return {}
 
+    @property
+    def is_fitted(self) -> bool:
+        """Whether times are by lines fitted to tables, not by their rows."""
+        return False
+
     def price(self, operation: Operation) -> PricedOperation:
         """The time of an operation; raises NoTablesError where neither a row nor a rule says."""
         match operation:
@@ -92,7 +97,8 @@ class MeasuredRates:
         grid = self._product_grid(wanted.dtype)
         if grid is None:
             raise NoTablesError(
-                f"{self.gpu}: matrix products in {wanted.dtype} were not measured; there are {', '.join(self.dtypes())}"
+                f"{self.gpu}: matrix products in {wanted.dtype} were not measured; "
+                f"give one of {', '.join(self.dtypes())}"
             )
         found = grid.read((wanted.rows, wanted.columns, wanted.inner))
         if found.source == "assumed" and wanted.rows < wanted.columns:  # the transposed product is the same work

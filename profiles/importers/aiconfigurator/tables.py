@@ -61,7 +61,7 @@ class TablePackage:
                 return gpu
         raise NoTablesError(
             f"aiconfigurator-core {self.version} has no measured tables of {render_value(name)}; "
-            f"there are {', '.join(self.gpus)}"
+            f"give one of {', '.join(self.gpus)}"
         )
 
     def sheet(self, gpu: str) -> dict[str, Any]:
@@ -108,7 +108,9 @@ def read_columns(path: Path) -> Columns:
         raise NoTablesError(f"{path.name}: cannot be read ({type(error).__name__}); {INSTALL} again") from None
     columns = {name: table[name].to_numpy() for name in table.column_names}
     if "latency" not in columns:
-        raise NoTablesError(f"{path.name}: has no column 'latency'; it is not a table of aiconfigurator-core")
+        raise NoTablesError(
+            f"{path.name}: has no column 'latency', so it is no table of aiconfigurator-core; {INSTALL} again"
+        )
     return columns
 
 

@@ -23,8 +23,8 @@ def find_shape(package: TablePackage, model: str) -> ModelShape:
             with path.open("rb") as file:
                 return read_shape(file.read(MAX_CONFIG_BYTES).decode("utf-8", errors="replace"), name=model)
     raise NoTablesError(
-        f"no model {render_value(model)}; there are {', '.join(ALIASES)}, the configurations that come with "
-        "aiconfigurator-core by their names on Hugging Face, and any config.json by its path"
+        f"no model {render_value(model)}; give one of {', '.join(ALIASES)}, "
+        "a name on Hugging Face that aiconfigurator-core has, or the path of a config.json"
     )
 
 

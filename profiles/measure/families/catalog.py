@@ -46,7 +46,7 @@ def make_family(name: str, settings: str) -> Model:
             meant = difflib.get_close_matches(key, known, n=1)
             hint = f"did you mean {meant[0]!r}? " if meant else ""
             raise ValueError(
-                f"{name}: {item!r} is not a setting; {hint}there are {', '.join(known)}, e.g. {_example(known)}"
+                f"{name}: {item!r} is not a setting; {hint}give one of {', '.join(known)}, e.g. {_example(known)}"
             )
         if key in chosen:
             raise ValueError(f"{name}: {key} is given twice; keep one of them")
@@ -61,7 +61,7 @@ def _defaults_of(name: str) -> dict[str, int]:
 
 def _number(name: str, key: str, *, text: str) -> int:
     if not (text.isascii() and text.isdigit()) or len(text) > 10 or not 1 <= int(text) <= MOST:
-        raise ValueError(f"{name}: {key} = {text[:40]!r} is not a whole number from 1 to {MOST:,}")
+        raise ValueError(f"{name}: {key} = {text[:40]!r} is out of range; give a whole number from 1 to {MOST:,}")
     return int(text)
 
 

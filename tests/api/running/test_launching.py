@@ -119,7 +119,7 @@ def test_a_dry_run_writes_nothing(tmp_path: Path, capsys, monkeypatch):
     assert main(["job", "status", str(tmp_path)]) == 2
     assert "no job was launched from this folder" in capsys.readouterr().err
     assert main(["launch", "torchrun", str(example), "--host", "x=y", "--", "train.py"]) == 2
-    assert "--host x: the plan uses the hosts this-host" in capsys.readouterr().err
+    assert "--host x: is no host of the plan; give one of this-host" in capsys.readouterr().err
     patch = tmp_path / "patch.yaml"
     patch.write_text("kind: Pod\nspec: {volume: []}\n")
     words = ["launch", "kubernetes", "--image", "i", "--patch", str(patch), str(example), "--dry-run", "--", "train.py"]

@@ -136,7 +136,7 @@ WRONG = [
     ([1], "p0: '[1]' is not an object; write kind: Pod"),
     ({}, "p0: kind: None is not in this job; write one of Pod, ConfigMap, JobSet"),
     ({"kind": "Deployment"}, "p0: kind: 'Deployment' is not in this job"),
-    ({"kind": "JobSet", "apiVersion": "v1"}, "p0: apiVersion: 'v1'; a JobSet here is 'jobset.x-k8s.io/v1alpha2'"),
+    ({"kind": "JobSet", "apiVersion": "v1"}, "'v1' is not a JobSet's here; write 'jobset.x-k8s.io/v1alpha2'"),
     (
         {"kind": "Pod", "spec": {"toleration": []}},
         "p0.spec: a pod has no field 'toleration' (its value is []); did you",
@@ -165,7 +165,7 @@ WRONG = [
     ),
     (
         {"kind": "Pod", "metadata": {"name": "h7"}},
-        "p0: metadata.name: 'h7' is not a pod of this job; there are host0, host1",
+        "p0: metadata.name: 'h7' is not a pod of this job; give one of host0, host1",
     ),
     (
         {"kind": "Pod", "spec": {"volumes": [{"$patch": "drop"}]}},

@@ -132,7 +132,7 @@ def test_lost_names_are_devices_or_hosts():
     problem = replace(problem, cluster=replace(problem.cluster, devices=devices))
     assert find_lost(problem, ["a"]) == {"d0", "d1"}
     assert find_lost(problem, ["d2"]) == {"d2"}
-    with pytest.raises(ValueError, match="--lost d9: no device or host of the cluster; it has a, b, d0, d1, d2"):
+    with pytest.raises(ValueError, match="--lost d9: no device or host of the cluster; give one of a, b, d0, d1, d2"):
         find_lost(problem, ["d9"])
 
 

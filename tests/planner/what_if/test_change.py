@@ -166,7 +166,7 @@ def test_fewer_devices():
     [
         ({"devices": -3}, "change: devices = -3 removes all 3 devices; keep at least one"),
         ({"lost": ("d0", "d1", "d2")}, "change: lost = d0, d1, d2 removes every device; keep at least one"),
-        ({"lost": ("d9",)}, "change: lost = d9: no device or host of the cluster; it has d0, d1, d2"),
+        ({"lost": ("d9",)}, "change: lost = d9: no device or host of the cluster; give one of d0, d1, d2"),
         ({"link_speed": 0.0}, "change: link_speed = 0.0 is out of range; give 0.001 to 1000"),
         ({"num_microbatches": 0}, "change: num_microbatches"),
         ({"memory_bytes": 2**60}, "change: memory_bytes"),

@@ -193,7 +193,7 @@ def test_what_does_not_start(options: dict[str, Value], told: str) -> None:
         ({"global_batch_size": "$BATCH"}, r"--set BATCH=VALUE"),
         ({"tensor_model_parallel_size": True}, "has no value"),
         ({"pipeline_model_parallel_size": "0"}, "give 1 or more"),
-        ({"recompute_granularity": "some"}, "there are full and selective"),
+        ({"recompute_granularity": "some"}, "give full or selective"),
         (
             {"pipeline_model_parallel_size": "2", "pipeline_model_parallel_layout": "Et*16||t*8|t*8L"},
             "stage 1 is empty",
@@ -278,6 +278,22 @@ def test_where_experts_are(pattern: str, dense: int | None) -> None:
     assert run.shape.mixture.dense_layers == dense
     assert (run.experts, run.data) == (8, 4)
     assert run.notes.assumed[0] == "devices = 8 (4 pipelines)"
+
+
+@pytest.mark.parametrize(
+    ("flag", "value", "own"),
+    [
+        ("hidden-size", 5120, 4096),
+        ("num-query-groups", 16, 8),
+        ("ffn-hidden-size", 11008, 14336),
+        ("kv-channels", 64, 128),
+    ],
+)
+def test_sizes_that_contradict_the_model(flag: str, value: int, own: int) -> None:
+    """Tests that a size that is not the named model's is refused with both, and that its own is read."""
+    run_of(f"python pretrain_gpt.py --{flag} {own}", model="llama3-8b")
+    with pytest.raises(ValueError, match=f"{flag} = {value}: --model llama3-8b has {own}; leave out one"):
+        run_of(f"python pretrain_gpt.py --{flag} {value}", model="llama3-8b")
 
 
 def test_a_known_model_with_other_blocks() -> None:

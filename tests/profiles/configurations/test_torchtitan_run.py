@@ -140,7 +140,7 @@ def test_deepspeed_numbers_and_unknown_sections() -> None:
 
 @pytest.mark.parametrize(
     ("more", "told"),
-    [({"model": None}, "give --model"), ({"stages": None}, "give --pp"), ({"method": "profile"}, "there are uniform")],
+    [({"model": None}, "give --model"), ({"stages": None}, "give --pp"), ({"method": "profile"}, "one of uniform")],
 )
 def test_what_of_deepspeed_is_missing(more: dict[str, Any], told: str) -> None:
     """Tests that what DeepSpeed's configuration never says is asked for."""
@@ -173,5 +173,5 @@ def test_known_models_and_gpus() -> None:
         tables = (1 if name == "gpt3-175b" else 2) * shape.vocabulary * shape.hidden
         assert (shape.blocks * block + tables) / 1e9 == pytest.approx(wanted, rel=0.002), name
     assert find_sheet("H100").name == find_sheet("h100-sxm").name == "h100_sxm"
-    with pytest.raises(ValueError, match="there are a100"):
+    with pytest.raises(ValueError, match="give one of a100"):
         find_sheet("x1")

@@ -327,13 +327,13 @@ def test_lists_and_single_nodes_are_read(text: str):
 )
 def test_other_answers_are_refused(text: str):
     """Tests that what is no list of nodes is told."""
-    with pytest.raises(ValueError, match="not the answer of `kubectl get nodes --output json`"):
+    with pytest.raises(ValueError, match="give the answer of `kubectl get nodes --output json`"):
         parse_kubernetes_nodes(text, sizes=DeviceDefaults())
     with pytest.raises(ValueError, match="Kubernetes has no node"):
         parse_kubernetes_nodes('{"items": []}', sizes=DeviceDefaults())
     with pytest.raises(ValueError, match="node n1: it is described twice"):
         parse(node(), node())
-    with pytest.raises(ValueError, match=r"node n1: not the answer .*'conditions'"):
+    with pytest.raises(ValueError, match=r"node n1: cannot be read .*'conditions'"):
         parse(node() | {"status": {"allocatable": {}}})
 
 

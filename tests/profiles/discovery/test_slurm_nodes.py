@@ -61,7 +61,7 @@ def test_accelerators_are_counted_by_type(fields: dict[str, str], counts: dict[s
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ({"Gres": "gpu:3090"}, r"Gres = gpu:3090: .* counts 3,090; a type that begins with a digit needs a count"),
+        ({"Gres": "gpu:3090"}, r"Gres = gpu:3090: .* counts 3,090; give a type that begins with a digit a count"),
         ({"Gres": "gpu:4090D"}, "Gres = gpu:4090D: .* is not a count"),
         ({"Gres": "gpu:a:b:2"}, "more than a type and a count"),
         ({"Gres": "gpu:h100:8(S:0-1"}, "is not NAME:TYPE:COUNT"),
@@ -183,7 +183,7 @@ def test_json_is_read():
     found = parse(json.dumps({"nodes": [one, old]}))
     assert [(host.name, [device.type for device in host.devices]) for host in found.hosts] == [("n1", ["4090"] * 2)]
     assert found.left_out == (LeftOut(what="n2", why="DRAIN"),)
-    with pytest.raises(ValueError, match="not the answer of `scontrol show node --json`"):
+    with pytest.raises(ValueError, match="give the answer of `scontrol show node --json`"):
         parse("{}")
 
 

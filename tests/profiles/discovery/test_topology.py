@@ -176,7 +176,7 @@ def test_what_a_topology_leaves_open_is_told():
         ("- topology: t\n", "topology 't' states no kind"),
         ("- topology: t\n  tree: {switch: s0}", "topology 't': tree is not understood"),
         ("- topology: t\n  tree:\n    switches: [{switch: s0, node: n0}]", "switch 's0': node is not known"),
-        ("---\ntree: 3\n", "topology.yaml is a list of topologies"),
+        ("---\ntree: 3\n", "topology.yaml is no list of topologies"),
         ("- topology: [t\n", "topology: no YAML"),
         ("Torus=3", "'Torus=3' is not understood"),
         ("SwitchName=s0 Nodes=n0 n1", "is not understood"),

@@ -35,6 +35,6 @@ def test_what_comes_along():
     for rates in known_rates().values():
         assert rates.price(Product(rows=4096, columns=4096, inner=4096)).ns > 0
         assert "aiconfigurator-core" in rates.origin
-    with pytest.raises(ValueError, match="a100_sxm: nothing is known of product fp8; there are"):
+    with pytest.raises(ValueError, match="a100_sxm: nothing is known of product fp8; give one of"):
         known_rates()["a100_sxm"].price(Product(rows=1, columns=1, inner=1, dtype="fp8"))
     assert isinstance(known_rates()["gb200"], AchievedRates)

@@ -67,7 +67,7 @@ def test_windows():
     ("text", "message"),
     [
         ("{", "is not JSON"),
-        ("[]", "model_type = null is not read; there are llama"),
+        ("[]", "model_type = null is not read; give a model of llama"),
         (json.dumps(BASE | {"model_type": "bert"}), '"bert" is not read'),
         (json.dumps(BASE | {"hidden_size": "wide"}), "hidden_size"),
         (json.dumps({**BASE, "vocab_size": None}), "vocab_size = null"),

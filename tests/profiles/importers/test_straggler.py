@@ -62,8 +62,8 @@ def test_production_steps_are_replayed(job: str):
     ("operations", "message"),
     [
         (TWO_STAGES[:4] + TWO_STAGES[5:], "stage 1 ran other microbatches"),
-        (((0, 0, "forward-compute", -5.0, 1.0, 0, 0),), "must be seconds since the step"),
-        (((0, 0, "forward-compute", 0.0, float("nan"), 0, 0),), "must be seconds since the step"),
+        (((0, 0, "forward-compute", -5.0, 1.0, 0, 0),), "give seconds since the step"),
+        (((0, 0, "forward-compute", 0.0, float("nan"), 0, 0),), "give seconds since the step"),
         (((0, 0, "forward-compute", None, 1.0, 0, 0), *TWO_STAGES), "an operation without 'start_ts'"),
         (
             (*TWO_STAGES[:3], (0, 1, "forward-compute", 0.5, 1.0, 0, 0), *TWO_STAGES[4:]),

@@ -79,7 +79,9 @@ def with_inner_messages(rank: int, events: Events) -> Events:
 def test_collectives_within_a_stage_are_no_messages(tmp_path: Path):
     """Tests that reductions within forwards and backwards change nothing; messages there are refused by name."""
     require_figures(summarise_traces([trace(tmp_path, change=with_collectives)]))
-    with pytest.raises(ValueError, match="0 have one backward or its two halves, in 4 pieces"):
+    with pytest.raises(
+        ValueError, match=r"2 forwards in an iteration 0 have one backward or its two halves \(4 pieces\)"
+    ):
         summarise_traces([trace(tmp_path, change=with_inner_messages)])
 
 
