@@ -12,7 +12,7 @@ from profiles.workload import Workload
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Composition:
-    """What the command line asks for."""
+    """Model, GPUs, degrees and sizes to compose a workload of."""
 
     model: str | None
     """A short name, one on Hugging Face that the package has, or the path of a config.json."""

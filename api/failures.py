@@ -43,7 +43,7 @@ class BrokenOffError(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Failure:
-    """How a failed command ends."""
+    """Exit code and message of a failed command."""
 
     code: Exit
     message: str

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Effort:
-    """How a run shall go."""
+    """Limits, seed, method and reporting of a planning run."""
 
     time_limit_s: float
     """Wall-clock limit."""

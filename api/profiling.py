@@ -708,8 +708,8 @@ def _told_probe(probe: ProbeRun | None) -> list[str]:
     if probe is None:
         return []
     return [
-        f"  held against a short run: {render_ms(probe.predicted_ns)} by these figures, "
-        f"{render_ms(probe.measured_ns)} by the clock ({100 * probe.error:+.1f} %)"
+        f"  a short run took {render_ms(probe.measured_ns)} ms; these figures predict {render_ms(probe.predicted_ns)} "
+        f"({100 * probe.error:+.1f} %)"
     ]
 
 
@@ -729,7 +729,7 @@ def render_summary(outcome: _ProfilingResult, *, output: str | None) -> str:
         f"{said['profile']}: {said['layers']} layers{estimated}; microbatches of {_told_sizes(outcome.workload)}",
         f"  per microbatch (ms)  {times}",
         f"  weights {said['parameter_bytes'] / 2**20:.1f} MiB, stash {said['stash_bytes'] / 2**20:.1f} MiB, "
-        f"widest spread {100 * said['worst_spread']:.0f} %",
+        f"repetitions of a layer differ by up to {100 * said['worst_spread']:.0f} %",
         f"  {machine}",
         *_told_probe(outcome.workload.profile.probe),
         *_told_cut(outcome.workload.profile.provenance),

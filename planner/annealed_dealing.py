@@ -11,7 +11,7 @@ Assignments = Sequence[Sequence[int]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AnnealingParams:
-    """How long, and how boldly."""
+    """Steps and temperatures of the annealing."""
 
     plays: int = 240_000
     """Pipelines played. Not measured; `planner.planning` says how many."""

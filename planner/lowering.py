@@ -393,7 +393,7 @@ def make_split_plan(problem: Problem, orders: SplitOrders) -> Plan:
     stages = []
     for stage, weight, half in zip(whole, *orders.at.tolist(), strict=True):
         halves = [stage.replicas[0][0], names[half]] if half >= 0 else []
-        is_trained = any(problem.profile.by_name[name].is_trainable for name in stage.layers)
+        is_trained = problem.profile.trains(stage.layers)
         stages.append(
             replace(
                 stage,

@@ -35,7 +35,7 @@ TOLERANCE = 1e-6
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckedAnswer:
-    """What of a solver's answer holds."""
+    """A solver's answer after its point and bound were checked."""
 
     status: Status
     """`optimal` and `infeasible` are claims of the solver, not made at a limit."""

@@ -30,10 +30,10 @@ _MEMORY_ERROR = (
 NO_ERROR = "no measured iterations of this type of GPU, of models with experts, or of hybrid ones have been compared"
 
 WHERE_FROM = {
-    "row": "are measured rows",
-    "interpolated": "lie between rows",
+    "row": "come from measured rows",
+    "interpolated": "are interpolated",
     "assumed": "are assumed",
-    "measured": "are a profile's",
+    "measured": "come from the profile",
 }
 
 WAITS = {
@@ -42,7 +42,7 @@ WAITS = {
     "transfer_ns": "for messages",
     "link_ns": "for busy links",
     "memory_ns": "for memory",
-    "order_ns": "by the order",
+    "order_ns": "for its order",
     "drain_ns": "at the end",
 }
 

@@ -30,7 +30,7 @@ from profiles.estimates.composed_profile import (
 )
 from profiles.estimates.operations import Rates
 from profiles.importers.aiconfigurator.default_rates import default_rates_of
-from profiles.model_profile import Edge, Layer, LayerCost, ModelProfile
+from profiles.model_profile import Edge, Layer, ModelProfile
 
 WEIGHT_BYTES = 2
 MOST_RANKS, MOST_BLOCKS, MOST_PLAYED = 256, 2_000, 10**6
@@ -121,7 +121,10 @@ def _estimated(run: RunConfiguration, sheet: GpuSheet) -> tuple[ModelProfile, tu
         )
     )
     costs = _StateCosts(run, sheet)
-    layers = tuple(costs.layer(_as_one(layer), block=number - 1) for number, layer in enumerate(profile.layers))
+    layers = tuple(
+        costs.layer(layer.as_one_device(layer.costs[0]), block=number - 1)
+        for number, layer in enumerate(profile.layers)
+    )
     return _with_layers(profile, layers, predicting=run.predicting), figures, rates.origin
 
 
@@ -141,35 +144,6 @@ def _rates(sheet: GpuSheet) -> Rates:
         raise ValueError(
             f"--gpu {sheet.name}: its rates are only in the measured tables; run pip install 'pipeline-planner[tables]'"
         ) from None
-
-
-def _as_one(layer: Layer) -> Layer:
-    """The layer of a group of devices, as if the group were one."""
-    cost = layer.costs[0]
-    own = LayerCost(
-        device_type=cost.device_type,
-        forward_ns=cost.forward_ns,
-        input_grad_ns=cost.input_grad_ns,
-        weight_grad_ns=cost.weight_grad_ns,
-        recompute_ns=cost.recompute_ns,
-        optimizer_ns=cost.optimizer_ns,
-    )
-    if not layer.wider:
-        return replace(layer, costs=(own,))
-    wide = layer.wider[0]
-    return replace(
-        layer,
-        costs=(own,),
-        wider=(),
-        parameter_bytes=wide.parameter_bytes or 0,
-        gradient_bytes=wide.gradient_bytes,
-        optimizer_bytes=wide.optimizer_bytes,
-        state_bytes=wide.state_bytes,
-        stash_bytes=wide.stash_bytes,
-        weight_stash_bytes=wide.weight_stash_bytes,
-        checkpoint_bytes=wide.checkpoint_bytes,
-        workspace_bytes=wide.workspace_bytes,
-    )
 
 
 def _recomputing(layer: Layer) -> Layer:
@@ -195,7 +169,7 @@ class _StateCosts:
         self.expert_replicas = max(1, self.replicas * run.tensor // (run.experts or run.tensor))
 
     def layer(self, layer: Layer, *, block: int) -> Layer:
-        """The layer with them."""
+        """The layer with the state that a replica holds, and with its step and exchange in `optimizer_ns`."""
         weights = (layer.parameter_bytes or 0) // WEIGHT_BYTES
         experts = self._expert_weights(block)
         parts = ((weights - experts, self.replicas), (experts, self.expert_replicas))

@@ -68,7 +68,7 @@ def _hear_price(*, is_json: bool) -> Callable[[str], None]:
         if is_json:
             report_event({"event": "progress", "asked": text})
         else:
-            print(f"asked: {text}", file=sys.stderr, flush=True)
+            print(f"planned again with: {text}", file=sys.stderr, flush=True)
 
     return hear
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from api.cli.options import arguments as arg
 from api.cli.options.folded_help import Commands
 from api.cli.options.option_groups import PlanSource, takes_groups
-from api.cli.output import as_input_errors, play_on_server, report_json, write_document
+from api.cli.output import as_input_errors, play_on_server, report, report_json, write_document
 from api.failures import InputError
 
 if TYPE_CHECKING:
@@ -183,5 +183,10 @@ def targets_command(json: arg.Json = False) -> None:
     if json:
         report_json({name: {"runs": target.runs, "limits": dict(target.limits)} for name, target in TARGETS.items()})
         return
+    from api.reporting.screen import make_table
+
+    table = make_table("program", "what it can run")
+    table.columns[0].no_wrap = True
     for name, target in TARGETS.items():
-        print(f"{name:<19} {target.runs}")
+        table.add_row(name, target.runs)
+    report(table)

@@ -168,7 +168,7 @@ class Island:
     """One claim of one more search for a job that somebody else holds."""
 
     job: Job
-    """The job as it was then."""
+    """A copy of the job's row at the time of the claim."""
     number: int
     """1, 2, 3 ...; whoever holds the job itself is island 0."""
     attempt: int

@@ -29,7 +29,7 @@ class _KindRow:
     rank: int
     """1 is the best."""
     kind: PlanKind
-    """What it does."""
+    """Stages, replicas and modes by which plans differ."""
     makespan_ns: int
     """End of the iteration."""
     span_ns: int
@@ -41,7 +41,7 @@ class _KindRow:
     num_devices: int
     """Devices that hold a stage."""
     source: str
-    """What found it."""
+    """Part of the search that found it."""
     trades: tuple[str, ...] = ()
     """What it gives and takes beside the best, in phrases."""
 

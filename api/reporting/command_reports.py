@@ -9,13 +9,13 @@ from rich.text import Text
 
 from api.formatting import render_bytes, render_ms, render_of_limit, render_percent, render_ratio
 from api.reporting.plain_names import render_bound, render_schedule
-from api.reporting.screen import ITERATIONS, make_table, one_line, render_header, render_memory
+from api.reporting.screen import ITERATIONS, make_table, render_header, render_memory
 from planner.problem import Problem
 
 if TYPE_CHECKING:
     from api.reporting.comparison import Contender
     from api.reporting.what_if import WhatIfAnswer
-    from planner.evidence.check_evidence import Rederivation
+    from planner.evidence.check_evidence import Note, Rederivation
     from planner.simulation.explain import DeviceTime, Explanation
     from planner.simulation.simulate import Timeline
     from planner.verify import Verdict
@@ -86,6 +86,14 @@ def render_verdict(problem: Problem, verdict: "Verdict") -> RenderableType:
     return Group(render_header(problem), count, "", table)
 
 
+def _with_plain_names(note: "Note") -> str:
+    """Its message, with the names of baselines as screens have them."""
+    message = note.message
+    for name in sorted(note.names, key=len, reverse=True):
+        message = message.replace(name, render_schedule(name))
+    return message
+
+
 def render_rederivation(problem: Problem, outcome: "Rederivation") -> RenderableType:
     """The verdict, what the certificate proves, and everything that the evidence states otherwise."""
     parts: list[RenderableType] = [render_verdict(problem, outcome.verdict)]
@@ -99,7 +107,7 @@ def render_rederivation(problem: Problem, outcome: "Rederivation") -> Renderable
         parts.append(f"cost: no plan on any of the devices costs less than {least}; computed again, equal")
     if outcome.bound == "not rechecked":
         parts.append("lower bound of an older release, not checked again")
-    parts += [Text.assemble(("note", "yellow"), f": {note.message}") for note in outcome.notes]
+    parts += [Text.assemble(("note", "yellow"), f": {_with_plain_names(note)}") for note in outcome.notes]
     played = f"baselines {'' if outcome.has_baselines else 'not '}computed again"
     played += "" if outcome.has_baselines else " (--baselines does)"
     if not outcome.differences:
@@ -165,7 +173,7 @@ def render_explanation(problem: Problem, explanation: "Explanation") -> Renderab
 
 def _render_binds(explanation: "Explanation") -> Table:
     table = Table.grid(padding=(0, 2))
-    table.add_row("What binds:")
+    table.add_row("What limits it:")
     total = explanation.makespan_ns or 1
     for binding in [each for each in explanation.binds if each.kind != "memory"][:_MAX_BINDINGS]:
         share = render_percent(binding.nanoseconds / total)
@@ -187,7 +195,9 @@ def render_prices(prices: Sequence["ShadowPrice"]) -> RenderableType:
         cells = render_percent(price.worth_at_least), render_percent(price.worth_at_most), render_ms(price.objective_ns)
         table.add_row(Text(price.text), *cells)
     note = "At least: a verified plan saves so much of the present time. At most: the certified bound allows no more."
-    return Group("", "Shadow prices, each by itself", table, Text(note, style="dim"))
+    return Group(
+        "", "What more of one resource is worth (shadow prices), each by itself", table, Text(note, style="dim")
+    )
 
 
 def render_what_if(answer: "WhatIfAnswer") -> RenderableType:
@@ -267,17 +277,18 @@ def _render_path(explanation: "Explanation") -> Table:
 def render_comparison(problem: Problem, contenders: "Sequence[Contender]") -> RenderableType:
     """Plans side by side, the fastest that passes ticked; ratios are to the first."""
     table = make_table(
-        "", "plan", "makespan ms", "ratio", "longest device ms", "bubble", "stages", "devices", "memory", "verdict"
+        "", "plan", "makespan\nms", "ratio", "longest\ndevice ms", "bubble", "stages", "devices", "memory", "verdict"
     )
+    table.columns[1].overflow = "fold"
     for column in table.columns[2:9]:
-        column.justify = "right"
+        column.justify, column.no_wrap = "right", True
     best = min((c.makespan_ns for c in contenders if c.num_violations == 0), default=None)
     for contender in contenders:
         passed = contender.num_violations == 0
         verdict = Text("passed", "green") if passed else Text(f"{contender.num_violations} violations", "red")
         table.add_row(
             "✓" if passed and contender.makespan_ns == best else "",
-            one_line(render_schedule(contender.name)),
+            render_schedule(contender.name),
             render_ms(contender.makespan_ns),
             render_ratio(contender.makespan_ns, contenders[0].makespan_ns),
             render_ms(contender.span_ns),

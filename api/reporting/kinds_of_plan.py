@@ -9,7 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from api.formatting import ABSENT, render_ms, render_percent, render_ratio
-from api.reporting.plain_names import render_program, render_schedule
+from api.reporting.plain_names import render_program, render_remark, render_schedule
 from planner.baselines.best_of_kinds import KINDS, OWN, Kind, KindResult, best_of_kinds, kind_of_stages, why_no_replicas
 from planner.errors import PlanError
 from planner.export.targets import TARGETS
@@ -101,7 +101,8 @@ def _against(best: Mapping[Kind, KindResult], ours: KindResult, *, kinds: tuple[
 def _why_no_copies(best: Mapping[Kind, KindResult], ours: KindResult) -> str:
     found = min((best[kind] for kind in _REPLICATED if kind in best), key=lambda each: each.rank, default=None)
     if found is None:
-        return f"data parallelism does not apply: {why_no_replicas(ours.problem) or 'replicas find no place'}"
+        reason = why_no_replicas(ours.problem) or "there is no room for replicas"
+        return f"data parallelism does not apply: {render_remark(reason)}"
     row = found.row
     if not row.fits_memory:
         return f"a copy of the whole model needs {row.peak_fraction or 0:.2f} × the memory of a device"
@@ -119,7 +120,7 @@ def _absent(kind: Kind, problem: Problem) -> Iterator[RenderableType]:
     reason = "" if kind in _PIPELINES else why_no_replicas(problem)
     if not reason and kind == "data parallel at once" and problem.batch is None:
         reason = f"pinned to {problem.num_microbatches} microbatches; --global-batch leaves the number open"
-    yield _remark(reason or "none was found")
+    yield _remark(render_remark(reason) or "none was found")
 
 
 def _cells(found: KindResult, ours: KindResult, *, program: str) -> Iterator[RenderableType]:

@@ -60,6 +60,7 @@ _BOUNDS = {
     "loop": "layers counted per device",
     "refutation": "every case ruled out",
     "shared": "shared layers",
+    "rounded": "layers counted per device",
     "listed work": "total work",
     "listed layer": "slowest layer",
     "listed path": "the longest microbatch through all layers",
@@ -70,6 +71,7 @@ _BOUNDS = {
 _OPTIONS = {
     "recompute": ("may recompute activations", ""),
     "recompute_layers": ("may recompute single layers", ""),
+    "recompute_microbatches": ("may recompute single microbatches", ""),
     "recompute_in_turn": ("recomputes one layer at a time", ""),
     "split_backward": ("", "whole backward passes"),
     "split_placement": ("gradients may be computed on other devices", ""),
@@ -104,6 +106,16 @@ _CHOICES = {
 _BASELINE = re.compile(r"(.*?)( x \d+)?( \(.*\))?(, .*)?", re.DOTALL)
 """Method, stages per device, cut, and what was added to it."""
 
+_REMARKS = {
+    r"needs (.*), max_replicas = (\d+)": r"needs \1; at most \2 allowed",
+    r"needs (.*), max_stages_per_device = (\d+)": r"needs \1; at most \2 allowed",
+    r"(.*), skip_edges = false": r"\1, which is not allowed",
+    r"needs split_backward": "needs a backward pass in two parts",
+    r"needs split_placement": "needs gradients on other devices",
+    r"needs synchronisation = bucketed": "needs gradients that queue with other transfers",
+}
+"""Why a baseline does not apply, as documents have it and as screens do."""
+
 _UNMEASURED = re.compile(r"(\d+) layers on .* at width (\d+): (\w+) to (\d+/\d+) of the microbatch")
 
 
@@ -113,6 +125,14 @@ def render_schedule(name: str) -> str:
     assert found is not None, "a pattern whose parts may all be empty"
     method, chunks, cut, more = found.groups(default="")
     return f"{_SCHEDULES.get(method, method)}{chunks}{_CUTS.get(cut, cut)}{more}"
+
+
+def render_remark(note: str) -> str:
+    """Why a baseline does not apply, without names of options."""
+    for form, plain in _REMARKS.items():
+        if re.fullmatch(form, note):
+            return re.sub(form, plain, note)
+    return note
 
 
 def render_source(names: str) -> str:

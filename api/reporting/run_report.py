@@ -16,17 +16,17 @@ _MAX_ROWS = 30
 """Rows per table; of more, those are shown that differ most."""
 
 _MEANINGS = {
-    "compute": "actions took another time than profiled",
-    "transfer": "tensors took another time than their routes",
-    "synchronisation": "gradients were put together in another time",
-    "optimizer": "the optimizer step took another time",
-    "launch overhead": "processes between two actions, before they ask for what the next one needs",
-    "waiting": "single tensors that came later (or earlier) than usual on their way",
+    "compute": "actions were slower or faster than profiled",
+    "transfer": "transfers were slower or faster than planned",
+    "synchronisation": "gradients were reduced slower or faster than planned",
+    "optimizer": "the optimizer step was slower or faster than planned",
+    "launch overhead": "what a process does between two actions, before it asks for its inputs",
+    "waiting": "single tensors that came later or earlier than usual",
 }
 
 _HEADINGS = {
     "duration": "Durations by stage and kind, ms",
-    "transfer": "Transfers by way, ms",
+    "transfer": "Transfers by path, ms",
     "overhead": "Launch overhead by stage and kind, ms",
 }
 
@@ -62,7 +62,7 @@ def _render_parts(run: PlanAndRun) -> Table:
                 table.add_row(f"  {kind}", _signed(share), _share(share, attribution.measured_ns), "")
     total = attribution.measured_ns - attribution.predicted_ns
     table.add_row(
-        "together", _signed(total), _share(total, attribution.measured_ns), "measured - predicted", style="bold"
+        "sum", _signed(total), _share(total, attribution.measured_ns), "measured minus predicted", style="bold"
     )
     return table
 

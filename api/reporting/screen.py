@@ -24,6 +24,7 @@ from api.reporting.plain_names import (
     render_bound,
     render_option,
     render_program,
+    render_remark,
     render_schedule,
     render_source,
     render_types,
@@ -195,7 +196,7 @@ def _render_baselines(problem: Problem, evidence: Evidence, *, ours: BaselineRes
     has_span = problem.options.objective == "span"
     table = make_table()
     table.add_column("", no_wrap=True)
-    table.add_column("plan")
+    table.add_column("plan", no_wrap=True)
     times = ("makespan ms", "longest device ms") if has_span else ("makespan ms",)
     for header in (*times, "vs ours", "bubble", "memory"):
         table.add_column(header, justify="right", no_wrap=True)
@@ -242,7 +243,7 @@ def _baseline_cells(row: BaselineResult, ours: BaselineResult, *, has_span: bool
     yield Text(ABSENT if row.peak_fraction is None else f"{100 * row.peak_fraction:.0f} %", style=_memory_style(row))
     yield Text("yes" if row.fits_memory else ABSENT if row.makespan_ns is None else "no", style=_memory_style(row))
     is_said_by_memory = row is ours or (row.makespan_ns is not None and not row.fits_memory)
-    yield one_line("" if is_said_by_memory else row.note, style="dim not bold")
+    yield one_line("" if is_said_by_memory else render_remark(row.note), style="dim not bold")
 
 
 def _memory_style(row: BaselineResult) -> str:
@@ -272,11 +273,11 @@ def _render_outcome(problem: Problem, evidence: Evidence, *, run: "RunSummary") 
         table.add_row(what, where)
     doubts = [*_describe_comparison(problem), *_describe_probe(problem)]
     for note in [*doubts, *_notes(problem, evidence), *_describe_reserve(problem, evidence)]:
-        table.add_row("note", one_line(note, style="yellow"))
+        table.add_row("note", Text(note, style="yellow"))
     meaning = (
         "makespan: time of one iteration; gap: what a better plan could save at most, proved for the times as given"
     )
-    table.add_row("", one_line(meaning, style="dim"))
+    table.add_row("", Text(meaning, style="dim"))
     return table
 
 

@@ -49,7 +49,8 @@ def describe_trace(summary: TraceSummary) -> list[str]:
     """In lines: a stage and kind per line, over all its devices."""
     lines = [
         f"{summary.source}: {summary.form}",
-        f"{summary.num_pipelines} pipelines x {len(summary.stages)} stages x {summary.num_microbatches} microbatches, "
+        f"{summary.num_pipelines} pipeline{'s' if summary.num_pipelines > 1 else ''} x {len(summary.stages)} stages x "
+        f"{summary.num_microbatches} microbatches, "
         f"{_describe_iterations(summary)}",
     ]
     for stage in summary.stages:
@@ -75,13 +76,13 @@ def describe_trace(summary: TraceSummary) -> list[str]:
     for device, (low, high, offset) in sorted(summary.clocks.items()):
         lines.append(
             f"  clock of {device} set by {offset / 1e6:+,.3f} ms: inputs came before they were made; "
-            f"{low / 1e6:+,.3f} to {high / 1e6:+,.3f} contradicts nothing"
+            f"possible are {low / 1e6:+,.3f} to {high / 1e6:+,.3f}"
         )
     if not summary.orders:
         return [*lines, "  order: not in the trace"]
     lines.append(
-        "  order: every iteration the same"
+        "  order: the same in every iteration"
         if summary.num_other_orders == 0
-        else f"  order: another than in the first iteration in {summary.num_other_orders}"
+        else f"  order: differs from the first iteration's in {summary.num_other_orders} others"
     )
     return lines

@@ -60,24 +60,24 @@ def describe_advice(said: AdviceResult) -> list[str]:
     lines = [
         f"measured  {advice.measured_ns / 1e6:,.1f} ms (median step); replayed {advice.replayed_ns / 1e6:,.1f} "
         f"({advice.replayed_ns / advice.measured_ns - 1:+.2%})",
-        f"binds     stage {advice.busiest_stage}: its busiest device computes {advice.busy:.1%} of the step",
+        f"busiest   stage {advice.busiest_stage}: its busiest device computes {advice.busy:.1%} of the step",
     ]
     lines += [
-        f"slow      {slow.what}: {slow.factor:.2f} times its peers; were it as they are, "
-        f"{slow.effect_ns / 1e6:,.1f} ms less"
+        f"slow      {slow.what}: {slow.factor:.2f} times its peers; as fast as they are, the step "
+        f"would take {slow.effect_ns / 1e6:,.1f} ms less"
         for slow in advice.slow[:8]
     ] or ["slow      no stage, device or link stands out"]
     if advice.num_pipelines < FEWEST_PEERS:
         lines.append(
-            "devices   none is named: a single pipeline has no two devices that do the same"
+            "devices   none can be named: in a single pipeline no two devices do the same"
             if advice.num_pipelines == 1
-            else "devices   none is named: where two do the same and differ, either may be the unusual one; a trace "
-            f"of {FEWEST_PEERS} pipelines decides"
+            else "devices   none can be named: where two do the same and differ, either may be the unusual one; "
+            f"give a trace of {FEWEST_PEERS} pipelines"
         )
     if not advice.is_plain and len(advice.remedies) == 1:
         lines.append(
-            "remedies  other orders only: new dealings, placements and divisions need pipelines whose devices have the "
-            "same stages, with microbatches that run through all of them"
+            "remedies  other orders only: other assignments, placements and partitions need pipelines whose devices "
+            "have the same stages, with microbatches that run through all of them"
         )
     for remedy in advice.remedies:
         lines.append(
@@ -86,7 +86,7 @@ def describe_advice(said: AdviceResult) -> list[str]:
         )
     evidence = None if said.plan is None else said.plan.evidence
     if evidence is None:
-        lines.append("planned   nothing: microbatches differ, and plans are for identical ones")
+        lines.append("planned   nothing: microbatches differ, and such plans need equal ones")
     else:
         lines.append(
             f"would be  {_against(evidence.makespan_ns, advice)}: planned for Megatron (1F1B or interleaved; assumes "

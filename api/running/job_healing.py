@@ -54,7 +54,7 @@ POLL_S = 0.3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _HealedJob:
-    """How a job goes on."""
+    """The new launch of a healed job."""
 
     lost: tuple[str, ...]
     """Devices that are gone."""

@@ -55,7 +55,9 @@ class Replanned:
         """For people, a line each."""
         evidence = self.plan.evidence
         assert evidence is not None
-        at_its_costs = "" if self.present_ns is None else f" (the present one there: {self.present_ns / 1e6:,.3f})"
+        at_its_costs = (
+            "" if self.present_ns is None else f" (the present one at the same costs: {self.present_ns / 1e6:,.3f})"
+        )
         lines = [
             f"new plan: {evidence.makespan_ns / 1e6:,.3f} ms{at_its_costs}; no plan can be below "
             f"{evidence.lower_bound_ns / 1e6:,.3f} ms; planned in {self.elapsed_s:.1f} s"
@@ -68,8 +70,8 @@ class Replanned:
                 took = (move.duration_ns or 0) / 1e6
                 lines.append(f"{move.source} to {move.target}: {layers}, {move.num_bytes:,} bytes, {took:,.3f} ms")
         lines.append(
-            f"{self.recipe.moved_bytes:,} bytes move, in {self.recipe.duration_ns / 1e6:,.3f} ms at least; "
-            f"{self.recipe.restored_bytes:,} bytes only the checkpoint has"
+            f"{self.recipe.moved_bytes:,} bytes move between devices, in {self.recipe.duration_ns / 1e6:,.3f} ms at "
+            f"least; {self.recipe.restored_bytes:,} bytes come from the checkpoint"
         )
         return [*lines, describe_cost(self)]
 
@@ -93,7 +95,7 @@ def describe_cost(again: Replanned) -> str:
 
 
 def _seconds(cost: GoingOver) -> str:
-    return f"{cost.total_ns / 1e9:,.3f} s, {cost.moving_ns / 1e9:,.3f} s of it moving"
+    return f"{cost.total_ns / 1e9:,.3f} s, {cost.moving_ns / 1e9:,.3f} s of it for the move"
 
 
 def plan_again(

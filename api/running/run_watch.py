@@ -184,9 +184,9 @@ def describe_outlook(outlook: Outlook, *, tolerance: float) -> list[str]:
     lines.append(
         f"the present plan, planned at {_ms(outlook.planned_ns)}, takes {_ms(outlook.present_ns)} at measured costs"
     )
-    whichever = ", whichever of these explanations is true, or whatever between them" if found.is_ambiguous else ""
+    whichever = ", under any of these explanations" if found.is_ambiguous else ""
     lines.append(
-        f"no plan can be below {_ms(outlook.limit_ns)} there{whichever}: re-planning gains at most "
+        f"no plan can be below {_ms(outlook.limit_ns)} at these costs{whichever}: another plan gains at most "
         f"{_ms(outlook.most_gain_ns)} ({outlook.most_gain_ns / max(1, taken):.1%})"
     )
     return lines
@@ -211,7 +211,7 @@ def _describe_time(found: Diagnosis) -> Iterator[str]:
         shown = ", ".join(f"{name} {_ms(time)}" for name, time in parts if abs(time) >= NOTABLE * found.measured_ns)
         yield (
             f"an iteration takes {_ms(found.measured_ns)}; the measured actions and links explain "
-            f"{_ms(found.present_ns)}, the other {_ms(found.unexplained_ns)} belong to no action"
+            f"{_ms(found.present_ns)}, the other {_ms(found.unexplained_ns)} lie outside of actions"
             + (f": {shown}" if shown else "")
         )
     if found.between_ns > _UNEXPLAINED * max(1, found.measured_ns or found.present_ns):

@@ -73,18 +73,19 @@ def _describe(result: TuningResult, *, limits: TuningLimits, elapsed_s: float) -
     else:
         error = _signed(chosen.error(chosen.predicted_ns))
         lines.append(
-            f"chosen    {render_schedule(chosen.candidate.name)}: {render_ms(chosen.measured_ns)} ms by the clock, "
-            f"{render_ms(chosen.predicted_ns)} predicted by the profile as it is now ({error})"
+            f"chosen    {render_schedule(chosen.candidate.name)}: {render_ms(chosen.measured_ns)} ms measured, "
+            f"{render_ms(chosen.predicted_ns)} predicted by the calibrated profile ({error})"
         )
     if chosen is not result.preferred:
         preferred = render_schedule(result.preferred.candidate.name)
-        lines.append(f"note      the planner still prefers {preferred}; the clock decides")
+        lines.append(f"note      the planner still prefers {preferred}; measurements decide")
     if (spread := max((t.spread or 0.0 for t in result.trials), default=0.0)) > limits.within:
         lines.append(
             f"note      runs of one plan differ by up to {render_percent(spread)}, more than --within "
             f"{100 * limits.within:g}: this machine is too noisy for it"
         )
-    lines.append(f"ended by  {_REASONS[result.stopped_by]}; {result.rounds} rounds, {render_seconds(elapsed_s)}")
+    rounds = f"{result.rounds} round{'s' if result.rounds > 1 else ''}"
+    lines.append(f"ended by  {_REASONS[result.stopped_by]}; {rounds}, {render_seconds(elapsed_s)}")
     return lines
 
 

@@ -38,7 +38,7 @@ class StageAssignment:
     in_flight: int
     """Every stage fits with the smaller of this and 1F1B's number of microbatches in flight."""
     stages: tuple[Stage, ...]
-    """The stages."""
+    """The stages with their devices, in order."""
 
 
 def assign_sequential(

@@ -45,7 +45,7 @@ class _Stages:
     """All stages that begin at one boundary, on a range of numbers of replicas; one entry per end."""
 
     ends: slice
-    """Where they end."""
+    """The boundaries behind their last layers."""
     replicas: Replicas
     """On how many devices."""
     forward: Integers

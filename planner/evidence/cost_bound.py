@@ -30,7 +30,7 @@ class Box:
     fewest: Counts
     """Devices of every class that each subset has at least."""
     most: Counts
-    """And at most."""
+    """Devices of every class that each subset has at most."""
     time: Bound | str
     """No plan on `most` is faster, hence none on a subset; or why no plan of them fits into memory."""
     work: int = field(default=0)

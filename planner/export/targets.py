@@ -95,39 +95,47 @@ MOST_CHUNKS = 12
 
 _WHOLE = {"split_placement": False, "unequal_shares": False, "skip_edges": False}
 _SINGLE = {**_WHOLE, "max_width": 1}
-_KEPT = {"recompute": False, "recompute_layers": False}
-_LOOPED = {"split_backward": False, "uneven_replication": False, "shard_optimizer": "together", "order": "looped"}
+_ALIKE = {"recompute_microbatches": False}
+_KEPT = {"recompute": False, "recompute_layers": False, **_ALIKE}
+_LOOPED = {
+    "split_backward": False,
+    "uneven_replication": False,
+    "shard_optimizer": "together",
+    "order": "looped",
+    **_ALIKE,
+}
 
 TARGETS = {
     target.name: target
     for target in (
         Target(
             name="executor",
-            runs="any chunks and order, I and W apart, or on other devices than F (split placement), full "
-            "recomputation per layer, any replicas, with equal or unequal shares of the samples, with optimizer state "
-            "sharded or not, skip edges; groups of devices (tensor-parallel) of a width that divides heads and units",
+            runs="any stages in any order, also with skip edges; backward whole or split, also over devices; "
+            "recomputation per layer and microbatch; any numbers of replicas, with equal or unequal shares; sharded "
+            "optimizer; tensor-parallel groups",
             limits={},
             fit=_fit_executor,
             takes_sizes=True,
         ),
         Target(
             name="torch",
-            runs="any chunks and order on a chain of stages, I and W apart; no replicas, no recomputation",
+            runs="a chain of stages, any number per device, in any order; backward whole or split; no replicas, "
+            "no recomputation",
             limits={**_SINGLE, **_KEPT, "max_replicas": 1, "uneven_replication": False},
             fit=_fit_torch,
         ),
         Target(
             name="torchtitan",
-            runs="as torch; equally many chunks on every rank, in a loop or (two of them) in a V",
+            runs="as torch, with equally many stages per device, in a loop or two of them in a V",
             limits={**_SINGLE, **_KEPT, "max_replicas": 1, "uneven_replication": False},
             fit=_fit_torchtitan,
             require=torchtitan.module_names,
         ),
         Target(
             name="megatron",
-            runs="any cut of a chain; chunks in a loop; 1F1B or interleaved; whole backward; replicas of whole "
-            "pipelines; groups of devices (tensor-parallel) of one width; recomputation of all stages, of the first "
-            "blocks of each, equally many, or selectively of all; sharded optimizer state in all stages or none",
+            runs="any cut of a chain; 1F1B, or interleaved 1F1B with stages in a loop; whole backward; copies of the "
+            "whole pipeline; one tensor-parallel degree; recomputation of all stages, of the first N blocks of each, "
+            "or selective; sharded optimizer in all stages or none",
             limits={**_WHOLE, **_LOOPED},
             fit=_fit_megatron,
             require=megatron.require_parts,
@@ -136,8 +144,8 @@ TARGETS = {
         ),
         Target(
             name="deepspeed",
-            runs="any cut of a chain; one stage per device; 1F1B; whole backward; replicas of whole pipelines; "
-            "recomputation, and sharded optimizer state, in all stages or none",
+            runs="any cut of a chain; one stage per device; 1F1B; whole backward; copies of the whole pipeline; "
+            "recomputation and sharded optimizer in all stages or none",
             limits={**_SINGLE, **_LOOPED, "max_stages_per_device": 1, "recompute_layers": False},
             fit=_fit_deepspeed,
             require=require_contiguous,
@@ -145,9 +153,8 @@ TARGETS = {
         ),
         Target(
             name="deepspeed-dualpipev",
-            runs="DeepSpeed 0.19.8's DualPipeV engine: any cut of a chain; two stages per device in a V; whole "
-            "backward; two microbatches per rank or more; replicas of whole pipelines; recomputation, and sharded "
-            "optimizer state, in all stages or none",
+            runs="DeepSpeed 0.19.8's DualPipeV engine: two stages per device in a V, at least two microbatches per "
+            "rank; otherwise as deepspeed",
             limits={
                 **_SINGLE,
                 "split_backward": False,
@@ -155,6 +162,7 @@ TARGETS = {
                 "shard_optimizer": "together",
                 "max_stages_per_device": 2,
                 "recompute_layers": False,
+                **_ALIKE,
             },
             fit=_fit_dual_pipe_v,
             require=require_contiguous,

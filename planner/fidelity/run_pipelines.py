@@ -95,7 +95,7 @@ def _usual_weights(rows: Sequence[Mapping[Cell, int]]) -> dict[int, float]:
 
 
 def one_pipeline(step: RunStep, pipeline: int) -> RunStep:
-    """That one alone."""
+    """The steps of one pipeline alone."""
     return replace(
         step,
         actions={replica: row for replica, row in step.actions.items() if replica[0] == pipeline},

@@ -70,7 +70,7 @@ class DeviceOrders:
         return self.schedule[self.devices[device]][row - int(self.first[device])]
 
     def device_name(self, row: int) -> str:
-        """The device of a row."""
+        """Name of the device that runs the action of a row."""
         return self.devices[int(self.device[row])]
 
     def runners(self, replicas: list[StageReplica]) -> Integers:

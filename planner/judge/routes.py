@@ -62,7 +62,7 @@ class Route(NamedTuple):
     message_overhead_ns: int
     """Largest among its links: a message is one, however many links it takes."""
     directions: tuple[Direction, ...] = ()
-    """Its links."""
+    """Links of the path, in order, each with its direction."""
 
     @property
     def delay_ns(self) -> int:

@@ -15,7 +15,7 @@ class Submitted:
     __pydantic_config__ = _STRICT
 
     launcher: _Launcher
-    """Who has it."""
+    """Launcher that the job was given to."""
     name: str
     number: str = ""
     """Slurm's number, Ray's submission id."""
@@ -36,7 +36,7 @@ class LaunchRequest:
     __pydantic_config__ = _STRICT
 
     launcher: _Launcher
-    """Who runs it."""
+    """Launcher that runs it."""
     program: tuple[str, ...]
     """What every process runs."""
     python: str

@@ -21,7 +21,7 @@ class LaunchJob:
     name: str
     """Shown by the launcher; letters, digits and hyphens."""
     placement: RankMapping
-    """Who drives what."""
+    """Which process drives which device of the plan."""
     program: tuple[str, ...]
     """`train.py ARGUMENTS` or `-m MODULE ARGUMENTS`."""
     plan_at: str

@@ -22,7 +22,7 @@ class PodState:
     host: str
     """The node that it was put on; empty before."""
     phase: Literal["Pending", "Running", "Succeeded", "Failed", "Unknown"]
-    """Where it is in its life."""
+    """Kubernetes' phase of the pod."""
     is_disrupted: bool
     """Whether Kubernetes took it away, and not its program: its node is drained, shut down, or another pod's now."""
     code: int | None

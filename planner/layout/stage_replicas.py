@@ -25,8 +25,14 @@ class StageReplica:
     cost: StageCost
     kinds: str
     """The kinds of its actions."""
+    kept_cost: StageCost | None = None
+    """The cost of microbatches that keep everything, where only some recompute; None: `cost` is that of all."""
     size: int | None = None
     """It runs microbatches of this size alone, where the problem lists their sizes."""
+
+    def cost_of(self, *, keeps: bool) -> StageCost:
+        """Its cost for a microbatch that keeps everything or not, where only some recompute."""
+        return self.kept_cost if keeps and self.kept_cost is not None else self.cost
 
 
 class Transfer(NamedTuple):
@@ -83,6 +89,12 @@ class LaidOut:
     def working_transfers(self) -> list[Transfer]:
         """`by_sender`, without what is sent once."""
         return [sent for sent in self.by_sender if self.replicas[sent.sender].kinds]
+
+    @property
+    def by_place(self) -> dict[tuple[str, int], StageReplica]:
+        """Who runs actions, by device and stage."""
+        working = (each for each in self.replicas if each.kinds)
+        return {(device, each.stage): each for each in working for device in each.group}
 
     def arrivals(self) -> list[list[int]]:
         """[N, 3] what every stage replica waits for.
@@ -189,8 +201,16 @@ class _StageLayout:
         """
         costs = self.costs
         if not stage.is_split:
+            keeping = stage.keeping
             return [
-                StageReplica(stage=number, replica=n, group=group, cost=costs.stage_cost(stage, n), kinds="FIWB")
+                StageReplica(
+                    stage=number,
+                    replica=n,
+                    group=group,
+                    cost=costs.stage_cost(stage, n),
+                    kinds="FIWB",
+                    kept_cost=None if keeping is None else costs.stage_cost(keeping, n),
+                )
                 for n, group in enumerate(stage.replicas)
             ]
         parts, found = costs.parts(stage), list[StageReplica]()
@@ -206,19 +226,19 @@ class _StageLayout:
         """Every pair of replicas of two stages exchanges the overlap of its sample ranges."""
         for i, j, share, whole in replica_overlaps(self.stages[a], self.stages[b]):
             sender, receiver = self.first[a] + i, self.first[b] + j
-            self._send(sender, receiver, -(-traffic.forward_bytes * share // whole))
+            self._send(sender, receiver, num_bytes=-(-traffic.forward_bytes * share // whole))
             if traffic.has_gradient:
-                self._send(receiver, sender, -(-traffic.backward_bytes * share // whole), is_backward=True)
+                self._send(receiver, sender, num_bytes=-(-traffic.backward_bytes * share // whole), is_backward=True)
 
     def _connect_split(self, a: int, b: int, *, traffic: StageTraffic) -> None:
         """Activations go between owners, gradients between the stage replicas that run I for the same samples."""
         for i, j, share, whole in replica_overlaps(self.stages[a], self.stages[b]):
-            self._send(self.first[a] + i, self.first[b] + j, -(-traffic.forward_bytes * share // whole))
+            self._send(self.first[a] + i, self.first[b] + j, num_bytes=-(-traffic.forward_bytes * share // whole))
         for taker in input_grad_ranges(self.stages[a]) if traffic.has_gradient else ():
             for maker in input_grad_ranges(self.stages[b]):
                 if both := common(taker, maker):
                     ends = self.first[b] + maker.number, self.first[a] + taker.number
-                    self._send(*ends, part_of(both, traffic.backward_bytes), is_backward=True)
+                    self._send(*ends, num_bytes=part_of(both, traffic.backward_bytes), is_backward=True)
 
     def _send_weights(self, number: int) -> None:
         """With split placement: the weights go from the owner to every other I, once."""
@@ -226,7 +246,7 @@ class _StageLayout:
         self.opening.append(self._add_idle(owner))
         for n, part in enumerate(self.costs.parts(stage)):
             if n and "I" in part.kinds:
-                self._send(self.opening[-1], owner + n, self.costs.parameter_bytes(stage))
+                self._send(self.opening[-1], owner + n, num_bytes=self.costs.parameter_bytes(stage))
 
     def _send_gradient(self, number: int) -> None:
         """With split placement: the finished gradient goes from W to the owner, once."""
@@ -234,7 +254,7 @@ class _StageLayout:
         for n, part in enumerate(self.costs.parts(stage)):
             if n and "W" in part.kinds:
                 self.closing[number] = self._add_idle(owner + n)
-                self._send(self.closing[number], owner, self.costs.gradient_bytes(stage), is_backward=True)
+                self._send(self.closing[number], owner, num_bytes=self.costs.gradient_bytes(stage), is_backward=True)
 
     def _connect_parts(self, number: int) -> None:
         """With split placement: the stash goes from the owner to every other I, the weight stash from every I to W."""
@@ -243,17 +263,17 @@ class _StageLayout:
         base = next((n for n, part in enumerate(parts) if "W" in part.kinds), None)
         for n, part in enumerate(parts):
             if part.share and n:
-                self._send(owner, owner + n, part_of(part.share, whole.stash_bytes))
+                self._send(owner, owner + n, num_bytes=part_of(part.share, whole.stash_bytes))
             if part.share and base not in (None, n):
                 weight_stash = part_of(part.share, whole.weight_stash_bytes)
-                self._send(owner + n, owner + len(parts), weight_stash, is_backward=True)
+                self._send(owner + n, owner + len(parts), num_bytes=weight_stash, is_backward=True)
 
     def _add_idle(self, number: int) -> int:
         """A stage replica beside another one that runs nothing."""
         self.replicas.append(replace(self.replicas[number], kinds=""))
         return len(self.replicas) - 1
 
-    def _send(self, sender: int, receiver: int, num_bytes: int, *, is_backward: bool = False) -> None:
+    def _send(self, sender: int, receiver: int, *, num_bytes: int, is_backward: bool = False) -> None:
         """Transfers go between the first devices of the groups; inside one device nothing moves."""
         a, b = self.replicas[sender].group[0], self.replicas[receiver].group[0]
         route = None if a == b else self.cluster.route(a, b, num_bytes=num_bytes)

@@ -86,7 +86,7 @@ class _Tally:
 
 
 class Witness(Protocol):
-    """Who is shown verified plans."""
+    """A listener that gets each verified plan."""
 
     def see(self, plan: Plan, timeline: Timeline, *, source: str, verdict: Verdict | None = None) -> None:
         """A plan as played, who found it, and what the verifier said, if it was asked."""

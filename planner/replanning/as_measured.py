@@ -26,7 +26,7 @@ class Scales:
     pairs: Mapping[tuple[str, int], _KindRatios]
     """By device and stage, as measured there."""
     totals: Mapping[tuple[str, int], float]
-    """The same over all kinds."""
+    """Factors over all kinds of actions together."""
     factors: Factors
     """What is said about devices and stages."""
     links: Mapping[int, float]

@@ -71,7 +71,7 @@ class SlowLinks:
     links: tuple[tuple[int, float], ...]
     """Index of the cluster's link, and what latency and bytes take times their planned time; least factor first."""
     clues: tuple[_Clue, ...]
-    """What it explains."""
+    """Late transfers that slow links explain."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -241,10 +241,7 @@ def _synchronisations(
 
 
 def _ring(problem: Problem, plan: Plan, *, number: int) -> set[int]:
-    stage = plan.stages[number]
-    size = CostModel(problem).gradient_bytes(stage)
-    ring = zip(stage.replicas, (*stage.replicas[1:], stage.replicas[0]), strict=True)
-    return {link // 2 for a, b in ring for link in problem.cluster.route(a[0], b[0], num_bytes=size).links}
+    return {link // 2 for link in CostModel(problem).ring_links(plan.stages[number])}
 
 
 def _channel_ns(problem: Problem, plan: Plan, *, channel: _Channel) -> int:

@@ -47,7 +47,7 @@ class Transition:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GoingOver:
-    """What one plan costs that takes over."""
+    """Time of moving to a plan and of all remaining iterations under it."""
 
     num_bytes: int
     """State that its devices have to get, from each other or from a checkpoint."""

@@ -33,9 +33,9 @@ class EncodedOrders:
     kind: Integers
     """[A] index among F, I, W, B."""
     stage: Integers
-    """[A] stage."""
+    """[A] number of the stage that the action belongs to."""
     microbatch: Integers
-    """[A] microbatch."""
+    """[A] number of the microbatch that it works on."""
 
     @cached_property
     def device(self) -> Integers:

@@ -49,7 +49,7 @@ class Question:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShadowPrice:
-    """What one change is worth."""
+    """Certified range of the time that one change saves."""
 
     kind: Kind
     """Of what there is more."""

@@ -12,7 +12,7 @@ NVLINK_LATENCY_NS, HOST_LATENCY_NS, NETWORK_LATENCY_NS, SWITCH_LATENCY_NS = 2_00
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostDevice:
-    """One device of a host."""
+    """Type and memory of an accelerator, or of a worker on processors."""
 
     type: str
     """What its layers' costs are filed under."""
@@ -67,12 +67,12 @@ class LeftOut:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FoundHosts:
-    """What a source tells."""
+    """Hosts to plan for, hosts left out, and what was assumed."""
 
     hosts: tuple[HostFacts, ...]
     """Those that can be planned for; without devices until `with_processors`."""
     left_out: tuple[LeftOut, ...] = ()
-    """What cannot."""
+    """Hosts that cannot, with the reason."""
     notes: tuple[str, ...] = ()
     """What a reader has to know about the hosts."""
     assumed: tuple[str, ...] = ()

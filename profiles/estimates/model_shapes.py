@@ -48,7 +48,7 @@ class RecurrentShape:
     heads: int
     """Of values."""
     head_width: int
-    """Width of one."""
+    """Features of one head of values."""
     groups: int
     """Heads of keys and queries; Mamba's groups."""
     state: int

@@ -33,7 +33,7 @@ _KERNELS = {"send": (True, "Dst Rank"), "recv": (False, "Src Rank")}
 
 
 class MessageEnd(NamedTuple):
-    """One end of a message."""
+    """A send or a receive, as the rank that ran it recorded it."""
 
     start_ns: int
     """When it was posted, or its kernel began."""

@@ -30,7 +30,7 @@ WAITED = 0.25
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Places:
-    """Who is what in which pipeline."""
+    """Which device holds which stage of which pipeline."""
 
     replicas: Mapping[str, ReplicaKey]
     """Pipeline and place of every device."""

@@ -41,9 +41,9 @@ class AttentionCall:
     query: torch.Tensor
     """Samples x heads x rows x width."""
     key: torch.Tensor
-    """The same of keys."""
+    """Shape and type of keys."""
     value: torch.Tensor
-    """The same of values."""
+    """Shape and type of values."""
     mask: torch.Tensor | None
     """Added to scores, or where scores count."""
     dropout: float

@@ -44,7 +44,7 @@ class Place:
     name: str
     """The device."""
     host: str
-    """Where it sits."""
+    """Host of the process."""
     type: str
     """As layer costs call it."""
     memory_bytes: int

@@ -36,7 +36,7 @@ LEAST_ROUNDS = 3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Survey:
-    """What shall be measured, and how."""
+    """Sizes, widths and effort of a measurement of layers."""
 
     microbatch_sizes: tuple[int, ...]
     """Samples per microbatch; the first is the profile's own."""

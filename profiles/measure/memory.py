@@ -177,7 +177,7 @@ class LayerMemory:
             tensor.grad = None
 
     def sizes(self, *, optimizer_bytes: int) -> LayerBytes:
-        """All bytes of the layer."""
+        """Weights, optimizer state, activations and workspace of the layer, as measured."""
         module = self.segment.module
         parameters, trained = count_bytes(module.parameters()), count_bytes(self.segment.parameters())
         return LayerBytes(

@@ -15,7 +15,7 @@ _PUT_OFF = 1 << 20
 
 
 class Tuning(NamedTuple):
-    """How a policy is annealed."""
+    """Steps and temperatures of a policy's annealing."""
 
     slope: int
     """Of the caps that it begins with (`_line_up`); 0 stands for those of `_fill_up`."""

@@ -51,7 +51,7 @@ class SplitSearcher:
     def anneal(
         self, candidate: SplitCandidate, *, iterations: int, temperature: tuple[float, float], seed: int
     ) -> SplitCandidate:
-        """Anneal from `candidate`."""
+        """Simulated annealing of stages and of who runs I and W, from `candidate`."""
         searcher, cooling = (
             self.searcher,
             Cooling(steps=iterations, first=temperature[0], last=temperature[1], seed=seed),

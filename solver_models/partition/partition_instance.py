@@ -64,7 +64,7 @@ class PartitionInstance:
 
     @property
     def num_devices(self) -> int:
-        """All devices."""
+        """The number of devices over all types, D."""
         return int(self.count.sum())
 
     @property

@@ -21,12 +21,12 @@ Reader = Callable[[TimedOrders], int]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ActionVariables:
-    """One action."""
+    """CP-SAT's variables of one action on its device."""
 
     start: IntVar
-    """When it starts."""
+    """Start in ticks."""
     end: _Expression
-    """When it ends."""
+    """End in ticks."""
     interval: IntervalVar
     """From start to end; absent for the W of a fused backward."""
 

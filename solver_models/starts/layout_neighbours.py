@@ -19,7 +19,7 @@ Layout = tuple[Integers, Groups, Integers]
 
 
 def layout_of(candidate: Candidate) -> Layout:
-    """That of a candidate."""
+    """Stages, devices and modes of a candidate as a layout."""
     return candidate.stage_of, candidate.groups, candidate.modes
 
 

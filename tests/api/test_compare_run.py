@@ -44,7 +44,7 @@ def test_a_run_is_reported(shell: Shell, world: tuple[Problem, Plan]):
     makespan = simulate(*world).makespan_ns
     outcome = shell.run("compare", "plan.json", "trace", "workload.json")
     assert outcome.code == 0, outcome.err
-    for name in ("compute", "transfer", "launch overhead", "waiting", "together", "1 left out as warm-up"):
+    for name in ("compute", "transfer", "launch overhead", "waiting", "sum", "1 left out as warm-up"):
         assert name in outcome.out
     found = json.loads(shell.run("compare", "plan.json", "trace", "-w", "workload.json", "--json").out)
     assert (found["predicted_ns"], found["measured_ns"]) == (makespan, 2 * makespan)

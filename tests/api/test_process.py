@@ -138,7 +138,7 @@ sys.exit(main(sys.argv[1:]))
     ("arguments", "code", "said"),
     [
         (("verify", "--certificate", "examples/two-ranks.json"), 0, "evidence"),
-        (("explain", "examples/two-ranks.json"), 0, "What binds"),
+        (("explain", "examples/two-ranks.json"), 0, "What limits it"),
         (("plan", "demo:vgg16-ethernet"), 2, "pip install 'pipeline-planner[solve]'"),
         (("serve", "--port", "8765"), 2, "pip install 'pipeline-planner[serve]'"),
     ],

@@ -69,7 +69,7 @@ class PlanSource(NamedTuple):
 
 
 class Reporting(NamedTuple):
-    """How a long command reports."""
+    """Options of a long command's report: `--json`, `--quiet`."""
 
     json: arg.Json = False
     quiet: arg.Quiet = False

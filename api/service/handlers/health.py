@@ -209,7 +209,7 @@ async def openapi_document(request: Request) -> Response:
 
 @router.get("/", include_in_schema=False)
 async def page() -> Response:
-    """The page."""
+    """The service's page: `index.html` with its modules."""
     headers = {"Cache-Control": "no-cache", "Content-Security-Policy": _PAGE_POLICY}
     return Response(_page(), media_type="text/html; charset=utf-8", headers=headers)
 

@@ -28,7 +28,7 @@ _MAX_TRIED_ACTIONS = 30_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rule:
-    """How every device chooses."""
+    """Priorities by which each device chooses its next action."""
 
     caps: tuple[int, ...]
     """Per stage, most microbatches between F and I."""

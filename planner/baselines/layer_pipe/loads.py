@@ -34,7 +34,7 @@ class Work:
 
     @property
     def layers(self) -> list[int]:
-        """All of a layer."""
+        """F + I + W of each layer."""
         return [sum(each) for each in zip(self.forward, self.input_grad, self.weight_grad, strict=True)]
 
     def tasks(self, *, halves: bool) -> dict[Task, int]:

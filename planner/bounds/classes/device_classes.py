@@ -34,7 +34,7 @@ class ClassStages:
     """All stages that begin at one boundary on a device of one class and fit into its memory; one entry per end."""
 
     ends: Integers
-    """Where they end."""
+    """[stage] the boundary behind the last layer."""
     forward: Integers
     """F."""
     returning: Integers
@@ -49,7 +49,7 @@ class ClassStages:
     """[stage, n]: work of I and W that memory forces between an F and the n-th after it; 0 for many microbatches."""
 
     def keep(self, which: Mask | Integers) -> "ClassStages":
-        """Those of them."""
+        """The entries that a mask or indices choose."""
         return ClassStages(
             ends=self.ends[which],
             forward=self.forward[which],

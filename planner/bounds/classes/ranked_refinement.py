@@ -42,7 +42,7 @@ class Steps:
         return cls(start=start, number=number, stages=stages, after=after, to_forward=times, to_return=times)
 
     def keep(self, which: Mask) -> "Steps":
-        """Those of them."""
+        """The entries that a mask or indices choose."""
         return Steps(
             start=self.start,
             number=self.number,

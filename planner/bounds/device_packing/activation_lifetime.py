@@ -79,7 +79,7 @@ class ActivationLifetime:
         return longest
 
     def second_in_rounds(self) -> Integers:
-        """The same of the second stage."""
+        """`first_in_rounds` of the second stage."""
         held = self.second.held + numpy.where(self.nested, self.first.held, 0)
         flight = in_flight(self.free, held, count=self.count)
         return rounds(self.count, flight, stay=self.second.stay, forward=self.second.forward)

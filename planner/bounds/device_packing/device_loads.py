@@ -55,7 +55,7 @@ class DeviceLoads:
     memory until the deadline."""
 
     def keep(self, which: Mask) -> "DeviceLoads":
-        """Those of them."""
+        """The entries that a mask or indices choose."""
         return DeviceLoads(
             first=self.first[which],
             second=self.second[which],

@@ -15,7 +15,7 @@ from planner.bounds.order.memory_rounds import MAX_TABLE, NEVER, MemoryRounds, R
 from planner.bounds.order.one_machine_bound import OneMachineJobs, join, one_machine
 from planner.bounds.order.stage_replicas import StageReplicas, make_replicas
 from planner.layout.costs import CostModel
-from planner.layout.stage_replicas import Transfer
+from planner.layout.stage_replicas import Transfer, lay_out_stages
 from planner.plan import Stage
 from planner.problem import Problem
 
@@ -31,11 +31,12 @@ _MAX_SPAN_DEVICES = 16
 def schedule_bound(problem: Problem, stages: tuple[Stage, ...], *, costs: CostModel) -> int:
     """No order of actions makes the objective smaller with these stages on these devices.
 
-    Proof. `HeadsAndTails` holds a head and a tail for the k-th F, I and W of every stage replica; each device, and each
-    link, then runs jobs with heads and tails, one at a time (`one_machine`). And a device idles before an I, or after
-    an F, where its stage replicas together have not the memory for as much work as would fill that time
-    (`HeldTogether`). For the span of a device, heads count from its first action and tails to its last: what happens on
-    other devices has no absolute time.
+    Nor does any choice of the microbatches that recompute, where that is open: I and B take no more than they do
+    where everything is kept, and F leaves no more than a checkpoint. Proof. `HeadsAndTails` holds a head and a tail
+    for the k-th F, I and W of every stage replica; each device, and each link, then runs jobs with heads and tails,
+    one at a time (`one_machine`). And a device idles before an I, or after an F, where its stage replicas together
+    have not the memory for as much work as would fill that time (`HeldTogether`). For the span of a device, heads
+    count from its first action and tails to its last: what happens on other devices has no absolute time.
     """
     if any(stage.is_split for stage in stages):
         return _largest_load(problem, stages, costs=costs)
@@ -58,17 +59,14 @@ def bound_of_times(times: "HeadsAndTails") -> int:
 
 def _largest_load(problem: Problem, stages: tuple[Stage, ...], *, costs: CostModel) -> int:
     """The work of the busiest device: all that is said here where I or W of a stage are on other devices than its F."""
-    loads: dict[str, int] = {}
-    for stage in stages:
-        for part in costs.parts(stage) if stage.is_split else ():
-            cost = costs.part_cost(stage, part)
-            loads[part.device] = loads.get(part.device, 0) + sum(cost.duration_ns(kind) for kind in part.kinds)
-        for replica, group in enumerate(() if stage.is_split else stage.replicas):
-            cost = costs.stage_cost(stage, replica)
-            for device in group:
-                backward = min(cost.backward_ns, cost.input_grad_ns + cost.weight_grad_ns)
-                loads[device] = loads.get(device, 0) + cost.forward_ns + backward
-    tail = costs.optimizer_ns(stages) if problem.options.objective == "makespan" else 0
+    laid_out, loads = lay_out_stages(stages, costs=costs), dict[str, int]()
+    for each in laid_out.replicas:
+        stage, kinds = stages[each.stage], each.kinds.replace("IWB", "")
+        cost = each.cost if stage.is_split else costs.least_cost(stage, each.replica)
+        backward = min(cost.backward_ns, cost.input_grad_ns + cost.weight_grad_ns) if kinds != each.kinds else 0
+        for device in each.group if each.kinds else ():
+            loads[device] = loads.get(device, 0) + sum(map(cost.duration_ns, kinds)) + backward
+    tail = laid_out.tail_ns if problem.options.objective == "makespan" else 0
     return problem.num_microbatches * max(loads.values()) + tail
 
 
@@ -349,7 +347,7 @@ class HeadsAndTails:
         )
 
     def all_transfers(self) -> Iterable[Transfer]:
-        """All transfers."""
+        """Those of activations and of gradients, each once."""
         for group in (*self.replicas.outputs, *self.replicas.returns):
             yield from group
 

@@ -19,7 +19,7 @@ from torch.overrides import TorchFunctionMode
 
 
 class _BatchNormCall(NamedTuple):
-    """What a batch norm is called with."""
+    """Input, running averages, weights and settings of one call of a batch norm."""
 
     x: torch.Tensor
     running_mean: torch.Tensor | None

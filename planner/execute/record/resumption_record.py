@@ -14,7 +14,7 @@ _RECORD = "resumed.json"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Resumption:
-    """How a job went on."""
+    """From which state, and at which iteration, a job continued."""
 
     iteration: int
     """Iterations that it goes on from."""

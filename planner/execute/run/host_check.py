@@ -193,7 +193,7 @@ def look_around(environment: Mapping[str, str]) -> Found:
 
 
 def host_memory_bytes() -> int:
-    """The memory of this host."""
+    """Physical memory of this machine in bytes, as sysconf tells it."""
     return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
 
 

@@ -19,7 +19,7 @@ _LOST = re.compile(r"Unable to determine the device handle for (GPU\s*\S+):\s+(.
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AcceleratorRow:
-    """One accelerator."""
+    """Index, name and memory of a GPU, as nvidia-smi lists it."""
 
     index: int
     """Its number, which stays where others are lost."""
@@ -30,7 +30,7 @@ class AcceleratorRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AcceleratorRows:
-    """All accelerators."""
+    """The GPUs of this host, in nvidia-smi's order."""
 
     working: tuple[AcceleratorRow, ...] = ()
     """By their numbers."""

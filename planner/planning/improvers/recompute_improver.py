@@ -73,7 +73,7 @@ class RecomputeImprover:
         self.run.window.drain()
 
     def _given(self, plan: Plan) -> ChosenKinds | None:
-        """A plan with the kinds that it has."""
+        """What a plan recomputes, as a candidate; None if it is not feasible."""
         assert self.recomputation is not None
         choice = choice_of(self.run.problem, plan.stages)
         candidate = candidate_of(self.run.problem, self.recomputation.searcher(choice), plan=plan)

@@ -104,7 +104,7 @@ class Driver:
         self._bound(runs)
 
     def make_run(self, choice: Choice, problem: Problem, *, limits: Limits) -> CandidateRun:
-        """The run on one candidate."""
+        """A new search of one size or subset of devices, with limits of its own."""
         run = CandidateRun(
             problem,
             limits,

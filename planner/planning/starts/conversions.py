@@ -18,7 +18,7 @@ def plan_of(problem: Problem, searcher: Searcher, *, candidate: Candidate) -> Pl
 
 
 def stages_of(problem: Problem, candidate: Candidate) -> tuple[Stage, ...]:
-    """The stages of a candidate."""
+    """A search candidate's stages, as a plan states them."""
     return make_stages(problem, candidate.stage_of, groups=candidate.groups, modes=candidate.modes)
 
 

@@ -84,7 +84,7 @@ class Shape:
         )
 
     def describe(self) -> str:
-        """What it is, for people."""
+        """Stages, ranks, replicas and width in a phrase for progress lines."""
         replicas, width = len(self.ranks[0]), len(self.ranks[0][0])
         many = f"{self.chunks} stages" if self.chunks > 1 else "one stage"
         return f"{many} on each of {len(self.ranks)} ranks, {replicas} replicas of width {width}"

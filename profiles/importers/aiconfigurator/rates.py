@@ -42,7 +42,7 @@ class MeasuredRates:
     """The tables of one device type; read when first asked."""
 
     package: TablePackage
-    """Where they lie."""
+    """Package that holds the tables."""
     gpu: str
     """By the package's name."""
     network_bytes_per_s: int | None = None

@@ -10,6 +10,7 @@ from api.reporting.plain_names import (
     SEARCH,
     render_bound,
     render_option,
+    render_remark,
     render_schedule,
     render_source,
     render_types,
@@ -124,3 +125,21 @@ def test_device_types():
 def test_unmeasured_times(note: str, plain: str):
     """Tests that a time that was not measured is told with where it comes from."""
     assert render_unmeasured(note) == plain
+
+
+@pytest.mark.parametrize(
+    ("note", "plain"),
+    [
+        ("needs 2 replicas, max_replicas = 1", "needs 2 replicas; at most 1 allowed"),
+        ("needs 3 stages per device, max_stages_per_device = 2", "needs 3 stages per device; at most 2 allowed"),
+        (
+            "a tensor would skip from stage 0 to stage 2, skip_edges = false",
+            "a tensor would skip from stage 0 to stage 2, which is not allowed",
+        ),
+        ("needs split_backward", "needs a backward pass in two parts"),
+        ("none of its plans fits into the memory", "none of its plans fits into the memory"),
+    ],
+)
+def test_remarks_name_no_options(note: str, plain: str):
+    """Tests that why a baseline does not apply is said without the names of options, and other remarks as they are."""
+    assert render_remark(note) == plain

@@ -39,4 +39,4 @@ def test_pipelines_that_differ_get_other_orders_only():
     """Tests that it is said why nothing else is offered where one pipeline's devices have other stages."""
     step = pipelines_that_differ()
     said = AdviceResult(advice=advise([step], blocks_per_stage=2), plan=None, blocks_per_stage=2)
-    assert sum(line.startswith("remedies  other orders only: new dealings") for line in describe_advice(said)) == 1
+    assert sum(line.startswith("remedies  other orders only: other assignments") for line in describe_advice(said)) == 1

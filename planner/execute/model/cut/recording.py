@@ -42,7 +42,7 @@ _ALREADY_THERE = (type(None), bool, int, float, str, torch.dtype, torch.layout, 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordedCall:
-    """One call."""
+    """A call of a module or function, with its arguments and its result."""
 
     call: str | Callable[..., Any]
     """The path of a module, or a function."""

@@ -19,7 +19,7 @@ BATCH = -1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _LayerSteps:
-    """The steps of one layer."""
+    """Calls that a layer repeats, with what they take and give."""
 
     name: str
     steps: tuple[int, ...]
