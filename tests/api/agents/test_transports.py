@@ -62,7 +62,7 @@ def test_tenants_see_their_own_plans(tools: Running):
     """Tests that a plan made with one tenant's key is not there for another's, nor made with a key that only reads."""
     keys = {"ours": tools.key("ours"), "theirs": tools.key("theirs")}
     reading = tools.key("ours", scopes=("plans:read",))
-    question = example_submission()
+    question = {**example_submission(), "limits": {"max_rounds": 0, "threads": 1}}
 
     async def run() -> None:
         plans: dict[str, str] = {}
@@ -80,11 +80,13 @@ def test_tenants_see_their_own_plans(tools: Running):
 
 
 @pytest.mark.slow
-def test_a_client_that_cancels_over_http(tools: Running):
-    """Tests that cancelling over HTTP ends the search in the service."""
+@pytest.mark.parametrize("mode", ["auto", "legacy"])
+def test_a_client_that_cancels_over_http(tools: Running, mode: str):
+    """Tests that cancelling over HTTP ends the search in the service, with and without sessions."""
+    tenant = f"hasty-{mode}"
 
     async def run() -> None:
-        async with _http(tools, tools.key("hasty")) as client:
+        async with _http(tools, tools.key(tenant), mode=mode) as client:
             with anyio.CancelScope() as scope:
 
                 async def hear(progress: float, total: float | None, message: str | None) -> None:
@@ -94,18 +96,18 @@ def test_a_client_that_cancels_over_http(tools: Running):
                 await client.call_tool("plan", LONG, progress_callback=hear)
 
     asyncio.run(run())
-    until = time.monotonic() + 30
-    while not all(job.is_finished for job in tools.service.store.search("hasty", Search(), limit=9)):
+    until = time.monotonic() + 120
+    while not all(job.is_finished for job in tools.service.store.search(tenant, Search(), limit=9)):
         assert time.monotonic() < until, "the search goes on"
         time.sleep(0.05)
 
 
 @contextlib.asynccontextmanager
-async def _http(running: Running, key: str) -> AsyncIterator[Client]:
+async def _http(running: Running, key: str, *, mode: str = "auto") -> AsyncIterator[Client]:
     headers = {"Authorization": f"Bearer {key}"}
     async with (
         AsyncClient(headers=headers, timeout=60) as connection,
-        Client(streamable_http_client(f"{running.url}/mcp", http_client=connection)) as client,
+        Client(streamable_http_client(f"{running.url}/mcp", http_client=connection), mode=mode) as client,
     ):
         yield client
 

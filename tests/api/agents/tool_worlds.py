@@ -42,7 +42,7 @@ def converse(folder: Path, conversation: Conversation) -> None:
     """Hold a conversation with a service that lives as long."""
 
     async def run() -> None:
-        app = make_app(Settings(data=folder, needs_keys=False, patience=PATIENCE, inspection_s=60.0))
+        app = make_app(Settings(data=folder, needs_keys=False, patience=PATIENCE, inspection_s=600.0))
         async with app.router.lifespan_context(app), Client(make_mcp_server(app)) as client:
             await conversation(client, app)
 
