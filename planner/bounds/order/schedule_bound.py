@@ -13,7 +13,7 @@ from planner.bounds.minimum_costs import Integers
 from planner.bounds.order.joint_memory_limit import HeldTogether, make_held_together
 from planner.bounds.order.memory_rounds import MAX_TABLE, NEVER, MemoryRounds, RoundCosts
 from planner.bounds.order.one_machine_bound import OneMachineJobs, join, one_machine
-from planner.bounds.order.stage_replicas import StageReplicas, Transfer, make_replicas
+from planner.bounds.order.stage_replicas import StageReplica, StageReplicas, Transfer, make_replicas
 from planner.layout.costs import CostModel
 from planner.plan import Stage
 from planner.problem import Problem
@@ -130,6 +130,7 @@ class HeadsAndTails:
         self.return_tail: Integers = numpy.full(shape, NEVER, dtype=numpy.int64)
         self.partners = _Partners(replicas, anchor=anchor)
         self.in_flight = [self._in_flight(number) for number in range(len(replicas.replicas))]
+        self.unfinished = [self._unfinished(replica) for replica in replicas.replicas]
         self.within = [self._within(number) for number in range(len(replicas.replicas))]
         """Per stage replica: stage replicas on its device whose microbatches it holds, too, and how many it may hold
         beside one there."""
@@ -192,6 +193,14 @@ class HeadsAndTails:
             most = min(most, budget // held if held else most)
         return max(1, most)
 
+    def _unfinished(self, replica: StageReplica) -> int:
+        """F of the stage replica that may have started without their W having ended.
+
+        Each of them holds what is there from F to I, or what is kept from I to W.
+        """
+        least = min(replica.held, replica.kept) if replica.rest else 0
+        return max(1, min(self.count, min(replica.budgets) // least)) if least else self.count
+
     def _within(self, number: int) -> list[tuple[int, int]]:
         """Stage replicas on its device that hold only what this one holds, with the most F begun and not returned
         beside one.
@@ -253,6 +262,8 @@ class HeadsAndTails:
         for transfer in self.replicas.inputs[number]:
             ready = numpy.maximum(ready, self.forward_end[transfer.sender] + transfer.duration)
         ready[most:] = numpy.maximum(ready[most:], self.return_end[number, : self.count - most])
+        most = self.unfinished[number]
+        ready[most:] = numpy.maximum(ready[most:], self.return_end[number, : self.count - most] + replica.rest)
         for inner, beside in self.within[number]:
             ready[beside:] = numpy.maximum(ready[beside:], self.return_end[inner, : self.count - beside])
         rounds = self.rounds[number]
@@ -290,11 +301,18 @@ class HeadsAndTails:
             target = self.replicas.replicas[transfer.receiver]
             need = numpy.maximum(need, transfer.duration + target.returning + self.return_tail[transfer.receiver])
         need[most:] = numpy.maximum(need[most:], replica.forward + self.forward_tail[number, : self.count - most])
+        need = numpy.maximum(need, replica.rest + self._rest_tail(number))
         for outer, beside in self.around[number]:
             after = self.replicas.replicas[outer].forward + self.forward_tail[outer, : self.count - beside]
             need[beside:] = numpy.maximum(need[beside:], after)
         tail = numpy.maximum.accumulate(need - self.rank * replica.returning) + self.rank * replica.returning
         self.return_tail[number] = numpy.maximum(self.return_tail[number], tail)
+
+    def _rest_tail(self, number: int) -> Integers:
+        """What follows the W after which k more come: an F for which it makes room, or nothing."""
+        tail, most = numpy.full(self.count, NEVER, dtype=numpy.int64), self.unfinished[number]
+        tail[most:] = self.replicas.replicas[number].forward + self.forward_tail[number, : self.count - most]
+        return tail
 
     def _raise_forward_tail(self, number: int) -> None:
         """What follows the F after which k more come: its own I and W, and everything downstream."""
@@ -324,14 +342,15 @@ class HeadsAndTails:
         durations = [
             numpy.full(size, time, dtype=numpy.int64) for time in (replica.forward, replica.returning, replica.rest)
         ]
-        tail = numpy.full(size, 0 if self.anchor is not None else replica.synchronisation, dtype=numpy.int64)
+        last = 0 if self.anchor is not None else replica.synchronisation
+        rest_tail = numpy.maximum(self._rest_tail(number)[::-1], last)
         yield OneMachineJobs(
             heads=self.forward_end[number] - replica.forward, times=durations[0], tails=self.forward_tail[number, ::-1]
         )
         yield OneMachineJobs(
             heads=self.return_end[number] - replica.returning, times=durations[1], tails=self.return_tail[number, ::-1]
         )
-        yield OneMachineJobs(heads=self.return_end[number], times=durations[2], tails=tail)
+        yield OneMachineJobs(heads=self.return_end[number], times=durations[2], tails=rest_tail)
 
     def transfers(self, transfer: Transfer) -> OneMachineJobs:
         """A transfer of every microbatch as jobs of its links."""
