@@ -128,6 +128,8 @@ class HeadsAndTails:
         self.return_end: Integers = numpy.full(shape, NEVER, dtype=numpy.int64)
         self.forward_tail: Integers = numpy.full(shape, NEVER, dtype=numpy.int64)
         self.return_tail: Integers = numpy.full(shape, NEVER, dtype=numpy.int64)
+        self.rest_end: Integers = numpy.full(shape, NEVER, dtype=numpy.int64)
+        self.rest_tail: Integers = numpy.full(shape, NEVER, dtype=numpy.int64)
         self.partners = _Partners(replicas, anchor=anchor)
         self.in_flight = [self._in_flight(number) for number in range(len(replicas.replicas))]
         self.unfinished = [self._unfinished(replica) for replica in replicas.replicas]
@@ -164,7 +166,9 @@ class HeadsAndTails:
 
     def _state(self) -> tuple[int, ...]:
         """Sums that change whenever a head or a tail is raised."""
-        tables = (self.forward_end, self.return_end, self.forward_tail, self.return_tail)
+        tables = (
+            self.forward_end, self.return_end, self.rest_end, self.forward_tail, self.return_tail, self.rest_tail,
+        )  # fmt: skip
         return tuple(int(table.sum()) for table in tables)
 
     def _pass(self) -> None:
@@ -172,9 +176,11 @@ class HeadsAndTails:
         numbers = range(len(self.replicas.replicas))
         for number in numbers:
             self._raise_forward(number)
+            self._raise_rest_tail(number)
             self._raise_return_tail(number)
         for number in reversed(numbers):
             self._raise_return(number)
+            self._raise_rest(number)
             self._raise_forward_tail(number)
 
     def _is_anchored(self, number: int) -> bool:
@@ -263,7 +269,7 @@ class HeadsAndTails:
             ready = numpy.maximum(ready, self.forward_end[transfer.sender] + transfer.duration)
         ready[most:] = numpy.maximum(ready[most:], self.return_end[number, : self.count - most])
         most = self.unfinished[number]
-        ready[most:] = numpy.maximum(ready[most:], self.return_end[number, : self.count - most] + replica.rest)
+        ready[most:] = numpy.maximum(ready[most:], self.rest_end[number, : self.count - most])
         for inner, beside in self.within[number]:
             ready[beside:] = numpy.maximum(ready[beside:], self.return_end[inner, : self.count - beside])
         rounds = self.rounds[number]
@@ -301,18 +307,27 @@ class HeadsAndTails:
             target = self.replicas.replicas[transfer.receiver]
             need = numpy.maximum(need, transfer.duration + target.returning + self.return_tail[transfer.receiver])
         need[most:] = numpy.maximum(need[most:], replica.forward + self.forward_tail[number, : self.count - most])
-        need = numpy.maximum(need, replica.rest + self._rest_tail(number))
+        need = numpy.maximum(need, replica.rest + self.rest_tail[number])
         for outer, beside in self.around[number]:
             after = self.replicas.replicas[outer].forward + self.forward_tail[outer, : self.count - beside]
             need[beside:] = numpy.maximum(need[beside:], after)
         tail = numpy.maximum.accumulate(need - self.rank * replica.returning) + self.rank * replica.returning
         self.return_tail[number] = numpy.maximum(self.return_tail[number], tail)
 
-    def _rest_tail(self, number: int) -> Integers:
-        """What follows the W after which k more come: an F for which it makes room, or nothing."""
-        tail, most = numpy.full(self.count, NEVER, dtype=numpy.int64), self.unfinished[number]
-        tail[most:] = self.replicas.replicas[number].forward + self.forward_tail[number, : self.count - most]
-        return tail
+    def _raise_rest(self, number: int) -> None:
+        """The k-th W ends no sooner than its I and its place in the stage replica allow."""
+        end = _in_line(self.return_end[number], self.replicas.replicas[number].rest)
+        self.rest_end[number] = numpy.maximum(self.rest_end[number], end)
+
+    def _raise_rest_tail(self, number: int) -> None:
+        """What follows the W after which k more come: those, and an F for which it makes room."""
+        replica, most = self.replicas.replicas[number], self.unfinished[number]
+        need = numpy.full(self.count, NEVER, dtype=numpy.int64)
+        if self._is_anchored(number):
+            need = self.rank * replica.rest + (0 if self.anchor is not None else replica.synchronisation)
+        need[most:] = numpy.maximum(need[most:], replica.forward + self.forward_tail[number, : self.count - most])
+        tail = numpy.maximum.accumulate(need - self.rank * replica.rest) + self.rank * replica.rest
+        self.rest_tail[number] = numpy.maximum(self.rest_tail[number], tail)
 
     def _raise_forward_tail(self, number: int) -> None:
         """What follows the F after which k more come: its own I and W, and everything downstream."""
@@ -342,15 +357,15 @@ class HeadsAndTails:
         durations = [
             numpy.full(size, time, dtype=numpy.int64) for time in (replica.forward, replica.returning, replica.rest)
         ]
-        last = 0 if self.anchor is not None else replica.synchronisation
-        rest_tail = numpy.maximum(self._rest_tail(number)[::-1], last)
         yield OneMachineJobs(
             heads=self.forward_end[number] - replica.forward, times=durations[0], tails=self.forward_tail[number, ::-1]
         )
         yield OneMachineJobs(
             heads=self.return_end[number] - replica.returning, times=durations[1], tails=self.return_tail[number, ::-1]
         )
-        yield OneMachineJobs(heads=self.return_end[number], times=durations[2], tails=rest_tail)
+        yield OneMachineJobs(
+            heads=self.rest_end[number] - replica.rest, times=durations[2], tails=self.rest_tail[number, ::-1]
+        )
 
     def transfers(self, transfer: Transfer) -> OneMachineJobs:
         """A transfer of every microbatch as jobs of its links."""
