@@ -71,6 +71,7 @@ _BOUNDS = {
 _OPTIONS = {
     "recompute": ("may recompute activations", ""),
     "recompute_layers": ("may recompute single layers", ""),
+    "recompute_microbatches": ("may recompute single microbatches", ""),
     "recompute_in_turn": ("recomputes one layer at a time", ""),
     "split_backward": ("", "whole backward passes"),
     "split_placement": ("gradients may be computed on other devices", ""),

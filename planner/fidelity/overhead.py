@@ -196,11 +196,11 @@ def _as_run(
     """The layers as they take in actions of their stage, where one autograd pass goes through all of them."""
     costs, layers = CostModel(problem), dict(problem.profile.by_name)
     for number, stage in enumerate(plan.stages):
-        cost = costs.stage_cost(stage, 0)
+        planned = {kind: costs.planned_ns(stage, 0, kind=kind) for at, kind in inside if at == number}
         ratios = {
-            kind: (round(expected(samples)), cost.duration_ns(kind))
+            kind: (round(expected(samples)), planned[kind])
             for (at, kind), samples in inside.items()
-            if at == number and cost.duration_ns(kind)
+            if at == number and planned[kind]
         }
         for name in stage.layers:
             layers[name] = scaled_layer(layers[name], device_type, ratios=ratios)

@@ -4,10 +4,11 @@ Durations are rounded up to whole nanoseconds, byte counts to whole bytes (docs/
 """
 
 import itertools
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cache, lru_cache
+from typing import Any
 
 from planner.layout.split_placement import SplitPart, common, input_grad_ranges, make_parts, part_of, replica_ranges
 from planner.plan import FULL_RECOMPUTATION, DeviceGroup, Plan, Stage
@@ -187,14 +188,17 @@ class CostModel:
         self.problem = problem
         self.layer_work = cache(self._layer_work)
         self._traffic_of = lru_cache(maxsize=_RECENT)(self._find_traffic)
-        self._static_of = lru_cache(maxsize=_RECENT)(self._find_static)
-        self._look_for_routes = lru_cache(maxsize=_RECENT)(self._look_for_all_routes)
+        self.remembered = lru_cache(maxsize=_RECENT)(self._make)
         self._cost_on = cache(self._make_stage_cost)
         self._at = cache(self._make_at)
 
     def at(self, size: int | None) -> "CostModel":
         """The costs of a microbatch of one of the sizes that the problem lists; None: it lists none."""
         return self if size is None else self._at(size)
+
+    def _make(self, make: Callable[["CostModel", tuple[Stage, ...]], Any], stages: tuple[Stage, ...]) -> Any:
+        """What is made of a partition on its devices, once for all orders of it."""
+        return make(self, stages)
 
     def _make_at(self, size: int) -> "CostModel":
         return CostModel(self.problem.at_size(size))
@@ -246,6 +250,23 @@ class CostModel:
         group = stage.replicas[replica]
         share = stage.share_of(replica)
         return self._cost_on(stage, device_type=self.group_type(group), width=len(group), share=share)
+
+    def least_cost(self, stage: Stage, replica: int) -> StageCost:
+        """The least that a microbatch takes and leaves, where each may recompute or not; otherwise `stage_cost`."""
+        if not self.problem.options.recompute_microbatches:
+            return self.stage_cost(stage, replica)
+        width, layers = len(stage.replicas[replica]), [self.problem.profile.by_name[name] for name in stage.layers]
+        keeping = self.stage_cost(replace(stage, recompute=False, recompute_microbatches=()), replica)
+        least = sum(_least_checkpoint(layer, width, by_layer=self.problem.options.recompute_layers) for layer in layers)
+        return replace(keeping, held_bytes=_ceil(least, 1 / stage.share_of(replica)))
+
+    def planned_ns(self, stage: Stage, replica: int, *, kind: str) -> int:
+        """What an action of kind F, I, W or B takes on the mean, where only some microbatches recompute."""
+        whole, keeping = self.stage_cost(stage, replica).duration_ns(kind), stage.keeping
+        if keeping is None:
+            return whole
+        kept, count = self.stage_cost(keeping, replica).duration_ns(kind), self.problem.num_microbatches
+        return kept + (whole - kept) * len(stage.recompute_microbatches) // count
 
     def usual_cost(self, plan: Plan, number: int) -> StageCost:
         """Cost of stage `number` on its first replica: for a microbatch of the middle size where they differ."""
@@ -377,9 +398,6 @@ class CostModel:
 
     def find_routes(self, stages: Sequence[Stage]) -> None:
         """Look for the routes of all transfers between the stages at once."""
-        self._look_for_routes(tuple(stages))
-
-    def _look_for_all_routes(self, stages: tuple[Stage, ...]) -> None:
         wanted = []
         for (a, b), traffic in self.traffic(stages).items():
             for i, j, share, whole in replica_overlaps(stages[a], stages[b]):
@@ -401,9 +419,6 @@ class CostModel:
         With split placement the owner alone holds the state; who runs I for it holds a copy of the weights, who runs W
         a gradient, and what arrives for them lies in receive buffers as well.
         """
-        return dict(self._static_of(tuple(stages)))
-
-    def _find_static(self, stages: tuple[Stage, ...]) -> dict[str, int]:
         static = self._state_and_buckets(stages)
         self._add_receive_buffers(static, stages)
         for stage in stages:
@@ -648,6 +663,13 @@ def checkpoint_bytes(size: Layer | WidthBytes, kind: str | None) -> int:
         return size.stash_bytes
     others = {entry.kind: entry.checkpoint_bytes for entry in size.recompute_kinds}
     return size.checkpoint_bytes if kind == FULL_RECOMPUTATION else others[kind]
+
+
+def _least_checkpoint(layer: Layer, width: int, *, by_layer: bool) -> int:
+    """The least that F leaves of a layer at a width, by any kind of recomputation where layers may choose."""
+    size = _require_bytes(layer, width)
+    kinds = [entry.kind for entry in size.recompute_kinds] if by_layer else []
+    return min(checkpoint_bytes(size, kind) for kind in (None, FULL_RECOMPUTATION, *kinds))
 
 
 def stage_traffic(edges: Iterable[Edge]) -> StageTraffic:

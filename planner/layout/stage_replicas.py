@@ -25,8 +25,14 @@ class StageReplica:
     cost: StageCost
     kinds: str
     """The kinds of its actions."""
+    kept_cost: StageCost | None = None
+    """The cost of microbatches that keep everything, where only some recompute; None: `cost` is that of all."""
     size: int | None = None
     """It runs microbatches of this size alone, where the problem lists their sizes."""
+
+    def cost_of(self, *, keeps: bool) -> StageCost:
+        """Its cost for a microbatch that keeps everything or not, where only some recompute."""
+        return self.kept_cost if keeps and self.kept_cost is not None else self.cost
 
 
 class Transfer(NamedTuple):
@@ -142,6 +148,11 @@ def lay_out(plan: Plan, *, costs: CostModel) -> LaidOut:
 
 def lay_out_stages(stages: Sequence[Stage], *, costs: CostModel) -> LaidOut:
     """The same of stages alone, for microbatches of the problem's own size."""
+    laid_out: LaidOut = costs.remembered(_lay_out_stages, tuple(stages))
+    return laid_out
+
+
+def _lay_out_stages(costs: CostModel, stages: tuple[Stage, ...]) -> LaidOut:
     part = _StageLayout(stages, costs=costs)
     return LaidOut(
         replicas=tuple(part.replicas),
@@ -195,8 +206,16 @@ class _StageLayout:
         """
         costs = self.costs
         if not stage.is_split:
+            keeping = stage.keeping
             return [
-                StageReplica(stage=number, replica=n, group=group, cost=costs.stage_cost(stage, n), kinds="FIWB")
+                StageReplica(
+                    stage=number,
+                    replica=n,
+                    group=group,
+                    cost=costs.stage_cost(stage, n),
+                    kinds="FIWB",
+                    kept_cost=None if keeping is None else costs.stage_cost(keeping, n),
+                )
                 for n, group in enumerate(stage.replicas)
             ]
         parts, found = costs.parts(stage), list[StageReplica]()

@@ -22,6 +22,7 @@ PARTS = (
     "order search",
     "split placement",
     "layer recomputation",
+    "microbatch recomputation",
     "overlapping groups",
     *(name.replace("_", " ") for name in decisions.found()),
     "exact search",

@@ -11,6 +11,7 @@ from planner.planning.improvers.cp_sat_orders import MAX_ACTIONS, SingleOrders
 from planner.planning.improvers.exact_improver import ExactImprover, FinalExactImprover
 from planner.planning.improvers.improver import DecisionImprover, Improver, Leader
 from planner.planning.improvers.intervals import add_intervals
+from planner.planning.improvers.microbatch_recompute_improver import MicrobatchRecomputeImprover
 from planner.planning.improvers.near_bound_trials import try_orders
 from planner.planning.improvers.order_sessions import Sessions
 from planner.planning.improvers.overlap_improver import OverlapImprover
@@ -124,6 +125,7 @@ class SearchLoop:
         self.split_placement = SplitPlacementImprover(run, self.search)
         self.exact = ExactImprover(run, self.search.searcher)
         self.layers = RecomputeImprover(run, self.search)
+        self.microbatches = MicrobatchRecomputeImprover(run, self.search)
         self.overlaps = OverlapImprover(run)
         self.decisions: list[DecisionImprover] = [each.make_improver(run, self.search) for each in decisions.moves()]
 
@@ -185,6 +187,7 @@ class SearchLoop:
             self.split_placement,
             self.layers,
             *self.decisions,
+            self.microbatches,
             *complete,
             self.sessions,
             bound,
@@ -208,8 +211,8 @@ class SearchLoop:
 
     @property
     def _is_complete(self) -> bool:
-        """Whether the exact search may say that nothing is left: it knows stages that recompute, not layers."""
-        return self.run.limits.method == "auto" and not self.layers.is_open
+        """Whether the exact search may say that nothing is left: it knows stages that recompute, not parts of them."""
+        return self.run.limits.method == "auto" and self.run.problem.options.decides_whole_stages
 
     def _search_orders(self) -> Iterator[None]:
         """Partition and mapping are given: all time goes into the order."""
@@ -247,7 +250,7 @@ class SearchLoop:
 
     def _finish_exactly(self) -> Iterator[None]:
         """The exact search to its end: where nothing else can find a plan."""
-        if self.layers.is_open or not self.run.params.has(self.exact.name):
+        if not self.run.problem.options.decides_whole_stages or not self.run.params.has(self.exact.name):
             return
         last = FinalExactImprover(self.exact)
         try:

@@ -187,10 +187,11 @@ def _halves(box: Box, place: int) -> tuple[Box, Box]:
 
 
 def _scales(problem: Problem, plan: Plan, *, seen: Observations) -> Scales:
-    place = lay_out_stages(plan.stages, costs=CostModel(problem)).by_place
+    costs = CostModel(problem)
+    place = lay_out_stages(plan.stages, costs=costs).by_place
     planned: dict[Pair, dict[Kind, int]] = {}
     for device, number, kind in seen.durations_ns:
-        if duration := place[device, number].cost.duration_ns(kind):
+        if duration := costs.planned_ns(plan.stages[number], place[device, number].replica, kind=kind):
             planned.setdefault((device, number), {})[kind] = duration
     pairs: dict[Pair, dict[Kind, float]] = {}
     ratios: dict[Pair, Ratio] = {}

@@ -210,9 +210,10 @@ class _PlayedPlan:
         """The devices that run the stage's actions together with `device`."""
         return self.replica_of[device, stage].group
 
-    def cost(self, device: str, stage: int) -> StageCost:
-        """Times and bytes of a stage's replica on a device."""
-        return self.replica_of[device, stage].cost
+    def cost(self, device: str, action: Action) -> StageCost:
+        """What the stage of an action costs on the device, for its microbatch."""
+        keeps = not self.plan.stages[action.stage].recomputes(action.microbatch)
+        return self.replica_of[device, action.stage].cost_of(keeps=keeps)
 
     def end_of(self, device: str, action: Action, *, kinds: tuple[Kind, ...]) -> int:
         """When the action of one of `kinds` on the same stage and microbatch ended on the device; 0 if elsewhere."""
@@ -337,7 +338,7 @@ class _Gaps:
         self.replayed, self.device, self.parts = replayed, device, parts
         self.order = replayed.timeline.actions[device]
         self.limit_bytes = replayed.problem.cluster.by_name[device].usable_bytes
-        self.steps = [memory_steps(replayed.cost(device, t.action.stage), t.action.kind) for t in self.order]
+        self.steps = [memory_steps(replayed.cost(device, t.action), t.action.kind) for t in self.order]
         self.held = list(accumulate((after for _, after in self.steps), initial=replayed.laid_out.static_bytes[device]))
         self.own = deque(replayed.own_transfers[device])
         self.moved: set[int] = set()

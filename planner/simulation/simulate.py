@@ -13,7 +13,7 @@ import numpy
 
 from planner.actions import KINDS
 from planner.errors import OutOfRangeError, PlanError
-from planner.layout.costs import CostModel
+from planner.layout.costs import CostModel, StageCost
 from planner.layout.split_placement import BEFORE_FIRST
 from planner.layout.stage_replicas import LaidOut, StageReplica, Transfer, lay_out, memory_steps
 from planner.plan import Plan
@@ -104,10 +104,23 @@ class _Playback:
         self.laid_out, self.replicas = laid_out, laid_out.replicas
         self.transfers = list(self._list_channels())
         self._check_size()
-        self.durations = numpy.array([_durations(replica) for replica in self.replicas], dtype=numpy.int64).reshape(
-            -1, 4
-        )
         self.holder = self._find_holders()
+        self.variant = self._keeps().astype(numpy.int64)
+        costs_of = [[replica.cost_of(keeps=keeps) for keeps in (False, True)] for replica in self.replicas]
+        self.durations = numpy.array(
+            [[_durations(cost) for cost in pair] for pair in costs_of], dtype=numpy.int64
+        ).reshape(-1, 2, len(KINDS))
+        self.ticks = self.durations[self.holder, self.variant, device_orders.kind]
+        steps = [[[memory_steps(cost, kind) for kind in KINDS] for cost in pair] for pair in costs_of]
+        self.steps = numpy.array(steps, dtype=numpy.int64).reshape(-1, 2, len(KINDS), 2)
+
+    def _keeps(self) -> Any:
+        """[A] whether the microbatch keeps everything where others of its stage recompute."""
+        table = numpy.zeros((len(self.plan.stages), self.count), dtype=numpy.bool_)
+        for number, stage in enumerate(self.plan.stages):
+            if stage.keeping is not None:
+                table[number] = [not stage.recomputes(m) for m in range(self.count)]
+        return table[self.device_orders.stage, self.device_orders.microbatch]
 
     def _list_channels(self) -> Iterator[_Sent]:
         once = dict.fromkeys(self.laid_out.opening, BEFORE_FIRST)
@@ -119,7 +132,7 @@ class _Playback:
 
     def _check_size(self) -> None:
         """OutOfRangeError if sums of times or bytes could need more than 64 bits."""
-        times = self.count * sum(sum(_durations(replica)) for replica in self.replicas)
+        times = self.count * sum(sum(_durations(replica.cost)) for replica in self.replicas)
         times += self.count * sum(sent.transfer.ticks for sent in self.transfers)
         costs = [replica.cost for replica in self.replicas]
         most = max((cost.stash_bytes + cost.weight_stash_bytes for cost in costs), default=0)
@@ -178,7 +191,7 @@ class _Playback:
         start = numpy.full(len(self.holder), -1, dtype=numpy.int64)
         start[runs] = times.start
         self._require_end(start)
-        end = start + self.durations[self.holder, self.device_orders.kind]
+        end = start + self.ticks
         synchronisations = self._synchronisations(end, times=times, rings=rings)
         return self._timeline(start, end=end, times=times, synchronisations=synchronisations)
 
@@ -234,7 +247,9 @@ class _Playback:
                 *(tuple(index[x] for x in replica.group) for replica in replicas),
                 *((index[head],) for head in heads),
             ],
-            duration=numpy.concatenate([self.durations, numpy.zeros((len(rings), len(KINDS)), numpy.int64)]),
+            duration=numpy.concatenate(
+                [self.durations.min(axis=1), numpy.zeros((len(rings), len(KINDS)), numpy.int64)]
+            ),
             transfers=[*(_timed_send(sent.transfer) for sent in self.transfers), *self._ring_transfers(rings)],
             waits=_column([*(row[:2] for row in arrivals), *((0, 0) for _ in rings)]).reshape(-1, 2),
             waits_once=_column([*(once for *_, once in arrivals), *(0 for _ in rings)]),
@@ -245,6 +260,7 @@ class _Playback:
             replica=self.holder[runs],
             kind=device_orders.kind[runs],
             microbatch=device_orders.microbatch[runs],
+            ticks=self.ticks[runs],
         )
 
     def _ring_transfers(self, rings: dict[int, tuple[int, ...]]) -> Iterator[TimedSend]:
@@ -335,9 +351,7 @@ class _Playback:
 
     def _memory(self, actions: PlayedActions) -> PlayedMemory:
         """What is held depends on the device orders alone, only the times come from the simulation."""
-        replicas = self.replicas
-        steps = numpy.array([[memory_steps(replica.cost, kind) for kind in KINDS] for replica in replicas], numpy.int64)
-        during, after = steps.reshape(len(replicas), len(KINDS), 2)[self.holder, self.device_orders.kind].T
+        during, after = self.steps[self.holder, self.variant, self.device_orders.kind].T
         static = self.laid_out.static_bytes
         base = _column([static[device] for device in self.device_orders.schedule])
         sums = numpy.concatenate([[0], numpy.cumsum(after)])
@@ -356,9 +370,9 @@ def _timed_send(sent: Transfer) -> TimedSend:
     )
 
 
-def _durations(replica: StageReplica) -> list[int]:
+def _durations(cost: StageCost) -> list[int]:
     """Nanoseconds of F, I, W and B."""
-    return [replica.cost.duration_ns(kind) for kind in KINDS]
+    return [cost.duration_ns(kind) for kind in KINDS]
 
 
 def _column(values: Sequence[Any]) -> Integers:

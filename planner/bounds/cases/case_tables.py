@@ -237,7 +237,7 @@ def _require_small(problem: Problem) -> None:
     options, profile = problem.options, problem.profile
     if options.objective != "makespan" or options.cuts_unevenly:
         raise TooManyCasesError("certificate: a refutation holds for the makespan, without split placement")
-    if options.recompute_layers or options.recompute_in_turn:
+    if not options.decides_whole_stages or options.recompute_in_turn:
         raise TooManyCasesError("certificate: a refutation holds where a whole stage recomputes at once, or nothing")
     if problem.may_shard:
         raise TooManyCasesError("certificate: a refutation holds where no replicas shard the optimizer's state")

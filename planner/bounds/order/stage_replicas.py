@@ -55,13 +55,17 @@ class StageReplicas:
 
 
 def make_replicas(problem: Problem, stages: tuple[Stage, ...], *, costs: CostModel) -> StageReplicas:
-    """The stage replicas of the given stages."""
+    """The stage replicas of the given stages; where microbatches may recompute or not, each with the least of both."""
     laid_out = lay_out_stages(stages, costs=costs)
     replicas = []
     for each in laid_out.replicas:
         memory = [problem.cluster.by_name[device].usable_bytes - laid_out.static_bytes[device] for device in each.group]
         tail = laid_out.synchronisation_ns[each.stage]
-        replicas.append(_make_replica(problem, each.group, cost=each.cost, memory=memory, tail=tail))
+        replicas.append(
+            _make_replica(
+                problem, each.group, cost=costs.least_cost(stages[each.stage], each.replica), memory=memory, tail=tail
+            )
+        )
     return connect(replicas, laid_out.transfers, optimizer_ns=laid_out.tail_ns)
 
 

@@ -88,8 +88,10 @@ class PlanStage(PipelineStage):
 
     def forward_one_chunk(self, *args: Any, **kwargs: Any) -> Any:
         """F; raises RuntimeError if it gives something else than was made room for where it is sent to."""
+        module = cast(StageModule, self.submod)
+        module.microbatch = args[0]
         if self.moment is not None:
-            cast(StageModule, self.submod).moment = replace(self.moment, microbatch=args[0])
+            module.moment = replace(self.moment, microbatch=args[0])
         self.store.is_noting = args[0] in self.split
         with self.log.computing():
             output = super().forward_one_chunk(*args, **kwargs)

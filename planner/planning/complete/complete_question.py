@@ -47,6 +47,7 @@ def require_covered(problem: Problem) -> None:
         (options.split_placement, "options: split_placement = true", "set it to false"),
         (options.unequal_shares, "options: unequal_shares = true", "set it to false"),
         (options.recompute_layers, "options: recompute_layers = true", "set it to false"),
+        (options.recompute_microbatches, "options: recompute_microbatches = true", "set it to false"),
         (options.recompute_in_turn, "options: recompute_in_turn = true", "set it to false"),
         (
             options.synchronisation != "after",

@@ -18,6 +18,7 @@ from planner.planning import SearchParams, make_plan
 from planner.planning.improvers.bound_improver import BoundImprover
 from planner.planning.improvers.cp_sat_orders import SingleOrders
 from planner.planning.improvers.exact_improver import ExactImprover
+from planner.planning.improvers.microbatch_recompute_improver import MicrobatchRecomputeImprover
 from planner.planning.improvers.order_sessions import Sessions
 from planner.planning.improvers.overlap_improver import OverlapImprover
 from planner.planning.improvers.recompute_improver import RecomputeImprover
@@ -115,8 +116,8 @@ def test_parts_are_checked():
     with pytest.raises(ValueError, match="no part 'joint search' of the search; choose from class pipelines, dynamic"):
         SearchParams(without=("joint search",))
     improvers = (
-        BoundImprover, SingleOrders, ExactImprover, Sessions, OverlapImprover, RecomputeImprover, ShareImprover,
-        SplitPlacementImprover,
+        BoundImprover, SingleOrders, ExactImprover, MicrobatchRecomputeImprover, Sessions, OverlapImprover,
+        RecomputeImprover, ShareImprover, SplitPlacementImprover,
     )  # fmt: skip
     others = {CLASS_PIPELINES, NEAR_BOUND, "dynamic programme", "interval programme", "sequential planner"}
     assert {each.name for each in improvers} | others == set(PARTS)
