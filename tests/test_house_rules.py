@@ -40,7 +40,6 @@ MANY_NAMES = {
     "api/jobs/job.py": 15,
     "api/jobs/logs.py": 11,
     "api/jobs/request.py": 16,
-    "api/jobs/stores/job_rows.py": 11,
     "api/profiling.py": 12,
     "api/running/healing.py": 19,
     "api/running/launching.py": 25,
