@@ -626,19 +626,23 @@ LAYER_COST_READERS = {
     "planner/replanning/as_measured.py",
     "planner/what_if/profile_changes.py",
 }
-STAGE_COSTS = "stage_cost part_cost static_bytes_of traffic"
+STAGE_COSTS = "stage_cost least_cost planned_ns part_cost static_bytes_of traffic"
 STAGE_COST_READERS = {
     "planner/baselines/applicability.py",
     "planner/baselines/layer_pipe/plans.py",
     "planner/baselines/listed.py",
     "planner/bounds/cases/case_tables.py",
+    "planner/bounds/order/schedule_bound.py",
+    "planner/bounds/order/stage_replicas.py",
     "planner/dealt_stages.py",
+    "planner/decisions/unequal_shares/move.py",
     "planner/export/torch_table.py",
     "planner/fidelity/calibration.py",
     "planner/fidelity/overhead.py",
     "planner/planning/complete/complete_question.py",
-    "planner/decisions/unequal_shares/move.py",
     "planner/planning/starts/dealt_layouts.py",
+    "planner/replanning/diagnosis.py",
+    "planner/replanning/link_times.py",
 }
 
 
