@@ -275,6 +275,22 @@ def sharded_alike(folder: Path, *, rank: int) -> Any:
     return found
 
 
+def buckets_travel_early(folder: Path, *, rank: int) -> Any:
+    """A stage that is the whole model, in one bucket and in many: with accumulation, clipping and dropout."""
+    found = {}
+    for name, more in {"plain": {}, "accumulating": {"accumulate": 2, "max_norm": 0.1}}.items():
+        training = changed(models.dropping("ww", num_microbatches=COUNT), optimizer=adam, **more)
+        one, many = start(folder, training, "e"), start(folder, training, "e")
+        for reduction in many.model.reductions:
+            reduction.bucket_bytes = 100 * 8
+        told = [[execution.step(number).losses for number in range(4)] for execution in (one, many)]
+        buckets = [len(reduction._buckets) for each in (one, many) for reduction in each.model.reductions]
+        sent = many.model.reductions[0]._early._sent
+        found[name] = {"alike": told[0] == told[1] and weights(one) == weights(many), "buckets": buckets}
+        found[name] |= {"early": len(sent), "moved": weights(one) != weights(start(folder, training, "e"))}
+    return found
+
+
 def state_bytes(execution: Execution) -> int:
     """Of all tensors of more than one number that the optimizers hold."""
     states = [state for optimizer in execution.update.optimizers for state in optimizer.state.values()]
@@ -428,6 +444,7 @@ SCENARIOS = [
     dealt_nan_stops,
     dealt_without_its_own,
     sharded_alike,
+    buckets_travel_early,
     sharded_resumes,
     sharded_refused,
     sharded_nan_stops,

@@ -67,7 +67,7 @@ class MicrobatchRecomputeImprover:
         self.run, self.search = run, search
         self.known: dict[tuple[Stage, ...], _Ordered | None] = {}
         """By stages as they recompute where they do; None where nothing is to be hoped for."""
-        self.step, self.second_work = 0, float(_MOST_WORK)
+        self.step, self.second_work = 0, float(_COUNTED_WORK)
         """Steps so far, and the work of a second."""
 
     @property
@@ -164,7 +164,12 @@ class MicrobatchRecomputeImprover:
     ) -> RecomputedOrders:
         iterations = max(1, work // chosen.search.num_actions)
         seed = (self.run.limits.seed * 1_000_003 + number) % 2**31
-        return chosen.search.anneal(start, iterations=iterations, seed=seed, heat=heat)
+        return chosen.search.anneal(start, iterations=iterations, seed=seed, heat=heat, has_time=self._has_time)
+
+    def _has_time(self) -> bool:
+        """Whether a step may go on; where rounds are counted it ends by itself."""
+        run = self.run
+        return not run.should_stop() and (run.limits.max_rounds is not None or run.seconds_left > 0)
 
     def _take_in(self, chosen: _Ordered, work: int, found: RecomputedOrders, seconds: float) -> None:
         self.second_work = work / max(seconds, 1e-3)
