@@ -14,10 +14,10 @@ MOST_PLAYED = 16
 _SEARCHED = 8
 """Microbatches per rank by which cuts are compared."""
 
-_DEEP, _BEAM, _ROUNDS, _STALE = 3, 8, 12, 2
+_DEEP, _BEAM, _ROUNDS, _STALE = 3, 8, 12, 3
 """Numbers of chunks that are searched further, cuts that are kept, rounds, and those without a better cut."""
 
-_PLAYED_AT_ONCE, _MOST_AT_ONCE = 3_000_000, 512
+_PLAYED_AT_ONCE, _MOST_AT_ONCE = 6_000_000, 1_024
 """Actions of all cuts that are played at once, about, and the cuts."""
 
 _FAR = 1.05
