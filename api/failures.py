@@ -53,6 +53,7 @@ class Failure:
 _EXTRAS = {
     "solve": ("numba", "llvmlite", "ortools", "pulp", "highspy"),
     "torch": ("torch",),
+    "mcp": ("mcp", "mcp_types", "httpx2"),
     "serve": ("fastapi", "uvicorn", "starlette", "prometheus_client"),
     "postgres": ("procrastinate", "psycopg"),
     "oidc": ("jwt",),

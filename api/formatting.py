@@ -56,12 +56,17 @@ def render_bar(fraction: float, *, width: int = 8) -> str:
 
 
 def render_recomputation(stage: Stage) -> str:
-    """`recomputed`, or where only some layers are, or not fully, `3 of 8 recomputed (2 full, 1 selective)`; or ``."""
+    """`recomputed`, or where only some layers are, or not fully, `3 of 8 recomputed (2 full, 1 selective)`; or ``.
+
+    Where only some microbatches are: `recomputed for 2 microbatches`.
+    """
+    count = len(stage.recompute_microbatches)
+    which = f" for {count} microbatch{'es' * (count > 1)}" if count else ""
     if isinstance(stage.recompute, bool):
-        return "recomputed" if stage.recompute else ""
+        return f"recomputed{which}" if stage.recompute else ""
     counts = Counter(kind for _, kind in stage.recompute)
     kinds = ", ".join(f"{count} {kind}" for kind, count in sorted(counts.items()))
-    return f"{counts.total()} of {len(stage.layers)} recomputed ({kinds})" if counts else ""
+    return f"{counts.total()} of {len(stage.layers)} recomputed ({kinds}){which}" if counts else ""
 
 
 def render_recomputed(stage: Stage) -> str:

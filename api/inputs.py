@@ -73,6 +73,8 @@ def make_question(workload: Workload, *, changes: Mapping[str, Any] | None = Non
         opened = _opened(workload) if opens_all else {}
         if stated.get("recompute") is False:
             opened = {name: value for name, value in opened.items() if not name.startswith("recompute_")}
+        if stated.get("order") == "looped" or workload.microbatches is not None:
+            opened.pop("recompute_microbatches", None)
         options = validate(Options, {**opened, **stated}, source="options")
         question = question_of_workload(workload, options)
         require_consistent(question)
@@ -228,7 +230,10 @@ _ABILITIES = ("split_backward", "uneven_replication", "skip_edges", "idle_device
 """Options that a switch `--no-...` of the command line turns off."""
 
 
-_PERMISSIONS = ("recompute", "recompute_layers", "recompute_in_turn", "split_placement", "unequal_shares")
+_RECOMPUTATION = ("recompute_layers", "recompute_microbatches", "recompute_in_turn")
+"""Options that need `recompute`."""
+
+_PERMISSIONS = ("recompute", *_RECOMPUTATION, "split_placement", "unequal_shares")
 """Options that a switch of the same name turns on."""
 
 
@@ -237,7 +242,7 @@ def parse_changes(switches: Mapping[str, Any]) -> dict[str, Any]:
     changes = {name: switches[name] for name in _OPTION_SWITCHES if switches[name] is not None}
     changes |= {name: False for name in _ABILITIES if switches[f"no_{name}"]}
     changes |= {name: True for name in _PERMISSIONS if switches[name]}
-    if changes.get("recompute_layers") or changes.get("recompute_in_turn"):
+    if any(map(changes.get, _RECOMPUTATION)):
         changes["recompute"] = True
     if switches["no_replication"]:
         changes["max_replicas"] = 1

@@ -111,6 +111,10 @@ def check_remotely(url: str) -> list[tuple[str, bool, str]]:
     return found
 
 
+_LONGEST_WORD = 40
+"""Letters of a word that no table breaks."""
+
+
 def render_summary(summary: Any) -> RenderableType:
     """Plain data as tables: a row per field, and a table below for every list of rows."""
     if isinstance(summary, list):
@@ -130,10 +134,13 @@ def render_summary(summary: Any) -> RenderableType:
 def _render_rows(rows: Sequence[Mapping[str, Any]]) -> RenderableType:
     names = list(dict.fromkeys(name for row in rows for name in row))
     table = make_table(*names)
-    for column in table.columns:
-        column.overflow = "fold"  # half a time or an id is of no use
-    for row in rows:
-        table.add_row(*(_cell(row.get(name)) for name in names))
+    texts = [[_cell(row.get(name)) for name in names] for row in rows]
+    for name, column, cells in zip(names, table.columns, zip(*texts, strict=True), strict=False):
+        column.overflow = "fold"
+        words = " ".join((name, *cells)).split()
+        column.min_width = min(_LONGEST_WORD, max(map(len, words), default=0))  # half a time or an id is of no use
+    for row_texts in texts:
+        table.add_row(*row_texts)
     return table
 
 

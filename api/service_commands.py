@@ -3,11 +3,11 @@
 import os
 import re
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, fields
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from api.failures import InputError
 from api.jobs.job import DamagedError
@@ -15,8 +15,9 @@ from api.jobs.logs import VARIABLE, LogFormat, configure
 from api.jobs.moments import moment
 from api.jobs.request import Ceilings
 from api.jobs.stores.database import FILE, await_server, open_database
-from api.jobs.stores.sql_store import SqlStore
+from api.jobs.stores.sql_store import SqlStore, freeing
 from api.jobs.stores.sqlite import FolderLock
+from api.jobs.stores.store import StoreFullError
 from api.jobs.stores.transactions import Database
 from api.jobs.workers.container import Shares, available_bytes, share_out
 from api.jobs.workers.solver_handle import ProcessLimits
@@ -24,6 +25,9 @@ from api.service.audit import AuditLog, operator
 from api.service.keys import SCOPES, ApiKey, KeyRing
 from api.settings import ClientLimits, Oidc, Settings, is_loopback
 from planner.progress import usable_cores
+
+if TYPE_CHECKING:
+    from fastapi import FastAPI
 
 _PREFIX = "PIPEPLAN_LIMIT_"
 """Of environment variables that set limits."""
@@ -134,14 +138,17 @@ def _oidc(switches: Mapping[str, Any]) -> Oidc | None:
     return Oidc(issuer=issuer, audience=switches["oidc_audience"], jwks_file=keys)
 
 
-def run_server(settings: Settings, *, host: str, port: int, wait_s: float) -> None:
-    """Serve until a signal ends it; `wait_s`: for a database that is not there yet."""
+def run_server(
+    settings: Settings, *, host: str, port: int, wait_s: float, make: Callable[[Settings], "FastAPI"] | None = None
+) -> None:
+    """Serve until a signal ends it; `wait_s`: for a database that is not there yet; `make`: another application."""
+    from api.service.app import make_app
     from api.service.serving import make_server
 
     if settings.database_url is not None:
         _await(settings.database_url, wait_s)
     try:
-        server = make_server(settings, host=host, port=port)
+        server = make_server(settings, host=host, port=port, make=make or make_app)
     except ValueError as error:
         raise InputError(str(error)) from None
     server.run()
@@ -210,6 +217,8 @@ def opened(data: Path, database_url: str | None) -> Iterator[Database]:
         raise InputError(str(error)) from None
     except DamagedError as error:
         raise InputError(f"{error} is damaged; restore a backup into another --data") from None
+    except StoreFullError:
+        raise InputError("the disk of the store is full; make room on it, or revoke keys and delete plans") from None
     finally:
         database.close_all()
 
@@ -249,7 +258,8 @@ def back_up_store(file: Path, *, data: Path, database_url: str | None) -> dict[s
             counts = back_up(database, file)
         except OSError as error:
             raise InputError(str(error)) from None
-        AuditLog(database).add(actor=operator(), action="store.backed_up", subject=file.name)
+        audit = AuditLog(database)
+        freeing(database, lambda: audit.add(actor=operator(), action="store.backed_up", subject=file.name))
     return counts
 
 
@@ -282,13 +292,25 @@ def key_entries(ring: KeyRing) -> list[dict[str, Any]]:
 
 
 def key_rows(entries: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """The entries as a table that people read: a narrow one breaks only between words."""
+    """The entries as a table that people read, without columns in which nothing stands."""
     times = {"created": "created_at", "expires": "expires_at", "revoked": "revoked_at", "last used": "last_used_at"}
     limits = {"jobs an hour": "hourly_jobs", "jobs at once": "concurrent_jobs"}
-    return [
+    rows = [
         {name: entry[name] for name in ("id", "tenant", "name")}
         | {"scopes": " ".join(entry["scopes"])}
-        | {head: entry[name] and re.sub(r"T([\d:]+)\.\d+\+00:00", r" \1Z", entry[name]) for head, name in times.items()}
+        | {head: entry[name] and _to_the_second(entry[name]) for head, name in times.items()}
         | {head: entry[name] for head, name in limits.items()}
         for entry in entries
     ]
+    stated = {head for row in rows for head, value in row.items() if value not in (None, "")}
+    return [{head: value for head, value in row.items() if head in stated} for row in rows]
+
+
+def audit_rows(entries: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """The entries as a table that people read."""
+    return [{**entry, "at": _to_the_second(entry["at"])} for entry in entries]
+
+
+def _to_the_second(text: str) -> str:
+    """A moment with a blank, at which a narrow table breaks it."""
+    return re.sub(r"T([\d:]+)\.\d+\+00:00", r" \1Z", text)

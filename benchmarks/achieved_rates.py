@@ -5,7 +5,8 @@ first fits `profiles/estimates/achieved_rates.json` anew: the least sum of absol
 of the models of `pipeplan import aiconfigurator` at degrees 1 to 8 and one to four sequences of 2,048 to
 8,192. The table says how far the sums of whole blocks are apart, F, I and W each, also for two models to which nothing
 was fitted: Qwen3-32B and Mixtral 8x22B. GPT-OSS's experts have no rows in bf16 and fp8: what is compared there is one
-rule with another.
+rule with another. `--operators FILE`, SimuMax's `configs/system/b200_bf16_ceperm.json`, prints how much longer its
+products take than by tables and by lines.
 """
 
 import itertools
@@ -13,6 +14,7 @@ import json
 import statistics
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from pathlib import Path
 
 import numpy
 from numpy.typing import NDArray
@@ -20,7 +22,7 @@ from numpy.typing import NDArray
 from benchmarks.report import Table, make_parser
 from profiles.estimates.achieved_rates import FILE, AchievedRates, RateLine, features, known_rates
 from profiles.estimates.composed_profile import CompositionQuestion, compose
-from profiles.estimates.operations import Dtype, Rates
+from profiles.estimates.operations import Dtype, Product, Rates
 from profiles.importers.aiconfigurator.rates import MeasuredRates
 from profiles.importers.aiconfigurator.tables import TablePackage, find_package
 from profiles.importers.aiconfigurator.workloads import find_shape
@@ -43,6 +45,8 @@ DTYPES: dict[str, tuple[Dtype, ...]] = {"a100_sxm": ("bf16",)}
 ALL_DTYPES: tuple[Dtype, ...] = ("bf16", "fp8")
 Floats = NDArray[numpy.float64]
 ROUNDS, LEAST_ERROR = 20, 0.01
+LONG_NS = 1e6
+"""Shorter products are over before a clock falls."""
 SIZES = ((2048, (1, 4)), (4096, (1, 2)), (8192, (1,)))
 
 
@@ -122,12 +126,30 @@ def errors(ours: ModelProfile, theirs: ModelProfile) -> Iterator[float]:
                 yield getattr(a, field) / getattr(b, field) - 1
 
 
+def operator_ratios(file: Path, rates: Rates) -> dict[str, float]:
+    """Measured over these rates, medians by layout (TN is F, NN is I, NT is W) of products of 1 ms and more."""
+    matmul = json.loads(file.read_text(encoding="utf-8"))["accelerator"]["op"]["matmul"]
+    ratios: dict[str, list[float]] = {}
+    for key, efficiency in matmul["accurate_efficient_factor"].items():
+        sizes = dict(each.split("=") for each in key.split(", "))
+        product = Product(rows=int(sizes["m"]), columns=int(sizes["n"]), inner=int(sizes["k"]))
+        measured_ns = product.operations / (efficiency * matmul["tflops"] * 1e3)
+        if sizes["b"] == "1" and measured_ns >= LONG_NS:
+            ratios.setdefault(sizes["layout"], []).append(measured_ns / rates.price(product).ns)
+    return {layout: statistics.median(found) for layout, found in ratios.items()}
+
+
 def main() -> None:
     """Fit if asked, then a row for every device type, model and type of numbers."""
     parser = make_parser(__doc__)
     parser.add_argument("--fit", action="store_true", help="fit profiles/estimates/achieved_rates.json anew first")
+    parser.add_argument("--operators", type=Path, help="print how much longer these products take, and stop")
     given = parser.parse_args()
     package = find_package()
+    if given.operators:
+        for rates in (MeasuredRates(package=package, gpu="b200_sxm"), known_rates()["b200_sxm"]):
+            print(rates.origin, operator_ratios(given.operators, rates))
+        return
     if given.fit:
         write(package)
     table = Table(

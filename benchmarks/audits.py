@@ -27,6 +27,23 @@ APART = 0.05
 AUDITED = "audited-configurations.csv"
 REFUSALS = ("refused", "does not start")
 """What an outcome begins with where nothing is played."""
+B200_MODELS: dict[str, dict[str, Value]] = {
+    name: {
+        "hidden_size": hidden,
+        "num_attention_heads": heads,
+        "group_query_attention": True,
+        "num_query_groups": groups,
+        "ffn_hidden_size": inner,
+        "swiglu": True,
+        "vocab_size": "128256",
+        "position_embedding_type": "rope",
+    }
+    for name, hidden, heads, groups, inner in (
+        ("llama3_70b", "8192", "64", "8", "28672"),
+        ("llama3_405b", "16384", "128", "16", "53248"),
+    )
+}
+"""As SimuMax's scripts state them: 405B with twice the published model's groups."""
 COUNTS = ("devices", "pp")
 """Options of the list that are numbers."""
 
@@ -200,6 +217,7 @@ def _outcome_table(clones: Path, output: Path | None) -> None:
 def on_b200(row: dict[str, str]) -> tuple[float, float]:
     """Measured over predicted: seconds of an iteration, bytes of the peak."""
     flags: dict[str, Value] = {
+        **B200_MODELS[row["model"]],
         "num_layers": row["layers"],
         "seq_length": row["sequence"],
         "micro_batch_size": "1",
@@ -211,7 +229,7 @@ def on_b200(row: dict[str, str]) -> tuple[float, float]:
         "use_distributed_optimizer": True,
     }
     read = ReadArguments(values={}, kind="options")
-    run = read_megatron(read, options=flags, model=row["model"].replace("_", "-"))
+    run = read_megatron(read, options=flags, model=None)
     problem = make_audited_problem(run, gpu="b200")
     timeline = play_run(problem, recompute=None).timeline
     peak_gib = max(timeline.peak_bytes.values()) / 2**30

@@ -30,7 +30,7 @@ from profiles.estimates.operations import Dtype
 from profiles.importers.aiconfigurator.rates import MeasuredRates
 from profiles.importers.aiconfigurator.tables import find_package
 from profiles.importers.aiconfigurator.workloads import find_shape
-from profiles.model_profile import Layer, LayerCost, ModelProfile
+from profiles.model_profile import ModelProfile
 
 FOLDER = Path(__file__).parent / "measured"
 VOCABULARY = 51_200
@@ -169,19 +169,8 @@ def composed(shape: ModelShape, gpu: str, dtype: Dtype, run: tuple[int, int, int
         hides_exchanges=overlaps,
     )
     profile, _ = compose(question)
-    return replace(profile, layers=tuple(_as_one(layer) for layer in profile.layers), measurements=())
-
-
-def _as_one(layer: Layer) -> Layer:
-    cost = layer.costs[0]
-    own = LayerCost(
-        device_type=cost.device_type,
-        forward_ns=cost.forward_ns,
-        input_grad_ns=cost.input_grad_ns,
-        weight_grad_ns=cost.weight_grad_ns,
-        recompute_ns=cost.recompute_ns,
-    )
-    return replace(layer, costs=(own,), wider=())
+    layers = tuple(each.as_one_device(replace(each.costs[0], optimizer_ns=0)) for each in profile.layers)
+    return replace(profile, layers=layers, measurements=())
 
 
 def cut(profile: ModelProfile, stages: int) -> list[tuple[str, ...]]:

@@ -72,12 +72,13 @@ def _problem_to_plain(problem: ProblemReference) -> dict[str, Any]:
 
 
 def _stage_to_plain(stage: Stage) -> dict[str, Any]:
-    """Sharding, unequal shares and split placement are mentioned only where they are used."""
+    """What only some stages have is mentioned only where it is used."""
     shares = {"input_grad_replicas": stage.input_grad_replicas, "weight_grad_replicas": stage.weight_grad_replicas}
     return {
         "layers": list(stage.layers),
         "replicas": [list(group) for group in stage.replicas],
         "recompute": stage.recompute if isinstance(stage.recompute, bool) else dict(stage.recompute),
+        **({"recompute_microbatches": list(stage.recompute_microbatches)} if stage.recompute_microbatches else {}),
         **({} if stage.shard == "none" else {"shard": stage.shard}),
         **({"samples": list(stage.samples)} if stage.samples else {}),
     } | {
@@ -208,6 +209,7 @@ def _read_stage(reader: DocumentReader) -> Stage:
         layers=tuple(item.value for item in reader.get("layers", list).items(str)),
         replicas=replicas,
         recompute=_read_recompute(reader),
+        recompute_microbatches=_read_recomputed(reader),
         shard=_read_shard(reader, num_replicas=len(replicas)),
         input_grad_replicas=_read_shares(reader, "input_grad_replicas"),
         weight_grad_replicas=_read_shares(reader, "weight_grad_replicas"),
@@ -222,6 +224,13 @@ def _read_recompute(reader: DocumentReader) -> bool | RecomputeMap:
     if not isinstance(given.value, dict):
         raise given.error("is neither true or false nor an object of layers and kinds; see the plan format")
     return tuple((name, given.get(name, str).value) for name in given.value)
+
+
+def _read_recomputed(reader: DocumentReader) -> tuple[int, ...]:
+    given = reader.optional("recompute_microbatches", list)
+    if given is not None and not given.value:
+        raise given.error("is empty; leave it out where all microbatches recompute, or say recompute = false")
+    return _read_sizes(given) or ()
 
 
 def _read_shard(reader: DocumentReader, *, num_replicas: int) -> Shard:

@@ -8,8 +8,10 @@ from typing import NamedTuple
 import numpy
 
 from planner.actions import KINDS, Action
-from planner.layout.costs import CostModel, LayerWork, checkpoint_bytes, replica_overlaps
+from planner.layout.costs import CostModel, LayerWork, checkpoint_bytes
 from planner.layout.device_groups import list_groups, overlap_anywhere
+from planner.layout.stage_replicas import StageReplica as LaidOutReplica
+from planner.layout.stage_replicas import lay_out_stages
 from planner.plan import FULL_RECOMPUTATION, DeviceGroup, Plan, RecomputeMap, Share, Stage
 from planner.problem import Options, Problem
 from solver_models.instance import (
@@ -391,7 +393,7 @@ def make_split_plan(problem: Problem, orders: SplitOrders) -> Plan:
     stages = []
     for stage, weight, half in zip(whole, *orders.at.tolist(), strict=True):
         halves = [stage.replicas[0][0], names[half]] if half >= 0 else []
-        is_trained = any(problem.profile.by_name[name].is_trainable for name in stage.layers)
+        is_trained = problem.profile.trains(stage.layers)
         stages.append(
             replace(
                 stage,
@@ -412,73 +414,55 @@ def make_schedule_instance(problem: Problem, stages: tuple[Stage, ...], *, costs
     Devices are numbered as in the cluster; a group is represented by its first device (its devices act as one), unless
     groups of the plan overlap: then stage replicas have all of their devices.
     """
-    has_overlaps = overlap_anywhere(stages)
+    laid_out, has_overlaps = lay_out_stages(stages, costs=costs), overlap_anywhere(stages)
     index = {device.name: number for number, device in enumerate(problem.cluster.devices)}
-    static = costs.static_bytes(stages)
-    replicas: list[StageReplica] = []
-    replica_of: dict[tuple[int, int], int] = {}
-    for number, stage in enumerate(stages):
-        for replica, group in enumerate(stage.replicas):
-            cost = costs.stage_cost(stage, replica)
-            replica_of[number, replica] = len(replicas)
-            replicas.append(
-                StageReplica(
-                    stage=number,
-                    device=index[group[0]],
-                    forward=cost.forward_ns,
-                    input_grad=cost.input_grad_ns,
-                    weight_grad=cost.weight_grad_ns,
-                    backward=cost.backward_ns,
-                    has_weight_grad=cost.has_weight_grad,
-                    held=cost.held_bytes,
-                    stash=cost.stash_bytes,
-                    whole_backward=cost.whole_backward_bytes,
-                    weight_stash=cost.weight_stash_bytes,
-                    workspace=cost.workspace_bytes,
-                    weight_workspace=cost.weight_workspace_bytes,
-                    others=tuple(index[name] for name in group[1:]) if has_overlaps else (),
-                )
-            )
-    room = {device.name: device.usable_bytes - static.get(device.name, 0) for device in problem.cluster.devices}
+    static, cluster = laid_out.static_bytes, problem.cluster
+    room = {device.name: device.usable_bytes - static.get(device.name, 0) for device in cluster.devices}
     budgets = dict(room)
     for group in (group for stage in stages for group in stage.replicas if not has_overlaps):
         budgets[group[0]] = min(budgets[group[0]], *(room[name] for name in group))
     return ScheduleInstance(
         num_microbatches=problem.num_microbatches,
-        replicas=tuple(replicas),
-        transfers=tuple(_make_transfers(problem, stages, costs=costs, replica_of=replica_of)),
+        replicas=tuple(
+            _replica_in_ticks(each, devices=tuple(index[name] for name in each.group[: None if has_overlaps else 1]))
+            for each in laid_out.replicas
+        ),
+        transfers=tuple(
+            Transfer(
+                sender=sent.sender,
+                receiver=sent.receiver,
+                is_backward=sent.is_backward,
+                duration=sent.ticks,
+                links=sent.links,
+            )
+            for sent in laid_out.transfers
+        ),
         budgets=tuple(budgets.values()),
-        synchronisation=tuple(costs.synchronisation_ns(stage) for stage in stages),
-        tail=costs.optimizer_ns(stages),
+        synchronisation=laid_out.synchronisation_ns,
+        tail=laid_out.tail_ns,
         can_split=problem.options.split_backward,
         objective="span" if problem.options.objective == "span" else "makespan",
     )
 
 
-def _make_transfers(
-    problem: Problem, stages: tuple[Stage, ...], *, costs: CostModel, replica_of: dict[tuple[int, int], int]
-) -> list[Transfer]:
-    transfers = []
-    for (a, b), traffic in costs.traffic(stages).items():
-        for i, j, share, whole in replica_overlaps(stages[a], stages[b]):
-            sender, receiver = stages[a].replicas[i][0], stages[b].replicas[j][0]
-            ends = [(sender, receiver, traffic.forward_bytes, (a, i), (b, j), False)]
-            if traffic.has_gradient:
-                ends.append((receiver, sender, traffic.backward_bytes, (b, j), (a, i), True))
-            for source, target, size, from_replica, to_replica, is_backward in ends:
-                part = -(-size * share // whole)
-                route = None if source == target else problem.cluster.route(source, target, num_bytes=part)
-                duration = 0 if route is None else route.duration_ns(part)
-                transfers.append(
-                    Transfer(
-                        sender=replica_of[from_replica],
-                        receiver=replica_of[to_replica],
-                        is_backward=is_backward,
-                        duration=duration,
-                        links=() if route is None or duration == 0 else route.links,
-                    )
-                )
-    return transfers
+def _replica_in_ticks(replica: LaidOutReplica, *, devices: tuple[int, ...]) -> StageReplica:
+    cost = replica.cost
+    return StageReplica(
+        stage=replica.stage,
+        device=devices[0],
+        forward=cost.forward_ns,
+        input_grad=cost.input_grad_ns,
+        weight_grad=cost.weight_grad_ns,
+        backward=cost.backward_ns,
+        has_weight_grad=cost.has_weight_grad,
+        held=cost.held_bytes,
+        stash=cost.stash_bytes,
+        whole_backward=cost.whole_backward_bytes,
+        weight_stash=cost.weight_stash_bytes,
+        workspace=cost.workspace_bytes,
+        weight_workspace=cost.weight_workspace_bytes,
+        others=devices[1:],
+    )
 
 
 def make_orders(problem: Problem, plan: Plan) -> dict[int, DeviceOrder]:

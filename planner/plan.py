@@ -57,6 +57,8 @@ class Stage:
     recompute: bool | RecomputeMap = False
     """Whether activations are recomputed in the backward pass; true: those of all layers, fully; or which layers do,
     and by which kind."""
+    recompute_microbatches: tuple[int, ...] = ()
+    """The microbatches that recompute so, ascending, where the others keep everything; empty: all of them do."""
     shard: Shard = "none"
     """What is sharded over its replicas, where there are several."""
     input_grad_replicas: tuple[Share, ...] = ()
@@ -83,6 +85,15 @@ class Stage:
         if isinstance(self.recompute, bool):
             return dict.fromkeys(self.layers, FULL_RECOMPUTATION) if self.recompute else {}
         return dict(self.recompute)
+
+    @property
+    def keeping(self) -> "Stage | None":
+        """The stage as it is for the microbatches that keep everything, where only some recompute; None: it is one."""
+        return replace(self, recompute=False, recompute_microbatches=()) if self.recompute_microbatches else None
+
+    def recomputes(self, microbatch: int) -> bool:
+        """Whether a microbatch is one that recomputes."""
+        return bool(self.recompute) and microbatch in (self.recompute_microbatches or (microbatch,))
 
     @property
     def is_split(self) -> bool:

@@ -35,6 +35,7 @@ def kind_of(plan: Plan) -> PlanKind:
     """Stages, replicas, width, chunks, recomputation and backward of a plan, by which alternatives differ."""
     replicas = [len(stage.replicas) for stage in plan.stages]
     flags = {name in kinds for stage in plan.stages for kinds in (stage.recomputed,) for name in stage.layers}
+    flags |= {False} if any(stage.recompute_microbatches for stage in plan.stages) else set()
     return PlanKind(
         num_stages=len(plan.stages),
         replicas=(min(replicas), max(replicas)),

@@ -8,6 +8,7 @@ from functools import cached_property
 from math import gcd
 from typing import Annotated, Literal
 
+from planner import decisions
 from planner.plan import ProblemReference, Stage
 from profiles.cluster import Cluster
 from profiles.documents.canonical_json import content_sha256, to_plain
@@ -80,6 +81,8 @@ class Options:
     recompute_in_turn: bool = False
     """While B of a stage runs, the layers that recompute do so one after the other, and the stash of one of them is
     there at a time; needs `recompute`."""
+    recompute_microbatches: bool = False
+    """Which microbatches of a stage recompute is decided, and the others keep everything; needs `recompute`."""
     shard_optimizer: ShardChoice = "never"
     """Whether the replicas of a stage shard the optimizer's state: `allow` and `together` (all replicated stages or
     none) leave it to the planner."""
@@ -109,6 +112,11 @@ class Options:
     deadline_ns: Nanoseconds | None = None
     """With objective `cost`: the makespan is at most this; None: no limit."""
 
+    @property
+    def decides_whole_stages(self) -> bool:
+        """Whether a stage recomputes all layers of every microbatch, or nothing."""
+        return not self.recompute_layers and not self.recompute_microbatches
+
     def __post_init__(self) -> None:
         require_fields("options", self)
         require_distinct("options: pinned layer", (pin.layer for pin in self.pinned))
@@ -117,26 +125,23 @@ class Options:
                 "options: keep_workspace = true and split_placement = true exclude each other, since no device then "
                 "has both gradients; drop one of the two"
             )
-        if self.recompute_in_turn and not self.recompute:
+        for name in ("recompute_in_turn", "recompute_layers", "recompute_microbatches"):
+            if getattr(self, name) and not self.recompute:
+                raise ValueError(
+                    f"options: {name} = true, but recompute = false; set recompute to true as well, or leave {name} out"
+                )
+        if self.order == "looped" and self.recompute_microbatches:
             raise ValueError(
-                "options: recompute_in_turn = true, but recompute = false; set recompute to true as well, or leave "
-                "recompute_in_turn out"
-            )
-        if self.recompute_layers and not self.recompute:
-            raise ValueError(
-                "options: recompute_layers = true, but recompute = false; set recompute to true as well, or leave "
-                "recompute_layers out"
+                "options: order = looped with recompute_microbatches = true; programs that run stages in a loop "
+                "recompute every microbatch alike: set recompute_microbatches to false"
             )
         if self.order == "looped" and self.split_backward:
             raise ValueError(
                 "options: order = looped with split_backward = true; programs that run stages in a loop have whole "
                 "backward passes only: set split_backward to false"
             )
-        if self.order == "looped" and self.unequal_shares:
-            raise ValueError(
-                "options: order = looped with unequal_shares = true; programs that run stages in a loop cut every "
-                "microbatch evenly: set unequal_shares to false"
-            )
+        for name in filter(self.__getattribute__, decisions.KNOWN):
+            decisions.option_of(name).refuse(self)
         self._require_cost()
         if self.placement is not None:
             if self.partition is None:
@@ -146,6 +151,11 @@ class Options:
                     f"options: placement has {len(self.placement)} entries for {len(self.partition)} stages; "
                     "give one list of device groups per stage"
                 )
+
+    @property
+    def cuts_unevenly(self) -> bool:
+        """Whether a device may take another part of a microbatch than an equal one."""
+        return self.split_placement or self.unequal_shares
 
     def _require_cost(self) -> None:
         """A deadline bounds what is not minimised."""
@@ -253,10 +263,12 @@ class Problem:
                     'state "scaling": "linear"'
                 )
         profile_at(self.profile, max(sizes))  # refuses bytes beyond every limit
+        asked = filter(self.options.__getattribute__, decisions.KNOWN)
         for name, is_asked in {
-            "unequal_shares = true": self.options.unequal_shares,
+            **{f"{name} = true": decisions.option_of(name).ONE_SIZE_ONLY for name in asked},
             "split_placement = true": self.options.split_placement,
             "order = looped": self.options.order == "looped",
+            "recompute_microbatches = true": self.options.recompute_microbatches,
         }.items():
             if is_asked:
                 raise ValueError(

@@ -302,6 +302,25 @@ class Layer:
             return self
         return next((entry for entry in self.wider if entry.width == width), None)
 
+    def as_one_device(self, cost: LayerCost, *, device_type: str | None = None) -> "Layer":
+        """The layer with one of its costs alone, as if the group of devices that it is for were one."""
+        held = self.bytes_at(cost.width) or self
+        times = ("forward_ns", "input_grad_ns", "weight_grad_ns", "recompute_ns", "optimizer_ns")
+        sizes = (
+            "gradient_bytes", "optimizer_bytes", "state_bytes", "stash_bytes", "weight_stash_bytes", "checkpoint_bytes",
+            "workspace_bytes",
+        )  # fmt: skip
+        return replace(
+            self,
+            costs=(
+                LayerCost(device_type=device_type or cost.device_type, **{name: getattr(cost, name) for name in times}),
+            ),
+            wider=(),
+            recompute_kinds=(),
+            parameter_bytes=held.parameter_bytes or 0,
+            **{name: getattr(held, name) for name in sizes},
+        )
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Edge:
@@ -510,6 +529,10 @@ class ModelProfile:
     def by_name(self) -> dict[str, Layer]:
         """The layers by their names."""
         return {layer.name: layer for layer in self.layers}
+
+    def trains(self, names: Iterable[str]) -> bool:
+        """Whether any of these layers has weights to train: then a stage of them has a W."""
+        return any(self.by_name[name].is_trainable for name in names)
 
     @cached_property
     def scales_linearly(self) -> bool:

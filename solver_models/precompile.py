@@ -215,8 +215,26 @@ def _split_placement(searcher: Searcher, candidate: Candidate) -> None:
     split_searcher.order(found, iterations=20, temperature=0.0, seed=0)
 
 
+def _microbatch_orders(searcher: Searcher, candidate: Candidate) -> None:
+    """Order a stage on a device, of which both microbatches may recompute."""
+    from solver_models.instance import ScheduleInstance, StageReplica
+    from solver_models.recomputation.microbatch_recomputation import MicrobatchRecomputation
+
+    del searcher, candidate
+    replica = StageReplica(
+        stage=0, device=0, has_weight_grad=True, forward=1, input_grad=1, weight_grad=1, backward=2, held=1, stash=1,
+        whole_backward=1, weight_stash=0, workspace=0, weight_workspace=0,
+    )  # fmt: skip
+    instance = ScheduleInstance(
+        num_microbatches=2, replicas=(replica,), transfers=(), budgets=(1,), synchronisation=(0,), tail=0,
+        can_split=True, objective="makespan",
+    )  # fmt: skip
+    search = MicrobatchRecomputation(instance, instance)
+    search.anneal(next(search.greedy()), iterations=5, seed=0, heat=0.1)
+
+
 def _branch_and_bound(searcher: Searcher, candidate: Candidate) -> None:
-    from solver_models.branch_and_check.case_trees import refute_case
+    from solver_models.joint.case_trees import refute_case
 
     searcher.exact_lower_bound(candidate)
     searcher.enumerate_orders(candidate, threshold=10**9, most_orders=100, most_plays=10_000)
@@ -225,8 +243,8 @@ def _branch_and_bound(searcher: Searcher, candidate: Candidate) -> None:
 
 
 def _enumeration(searcher: Searcher, candidate: Candidate) -> None:
-    from solver_models.branch_and_check.subproblems import open_cases
     from solver_models.joint.search_space import make_space
+    from solver_models.joint.subproblems import open_cases
 
     del candidate
     space = make_space(searcher.instance)
@@ -270,6 +288,7 @@ LATER: dict[str, Callable[[Searcher, Candidate], None]] = {
     "branch-and-bound": _branch_and_bound,
     "enumeration": _enumeration,
     "split-placement": _split_placement,
+    "microbatch-orders": _microbatch_orders,
     "large": _large,
     "looped": _looped,
     "dealt": _balanced,

@@ -57,6 +57,7 @@ MANY_NAMES = {
     "planner/execute/model/cut/cut_model.py": 11,
     "planner/execute/model/cut/trees.py": 11,
     "planner/execute/run/nvidia_smi.py": 13,
+    "planner/decisions/unequal_shares/share_layouts.py": 11,
     "planner/judge/costs.py": 11,
     "planner/judge/rules/evidence.py": 12,
     "planner/judge/rules/groups.py": 13,
@@ -65,7 +66,6 @@ MANY_NAMES = {
     "planner/judge/rules/split_placement.py": 12,
     "planner/launch/kubernetes.py": 12,
     "planner/plan.py": 20,
-    "planner/planning/improvers/share_layouts.py": 11,
     "planner/planning/runs/run.py": 13,
     "planner/replanning/slowdown_factors.py": 11,
     "profiles/discovery/hosts.py": 14,
@@ -78,10 +78,10 @@ MANY_NAMES = {
     "profiles/measure/record.py": 11,
     "profiles/model_profile.py": 14,
     "solver_models/instance.py": 14,
-    "solver_models/joint/branch_and_bound.py": 16,
-    "solver_models/joint/lower_bounds.py": 12,
+    "solver_models/exact_order/branch_and_bound.py": 16,
+    "solver_models/exact_order/lower_bounds.py": 12,
     "solver_models/joint/partition_enumeration.py": 13,
-    "solver_models/joint/propagation.py": 15,
+    "solver_models/exact_order/propagation.py": 15,
     "solver_models/local_search/critical_path_search.py": 18,
     "solver_models/moves/annealing.py": 14,
     "solver_models/moves/neighbourhood.py": 18,
@@ -105,7 +105,7 @@ MANY_PARAMETERS = {
 }
 
 # planner's only two rooms that talk to the solvers; every other one is a judge and stands in the contract "judge".
-ADVOCATES = {"lowering", "planning"}
+ADVOCATES = {"decisions", "lowering", "planning"}
 
 # What of the solvers' floor the simulator and the rules of published schedules play with.
 PLAYED = {
@@ -594,6 +594,69 @@ def test_orders_become_times_in_few_places():
         if function.path not in modules and any(map(is_clock, stored_in(function.node)))
     ]
     assert_none(offenders, "Orders become times in one recurrence:")
+
+
+# What layers cost and hold as a profile states it, and what stages on devices do, as `CostModel` adds it up. Beside
+# `planner/layout/` only these modules ask for it; others ask the laid-out plan. The lists only ever get shorter.
+LAYER_COSTS = """layer_work bytes_at wider fused_backward_ns recompute_kinds shardable_bytes_at synchronised_bytes
+synchronised_bytes_at gathered_bytes gathered_bytes_at is_trainable"""
+LAYER_COST_READERS = {
+    "api/auditing/measured_layers.py",
+    "api/viewer/content.py",
+    "planner/baselines/fully_sharded.py",
+    "planner/baselines/layer_pipe/plans.py",
+    "planner/baselines/partitions.py",
+    "planner/baselines/spp/division.py",
+    "planner/baselines/uneven_cores.py",
+    "planner/bounds/cases/case_tables.py",
+    "planner/bounds/loop/loop_layers.py",
+    "planner/bounds/memory.py",
+    "planner/bounds/minimum_costs.py",
+    "planner/bounds/recompute_bound.py",
+    "planner/bounds/shared_layers.py",
+    "planner/decide_all.py",
+    "planner/fidelity/calibration.py",
+    "planner/fidelity/group_costs.py",
+    "planner/lowering.py",
+    "planner/planning/complete/complete_search.py",
+    "planner/planning/improvers/branch_and_check.py",
+    "planner/planning/starts/class_pipelines.py",
+    "planner/planning/starts/looped_shapes.py",
+    "planner/planning/starts/overlapping_layouts.py",
+    "planner/problem.py",
+    "planner/replanning/as_measured.py",
+    "planner/what_if/profile_changes.py",
+}
+STAGE_COSTS = "stage_cost part_cost static_bytes_of traffic"
+STAGE_COST_READERS = {
+    "planner/baselines/applicability.py",
+    "planner/baselines/layer_pipe/plans.py",
+    "planner/baselines/listed.py",
+    "planner/bounds/cases/case_tables.py",
+    "planner/dealt_stages.py",
+    "planner/export/torch_table.py",
+    "planner/fidelity/calibration.py",
+    "planner/fidelity/overhead.py",
+    "planner/planning/complete/complete_question.py",
+    "planner/decisions/unequal_shares/move.py",
+    "planner/planning/starts/dealt_layouts.py",
+}
+
+
+@pytest.mark.parametrize(
+    ("figures", "packages", "listed"),
+    [(LAYER_COSTS, ("planner", "api"), LAYER_COST_READERS), (STAGE_COSTS, ("planner",), STAGE_COST_READERS)],
+)
+def test_costs_are_read_in_few_places(figures: str, packages: tuple[str, ...], listed: set[str]):
+    """Tests that the listed modules ask for costs of layers, or of stages, beside the layout, and no others."""
+    found = {
+        path
+        for path in python_files(*packages)
+        if not path.startswith(("planner/layout/", "planner/judge/"))
+        and any(isinstance(node, ast.Attribute) and node.attr in figures.split() for node in nodes_of(path))
+    }
+    offenders = [f"{path}: {'not listed' if path in found else 'listed for nothing'}" for path in found ^ listed]
+    assert_none(sorted(offenders), "Ask planner/layout/stage_replicas.py for the laid-out plan:")
 
 
 def stored_in(function: FunctionNode) -> Iterator[ast.expr]:

@@ -14,9 +14,11 @@ ENTRY_POINTS = (
     "planner.execute.transformers_trainer.__main__",
     "planner.export.torchtitan_recipe",
     "planner.dealt_stages",
+    "planner.decisions.unequal_shares.move",
+    "planner.decisions.unequal_shares.option",
 )
 """`pipeplan` (the service and the launchers come with it), `python -m planner.execute`, the loop of one's own, and a
-script with a Trainer of transformers, torchtitan's program, a data loader that deals."""
+script with a Trainer of transformers, torchtitan's program, a data loader that deals, and decisions found by folder."""
 
 
 @cache

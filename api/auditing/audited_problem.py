@@ -30,7 +30,7 @@ from profiles.estimates.composed_profile import (
 )
 from profiles.estimates.operations import Rates
 from profiles.importers.aiconfigurator.default_rates import default_rates_of
-from profiles.model_profile import Edge, Layer, LayerCost, ModelProfile
+from profiles.model_profile import Edge, Layer, ModelProfile
 
 WEIGHT_BYTES = 2
 MOST_RANKS, MOST_BLOCKS, MOST_PLAYED = 256, 2_000, 10**6
@@ -116,11 +116,15 @@ def _estimated(run: RunConfiguration, sheet: GpuSheet) -> tuple[ModelProfile, tu
             dtype=run.dtype,
             context=run.context,
             hides_exchanges=run.hides_exchanges,
+            sequence_parallel=run.sequence_parallel,
             experts=run.experts,
         )
     )
     costs = _StateCosts(run, sheet)
-    layers = tuple(costs.layer(_as_one(layer), block=number - 1) for number, layer in enumerate(profile.layers))
+    layers = tuple(
+        costs.layer(layer.as_one_device(layer.costs[0]), block=number - 1)
+        for number, layer in enumerate(profile.layers)
+    )
     return _with_layers(profile, layers, predicting=run.predicting), figures, rates.origin
 
 
@@ -140,34 +144,6 @@ def _rates(sheet: GpuSheet) -> Rates:
         raise ValueError(
             f"--gpu {sheet.name}: its rates are only in the measured tables; run pip install 'pipeline-planner[tables]'"
         ) from None
-
-
-def _as_one(layer: Layer) -> Layer:
-    """The layer of a group of devices, as if the group were one."""
-    cost = layer.costs[0]
-    own = LayerCost(
-        device_type=cost.device_type,
-        forward_ns=cost.forward_ns,
-        input_grad_ns=cost.input_grad_ns,
-        weight_grad_ns=cost.weight_grad_ns,
-        recompute_ns=cost.recompute_ns,
-        optimizer_ns=cost.optimizer_ns,
-    )
-    if not layer.wider:
-        return replace(layer, costs=(own,))
-    wide = layer.wider[0]
-    return replace(
-        layer,
-        costs=(own,),
-        wider=(),
-        parameter_bytes=wide.parameter_bytes or 0,
-        gradient_bytes=wide.gradient_bytes,
-        optimizer_bytes=wide.optimizer_bytes,
-        state_bytes=wide.state_bytes,
-        stash_bytes=wide.stash_bytes,
-        weight_stash_bytes=wide.weight_stash_bytes,
-        checkpoint_bytes=wide.checkpoint_bytes,
-    )
 
 
 def _recomputing(layer: Layer) -> Layer:

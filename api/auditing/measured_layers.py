@@ -1,11 +1,9 @@
 """Layers out of a measured profile, as a configuration runs them."""
 
-from dataclasses import replace
-
 from planner.export.model_parts import letter_of
 from profiles.configurations.known_models import find_sheet
 from profiles.configurations.run_configuration import RunConfiguration
-from profiles.model_profile import Layer, LayerCost, ModelProfile
+from profiles.model_profile import Layer, ModelProfile
 
 
 def measured_layers(profile: ModelProfile, run: RunConfiguration, *, gpu: str) -> tuple[Layer, ...]:
@@ -45,33 +43,11 @@ def _device_type(profile: ModelProfile, *, gpu: str) -> str:
 
 
 def _layer(layer: Layer, *, device_type: str, width: int, gpu: str) -> Layer:
-    sizes = layer.bytes_at(width)
     cost = next((each for each in layer.costs if (each.device_type, each.width) == (device_type, width)), None)
-    if cost is None or sizes is None:
+    if cost is None or layer.bytes_at(width) is None:
         widths = sorted({each.width for each in layer.costs if each.device_type == device_type})
         raise ValueError(
             f"layer {layer.name!r}: was not measured on {width} devices, of {device_type!r} on "
             f"{', '.join(map(str, widths))}; measure it so, or take another --tp"
         )
-    own = LayerCost(
-        device_type=gpu,
-        forward_ns=cost.forward_ns,
-        input_grad_ns=cost.input_grad_ns,
-        weight_grad_ns=cost.weight_grad_ns,
-        recompute_ns=cost.recompute_ns,
-        optimizer_ns=cost.optimizer_ns,
-    )
-    return replace(
-        layer,
-        costs=(own,),
-        wider=(),
-        recompute_kinds=(),
-        parameter_bytes=sizes.parameter_bytes or 0,
-        gradient_bytes=sizes.gradient_bytes,
-        optimizer_bytes=sizes.optimizer_bytes,
-        state_bytes=sizes.state_bytes,
-        stash_bytes=sizes.stash_bytes,
-        weight_stash_bytes=sizes.weight_stash_bytes,
-        checkpoint_bytes=sizes.checkpoint_bytes,
-        workspace_bytes=sizes.workspace_bytes,
-    )
+    return layer.as_one_device(cost, device_type=gpu)

@@ -32,6 +32,7 @@ from api.cli import (
     watch_command,
     what_if_command,
 )
+from api.cli.agents import agent_commands
 from api.cli.options import arguments
 from api.failures import Exit, InputError, describe_failure
 
@@ -65,6 +66,7 @@ for commands in (  # in the order of the help
     document_commands.commands,
     installation_commands.commands,
     serving_commands.commands,
+    agent_commands.commands,
 ):
     app.add_typer(commands)
 app.add_typer(export_commands.commands, name="export")

@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 _WIDTH_OF_FILES = 120
 """Columns of what is not shown on a terminal."""
 
+_LONGEST = 1000
+"""Columns of a table whose words are whole, at most."""
+
 
 def make_console(*, is_report: bool) -> "Console":
     """Where people read: standard output for reports that were asked for, standard error for everything else."""
@@ -29,9 +32,13 @@ def make_console(*, is_report: bool) -> "Console":
     return Console(file=stream, width=width, markup=False, emoji=False, highlight=False)
 
 
-def report(table: "RenderableType") -> None:
-    """A report for people, on standard output."""
-    make_console(is_report=True).print(table)
+def report(table: "RenderableType", *, is_whole: bool = False) -> None:
+    """A report for people, on standard output; `is_whole`: no word of it is broken, however narrow the screen is."""
+    console = make_console(is_report=True)
+    if is_whole:
+        unbounded = console.options.update_width(_LONGEST)
+        console.width = max(console.width, console.measure(table, options=unbounded).minimum)
+    console.print(table)
 
 
 def report_json(summary: Any) -> None:
@@ -51,7 +58,7 @@ def report_summary(summary: Any, *, is_json: bool) -> None:
     else:
         from api.remote import render_summary
 
-        report(render_summary(summary))
+        report(render_summary(summary), is_whole=isinstance(summary, list))
 
 
 def write_document(text: str, target: str | None) -> None:

@@ -2,7 +2,7 @@
 
 import sys
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
@@ -59,6 +59,16 @@ class _SearchLimits(NamedTuple):
     islands: arg.Islands = 1
 
 
+_RecomputeMicrobatches = Annotated[
+    bool,
+    typer.Option(
+        "--recompute-microbatches",
+        help="As --recompute, decided for each microbatch of a stage.",
+        rich_help_panel="What may be decided",
+    ),
+]
+
+
 class _DecisionOptions(NamedTuple):
     """What may be decided."""
 
@@ -75,6 +85,7 @@ class _DecisionOptions(NamedTuple):
     no_idle_devices: arg.NoIdle = False
     recompute: arg.Recompute = False
     recompute_layers: arg.RecomputeLayers = False
+    recompute_microbatches: _RecomputeMicrobatches = False
     recompute_in_turn: arg.RecomputeInTurn = False
     split_placement: arg.SplitPlacement = False
     unequal_shares: arg.UnequalShares = False

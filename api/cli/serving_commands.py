@@ -209,4 +209,4 @@ def audit_command(
 
     with service_commands.opened(data, database_url) as database:
         rows = service_commands.audit_entries(database, limit=entries)
-    report_summary(rows, is_json=json)
+    report_summary(rows if json else service_commands.audit_rows(rows), is_json=json)

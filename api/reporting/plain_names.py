@@ -60,6 +60,7 @@ _BOUNDS = {
     "loop": "layers counted per device",
     "refutation": "every case ruled out",
     "shared": "shared layers",
+    "rounded": "layers counted per device",
     "listed work": "total work",
     "listed layer": "slowest layer",
     "listed path": "the longest microbatch through all layers",
@@ -70,6 +71,7 @@ _BOUNDS = {
 _OPTIONS = {
     "recompute": ("may recompute activations", ""),
     "recompute_layers": ("may recompute single layers", ""),
+    "recompute_microbatches": ("may recompute single microbatches", ""),
     "recompute_in_turn": ("recomputes one layer at a time", ""),
     "split_backward": ("", "whole backward passes"),
     "split_placement": ("gradients may be computed on other devices", ""),

@@ -106,7 +106,7 @@ async def _on_store_failure(request: Request, error: Exception) -> Response:
     del request
     if isinstance(error, DamagedError):
         logger.error("the store is damaged: %s", error)
-        detail = f"{error} is not as it was stored; delete the plan, or let the operator restore a backup"
+        detail = f"{error} is not as it was stored; delete it, or let the operator restore a backup"
         return _problem_answer(ServiceError(500, "damaged", detail=detail))
     logger.warning("the store failed: %r", error)
     if isinstance(error, StoreFullError):

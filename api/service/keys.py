@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from api.jobs.job import DamagedError
-from api.jobs.stores.job_rows import is_sha256
+from api.jobs.stores.job_rows import hash_of_row, is_row_of, is_sha256
 from api.jobs.stores.sql_store import freeing
 from api.jobs.stores.store import STORE_FAILURES
 from api.jobs.stores.transactions import Cursor, Database
@@ -22,7 +22,10 @@ SCOPES = ("plans:read", "plans:write", "metrics")
 _KEY = re.compile(r"pp_([0-9a-f]{12})_([0-9a-f]{48})", re.ASCII)
 _TICKET = re.compile(r"([0-9a-f]{12})\.(\d{1,12})\.([0-9a-f]{64})", re.ASCII)
 _TENANT = re.compile(r"[a-z0-9][a-z0-9._-]{0,62}", re.ASCII)
-_COLUMNS = "id, tenant, name, scopes, created_at, expires_at, revoked_at, hourly_jobs, concurrent_jobs, last_used_at"
+_FIXED = "id, tenant, name, scopes, created_at, hourly_jobs, concurrent_jobs, sha256"
+"""Columns that never change; the row states their hash."""
+
+_COLUMNS = f"{_FIXED}, row_sha256, expires_at, revoked_at, last_used_at"
 
 USE_NOTED_S = 60.0
 """A key's last use is known to so many seconds."""
@@ -198,14 +201,14 @@ class KeyRing:
         if match is None:
             return None
         with self._database.transaction(is_writing=False) as cursor:
-            cursor.execute(f"SELECT {_COLUMNS}, sha256 FROM api_keys WHERE id = ?", (match[1],))
+            cursor.execute(f"SELECT {_COLUMNS} FROM api_keys WHERE id = ?", (match[1],))
             row = cursor.fetchone()
-        digest = row[-1] if row is not None else "0" * 64
+        digest = row[_FIXED.split(", ").index("sha256")] if row is not None else "0" * 64
         if not is_sha256(digest):
             raise DamagedError(f"the key {match[1]}")
         if not hmac.compare_digest(digest, _digest(text)) or row is None:
             return None
-        key, now = _key(row[:-1]), self._database.now()
+        key, now = _key(row), self._database.now()
         if not key.is_valid(now):
             return None
         self._note_use(key, now=now)
@@ -248,9 +251,11 @@ def _seal(digest: str, plan_id: str, *, until: int) -> str:
 
 
 def _key(row: Any) -> ApiKey:
-    key_id, tenant, name, scopes, *rest = row
-    created_at, expires_at, revoked_at, hourly_jobs, concurrent_jobs, last_used_at = rest
-    if not isinstance(scopes, str) or not set(scopes.split()) <= set(SCOPES) or not isinstance(created_at, float):
+    *fixed, stated, expires_at, revoked_at, last_used_at = row
+    key_id, tenant, name, scopes, created_at, hourly_jobs, concurrent_jobs, _ = fixed
+    is_sound = isinstance(scopes, str) and set(scopes.split()) <= set(SCOPES) and isinstance(created_at, float)
+    is_dated = all(isinstance(at, float | None) for at in (expires_at, revoked_at, last_used_at))
+    if not is_sound or not is_dated or not is_row_of(stated, fixed):
         raise DamagedError(f"the key {key_id!s:.12}")
     return ApiKey(
         id=key_id,
@@ -267,10 +272,11 @@ def _key(row: Any) -> ApiKey:
 
 
 def _insert(cursor: Cursor, key: ApiKey, *, digest: str) -> None:
-    values = (key.id, key.tenant, key.name, " ".join(key.scopes), key.created_at, key.expires_at, None)
+    limits = (key.hourly_jobs, key.concurrent_jobs)
+    fixed = (key.id, key.tenant, key.name, " ".join(key.scopes), key.created_at, *limits, digest)
     cursor.execute(
-        f"INSERT INTO api_keys ({_COLUMNS}, sha256) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-        (*values, key.hourly_jobs, key.concurrent_jobs, None, digest),
+        f"INSERT INTO api_keys ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        (*fixed, hash_of_row(fixed), key.expires_at, None, None),
     )
 
 

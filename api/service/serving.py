@@ -2,6 +2,7 @@
 
 import signal
 import socket
+from collections.abc import Callable
 from types import FrameType
 
 import uvicorn
@@ -58,10 +59,10 @@ def require_safe(settings: Settings, host: str) -> None:
         database.close_all()
 
 
-def make_server(settings: Settings, *, host: str, port: int) -> Server:
-    """A server that is ready to run; raises ValueError as `require_safe` does."""
+def make_server(settings: Settings, *, host: str, port: int, make: Callable[[Settings], FastAPI] = make_app) -> Server:
+    """A server of the application that `make` makes, ready to run; raises ValueError as `require_safe` does."""
     require_safe(settings, host)
-    app: FastAPI = make_app(settings)
+    app = make(settings)
     config = uvicorn.Config(
         app,
         host=host,

@@ -23,7 +23,7 @@ from urllib.parse import urlsplit
 
 from api.jobs.job import DamagedError, Job
 from api.jobs.logs import tell
-from api.jobs.stores.job_rows import is_object
+from api.jobs.stores.job_rows import hash_of_row, is_object, is_row_of
 from api.jobs.stores.sql_store import freeing
 from api.jobs.stores.store import STORE_FAILURES
 from api.jobs.stores.transactions import Database
@@ -96,6 +96,17 @@ class _Delivery:
     secret: str
 
 
+_COLUMNS = "id, tenant, url, secret, created_at, row_sha256"
+"""Of a webhook, which never changes; the last one is the hash of the others."""
+
+
+def _require_whole(row: Sequence[Any]) -> None:
+    """Raise DamagedError for a webhook's row that is not as it was written."""
+    *values, stated = row
+    if not all(isinstance(text, str) for text in values[:4]) or not is_row_of(stated, values):
+        raise DamagedError(f"the webhook {values[0]!s:.16}")
+
+
 class Webhooks:
     """The webhooks of a store."""
 
@@ -142,17 +153,20 @@ class Webhooks:
             row = cursor.fetchone()
             if row is not None and row[0] >= MOST_PER_TENANT:
                 raise ValueError(f"url: this tenant has {MOST_PER_TENANT} webhooks, the maximum; delete one")
+            values = (made.id, tenant, url, secret, made.created_at)
             cursor.execute(
-                "INSERT INTO webhooks (id, tenant, url, secret, created_at) VALUES (?, ?, ?, ?, ?)",
-                (made.id, tenant, url, secret, made.created_at),
+                f"INSERT INTO webhooks ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?)", (*values, hash_of_row(values))
             )
         return made, secret
 
     def listed(self, tenant: str) -> list[_Webhook]:
         """The tenant's webhooks, without their secrets."""
         with self._database.transaction(is_writing=False) as cursor:
-            cursor.execute("SELECT id, url, created_at FROM webhooks WHERE tenant = ? ORDER BY created_at", (tenant,))
-            return [_Webhook(id=key, url=url, created_at=at) for key, url, at in cursor.fetchall()]
+            cursor.execute(f"SELECT {_COLUMNS} FROM webhooks WHERE tenant = ? ORDER BY created_at", (tenant,))
+            rows = cursor.fetchall()
+        for row in rows:
+            _require_whole(row)
+        return [_Webhook(id=row[0], url=row[2], created_at=row[4]) for row in rows]
 
     def remove(self, webhook_id: str, tenant: str) -> bool:
         """Say nothing to it any more; False if there is none."""
@@ -214,14 +228,16 @@ class Webhooks:
     def _take(self, webhook_id: str, job_id: str, *, due_at: float, now: float) -> _Delivery | None:
         with self._database.transaction() as cursor:
             cursor.execute(
-                "SELECT body, attempts, url, secret FROM deliveries "
+                f"SELECT body, attempts, {_COLUMNS} FROM deliveries "
                 "JOIN webhooks ON webhooks.id = webhook_id WHERE webhook_id = ? AND job_id = ?",
                 (webhook_id, job_id),
             )
             row = cursor.fetchone()
             if row is None:
                 return None  # somebody has said it, or the webhook is gone
-            body, attempts, url, secret = row
+            body, attempts, *webhook = row
+            _require_whole(webhook)
+            url, secret = webhook[2:4]
             if not is_object(body):
                 raise DamagedError("a delivery")
             cursor.execute(

@@ -20,14 +20,14 @@ function adviceOf(plan) { return `${plural(plan.stages.length, "stage")}, as wid
 
 function stageBand(plan, { stage, number, total, shown, told, onStage }) {
   const time = timeOfStage(stage);
-  const devices = [...new Set(stage.replicas.flat())].map((row) => plan.devices[row].name);
+  const rows = [...new Set(stage.replicas.flat())].sort((a, b) => a - b), devices = rows.map((row) => plan.devices[row].name);
   const phrase = `stage ${number}: ${plural(stage.layers.length, "layer")}, ${inMs(time)} a microbatch, on ${shorten(devices.join(", "), 60)}${stage.recompute ? `, ${stage.recompute}` : ""}`;
   const label = element("button", { className: "band-label", text: `${number}`, title: phrase, attributes: { type: "button", "aria-label": phrase } });
   label.addEventListener("click", () => onStage?.(number));
   const strip = element("span", { className: "band-layers", attributes: { "aria-hidden": "true" } });
   if (shown) strip.append(...stage.layers.map((layer, place) => layerBand(stage, { layer, place, time, told, phrase })));
   const names = element("span", { className: "band-names", text: devices.length > 1 ? `${devices[0]} +${devices.length - 1}` : devices[0], title: devices.join(", ") });
-  const band = element("li", { className: `band hue-${(stage.replicas[0]?.[0] ?? 0) % 8}` }, [label, strip, names]);
+  const band = element("li", { className: `band hue-${(rows[0] ?? 0) % 8}` }, [label, strip, names]);
   band.style.flexGrow = String(Math.max(0.004, time / total) * 1000);
   const tell = () => { told.textContent = phrase; };
   label.addEventListener("focus", tell);

@@ -12,7 +12,7 @@ from api.formatting import render_recomputation
 from api.reporting.plain_names import render_bound, render_schedule
 from planner.actions import KINDS
 from planner.layout.costs import CostModel
-from planner.layout.stage_replicas import make_replicas
+from planner.layout.stage_replicas import LaidOut, lay_out
 from planner.plan import BaselineResult, Evidence, Plan, Stage
 from planner.problem import Problem
 from planner.simulation.simulate import Direction, MemoryPoint, TimedAction, TimedTransfer, Timeline
@@ -87,14 +87,14 @@ def plan_content(
     wanted = used_devices(plan, timeline) if shown is None else shown
     rows = {name: number for number, name in enumerate(filter(wanted.__contains__, machine_order(problem.cluster)))}
     stages = [_stage(costs, plan, number=number, rows=rows) for number in range(len(plan.stages))]
-    steps = costs.steps_ns(plan.stages)
+    laid_out = lay_out(plan, costs=costs)
     devices = [_device(problem, timeline, device=device, stages=stages) for device in rows]
     return {
         "figures": _figures(plan, timeline),
-        "optimizerNs": max(steps.values()),
+        "optimizerNs": laid_out.tail_ns,
         "stages": stages,
-        "devices": [{**device, "optimizerNs": steps.get(device["name"], 0)} for device in devices],
-        "legs": _transfers(costs, plan, timeline=timeline, rows=rows),
+        "devices": [{**device, "optimizerNs": laid_out.steps_ns.get(device["name"], 0)} for device in devices],
+        "legs": _transfers(costs.problem, laid_out, timeline=timeline, rows=rows),
         "linkUse": _link_use(problem.cluster, timeline),
         "synchronisations": [list(sync) for sync in timeline.synchronisations],
         "baselines": [_baseline(row) for row in plan.evidence.baselines] if plan.evidence else [],
@@ -202,21 +202,19 @@ def _flat_memory(trace: Iterable[MemoryPoint]) -> dict[str, list[int]]:
     return {"memory": flat, "memorySteps": list(steps)}
 
 
-def _transfers(costs: CostModel, plan: Plan, *, timeline: Timeline, rows: Mapping[str, int]) -> list[dict[str, Any]]:
+def _transfers(
+    problem: Problem, laid_out: LaidOut, *, timeline: Timeline, rows: Mapping[str, int]
+) -> list[dict[str, Any]]:
     """Every way that tensors take between two stages on two devices, with its transfers (none inside one device)."""
     moved: dict[_TransferKey, list[TimedTransfer]] = defaultdict(list)
-    for replica in make_replicas(costs.problem, plan, costs=costs).working:
-        directions: tuple[tuple[Direction, Any], ...] = (
-            ("forward", replica.forward_to),
-            ("backward", replica.backward_to),
-        )
-        for direction, targets in directions:
-            for target, _, _ in targets:
-                _ = moved[replica.group[0], target.group[0], replica.stage, target.stage, direction]
+    for sent in laid_out.working_transfers:
+        sender, receiver = laid_out.replicas[sent.sender], laid_out.replicas[sent.receiver]
+        direction: Direction = "backward" if sent.is_backward else "forward"
+        _ = moved[sender.group[0], receiver.group[0], sender.stage, receiver.stage, direction]
     for transfer in timeline.transfers:
         key = (transfer.sender, transfer.receiver, transfer.from_stage, transfer.to_stage, transfer.direction)
         moved[key].append(transfer)
-    return [_transfer(costs.problem, key, transfers=transfers, rows=rows) for key, transfers in moved.items()]
+    return [_transfer(problem, key, transfers=transfers, rows=rows) for key, transfers in moved.items()]
 
 
 def _transfer(

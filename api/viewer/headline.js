@@ -61,7 +61,7 @@ function proofText(content, plan, own) {
   return solutionStatus === "optimal" && provedBy === "complete search" && gap > 0 ? `A complete search proved it; the certificate in the file leaves ${gapText(gap)} open.` : "";
 }
 
-function gapText(gap) { return gap < 0.0005 ? "less than 0.1 %" : inPercent(gap, gap < 0.0995 ? 1 : 0); }
+function gapText(gap) { return gap < 0.0005 ? "less than 0.1 %" : inPercent(gap); }
 
 // What a solver says beyond the bound that is proved.
 function claimText(content, plan, own) {

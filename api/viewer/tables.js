@@ -42,7 +42,8 @@ function layersCell({ layers, recompute }) {
 }
 
 function devicesCell(plan, stage) {
-  const names = stage.replicas.map((group) => group.map((row) => plan.devices[row].name).join(" + "));
+  const groups = [...stage.replicas].sort(([a], [b]) => a - b); // in the machine's order
+  const names = groups.map((group) => group.map((row) => plan.devices[row].name).join(" + "));
   const text = names.length > 3 ? `${names.length} replicas: ${shorten(names[0], 20)} … ${shorten(names[names.length - 1], 20)}` : names.map((name) => shorten(name, 40)).join(", ");
   return { text, title: shorten(names.join(", "), 2000) };
 }

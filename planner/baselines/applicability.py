@@ -113,12 +113,6 @@ def replicated_devices(costs: CostModel) -> tuple[str, ...]:
     counts = [count for count in problem.allowed_replicas if costs.has_share(Fraction(1, count))]
     if max(counts) == 1 < len(devices):
         raise DoesNotApplyError(f"cannot cut microbatch_size = {size} for any of {len(devices)} devices as measured")
-    slowest_last = sorted(devices, key=lambda device: _work_ns(costs, device.type))
+    slowest_last = sorted(devices, key=lambda device: costs.model_ns(device.type))
     chosen = {device.name for device in slowest_last[: max(counts)]}
     return tuple(device.name for device in devices if device.name in chosen)
-
-
-def _work_ns(costs: CostModel, device_type: str) -> int:
-    """Time of a microbatch in all layers on a device of a type."""
-    works = (costs.layer_work(name, device_type, width=1, replicas=1) for name in costs.problem.profile.by_name)
-    return sum(work.forward_ns + work.backward_ns for work in works if work is not None)

@@ -172,12 +172,7 @@ def _layers(costs: CostModel) -> tuple[str, ...]:
 
 def _fastest(costs: CostModel) -> str:
     """The device on which all layers take the least, the first of several."""
-
-    def work(device_type: str) -> int:
-        works = [costs.layer_work(name, device_type, width=1, replicas=1) for name in _layers(costs)]
-        return sum(each.forward_ns + each.backward_ns for each in works if each is not None)
-
-    took = {device_type: work(device_type) for device_type in costs.problem.cluster.device_types}
+    took = {each: costs.model_ns(each) for each in costs.problem.cluster.device_types}
     return min(costs.problem.cluster.devices, key=lambda device: took[device.type]).name
 
 

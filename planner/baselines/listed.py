@@ -103,8 +103,7 @@ def _one_f_one_b(
         Stage(layers=layers, replicas=tuple((block[s],) for block in blocks), shard=shard)  # type: ignore[arg-type]
         for s, layers in enumerate(cut)
     )
-    by_name = problem.profile.by_name
-    backward = ["B" if any(by_name[name].is_trainable for name in layers) else "I" for layers in cut]
+    backward = ["B" if problem.profile.trains(layers) else "I" for layers in cut]
     device_orders: dict[str, list[Action]] = {}
     for block, assignment in zip(blocks, assignments, strict=True):
         for stage, place, is_forward in pipeline_actions(len(cut), len(assignment)):

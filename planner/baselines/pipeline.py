@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from planner.actions import Action
 from planner.clock import HasTime, always
 from planner.layout.costs import CostModel, StageCost
+from planner.layout.stage_replicas import LaidOut, lay_out_stages
 from planner.plan import DeviceGroup, Plan, Stage
 
 DeviceOrders = list[list[Action]]
@@ -54,18 +55,31 @@ class Pipeline:
 
 def make_pipeline(costs: CostModel, stages: Sequence[Stage], *, has_time: HasTime = always) -> Pipeline:
     """The pipeline of placed stages; stages with the same replicas share a position."""
-    problem = costs.problem
+    problem, laid_out = costs.problem, lay_out_stages(stages, costs=costs)
     positions = {replicas: number for number, replicas in enumerate(dict.fromkeys(s.replicas for s in stages))}
     position_of = tuple(positions[stage.replicas] for stage in stages)
-    slowest = tuple(_slowest(costs, stage) for stage in stages)
-    activations, gradients = _transfers(costs, stages)
+    by_stage = [[each.cost for each in laid_out.replicas if each.stage == number] for number in range(len(stages))]
+    activations, gradients = _transfers(laid_out, num_stages=len(stages))
+    workspace = [0] * len(positions)
+    for position, own in zip(position_of, by_stage, strict=True):
+        workspace[position] = max(workspace[position], own[0].workspace_bytes)
     return Pipeline(
         num_microbatches=problem.num_microbatches,
         position_of=position_of,
-        costs=slowest,
+        costs=tuple(
+            max(own, key=lambda cost: cost.forward_ns + cost.input_grad_ns + cost.weight_grad_ns) for own in by_stage
+        ),
         activations_to=activations,
         gradients_to=gradients,
-        budgets=_budgets(costs, stages),
+        budgets=tuple(
+            min(
+                problem.cluster.by_name[device].usable_bytes - laid_out.static_bytes[device]
+                for group in replicas
+                for device in group
+            )
+            - needed
+            for replicas, needed in zip(positions, workspace, strict=True)
+        ),
         minimises_span=problem.options.objective == "span",
         has_time=has_time,
     )
@@ -83,39 +97,12 @@ def make_plan(costs: CostModel, stages: tuple[Stage, ...], *, device_orders: Dev
     return Plan(problem=costs.problem.reference(), stages=stages, schedule=schedule)
 
 
-def _slowest(costs: CostModel, stage: Stage) -> StageCost:
-    every = [costs.stage_cost(stage, replica) for replica in range(len(stage.replicas))]
-    return max(every, key=lambda cost: cost.forward_ns + cost.input_grad_ns + cost.weight_grad_ns)
-
-
-def _transfers(costs: CostModel, stages: Sequence[Stage]) -> tuple[tuple[Transfers, ...], tuple[Transfers, ...]]:
-    """Delays between the first devices of stages, as if every transfer had its links to itself."""
-    activations: list[list[tuple[int, int]]] = [[] for _ in stages]
-    gradients: list[list[tuple[int, int]]] = [[] for _ in stages]
-    for (a, b), traffic in costs.traffic(stages).items():
-        activations[a].append((b, _delay_ns(costs, (stages[a], stages[b]), num_bytes=traffic.forward_bytes)))
-        if traffic.has_gradient:
-            gradients[b].append((a, _delay_ns(costs, (stages[b], stages[a]), num_bytes=traffic.backward_bytes)))
-    return tuple(map(tuple, activations)), tuple(map(tuple, gradients))
-
-
-def _delay_ns(costs: CostModel, ends: tuple[Stage, Stage], *, num_bytes: int) -> int:
-    source, target = ends[0].replicas[0][0], ends[1].replicas[0][0]
-    if source == target:
-        return 0
-    share = -(-num_bytes // max(len(ends[0].replicas), len(ends[1].replicas)))
-    return costs.problem.cluster.route(source, target, num_bytes=share).duration_ns(share)
-
-
-def _budgets(costs: CostModel, stages: Sequence[Stage]) -> tuple[int, ...]:
-    """Memory less what is resident and what a running action needs, of the tightest device at every position."""
-    static = costs.static_bytes(stages)
-    workspace: dict[tuple[DeviceGroup, ...], int] = {}
-    for stage in stages:
-        needed = costs.stage_cost(stage, 0).workspace_bytes
-        workspace[stage.replicas] = max(needed, workspace.get(stage.replicas, 0))
-    memory = {device.name: device.usable_bytes for device in costs.problem.cluster.devices}
-    return tuple(
-        min(memory[device] - static[device] for group in replicas for device in group) - needed
-        for replicas, needed in workspace.items()
-    )
+def _transfers(laid_out: LaidOut, *, num_stages: int) -> tuple[tuple[Transfers, ...], tuple[Transfers, ...]]:
+    """Delays between the first replicas of stages, as if every transfer had its links to itself."""
+    found: tuple[list[list[tuple[int, int]]], ...] = ([[] for _ in range(num_stages)], [[] for _ in range(num_stages)])
+    for sent in laid_out.transfers:
+        ends = laid_out.replicas[sent.sender], laid_out.replicas[sent.receiver]
+        if not any(end.replica for end in ends):
+            found[sent.is_backward][ends[0].stage].append((ends[1].stage, sent.ticks))
+    activations, gradients = (tuple(map(tuple, each)) for each in found)
+    return activations, gradients

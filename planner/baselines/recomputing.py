@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from planner.actions import Action
 from planner.layout.costs import CostModel, StageCost
-from planner.layout.stage_replicas import memory_steps
+from planner.layout.stage_replicas import lay_out_stages, memory_steps
 from planner.plan import Plan, Stage
 
 
@@ -16,19 +16,11 @@ def with_recomputation(stages: tuple[Stage, ...]) -> tuple[Stage, ...]:
 
 def breaks_memory(costs: CostModel, plan: Plan) -> bool:
     """Whether a device's order needs more memory than it has; orders alone decide that (contract, "Memory")."""
-    static = costs.static_bytes(plan.stages)
-    replica_of = {
-        (device, number): replica
-        for number, stage in enumerate(plan.stages)
-        for replica, group in enumerate(stage.replicas)
-        for device in group
-    }
+    laid_out, devices = lay_out_stages(plan.stages, costs=costs), costs.problem.cluster.by_name
+    cost_of = {place: each.cost for place, each in laid_out.by_place.items()}
     for device, device_order in plan.schedule.items():
-        held = {
-            number: costs.stage_cost(plan.stages[number], replica_of[device, number])
-            for number in {action.stage for action in device_order}
-        }
-        if static[device] + _peak(device_order, held) > costs.problem.cluster.by_name[device].usable_bytes:
+        held = {action.stage: cost_of[device, action.stage] for action in device_order}
+        if laid_out.static_bytes[device] + _peak(device_order, held) > devices[device].usable_bytes:
             return True
     return False
 

@@ -68,7 +68,7 @@ class Least:
         profile, replicas = self.problem.profile, set[int | Fraction](self.problem.allowed_replicas)
         if profile.has_one_size and profile.scales_linearly:
             replicas = {1}
-        elif self.problem.options.split_placement or self.problem.options.unequal_shares:
+        elif self.problem.options.cuts_unevenly:
             size = profile.microbatch_size or 1
             sizes = {cost.microbatch_size or size for cost in layer.costs}
             replicas |= {Fraction(size, each) for each in sizes if each <= size}
@@ -103,7 +103,7 @@ class Least:
     def totals(self, number: int) -> dict[int, int]:
         """By every number of replicas that a stage may have: least time of F and backward pass, summed over them."""
         options, profile = self.problem.options, self.problem.profile
-        if options.split_placement or options.unequal_shares:
+        if options.cuts_unevenly:
             return dict.fromkeys(range(1, self.problem.most_replicas + 1), int(self.time.total[number]))
         if profile.has_one_size and profile.scales_linearly:
             return dict.fromkeys(self.problem.allowed_replicas, int(self.time.total[number]))

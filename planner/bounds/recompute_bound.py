@@ -17,7 +17,7 @@ Choice = tuple[int, int]
 def applies_to(least: Least) -> bool:
     """Whether anything may be recomputed, under the makespan."""
     options = least.problem.options
-    is_cut_otherwise = options.split_placement or options.unequal_shares
+    is_cut_otherwise = options.cuts_unevenly
     return options.recompute and options.objective == "makespan" and not is_cut_otherwise
 
 
@@ -58,7 +58,8 @@ class PricedRecomputation:
         `price`: of a byte, in weighted nanoseconds. Proof. Weighted loads of devices add up to at most sum of y_d x T.
         When a last layer runs a microbatch, what it has left of every layer behind is held, beside the states
         (`FirstBackward`): all of it is no more than what the devices have. Priced, the latter may be added to the
-        former, and every layer's part of both is at least its least choice.
+        former, and every layer's part of both is at least its least choice. That holds for every microbatch, so where
+        each may recompute or not, a part of the price for each gives the same sum.
         """
         least = self.least
         share = sum(self.weights[name] * number for name, number in least.types.items())

@@ -5,6 +5,7 @@ RANGES: dict[str, tuple[int, int | None, str]] = {
     "microbatch_size": (1, None, "samples"),
     "microbatch_sizes": (1, None, "samples"),
     "microbatches": (1, None, "samples"),
+    "recompute_microbatches": (0, None, "microbatch numbers"),
     "global_batch_size": (1, None, "samples"),
     "samples": (1, None, "samples"),
     "rounds": (0, None, "rounds"),

@@ -54,6 +54,7 @@ _FORMS: dict[str, dict[str, JsonSchema]] = {
                 {"type": "object", "propertyNames": _NAME, "additionalProperties": _NAME},
             ]
         },
+        "recompute_microbatches": {"minItems": 1, "uniqueItems": True},
         "input_grad_replicas": {"maxItems": 2},
         "weight_grad_replicas": {"maxItems": 2},
     },

@@ -5,7 +5,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from planner.batch_problem import BatchProblem, Question, batch_problem_of
-from planner.bounds import counting, memory, paths, pipeline_bound, recompute_bound, shared_layers, work
+from planner.bounds import counting, memory, paths, pipeline_bound, recompute_bound, rounded_times, shared_layers, work
 from planner.bounds.bisection import REFUTED_NS
 from planner.bounds.bound_params import ENTRIES_PER_S, BoundParams
 from planner.bounds.cases import refutation
@@ -138,6 +138,7 @@ def make_bound(
     if shared_layers.shared_layers(problem):
         best = _share(least, best, seconds=time_limit_s, make=make_covering, has_time=has_time, params=params)
     best = _count_cases(least, best, seconds=time_limit_s, has_time=has_time, reached=reached, params=params)
+    best = _round(least, best, seconds=time_limit_s, has_time=has_time, reached=reached, params=params)
     if reached is not None and best.value_ns >= reached:
         return best
     for prices in (weights, None):
@@ -273,6 +274,23 @@ def _count_cases(
         return best
     value = found[0] + optimizer
     return Bound(kind="loop", value_ns=value, certificate={"kind": "loop", "value_ns": value, **found[1]})
+
+
+def _round(
+    least: Least, best: Bound, *, seconds: float, has_time: HasTime, reached: int | None, params: BoundParams
+) -> Bound:
+    """The bound of a loop whose nearly equal layers are taken as equal ones, if it is above the best so far."""
+    for tolerance, problem in rounded_times.rounded_problems(least.problem) if loop_bound.applies_to(least) else ():
+        if not has_time() or (reached is not None and best.value_ns >= reached):
+            break
+        rest, found = Least(problem, CostModel(problem)), best
+        for kind in _COUNTED:
+            found = _count(rest, found, kind=kind, reached=reached)
+        found = _count_cases(rest, found, seconds=seconds, has_time=has_time, reached=reached, params=params)
+        if found is not best:
+            fields = {"value_ns": found.value_ns, "tolerance": tolerance, "rest": found.certificate}
+            best = Bound(kind="rounded", value_ns=found.value_ns, certificate={"kind": "rounded", **fields})
+    return best
 
 
 def _pack(
@@ -519,7 +537,7 @@ def schedule_bound(problem: Problem, stages: Sequence[Stage], *, costs: CostMode
 
 def prove_infeasible(problem: Problem, costs: CostModel) -> str | None:
     """A sentence that names the limit that binds if no plan can fit into memory; None if that was not proved."""
-    if problem.options.split_placement or problem.options.unequal_shares or problem.microbatches is not None:
+    if problem.options.cuts_unevenly or problem.microbatches is not None:
         return None
     least = Least(problem, costs)
     reason = memory.prove_infeasible(least)
@@ -761,6 +779,18 @@ def _shared(least: Least, certificate: Mapping[str, Any]) -> int:
     return shared_layers.busy_ns(least) + check_certificate(rest, certificate["rest"])
 
 
+def _rounded(least: Least, certificate: Mapping[str, Any]) -> int:
+    """What the certificate of the rounded problem proves."""
+    tolerance, rest = certificate["tolerance"], certificate["rest"]
+    if type(tolerance) is not int or not 0 < tolerance <= rounded_times.MAX_TOLERANCE:
+        shown = f"certificate: tolerance = {repr(tolerance)[:60]}"
+        raise ValueError(f"{shown} is not an integer from 1 to {rounded_times.MAX_TOLERANCE}; make the bound again")
+    if not isinstance(rest, Mapping) or rest.get("kind") not in _COUNTED:
+        kinds = " or ".join(map(repr, _COUNTED))
+        raise ValueError(f"certificate: rest = {repr(rest)[:60]} is not of kind {kinds}; make the bound again")
+    return check_certificate(rounded_times.rounded_problem(least.problem, tolerance), rest)
+
+
 def _path(least: Least, certificate: Mapping[str, Any]) -> int:
     del certificate
     return paths.path_bound(least)
@@ -796,6 +826,7 @@ _KINDS: dict[str, Callable[[Least, Mapping[str, Any]], int]] = {
     "loop": _counting,
     "refutation": _refutation,
     "shared": _shared,
+    "rounded": _rounded,
 }
 
 _LISTED = ("listed work", "listed layer", "listed path", "dealt")
@@ -815,6 +846,7 @@ _FIELDS: dict[str, tuple[str, ...]] = {
     "loop": ("ways",),
     "refutation": refutation.FIELDS,
     "shared": ("rest",),
+    "rounded": ("tolerance", "rest"),
     "listed work": ("weights",),
     "listed layer": ("layer",),
     "listed path": (),

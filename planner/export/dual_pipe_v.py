@@ -9,7 +9,6 @@ from typing import Literal
 
 from planner.actions import Action
 from planner.export.samples import require_equal_shares
-from planner.layout.costs import CostModel
 from planner.plan import Plan, Stage
 from planner.problem import Problem
 
@@ -54,8 +53,7 @@ def v_orders(problem: Problem, stages: tuple[Stage, ...]) -> list[tuple[Action, 
             f"{count} microbatches on {ranks} ranks, but {PROGRAM} engine needs at least two per rank; plan with "
             f"num_microbatches = {2 * ranks} or more, or for another program (pipeplan targets)"
         )
-    costs = CostModel(problem)
-    backward: list[Literal["B", "I"]] = ["B" if costs.stage_cost(each, 0).has_weight_grad else "I" for each in stages]
+    backward: list[Literal["B", "I"]] = ["B" if problem.profile.trains(each.layers) else "I" for each in stages]
     orders = []
     for rank in range(ranks):
         stage_of = (rank, len(stages) - 1 - rank)

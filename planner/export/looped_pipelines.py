@@ -8,7 +8,6 @@ from dataclasses import replace
 
 from planner.actions import Action
 from planner.export.samples import require_equal_shares
-from planner.layout.costs import CostModel
 from planner.plan import Plan, Stage
 from planner.problem import Problem
 
@@ -59,8 +58,7 @@ def looped_orders(problem: Problem, stages: tuple[Stage, ...], *, num_ranks: int
             f"{count} microbatches are not a multiple of {num_ranks} ranks, as several stages per rank need; plan with "
             "max_stages_per_device = 1"
         )
-    costs = CostModel(problem)
-    backward = ["B" if costs.stage_cost(stage, 0).has_weight_grad else "I" for stage in stages]
+    backward = ["B" if problem.profile.trains(stage.layers) else "I" for stage in stages]
     forward_order = [(chunk, m) for first in range(0, count, num_ranks) for chunk in range(chunks)
              for m in range(first, min(first + num_ranks, count))]  # fmt: skip
     orders = []

@@ -16,7 +16,12 @@ from planner.export.hybrid_pattern import is_hybrid, pattern_of, require_whole_b
 from planner.export.looped_pipelines import require_looped
 from planner.export.megatron_flags import assumed_flags
 from planner.export.model_parts import Cut, cut_by, cut_of, is_block, letter_of, letters_of
-from planner.export.samples import require_equal_shares, require_known_shares, require_samples
+from planner.export.samples import (
+    require_alike_microbatches,
+    require_equal_shares,
+    require_known_shares,
+    require_samples,
+)
 from planner.export.shards import is_sharded
 from planner.plan import FULL_RECOMPUTATION, Plan
 from planner.problem import Problem
@@ -132,6 +137,7 @@ def _recomputation(plan: Plan) -> list[tuple[str, ...]]:
 
     Raises ValueError if no flags of Megatron's say which layers recompute.
     """
+    require_alike_microbatches(plan, what="Megatron")
     if not any(isinstance(stage.recompute, tuple) for stage in plan.stages):
         if len({stage.recompute for stage in plan.stages}) > 1:
             raise ValueError(

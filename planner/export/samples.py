@@ -40,3 +40,13 @@ def require_known_shares(problem: Problem, plan: Plan, *, what: str) -> None:
             f"microbatch_size = null, so {what} cannot divide the samples; state it in the profile, or plan with "
             "max_replicas = 1"
         )
+
+
+def require_alike_microbatches(plan: Plan, *, what: str) -> None:
+    """Raise ValueError for stages that recompute only some microbatches, which `what` cannot be told."""
+    some = [number for number, stage in enumerate(plan.stages) if stage.recompute_microbatches]
+    if some:
+        raise ValueError(
+            f"stage {some[0]} recomputes only some microbatches, but {what} recomputes all alike; plan with "
+            "recompute_microbatches = false"
+        )

@@ -95,8 +95,15 @@ MOST_CHUNKS = 12
 
 _WHOLE = {"split_placement": False, "unequal_shares": False, "skip_edges": False}
 _SINGLE = {**_WHOLE, "max_width": 1}
-_KEPT = {"recompute": False, "recompute_layers": False}
-_LOOPED = {"split_backward": False, "uneven_replication": False, "shard_optimizer": "together", "order": "looped"}
+_ALIKE = {"recompute_microbatches": False}
+_KEPT = {"recompute": False, "recompute_layers": False, **_ALIKE}
+_LOOPED = {
+    "split_backward": False,
+    "uneven_replication": False,
+    "shard_optimizer": "together",
+    "order": "looped",
+    **_ALIKE,
+}
 
 TARGETS = {
     target.name: target
@@ -104,8 +111,8 @@ TARGETS = {
         Target(
             name="executor",
             runs="any stages in any order, also with skip edges; backward whole or split, also over devices; "
-            "recomputation per layer; any numbers of replicas, with equal or unequal shares; sharded optimizer; "
-            "tensor-parallel groups",
+            "recomputation per layer and microbatch; any numbers of replicas, with equal or unequal shares; sharded "
+            "optimizer; tensor-parallel groups",
             limits={},
             fit=_fit_executor,
             takes_sizes=True,
@@ -155,6 +162,7 @@ TARGETS = {
                 "shard_optimizer": "together",
                 "max_stages_per_device": 2,
                 "recompute_layers": False,
+                **_ALIKE,
             },
             fit=_fit_dual_pipe_v,
             require=require_contiguous,

@@ -41,10 +41,9 @@ def _stages_with_whole_backward(problem: Problem, plan: Plan) -> set[int]:
     A stage without W, as torch wants as many W as I; and a stage after the first one behind which nothing is trained:
     its input needs no gradient, so torch's I would do nothing and its W would silently leave every gradient out.
     """
-    layers = problem.profile.by_name
     whole, is_trained = set(), False
     for number, stage in enumerate(plan.stages):
-        has_weights = any(layers[name].is_trainable for name in stage.layers)
+        has_weights = problem.profile.trains(stage.layers)
         if not has_weights or (number > 0 and not is_trained):
             whole.add(number)
         is_trained = is_trained or has_weights
@@ -115,7 +114,6 @@ def _require_work_everywhere(plan: Plan) -> None:
 def _require_neighbours(problem: Problem, plan: Plan) -> None:
     """Every stage sends to the next one and to no other, and hears back from it if there is anything to train."""
     traffic = CostModel(problem).traffic(plan.stages)
-    layers = problem.profile.by_name
     for a, b in traffic:
         if b != a + 1:
             raise ValueError(
@@ -129,7 +127,7 @@ def _require_neighbours(problem: Problem, plan: Plan) -> None:
                 f"stage {number} does not feed stage {number + 1}, but in torch every stage feeds the next one; "
                 "number the stages along a chain"
             )
-        is_trained = is_trained or any(layers[name].is_trainable for name in stage.layers)
+        is_trained = is_trained or problem.profile.trains(stage.layers)
         if is_trained and not traffic[number, number + 1].has_gradient:
             raise ValueError(
                 f"no gradient flows from stage {number + 1} back to stage {number}, behind which layers are trained; "

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from planner.actions import Action, Kind
 from planner.fidelity.executed_run import ExecutedIteration, ExecutedRow
 from planner.layout.costs import CostModel
-from planner.layout.stage_replicas import make_replicas
+from planner.layout.stage_replicas import lay_out
 from planner.plan import Plan
 from planner.problem import Problem
 from planner.simulation.timeline import MemoryPoint, TimedAction, TimedTransfer, Timeline
@@ -117,14 +117,16 @@ class Comparison:
             if action.kind != "W"
         }
         found: dict[tuple[str, int], list[_Input]] = defaultdict(list)
-        for replica in make_replicas(self.problem, self.plan, costs=CostModel(self.problem)).working:
-            for targets, is_forward in ((replica.forward_to, True), (replica.backward_to, False)):
-                for target, num_bytes, _ in targets:
-                    sender, receiver = replica.group[0], target.group[0]
-                    channel = TransferPart(sender, receiver, replica.stage, target.stage, num_bytes)
-                    for microbatch in range(self.problem.num_microbatches) if sender != receiver else ():
-                        key = place[receiver, target.stage, microbatch, is_forward]
-                        found[key].append(_Input(place[sender, replica.stage, microbatch, is_forward], channel))
+        laid_out = lay_out(self.plan, costs=CostModel(self.problem))
+        for sent in laid_out.by_sender:
+            (sender, from_stage), (receiver, to_stage) = (
+                (replica.group[0], replica.stage)
+                for replica in (laid_out.replicas[sent.sender], laid_out.replicas[sent.receiver])
+            )
+            channel = TransferPart(sender, receiver, from_stage, to_stage, sent.num_bytes)
+            for microbatch in range(self.problem.num_microbatches) if sender != receiver else ():
+                key = place[receiver, to_stage, microbatch, not sent.is_backward]
+                found[key].append(_Input(place[sender, from_stage, microbatch, not sent.is_backward], channel))
         return {key: tuple(inputs) for key, inputs in found.items()}
 
     def _find_order(self) -> list[tuple[str, int]]:

@@ -200,11 +200,10 @@ def _stage_ratios(
     costs, profile = CostModel(comparison.problem), comparison.problem.profile
     ratios: dict[str, dict[str, tuple[int, int]]] = {}
     for device_type, replica in _stage_types(comparison, stage).items():
-        cost = costs.stage_cost(stage, replica)
         ratios[device_type] = {}
         for kind, common in overheads.get(device_type, {}).items():
             exchanged = costs.exchange_ns(stage, device_type, kind=kind)
-            planned = cost.duration_ns(kind) - profile.overhead_ns(device_type, kind) - exchanged
+            planned = costs.planned_ns(stage, replica, kind=kind) - profile.overhead_ns(device_type, kind) - exchanged
             if planned > 0 and ("duration", f"{number}{kind}") in usual:
                 extra = max(0, usual["overhead", f"{number}{kind}"]) - common
                 layers_ns = max(0, usual["duration", f"{number}{kind}"] - exchanged)

@@ -22,7 +22,7 @@ def make_group_plan(profile: ModelProfile, width: int, *, num_microbatches: int,
     names = profile.topological_order
     layers = [(name,) for name in names] if is_fine else [names]
     group = tuple(f"d{number}" for number in range(width))
-    trained = [any(profile.by_name[name].is_trainable for name in part) for part in layers]
+    trained = [profile.trains(part) for part in layers]
     reference = ProblemReference(
         profile=profile.name, profile_sha256="", cluster_sha256="", num_microbatches=num_microbatches, options={}
     )

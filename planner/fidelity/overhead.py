@@ -88,14 +88,14 @@ def make_replicated_plan(problem: Problem) -> Plan | None:
     stage = Stage(layers=names, replicas=tuple((device,) for device in DEVICES))
     if size is None or size % 2 or not costs.has_share(Fraction(1, 2)):
         return None
-    last: Literal["I", "B"] = "B" if any(layer.is_trainable for layer in problem.profile.layers) else "I"
+    last: Literal["I", "B"] = "B" if problem.profile.trains(names) else "I"
     order = tuple(Action(kind, 0, m) for m in range(problem.num_microbatches) for kind in ("F", last))
     return Plan(problem=problem.reference(), stages=(stage,), schedule=dict.fromkeys(DEVICES, order))
 
 
 def _make_order(problem: Problem, number: int, *, stage: Stage) -> tuple[Action, ...]:
     """One F more before the first backward on the first stage than on the last."""
-    has_weights = any(problem.profile.by_name[name].is_trainable for name in stage.layers)
+    has_weights = problem.profile.trains(stage.layers)
     total, ahead = problem.num_microbatches, 2 - number
     order = [Action("F", number, m) for m in range(min(ahead, total))]
     for m in range(total):
@@ -196,11 +196,11 @@ def _as_run(
     """The layers as they take in actions of their stage, where one autograd pass goes through all of them."""
     costs, layers = CostModel(problem), dict(problem.profile.by_name)
     for number, stage in enumerate(plan.stages):
-        cost = costs.stage_cost(stage, 0)
+        planned = {kind: costs.planned_ns(stage, 0, kind=kind) for at, kind in inside if at == number}
         ratios = {
-            kind: (round(expected(samples)), cost.duration_ns(kind))
+            kind: (round(expected(samples)), planned[kind])
             for (at, kind), samples in inside.items()
-            if at == number and cost.duration_ns(kind)
+            if at == number and planned[kind]
         }
         for name in stage.layers:
             layers[name] = scaled_layer(layers[name], device_type, ratios=ratios)

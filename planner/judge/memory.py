@@ -3,7 +3,8 @@
     F takes the stash | I gives back stash - weight stash | W gives back the weight stash | B gives back all at its end
 
 Of a layer that recomputes a stage holds the checkpoint instead, and the rest only while its I or B runs (and until W).
-With `recompute_in_turn` B recomputes one layer after the other: beside the checkpoints there is the rest of one layer.
+Where a stage lists the microbatches that recompute, the others hold their stash throughout. With `recompute_in_turn` B
+recomputes one layer after the other: beside the checkpoints there is the rest of one layer.
 With `keep_workspace`, I gives back its workspace not at its end but at the end of its W, which has no other.
 """
 
@@ -92,16 +93,15 @@ def _split_steps(replica: StageReplica, *, size: StageBytes) -> Steps:
 
 
 def memory_uses(
-    orders: DeviceOrders, runner: Integers, *, added: list[list[Steps]], size_number: Integers,
+    orders: DeviceOrders, runner: Integers, *, added: list[list[Steps]], variant: Integers,
     static: dict[str, int], limits: dict[str, int],
 ) -> dict[str, MemoryUse]:  # fmt: skip
-    """The use of every device; `runner` [A] is the stage replica of each action, `size_number` [A] its size.
-
-    `added` [stage replicas][sizes] is what their actions add.
+    """The use of every device; `runner` [A] is the stage replica of each action, `variant` [A] its column of
+    `added` [stage replicas][variants], which is what their actions add.
     """
     most = max((abs(value) for sizes in added for each in sizes for step in each for value in step), default=0)
     exact = numpy.int64 if most * (len(runner) + 1) < MOST_BYTES else object
-    table = numpy.array(added, dtype=exact).reshape(len(added), -1, 4, 2)[runner, size_number, orders.kind]
+    table = numpy.array(added, dtype=exact).reshape(len(added), -1, 4, 2)[runner, variant, orders.kind]
     during, after = table[:, 0], table[:, 1]
     total = numpy.concatenate([numpy.zeros(1, dtype=exact), numpy.cumsum(after)])
     begin = total[orders.first[:-1]]

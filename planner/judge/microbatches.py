@@ -14,8 +14,8 @@ from typing import NamedTuple
 
 import numpy
 
-from planner.judge.device_orders import Integers
-from planner.plan import Plan
+from planner.judge.device_orders import Booleans, Integers
+from planner.plan import Plan, Stage
 
 
 class Batch(NamedTuple):
@@ -57,4 +57,19 @@ def assignment_of(count: int, dealing: Sequence[Sequence[int]]) -> Integers:
     found = numpy.full(count, -1, dtype=numpy.int64)
     for pipeline, assignment in enumerate(dealing):
         found[list(assignment)] = pipeline
+    return found
+
+
+def without_recomputation(plan: Plan) -> Plan:
+    """The plan as it is for microbatches that keep everything."""
+    return replace(plan, stages=tuple(replace(each, recompute=False) for each in plan.stages))
+
+
+def kept_microbatches(stages: Sequence[Stage], *, count: int) -> Booleans:
+    """[stages, microbatches] whether a stage that lists microbatches does not list this one: it keeps everything."""
+    found = numpy.zeros((len(stages), count), dtype=numpy.bool_)
+    for number, stage in enumerate(stages):
+        if stage.recompute_microbatches:
+            found[number] = True
+            found[number, list(stage.recompute_microbatches)] = False
     return found

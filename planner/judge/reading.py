@@ -20,7 +20,14 @@ from planner.judge.costs import (
 )
 from planner.judge.device_orders import Booleans, DeviceOrders, Integers, Positions, read_orders
 from planner.judge.memory import MemoryUse, Step, Steps, memory_uses, steps, usable_bytes
-from planner.judge.microbatches import Batch, alone, assignment_of, batches_of
+from planner.judge.microbatches import (
+    Batch,
+    alone,
+    assignment_of,
+    batches_of,
+    kept_microbatches,
+    without_recomputation,
+)
 from planner.judge.recomputation import NONE, kind_in
 from planner.judge.routes import Route, Routes
 from planner.judge.samples import ALL_SAMPLES, cut
@@ -135,7 +142,30 @@ class Reading:
         return found
 
     @cached_property
+    def keeping(self) -> "Reading | None":
+        """The plan as it is for microbatches that keep everything; None where no stage lists those that recompute."""
+        if not any(stage.recompute_microbatches for stage in self.plan.stages):
+            return None
+        return Reading(self.problem, without_recomputation(self.plan), profile=self.profile)
+
+    @cached_property
+    def variant(self) -> Integers:
+        """[actions] column of `durations` and `added`: the size of the microbatch, then whether it keeps everything."""
+        found = self.size_number[self.orders.microbatch]
+        if self.keeping is None:
+            return found
+        kept = kept_microbatches(self.plan.stages, count=self.problem.num_microbatches)
+        columns: Integers = found + (int(self.size_number.max()) + 1) * kept[self.orders.stage, self.orders.microbatch]
+        return columns
+
+    @cached_property
     def durations(self) -> list[list[tuple[int, ...]]]:
+        """[stage replicas][variants][F, I, W, B] nanoseconds: as stages say for every size, then keeping all."""
+        kept = [[] for _ in self.replicas] if self.keeping is None else self.keeping.durations_by_size
+        return [stated + own for stated, own in zip(self.durations_by_size, kept, strict=True)]
+
+    @cached_property
+    def durations_by_size(self) -> list[list[tuple[int, ...]]]:
         """[stage replicas][sizes][F, I, W, B] nanoseconds; of sizes that a replica never runs zeros."""
         if self.problem.microbatches is None:
             return [[times] for times in self.own_durations]
@@ -311,13 +341,18 @@ class Reading:
     def memory(self) -> dict[str, MemoryUse]:
         """What every device holds at most."""
         limits = {name: usable_bytes(device) for name, device in self.devices.items()}
-        number = self.size_number[self.orders.microbatch]
         return memory_uses(
-            self.orders, self.runner, added=self.added, size_number=number, static=self.static, limits=limits
+            self.orders, self.runner, added=self.added, variant=self.variant, static=self.static, limits=limits
         )
 
     @cached_property
     def added(self) -> list[list[Steps]]:
+        """[stage replicas][variants] what the actions add to what is held, as `durations`."""
+        kept = [[] for _ in self.replicas] if self.keeping is None else self.keeping.added_by_size
+        return [stated + own for stated, own in zip(self.added_by_size, kept, strict=True)]
+
+    @cached_property
+    def added_by_size(self) -> list[list[Steps]]:
         """[stage replicas][sizes] what the actions add to what is held; of sizes that a replica never runs nothing."""
         if self.problem.microbatches is None:
             return [[each] for each in self.own_steps]

@@ -1,6 +1,7 @@
 """Which layers recompute, and by which kind (section 1): what that takes, and what it leaves of a stash.
 
 Every layer has the full kind, which keeps its inputs only; what others leave and take, the layer and its costs state.
+A stage that lists microbatches recomputes those alone, and keeps everything of the others (`microbatches`).
 """
 
 from planner.plan import Stage

@@ -72,7 +72,7 @@ class _Check:
         self.shape = len(self.replicas), 3, self.count
         self.slot = (self.runner * 3 + self.orders.place) * self.count + self.orders.microbatch
         durations = numpy.array(reading.durations, dtype=self.exact).reshape(len(self.replicas), -1, 4)
-        self.expected = durations[self.runner, reading.size_number[self.orders.microbatch], self.orders.kind]
+        self.expected = durations[self.runner, reading.variant, self.orders.kind]
 
     def _zeros(self, shape: int | tuple[int, ...]) -> Integers:
         return numpy.zeros(shape, dtype=self.exact)

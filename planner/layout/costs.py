@@ -212,6 +212,11 @@ class CostModel:
             exchange_ns=profile.exchange_ns(device_type),
         )
 
+    def model_ns(self, device_type: str) -> int:
+        """F and B of a microbatch in all layers on one device of a type; 0 for layers without a cost there."""
+        works = [self.layer_work(name, device_type, width=1, replicas=1) for name in self.problem.profile.by_name]
+        return sum(work.forward_ns + work.backward_ns for work in works if work is not None)
+
     def has_share(self, share: Fraction) -> bool:
         """Whether such a part of a microbatch is whole samples, and every layer has a cost for it on every type.
 
@@ -242,6 +247,23 @@ class CostModel:
         share = stage.share_of(replica)
         return self._cost_on(stage, device_type=self.group_type(group), width=len(group), share=share)
 
+    def least_cost(self, stage: Stage, replica: int) -> StageCost:
+        """The least that a microbatch takes and leaves, where each may recompute or not; otherwise `stage_cost`."""
+        if not self.problem.options.recompute_microbatches:
+            return self.stage_cost(stage, replica)
+        width, layers = len(stage.replicas[replica]), [self.problem.profile.by_name[name] for name in stage.layers]
+        keeping = self.stage_cost(replace(stage, recompute=False, recompute_microbatches=()), replica)
+        least = sum(_least_checkpoint(layer, width, by_layer=self.problem.options.recompute_layers) for layer in layers)
+        return replace(keeping, held_bytes=_ceil(least, 1 / stage.share_of(replica)))
+
+    def planned_ns(self, stage: Stage, replica: int, *, kind: str) -> int:
+        """What an action of kind F, I, W or B takes on the mean, where only some microbatches recompute."""
+        whole, keeping = self.stage_cost(stage, replica).duration_ns(kind), stage.keeping
+        if keeping is None:
+            return whole
+        kept, count = self.stage_cost(keeping, replica).duration_ns(kind), self.problem.num_microbatches
+        return kept + (whole - kept) * len(stage.recompute_microbatches) // count
+
     def usual_cost(self, plan: Plan, number: int) -> StageCost:
         """Cost of stage `number` on its first replica: for a microbatch of the middle size where they differ."""
         stage, listed = plan.stages[number], self.problem.microbatches
@@ -257,7 +279,7 @@ class CostModel:
 
     def parts(self, stage: Stage) -> tuple[SplitPart, ...]:
         """The devices that work for a stage with split placement."""
-        has_weight_grad = any(self.problem.profile.by_name[name].is_trainable for name in stage.layers)
+        has_weight_grad = self.problem.profile.trains(stage.layers)
         return make_parts(stage, has_weight_grad=has_weight_grad)
 
     def part_cost(self, stage: Stage, part: SplitPart) -> StageCost:
@@ -299,7 +321,7 @@ class CostModel:
         layers = [self.problem.profile.by_name[name] for name in stage.layers]
         works = [self._require_work(name, device_type, width=width, replicas=replicas) for name in stage.layers]
         sizes = [_require_bytes(layer, width) for layer in layers]
-        has_weight_grad = any(layer.is_trainable for layer in layers)
+        has_weight_grad = self.problem.profile.trains(stage.layers)
         recomputed = stage.recomputed
         kinds = [recomputed.get(name) for name in stage.layers]
         recompute = sum(
@@ -507,6 +529,13 @@ class CostModel:
             return 0
         return 0 if self._is_frozen(stage) else self.ring_ns(stage.replicas, self.gradient_bytes(stage), rounds=rounds)
 
+    def ring_links(self, stage: Stage) -> tuple[int, ...]:
+        """Links of the all-reduce of a stage's replicas."""
+        size = self.gradient_bytes(stage)
+        ring = zip(stage.replicas, (*stage.replicas[1:], stage.replicas[0]), strict=True)
+        links = (link for a, b in ring for link in self.problem.cluster.route(a[0], b[0], num_bytes=size).links)
+        return tuple(dict.fromkeys(links))
+
     def gathering_ns(self, stage: Stage) -> int:
         """Time in which sharding replicas of a stage gather its weights after the optimizer's step; 0 for others."""
         if not stage.is_sharded or self._is_frozen(stage):
@@ -636,6 +665,13 @@ def checkpoint_bytes(size: Layer | WidthBytes, kind: str | None) -> int:
         return size.stash_bytes
     others = {entry.kind: entry.checkpoint_bytes for entry in size.recompute_kinds}
     return size.checkpoint_bytes if kind == FULL_RECOMPUTATION else others[kind]
+
+
+def _least_checkpoint(layer: Layer, width: int, *, by_layer: bool) -> int:
+    """The least that F leaves of a layer at a width, by any kind of recomputation where layers may choose."""
+    size = _require_bytes(layer, width)
+    kinds = [entry.kind for entry in size.recompute_kinds] if by_layer else []
+    return min(checkpoint_bytes(size, kind) for kind in (None, FULL_RECOMPUTATION, *kinds))
 
 
 def stage_traffic(edges: Iterable[Edge]) -> StageTraffic:

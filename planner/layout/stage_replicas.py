@@ -1,35 +1,21 @@
-"""Who runs which actions of a stage, and what they send each other: the stage replicas of a plan.
+"""The laid-out plan: who runs which actions of a stage, for how long, what they hold, and what they send each other.
 
 What travels once per iteration has a stage replica of its own, which runs nothing: with split placement the weights,
 which leave when the iteration begins, and the finished gradient, which leaves when the stage has ended; so does the
 all-reduce of a stage that queues for its links.
 """
 
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from planner.layout.costs import CostModel, StageCost, StageTraffic, replica_overlaps
 from planner.layout.split_placement import common, input_grad_ranges, part_of
-from planner.plan import DeviceGroup, Plan
-from planner.problem import Problem
+from planner.plan import DeviceGroup, Plan, Stage
 from profiles.cluster import Route
 
 
-class ReplicaTransfer(NamedTuple):
-    """What one stage replica sends another."""
-
-    target: "StageReplica"
-    num_bytes: int
-    route: Route | None
-    """None inside a device."""
-
-    @property
-    def ticks(self) -> int:
-        """How long it takes; 0 inside a device."""
-        return 0 if self.route is None else self.route.duration_ns(self.num_bytes)
-
-
-@dataclass(slots=True, kw_only=True, eq=False)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class StageReplica:
     """One replica of one stage, or with split placement what one device does for it."""
 
@@ -39,191 +25,260 @@ class StageReplica:
     cost: StageCost
     kinds: str
     """The kinds of its actions."""
+    kept_cost: StageCost | None = None
+    """The cost of microbatches that keep everything, where only some recompute; None: `cost` is that of all."""
     size: int | None = None
     """It runs microbatches of this size alone, where the problem lists their sizes."""
-    base: "StageReplica | None" = None
-    """The stage replica on the same device that its W was taken from."""
-    forward_to: list[ReplicaTransfer] = field(default_factory=list)
-    """Receivers of its activations."""
-    backward_to: list[ReplicaTransfer] = field(default_factory=list)
-    """Receivers of its gradients."""
-    num_inputs: int = 0
-    """Arrivals that each of its microbatches waits for: activations, or the stash."""
-    num_gradients: int = 0
-    """Gradients that each I or B waits for; in a stage replica of W alone, weight stashes."""
-    num_once: int = 0
-    """Arrivals before its first action: the weights."""
+
+    def cost_of(self, *, keeps: bool) -> StageCost:
+        """Its cost for a microbatch that keeps everything or not, where only some recompute."""
+        return self.kept_cost if keeps and self.kept_cost is not None else self.cost
+
+
+class Transfer(NamedTuple):
+    """What one stage replica sends another, after its F (forward) or its I or B (backward)."""
+
+    sender: int
+    """Number of the stage replica."""
+    receiver: int
+    """Number of the stage replica that waits for it."""
+    is_backward: bool
+    """Whether it is a gradient, or made of gradients."""
+    num_bytes: int
+    route: Route | None
+    """None inside a device."""
+    ticks: int
+    """Nanoseconds on its route; 0 inside a device."""
+
+    @property
+    def links(self) -> tuple[int, ...]:
+        """Links that it occupies; none if it takes no time."""
+        return self.route.links if self.route is not None and self.ticks else ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PlanReplicas:
-    """All stage replicas of a plan."""
+class LaidOut:
+    """All stage replicas of a plan, and what flows between them."""
 
-    every: list[StageReplica]
-    """By stage, then replica; then those that run nothing."""
-    opening: list[StageReplica]
-    """Those whose activations leave when the iteration begins."""
-    closing: dict[int, StageReplica]
-    """Per stage the one whose gradients leave when the stage has ended."""
+    replicas: tuple[StageReplica, ...]
+    """By stage, then replica; then those that run nothing. Their places are their numbers."""
+    transfers: tuple[Transfer, ...]
+    """By pair of stages in the order of their first edge, then by replicas; then those within stages."""
+    opening: tuple[int, ...]
+    """Stage replicas whose activations leave when the iteration begins."""
+    closing: Mapping[int, int]
+    """Per stage the stage replica whose gradients leave when the stage has ended."""
+    static_bytes: Mapping[str, int]
+    """Per device that is used what stays resident."""
+    synchronisation_ns: tuple[int, ...]
+    """Per stage its all-reduce, or reduce-scatter; 0 without either."""
+    steps_ns: Mapping[str, int]
+    """Per device when it is done, counted from the last synchronisation."""
 
     @property
-    def working(self) -> list[StageReplica]:
-        """Those that run actions."""
-        return [replica for replica in self.every if replica.kinds]
+    def tail_ns(self) -> int:
+        """What follows the last synchronisation, until the slowest device is done."""
+        return max(self.steps_ns.values())
+
+    @property
+    def by_sender(self) -> list[Transfer]:
+        """The transfers by sending stage replica; of each, activations come first."""
+        return sorted(self.transfers, key=lambda sent: (sent.sender, sent.is_backward))
+
+    @property
+    def working_transfers(self) -> list[Transfer]:
+        """`by_sender`, without what is sent once."""
+        return [sent for sent in self.by_sender if self.replicas[sent.sender].kinds]
+
+    @property
+    def by_place(self) -> dict[tuple[str, int], StageReplica]:
+        """Who runs actions, by device and stage."""
+        working = (each for each in self.replicas if each.kinds)
+        return {(device, each.stage): each for each in working for device in each.group}
+
+    def arrivals(self) -> list[list[int]]:
+        """[N, 3] what every stage replica waits for.
+
+        Activations (or the stash) per microbatch, gradients (of W alone: weight stashes) per microbatch, and what
+        comes once before its first action, the weights.
+        """
+        counts = [[0, 0, 0] for _ in self.replicas]
+        opening, closing = set(self.opening), set(self.closing.values())
+        for sent in self.transfers:
+            if sent.sender not in closing:
+                counts[sent.receiver][2 if sent.sender in opening else sent.is_backward] += 1
+        return counts
 
 
-def make_replicas(problem: Problem, plan: Plan, *, costs: CostModel) -> PlanReplicas:
+def lay_out(plan: Plan, *, costs: CostModel) -> LaidOut:
     """One stage replica per stage and replica, connected by the transfers between them.
 
     Where the problem lists the sizes of its microbatches, one for each size that the replica takes; what is dealt whole
     stays within its pipeline.
     """
+    problem = costs.problem
     if problem.microbatches is None:
-        return _make_replicas(problem, plan, costs=costs)
-    if not plan.dealing:
-        return _beside_each_other([_replicas_at(plan, size, costs=costs) for size in problem.sizes])
-    return _beside_each_other(
+        return lay_out_stages(plan.stages, costs=costs)
+    parts = (
         [
-            _replicas_at(replace(plan, stages=plan.stages_in(number)), size, costs=costs, pipeline=number)
+            _StageLayout(plan.stages_in(number), costs=costs, size=size, pipeline=number)
             for number, assignment in enumerate(plan.dealing)
             for size in sorted({problem.microbatches[m] for m in assignment})
         ]
+        if plan.dealing
+        else [_StageLayout(plan.stages, costs=costs, size=size) for size in problem.sizes]
+    )
+    every = [(part, number) for part in parts for number in range(len(part.replicas))]
+    every.sort(key=lambda each: (each[0].replicas[each[1]].stage, each[0].replicas[each[1]].replica))
+    place = {(id(part), number): index for index, (part, number) in enumerate(every)}
+    return LaidOut(
+        replicas=tuple(part.replicas[number] for part, number in every),
+        transfers=tuple(
+            sent._replace(sender=place[id(part), sent.sender], receiver=place[id(part), sent.receiver])
+            for part in parts
+            for sent in part.transfers
+        ),
+        opening=tuple(place[id(part), number] for part in parts for number in part.opening),
+        closing={stage: place[id(part), number] for part in parts for stage, number in part.closing.items()},
+        static_bytes=costs.static_bytes_of(plan),
+        synchronisation_ns=tuple(map(costs.synchronisation_ns, plan.stages)),
+        steps_ns=costs.steps_ns(plan.stages),
     )
 
 
-def _replicas_at(plan: Plan, size: int, *, costs: CostModel, pipeline: int = 0) -> PlanReplicas:
-    """The stage replicas of a plan, or of one of its pipelines, for microbatches of one size."""
-    there = costs.at(size)
-    replicas = _make_replicas(there.problem, plan, costs=there)
-    for replica in replicas.every:
-        replica.size, replica.replica = size, replica.replica + pipeline
-    return replicas
-
-
-def _beside_each_other(parts: list[PlanReplicas]) -> PlanReplicas:
-    """All of them, by stage, then replica, then size."""
-    every = [replica for part in parts for replica in part.every]
-    return PlanReplicas(
-        every=sorted(every, key=lambda replica: (replica.stage, replica.replica)),
-        opening=[replica for part in parts for replica in part.opening],
-        closing={number: replica for part in parts for number, replica in part.closing.items()},
+def lay_out_stages(stages: Sequence[Stage], *, costs: CostModel) -> LaidOut:
+    """The same of stages alone, for microbatches of the problem's own size."""
+    part = _StageLayout(stages, costs=costs)
+    return LaidOut(
+        replicas=tuple(part.replicas),
+        transfers=tuple(part.transfers),
+        opening=tuple(part.opening),
+        closing=part.closing,
+        static_bytes=costs.static_bytes(stages),
+        synchronisation_ns=tuple(map(costs.synchronisation_ns, stages)),
+        steps_ns=costs.steps_ns(stages),
     )
 
 
-def _make_replicas(problem: Problem, plan: Plan, *, costs: CostModel) -> PlanReplicas:
-    """The stage replicas for microbatches of the problem's own size."""
-    costs.find_routes(plan.stages)
-    stages = [_stage_replicas(plan, number, costs=costs) for number in range(len(plan.stages))]
-    for (a, b), traffic in costs.traffic(plan.stages).items():
-        if plan.stages[a].is_split or plan.stages[b].is_split:
-            _connect_split(plan, (stages[a], stages[b]), traffic=traffic, costs=costs)
-            continue
-        for i, j, share, whole in replica_overlaps(plan.stages[a], plan.stages[b]):
-            sender, receiver = stages[a][i], stages[b][j]
-            size = -(-traffic.forward_bytes * share // whole)
-            sender.forward_to.append(_transfer(problem, sender, receiver=receiver, num_bytes=size))
-            receiver.num_inputs += 1
+class _StageLayout:
+    """Stage replicas of stages, and the transfers as they are found."""
+
+    def __init__(
+        self, stages: Sequence[Stage], *, costs: CostModel, size: int | None = None, pipeline: int = 0
+    ) -> None:
+        """`size`: for microbatches of this size alone; `pipeline`: number of the only replicas that are meant."""
+        self.stages, self.costs, self.cluster = stages, costs.at(size), costs.problem.cluster
+        self.costs.find_routes(stages)
+        self.replicas: list[StageReplica] = []
+        self.first: list[int] = []
+        """Where the stage replicas of every stage begin."""
+        for number, stage in enumerate(stages):
+            self.first.append(len(self.replicas))
+            own = self._replicas_of(stage, number)
+            self.replicas += (
+                [replace(each, size=size, replica=each.replica + pipeline) for each in own] if size else own
+            )
+        self.opening: list[int] = []
+        self.closing: dict[int, int] = {}
+        self.transfers: list[Transfer] = []
+        self._connect_all()
+
+    def _connect_all(self) -> None:
+        for (a, b), traffic in self.costs.traffic(self.stages).items():
+            if self.stages[a].is_split or self.stages[b].is_split:
+                self._connect_split(a, b, traffic=traffic)
+            else:
+                self._connect(a, b, traffic=traffic)
+        split = [number for number, stage in enumerate(self.stages) if stage.is_split]
+        for connect in (self._send_weights, self._send_gradient, self._connect_parts):
+            for number in split:
+                connect(number)
+
+    def _replicas_of(self, stage: Stage, number: int) -> list[StageReplica]:
+        """One per replica; with split placement one per device that works for the stage, its owner first.
+
+        There W has a stage replica of its own, since it waits for other arrivals than an I on the same device.
+        """
+        costs = self.costs
+        if not stage.is_split:
+            keeping = stage.keeping
+            return [
+                StageReplica(
+                    stage=number,
+                    replica=n,
+                    group=group,
+                    cost=costs.stage_cost(stage, n),
+                    kinds="FIWB",
+                    kept_cost=None if keeping is None else costs.stage_cost(keeping, n),
+                )
+                for n, group in enumerate(stage.replicas)
+            ]
+        parts, found = costs.parts(stage), list[StageReplica]()
+        for n, part in enumerate(parts):
+            cost, kinds = costs.part_cost(stage, part), part.kinds.replace("W", "")
+            found.append(StageReplica(stage=number, replica=n, group=(part.device,), cost=cost, kinds=kinds))
+        for n, part in enumerate(parts):
+            if "W" in part.kinds:
+                found.append(replace(found[n], kinds="W"))
+        return found
+
+    def _connect(self, a: int, b: int, *, traffic: StageTraffic) -> None:
+        """Every pair of replicas of two stages exchanges the overlap of its sample ranges."""
+        for i, j, share, whole in replica_overlaps(self.stages[a], self.stages[b]):
+            sender, receiver = self.first[a] + i, self.first[b] + j
+            self._send(sender, receiver, num_bytes=-(-traffic.forward_bytes * share // whole))
             if traffic.has_gradient:
-                size = -(-traffic.backward_bytes * share // whole)
-                receiver.backward_to.append(_transfer(problem, receiver, receiver=sender, num_bytes=size))
-                sender.num_gradients += 1
-    opening, closing = list[StageReplica](), dict[int, StageReplica]()
-    for number, group in enumerate(stages):
-        if plan.stages[number].is_split:
-            opening.append(_send_weights(plan, group, costs=costs))
-            closing |= _send_gradient(plan, group, costs=costs)
-            _connect_parts(plan, group, costs=costs)
-    every = [replica for group in stages for replica in group]
-    return PlanReplicas(every=[*every, *opening, *closing.values()], opening=opening, closing=closing)
+                self._send(receiver, sender, num_bytes=-(-traffic.backward_bytes * share // whole), is_backward=True)
 
+    def _connect_split(self, a: int, b: int, *, traffic: StageTraffic) -> None:
+        """Activations go between owners, gradients between the stage replicas that run I for the same samples."""
+        for i, j, share, whole in replica_overlaps(self.stages[a], self.stages[b]):
+            self._send(self.first[a] + i, self.first[b] + j, num_bytes=-(-traffic.forward_bytes * share // whole))
+        for taker in input_grad_ranges(self.stages[a]) if traffic.has_gradient else ():
+            for maker in input_grad_ranges(self.stages[b]):
+                if both := common(taker, maker):
+                    ends = self.first[b] + maker.number, self.first[a] + taker.number
+                    self._send(*ends, num_bytes=part_of(both, traffic.backward_bytes), is_backward=True)
 
-def _stage_replicas(plan: Plan, number: int, *, costs: CostModel) -> list[StageReplica]:
-    """One stage replica per replica; with split placement one per device that works for the stage, its owner first."""
-    stage = plan.stages[number]
-    if not stage.is_split:
-        groups = [(group, costs.stage_cost(stage, replica), "FIWB") for replica, group in enumerate(stage.replicas)]
-    else:
-        groups = [((part.device,), costs.part_cost(stage, part), part.kinds) for part in costs.parts(stage)]
-    return [
-        StageReplica(stage=number, replica=replica, group=group, cost=cost, kinds=kinds)
-        for replica, (group, cost, kinds) in enumerate(groups)
-    ]
+    def _send_weights(self, number: int) -> None:
+        """With split placement: the weights go from the owner to every other I, once."""
+        owner, stage = self.first[number], self.stages[number]
+        self.opening.append(self._add_idle(owner))
+        for n, part in enumerate(self.costs.parts(stage)):
+            if n and "I" in part.kinds:
+                self._send(self.opening[-1], owner + n, num_bytes=self.costs.parameter_bytes(stage))
 
+    def _send_gradient(self, number: int) -> None:
+        """With split placement: the finished gradient goes from W to the owner, once."""
+        owner, stage = self.first[number], self.stages[number]
+        for n, part in enumerate(self.costs.parts(stage)):
+            if n and "W" in part.kinds:
+                self.closing[number] = self._add_idle(owner + n)
+                self._send(self.closing[number], owner, num_bytes=self.costs.gradient_bytes(stage), is_backward=True)
 
-def _connect_split(
-    plan: Plan, ends: tuple[list[StageReplica], list[StageReplica]], *, traffic: StageTraffic, costs: CostModel
-) -> None:
-    """Activations go between owners, gradients between the stage replicas that run I for the same samples."""
-    problem = costs.problem
-    stages = [plan.stages[replicas[0].stage] for replicas in ends]
-    makers, takers = (replicas[: len(stage.replicas)] for replicas, stage in zip(ends, stages, strict=True))
-    for i, j, share, whole in replica_overlaps(*stages):
-        size = -(-traffic.forward_bytes * share // whole)
-        makers[i].forward_to.append(_transfer(problem, makers[i], receiver=takers[j], num_bytes=size))
-        takers[j].num_inputs += 1
-    for taker in input_grad_ranges(stages[0]) if traffic.has_gradient else ():
-        for maker in input_grad_ranges(stages[1]):
-            if both := common(taker, maker):
-                sender, receiver = ends[1][maker.number], ends[0][taker.number]
-                size = part_of(both, traffic.backward_bytes)
-                sender.backward_to.append(_transfer(problem, sender, receiver=receiver, num_bytes=size))
-                receiver.num_gradients += 1
+    def _connect_parts(self, number: int) -> None:
+        """With split placement: the stash goes from the owner to every other I, the weight stash from every I to W."""
+        owner, stage = self.first[number], self.stages[number]
+        parts, whole = self.costs.parts(stage), self.costs.stage_cost(stage, 0)
+        base = next((n for n, part in enumerate(parts) if "W" in part.kinds), None)
+        for n, part in enumerate(parts):
+            if part.share and n:
+                self._send(owner, owner + n, num_bytes=part_of(part.share, whole.stash_bytes))
+            if part.share and base not in (None, n):
+                weight_stash = part_of(part.share, whole.weight_stash_bytes)
+                self._send(owner + n, owner + len(parts), num_bytes=weight_stash, is_backward=True)
 
+    def _add_idle(self, number: int) -> int:
+        """A stage replica beside another one that runs nothing."""
+        self.replicas.append(replace(self.replicas[number], kinds=""))
+        return len(self.replicas) - 1
 
-def _send_weights(plan: Plan, replicas: list[StageReplica], *, costs: CostModel) -> StageReplica:
-    """With split placement: the weights go from the owner to every other I, once."""
-    owner, *others = replicas
-    sender = _idle(owner)
-    for replica in others:
-        if "I" in replica.kinds:
-            size = costs.parameter_bytes(plan.stages[owner.stage])
-            sender.forward_to.append(_transfer(costs.problem, sender, receiver=replica, num_bytes=size))
-            replica.num_once += 1
-    return sender
-
-
-def _send_gradient(plan: Plan, replicas: list[StageReplica], *, costs: CostModel) -> dict[int, StageReplica]:
-    """With split placement: the finished gradient goes from W to the owner, once."""
-    owner, *others = replicas
-    senders = [_idle(replica) for replica in others if "W" in replica.kinds]
-    for sender in senders:
-        size = costs.gradient_bytes(plan.stages[owner.stage])
-        sender.backward_to.append(_transfer(costs.problem, sender, receiver=owner, num_bytes=size))
-    return {sender.stage: sender for sender in senders}
-
-
-def _connect_parts(plan: Plan, replicas: list[StageReplica], *, costs: CostModel) -> None:
-    """With split placement: the stash goes from the owner to every other I, the weight stash from every I to W.
-
-    W gets a stage replica of its own, since it waits for other arrivals than an I on the same device.
-    """
-    stage, owner = plan.stages[replicas[0].stage], replicas[0]
-    parts, whole = costs.parts(stage), costs.stage_cost(stage, 0)
-    base = next((replica for replica in replicas if "W" in replica.kinds), None)
-    weight = None if base is None else replace(_idle(base), kinds="W", base=base)
-    for part, replica in zip(parts, replicas, strict=True):
-        if part.share and replica is not owner:
-            size = part_of(part.share, whole.stash_bytes)
-            owner.forward_to.append(_transfer(costs.problem, owner, receiver=replica, num_bytes=size))
-            replica.num_inputs += 1
-        if part.share and weight is not None and replica is not base:
-            size = part_of(part.share, whole.weight_stash_bytes)
-            replica.backward_to.append(_transfer(costs.problem, replica, receiver=weight, num_bytes=size))
-            weight.num_gradients += 1
-    if base is not None and weight is not None:
-        base.kinds = base.kinds.replace("W", "")
-        replicas.append(weight)
-
-
-def _idle(replica: StageReplica) -> StageReplica:
-    """A stage replica beside another one that runs nothing."""
-    return StageReplica(stage=replica.stage, replica=replica.replica, group=replica.group, cost=replica.cost, kinds="")
-
-
-def _transfer(problem: Problem, sender: StageReplica, *, receiver: StageReplica, num_bytes: int) -> ReplicaTransfer:
-    """Transfers go between the first devices of the groups; inside one device nothing moves."""
-    a, b = sender.group[0], receiver.group[0]
-    return ReplicaTransfer(receiver, num_bytes, None if a == b else problem.cluster.route(a, b, num_bytes=num_bytes))
+    def _send(self, sender: int, receiver: int, *, num_bytes: int, is_backward: bool = False) -> None:
+        """Transfers go between the first devices of the groups; inside one device nothing moves."""
+        a, b = self.replicas[sender].group[0], self.replicas[receiver].group[0]
+        route = None if a == b else self.cluster.route(a, b, num_bytes=num_bytes)
+        ticks = 0 if route is None else route.duration_ns(num_bytes)
+        self.transfers.append(Transfer(sender, receiver, is_backward, num_bytes, route, ticks))
 
 
 def memory_steps(cost: StageCost, kind: str) -> tuple[int, int]:

@@ -9,6 +9,7 @@ the defaults stands in the evidence, so that a plan can be made again.
 from dataclasses import dataclass, field
 from typing import Annotated
 
+from planner import decisions
 from planner.bounds.bound_params import BoundParams
 from solver_models.search_params import Count, ParamGroup, Ratio, Seconds, SolverParams, Work
 
@@ -21,8 +22,9 @@ PARTS = (
     "order search",
     "split placement",
     "layer recomputation",
+    "microbatch recomputation",
     "overlapping groups",
-    "unequal shares",
+    *(name.replace("_", " ") for name in decisions.found()),
     "exact search",
     "CP-SAT order",
     "packing bound",

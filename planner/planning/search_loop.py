@@ -4,18 +4,19 @@ import math
 import time
 from collections.abc import Generator, Iterator, Sequence
 
+from planner import decisions
 from planner.clock import while_time
 from planner.planning.improvers.bound_improver import BoundImprover
 from planner.planning.improvers.cp_sat_orders import MAX_ACTIONS, SingleOrders
 from planner.planning.improvers.exact_improver import ExactImprover, FinalExactImprover
-from planner.planning.improvers.improver import Improver, Leader
+from planner.planning.improvers.improver import DecisionImprover, Improver, Leader
 from planner.planning.improvers.intervals import add_intervals
+from planner.planning.improvers.microbatch_recompute_improver import MicrobatchRecomputeImprover
 from planner.planning.improvers.near_bound_trials import try_orders
 from planner.planning.improvers.order_sessions import Sessions
 from planner.planning.improvers.overlap_improver import OverlapImprover
 from planner.planning.improvers.recompute_improver import RecomputeImprover
 from planner.planning.improvers.sequential_improver import SequentialImprover
-from planner.planning.improvers.share_improver import ShareImprover
 from planner.planning.improvers.split_placement_improver import SplitPlacementImprover
 from planner.planning.search_state import SEED_SHARE, SearchState
 from planner.planning.starts.class_layouts import NEAR_BOUND
@@ -124,8 +125,9 @@ class SearchLoop:
         self.split_placement = SplitPlacementImprover(run, self.search)
         self.exact = ExactImprover(run, self.search.searcher)
         self.layers = RecomputeImprover(run, self.search)
+        self.microbatches = MicrobatchRecomputeImprover(run, self.search)
         self.overlaps = OverlapImprover(run)
-        self.shares = ShareImprover(run, self.search)
+        self.decisions: list[DecisionImprover] = [each.make_improver(run, self.search) for each in decisions.moves()]
 
     @property
     def candidates(self) -> tuple[Candidate, ...]:
@@ -170,9 +172,10 @@ class SearchLoop:
             with run.step_of(self.layers.name):
                 yield from self.layers.begin()
         if not search.pool:
-            if self.shares.is_open:
-                with run.step_of(self.shares.name):
-                    yield from self.shares.take_step()
+            for decision in self.decisions:
+                if decision.is_open:
+                    with run.step_of(decision.name):
+                        yield from decision.take_step()
             yield from self._finish_exactly()
             return
         single = SingleOrders(run, search)
@@ -183,7 +186,8 @@ class SearchLoop:
             self.sequential,
             self.split_placement,
             self.layers,
-            self.shares,
+            *self.decisions,
+            self.microbatches,
             *complete,
             self.sessions,
             bound,
@@ -207,8 +211,8 @@ class SearchLoop:
 
     @property
     def _is_complete(self) -> bool:
-        """Whether the exact search may say that nothing is left: it knows stages that recompute, not layers."""
-        return self.run.limits.method == "auto" and not self.layers.is_open
+        """Whether the exact search may say that nothing is left: it knows stages that recompute, not parts of them."""
+        return self.run.limits.method == "auto" and self.run.problem.options.decides_whole_stages
 
     def _search_orders(self) -> Iterator[None]:
         """Partition and mapping are given: all time goes into the order."""
@@ -225,7 +229,7 @@ class SearchLoop:
         self.split_placement.given = seeds[0]
         is_small = orders.order.num_actions <= MAX_ACTIONS
         is_exact = is_small and self.run.limits.method == "auto"
-        others = (self.split_placement, self.shares, *((FinalExactImprover(self.exact),) if is_exact else ()))
+        others = (self.split_placement, *self.decisions, *((FinalExactImprover(self.exact),) if is_exact else ()))
         yield from self._take_steps(orders, others)
 
     def _take_steps(
@@ -246,7 +250,7 @@ class SearchLoop:
 
     def _finish_exactly(self) -> Iterator[None]:
         """The exact search to its end: where nothing else can find a plan."""
-        if self.layers.is_open or not self.run.params.has(self.exact.name):
+        if not self.run.problem.options.decides_whole_stages or not self.run.params.has(self.exact.name):
             return
         last = FinalExactImprover(self.exact)
         try:

@@ -11,6 +11,7 @@ from planner.evidence.certificate import make_bound
 from planner.fidelity.attribution import Comparison
 from planner.fidelity.executed_run import typical
 from planner.layout.costs import CostModel
+from planner.layout.stage_replicas import lay_out_stages
 from planner.plan import Plan
 from planner.problem import Problem
 from planner.replanning.as_measured import Scales, at_best, exactly, under
@@ -187,15 +188,10 @@ def _halves(box: Box, place: int) -> tuple[Box, Box]:
 
 def _scales(problem: Problem, plan: Plan, *, seen: Observations) -> Scales:
     costs = CostModel(problem)
-    replica = {
-        (group[0], number): index
-        for number, stage in enumerate(plan.stages)
-        for index, group in enumerate(stage.replicas)
-    }
+    place = lay_out_stages(plan.stages, costs=costs).by_place
     planned: dict[Pair, dict[Kind, int]] = {}
     for device, number, kind in seen.durations_ns:
-        cost = costs.stage_cost(plan.stages[number], replica[device, number])
-        if duration := cost.duration_ns(kind):
+        if duration := costs.planned_ns(plan.stages[number], place[device, number].replica, kind=kind):
             planned.setdefault((device, number), {})[kind] = duration
     pairs: dict[Pair, dict[Kind, float]] = {}
     ratios: dict[Pair, Ratio] = {}

@@ -241,10 +241,7 @@ def _synchronisations(
 
 
 def _ring(problem: Problem, plan: Plan, *, number: int) -> set[int]:
-    stage = plan.stages[number]
-    size = CostModel(problem).gradient_bytes(stage)
-    ring = zip(stage.replicas, (*stage.replicas[1:], stage.replicas[0]), strict=True)
-    return {link // 2 for a, b in ring for link in problem.cluster.route(a[0], b[0], num_bytes=size).links}
+    return {link // 2 for link in CostModel(problem).ring_links(plan.stages[number])}
 
 
 def _channel_ns(problem: Problem, plan: Plan, *, channel: _Channel) -> int:

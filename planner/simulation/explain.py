@@ -21,7 +21,7 @@ from typing import NamedTuple
 from planner.actions import Action, Kind
 from planner.layout.costs import CostModel, StageCost
 from planner.layout.split_placement import BEFORE_FIRST
-from planner.layout.stage_replicas import make_replicas, memory_steps
+from planner.layout.stage_replicas import lay_out, memory_steps
 from planner.plan import DeviceGroup, Plan
 from planner.problem import Problem
 from planner.simulation.simulate import TimedAction, TimedTransfer, Timeline
@@ -162,12 +162,9 @@ class _PlayedPlan:
 
     def __init__(self, problem: Problem, plan: Plan, *, timeline: Timeline) -> None:
         self.problem, self.plan, self.timeline = problem, plan, timeline
-        self.costs = CostModel(problem)
-        self.steps_ns = self.costs.steps_ns(plan.stages)
-        self.work_end_ns = timeline.makespan_ns - max(self.steps_ns.values())
-        self.replicas = make_replicas(problem, plan, costs=self.costs).working
-        self.replica_of = {(device, replica.stage): replica for replica in self.replicas for device in replica.group}
-        self.static = self.costs.static_bytes(plan.stages)
+        self.laid_out = lay_out(plan, costs=CostModel(problem))
+        self.work_end_ns = timeline.makespan_ns - self.laid_out.tail_ns
+        self.replica_of = self.laid_out.by_place
         self.times = {d: {timed.action: timed for timed in order} for d, order in timeline.actions.items()}
         self.position = {d: {t.action: i for i, t in enumerate(order)} for d, order in timeline.actions.items()}
         self.last_input: dict[tuple[str, Action], TimedTransfer] = {}
@@ -191,12 +188,11 @@ class _PlayedPlan:
     def _local_inputs(self) -> dict[tuple[str, int, bool], list[int]]:
         """Stages whose outputs reach (device, stage, is gradient) without a transfer."""
         found: dict[tuple[str, int, bool], list[int]] = {}
-        for replica in self.replicas:
-            for is_backward, receivers in ((False, replica.forward_to), (True, replica.backward_to)):
-                for receiver, _, route in receivers:
-                    if route is None:
-                        at = receiver.group[0], receiver.stage, is_backward
-                        found.setdefault(at, []).append(replica.stage)
+        for sent in self.laid_out.working_transfers:
+            if sent.route is None:
+                receiver = self.laid_out.replicas[sent.receiver]
+                at = receiver.group[0], receiver.stage, sent.is_backward
+                found.setdefault(at, []).append(self.laid_out.replicas[sent.sender].stage)
         return found
 
     def _consumers(self, transfer: TimedTransfer) -> tuple[Action, ...]:
@@ -214,9 +210,10 @@ class _PlayedPlan:
         """The devices that run the stage's actions together with `device`."""
         return self.replica_of[device, stage].group
 
-    def cost(self, device: str, stage: int) -> StageCost:
-        """Times and bytes of a stage's replica on a device."""
-        return self.replica_of[device, stage].cost
+    def cost(self, device: str, action: Action) -> StageCost:
+        """What the stage of an action costs on the device, for its microbatch."""
+        keeps = not self.plan.stages[action.stage].recomputes(action.microbatch)
+        return self.replica_of[device, action.stage].cost_of(keeps=keeps)
 
     def end_of(self, device: str, action: Action, *, kinds: tuple[Kind, ...]) -> int:
         """When the action of one of `kinds` on the same stage and microbatch ended on the device; 0 if elsewhere."""
@@ -326,8 +323,8 @@ def _device_time(replayed: _PlayedPlan, device: str) -> DeviceTime:
     parts["synchronisation_ns"] = sum(
         tail.take(sync.start_ns, sync.end_ns) for sync in replayed.timeline.synchronisations if sync.stage in held
     )
-    parts["optimizer_ns"] = replayed.steps_ns[device]
-    parts["drain_ns"] = tail.rest_ns + max(replayed.steps_ns.values()) - replayed.steps_ns[device]
+    parts["optimizer_ns"] = replayed.laid_out.steps_ns[device]
+    parts["drain_ns"] = tail.rest_ns + replayed.laid_out.tail_ns - replayed.laid_out.steps_ns[device]
     if order:
         parts["fill_ns"] = order[0].start_ns
         _Gaps(replayed, device, parts=parts).cut()
@@ -341,8 +338,8 @@ class _Gaps:
         self.replayed, self.device, self.parts = replayed, device, parts
         self.order = replayed.timeline.actions[device]
         self.limit_bytes = replayed.problem.cluster.by_name[device].usable_bytes
-        self.steps = [memory_steps(replayed.cost(device, t.action.stage), t.action.kind) for t in self.order]
-        self.held = list(accumulate((after for _, after in self.steps), initial=replayed.static[device]))
+        self.steps = [memory_steps(replayed.cost(device, t.action), t.action.kind) for t in self.order]
+        self.held = list(accumulate((after for _, after in self.steps), initial=replayed.laid_out.static_bytes[device]))
         self.own = deque(replayed.own_transfers[device])
         self.moved: set[int] = set()
         self.later: dict[tuple[str, int], deque[int]] = {}

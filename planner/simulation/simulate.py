@@ -6,16 +6,17 @@ direction go in the order of the sending replicas, then of the edges, then of th
 """
 
 from collections.abc import Iterator, Sequence
+from itertools import groupby
 from typing import Any, NamedTuple
 
 import numpy
 
 from planner.actions import KINDS
 from planner.errors import OutOfRangeError, PlanError
-from planner.layout.costs import CostModel
+from planner.layout.costs import CostModel, StageCost
 from planner.layout.split_placement import BEFORE_FIRST
-from planner.layout.stage_replicas import PlanReplicas, ReplicaTransfer, StageReplica, make_replicas, memory_steps
-from planner.plan import Plan, Stage
+from planner.layout.stage_replicas import LaidOut, StageReplica, Transfer, lay_out, memory_steps
+from planner.plan import Plan
 from planner.problem import Problem
 from planner.simulation.encoding import PLACES, EncodedOrders, Integers, encode
 from planner.simulation.timeline import (
@@ -30,7 +31,8 @@ from planner.simulation.timeline import (
     TimedTransfer,
     Timeline,
 )
-from solver_models.instance import INPUT_GRAD, WEIGHT_GRAD, Transfer
+from solver_models.instance import INPUT_GRAD, WEIGHT_GRAD
+from solver_models.instance import Transfer as TimedSend
 from solver_models.simulation.recorded_play import PlayableSchedule, PlayedTimes, play_schedule
 
 __all__ = [
@@ -59,9 +61,7 @@ def simulate(
     read = device_orders or encode(plan.schedule)
     if read is None:
         raise PlanError("the schedule holds something that is not an action of a stage for a microbatch")
-    return _Playback(
-        plan, replicas=make_replicas(problem, plan, costs=model), device_orders=read, costs=model
-    ).timeline()
+    return _Playback(plan, laid_out=lay_out(plan, costs=model), device_orders=read, costs=model).timeline()
 
 
 def _require_assignment(problem: Problem, plan: Plan) -> None:
@@ -79,52 +79,62 @@ class _Sent(NamedTuple):
     """One channel between two devices."""
 
     sender: StageReplica
-    transfer: ReplicaTransfer
-    direction: Direction
+    receiver: StageReplica
+    transfer: Transfer
     rank: int
     """Among what the sender sends in the same direction."""
     once: int | None
     """The only microbatch that it is sent for; None: all."""
-    ticks: int
-    """How long it takes; 0 inside a device."""
 
     def played(self) -> PlayedChannel:
         """What its transfers have in common."""
-        replica, (target, num_bytes, route) = self.sender, self.transfer
-        assert route is not None
-        ends = replica.group[0], target.group[0], replica.stage, target.stage
-        return PlayedChannel(*ends, self.direction, num_bytes, route.links, self.ticks, replica.replica, self.rank)
+        sender, sent = self.sender, self.transfer
+        assert sent.route is not None
+        ends = sender.group[0], self.receiver.group[0], sender.stage, self.receiver.stage
+        direction: Direction = "backward" if sent.is_backward else "forward"
+        return PlayedChannel(*ends, direction, sent.num_bytes, sent.route.links, sent.ticks, sender.replica, self.rank)
 
 
 class _Playback:
     """One plan, as the evaluator plays it."""
 
-    def __init__(self, plan: Plan, *, replicas: PlanReplicas, device_orders: EncodedOrders, costs: CostModel) -> None:
+    def __init__(self, plan: Plan, *, laid_out: LaidOut, device_orders: EncodedOrders, costs: CostModel) -> None:
         self.plan, self.device_orders, self.costs, self.problem = plan, device_orders, costs, costs.problem
         self.count = self.problem.num_microbatches
-        self.replicas = replicas
-        self.number = {id(replica): index for index, replica in enumerate(replicas.every)}
+        self.laid_out, self.replicas = laid_out, laid_out.replicas
         self.transfers = list(self._list_channels())
         self._check_size()
-        self.durations = numpy.array([_durations(replica) for replica in replicas.every], dtype=numpy.int64).reshape(
-            -1, 4
-        )
         self.holder = self._find_holders()
+        self.variant = self._keeps().astype(numpy.int64)
+        costs_of = [[replica.cost_of(keeps=keeps) for keeps in (False, True)] for replica in self.replicas]
+        self.durations = numpy.array(
+            [[_durations(cost) for cost in pair] for pair in costs_of], dtype=numpy.int64
+        ).reshape(-1, 2, len(KINDS))
+        self.ticks = self.durations[self.holder, self.variant, device_orders.kind]
+        steps = [[[memory_steps(cost, kind) for kind in KINDS] for cost in pair] for pair in costs_of]
+        self.steps = numpy.array(steps, dtype=numpy.int64).reshape(-1, 2, len(KINDS), 2)
+
+    def _keeps(self) -> Any:
+        """[A] whether the microbatch keeps everything where others of its stage recompute."""
+        table = numpy.zeros((len(self.plan.stages), self.count), dtype=numpy.bool_)
+        for number, stage in enumerate(self.plan.stages):
+            if stage.keeping is not None:
+                table[number] = [not stage.recomputes(m) for m in range(self.count)]
+        return table[self.device_orders.stage, self.device_orders.microbatch]
 
     def _list_channels(self) -> Iterator[_Sent]:
-        once = {id(replica): BEFORE_FIRST for replica in self.replicas.opening}
-        once |= {id(replica): self.count for replica in self.replicas.closing.values()}
-        for replica in self.replicas.every:
-            for rank, transfer in enumerate(replica.forward_to):
-                yield _Sent(replica, transfer, "forward", rank, once.get(id(replica)), transfer.ticks)
-            for rank, transfer in enumerate(replica.backward_to):
-                yield _Sent(replica, transfer, "backward", rank, once.get(id(replica)), transfer.ticks)
+        once = dict.fromkeys(self.laid_out.opening, BEFORE_FIRST)
+        once |= dict.fromkeys(self.laid_out.closing.values(), self.count)
+        for _, channels in groupby(self.laid_out.by_sender, key=lambda sent: (sent.sender, sent.is_backward)):
+            for rank, sent in enumerate(channels):
+                ends = self.replicas[sent.sender], self.replicas[sent.receiver]
+                yield _Sent(*ends, sent, rank, once.get(sent.sender))
 
     def _check_size(self) -> None:
         """OutOfRangeError if sums of times or bytes could need more than 64 bits."""
-        times = self.count * sum(sum(_durations(replica)) for replica in self.replicas.every)
-        times += self.count * sum(sent.ticks for sent in self.transfers)
-        costs = [replica.cost for replica in self.replicas.every]
+        times = self.count * sum(sum(_durations(replica.cost)) for replica in self.replicas)
+        times += self.count * sum(sent.transfer.ticks for sent in self.transfers)
+        costs = [replica.cost for replica in self.replicas]
         most = max((cost.stash_bytes + cost.weight_stash_bytes for cost in costs), default=0)
         if max(times, most * len(self.device_orders.kind)) >= MOST:
             raise OutOfRangeError(f"times or bytes of this plan add up to more than {MOST}; use a coarser unit")
@@ -134,7 +144,7 @@ class _Playback:
         index = {device: number for number, device in enumerate(self.device_orders.schedule)}
         sizes = {size: number for number, size in enumerate(self.problem.sizes or (None,))}
         table = numpy.full((len(sizes), len(index), len(self.plan.stages) + 1, len(KINDS)), -1, dtype=numpy.int32)
-        for number, replica in enumerate(self.replicas.every):
+        for number, replica in enumerate(self.replicas):
             for device in replica.group:
                 if replica.kinds and device in index:
                     codes = [KINDS.index(kind) for kind in replica.kinds]
@@ -181,7 +191,7 @@ class _Playback:
         start = numpy.full(len(self.holder), -1, dtype=numpy.int64)
         start[runs] = times.start
         self._require_end(start)
-        end = start + self.durations[self.holder, self.device_orders.kind]
+        end = start + self.ticks
         synchronisations = self._synchronisations(end, times=times, rings=rings)
         return self._timeline(start, end=end, times=times, synchronisations=synchronisations)
 
@@ -190,20 +200,19 @@ class _Playback:
 
         There the device stops for good.
         """
-        replicas = self.replicas.every
-        base = numpy.array([self.number[id(replica.base or replica)] for replica in replicas], dtype=numpy.int64)[
-            self.holder
-        ]
+        replicas = self.replicas
+        first = dict[tuple[int, int, int | None], int]()  # a W alone comes behind what else the device does for a stage
+        bases = [first.setdefault((each.stage, each.replica, each.size), n) for n, each in enumerate(replicas)]
+        base = _column(bases)[self.holder]
         heads = {device: number for number, device in enumerate(self.device_orders.schedule)}
         head = numpy.array([heads.get(replica.group[0], -1) for replica in replicas], dtype=numpy.int64)[self.holder]
         leads = numpy.flatnonzero(head == self.device_orders.device)
         slot = (3 * base + self.device_orders.place) * self.count + self.device_orders.microbatch
         at = numpy.full(3 * len(replicas) * self.count, len(slot), dtype=numpy.int64)
         at[slot[leads[::-1]]] = leads[::-1]  # the first of several
-        kinds = {id(replica): replica.kinds for replica in replicas}
         needs = numpy.zeros((len(replicas), 3), dtype=numpy.bool_)
         needs[:, PLACES[INPUT_GRAD]] = ["F" in replica.kinds for replica in replicas]
-        needs[:, PLACES[WEIGHT_GRAD]] = ["I" in kinds[id(replica.base or replica)] for replica in replicas]
+        needs[:, PLACES[WEIGHT_GRAD]] = ["I" in replicas[number].kinds for number in bases]
         asks = leads[needs[self.holder[leads], self.device_orders.place[leads]]]
         stops = asks[at[slot[asks] - self.count] > asks]
         may = numpy.ones(len(slot), dtype=numpy.bool_)
@@ -216,26 +225,21 @@ class _Playback:
         if self.problem.options.synchronisation != "bucketed":
             return {}
         stages = enumerate(self.plan.stages)
-        return {number: self._ring_links(stage) for number, stage in stages if self.costs.synchronisation_ns(stage)}
-
-    def _ring_links(self, stage: Stage) -> tuple[int, ...]:
-        size = self.costs.gradient_bytes(stage)
-        ring = zip(stage.replicas, (*stage.replicas[1:], stage.replicas[0]), strict=True)
-        links = (link for a, b in ring for link in self.problem.cluster.route(a[0], b[0], num_bytes=size).links)
-        return tuple(dict.fromkeys(links))
+        return {
+            number: self.costs.ring_links(stage) for number, stage in stages if self.laid_out.synchronisation_ns[number]
+        }
 
     def _schedule(self, runs: Any, *, rings: dict[int, tuple[int, ...]]) -> PlayableSchedule:
         """What the evaluator plays: the stage replicas, and after them one per ring, which sends to itself."""
-        replicas, device_orders = self.replicas.every, self.device_orders
+        replicas, device_orders = self.replicas, self.device_orders
         heads = [self.plan.stages[number].replicas[0][0] for number in rings]
         devices = dict.fromkeys(
             [*device_orders.schedule, *(device for replica in replicas for device in replica.group)]
         )
         index = {device: number for number, device in enumerate(devices)}
-        closing = {number: self.number[id(replica)] for number, replica in self.replicas.closing.items()}
-        closing |= {number: len(replicas) + place for place, number in enumerate(rings)}
+        arrivals = self.laid_out.arrivals()
+        closing = dict(self.laid_out.closing) | {number: len(replicas) + place for place, number in enumerate(rings)}
         per_device = numpy.bincount(device_orders.device[runs], minlength=len(index))
-        none = [0] * len(rings)
         return PlayableSchedule(
             num_microbatches=self.count,
             stage=_column([*(replica.stage for replica in replicas), *rings]),
@@ -243,35 +247,26 @@ class _Playback:
                 *(tuple(index[x] for x in replica.group) for replica in replicas),
                 *((index[head],) for head in heads),
             ],
-            duration=numpy.concatenate([self.durations, numpy.zeros((len(rings), len(KINDS)), numpy.int64)]),
-            transfers=[*map(self._transfer, self.transfers), *self._ring_transfers(rings)],
-            waits=_column([*((x.num_inputs, x.num_gradients) for x in replicas), *((0, 0) for _ in rings)]).reshape(
-                -1, 2
+            duration=numpy.concatenate(
+                [self.durations.min(axis=1), numpy.zeros((len(rings), len(KINDS)), numpy.int64)]
             ),
-            waits_once=_column([*(replica.num_once for replica in replicas), *none]),
-            opening=[self.number[id(replica)] for replica in self.replicas.opening],
+            transfers=[*(_timed_send(sent.transfer) for sent in self.transfers), *self._ring_transfers(rings)],
+            waits=_column([*(row[:2] for row in arrivals), *((0, 0) for _ in rings)]).reshape(-1, 2),
+            waits_once=_column([*(once for *_, once in arrivals), *(0 for _ in rings)]),
+            opening=self.laid_out.opening,
             closing=[closing.get(number, -1) for number in range(len(self.plan.stages))],
             overlaps=self.problem.cluster.overlap,
             first=numpy.concatenate([[0], numpy.cumsum(per_device)]).astype(numpy.int64),
             replica=self.holder[runs],
             kind=device_orders.kind[runs],
             microbatch=device_orders.microbatch[runs],
+            ticks=self.ticks[runs],
         )
 
-    def _transfer(self, sent: _Sent) -> Transfer:
-        route, ticks = sent.transfer.route, sent.ticks
-        return Transfer(
-            sender=self.number[id(sent.sender)],
-            receiver=self.number[id(sent.transfer.target)],
-            is_backward=sent.direction == "backward",
-            duration=ticks,
-            links=route.links if route is not None and ticks else (),
-        )
-
-    def _ring_transfers(self, rings: dict[int, tuple[int, ...]]) -> Iterator[Transfer]:
-        for place, (number, links) in enumerate(rings.items(), start=len(self.replicas.every)):
-            duration = self.costs.synchronisation_ns(self.plan.stages[number])
-            yield Transfer(sender=place, receiver=place, is_backward=True, duration=duration, links=links)
+    def _ring_transfers(self, rings: dict[int, tuple[int, ...]]) -> Iterator[TimedSend]:
+        for place, (number, links) in enumerate(rings.items(), start=len(self.replicas)):
+            duration = self.laid_out.synchronisation_ns[number]
+            yield TimedSend(sender=place, receiver=place, is_backward=True, duration=duration, links=links)
 
     def _require_end(self, start: Integers) -> None:
         """PlanError if an action never started: where each device stands."""
@@ -295,7 +290,7 @@ class _Playback:
         queued = dict(zip(rings, times.sent[len(self.transfers) :, -1].tolist(), strict=True))
         found = []
         for number, ready in enumerate(latest.tolist()):
-            duration = self.costs.synchronisation_ns(self.plan.stages[number]) if ready >= 0 else 0
+            duration = self.laid_out.synchronisation_ns[number] if ready >= 0 else 0
             if duration:
                 start = queued.get(number, ready)
                 found.append(TimedSynchronisation(number, start, start + duration))
@@ -306,9 +301,9 @@ class _Playback:
     ) -> Timeline:
         actions, transfers = PlayedActions(self.device_orders, start=start, end=end), self._transfers(end, times=times)
         last = [int(end.max(initial=0)), *(timed.end_ns for timed in synchronisations)]
-        if self.replicas.closing:
+        if self.laid_out.closing:
             last += [sent.end_ns for sent in transfers if sent.microbatch == self.count]
-        makespan = max(last) + self.costs.optimizer_ns(self.plan.stages)
+        makespan = max(last) + self.laid_out.tail_ns
         memory = self._memory(actions)
         first = self.device_orders.first
         used = numpy.flatnonzero(first[1:] > first[:-1])
@@ -342,24 +337,22 @@ class _Playback:
 
     def _ready(self, end: Integers) -> Integers:
         """[P, M + 1] when the action of every transfer has ended; in the last column when those sent once may go."""
-        replicas, columns = len(self.replicas.every), self.count + 1
+        replicas, columns = len(self.replicas), self.count + 1
         ends = numpy.zeros(3 * replicas * columns, dtype=numpy.int64)
         ends[(3 * self.holder + self.device_orders.place) * columns + self.device_orders.microbatch] = end
         latest = numpy.zeros(len(self.plan.stages), dtype=numpy.int64)
         numpy.maximum.at(latest, self.device_orders.stage, end)
         table = ends.reshape(-1, columns)
-        for number, replica in self.replicas.closing.items():
-            table[3 * self.number[id(replica)] + 1, -1] = latest[number]
-        rows = [3 * self.number[id(sent.sender)] + (sent.direction == "backward") for sent in self.transfers]
+        for number, replica in self.laid_out.closing.items():
+            table[3 * replica + 1, -1] = latest[number]
+        rows = [3 * sent.transfer.sender + sent.transfer.is_backward for sent in self.transfers]
         found: Integers = table[_column(rows)]
         return found
 
     def _memory(self, actions: PlayedActions) -> PlayedMemory:
         """What is held depends on the device orders alone, only the times come from the simulation."""
-        replicas = self.replicas.every
-        steps = numpy.array([[memory_steps(replica.cost, kind) for kind in KINDS] for replica in replicas], numpy.int64)
-        during, after = steps.reshape(len(replicas), len(KINDS), 2)[self.holder, self.device_orders.kind].T
-        static = self.costs.static_bytes_of(self.plan)
+        during, after = self.steps[self.holder, self.variant, self.device_orders.kind].T
+        static = self.laid_out.static_bytes
         base = _column([static[device] for device in self.device_orders.schedule])
         sums = numpy.concatenate([[0], numpy.cumsum(after)])
         first = self.device_orders.first[:-1]
@@ -367,9 +360,19 @@ class _Playback:
         return PlayedMemory(actions, base=base, during=before + during, after=before + after)
 
 
-def _durations(replica: StageReplica) -> list[int]:
+def _timed_send(sent: Transfer) -> TimedSend:
+    return TimedSend(
+        sender=sent.sender,
+        receiver=sent.receiver,
+        is_backward=sent.is_backward,
+        duration=sent.ticks,
+        links=sent.links,
+    )
+
+
+def _durations(cost: StageCost) -> list[int]:
     """Nanoseconds of F, I, W and B."""
-    return [replica.cost.duration_ns(kind) for kind in KINDS]
+    return [cost.duration_ns(kind) for kind in KINDS]
 
 
 def _column(values: Sequence[Any]) -> Integers:

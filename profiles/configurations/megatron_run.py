@@ -146,11 +146,12 @@ def read_megatron(read: ReadArguments, *, options: Mapping[str, Value], model: s
         shards=_shards(take),
         overlaps_data=take.switch("overlap_grad_reduce"),
         hides_exchanges=take.switch("tp_comm_overlap"),
+        sequence_parallel=_is_sequence_parallel(take, read, tensor=tensor),
         gradient_bytes=2 if take.switch("grad_reduce_in_bf16") else 4,
         cut_by=tuple(f"{shown(name)} {value}" for name in _CUTS if (value := take.text(name)) is not None),
         notes=notes,
     )
-    _sort_out(take, read, tensor=tensor)
+    _sort_out(take, read)
     return run
 
 
@@ -213,13 +214,19 @@ def _left_out(read: ReadArguments) -> list[str]:
     return [statement for statement in script.left_out if re.match(r"\w+\+?=", statement)]
 
 
-def _sort_out(take: Taking, read: ReadArguments, *, tensor: int) -> None:
+def _is_sequence_parallel(take: Taking, read: ReadArguments, *, tensor: int) -> bool:
+    """As its switch says; where nothing but options was given and they do not mention it, it is assumed."""
+    if "sequence_parallel" not in take.values and read.kind == "options":
+        if tensor > 1:
+            take.notes.assumed.append("sequence_parallel = true")
+        return True
+    return take.switch("sequence_parallel")
+
+
+def _sort_out(take: Taking, read: ReadArguments) -> None:
     """What nobody asked for: not counted, of no matter, or unknown."""
     notes = take.notes
     take.switch("overlap_param_gather")
-    is_cut = take.switch("sequence_parallel")
-    if tensor > 1 and not is_cut and read.kind != "options":
-        notes.not_counted.append("no --sequence-parallel: estimates are with it")
     for name, value in take.values.items():
         if name in take.taken or value is False or value in ("None", "False", "[]"):
             continue
@@ -234,7 +241,7 @@ def _shape(take: Taking, model: str | None) -> tuple[ModelShape, int | None]:
     if model is not None:
         shape, sequence = find_model(model)
         blocks = take.number("num_layers", shape.blocks) or 0
-        _take_sizes(take)
+        _require_same_sizes(take, shape, model=model)
         if blocks == shape.blocks:
             return shape, sequence
         windows = shape.windows[:blocks]
@@ -310,8 +317,24 @@ _SIZES = (
 )  # fmt: skip
 
 
-def _take_sizes(take: Taking) -> None:
-    """A model's name overrules sizes that flags state."""
+def _require_same_sizes(take: Taking, shape: ModelShape, *, model: str) -> None:
+    """Sizes that flags state beside a model's name are the model's; raises ValueError with both otherwise."""
+    mixture, latent = shape.mixture, shape.latent
+    own = {"hidden_size": shape.hidden, "num_attention_heads": shape.heads, "num_query_groups": shape.key_value_heads}
+    if mixture is None or mixture.dense_layers:
+        own["ffn_hidden_size"] = shape.inner
+    if mixture is not None:
+        own |= {"num_experts": mixture.experts, "moe_router_topk": mixture.chosen, "moe_ffn_hidden_size": mixture.inner}
+    if latent is None:
+        own["kv_channels"] = shape.head_width
+    else:
+        own |= {"q_lora_rank": latent.query_rank, "kv_lora_rank": latent.key_value_rank}
+        del own["num_query_groups"]
+    for name, value in own.items():
+        if (stated := take.number(name)) not in (None, value):
+            raise ValueError(
+                f"{shown(name)} = {stated}: --model {model} has {value}; leave out one of the two, or state all sizes"
+            )
     take.taken.update(_SIZES, ("swiglu", "group_query_attention", "multi_latent_attention"))
 
 

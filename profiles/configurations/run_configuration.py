@@ -77,6 +77,8 @@ class RunConfiguration:
     """Whether exchanges among replicas go on beside backward passes."""
     hides_exchanges: bool = False
     """Whether exchanges within a group go on beside products."""
+    sequence_parallel: bool = True
+    """Whether devices of a group each do a part of the tokens between products."""
     gradient_bytes: int = 4
     """Of a gradient on its way between replicas."""
     cut_by: tuple[str, ...] = ()

@@ -66,6 +66,11 @@ class AchievedRates:
         """What the times rest on, in a sentence."""
         return f"achieved rates of {self.name}, fitted to {self.fitted_to}"
 
+    @property
+    def is_fitted(self) -> bool:
+        """Whether times are by lines fitted to tables, not by their rows."""
+        return True
+
     def price(self, operation: Operation) -> PricedOperation:
         """The time of an operation; raises ValueError that lists the kinds that are known."""
         key, operations, num_bytes = features(operation, multiprocessors=self.multiprocessors)

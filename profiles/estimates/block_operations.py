@@ -1,8 +1,9 @@
 """What one device does for the layers of a decoder in F, I and W: products, attention, movements, exchanges.
 
-Tensor parallelism of degree t is Megatron's, with sequence parallelism: heads and inner widths are cut into t parts,
+Tensor parallelism of degree t is Megatron's: heads and inner widths are cut into t parts. With sequence parallelism
 norms and residual additions work on a t-th of the tokens, and each half of a block gathers its tokens before and
-scatters them after. A mixture's experts are dealt to the t devices, and tokens travel to them by all-to-all.
+scatters them after; W gathers them once more. Without it, all work on all tokens, and each half sums its results.
+A mixture's experts are dealt to the t devices, and tokens travel to them by all-to-all.
 """
 
 from collections.abc import Iterator, Sequence
@@ -32,6 +33,8 @@ class Run:
     """Of matrix products in blocks; the head is bf16."""
     hides_exchanges: bool = False
     """Whether gathers and scatters go on chunk by chunk beside the products that need them."""
+    sequence_parallel: bool = True
+    """Whether devices that share layers each do a part of the tokens between products; otherwise each does all."""
     experts: int | None = None
     """Devices that share the experts of a layer; None: those that share the layer."""
 
@@ -39,6 +42,11 @@ class Run:
     def expert_devices(self) -> int:
         """How many devices share the experts."""
         return self.experts or self.degree
+
+    @property
+    def stream_parts(self) -> int:
+        """Into how many parts the tokens between products are cut."""
+        return self.degree if self.sequence_parallel else 1
 
     @property
     def tokens(self) -> int:
@@ -76,6 +84,9 @@ ATTENTION_BACKWARD = 2.9
 
 SCAN, SCAN_CHUNK = "scan", 128
 """What the recurrence of a mixer is called, and tokens that it takes at a time."""
+
+GATHER = "all-gather"
+"""A device keeps its own tokens of what a layer's first products read: W gathers the others' again."""
 
 _ATTENDING = ("", "*")
 """Blocks that have attention: whole ones, and those that are nothing else."""
@@ -117,6 +128,7 @@ def block_steps(shape: ModelShape, run: Run, *, block: int) -> LayerOperations:
         weight_grad=(
             *(_towards_weights(step) for step in products),
             *(replace(step, because=_WHY_EXPERTS) for step in experts),
+            *(step for step in exchanges if step.what == GATHER and run.sequence_parallel),
         ),
     )
 
@@ -129,7 +141,7 @@ def _mixer_steps(mixer: RecurrentShape, *, shape: ModelShape, run: Run) -> Layer
         _step("out projection", tokens, shape.hidden, inner, run=run),
     ]
     chunks = Product(rows=tokens, columns=inner, inner=SCAN_CHUNK + 2 * mixer.state)
-    stream, moved = tokens * shape.hidden // run.degree, tokens * mixer.columns // run.degree
+    stream, moved = tokens * shape.hidden // run.stream_parts, tokens * mixer.columns // run.degree
 
     def beside(*, passes: int, scan: float, values: int) -> Iterator[OperationStep]:
         yield OperationStep(what=SCAN, operation=chunks, factor=scan, because=_WHY_SCAN)
@@ -141,7 +153,10 @@ def _mixer_steps(mixer: RecurrentShape, *, shape: ModelShape, run: Run) -> Layer
     return LayerOperations(
         forward=(*projections, *beside(passes=2, scan=2.0, values=4)),
         input_grad=(*(_towards_input(step) for step in projections), *beside(passes=3, scan=5.0, values=8)),
-        weight_grad=tuple(_towards_weights(step) for step in projections),
+        weight_grad=(
+            *(_towards_weights(step) for step in projections),
+            *_gather_again(tokens * shape.hidden, run=run),
+        ),
     )
 
 
@@ -164,7 +179,7 @@ def head_steps(shape: ModelShape, run: Run) -> LayerOperations:
     columns = shape.vocabulary // run.degree
     logits = run.tokens * columns
     product = OperationStep(what="logits", operation=Product(rows=run.tokens, columns=columns, inner=shape.hidden))
-    norm = run.tokens * shape.hidden // run.degree
+    norm = run.tokens * shape.hidden // run.stream_parts
     gather = _exchange("all_gather", run.tokens * shape.hidden, run=run)
     scatter = _exchange("reduce_scatter", run.tokens * shape.hidden, run=run)
     return LayerOperations(
@@ -180,7 +195,7 @@ def head_steps(shape: ModelShape, run: Run) -> LayerOperations:
             OperationStep(what="norm", operation=Movement(num_bytes=3 * BF16 * norm)),
             *scatter,
         ),
-        weight_grad=(_towards_weights(product),),
+        weight_grad=(_towards_weights(product), *_gather_again(run.tokens * shape.hidden, run=run)),
     )
 
 
@@ -257,7 +272,7 @@ def _experts(mixture: ExpertShape, *, shape: ModelShape, run: Run) -> ExpertProd
 def _movements(shape: ModelShape, *, run: Run, block: int, is_backward: bool) -> Iterator[OperationStep]:
     """Norms and additions on a device's own tokens, rotations, activations, and casts to narrow numbers."""
     sublayer, mixture = shape.sublayer(block), shape.mixture if shape.is_mixture(block) else None
-    stream = run.tokens * shape.hidden // run.degree * (1 if sublayer else 2)
+    stream = run.tokens * shape.hidden // run.stream_parts * (1 if sublayer else 2)
     rotated = run.tokens * (shape.heads // run.degree + _key_value_heads(shape, run)) * shape.head_width
     inner = 0 if sublayer == "*" else shape.inner if mixture is None else mixture.shared_inner
     activated = run.tokens * inner // run.degree
@@ -309,6 +324,11 @@ def _exchanges(shape: ModelShape, mixture: ExpertShape | None, *, run: Run, subl
 def _gather_and_scatter(values: int, *, run: Run) -> Iterator[OperationStep]:
     yield from _exchange("all_gather", values, run=run)
     yield from _exchange("reduce_scatter", values, run=run)
+
+
+def _gather_again(values: int, *, run: Run) -> Sequence[OperationStep]:
+    """Before W, where a device kept its own tokens alone."""
+    return _exchange("all_gather", values, run=run) if run.sequence_parallel else ()
 
 
 def _exchange(kind: Literal["all_gather", "reduce_scatter"], values: int, *, run: Run) -> Sequence[OperationStep]:

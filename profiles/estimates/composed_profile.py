@@ -22,6 +22,7 @@ from profiles.estimates.block_operations import (
 )
 from profiles.estimates.model_shapes import SUBLAYERS, ModelShape
 from profiles.estimates.operations import Dtype, Movement, PricedOperation, Product, Rates, Source
+from profiles.estimates.sustained_rates import Phase, sustained
 from profiles.field_rules import MAX_NAME_LENGTH
 from profiles.model_profile import Edge, Layer, LayerCost, Measurement, ModelProfile, WidthBytes
 
@@ -76,6 +77,8 @@ class CompositionQuestion:
     """Devices that share a sequence; their cost and bytes are those of one."""
     hides_exchanges: bool = False
     """Whether gathers and scatters are hidden beside products, as Megatron's `--tp-comm-overlap` does."""
+    sequence_parallel: bool = True
+    """Whether devices that share layers each do a part of the tokens between products."""
     experts: int | None = None
     """Devices that share the experts of a layer; None: those that share the layer."""
 
@@ -115,7 +118,7 @@ def _assumptions(question: CompositionQuestion) -> Assumptions:
         gradients="fp32",
         attention="flash",
         fused_loss=False,
-        sequence_parallel=True,
+        sequence_parallel=question.sequence_parallel,
         expert_parallel=None if question.shape.mixture is None else True,
         hidden_exchanges=question.hides_exchanges,
         context_parallel=question.context,
@@ -165,6 +168,7 @@ class _Composer:
             stash_bytes=own.stash(1),
             weight_stash_bytes=own.weight_stash(1),
             checkpoint_bytes=own.checkpoint(1),
+            workspace_bytes=own.workspace(1),
             wider=tuple(own.at(degree) for degree in sorted(self.question.degrees) if degree > 1),
         )
 
@@ -178,13 +182,13 @@ class _Composer:
                 context=question.context,
                 dtype=question.dtype,
                 hides_exchanges=question.hides_exchanges,
+                sequence_parallel=question.sequence_parallel,
                 experts=question.experts,
             )
             steps = _steps(kind, block=block, shape=question.shape, run=run)
-            forward, input_grad, weight_grad = (
-                self._sum(kind, phase, steps=each, rates=rates, run=run)
-                for phase, each in (("F", steps.forward), ("I", steps.input_grad), ("W", steps.weight_grad))
-            )
+            forward = self._sum(kind, "F", steps=steps.forward, rates=rates, run=run)
+            input_grad = self._sum(kind, "I", steps=steps.input_grad, rates=rates, run=run)
+            weight_grad = self._sum(kind, "W", steps=steps.weight_grad, rates=rates, run=run)
             yield LayerCost(
                 device_type=rates.name,
                 width=degree,
@@ -196,10 +200,11 @@ class _Composer:
                 optimizer_ns=self._step_ns(kind, block=block, rates=rates),
             )
 
-    def _sum(self, kind: str, phase: str, *, steps: Sequence[OperationStep], rates: Rates, run: Run) -> int:
+    def _sum(self, kind: str, phase: Phase, *, steps: Sequence[OperationStep], rates: Rates, run: Run) -> int:
         total = 0.0
         for step in steps:
-            priced = rates.price(step.operation)
+            alone = rates.price(step.operation)
+            priced = sustained(alone, step.operation, rates=rates, phase=phase)
             if step.because:
                 priced = priced.times(step.factor, because=step.because)
             total += priced.ns
@@ -258,7 +263,12 @@ class _Bytes:
             stash_bytes=self.stash(degree),
             weight_stash_bytes=self.weight_stash(degree),
             checkpoint_bytes=self.checkpoint(degree),
+            workspace_bytes=self.workspace(degree),
         )
+
+    def _stream(self, degree: int) -> int:
+        """Values per token between products that one device keeps."""
+        return self.question.shape.hidden // (degree if self.question.sequence_parallel else 1)
 
     def _products(self, degree: int) -> list[Product]:
         """Of a block, whose weights they are, without the experts'."""
@@ -285,7 +295,7 @@ class _Bytes:
             return self._part(degree)
         products = self._products(degree)
         mixture = shape.mixture if shape.is_mixture(self.block) else None
-        stream = shape.hidden // degree
+        stream = self._stream(degree)
         heads = shape.heads // degree
         width = 2 * max(1, shape.key_value_heads // degree) + heads
         attended = width * shape.head_width if shape.latent is None else sum(each.columns for each in products[1:4:2])
@@ -305,7 +315,7 @@ class _Bytes:
     def _part(self, degree: int) -> _Held:
         """Of a hybrid model's block: the stream and its norm, and what its one part makes."""
         shape, mixer = self.question.shape, self.question.shape.mixer(self.block)
-        stream = shape.hidden // degree
+        stream = self._stream(degree)
         if mixer is not None:
             own = (mixer.columns + mixer.convolved + 2 * mixer.inner) // degree
             return _Held(stash=2 * stream + own, waiting=stream + (mixer.columns + mixer.inner) // degree)
@@ -324,9 +334,9 @@ class _Bytes:
         """From F to the end of I."""
         shape = self.question.shape
         if self.kind == "embedding":
-            return self.tokens * (8 + BF16 * shape.hidden // degree)
+            return self.tokens * (8 + BF16 * self._stream(degree))
         if self.kind == "head":
-            return self.tokens * (2 * BF16 * shape.hidden + 6 * shape.vocabulary) // degree
+            return self.tokens * (2 * BF16 * self._stream(degree) + 6 * shape.vocabulary // degree)
         return BF16 * self.tokens * self._block(degree).stash
 
     def weight_stash(self, degree: int) -> int:
@@ -335,14 +345,33 @@ class _Bytes:
         if self.kind == "embedding":
             return self.stash(degree)
         if self.kind == "head":
-            return BF16 * self.tokens * (shape.hidden + shape.vocabulary) // degree
+            return BF16 * self.tokens * (self._stream(degree) + shape.vocabulary // degree)
         return BF16 * self.tokens * self._block(degree).waiting
 
     def checkpoint(self, degree: int) -> int:
         """What stays of it when the stage recomputes: a device's part of the layer's input."""
         if self.kind in ("embedding", "head"):
             return self.stash(degree)
-        return BF16 * self.tokens * self.question.shape.hidden // degree
+        return BF16 * self.tokens * self._stream(degree)
+
+    def workspace(self, degree: int) -> int:
+        """While an action runs: gradients on their way, and in bf16 one gradient of every shape of weight.
+
+        Transformer Engine keeps the latter from the first backward pass on, for autograd, beside sums in fp32.
+        """
+        shape = self.question.shape
+        if self.kind == "embedding":
+            return BF16 * self.weights(degree)
+        if self.kind == "head":
+            return BF16 * self.tokens * (shape.hidden + shape.vocabulary // degree)
+        mixture = shape.mixture if shape.is_mixture(self.block) else None
+        inner = (shape.inner if mixture is None else mixture.shared_inner) // degree
+        passing = 2 * shape.hidden + 2 * self._stream(degree) + (1 + shape.is_gated) * inner
+        shapes = {(each.columns, each.inner) for each in self._products(degree)}
+        if mixture is not None:
+            passing += mixture.chosen * (shape.hidden + 2 * mixture.inner) // degree
+            shapes |= {(2 * mixture.inner, shape.hidden), (shape.hidden, mixture.inner)}
+        return BF16 * (sum(columns * rows for columns, rows in shapes) + self.tokens * passing)
 
 
 def shares(figures: Sequence[Figure]) -> dict[Source, float]:

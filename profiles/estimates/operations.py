@@ -166,5 +166,9 @@ class Rates(Protocol):
     def origin(self) -> str:
         """What the times rest on, in a sentence."""
 
+    @property
+    def is_fitted(self) -> bool:
+        """Whether times are by lines fitted to tables, not by their rows."""
+
     def price(self, operation: Operation) -> PricedOperation:
         """The time of an operation; raises ValueError where there is no way to tell."""

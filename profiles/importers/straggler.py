@@ -15,6 +15,8 @@ _MAX_SECONDS = 10_000.0
 
 _COLUMNS = ("dp_rank", "stage", "step", "optype", "start_ts", "duration", "mb_id", "seq_id")
 
+_NAME = "optype"
+
 _STEP = _COLUMNS.index("step")
 
 _MAX_SKEW_NS = 10_000_000
@@ -147,16 +149,40 @@ def _rows(path: Path, *, ceiling: TraceCeiling | None) -> Iterator[tuple[Any, ..
     except ImportError:
         raise ValueError("reading parquet requires pyarrow; install pipeline-planner[traces]") from None
     try:
-        with parquet.ParquetFile(path, pre_buffer=False, buffer_size=2**20) as file:
-            missing = [name for name in _COLUMNS if name not in file.schema_arrow.names]
-            if missing:
-                raise ValueError(f"{path}: has no column {missing[0]!r}; give a trace of every operation of every rank")
+        with parquet.ParquetFile(path) as file:
+            _require_columns(file.schema_arrow, source=str(path))
             if ceiling is not None:
                 _require_below(ceiling, file.metadata, source=str(path))
+        with parquet.ParquetFile(path, pre_buffer=False, buffer_size=2**20, read_dictionary=[_NAME]) as file:
             for batch in file.iter_batches(batch_size=16_384, columns=list(_COLUMNS)):
-                yield from zip(*(batch.column(name).to_pylist() for name in _COLUMNS), strict=True)
+                yield from zip(*(_values(batch.column(name)) for name in _COLUMNS), strict=True)
     except (pyarrow.ArrowException, OSError) as error:
         raise ValueError(f"{path}: cannot be read as parquet ({str(error)[:80]}); export the trace again") from None
+
+
+def _require_columns(schema: Any, *, source: str) -> None:
+    """Raise ValueError for a column that is missing, or has other values: nested ones would unpack to any size."""
+    from pyarrow import types
+
+    for name in _COLUMNS:
+        if name not in schema.names:
+            raise ValueError(f"{source}: has no column {name!r}; give a trace of every operation of every rank")
+        kind = schema.field(name).type
+        kind = kind.value_type if types.is_dictionary(kind) else kind
+        is_text, is_number = types.is_string(kind) or types.is_large_string(kind), types.is_integer(kind)
+        if not (types.is_null(kind) or (is_text if name == _NAME else is_number or types.is_floating(kind))):
+            wanted = "texts" if name == _NAME else "numbers"
+            raise ValueError(f"{source}: column {name!r} has values of type {str(kind)[:40]}; give {wanted}")
+
+
+def _values(column: Any) -> list[Any]:
+    """What stands in a column; of a text that many rows refer to there is one, however long it is."""
+    from pyarrow import types
+
+    if not types.is_dictionary(column.type):
+        return list(column.to_pylist())
+    known = column.dictionary.to_pylist()
+    return [None if place is None else known[place] for place in column.indices.to_pylist()]
 
 
 def _require_below(ceiling: TraceCeiling, metadata: Any, *, source: str) -> None:

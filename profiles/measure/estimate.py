@@ -12,6 +12,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils.flop_counter import FlopCounterMode
 
 from profiles.estimates.analytic import DeviceSheet
+from profiles.estimates.sustained_rates import Phase
 from profiles.importers.aiconfigurator.default_rates import default_rates_of
 from profiles.measure.card_kernels import card_kernels
 from profiles.measure.materialise import cast, make_layer
@@ -71,13 +72,13 @@ class _Work:
 
     def __init__(self, parameter_bytes: int) -> None:
         self.parameter_bytes = parameter_bytes
-        self.operations: dict[str, int] = {}
-        self.moved: dict[str, int] = {}
-        self.logged: dict[str, LoggedWork] = {}
-        self.others: dict[str, int] = {}
+        self.operations: dict[Phase, int] = {}
+        self.moved: dict[Phase, int] = {}
+        self.logged: dict[Phase, LoggedWork] = {}
+        self.others: dict[Phase, int] = {}
         self.live: Any = None
 
-    def watch(self, phase: str, run: Callable[[], None]) -> None:
+    def watch(self, phase: Phase, run: Callable[[], None]) -> None:
         made = self.live.made if self.live is not None else 0
         with OperationLog() as log, FlopCounterMode(display=False, custom_mapping=_MAPPING) as counter:
             run()
@@ -89,11 +90,13 @@ class _Work:
         read = self.parameter_bytes if self.operations[phase] else 0  # a table look-up reads a few rows
         self.moved[phase] = 2 * written + read
 
-    def time_ns(self, phase: str, sheet: DeviceSheet) -> int:
+    def time_ns(self, phase: Phase, sheet: DeviceSheet) -> int:
         """Of a phase: by tables or achieved rates where they know the device type, otherwise by its sheet."""
         if not sheet.tables:
             return sheet.time_ns(self.operations[phase], self.moved[phase])
-        return time_of(self.logged[phase], default_rates_of(sheet.tables)) + sheet.time_ns(self.others[phase])
+        return time_of(self.logged[phase], default_rates_of(sheet.tables), phase=phase) + sheet.time_ns(
+            self.others[phase]
+        )
 
 
 class _Counting(LayerMemory):
@@ -103,7 +106,7 @@ class _Counting(LayerMemory):
         self.work = work
         super().__init__(segment, watch=self._count)
 
-    def _count(self, phase: str, run: Callable[[], None]) -> None:
+    def _count(self, phase: Phase, run: Callable[[], None]) -> None:
         self.work.live = self.live
         self.work.watch(phase, run)
 
@@ -135,7 +138,7 @@ def count_layer(
         outputs = describe_tensors(layer_memory.results)
 
     def make(sheet: DeviceSheet, reason: str) -> LayerRecord:
-        times = {phase: work.time_ns(phase, sheet) for phase in work.operations}
+        times: dict[str, int] = {phase: work.time_ns(phase, sheet) for phase in work.operations}
         if "I" in times:
             times["B"] = times["I"] + times.get("W", 0)
             times["R"] = times["B"] + times["F"]

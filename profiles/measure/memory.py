@@ -13,6 +13,7 @@ from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
+from profiles.estimates.sustained_rates import Phase
 from profiles.measure.model import Tensors
 from profiles.measure.record import LayerBytes
 from profiles.measure.segment import Segment
@@ -95,7 +96,7 @@ def storage_bytes(tensors: Iterable[torch.Tensor]) -> int:
     return sum(storages.values())
 
 
-Watch = Callable[[str, Callable[[], None]], None]
+Watch = Callable[[Phase, Callable[[], None]], None]
 """Runs a phase (F, I or W) and notes something about it."""
 
 

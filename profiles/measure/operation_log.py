@@ -12,6 +12,7 @@ from torch.utils._pytree import tree_iter
 
 from profiles.estimates.block_operations import ATTENTION_BACKWARD
 from profiles.estimates.operations import CausalAttention, Movement, Operation, Product, Rates
+from profiles.estimates.sustained_rates import Phase, sustained
 
 aten = torch.ops.aten
 
@@ -150,9 +151,13 @@ def _shapes(packet: Any, args: Any, *, is_causal: bool) -> Iterator[tuple[Operat
     yield attention, scores * (ATTENTION_BACKWARD if is_backward else 1.0)
 
 
-def time_of(work: LoggedWork, rates: Rates) -> int:
+def time_of(work: LoggedWork, rates: Rates, *, phase: Phase) -> int:
     """Nanoseconds of a phase, rounded up."""
-    total = sum(factor * rates.price(operation).ns for operation, factor in work.operations)
+    operations = list(work.operations)
     if work.moved_bytes > 0:
-        total += rates.price(Movement(num_bytes=work.moved_bytes)).ns
+        operations.append((Movement(num_bytes=work.moved_bytes), 1.0))
+    total = sum(
+        factor * sustained(rates.price(operation), operation, rates=rates, phase=phase).ns
+        for operation, factor in operations
+    )
     return math.ceil(total)

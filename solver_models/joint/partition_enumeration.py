@@ -10,8 +10,8 @@ from typing import NamedTuple
 import numpy as np
 
 from solver_models.compiled import int64, kernel
+from solver_models.exact_order.lower_bounds import MAX_RANKS, MAX_REPLICAS, schedule_lower_bound
 from solver_models.instance import BACKWARD, FORWARD, INPUT_GRAD, WEIGHT_GRAD, Integers
-from solver_models.joint.lower_bounds import MAX_RANKS, MAX_REPLICAS, schedule_lower_bound
 from solver_models.moves.annealing import overflow
 from solver_models.moves.lower_bounds import net_lower_bound
 from solver_models.moves.neighbourhood import (

@@ -7,11 +7,11 @@ from itertools import pairwise
 import numpy as np
 
 from solver_models.device_groups import make_holders
+from solver_models.exact_order.branch_and_bound import best_sequence
+from solver_models.exact_order.decomposition import likeness, split_net, twin_devices, without_savings
+from solver_models.exact_order.lower_bounds import schedule_lower_bound
+from solver_models.exact_order.order_trees import FIRST_RUN
 from solver_models.instance import FORWARD, INPUT_GRAD, WEIGHT_GRAD, DeviceOrder, Instance, Integers, ShortIntegers
-from solver_models.joint.branch_and_bound import best_sequence
-from solver_models.joint.decomposition import likeness, split_net, twin_devices, without_savings
-from solver_models.joint.lower_bounds import schedule_lower_bound
-from solver_models.joint.order_trees import FIRST_RUN
 from solver_models.local_search.critical_path_search import TabuSearch, follows_orders, improve, polish
 from solver_models.moves.annealing import (
     DEADLOCKS,

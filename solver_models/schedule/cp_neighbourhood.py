@@ -62,7 +62,8 @@ class _Window:
         self.free = {key for key, at in played.starts.items() if start <= at < end}
         self.past = {key for key, at in played.starts.items() if at < start}
         self.tails = Tails(played, set(played.starts) - self.free - self.past)
-        self.total = played.makespan * (1 + len(device_orders))
+        self.makespan = played.makespan
+        self.total = self.makespan * (1 + len(device_orders))
         self.model = cp_model.CpModel()
         self.hints: list[tuple[cp_model.IntVar, int]] = []
         self.starts: dict[Key, cp_model.IntVar] = {}
@@ -86,7 +87,7 @@ class _Window:
             self.model.add_hint(variable, value)
 
     def _number(self, name: str, *, value: int) -> cp_model.IntVar:
-        variable = self.model.new_int_var(0, self.played.makespan, name)
+        variable = self.model.new_int_var(0, self.makespan, name)
         self.hints.append((variable, value))
         return variable
 
@@ -159,20 +160,20 @@ class _Window:
         if taker in self.past and giver not in self.free:
             return True
         begin = 0 if taker in self.past else self.starts[taker] if taker[0] == FORWARD else self._end(taker)
-        finish = self._end(giver) if giver in self.free else self.played.makespan + 1
+        finish = self._end(giver) if giver in self.free else self.makespan + 1
         at = self.played.starts.get(taker, 0)
         at += 0 if taker[0] == FORWARD else duration_of(self.instance.replicas[taker[1]], taker[0])
         first = 0 if taker in self.past else at
-        last = self.played.makespan + 1
+        last = self.makespan + 1
         if giver in self.free:
             last = self.played.starts[giver] + duration_of(self.instance.replicas[giver[1]], giver[0])
-        size = self.model.new_int_var(0, self.played.makespan + 1, "held")
+        size = self.model.new_int_var(0, self.makespan + 1, "held")
         self.hints.append((size, last - first))
         return self.model.new_interval_var(begin, size, finish, "held")
 
     def _what_follows_is_kept(self) -> None:
         """The makespan covers every free action and, behind it, all that is kept; then the devices' ends count."""
-        makespan = self._number("makespan", value=self.played.makespan)
+        makespan = self._number("makespan", value=self.makespan)
         self.model.add(makespan >= max((self._end(key) + self.tails.after(key) for key in self.past), default=0))
         ends = []
         for device in self.device_orders:

@@ -65,11 +65,9 @@ class TimedOrders:
 
     def replica_end(self, replica: int) -> int:
         """End of the last action of a stage replica."""
-        last = self.instance.num_microbatches - 1
-        numbers = [number for number in range(last + 1) if (WEIGHT_GRAD, replica, number) in self.starts]
-        ends = [self.backward_end(replica, last)]
-        ends += [self.weight_start(replica, number) + self.instance.replicas[replica].weight_grad for number in numbers]
-        return max(ends)
+        count, length = self.instance.num_microbatches, self.instance.replicas[replica].weight_grad
+        weight_grads = (self.starts.get((WEIGHT_GRAD, replica, number), -length) for number in range(count))
+        return max(self.backward_end(replica, count - 1), max(weight_grads) + length)
 
     @property
     def makespan(self) -> int:

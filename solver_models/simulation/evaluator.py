@@ -267,6 +267,8 @@ class Recording(NamedTuple):
 
     microbatch: ShortIntegers
     """[D, longest] microbatch of every action of a device order."""
+    duration: Integers
+    """[D, longest] ticks that it takes."""
     start: Integers
     """[D, longest] when it began; -1 before."""
     missing: ShortIntegers
@@ -995,7 +997,7 @@ def _start_recorded(net: Net, recording: Recording, orders: Orders, transit: _Tr
     if code < 0:
         return
     n, kind, m, now = code >> 2, code & 3, recording.microbatch[d, orders.position[d]], transit.heap[CLOCK, NOW]
-    end = now + net.duration[n, kind]
+    end = now + recording.duration[d, orders.position[d]]
     if end > now and not is_resumed:
         heap_push(transit.heap, now, event_key(2, 0, 0, 0, d, RESUME))
         return
@@ -1147,15 +1149,15 @@ def play(
                 continue
             n, kind = code >> 2, code & 3
             if recording is not None:
-                start[d, position[d]] = now
+                start[d, position[d]], took = now, recording.duration[d, position[d]]
             else:
                 m = count[n, WEIGHT_GRAD if kind == WEIGHT_GRAD else min(kind, INPUT_GRAD)]
                 if is_late(outlook, beyond, n, d, kind, now, total - m):
                     return threshold, threshold, threshold
                 account(net, count, free, n, kind)
-                device_orders[d, position[d]], lengths[d] = code, lengths[d] + (not follow)
+                took, device_orders[d, position[d]], lengths[d] = net.duration[n, kind], code, lengths[d] + (not follow)
             position[d], busy[d], first[d] = position[d] + 1, True, now if first[d] < 0 else first[d]
-            heap_push(heap, now + net.duration[n, kind], event_key(0, net.replica_stage[n], m, 0, n, kind))
+            heap_push(heap, now + took, event_key(0, net.replica_stage[n], m, 0, n, kind))
         num_dirty, now, heap[CLOCK, NOW] = 0, heap[NEXT, TIME], heap[NEXT, TIME]
         while heap[CLOCK, AHEAD] > 0 and heap[NEXT, TIME] == now and (num_dirty == 0 or heap[NEXT, KEY] < FIRST_SEND):
             code, index, direction, m = event_of(heap_pop(heap))

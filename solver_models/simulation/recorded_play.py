@@ -30,7 +30,7 @@ class PlayableSchedule:
     devices: Sequence[tuple[int, ...]]
     """[N] devices of every stage replica, all of which run its actions together; transfers go to and from the first."""
     duration: Integers
-    """[N, 4] ticks of F, I, W and B."""
+    """[N, 4] ticks of F, I, W and B; where `ticks` says more of actions, the least."""
     transfers: Sequence[Transfer]
     """[P] what stage replicas send, or to themselves what holds links alone.
 
@@ -56,6 +56,8 @@ class PlayableSchedule:
     """[A] kind of every action; F before I or B before W for every stage replica and microbatch."""
     microbatch: Integers
     """[A] microbatch of every action."""
+    ticks: Integers | None = None
+    """[A] ticks of every action, where they differ within a kind of a stage replica."""
 
     @property
     def num_stages(self) -> int:
@@ -174,8 +176,11 @@ class _DeviceOrders:
         shape = len(self.lengths), int(self.lengths.max(initial=1))
         self.is_used = np.arange(shape[1]) < self.lengths[:, None]
         self.codes, self.microbatch = np.zeros(shape, np.int32), np.zeros(shape, np.int32)
+        self.duration = np.zeros(shape, np.int64)
         self.codes[self.is_used] = 4 * schedule.replica + schedule.kind
         self.microbatch[self.is_used] = schedule.microbatch
+        alike = schedule.duration[schedule.replica, schedule.kind]
+        self.duration[self.is_used] = alike if schedule.ticks is None else schedule.ticks
 
 
 def _make_recording(schedule: PlayableSchedule, *, table: _TransferTable, device_orders: _DeviceOrders) -> Recording:
@@ -186,6 +191,7 @@ def _make_recording(schedule: PlayableSchedule, *, table: _TransferTable, device
     held = np.zeros(0 if schedule.overlaps else num_devices, np.int64)
     return Recording(
         microbatch=device_orders.microbatch,
+        duration=device_orders.duration,
         start=np.full(device_orders.codes.shape, -1, np.int64),
         missing=_make_missing(schedule),
         sent=np.full((len(schedule.transfers), count + 1), -1, np.int64),

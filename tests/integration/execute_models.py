@@ -35,7 +35,7 @@ class Recording(torch.optim.SGD):
     def step(self, closure: Any = None) -> None:
         for group in self.param_groups:
             for parameter in group["params"]:
-                self.seen[id(parameter)].append(None if parameter.grad is None else parameter.grad.clone())
+                self.seen[id(parameter)].append(None if parameter.grad is None else parameter.grad.clone().to_dense())
         super().step(closure)
 
 
@@ -284,7 +284,9 @@ def example(name: str) -> Training:
 
         def remember(*_: Any) -> None:
             for parameter in parameters:
-                optimizer.seen[id(parameter)].append(None if parameter.grad is None else parameter.grad.clone())
+                optimizer.seen[id(parameter)].append(
+                    None if parameter.grad is None else parameter.grad.clone().to_dense()
+                )
 
         optimizer.register_step_pre_hook(remember)
         return optimizer

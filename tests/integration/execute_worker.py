@@ -16,6 +16,7 @@ from typing import Any
 import execute_models as models
 import torch
 import uneven_models
+import unused_models
 from torch import distributed, nn
 
 from planner.document import parse_plan
@@ -29,6 +30,7 @@ from planner.execute.training import Training, as_tuple
 from planner.plan import Plan
 
 CPU = torch.device("cpu")
+MODELS = models, uneven_models, unused_models
 
 
 class Whole:
@@ -109,7 +111,7 @@ class Whole:
 def compare(case: dict[str, Any], folder: Path) -> dict[str, Any]:
     plan = parse_plan((folder / case["plan"]).read_text())
     count = plan.problem.num_microbatches
-    make = getattr(models, case["model"], None) or getattr(uneven_models, case["model"])
+    make = next(getattr(each, case["model"]) for each in MODELS if hasattr(each, case["model"]))
     training = make(case["kinds"], num_microbatches=count)
     options = {key: case[key] for key in ("split", "skip", "messages")}
     execution = Execution(prepare(plan, training, fully_shard=is_fully_sharded(plan, case), **options), device=CPU)
@@ -187,6 +189,8 @@ def differences(execution: Execution, whole: Whole) -> dict[str, Any]:
                     if (piece := execution.update.pieces.get(id(a))) is not None:
                         expected = [None if grad is None else piece.cut(grad) for grad in expected]
                     compare_gradients(found, f"{name}:{path}", a=execution.optimizer.seen[id(stepped)], b=expected)
+                    if bool(execution.optimizer.state[stepped]) != bool(whole.optimizer.state[b]):
+                        found["missing"].append(f"state of {name}:{path}")
     return found
 
 

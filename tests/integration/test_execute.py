@@ -111,6 +111,17 @@ def by_layer(case: Case) -> Case:
     return replace(case, plan=replace(case.plan, stages=stages))
 
 
+def by_microbatch(case: Case) -> Case:
+    """The same plan with every other microbatch of the stages that recompute keeping everything."""
+    count = case.plan.problem.num_microbatches
+    listed = [
+        tuple(range(number % 2, count, 2)) if each.recompute else () for number, each in enumerate(case.plan.stages)
+    ]
+    pairs = zip(case.plan.stages, listed, strict=True)
+    stages = tuple(replace(stage, recompute_microbatches=own) for stage, own in pairs)
+    return replace(case, plan=replace(case.plan, stages=stages))
+
+
 def with_samples(case: Case, *samples: tuple[int, ...]) -> Case:
     """The same plan with so many samples for the replicas of each stage."""
     stages = tuple(replace(stage, samples=own) for stage, own in zip(case.plan.stages, samples, strict=True))
@@ -218,6 +229,12 @@ TWO = methods(2, 3, 4) | {
     "nothing to train at the end": drawn("0 1 1", kinds="wwn", num_microbatches=4),
     "recomputation": drawn("0 1", cut=(2, 3), num_microbatches=4, recompute="yn"),
     "recomputation layer by layer": by_layer(drawn("0 1 0", cut=(3, 2, 2), num_microbatches=4)),
+    "recomputation of some microbatches": by_microbatch(
+        drawn("0 1 0", cut=(3, 2, 2), num_microbatches=4, recompute="yyn", seed=5)
+    ),
+    "GPT, some microbatches recomputed": by_microbatch(
+        drawn("0 1", cut=(2, 2), num_microbatches=3, model="gpt", recompute="yy", backward="B")
+    ),
     "recomputation everywhere, V": drawn("0 1 1 0", num_microbatches=4, recompute="yyyy", seed=3),
     "bfloat16": drawn("0 1", cut=(2, 2), num_microbatches=4, model="bfloat16", dtype="bfloat16"),
     "bfloat16, random order": drawn("0 1 0", num_microbatches=4, model="bfloat16", seed=4, dtype="bfloat16"),
@@ -450,6 +467,9 @@ FOUR = methods(4, *shortened((8,), whole=(6, 8))) | {
     "1 to 2 to 1, whole backward": drawn("0 1/2 3", num_microbatches=4, backward="B"),
     "1 to 2 to 1, frozen in front": drawn("0 1/2 3", kinds="fww", num_microbatches=3),
     "1 to 2 to 1, recomputed": drawn("0 1/2 3", cut=(1, 2, 1), num_microbatches=4, recompute="yyn"),
+    "1 to 2 to 1, some microbatches recomputed": by_microbatch(
+        drawn("0 1/2 3", cut=(1, 2, 1), num_microbatches=4, recompute="yyn")
+    ),
     "1 to 3, bfloat16": drawn("0 1/2/3", num_microbatches=3, model="bfloat16", dtype="bfloat16"),
     "1 to 3, sum of losses": drawn("0 1/2/3", num_microbatches=2, model="summed"),
     "1 to 3, tied": drawn("0 1/2/3", cut=(2, 2), num_microbatches=3, model="tied"),

@@ -67,6 +67,7 @@ FOUR = {
     ),
     "random order, replicas": drawn("0+1/2+3 1/3 0+2/1+3", cut=(2, 1, 1), num_microbatches=3, model="wide", seed=3),
     "replicas of groups": drawn("0+1/2+3", cut=(3,), num_microbatches=3, model="wide"),
+    "replicas of groups, weights without use": drawn("0+1/2+3", cut=(2,), num_microbatches=2, model="leaving_wide"),
     "replicas of groups, then replicas": drawn("0+1/2+3 1/3", cut=(2, 2), num_microbatches=3, model="wide_clipped"),
     "replicas of groups, sharded and clipped": sharded("0+1/2+3", cut=(3,), num_microbatches=2, model="wide_clipped"),
     "replicas of groups, GPT tied": drawn("0+1/2+3 0+1/2+3", cut=(2, 2), num_microbatches=2, model="wide_gpt"),

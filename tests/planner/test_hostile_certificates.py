@@ -104,6 +104,18 @@ HOSTILE: list[tuple[str, Problem, Mapping[str, Any]]] = [
     ("windows", placed(256), {"probes": windows.MAX_PROBED // (DEVICES * 512**2)}),
     ("refutation", chain(**FREE), {"effort": 2_000_000, "trees": [[0] * 200_000]}),
     ("shared", chain(**FREE), {"rest": {"kind": "work", "value_ns": 1, "weights": {"gpu": 1}}}),
+    (
+        "rounded",
+        chain(order="looped", split_backward=False, max_replicas=1, **FREE),
+        {
+            "tolerance": 1_000,
+            "rest": {
+                "kind": "loop",
+                "value_ns": FAR_NS,
+                "ways": [{"width": 1, "replicas": 1, "unit": 1, "special": ["l0", "l1", "l2"]}],
+            },
+        },
+    ),
 ]
 
 

@@ -25,6 +25,24 @@ def make_profile(names: str = "abc", edges: str = "ab bc", **changes: Any) -> Mo
     return ModelProfile(**{"name": "net", "layers": tuple(map(make_layer, names)), "edges": pairs} | changes)
 
 
+def test_a_group_as_one_device():
+    """Tests that a cost stands alone with the bytes at its width, under another name if one is given."""
+    wide = make_wider(parameter_bytes=3, workspace_bytes=7)
+    layer = make_layer(costs=(make_cost(), make_cost(width=2, forward_ns=3, optimizer_ns=2)), wider=(wide,))
+    one = layer.as_one_device(layer.costs[1], device_type="pair")
+    assert one.costs == (replace(layer.costs[1], width=1, device_type="pair", backward_ns=None),)
+    assert (one.state_bytes, one.parameter_bytes, one.workspace_bytes, one.wider) == (1, 3, 7, ())
+    assert layer.as_one_device(layer.costs[0]).costs[0].device_type == "A100"
+
+
+def test_a_stage_trains_if_a_layer_does():
+    """Tests that one layer with weights that are not frozen is enough."""
+    frozen = make_layer("b", frozen=True, costs=(make_cost(weight_grad_ns=0),))
+    profile = ModelProfile(name="p", layers=(make_layer("a"), frozen), edges=())
+    assert profile.trains(["b", "a"])
+    assert not profile.trains(["b"])
+
+
 def make_wider(**changes: Any) -> WidthBytes:
     return WidthBytes(**{"width": 2, "state_bytes": 1, "stash_bytes": 1} | changes)
 

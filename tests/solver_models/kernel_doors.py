@@ -2,10 +2,10 @@
 
 import numpy as np
 
+from solver_models.exact_order.lower_bounds import find_colocated, most_in_flight, settle_times, split_backward
+from solver_models.exact_order.propagation import make_jobs, make_windows, narrow
+from solver_models.exact_order.shaving import shave
 from solver_models.jit import kernel
-from solver_models.joint.lower_bounds import find_colocated, most_in_flight, settle_times, split_backward
-from solver_models.joint.propagation import make_jobs, make_windows, narrow
-from solver_models.joint.shaving import shave
 from solver_models.local_search.critical_path_search import heads, make_heads_and_tails, tails
 from solver_models.moves.neighbourhood import (
     merge_stages,

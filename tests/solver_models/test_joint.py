@@ -15,10 +15,10 @@ from planner.bounds.order.joint_memory_limit import HeldTogether
 from planner.bounds.order.schedule_bound import HeadsAndTails
 from planner.evidence.certificate import schedule_bound
 from planner.problem import Problem
-from solver_models.branch_and_check.master import MasterProgramme
-from solver_models.branch_and_check.subproblems import OpenCase, open_cases
-from solver_models.joint.lower_bounds import schedule_lower_bound
+from solver_models.exact_order.lower_bounds import schedule_lower_bound
+from solver_models.joint.master import MasterProgramme
 from solver_models.joint.search_space import automorphisms, make_space
+from solver_models.joint.subproblems import OpenCase, open_cases
 from solver_models.local_search.search import LATEST, Searcher
 from tests.long_runs import examples
 from tests.planner.builders import make_layer, make_link, make_problem

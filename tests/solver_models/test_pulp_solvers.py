@@ -12,9 +12,9 @@ import pytest
 from planner.planning import make_plan
 from planner.progress import Limits
 from solver_models import pulp_solvers
-from solver_models.branch_and_check.master import MasterProgramme
 from solver_models.complete.programme import Programme
 from solver_models.complete.with_pulp import solve_with_pulp
+from solver_models.joint.master import MasterProgramme
 from solver_models.joint.search_space import make_space
 from solver_models.pulp_solvers import (
     CheckedAnswer,

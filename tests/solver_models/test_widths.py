@@ -20,8 +20,8 @@ from planner.progress import Limits
 from planner.verify import verify
 from profiles.cluster import Device
 from profiles.model_profile import ModelProfile
-from solver_models.branch_and_check.subproblems import open_cases
 from solver_models.joint.search_space import automorphisms, make_space
+from solver_models.joint.subproblems import open_cases
 from solver_models.local_search.multistart import JointSearch
 from solver_models.local_search.search import Searcher, candidate_of, solution_of
 from solver_models.moves.annealing import FITS

@@ -6,15 +6,24 @@ What is read is held against what was written: types, words, JSON, and hashes wh
 import hashlib
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import fields
+from math import isfinite
 from typing import Any, get_args, get_type_hints
 
-from api.jobs.job import DamagedError, Event, Job, State
+from api.jobs.job import DamagedError, Event, EventKind, Job, State
 from api.jobs.stores.transactions import Cursor, Row
 
-COLUMNS = ", ".join(field.name for field in fields(Job))
+_CHANGING = {
+    *("state", "started_at", "attempt", "crashes", "worker", "version", "phase"),
+    *("is_pinned", "is_stopped", "spent_s"),
+}
+"""Columns that no hash covers, because every claim and release changes them."""
+
+_HASHED = [field.name for field in fields(Job) if field.name not in _CHANGING]
+
+COLUMNS = ", ".join([*(field.name for field in fields(Job)), "row_sha256"])
 """What is read of a job."""
 
 FLAGS = {"is_deterministic", "is_pinned", "is_stopped"}
@@ -36,8 +45,10 @@ def job_of_row(row: Row | None) -> Job | None:
     """The job of a row with `COLUMNS`; raises DamagedError for one that was not written like that."""
     if row is None:
         return None
-    values: dict[str, Any] = dict(zip(_KINDS, row, strict=True))
-    if not all(isinstance(values[name], kind) for name, kind in _KINDS.items()):
+    *found, stated = row
+    values: dict[str, Any] = dict(zip(_KINDS, found, strict=True))
+    is_sound = all(isinstance(values[name], kind) for name, kind in _KINDS.items()) and _is_possible(values)
+    if not is_sound or not is_row_of(stated, [values[name] for name in _HASHED]):
         raise DamagedError(f"the row of the plan {values['id']!s:.32}")
     job = Job(**values | {name: bool(values[name]) for name in FLAGS})
     texts = [text for text in (job.error, job.change) if text is not None]
@@ -45,6 +56,30 @@ def job_of_row(row: Row | None) -> Job | None:
     if job.state not in get_args(State) or not is_hash or not all(map(is_object, texts)):
         raise DamagedError(f"the row of the plan {job.id:.32}")
     return job
+
+
+def _is_possible(values: dict[str, Any]) -> bool:
+    counts = (values["attempt"], values["crashes"], values["version"])
+    numbers = (value for value in values.values() if isinstance(value, float))
+    return min(counts) >= 0 and all(values[name] in (0, 1) for name in FLAGS) and all(map(isfinite, numbers))
+
+
+def hash_of_row(values: Iterable[object]) -> str:
+    """The hash of what stands in some columns of a row."""
+    return sha256_of(json.dumps(list(values), default=repr))
+
+
+def is_row_of(stated: object, values: Iterable[object]) -> bool:
+    """Whether the row states the hash of its values, or none, as one that an earlier release wrote."""
+    return stated is None or stated == hash_of_row(values)
+
+
+def hash_row(cursor: Cursor, job_id: str) -> None:
+    """Let the row of a job state its hash anew; whoever changes hashed columns does so in the same transaction."""
+    cursor.execute(f"SELECT {', '.join(_HASHED)} FROM jobs WHERE id = ?", (job_id,))
+    row = cursor.fetchone()
+    assert row is not None
+    cursor.execute("UPDATE jobs SET row_sha256 = ? WHERE id = ?", (hash_of_row(row), job_id))
 
 
 def is_sha256(text: object) -> bool:
@@ -84,7 +119,8 @@ def naming(what: str) -> Iterator[None]:
 def event_of_row(job_id: str, row: Row) -> Event:
     """An event of a job's story; raises DamagedError for one that was not written like that."""
     seq, kind, at, data = row
-    if not isinstance(kind, str) or not isinstance(at, float) or not is_object(data):
+    is_known = isinstance(seq, int) and kind in get_args(EventKind)
+    if not is_known or not isinstance(at, float) or not isfinite(at) or not is_object(data):
         raise DamagedError(f"event {seq} of the plan {job_id}")
     return Event(seq=seq, kind=kind, at=at, data=data)
 

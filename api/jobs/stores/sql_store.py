@@ -9,10 +9,11 @@ from contextlib import suppress
 from dataclasses import fields, replace
 from functools import partial
 from itertools import accumulate
-from typing import Any, TypeVar
+from typing import Any, TypeVar, get_args
 
 from api.jobs.job import (
     FINISHED,
+    LABEL,
     DamagedError,
     Event,
     Island,
@@ -23,6 +24,7 @@ from api.jobs.job import (
     ProgressUpdate,
     Quota,
     Search,
+    State,
 )
 from api.jobs.stores.batch_size import Portion
 from api.jobs.stores.islands import Islands, forget_islands, free_islands, insert_islands, reopen_islands, require_held
@@ -31,6 +33,7 @@ from api.jobs.stores.job_rows import (
     FLAGS,
     event_of_row,
     find_job,
+    hash_row,
     job_of_row,
     naming,
     require_sound,
@@ -236,6 +239,7 @@ class SqlStore:
             )
             if update.plan is not None:
                 _keep_plan(cursor, job.id, text=update.plan)
+            hash_row(cursor, job.id)
             now = self.database.now()
             for kind, data in _story(before, update):
                 whose = {} if island is None else {"island": island.number}
@@ -319,16 +323,25 @@ class SqlStore:
                 "GROUP BY project ORDER BY MAX(created_at) DESC, project",
                 (tenant,),
             )
-            return [(str(name), int(count), float(last)) for name, count, last in cursor.fetchall()]
+            rows = cursor.fetchall()
+        if not all(isinstance(name, str) and LABEL.fullmatch(name) for name, _, _ in rows):
+            self._name_the_damaged(tenant)
+            raise DamagedError("the name of a project")
+        return [(name, int(count), float(last)) for name, count, last in rows]
 
     def file(self, job_id: str, tenant: str, *, project: str, tags: str) -> Job | None:
         """The row, and nothing else."""
         with self.database.transaction() as cursor:
+            if find_job(cursor, job_id, lock=self.database.row_lock) is None:
+                return None
             cursor.execute(
                 "UPDATE jobs SET project = ?, tags = ?, version = version + 1 WHERE id = ? AND tenant = ?",
                 (project, tags, job_id, tenant),
             )
-            return find_job(cursor, job_id) if cursor.rowcount == 1 else None
+            if cursor.rowcount != 1:
+                return None
+            hash_row(cursor, job_id)
+            return find_job(cursor, job_id)
 
     def request_text(self, job_id: str) -> str:
         """The request as it was stored; raises LeaseLostError if the job is gone."""
@@ -365,7 +378,10 @@ class SqlStore:
         """Numbers of the incumbent events whose plans are kept."""
         with self.database.transaction(is_writing=False) as cursor:
             cursor.execute("SELECT seq FROM incumbents WHERE job_id = ? ORDER BY seq", (job_id,))
-            return [row[0] for row in cursor.fetchall()]
+            numbers = [row[0] for row in cursor.fetchall()]
+        if not all(isinstance(number, int) for number in numbers):
+            raise DamagedError(f"an incumbent of the plan {job_id}")
+        return numbers
 
     def drawing(self, job_id: str, what: str) -> str | None:
         """What was made of the job's plan before, under that name."""
@@ -398,7 +414,10 @@ class SqlStore:
             cursor.execute(
                 "SELECT seq, kind, at, data FROM events WHERE job_id = ? AND seq > ? ORDER BY seq", (job_id, after)
             )
-            return [event_of_row(job_id, row) for row in cursor.fetchall()]
+            found = [event_of_row(job_id, row) for row in cursor.fetchall()]
+        if [event.seq for event in found] != list(range(after + 1, after + 1 + len(found))):
+            raise DamagedError(f"the story of the plan {job_id}")
+        return found
 
     def versions(self, job_ids: Sequence[str]) -> dict[str, int]:
         """One look at many jobs."""
@@ -520,9 +539,11 @@ class SqlStore:
             return _count_submitted(cursor, tenant, key_id=key_id, since=since)
 
     def count_states(self) -> dict[str, int]:
-        """Only states that occur."""
+        """Only states that occur; `damaged` is what cannot be one."""
+        known = ", ".join(f"'{state}'" for state in get_args(State))
+        state = f"CASE WHEN state IN ({known}) THEN state ELSE 'damaged' END"
         with self.database.transaction(is_writing=False) as cursor:
-            cursor.execute("SELECT state, COUNT(*) FROM jobs GROUP BY state")
+            cursor.execute(f"SELECT {state} AS known, COUNT(*) FROM jobs GROUP BY known")
             return dict(cursor.fetchall())
 
     def queue_age_s(self) -> float:
@@ -530,7 +551,9 @@ class SqlStore:
         with self.database.transaction(is_writing=False) as cursor:
             cursor.execute("SELECT MIN(created_at) FROM jobs WHERE state = 'queued'")
             first = _first(cursor.fetchone())
-        return 0.0 if first is None else max(0.0, self.database.now() - float(first))
+        if not isinstance(first, float | None):
+            raise DamagedError("the row of a plan that waits")
+        return 0.0 if first is None else max(0.0, self.database.now() - first)
 
     def _count(self, sql: str, *parameters: Any) -> int:
         with self.database.transaction(is_writing=False) as cursor:
@@ -625,6 +648,7 @@ def _insert(cursor: Cursor, job: NewJob, *, now: float) -> None:
     cursor.execute(
         "INSERT INTO requests (job_id, text, sha256) VALUES (?, ?, ?)", (job.id, job.request, sha256_of(job.request))
     )
+    hash_row(cursor, job.id)
     insert_islands(cursor, job.id, count=job.islands - 1)
 
 
@@ -748,6 +772,7 @@ def _conclude(cursor: Cursor, job_id: str, *, outcome: Outcome, now: float) -> N
     )
     if outcome.plan is not None:
         _keep_plan(cursor, job_id, text=outcome.plan)
+    hash_row(cursor, job_id)
     forget_islands(cursor, job_id)
     job = find_job(cursor, job_id)
     assert job is not None

@@ -6,9 +6,10 @@ earlier versions alone. The tests open stores that earlier releases wrote.
 
 from typing import Any, Protocol
 
-VERSION = 6
+VERSION = 7
 """Of the schema. 1: request texts stood in the rows of `jobs`. 2: no projects, tags, incumbents, drawings, workers,
-audit. 3: no bounds of solvers, no places of deleted jobs. 4: no islands. 5: no hashes of requests and drawings."""
+audit. 3: no bounds of solvers, no places of deleted jobs. 4: no islands. 5: no hashes of requests and drawings.
+6: no hashes of rows."""
 
 _LOOKS = (
     "CREATE INDEX IF NOT EXISTS jobs_waiting ON jobs (state, tenant, priority, created_at)",
@@ -33,7 +34,8 @@ TABLES = (
         incumbent_ns BIGINT, lower_bound_ns BIGINT, gap DOUBLE PRECISION, source TEXT, solution_status TEXT,
         stopped_by TEXT, error TEXT, plan_sha256 TEXT, request_id TEXT, project TEXT NOT NULL DEFAULT '',
         tags TEXT NOT NULL DEFAULT '', profile_sha256 TEXT, plan_bytes BIGINT NOT NULL DEFAULT 0,
-        drawn_bytes BIGINT NOT NULL DEFAULT 0, solver_bound_ns BIGINT, islands INTEGER NOT NULL DEFAULT 1)""",
+        drawn_bytes BIGINT NOT NULL DEFAULT 0, solver_bound_ns BIGINT, islands INTEGER NOT NULL DEFAULT 1,
+        row_sha256 TEXT)""",
     *_LOOKS,
     """CREATE TABLE IF NOT EXISTS deleted_jobs (tenant TEXT NOT NULL, key_id TEXT,
         created_at DOUBLE PRECISION NOT NULL)""",
@@ -59,12 +61,13 @@ TABLES = (
         started_at DOUBLE PRECISION NOT NULL, seen_at DOUBLE PRECISION NOT NULL)""",
     """CREATE TABLE IF NOT EXISTS api_keys (id TEXT PRIMARY KEY, tenant TEXT NOT NULL, name TEXT NOT NULL,
         sha256 TEXT NOT NULL, scopes TEXT NOT NULL, created_at DOUBLE PRECISION NOT NULL, expires_at DOUBLE PRECISION,
-        revoked_at DOUBLE PRECISION, hourly_jobs INTEGER, concurrent_jobs INTEGER, last_used_at DOUBLE PRECISION)""",
+        revoked_at DOUBLE PRECISION, hourly_jobs INTEGER, concurrent_jobs INTEGER, last_used_at DOUBLE PRECISION,
+        row_sha256 TEXT)""",
     """CREATE TABLE IF NOT EXISTS audit (id TEXT PRIMARY KEY, at DOUBLE PRECISION NOT NULL, actor TEXT NOT NULL,
         action TEXT NOT NULL, subject TEXT NOT NULL, detail TEXT NOT NULL)""",
     "CREATE INDEX IF NOT EXISTS audit_recent ON audit (at)",
     """CREATE TABLE IF NOT EXISTS webhooks (id TEXT PRIMARY KEY, tenant TEXT NOT NULL, url TEXT NOT NULL,
-        secret TEXT NOT NULL, created_at DOUBLE PRECISION NOT NULL)""",
+        secret TEXT NOT NULL, created_at DOUBLE PRECISION NOT NULL, row_sha256 TEXT)""",
     """CREATE TABLE IF NOT EXISTS deliveries (webhook_id TEXT NOT NULL, job_id TEXT NOT NULL, body TEXT NOT NULL,
         attempts INTEGER NOT NULL, due_at DOUBLE PRECISION NOT NULL, PRIMARY KEY (webhook_id, job_id))""",
     "CREATE INDEX IF NOT EXISTS deliveries_due ON deliveries (due_at)",
@@ -111,6 +114,11 @@ STEPS: dict[int, tuple[str, ...]] = {
         "CREATE TABLE IF NOT EXISTS drawings (job_id TEXT NOT NULL, what TEXT NOT NULL, text TEXT NOT NULL, "
         "PRIMARY KEY (job_id, what))",  # stores of version 2 have none
         "ALTER TABLE drawings ADD COLUMN sha256 TEXT",
+    ),
+    6: (
+        "CREATE TABLE IF NOT EXISTS webhooks (id TEXT PRIMARY KEY, tenant TEXT NOT NULL, url TEXT NOT NULL, "
+        "secret TEXT NOT NULL, created_at DOUBLE PRECISION NOT NULL)",  # stores of version 1 have none
+        *(f"ALTER TABLE {table} ADD COLUMN row_sha256 TEXT" for table in ("jobs", "api_keys", "webhooks")),
     ),
 }
 """What leads from a version to the next one."""

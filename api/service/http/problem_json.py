@@ -104,7 +104,7 @@ _PART = re.compile(r"(workload|options|plan|other)(?: document)?: ")
 _PATH = re.compile(r"((?:[A-Za-z_]\w*|\[\d+\])(?:\.[A-Za-z_]\w*|\[\d+\])*)(?= |:)")
 _STATED = re.compile(r" = .{0,300}?(?= (?:is|are|asks|has|holds|does|needs|names|was)\b)")
 _QUOTED = re.compile(r"'[^']*'|\"[^\"]*\"")
-_PLAIN = re.compile(r"^['\"][\w.:/-]{1,60}['\"]$", re.ASCII)
+_PLAIN = re.compile(r"^['\"](?:[\w.:/-]{1,60}|[^\w\s])['\"]$", re.ASCII)
 
 
 def complaints_of(error: Exception, *, source: str = "body") -> tuple[Complaint, ...]:

@@ -6,16 +6,16 @@ import { element } from "../viewer/dom.js";
 import { makeTable, wideTable } from "../viewer/tables.js";
 
 const FIGURES = [
-  ["makespan_ns", "one step (makespan)", inMs], ["span_ns", "longest time in use (span)", inMs], ["lower_bound_ns", "no plan takes less than", inMs], ["gap", "gap to that", inPercent],
-  ["bubble", "idle", inPercent], ["peak_bytes", "most memory on a device", inBytes], ["num_stages", "stages", String], ["num_microbatches", "microbatches", String],
+  ["makespan_ns", "one step (makespan)", inMs], ["span_ns", "longest time in use (span)", inMs], ["lower_bound_ns", "no plan takes less than", inMs], ["gap", "gap to that", inPercent, inPoints],
+  ["bubble", "idle", inPercent, inPoints], ["peak_bytes", "most memory on a device", inBytes], ["num_stages", "stages", String], ["num_microbatches", "microbatches", String],
 ];
 
-// A is the plan of the page, B the one beside it.
-export async function differenceOf(id, against, options) {
-  const found = await call("GET", `v1/plans/${id}/difference?to=${against}`, undefined, options);
+// A is the plan of the page, B the one beside it; `order`: names of the machine's devices.
+export async function differenceOf(id, against, { signal, order }) {
+  const found = await call("GET", `v1/plans/${id}/difference?to=${against}`, undefined, { signal });
   const parts = [element("p", { className: "answer", text: describeDifference(found) }), wideTable("Figures of both plans", figureTable(found.figures))];
   if (found.devices.length) parts.push(...titled("Devices that differ", deviceTable(found.devices)));
-  if (found.stages.length) parts.push(...titled("Stages that differ", stageTable(found.stages)));
+  if (found.stages.length) parts.push(...titled("Stages that differ", stageTable(found.stages, order)));
   return parts;
 }
 
@@ -40,28 +40,31 @@ function speedText({ makespan_ns: makespan, num_microbatches: count }) {
   return slower < 1.995 ? `B is ${inPercent(slower - 1)} slower than A${each}` : `B takes ${slower.toFixed(1)} × as long as A${each}`;
 }
 
+// The difference of two percentages.
+function inPoints(fraction) { return `${(100 * fraction).toFixed(1)} points`; }
+
 function moved(value, write) {
   if (!isNumber(value)) return "–";
-  return value === 0 || /^0[.0]* %$/.test(write(Math.abs(value))) ? "same" : value < 0 ? `−${write(-value)}` : `+${write(value)}`;
+  return value === 0 || /^0[.0]* (%|points)$/.test(write(Math.abs(value))) ? "same" : value < 0 ? `−${write(-value)}` : `+${write(value)}`;
 }
 
 function shown(value, write) { return isNumber(value) ? write(value) : "–"; }
 
 function figureTable(figures) {
   const columns = [{ name: "figure" }, { name: "A", number: true }, { name: "B", number: true }, { name: "B − A", number: true }];
-  return makeTable(columns, FIGURES.map(([name, phrase, write]) => ({ cells: [phrase, shown(figures[name].before, write), shown(figures[name].after, write), moved(figures[name].moved, write)] })));
+  return makeTable(columns, FIGURES.map(([name, phrase, write, writeMoved = write]) => ({ cells: [phrase, shown(figures[name].before, write), shown(figures[name].after, write), moved(figures[name].moved, writeMoved)] })));
 }
 
 function deviceTable(devices) {
   const columns = [{ name: "device" }, { name: "memory A", number: true }, { name: "memory B", number: true }, { name: "work A", number: true }, { name: "work B", number: true }, { name: "order" }];
   return makeTable(columns, devices.map(({ device, peak_bytes: peak, work_ns: work, order }) => ({
-    cells: [device, shown(peak.before, inBytes), shown(peak.after, inBytes), shown(work.before, inMs), shown(work.after, inMs), order ? `parts at action ${order.first_difference + 1}: ${order.before ?? "none"} → ${order.after ?? "none"}` : "same"],
+    cells: [device, shown(peak.before, inBytes), shown(peak.after, inBytes), shown(work.before, inMs), shown(work.after, inMs), order ? `differs from action ${order.first_difference + 1} on: ${order.before ?? "none"} → ${order.after ?? "none"}` : "same"],
   })));
 }
 
-function stageTable(stages) {
+function stageTable(stages, order) {
   const columns = [{ name: "stage", number: true }, { name: "layers A" }, { name: "layers B" }, { name: "devices A" }, { name: "devices B" }];
-  return makeTable(columns, stages.map(({ stage, before, after }) => ({ cells: [String(stage), layersOf(before), layersOf(after), devicesOf(before), devicesOf(after)] })));
+  return makeTable(columns, stages.map(({ stage, before, after }) => ({ cells: [String(stage), layersOf(before), layersOf(after), devicesOf(before, order), devicesOf(after, order)] })));
 }
 
 function layersOf(stage) {
@@ -70,7 +73,8 @@ function layersOf(stage) {
   return layers.length < 3 ? layers.map((name) => shorten(name, 32)).join(", ") : `${shorten(layers[0], 24)} … ${shorten(layers[layers.length - 1], 24)} (${layers.length})`;
 }
 
-function devicesOf(stage) {
+function devicesOf(stage, order) {
   if (!stage) return "–";
-  return shorten(stage.replicas.map((group) => group.join(" + ")).join(", "), 80);
+  const groups = [...stage.replicas].sort(([a], [b]) => order.indexOf(a) - order.indexOf(b));
+  return shorten(groups.map((group) => group.join(" + ")).join(", "), 80);
 }

@@ -8,7 +8,7 @@ import { changeText, fillJobs, requestOf, searchOf, takeFiles } from "./jobs.js"
 import { ledger } from "./ledger.js";
 import { Pareto } from "./pareto.js";
 import { chartWidth, progressChart, seconds } from "./progress_chart.js";
-import { call, download, follow, isLive, keepKey, readKey, sendFile } from "./service.js";
+import { call, download, follow, isLive, keepKey, phaseText, readKey, sendFile } from "./service.js";
 import { besideChoices, isTrace, traceContent, traceFootnote, traceHeadline, traceTables } from "./trace.js";
 import { WhatIf } from "./what_if.js";
 import { layerBands } from "../viewer/bands.js";
@@ -24,12 +24,17 @@ import { searchPart } from "../viewer/terms.js";
 import { isDark, onTheme, startTheme, switchTheme } from "../viewer/theme.js";
 import { Timeline, answerTests } from "../viewer/timeline/timeline.js";
 
-const PHASES = { baselines: "trying known methods", bound: "looking for the limit" };
 const LIST_S = 4, PICTURE_MS = 700, SEARCH_MS = 300;
 const state = { job: null, story: [], content: null, latest: null, jobs: [], found: [], control: null, isLoading: false, isStale: false };
 let timeline = null, whatIf = null, pareto = null;
 
 function say(text) { byId("status").textContent = text; }
+
+// Whoever needs a key is asked for one.
+function tell(error) {
+  say(error.status === 401 ? (readKey() ? "The API key is not valid." : "An API key is needed.") : error.message);
+  if (error.status === 401) document.body.dataset.key = "wanted";
+}
 
 // ---------------------------------------------------------------- plans and asking
 
@@ -40,7 +45,7 @@ async function refresh() {
     say("");
     if (state.content) fillInstruments();
   } catch (error) {
-    say(error.message);
+    tell(error);
   }
 }
 
@@ -65,7 +70,7 @@ async function search() {
     say("");
     fillPlans();
   } catch (error) {
-    say(error.message);
+    tell(error);
   }
 }
 
@@ -111,7 +116,7 @@ async function listDemos() {
     byId("recommended").replaceChildren(...recommendedDemos(demos, submitDemo));
     byId("welcome-demos").replaceChildren(...demoList(demos, submitDemo, (demo) => !isRecommended(demo)));
   } catch (error) {
-    say(error.message);
+    tell(error);
   }
 }
 
@@ -163,7 +168,7 @@ function lost(error) {
 
 async function live(id, signal) {
   const last = state.story.length ? state.story[state.story.length - 1].seq : 0;
-  await follow(id, { after: last, signal, onEvent: () => showNewest(signal), onTrouble: (error) => say(error.message) });
+  await follow(id, { after: last, signal, onEvent: () => showNewest(signal), onTrouble: (error) => tell(error) });
   if (signal.aborted) return;
   await showNewest(signal);
   await refresh();
@@ -198,7 +203,7 @@ async function draw() {
   } catch (error) {
     if (signal.aborted) return;
     if (!error.status) console.error(error);
-    say(error.message);
+    tell(error);
   } finally {
     if (!signal.aborted) {
       state.isLoading = false;
@@ -211,21 +216,33 @@ async function drawOnce(signal) {
   const { incumbent, baseline, against } = readAddress(), { job } = state;
   const query = new URLSearchParams(Object.entries({ incumbent, baseline, against }).filter(([, value]) => value));
   const path = `v1/plans/${job.id}/picture`;
-  const content = unpackContent(await call("GET", query.size ? `${path}?${query}` : path, undefined, { signal }));
+  const content = await contentOf(path, query, signal);
   if (incumbent && !state.latest && !isLive(job)) state.latest = unpackContent(await call("GET", path, undefined, { signal }));
   if (signal.aborted) return;
-  if (!incumbent) state.latest = content;
+  if (!readAddress().incumbent) state.latest = content;
   complete(content, job);
   state.content = content;
   fillPlan();
-  await fillDifference(content.isOfAnotherModel ? null : against, signal);
+  await fillDifference(content.isOfAnotherModel ? null : readAddress().against, signal);
+}
+
+// The picture; where what is to stand beside it, or an earlier plan, is there no more, of the plan alone.
+async function contentOf(path, query, signal) {
+  try {
+    return unpackContent(await call("GET", query.size ? `${path}?${query}` : path, undefined, { signal }));
+  } catch (error) {
+    if (!query.size || ![404, 422].includes(error.status)) throw error;
+    writeAddress({ incumbent: null, baseline: null, against: null });
+    const alone = await call("GET", path, undefined, { signal });
+    return unpackContent({ ...alone, aloneBecause: "What the link puts beside this plan is not there any more", isOfAnotherModel: true });
+  }
 }
 
 async function fillDifference(against, signal) {
   byId("difference").hidden = !against;
   if (!against || isLive(state.job)) return;
   try {
-    byId("difference-body").replaceChildren(...await differenceOf(state.job.id, against, { signal }));
+    byId("difference-body").replaceChildren(...await differenceOf(state.job.id, against, { signal, order: state.content.machine.devices.map(([name]) => name) }));
   } catch (error) {
     if (error.status !== 422) throw error;
     byId("difference-body").replaceChildren(element("p", { text: error.message })); // two models of one name
@@ -243,7 +260,7 @@ function fillHead() {
   const { job } = state;
   document.body.dataset.plan = job.incumbent_ns ? "found" : isLive(job) ? "awaited" : "none";
   byId("plan-name").textContent = job.name;
-  byId("plan-state").textContent = job.state === "running" ? PHASES[job.phase] ?? "searching" : job.state;
+  byId("plan-state").textContent = job.state === "running" ? phaseText(job) : job.state;
   byId("plan-state").className = `state ${job.state}`;
   byId("stop").hidden = !isLive(job);
   byId("pin").textContent = job.pinned ? "Unpin" : "Pin";
@@ -454,7 +471,7 @@ async function save(what, name) {
     link.click();
     setTimeout(() => URL.revokeObjectURL(link.href), 10000);
   } catch (error) {
-    say(error.message);
+    tell(error);
   }
 }
 
@@ -465,7 +482,7 @@ async function act(verb) {
     state.job = job;
     fillHead();
   } catch (error) {
-    say(error.message);
+    tell(error);
   }
 }
 
@@ -477,7 +494,7 @@ async function remove() {
     await call("DELETE", `v1/plans/${id}`);
     writeAddress({ plan: null, incumbent: null, baseline: null, against: null });
   } catch (error) {
-    say(error.message);
+    tell(error);
   }
   await open();
   await refresh();
@@ -534,9 +551,11 @@ function listen() {
     putBeside({ baseline: kind === "baseline" ? value : null, against: kind === "against" ? value : null });
   });
   byId("key").value = readKey();
+  if (readKey()) document.body.dataset.key = "given";
   byId("key-form").addEventListener("submit", (event) => event.preventDefault());
   byId("key").addEventListener("change", () => {
     keepKey(byId("key").value.trim());
+    document.body.dataset.key = readKey() ? "given" : "wanted";
     start();
   });
   addEventListener("keydown", onKeydown);

@@ -49,6 +49,10 @@ function explain(status, text) {
   }
 }
 
+const PHASES = { baselines: "trying known methods", bound: "looking for the limit" };
+
+export function phaseText(job) { return job.state === "queued" ? "waiting for a worker" : PHASES[job.phase] ?? "searching"; }
+
 export function isLive(job) { return job.state === "queued" || job.state === "running"; }
 
 // Calls `onEvent()` whenever something has happened to the job, until `signal` says so or the job has ended.

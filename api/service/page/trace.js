@@ -6,7 +6,7 @@ import { unpackContent } from "../viewer/model.js";
 import { makeTable, wideTable } from "../viewer/tables.js";
 
 // The first that there is stands beside the step when it is dropped.
-const BESIDE = { cut: "layers divided anew, microbatches shared out anew", dealt: "the same microbatches, shared out anew", replay: "the same step, played by the rules of plans" };
+const BESIDE = { cut: "layers divided again, microbatches rebalanced", dealt: "the same layers, microbatches rebalanced", replay: "the same step, played by the rules of plans" };
 
 export function isTrace(file) { return file.name.endsWith(".parquet"); }
 
@@ -39,7 +39,7 @@ export function traceTables({ advice }) {
   const slow = advice.slow.map((each) => ({ cells: [each.what, `${each.factor.toFixed(2)} ×`, inMs(each.effect_ns)] }));
   const facts = element("p", { text: `Played by the rules of plans, it takes ${inMs(advice.replayed_ns)}. Stage ${advice.busiest_stage} is the slowest: its busiest device computes for ${inPercent(advice.busy)} of the step.` });
   const remedyColumns = [{ name: "change", className: "name" }, { name: "would take", number: true }, { name: "against now", number: true }, { name: "none takes less", number: true }];
-  const slowColumns = [{ name: "slow", className: "name" }, { name: "its peers", number: true }, { name: "costs", number: true }];
+  const slowColumns = [{ name: "what is slow", className: "name" }, { name: "against its peers", number: true }, { name: "costs a step", number: true }];
   const tables = [wideTable("Changes", makeTable(remedyColumns, remedies))];
   if (slow.length) tables.push(wideTable("What is slow", makeTable(slowColumns, slow)));
   return [facts, ...tables];

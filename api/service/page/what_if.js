@@ -3,7 +3,7 @@
 
 import { addressOf, readAddress, writeAddress } from "./address.js";
 import { findRanges, isNoChange, isSameChange, knownRange, noChange, sharpen } from "./ranges.js";
-import { call, follow, isLive } from "./service.js";
+import { call, follow, isLive, phaseText } from "./service.js";
 import { inBytes, inMs, inPercent, isNumber, plural } from "../viewer/describe.js";
 import { button, element } from "../viewer/dom.js";
 import { objectiveOf } from "../viewer/headline.js";
@@ -85,8 +85,8 @@ export class WhatIf {
     this.sliders = instrumentsOf(this.content).map((instrument) => this.slider(instrument));
     this.answer = element("p", { className: "answer", attributes: { role: "status", "aria-live": "polite" }, text: HINT });
     this.scale = element("div", { className: "range-scale", attributes: { "aria-hidden": "true" } });
-    this.sharpen = button("Sharpen with the solver", { onClick: () => this.ask(), attributes: { id: "sharpen", disabled: "" } });
-    this.clear = button("As it is", { onClick: () => this.reset() });
+    this.sharpen = button("Narrow it with the solver", { onClick: () => this.ask(), attributes: { id: "sharpen", disabled: "" } });
+    this.clear = button("Reset", { onClick: () => this.reset() });
     this.open = element("a", { text: "Open the plan", attributes: { href: "?", hidden: "" } });
     this.goOn = element("input", { attributes: { type: "checkbox", id: "go-on" } });
     this.goOn.checked = localStorage.getItem("go-on") !== "no";
@@ -98,7 +98,7 @@ export class WhatIf {
     this.work = element("span", { className: "hint" });
     this.watch();
     if (this.sliders.some(({ input, start }) => Number(input.value) !== start)) this.lookUp();
-    this.root.replaceChildren(element("div", { className: "sliders" }, this.sliders.map(({ box }) => box)), this.scale, this.answer, element("p", { className: "row" }, [this.sharpen, this.clear, element("label", { className: "go-on" }, [this.goOn, "Sharpen by itself"]), this.work, this.open]));
+    this.root.replaceChildren(element("div", { className: "sliders" }, this.sliders.map(({ box }) => box)), this.scale, this.answer, element("p", { className: "row" }, [this.sharpen, this.clear, element("label", { className: "go-on" }, [this.goOn, "Narrow it by itself"]), this.work, this.open]));
   }
 
   slider({ name, label, positions, start }) {
@@ -296,7 +296,7 @@ export class WhatIf {
     const { signal } = this.control;
     const update = async () => {
       asked.job = await call("GET", `v1/plans/${job.id}`, undefined, { signal });
-      this.work.textContent = isLive(asked.job) ? `The solver goes on: ${asked.job.phase ?? asked.job.state} …` : "";
+      this.work.textContent = isLive(asked.job) ? `The solver goes on: ${phaseText(asked.job)} …` : "";
       this.tell(sharpen(base, change, { least: asked.job.lower_bound_ns, most: asked.job.incumbent_ns }));
     };
     try {

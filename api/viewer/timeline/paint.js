@@ -413,9 +413,11 @@ function peakThatFits(context, device, width) {
 
 export function peakText(device) { return `peak ${inBytes(device.peakBytes)} / ${inBytes(device.limitBytes)}`; }
 
-// Names differ at their ends more often than at their beginnings, so both are kept.
+// Names differ in their numbers, or at their ends more often than at their beginnings, so these are kept.
 function fitText(context, text, width) {
-  if (context.measureText(text).width <= width) return text;
+  const brief = /\d\D+\d/.test(text) ? text.replace(/\p{L}{5,}/gu, (letters) => `${letters.slice(0, 2)}.`) : text;
+  const fitting = [text, brief].find((each) => context.measureText(each).width <= width);
+  if (fitting !== undefined) return fitting;
   const letters = [...text], cut = (kept) => `${letters.slice(0, Math.floor(kept / 3)).join("")}…${letters.slice(letters.length - Math.ceil((2 * kept) / 3)).join("")}`;
   let kept = letters.length - 1;
   while (kept > 1 && context.measureText(cut(kept)).width > width) kept--;

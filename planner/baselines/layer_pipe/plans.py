@@ -48,7 +48,7 @@ def _place_stages(costs: CostModel, *, halves: bool, has_time: HasTime = always)
     for number, layer in enumerate(costs.problem.profile.topological_order):
         owner, first, weight = (names[processor_of[Task(part, number)]] for part in ("F", "I", "W"))
         second = names[processor_of[Task("I'", number)]] if halves else first
-        if not costs.problem.profile.by_name[layer].is_trainable:
+        if not costs.problem.profile.trains([layer]):
             weight = owner
         stages.append(_make_stage(layer, owner=owner, input_grads=(first, second), weight=weight))
     return tuple(stages)

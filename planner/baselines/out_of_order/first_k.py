@@ -23,6 +23,7 @@ from planner.baselines.pipeline import Pipeline, make_pipeline, make_plan
 from planner.baselines.recomputing import with_recomputation
 from planner.clock import HasTime, always
 from planner.layout.costs import CostModel
+from planner.layout.stage_replicas import lay_out_stages
 from planner.plan import Plan, Stage
 from planner.simulation.simulate import simulate
 
@@ -154,10 +155,11 @@ def _order_first_k(pipeline: Pipeline, k: int) -> list[Action]:
 
 def times_of(costs: CostModel, stages: tuple[Stage, ...]) -> LayerTimes:
     """The times of stages that are on every device."""
-    works = [costs.stage_cost(stage, 0) for stage in stages]
+    laid_out = lay_out_stages(stages, costs=costs)
+    works = [each.cost for each in laid_out.replicas if each.replica == 0]
     return LayerTimes(
         forward_ns=tuple(work.forward_ns for work in works),
         input_grad_ns=tuple(work.input_grad_ns for work in works),
         weight_grad_ns=tuple(work.weight_grad_ns for work in works),
-        synchronisation_ns=tuple(costs.synchronisation_ns(stage) for stage in stages),
+        synchronisation_ns=laid_out.synchronisation_ns,
     )

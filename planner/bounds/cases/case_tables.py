@@ -235,9 +235,9 @@ def for_each(figure: Callable[..., int], *columns: Integers) -> Integers:
 def _require_small(problem: Problem) -> None:
     """Refuse what the cases do not cover, and what would take too long."""
     options, profile = problem.options, problem.profile
-    if options.objective != "makespan" or options.split_placement or options.unequal_shares:
+    if options.objective != "makespan" or options.cuts_unevenly:
         raise TooManyCasesError("certificate: a refutation holds for the makespan, without split placement")
-    if options.recompute_layers or options.recompute_in_turn:
+    if not options.decides_whole_stages or options.recompute_in_turn:
         raise TooManyCasesError("certificate: a refutation holds where a whole stage recomputes at once, or nothing")
     if problem.may_shard:
         raise TooManyCasesError("certificate: a refutation holds where no replicas shard the optimizer's state")

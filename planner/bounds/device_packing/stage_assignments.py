@@ -7,9 +7,10 @@ from itertools import pairwise
 from planner.bounds.device_packing.boundaries import Boundaries
 from planner.bounds.device_packing.device_loads import DeviceLoads, OpenStages
 from planner.bounds.order.schedule_bound import HeadsAndTails
-from planner.bounds.order.stage_replicas import StageReplica, StageReplicas, Transfer
+from planner.bounds.order.stage_replicas import StageReplica, StageReplicas, connect
 from planner.bounds.order.windows_bound import TimeWindows
 from planner.layout.costs import overlap
+from planner.layout.stage_replicas import Transfer
 from planner.plan import Stage
 
 DeviceAssignment = tuple[tuple[int, tuple[int, ...]], ...]
@@ -134,14 +135,7 @@ class DeviceAssignments:
         for number in range(1, len(assignment)):
             meeting = self._meeting(assignment, number)
             transfers += _transfers(self.boundaries, meeting, first=(first[number - 1], first[number]))
-        outputs, inputs, returns, gradients = (tuple(list[Transfer]() for _ in replicas) for _ in range(4))
-        for transfer in transfers:
-            (returns if transfer.is_backward else outputs)[transfer.sender].append(transfer)
-            (gradients if transfer.is_backward else inputs)[transfer.receiver].append(transfer)
-        return StageReplicas(
-            replicas=tuple(replicas), inputs=inputs, outputs=outputs, gradients=gradients, returns=returns,
-            sent_or_received={}, optimizer_ns=0,
-        )  # fmt: skip
+        return connect(replicas, transfers, optimizer_ns=0)
 
     def _meeting(self, assignment: DeviceAssignment, number: int) -> tuple[int, tuple[int, ...], tuple[int, ...]]:
         """The boundary before a stage, and the devices on both sides."""
@@ -198,4 +192,4 @@ def _transfers(
                 time = 0 if a == b else boundaries.share_ns(boundary, share=share, is_backward=is_backward)
                 ends = (first[0] + i, first[1] + j)
                 sender, receiver = ends[::-1] if is_backward else ends
-                yield Transfer(sender=sender, receiver=receiver, is_backward=is_backward, duration=time, links=())
+                yield Transfer(sender, receiver, is_backward, num_bytes=0, route=None, ticks=time)

@@ -13,8 +13,9 @@ from planner.bounds.minimum_costs import Integers
 from planner.bounds.order.joint_memory_limit import HeldTogether, make_held_together
 from planner.bounds.order.memory_rounds import MAX_TABLE, NEVER, MemoryRounds, RoundCosts
 from planner.bounds.order.one_machine_bound import OneMachineJobs, join, one_machine
-from planner.bounds.order.stage_replicas import StageReplicas, Transfer, make_replicas
+from planner.bounds.order.stage_replicas import StageReplicas, make_replicas
 from planner.layout.costs import CostModel
+from planner.layout.stage_replicas import Transfer, lay_out_stages
 from planner.plan import Stage
 from planner.problem import Problem
 
@@ -30,11 +31,12 @@ _MAX_SPAN_DEVICES = 16
 def schedule_bound(problem: Problem, stages: tuple[Stage, ...], *, costs: CostModel) -> int:
     """No order of actions makes the objective smaller with these stages on these devices.
 
-    Proof. `HeadsAndTails` holds a head and a tail for the k-th F, I and W of every stage replica; each device, and each
-    link, then runs jobs with heads and tails, one at a time (`one_machine`). And a device idles before an I, or after
-    an F, where its stage replicas together have not the memory for as much work as would fill that time
-    (`HeldTogether`). For the span of a device, heads count from its first action and tails to its last: what happens on
-    other devices has no absolute time.
+    Nor does any choice of the microbatches that recompute, where that is open: I and B take no more than they do
+    where everything is kept, and F leaves no more than a checkpoint. Proof. `HeadsAndTails` holds a head and a tail
+    for the k-th F, I and W of every stage replica; each device, and each link, then runs jobs with heads and tails,
+    one at a time (`one_machine`). And a device idles before an I, or after an F, where its stage replicas together
+    have not the memory for as much work as would fill that time (`HeldTogether`). For the span of a device, heads
+    count from its first action and tails to its last: what happens on other devices has no absolute time.
     """
     if any(stage.is_split for stage in stages):
         return _largest_load(problem, stages, costs=costs)
@@ -57,17 +59,14 @@ def bound_of_times(times: "HeadsAndTails") -> int:
 
 def _largest_load(problem: Problem, stages: tuple[Stage, ...], *, costs: CostModel) -> int:
     """The work of the busiest device: all that is said here where I or W of a stage are on other devices than its F."""
-    loads: dict[str, int] = {}
-    for stage in stages:
-        for part in costs.parts(stage) if stage.is_split else ():
-            cost = costs.part_cost(stage, part)
-            loads[part.device] = loads.get(part.device, 0) + sum(cost.duration_ns(kind) for kind in part.kinds)
-        for replica, group in enumerate(() if stage.is_split else stage.replicas):
-            cost = costs.stage_cost(stage, replica)
-            for device in group:
-                backward = min(cost.backward_ns, cost.input_grad_ns + cost.weight_grad_ns)
-                loads[device] = loads.get(device, 0) + cost.forward_ns + backward
-    tail = costs.optimizer_ns(stages) if problem.options.objective == "makespan" else 0
+    laid_out, loads = lay_out_stages(stages, costs=costs), dict[str, int]()
+    for each in laid_out.replicas:
+        stage, kinds = stages[each.stage], each.kinds.replace("IWB", "")
+        cost = each.cost if stage.is_split else costs.least_cost(stage, each.replica)
+        backward = min(cost.backward_ns, cost.input_grad_ns + cost.weight_grad_ns) if kinds != each.kinds else 0
+        for device in each.group if each.kinds else ():
+            loads[device] = loads.get(device, 0) + sum(map(cost.duration_ns, kinds)) + backward
+    tail = laid_out.tail_ns if problem.options.objective == "makespan" else 0
     return problem.num_microbatches * max(loads.values()) + tail
 
 
@@ -251,7 +250,7 @@ class HeadsAndTails:
         replica, most = self.replicas.replicas[number], self.in_flight[number]
         ready = numpy.full(self.count, 0 if self._is_anchored(number) else NEVER, dtype=numpy.int64)
         for transfer in self.replicas.inputs[number]:
-            ready = numpy.maximum(ready, self.forward_end[transfer.sender] + transfer.duration)
+            ready = numpy.maximum(ready, self.forward_end[transfer.sender] + transfer.ticks)
         ready[most:] = numpy.maximum(ready[most:], self.return_end[number, : self.count - most])
         for inner, beside in self.within[number]:
             ready[beside:] = numpy.maximum(ready[beside:], self.return_end[inner, : self.count - beside])
@@ -269,7 +268,7 @@ class HeadsAndTails:
         forward_ready = self.forward_end[number] - replica.forward
         ready = self.forward_end[number]
         for transfer in self.replicas.gradients[number]:
-            ready = numpy.maximum(ready, self.return_end[transfer.sender] + transfer.duration)
+            ready = numpy.maximum(ready, self.return_end[transfer.sender] + transfer.ticks)
         rounds = self.rounds[number]
         end = _in_line(ready, replica.returning)
         end = numpy.maximum(end, rounds.after(forward_ready, rounds.to_return))
@@ -288,7 +287,7 @@ class HeadsAndTails:
             need = numpy.maximum(shared, own + (0 if self.anchor is not None else replica.synchronisation))
         for transfer in self.replicas.returns[number]:
             target = self.replicas.replicas[transfer.receiver]
-            need = numpy.maximum(need, transfer.duration + target.returning + self.return_tail[transfer.receiver])
+            need = numpy.maximum(need, transfer.ticks + target.returning + self.return_tail[transfer.receiver])
         need[most:] = numpy.maximum(need[most:], replica.forward + self.forward_tail[number, : self.count - most])
         for outer, beside in self.around[number]:
             after = self.replicas.replicas[outer].forward + self.forward_tail[outer, : self.count - beside]
@@ -308,7 +307,7 @@ class HeadsAndTails:
                 need = numpy.maximum(need, own + replica.synchronisation)
         for transfer in self.replicas.outputs[number]:
             target = self.replicas.replicas[transfer.receiver]
-            need = numpy.maximum(need, transfer.duration + target.forward + self.forward_tail[transfer.receiver])
+            need = numpy.maximum(need, transfer.ticks + target.forward + self.forward_tail[transfer.receiver])
         tail = numpy.maximum.accumulate(need - self.rank * replica.forward) + self.rank * replica.forward
         self.forward_tail[number] = numpy.maximum(self.forward_tail[number], tail)
 
@@ -343,7 +342,7 @@ class HeadsAndTails:
         )
         return OneMachineJobs(
             heads=ends[transfer.sender],
-            times=numpy.full(self.count, transfer.duration, dtype=numpy.int64),
+            times=numpy.full(self.count, transfer.ticks, dtype=numpy.int64),
             tails=tails[transfer.receiver, ::-1] + time,
         )
 

@@ -1,29 +1,12 @@
-"""Stages on devices as stage replicas: one per replica, with their durations, their memory and the transfers between
-them.
-"""
+"""The laid-out plan with the least that its stage replicas do and hold, whatever the order."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from planner.layout.costs import CostModel, StageCost, StageTraffic, replica_overlaps
+from planner.layout.costs import CostModel, StageCost
+from planner.layout.stage_replicas import Transfer, lay_out_stages
 from planner.plan import Stage
 from planner.problem import Problem
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Transfer:
-    """A transfer per microbatch from one stage replica to another."""
-
-    sender: int
-    """The stage replica it leaves."""
-    receiver: int
-    """The stage replica that waits for it."""
-    is_backward: bool
-    """Whether it is a gradient."""
-    duration: int
-    """Nanoseconds on its route; 0 inside a group."""
-    links: tuple[int, ...]
-    """Links it occupies."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,45 +55,34 @@ class StageReplicas:
 
 
 def make_replicas(problem: Problem, stages: tuple[Stage, ...], *, costs: CostModel) -> StageReplicas:
-    """The stage replicas of the given stages."""
-    static = costs.static_bytes(stages)
-    replicas: list[StageReplica] = []
-    first: list[int] = []
-    for stage in stages:
-        first.append(len(replicas))
-        for replica, group in enumerate(stage.replicas):
-            memory = [problem.cluster.by_name[device].usable_bytes - static[device] for device in group]
-            cost = costs.stage_cost(stage, replica)
-            replicas.append(
-                _make_replica(problem, group, cost=cost, memory=memory, tail=costs.synchronisation_ns(stage))
+    """The stage replicas of the given stages; where microbatches may recompute or not, each with the least of both."""
+    laid_out = lay_out_stages(stages, costs=costs)
+    replicas = []
+    for each in laid_out.replicas:
+        memory = [problem.cluster.by_name[device].usable_bytes - laid_out.static_bytes[device] for device in each.group]
+        tail = laid_out.synchronisation_ns[each.stage]
+        replicas.append(
+            _make_replica(
+                problem, each.group, cost=costs.least_cost(stages[each.stage], each.replica), memory=memory, tail=tail
             )
-    transfers = [
-        transfer
-        for (a, b), traffic in costs.traffic(stages).items()
-        for transfer in _make_transfers(problem, stages, pair=(a, b), first=first, traffic=traffic)
-    ]
-    inputs: tuple[list[Transfer], ...] = tuple([] for _ in replicas)
-    outputs: tuple[list[Transfer], ...] = tuple([] for _ in replicas)
-    gradients: tuple[list[Transfer], ...] = tuple([] for _ in replicas)
-    returns: tuple[list[Transfer], ...] = tuple([] for _ in replicas)
+        )
+    return connect(replicas, laid_out.transfers, optimizer_ns=laid_out.tail_ns)
+
+
+def connect(replicas: Sequence[StageReplica], transfers: Sequence[Transfer], *, optimizer_ns: int) -> StageReplicas:
+    """The stage replicas with what each waits for and sends."""
+    inputs, outputs, gradients, returns = (tuple(list[Transfer]() for _ in replicas) for _ in range(4))
+    at: dict[str, list[Transfer]] = {}
     for transfer in transfers:
         (returns if transfer.is_backward else outputs)[transfer.sender].append(transfer)
         (gradients if transfer.is_backward else inputs)[transfer.receiver].append(transfer)
-    at: dict[str, list[Transfer]] = {}
-    for transfer in transfers:
-        for device in (
-            {replicas[number].devices[0] for number in (transfer.sender, transfer.receiver)} if transfer.links else ()
-        ):
-            at.setdefault(device, []).append(transfer)
+        if transfer.links:
+            for device in {replicas[number].devices[0] for number in (transfer.sender, transfer.receiver)}:
+                at.setdefault(device, []).append(transfer)
     return StageReplicas(
-        replicas=tuple(replicas),
-        inputs=inputs,
-        outputs=outputs,
-        gradients=gradients,
-        returns=returns,
-        sent_or_received=at,
-        optimizer_ns=costs.optimizer_ns(stages),
-    )
+        replicas=tuple(replicas), inputs=inputs, outputs=outputs, gradients=gradients, returns=returns,
+        sent_or_received=at, optimizer_ns=optimizer_ns,
+    )  # fmt: skip
 
 
 def _make_replica(
@@ -130,29 +102,3 @@ def _make_replica(
         budgets=tuple(size - cost.workspace_bytes for size in memory),
         synchronisation=tail,
     )
-
-
-def _make_transfers(
-    problem: Problem, stages: tuple[Stage, ...], *, pair: tuple[int, int], first: list[int], traffic: StageTraffic
-) -> list[Transfer]:
-    """Every pair of replicas exchanges the overlap of its sample ranges."""
-    transfers = []
-    senders, receivers = (stages[number].replicas for number in pair)
-    for i, j, share, whole in replica_overlaps(*(stages[number] for number in pair)):
-        a, b = senders[i][0], receivers[j][0]
-        ends = [(a, b, first[pair[0]] + i, first[pair[1]] + j, traffic.forward_bytes, False)]
-        if traffic.has_gradient:
-            ends.append((b, a, first[pair[1]] + j, first[pair[0]] + i, traffic.backward_bytes, True))
-        for source, target, sender, receiver, size, is_backward in ends:
-            part = -(-size * share // whole)
-            route = None if source == target else problem.cluster.route(source, target, num_bytes=part)
-            transfers.append(
-                Transfer(
-                    sender=sender,
-                    receiver=receiver,
-                    is_backward=is_backward,
-                    duration=0 if route is None else route.duration_ns(part),
-                    links=() if route is None else route.links,
-                )
-            )
-    return transfers

@@ -8,10 +8,10 @@ optimizers and files know that one. Tied parameters and single numbers stay whol
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, cast
 
 import torch
-from torch import nn
+from torch import distributed, nn
 from torch.distributed import fsdp
 from torch.distributed.device_mesh import DeviceMesh
 
@@ -19,13 +19,14 @@ from planner.execute.parallel.group_parts import GroupPart
 from planner.execute.parallel.reduction import BUCKET_BYTES
 from planner.execute.parallel.sharding import ShardedReduction, is_single
 from planner.execute.torch_versions.collectives import all_gather_single
-from planner.execute.torch_versions.sharded_gradients import reduce_now
+from planner.execute.torch_versions.sharded_gradients import reduce_now, watch_used
 
 
 class _ReplicaPart(GroupPart):
     """The rows of one parameter on this replica: as many on each, fewer or none on the last."""
 
-    is_over_replicas = True
+    is_over_replicas, is_used = True, False
+    """Whether this replica used it since the last step."""
 
     @property
     def _num_rows(self) -> int:
@@ -71,6 +72,7 @@ class LayerSharder:
         for path in paths:
             parameter = layer.get_parameter(path)
             held[parameter] = held.get(parameter) or _ReplicaPart(parameter, group=self.group)
+        watch_used(cut, lambda parameter: setattr(held[parameter], "is_used", True))
         self._cut[name] = cut
         if any(parameter.requires_grad for parameter in held):
             self._trained.append(name)
@@ -135,17 +137,41 @@ class FullyShardedReduction(ShardedReduction):
         """`parameters`: those that stay whole."""
         super().__init__(parameters, group=group, tied=tied, bucket_bytes=bucket_bytes)
         self.held = [part for part in parts if part.parameter.requires_grad]
+        self._used, self._telling = torch.zeros(0), cast(Any, None)
+        """Per part whether any replica used it, once that is told."""
 
     def start(self) -> None:
-        """What torch has added up is complete with the last B."""
+        """What torch has added up is complete with the last B; who used what is told beside it."""
         super().start()
-        for part in self.held if self.is_due else ():
+        if not self.is_due or not self.held:
+            return
+        for part in self.held:
             part.take_grad()
+        device = self.held[0].parameter.device
+        self._used = torch.tensor([part.is_used for part in self.held], dtype=torch.uint8).to(device, non_blocking=True)
+        self._telling = distributed.all_reduce(
+            self._used, distributed.ReduceOp.MAX, group=self.held[0].group, async_op=True
+        )
+
+    def _drop_unused(self) -> None:
+        """Torch gave zeros to what no replica used."""
+        if self._telling is None:
+            return
+        self._telling.wait()
+        untouched = [number for number, part in enumerate(self.held) if not part.is_used]
+        used = self._used.tolist() if untouched else []
+        for number in untouched:
+            if not used[number]:
+                self.held[number].parameter.grad = None
+        for part in self.held:
+            part.is_used = False
+        self._telling = None
 
     @torch.no_grad()
     def finish(self, divisor: float) -> None:
         """Also the gradients of the parts here are divided."""
         super().finish(divisor)
+        self._drop_unused()
         for part in self.held if divisor != 1 else ():
             if part.parameter.grad is not None:
                 part.parameter.grad.div_(divisor)

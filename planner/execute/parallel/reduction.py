@@ -1,7 +1,7 @@
 """Gradients of one stage, or of tied parameters, put together from several processes."""
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -24,7 +24,8 @@ class StageReduction:
     """The gradients of a stage: added up over its replicas while other stages go on computing, and scaled.
 
     Where there is somebody to add to, gradients lie side by side in buckets from their first microbatch on, so that
-    nothing is copied to be sent, and nothing is held twice.
+    nothing is copied to be sent, and nothing is held twice. A parameter that no replica used ends without a gradient,
+    as in one process: optimizers pass over it.
     """
 
     def __init__(
@@ -44,7 +45,7 @@ class StageReduction:
         self.group, self.is_due = group, True
         """Whether this iteration's gradients are used; otherwise those of the next one are added to them."""
         self._buckets: list[GradientBucket] = []
-        self._running: list[Any] = []
+        self._running: list[tuple[GradientBucket, Any]] = []
 
     @torch.no_grad()
     def prepare(self) -> None:
@@ -69,7 +70,8 @@ class StageReduction:
             return
         for bucket in self._buckets or self._make_buckets():
             bucket.take_in()
-            self._running.append(distributed.all_reduce(bucket.flat, group=self.group, async_op=True))
+            bucket.flag_used()
+            self._running.append((bucket, distributed.all_reduce(bucket.message, group=self.group, async_op=True)))
 
     def _make_buckets(self) -> Iterator["GradientBucket"]:
         return (GradientBucket(each) for each in _in_buckets(self.parameters, bucket_bytes=self.bucket_bytes))
@@ -77,14 +79,15 @@ class StageReduction:
     @torch.no_grad()
     def finish(self, divisor: float) -> None:
         """Wait for what `start` began, and divide."""
-        for work in self._running:
+        for bucket, work in self._running:
             work.wait()
-        self._running.clear()
+            bucket.drop_unused()
         for part in self.parts:
             part.add_up()
-        grads = [bucket.flat for bucket in self._buckets] or [
+        grads = [bucket.flat for bucket, _ in self._running] or [
             parameter.grad for parameter in self.parameters if parameter.grad is not None
         ]
+        self._running.clear()
         for grad in grads if divisor != 1 else ():
             grad.div_(divisor)
 
@@ -117,14 +120,19 @@ class Tie:
 
     @torch.no_grad()
     def share_grad(self) -> None:
-        """Give every copy the sum of all their gradients."""
-        total = torch.zeros_like(gradient_of(self.copies[0]))
+        """Give every copy the sum of all their gradients; none where nobody used any of them."""
+        first = self.copies[0]
+        sent = torch.zeros(first.numel() + 1, dtype=_kind_of(first), device=first.device)
+        total = sent[:-1].view(first.shape)
         for copy in self.counted:
-            total += gradient_of(copy)
+            if copy.grad is not None:
+                total += copy.grad
+                sent[-1] = 1
         if self.group is not None:
-            distributed.all_reduce(total, group=self.group)
+            distributed.all_reduce(sent, group=self.group)
+        is_used = any(copy.grad is not None for copy in self.copies) or bool(sent[-1])
         for copy in self.copies:
-            copy.grad = total.clone()
+            copy.grad = total.clone() if is_used else None
 
 
 @torch.no_grad()
@@ -136,7 +144,7 @@ def clip_gradients(
     `counted`: those of the parameters here that are counted here, so that each of the model's counts once. Returns
     the norm before.
     """
-    grads = [parameter.grad for parameter in counted if parameter.grad is not None]
+    grads = gradients_of(counted)
     squares = [torch.linalg.vector_norm(grad, dtype=torch.float64) ** 2 for grad in grads]
     total = torch.stack(squares).sum() if squares else torch.zeros((), dtype=torch.float64, device=device)
     distributed.all_reduce(total)
@@ -154,32 +162,67 @@ def gradient_of(parameter: nn.Parameter) -> torch.Tensor:
     return torch.zeros_like(parameter, dtype=zeros_dtype) if parameter.grad is None else parameter.grad
 
 
+def gradients_of(parameters: Iterable[nn.Parameter]) -> list[torch.Tensor]:
+    """Of those that have one and are not empty; of a table whose gradient is sparse the rows that it has."""
+    grads = [each.grad for each in parameters if each.grad is not None and each.grad.numel()]
+    return [grad.coalesce().values() if grad.is_sparse else grad for grad in grads]
+
+
 class GradientBucket:
-    """Gradients of parameters of one type, side by side in one tensor."""
+    """Gradients of parameters of one type, side by side in one tensor; behind them, for each, whether it was used.
+
+    Autograd adds to them in place. So what no backward came to is what still has the version that it began with, which
+    takes no hook, nor a look at a value.
+    """
 
     def __init__(self, parameters: Sequence[nn.Parameter]) -> None:
         """`parameters`: all with gradients of one type, on one device."""
         self.parameters = parameters
         sizes = [parameter.numel() for parameter in parameters]
-        self.flat = torch.zeros(sum(sizes), dtype=_kind_of(parameters[0]), device=parameters[0].device)
-        self._places = [
-            _like(part, parameter) for part, parameter in zip(torch.split(self.flat, sizes), parameters, strict=True)
-        ]
+        count, kind, device = sum(sizes), _kind_of(parameters[0]), parameters[0].device
+        self.message = torch.zeros(count + len(sizes), dtype=kind, device=device)
+        self.flat, self._flags = self.message[:count], self.message[count:]
+        parts = zip(torch.split(self.flat, sizes), parameters, strict=True)
+        self._places = [_like(part, parameter).data for part, parameter in parts]  # `data`: each counts for itself
+        self._versions = [place._version for place in self._places]
+        self._untouched: list[int] = []
+        """Numbers of the parameters that this process did not use."""
 
     def take_in(self) -> None:
         """Let every gradient be its part of the tensor: with what it was, or zeros where there was none."""
         if all(parameter.grad is None for parameter in self.parameters):  # one call for all is what an iteration needs
             self.flat.zero_()
+            self._versions = [place._version for place in self._places]
             for parameter, place in zip(self.parameters, self._places, strict=True):
                 parameter.grad = place
             return
-        for parameter, place in zip(self.parameters, self._places, strict=True):
+        for number, (parameter, place) in enumerate(zip(self.parameters, self._places, strict=True)):
             grad = parameter.grad
+            if grad is place:
+                continue
             if grad is None:
                 place.zero_()
-            elif grad.data_ptr() != place.data_ptr() or grad.stride() != place.stride():
+                self._versions[number] = place._version
+            else:
                 place.copy_(grad)
             parameter.grad = place
+
+    def flag_used(self) -> None:
+        """To be called before it is added up."""
+        pairs = zip(self._places, self._versions, strict=True)
+        self._untouched = [number for number, (place, version) in enumerate(pairs) if place._version == version]
+        self._flags.fill_(1)
+        if self._untouched:
+            self._flags[self._untouched] = 0
+
+    def drop_unused(self) -> None:
+        """To be called once it is added up; looks at the sum only where a parameter was not used here."""
+        if not self._untouched:
+            return
+        counts = self._flags.tolist()
+        for number in self._untouched:
+            if not counts[number]:
+                self.parameters[number].grad = None
 
 
 def _kind_of(parameter: nn.Parameter) -> torch.dtype:

@@ -3,7 +3,8 @@
 Every parameter is cut, as one row of numbers, into as many pieces as the stage has replicas. Gradients are added up
 piece by piece on the replica that has it, that replica's optimizer knows nothing but its pieces, and the new values go
 to all replicas. Gloo's own reduce-scatter is an all-reduce whose result is thrown away but for a part; an all-to-all
-whose parts are added up here sends half as much, in the order of the replicas, and is the same on every backend.
+whose parts are added up here sends half as much, in the order of the replicas, and is the same on every backend. Every
+message ends with a flag per stretch: whether the sender used the parameter.
 """
 
 from collections import deque
@@ -92,6 +93,8 @@ class ShardedReduction(StageReduction):
         }
         """By the parameter's identity."""
         self._scattered = [piece for key, piece in self.pieces.items() if key not in separate]
+        self._untouched = set[int]()
+        """By identity the parameters that no replica was seen to use."""
         self._messages: Iterator[list[_Stretch]] = iter(())
         self._travelling: deque[tuple[list[_Stretch], torch.Tensor, Any]] = deque()
 
@@ -101,8 +104,9 @@ class ShardedReduction(StageReduction):
         super().start()
         if not self.is_due:
             return
+        self._untouched = {id(piece.whole) for piece in self._scattered if piece.whole.grad is None}
         for piece in self._scattered:
-            piece.whole.grad = gradient_of(piece.whole).contiguous()
+            piece.whole.grad = gradient_of(piece.whole).to_dense().contiguous()
         self._messages = self._stretches(self._scattered, lambda each: each.grad_dtype or each.dtype)
         for _ in range(_IN_FLIGHT):
             self._send_next()
@@ -114,13 +118,16 @@ class ShardedReduction(StageReduction):
             self._take_next()
             self._send_next()
         super().finish(divisor)
-        for piece in self._scattered if divisor != 1 else ():
-            piece.cut(gradient_of(piece.whole)).div_(divisor)
+        for piece in self._scattered:
+            if id(piece.whole) in self._untouched:
+                piece.whole.grad = None
+            elif divisor != 1:
+                piece.cut(gradient_of(piece.whole)).div_(divisor)
 
     def finish_buckets(self) -> None:
         """From here on a piece has the gradient, and the parameter has none."""
         for piece in self.pieces.values():
-            piece.parameter.grad = piece.cut(gradient_of(piece.whole))
+            piece.parameter.grad = None if piece.whole.grad is None else piece.cut(piece.whole.grad)
             piece.whole.grad = None
 
     @torch.no_grad()
@@ -144,8 +151,11 @@ class ShardedReduction(StageReduction):
         stretches = next(self._messages, None)
         if stretches is None:
             return
-        like = gradient_of(stretches[0].piece.whole)
-        sent = like.new_zeros((self.num_replicas, _length(stretches)))
+        like, length = gradient_of(stretches[0].piece.whole), _length(stretches)
+        sent = like.new_zeros((self.num_replicas, length + len(stretches)))
+        flags = sent[:, length:].fill_(1)
+        if untouched := [number for number, each in enumerate(stretches) if id(each.piece.whole) in self._untouched]:
+            flags[:, untouched] = 0
         for replica, row in enumerate(sent):
             for at, (piece, start, stop) in _placed(stretches):
                 part = piece.part(gradient_of(piece.whole), replica=replica, start=start, stop=stop)
@@ -164,6 +174,9 @@ class ShardedReduction(StageReduction):
         for at, (piece, start, stop) in _placed(stretches):
             place = piece.part(gradient_of(piece.whole), replica=self.replica, start=start, stop=stop)
             place.copy_(total[at : at + place.numel()])
+        if not self._untouched.isdisjoint(id(each.piece.whole) for each in stretches):
+            counts = total[_length(stretches) :].tolist()
+            self._untouched -= {id(each.piece.whole) for each, count in zip(stretches, counts, strict=True) if count}
 
     def _stretches(
         self, pieces: Iterable[ShardPiece], kind_of: Callable[[nn.Parameter], torch.dtype]

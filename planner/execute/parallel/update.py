@@ -11,7 +11,7 @@ from torch.optim.lr_scheduler import ReduceLROnPlateau
 
 from planner.execute.model.user_code import calling
 from planner.execute.parallel.partial_steps import step_in_parts
-from planner.execute.parallel.reduction import StageReduction, Tie, clip_gradients
+from planner.execute.parallel.reduction import StageReduction, Tie, clip_gradients, gradients_of
 from planner.execute.parallel.sharding import ShardPiece
 from planner.execute.training import Training
 
@@ -97,14 +97,14 @@ class Update:
 
     def has_finite_gradients(self) -> bool:
         """Whether all here are; asked once per step, so it costs no more than reading them once."""
-        grads = [each.grad for each in self.stepped if each.grad is not None and each.grad.numel()]
+        grads = gradients_of(self.stepped)
         if not grads or bool(torch.stack(torch._foreach_norm(grads)).isfinite().all()):
             return True
         return all(bool(grad.isfinite().all()) for grad in grads)  # squares of large numbers are infinite, too
 
     def nonfinite_gradients(self) -> list[str]:
         """Names of the parameters here whose gradients are not finite."""
-        return [name for name, each in self.trained if each.grad is not None and not bool(each.grad.isfinite().all())]
+        return [name for name, each in self.trained if not all(bool(g.isfinite().all()) for g in gradients_of([each]))]
 
     def finish(self, *, is_good: bool) -> bool:
         """Take a step, or leave it out; forget the gradients. Gives whether a step was taken."""

@@ -28,6 +28,7 @@ from planner.execute.run.microbatch_rounds import MicrobatchRounds
 from planner.execute.run.nonfinite import locate_nonfinite
 from planner.execute.run.preparation import Preparation
 from planner.execute.run.shard_check import require_sharding
+from planner.execute.run.unused_stages import forget_unused_stages
 from planner.execute.stage.batch_copies import to_device
 from planner.execute.stage.forward_pass import ForwardPass, Held, evaluating
 from planner.execute.stage.routed_runtime import RoutedRuntime, RoutedStage, meet
@@ -285,33 +286,37 @@ class Execution:
     def _finish(self, share: BatchShare, losses: tuple[float, ...], *, is_due: bool) -> UpdateOutcome:
         """Clip, look whether all is finite, and let the optimizers take their step."""
         norm = self.update.clip() if is_due else None
-        is_good = True
-        if self.training.on_nonfinite != "ignore" or self.training.loss_scale is not None:
-            are_losses_good = all(map(math.isfinite, losses))
-            are_grads_good = not is_due or self.update.has_finite_gradients()
-            has_bad_loss, has_bad_grad = self._any_is_bad(not are_losses_good, not are_grads_good)
-            is_good = not (has_bad_loss or has_bad_grad)
-            is_expected = self.training.loss_scale is not None and not has_bad_loss
-            if not is_good and self.training.on_nonfinite == "stop" and not is_expected:
-                forward, gradients = self._make_forward_pass(share), self.update.nonfinite_gradients()
-                text = locate_nonfinite(self.model, forward, losses=losses, gradients=gradients, number=self.number)
-                raise ExecutionError(text)
-            self.update.is_spoiled |= not is_good
+        is_checked = self.training.on_nonfinite != "ignore" or self.training.loss_scale is not None
+        are_losses_good = not is_checked or all(map(math.isfinite, losses))
+        are_grads_good = not (is_checked and is_due) or self.update.has_finite_gradients()
+        leaves_alone = is_due and any(stage.leaves_alone for stage in self.stages)
+        has_bad_loss, has_bad_grad, has_unused = self._on_any(not are_losses_good, not are_grads_good, leaves_alone)
+        is_good = not (has_bad_loss or has_bad_grad)
+        is_expected = self.training.loss_scale is not None and not has_bad_loss
+        if not is_good and self.training.on_nonfinite == "stop" and not is_expected:
+            forward, gradients = self._make_forward_pass(share), self.update.nonfinite_gradients()
+            text = locate_nonfinite(self.model, forward, losses=losses, gradients=gradients, number=self.number)
+            raise ExecutionError(text)
+        self.update.is_spoiled |= not is_good
+        if has_unused:
+            forget_unused_stages(self.model, self.update)
+        for stage in self.stages if is_due else ():
+            stage.used_inputs.clear()
         is_updated = is_due and self.update.finish(is_good=is_good)
         for reduction in self.model.reductions if is_updated else ():
             reduction.share()
         return UpdateOutcome(norm, is_updated)
 
-    def _any_is_bad(self, has_bad_loss: bool, has_bad_grad: bool) -> tuple[bool, bool]:
-        """Both on any process; replicas of one stage that holds all and shards nothing have the same, added up."""
+    def _on_any(self, *mine: bool) -> tuple[bool, ...]:
+        """Whether on any process; replicas of one stage that holds all and shards nothing have the same, added up."""
         first, *more = self.plan.stages
         is_whole = all(len(group) == 1 for group in first.replicas) and not (first.is_split or first.is_sharded)
         if is_whole and not more:
-            return has_bad_loss, has_bad_grad
-        flags = torch.tensor([has_bad_loss, has_bad_grad], dtype=torch.int32, device=self.device)
+            return mine
+        flags = torch.tensor(mine, dtype=torch.int32, device=self.device)
         if self.layout.world_size > 1:
             distributed.all_reduce(flags, distributed.ReduceOp.MAX)
-        return bool(flags[0]), bool(flags[1])
+        return tuple(map(bool, flags.tolist()))
 
     def _num_means(self, layout: Layout) -> int:
         """Losses are means over a microbatch's samples: those of replicas that have equal shares count alike."""

@@ -25,7 +25,7 @@ from planner.execute.model.user_code import calling
 from planner.execute.parallel.reduction import StageReduction
 from planner.execute.record.action_log import ActionLog, WatchedRow
 from planner.execute.stage.sending import Sending
-from planner.execute.stage.stage_module import StageModule, StageShape
+from planner.execute.stage.stage_module import StageModule, StageShape, unflatten
 from planner.execute.stage.weight_stream import WeightStream
 from planner.execute.table.table_check import check_lowered_table
 from planner.execute.torch_versions.kept_outputs import kept_outputs, replace_outputs
@@ -64,6 +64,10 @@ class PlanStage(PipelineStage):
         """Within which I runs."""
         self._has_own_weights = False
         """Whether I was seen to leave alone what W adds to."""
+        self.wanting = frozenset(k for k, like in enumerate(shape.inputs) if like.requires_grad)
+        """Places of the inputs that need gradients."""
+        self.used_inputs = set[int]()
+        """Places of those that got one since the last step."""
         self.moment: Moment | None = None
         """Of the iteration's first microbatch: what its random numbers depend on."""
         if is_deferring:
@@ -84,8 +88,10 @@ class PlanStage(PipelineStage):
 
     def forward_one_chunk(self, *args: Any, **kwargs: Any) -> Any:
         """F; raises RuntimeError if it gives something else than was made room for where it is sent to."""
+        module = cast(StageModule, self.submod)
+        module.microbatch = args[0]
         if self.moment is not None:
-            cast(StageModule, self.submod).moment = replace(self.moment, microbatch=args[0])
+            module.moment = replace(self.moment, microbatch=args[0])
         self.store.is_noting = args[0] in self.split
         with self.log.computing():
             output = super().forward_one_chunk(*args, **kwargs)
@@ -125,8 +131,22 @@ class PlanStage(PipelineStage):
         before = self._grad_versions()
         with self.log.computing(), self.store.opened(), nullcontext() if is_whole else self.putting_off():
             super().backward_one_chunk(*args, **kwargs)
+        if self.leaves_alone:
+            self.used_inputs |= {k for k, grad in enumerate(self.bwd_cache[args[0]]) if grad is not None}
         if self.weight_stream is not None and not is_whole:
             self._require_own_weights(before, self.dw_runner[args[0]])
+
+    @property
+    def used_values(self) -> set[str]:
+        """Names of the values that arrive and got a gradient since the last step, in one of their tensors at least."""
+        module = cast(StageModule, self.submod)
+        places = unflatten(range(sum(module.counts.values())), module.counts)
+        return {name for name, own in places.items() if not self.used_inputs.isdisjoint(own)}
+
+    @property
+    def leaves_alone(self) -> bool:
+        """Whether an input that needs a gradient got none since the last step."""
+        return len(self.used_inputs) < len(self.wanting)
 
     def _grad_versions(self) -> dict[int, tuple[int, int]]:
         """By parameter which gradient it has, and how often that was changed; while that is still to be looked at."""

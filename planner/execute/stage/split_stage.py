@@ -59,6 +59,16 @@ class SplitStage(RoutedStage):
         self.leaving_mail: dict[_Inner, list[torch.Tensor]] = {}
 
     @property
+    def leaves_alone(self) -> bool:
+        """Never: what was tried beforehand is what runs."""
+        return False
+
+    @property
+    def used_values(self) -> set[str]:
+        """All."""
+        return set(self.shape.counts)
+
+    @property
     def is_owner(self) -> bool:
         """Whether F, the weights and the optimizer's state are here."""
         return self.part is self.parts[0]

@@ -34,11 +34,16 @@ class StageModule(nn.Module):
         *,
         counts: Mapping[str, int],
         recompute: Collection[str] = (),
+        kept: Collection[int] = (),
     ) -> None:
-        """`counts`: how many tensors each arriving value has; `recompute`: its layers that recompute."""
+        """`counts`: how many tensors each arriving value has; `recompute`: its layers that recompute, not for `kept`
+        microbatches.
+        """
         super().__init__()
         self.wiring, self.counts = wiring, {name: counts[name] for name in wiring.arrives}
-        self.recompute = frozenset(recompute)
+        self.recompute, self.kept = frozenset(recompute), frozenset(kept)
+        self.microbatch = 0
+        """The one at hand."""
         self.layers = nn.ModuleList(layers[name] for name in wiring.layers)
         self.clones_views = False
         self.leaving_counts: dict[str, int] = {}
@@ -76,7 +81,7 @@ class StageModule(nn.Module):
         if self.moment is not None:
             seed = partial(seed_generators, self.moment.number(name), arguments[0].device)
             seed()
-        is_recomputed = name in self.recompute and torch.is_grad_enabled()
+        is_recomputed = name in self.recompute and self.microbatch not in self.kept and torch.is_grad_enabled()
         if not is_recomputed and self.exchange is None:
             result = layer(*arguments)
             return result

@@ -1,7 +1,10 @@
 """Gradients of a layer under `fully_shard` that came outside of its backward; private to torch 2.13 to 2.15."""
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any, cast
 
+from torch import nn
 from torch.distributed.fsdp import FSDPModule
 
 from planner.execute.torch_versions.supported import torch_version
@@ -13,3 +16,26 @@ def reduce_now(layer: FSDPModule) -> None:
     if torch_version() >= (2, 15):  # which asks how a backward ends when one begins, and this is none
         state._state_ctx.manual_backward_finalization_active = False
     state._root_post_backward_final_callback()
+
+
+def watch_used(layer: FSDPModule, note: Callable[[nn.Parameter], None]) -> None:
+    """Call `note` with every parameter of the layer that a backward gave a gradient, before torch adds them up: those
+    without one are given zeros there.
+    """
+    state = cast(Any, layer)._get_fsdp_state()
+    groups = getattr(state, "_fsdp_param_groups", None)
+    for group in [state._fsdp_param_group] if groups is None else groups:
+        group.post_backward = partial(_note_used, group, post_backward=group.post_backward, note=note)
+
+
+def _note_used(
+    group: Any, *rest: Any, post_backward: Callable[..., None], note: Callable[[nn.Parameter], None]
+) -> None:
+    for each in group.fsdp_params:
+        whole: Any = getattr(each, "_unsharded_param", None)
+        grad = None if whole is None else whole.grad
+        if grad is not None and grad.is_sparse:
+            whole.grad = grad.to_dense()  # which is all that torch adds up
+        if grad is not None or each.unsharded_accumulated_grad is not None:
+            note(each.sharded_param)
+    post_backward(*rest)

@@ -83,6 +83,14 @@ def recompute_uneven(case: Case) -> Findings:
             yield Finding(f"stage {number}", "true or false", dict(stage.recompute), message)
 
 
+def _recompute_some(case: Case) -> Findings:
+    """Without `recompute_microbatches` a stage recomputes every microbatch, or none."""
+    for number, stage in enumerate(case.plan.stages):
+        if stage.recompute_microbatches and case.options.recompute and not case.options.recompute_microbatches:
+            message = f"Stage {number} lists microbatches that recompute, which recompute_microbatches = false forbids."
+            yield Finding(f"stage {number}", "all microbatches", list(stage.recompute_microbatches), message)
+
+
 def shard_option(case: Case) -> Findings:
     """Replicas shard the optimizer's state where `shard_optimizer` allows it, or asks for it."""
     replicated = {number: stage for number, stage in enumerate(case.plan.stages) if len(stage.replicas) > 1}
@@ -155,6 +163,7 @@ RULES = (
     edge_skips,
     recompute_forbidden,
     recompute_uneven,
+    _recompute_some,
     shard_option,
     split_forbidden,
     split_placement_forbidden,

@@ -1,5 +1,7 @@
 """Rules: every layer is in one stage, and the stages are in order."""
 
+from itertools import pairwise
+
 from planner.judge.case import Case, Finding, Findings, shown
 from planner.judge.recomputation import recompute_kinds
 
@@ -73,6 +75,16 @@ def recompute_unknown(case: Case) -> Findings:
                 yield Finding(f"stage {number}", known or list(stage.layers), f"{name}: {kind}", message)
 
 
+def recompute_microbatches_wrong(case: Case) -> Findings:
+    """A stage that lists the microbatches that recompute does recompute; they ascend, and the problem has them."""
+    for number, stage in enumerate(case.plan.stages):
+        listed, count = stage.recompute_microbatches, case.problem.num_microbatches
+        ascends = all(a < b for a, b in pairwise(listed)) and all(m < count for m in listed)
+        if listed and not (stage.recompute and ascends):
+            message = f"Stage {number} lists {shown(list(listed), 80)} as those that recompute, which cannot be."
+            yield Finding(f"stage {number}", f"some of 0 to {count - 1}, ascending", list(listed), message)
+
+
 RULES = (
     layer_unknown,
     layer_repeated,
@@ -81,5 +93,6 @@ RULES = (
     stage_order,
     layer_order,
     recompute_unknown,
+    recompute_microbatches_wrong,
 )
 """The rules of this page, in the order in which they are applied."""

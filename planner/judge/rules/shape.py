@@ -58,6 +58,7 @@ def _is_stage(stage: Stage) -> bool:
         and isinstance(stage.replicas, tuple)
         and all(_is_names(group) for group in stage.replicas)
         and (isinstance(stage.recompute, bool) or _is_map(stage.recompute))
+        and _are_numbers(stage.recompute_microbatches)
         and stage.shard in SHARDS
         and all(map(_is_shares, (stage.input_grad_replicas, stage.weight_grad_replicas)))
         and isinstance(stage.samples, tuple)

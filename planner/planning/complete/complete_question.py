@@ -47,6 +47,7 @@ def require_covered(problem: Problem) -> None:
         (options.split_placement, "options: split_placement = true", "set it to false"),
         (options.unequal_shares, "options: unequal_shares = true", "set it to false"),
         (options.recompute_layers, "options: recompute_layers = true", "set it to false"),
+        (options.recompute_microbatches, "options: recompute_microbatches = true", "set it to false"),
         (options.recompute_in_turn, "options: recompute_in_turn = true", "set it to false"),
         (
             options.synchronisation != "after",
@@ -222,7 +223,7 @@ class _Question:
         }
         return LayerSet(
             layers=layers,
-            has_weight_grad=any(self.problem.profile.by_name[self.names[layer]].is_trainable for layer in layers),
+            has_weight_grad=self.problem.profile.trains(self.names[layer] for layer in layers),
             times=times,
             sizes=sizes,
             synchronisation={n: ticks for n, ticks in rings.items() if ticks},

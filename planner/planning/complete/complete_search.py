@@ -1,11 +1,13 @@
 """`--method cp-sat` and `--method ilp`: a solver works on one model with everything open, from the incumbent on.
 
+Windows of it come first: what they leave out is far from a plan, and they take moments where the whole takes minutes.
+
 What it claims is labelled as a claim, what it finds passes the verifier like everything else. Links take transfers in
 any order in the model, so a plan may play to more than the solver says; the bound it claims holds all the same.
 """
 
-from collections.abc import Generator, Sequence
-from dataclasses import dataclass
+from collections.abc import Generator, Iterator, Sequence
+from dataclasses import dataclass, replace
 from itertools import permutations
 
 from planner.batch_problem import Question, candidates_of
@@ -15,21 +17,29 @@ from planner.layout.costs import CostModel
 from planner.lowering import make_orders, make_plan_from_orders, make_schedule_instance
 from planner.plan import Plan, Stage
 from planner.planning.complete.complete_question import make_complete_instance, require_covered
-from planner.planning.search_state import FAILED, SearchState
+from planner.planning.complete.windows import GrowingWindow, cut_of, window_around
+from planner.planning.search_state import FAILED, SEED_SHARE, SearchState
+from planner.planning.starts.conversions import plan_of
 from planner.problem import Problem
 from planner.progress import Limits
 from solver_models.complete.coarse import coarsened
+from solver_models.complete.complete_instance import CompleteInstance
 from solver_models.complete.complete_model import CompleteAnswer, CompleteModel
 from solver_models.complete.programme import Programme
 from solver_models.complete.solver_answer import DEFAULT_SOLVER, SolverAnswer
+from solver_models.local_search.search import Candidate, Searcher
 from solver_models.result import SolverFailedError
 from solver_models.schedule.evaluation import play
+from solver_models.starts.first_candidates import make_seeds
 
 MODEL = "complete model"
 """What the improver, and the entry in `solver_versions`, are called."""
 
 CLAIM = "solver"
 """Why a run ends once a solver claims that nothing is better."""
+
+_STARTS_SHARE, _WINDOW_SHARE, _WHOLE_SHARE = 0.3, 0.25, 0.3
+"""Of the time: for windows around balanced plans; of what is left, for one around the incumbent; kept for the whole."""
 
 MOST_ILP_TICKS = 10_000
 """Longer times lose their last digits in solvers that compute with floating point: they get coarser ticks."""
@@ -130,7 +140,11 @@ def ask(
     """
     horizon = longest(problem) if horizon is None else horizon
     instance = make_complete_instance(problem, costs, horizon=horizon)
-    ticks = max(1, -(-horizon // MOST_ILP_TICKS)) if is_coarse else 1
+    return _write_down(problem, instance, least=least, is_coarse=is_coarse)
+
+
+def _write_down(problem: Problem, instance: CompleteInstance, *, least: int, is_coarse: bool) -> CompleteQuestion:
+    ticks = max(1, -(-instance.horizon // MOST_ILP_TICKS)) if is_coarse else 1
     units = max(1, -(-max(instance.capacity) // MOST_ILP_UNITS)) if is_coarse else 1
     model = CompleteModel(coarsened(instance, ticks=ticks, units=units), least=least // ticks)
     return CompleteQuestion(problem=problem, model=model, ticks=ticks, units=units)
@@ -160,18 +174,18 @@ def longest(problem: Problem) -> int:
 
 
 def search_completely(run: SearchState) -> Generator[None, None, None]:
-    """Let the solver work until the time is up; it yields wherever the run may end."""
+    """Let the solver work until the time is up, on windows first; it yields wherever the run may end."""
     with run.step_of(MODEL):
-        question = ask(
-            run.problem,
-            run.costs,
-            horizon=run.incumbent_ns,
-            least=run.lower_bound.value_ns if run.lower_bound else 0,
-            is_coarse=run.limits.method == "ilp",
-        )
+        horizon = longest(run.problem) if run.incumbent_ns is None else run.incumbent_ns
+        instance = make_complete_instance(run.problem, run.costs, horizon=horizon)
+        yield
+        if run.problem.options.partition is None:
+            for _ in _search_windows(run, instance):
+                yield
+        question = _question(run, instance)
         yield
         try:
-            outcome = _solve(run, question)
+            outcome = _solve(run, question, start=run.plan, limit_s=run.seconds_left)
         except SolverFailedError as error:
             if run.plan is None:
                 raise NoPlanFoundError(str(error)) from error
@@ -191,8 +205,61 @@ def search_completely(run: SearchState) -> Generator[None, None, None]:
     yield
 
 
-def _solve(run: SearchState, question: CompleteQuestion) -> SolverAnswer:
-    """The solver's answer, with the incumbent as its start."""
+def _question(run: SearchState, instance: CompleteInstance) -> CompleteQuestion:
+    """The model of an instance, without plans that are longer than the incumbent, or shorter than any is."""
+    horizon = instance.horizon if run.incumbent_ns is None else min(instance.horizon, run.incumbent_ns)
+    return _write_down(
+        run.problem,
+        replace(instance, horizon=horizon),
+        least=run.lower_bound.value_ns if run.lower_bound else 0,
+        is_coarse=run.limits.method == "ilp",
+    )
+
+
+def _search_windows(run: SearchState, instance: CompleteInstance) -> Iterator[None]:
+    """Windows around balanced plans, the best for every number of stages, and then around the incumbent."""
+    begin_left = run.seconds_left
+    starts = _balanced_plans(run)
+    for number, start in enumerate(starts):
+        limit_s = (run.seconds_left - begin_left * (1 - _STARTS_SHARE)) / (len(starts) - number)
+        _solve_window(run, instance, around=start, moved=max(2, instance.num_layers // 8), limit_s=limit_s)
+        yield
+    window = GrowingWindow(instance.num_layers)
+    while run.plan is not None and not window.is_whole and run.seconds_left > begin_left * _WHOLE_SHARE:
+        before = run.incumbent_ns
+        limit_s = run.seconds_left * _WINDOW_SHARE
+        _solve_window(run, instance, around=run.plan, moved=window.moved, limit_s=limit_s)
+        window.note(is_better=run.incumbent_ns != before)
+        yield
+
+
+def _balanced_plans(run: SearchState) -> list[Plan]:
+    """Balanced cuts with the best of the standard policies, one per number of stages, the shortest first."""
+    searcher = Searcher(run.instance)
+    best: dict[int, Candidate] = {}
+    for seed in sorted(make_seeds(searcher, has_time=run.time_until(SEED_SHARE)), key=lambda each: each.sort_key):
+        if seed.is_feasible:
+            best.setdefault(len(seed.groups), seed)
+    plans = [plan_of(run.problem, searcher, candidate=each) for each in best.values()]
+    for plan in plans:
+        run.propose(plan, source="balanced seeds")
+    return plans
+
+
+def _solve_window(run: SearchState, instance: CompleteInstance, *, around: Plan, moved: int, limit_s: float) -> None:
+    """Propose what is found there; what is claimed of it says nothing of the rest, and failing stops nothing."""
+    cut = cut_of([stage.layers for stage in around.stages], run.problem.profile.topological_order)
+    question = _question(run, window_around(instance, cut, moved=moved))
+    try:
+        outcome = _solve(run, question, start=around, limit_s=limit_s)
+    except SolverFailedError:
+        return
+    if outcome.values is not None:
+        run.propose(question.plan(outcome.values), source=MODEL)
+
+
+def _solve(run: SearchState, question: CompleteQuestion, *, start: Plan | None, limit_s: float) -> SolverAnswer:
+    """The solver's answer, from a plan on."""
     from solver_models.complete.with_cp_sat import solve_with_cp_sat
     from solver_models.complete.with_pulp import linear, solve_with_pulp
 
@@ -200,8 +267,8 @@ def _solve(run: SearchState, question: CompleteQuestion) -> SolverAnswer:
     if run.limits.method == "cp-sat":
         return solve_with_cp_sat(
             programme,
-            hint=_start(run, question, programme=programme),
-            time_limit_s=max(0.1, run.seconds_left),
+            hint=_start(run, question, plan=start, programme=programme),
+            time_limit_s=max(0.1, limit_s),
             seed=run.limits.seed,
             threads=run.limits.num_threads,
             should_stop=run.should_stop,
@@ -211,19 +278,21 @@ def _solve(run: SearchState, question: CompleteQuestion) -> SolverAnswer:
     return solve_with_pulp(
         rows,
         solver=run.limits.solver or DEFAULT_SOLVER,
-        hint=_start(run, question, programme=rows),
-        time_limit_s=max(0.1, run.seconds_left),
+        hint=_start(run, question, plan=start, programme=rows),
+        time_limit_s=max(0.1, limit_s),
         threads=run.limits.num_threads,
         should_stop=run.should_stop,
     )
 
 
-def _start(run: SearchState, question: CompleteQuestion, *, programme: Programme) -> list[int] | None:
-    """Values of all variables for the incumbent; None if there is none that the model describes."""
-    if run.plan is None:
+def _start(
+    run: SearchState, question: CompleteQuestion, *, plan: Plan | None, programme: Programme
+) -> list[int] | None:
+    """Values of all variables for a plan; None if there is none that the model describes."""
+    if plan is None:
         return None
     try:
-        decided = question.decisions(run.plan, run.costs)
+        decided = question.decisions(plan, run.costs)
     except ValueError:
         return None
     from solver_models.complete.with_cp_sat import solve_with_cp_sat

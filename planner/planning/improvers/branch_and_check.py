@@ -22,10 +22,10 @@ from planner.plan import Plan, Stage
 from planner.planning.planning_params import SearchParams
 from planner.problem import Problem
 from planner.simulation.simulate import simulate
-from solver_models.branch_and_check.subproblems import OpenCase, open_cases
 from solver_models.instance import DeviceOrder, ScheduleInstance
 from solver_models.interruptible import run_stoppable
 from solver_models.joint.search_space import make_space
+from solver_models.joint.subproblems import OpenCase, open_cases
 from solver_models.joint.symmetry import make_quotient, signature
 from solver_models.local_search.search import LATEST, Candidate, Searcher
 from solver_models.local_search.task_window import TaskWindow
@@ -150,7 +150,7 @@ class ExactSearch:
             lists_every_group(problem) and problem.options.max_stages_per_device == 1
         )
         options = problem.options
-        has_all_stages = not (options.recompute_layers or options.recompute_in_turn or options.unequal_shares)
+        has_all_stages = options.decides_whole_stages and not (options.recompute_in_turn or options.unequal_shares)
         self.covers_all_plans = has_all_groups and has_all_stages
         """Whether every plan is searched: of groups of several devices only those of `list_groups` are, and of those in
         one plan only such as are equal or disjoint; stages recompute all of their layers or none, and replicas take
@@ -342,7 +342,7 @@ class ExactSearch:
         It ends when it has no case below the incumbent left, or when its best one stays open.
         """
         # pulp takes a third of a second to import, and most problems never need it
-        from solver_models.branch_and_check.master import make_master
+        from solver_models.joint.master import make_master
 
         space = make_space(self.searcher.instance)
         master = None if space is None else make_master(self.searcher, space)

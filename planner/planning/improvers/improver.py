@@ -31,6 +31,14 @@ class Improver(Protocol):
         """Note what it knows at the end."""
 
 
+class DecisionImprover(Improver, Protocol):
+    """The part of the search of a decision (`planner.decisions`), made by `make_improver(run, search)` of `move.py`."""
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the options leave the decision open."""
+
+
 class Leader:
     """The best candidate of the joint search, and who found it."""
 

@@ -12,9 +12,9 @@ from planner.clock import HasTime, always
 from planner.lowering import make_candidate_arrays, modes_of
 from planner.plan import Stage
 from planner.problem import Problem
-from solver_models.branch_and_check.case_trees import CaseTree, refute_case
+from solver_models.exact_order.order_trees import LEAF, PASS, SHAVE
 from solver_models.interruptible import run_stoppable
-from solver_models.joint.order_trees import LEAF, PASS, SHAVE
+from solver_models.joint.case_trees import CaseTree, refute_case
 from solver_models.local_search.search import Searcher
 
 _REFUTED_NODES = 20_000

@@ -13,7 +13,7 @@ from planner.actions import Action
 from planner.baselines.applicability import DoesNotApplyError
 from planner.baselines.partitions import Partition, even_layers, smallest_largest_stage
 from planner.layout.costs import CostModel
-from planner.layout.stage_replicas import memory_steps
+from planner.layout.stage_replicas import lay_out_stages, memory_steps
 from planner.plan import DeviceGroup, Plan, Stage
 from planner.problem import Problem
 from solver_models.instance import Integers
@@ -125,18 +125,20 @@ class AssignmentTable:
     @cached_property
     def _costs(self) -> ListedStages:
         """Without what the depth decides."""
-        models = [self.costs.at(size) for size in self.problem.sizes]
-        costs = [[model.stage_cost(stage, 0) for stage in self.own] for model in models]
+        at = [lay_out_stages(self.own, costs=self.costs.at(size)) for size in self.problem.sizes]
+        costs = [[each.cost for each in laid_out.replicas] for laid_out in at]
         groups = list(dict.fromkeys(stage.replicas[0] for stage in self.own))
         position = [groups.index(stage.replicas[0]) for stage in self.own]
-        pairs = models[-1].traffic(self.own)
+        pairs = [(sent.sender, sent.receiver) for sent in at[-1].transfers if not sent.is_backward]
+        ticks = [{sent[:3]: sent.ticks for sent in laid_out.transfers} for laid_out in at]
+        delay = [[(row[a, b, False], row.get((b, a, True), 0)) for a, b in pairs] for row in ticks]
         return ListedStages(
             position=_column(position),
             has_weight=_column([int(cost.has_weight_grad) for cost in costs[0]]),
             ticks=_column([[[cost.duration_ns(kind) for kind in KINDS] for cost in row] for row in costs]),
             steps=_column([[[memory_steps(cost, kind) for kind in KINDS] for cost in row] for row in costs]),
-            transfers=_column([(a, b, int(traffic.has_gradient)) for (a, b), traffic in pairs.items()]).reshape(-1, 3),
-            delay=_column([self._delays(model) for model in models]).reshape(len(models), -1, 2),
+            transfers=_column([(a, b, int((b, a, True) in ticks[-1])) for a, b in pairs]).reshape(-1, 3),
+            delay=_column(delay).reshape(len(at), -1, 2),
             budget=_column([self._room(group) for group in groups]),
             cap=_column(position),
             fuses=_column([0]),
@@ -147,23 +149,6 @@ class AssignmentTable:
         chunks = len(position) // num_positions
         ahead = num_positions - position[number] + (chunks - 1) * num_positions
         return max(1, round(self.depth * (len(self.own) - number if chunks == 1 else ahead)))
-
-    def _delays(self, model: CostModel) -> list[tuple[int, int]]:
-        """Of every transfer, there and back, as if it had its links to itself."""
-        found = []
-        for (a, b), traffic in model.traffic(self.own).items():
-            source, target = self.own[a].replicas[0][0], self.own[b].replicas[0][0]
-            sizes = traffic.forward_bytes, traffic.backward_bytes
-            ends = (source, target), (target, source)
-            found.append(
-                (0, 0)
-                if source == target
-                else tuple(
-                    model.problem.cluster.route(*pair, num_bytes=size).duration_ns(size)
-                    for pair, size in zip(ends, sizes, strict=True)
-                )
-            )
-        return found  # type: ignore[return-value]
 
     def _room(self, group: DeviceGroup) -> int:
         """What the tightest device of a group has beside what is resident, were the largest microbatch its own."""

@@ -70,6 +70,11 @@ class MeasuredRates:
     def _files(self) -> dict[tuple[str, str], Columns]:
         return {}
 
+    @property
+    def is_fitted(self) -> bool:
+        """Whether times are by lines fitted to tables, not by their rows."""
+        return False
+
     def price(self, operation: Operation) -> PricedOperation:
         """The time of an operation; raises NoTablesError where neither a row nor a rule says."""
         match operation:

@@ -58,13 +58,16 @@ def audited(**asked: Any) -> audited_problem.AuditedProblem:
 
 
 def test_the_recipe_that_does_not_fit() -> None:
-    """Tests that a public recipe's layout needs 99.0 GB of 80, and fits with one block per stage recomputed.
+    """Tests that a public recipe's layout needs 100.0 GB of 80, and fits with one block per stage recomputed.
 
-    By hand: the first rank holds 10 blocks and the embedding, 18 bytes a weight, and 47 forwards of 2 blocks.
+    By hand: the first rank holds 10 blocks and the embedding, 18 bytes a weight, and 47 forwards of 2 blocks; beside
+    them bf16 gradients of a block's weights, and of two streams, two parts of them and two inner widths.
     """
     problem = audited(model="llama3-70b", tp=4, pp=8, layout=RECIPE)
     played = play_run(problem, recompute=None)
-    assert played.timeline.peak_bytes["rank0"] == 99_017_031_680
+    weights = 8192 * (10240 + 8192 + 3 * 28672) // 4
+    passing = 8192 * (2 * 8192 + (2 * 8192 + 2 * 28672) // 4)
+    assert played.timeline.peak_bytes["rank0"] == 99_017_031_680 + 2 * (weights + passing)
     assert set(played.over_bytes) == {f"rank{number}" for number in range(8)}
     fitting = play_run(problem, recompute=Recomputation(blocks=1))
     assert not fitting.over_bytes
@@ -166,7 +169,7 @@ def test_words_and_codes(model: str, tmp_path: Path, capsys: pytest.CaptureFixtu
     code, shown = run("megatron", "--model", model, "--pp", "2", capsys=capsys)
     assert (code, "RUNS" in shown) == (0, True)
     assert "assumed, not stated: devices = 2 (one pipeline); micro_batch_size = 1" in shown
-    assert "memory: peaks of 24 iterations of dense models measured on B200 were 1.04 times" in shown
+    assert "memory: peaks of 24 iterations of dense models measured on B200 were 1.00 times" in shown
     code, shown = run("megatron", "--model", model, "--pp", "3", capsys=capsys)
     assert (code, "4 blocks do not divide by 3 stages" in shown) == (3, True)
     code, shown = run("megatron", "--model", model, "--pp", "2", "--gpu-memory", "3", capsys=capsys)

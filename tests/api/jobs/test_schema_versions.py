@@ -59,7 +59,18 @@ def version_1(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Databa
 
 
 @pytest.fixture(
-    params=["3 sqlite", "3 postgres", "4 sqlite", "4 postgres", "5 sqlite", "5 postgres", "6 sqlite", "6 postgres"]
+    params=[
+        "3 sqlite",
+        "3 postgres",
+        "4 sqlite",
+        "4 postgres",
+        "5 sqlite",
+        "5 postgres",
+        "6 sqlite",
+        "6 postgres",
+        "7 sqlite",
+        "7 postgres",
+    ]
 )
 def frozen(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Database]:
     """A store that `frozen_stores` wrote with the code of its version."""

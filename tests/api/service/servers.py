@@ -4,14 +4,17 @@ import contextlib
 import os
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from fastapi import FastAPI
+
 from api.client import Client
 from api.jobs.workers.runner import Patience
 from api.service import core
+from api.service.app import make_app
 from api.service.core import Service
 from api.service.keys import SCOPES
 from api.service.serving import Server, free_port, make_server
@@ -60,11 +63,11 @@ def process_s(pid: int | None) -> float:
 
 
 @contextlib.contextmanager
-def serving(folder: Path, **changes: Any) -> Iterator[Running]:
+def serving(folder: Path, *, make: Callable[[Settings], FastAPI] = make_app, **changes: Any) -> Iterator[Running]:
     """A service for as long as the context lasts."""
     values: dict[str, Any] = {"needs_keys": False, "patience": PATIENCE, "traffic": ClientLimits(), **changes}
     port = free_port()
-    server = make_server(Settings(data=folder, **values), host="127.0.0.1", port=port)
+    server = make_server(Settings(data=folder, **values), host="127.0.0.1", port=port, make=make)
     thread = threading.Thread(target=server.run, daemon=True)
     thread.start()
     until = time.monotonic() + 30

@@ -52,8 +52,10 @@ def make_job(store: SqlStore) -> str:
 def damage(store: SqlStore, job_id: str, *, table: str, column: str, how: str) -> None:
     """Change what stands in a row."""
     owner = "id" if table == "jobs" else "job_id"
+    last = " AND seq = (SELECT MAX(seq) FROM events AS them WHERE them.job_id = events.job_id)"
+    where = f"{owner} = ?{last if column == 'seq' else ''}"
     with store.database.transaction() as cursor:
-        cursor.execute(f"UPDATE {table} SET {column} = {how.format(column=column)} WHERE {owner} = ?", (job_id,))
+        cursor.execute(f"UPDATE {table} SET {column} = {how.format(column=column)} WHERE {where}", (job_id,))
         assert cursor.rowcount
 
 
@@ -76,6 +78,9 @@ DAMAGES = [
     *(("jobs", column, how) for column in ("error", "change") for how in ('\'{{"code": "inf\'', NO_TEXT, "'7'")),
     *(("jobs", column, how) for column in ("name", "tags", "phase") for how in (NO_TEXT, BYTES)),
     *(("jobs", column, "'many'") for column in ("created_at", "incumbent_ns", "gap", "attempt")),
+    *(("jobs", column, HALF) for column in ("name", "source", "solution_status", "stopped_by", "problem_key")),
+    *(("jobs", column, how) for column, how in (("gap", "9e999"), ("started_at", "9e999"), ("lower_bound_ns", "2"))),
+    *(("events", column, how) for column, how in (("kind", HALF), ("at", "9e999"), ("seq", "seq + 1"))),
 ]
 
 
@@ -160,10 +165,10 @@ def test_hashes_are_checked(store: SqlStore, how: str):
 
 
 def test_a_damaged_key_is_told(store: SqlStore):
-    """Tests that whoever brings a key whose hash, or scopes, were cut is not told that it is wrong."""
+    """Tests that whoever brings a key of which anything was cut is not told that it is wrong, and reads nobody's."""
     ring = KeyRing(store.database)
-    for column in ("sha256", "scopes"):
-        key, text = ring.create("a")
+    for column in ("sha256", "scopes", "tenant", "row_sha256"):
+        key, text = ring.create("ab")
         assert ring.find(text) is not None
         with store.database.transaction() as cursor:
             cursor.execute(f"UPDATE api_keys SET {column} = {HALF.format(column=column)} WHERE id = ?", (key.id,))
@@ -184,6 +189,32 @@ def test_a_damaged_delivery_stops_no_other(store: SqlStore):
         with store.database.transaction() as cursor:
             cursor.execute("SELECT COUNT(*) FROM deliveries")
             assert cursor.fetchall() == [(0,)]
+
+
+def test_a_damaged_webhook_is_told(store: SqlStore):
+    """Tests that nothing is sent to an address, or signed with a secret, that was cut, and that it can be removed."""
+    with listening() as listener:
+        webhooks = Webhooks(store.database, hosts=["127.0.0.1"])
+        for column in ("url", "secret"):
+            hook, _ = webhooks.create("local", f"{listener.url}/{column}")
+            make_job(store)
+            with store.database.transaction() as cursor:
+                cursor.execute(f"UPDATE webhooks SET {column} = {HALF.format(column=column)} WHERE id = ?", (hook.id,))
+            with pytest.raises(DamagedError, match=hook.id):
+                webhooks.listed("local")
+            WebhookSender(webhooks).deliver_due()
+            assert webhooks.remove(hook.id, "local")
+        assert (listener.heard, webhooks.listed("local")) == ([], [])
+
+
+def test_a_job_of_no_tenant_is_nobodys(store: SqlStore):
+    """Tests that a job whose tenant was cut is not shown to the tenant of that name, and the metrics count a state."""
+    job_id = submit(store, "research-two").id
+    damage(store, job_id, table="jobs", column="tenant", how="SUBSTR(tenant, 1, 8)")
+    damage(store, job_id, table="jobs", column="state", how=HALF)
+    with pytest.raises(DamagedError, match=job_id):
+        store.recent("research", limit=9)
+    assert store.count_states() == {"damaged": 1}
 
 
 def test_commands_name_what_is_damaged(shell: Shell):

@@ -15,6 +15,7 @@ import pytest
 from api.doctor import make_toy_problem
 from api.jobs.job import Outcome
 from api.jobs.stores import reserve
+from api.jobs.stores.database import open_database
 from api.jobs.stores.postgres import PostgresDatabase
 from api.jobs.stores.reserve import MOST_BYTES, SHARE, Reserve
 from api.jobs.stores.sql_store import SqlStore, freeing
@@ -25,6 +26,7 @@ from tests.api.jobs.stores.test_store import claim, submit
 from tests.api.postgres import PostgresServer
 from tests.api.service.servers import Running, fill, serving, wait_ready
 from tests.api.service.test_http import request
+from tests.api.worlds import Shell
 
 
 def readiness(running: Running) -> tuple[int, str]:
@@ -89,6 +91,24 @@ def test_a_service_starts_on_a_full_disk(small_disk: Path):
         fill(small_disk, "still more")
         assert running.service.keys.revoke(key.id)
         assert {"plan.deleted", "key.revoked"} <= {entry.action for entry in running.service.audit.listed(limit=9)}
+
+
+def test_commands_on_a_full_disk(small_disk: Path, tmp_path: Path, shell: Shell):
+    """Tests that a key that cannot be stored is refused in words, while one is revoked and a backup is taken."""
+    made = shell.run("keys", "create", "--tenant", "a", "--data", str(small_disk))
+    key_id = made.out.split("_")[1]
+    database = open_database(small_disk, None)
+    store = SqlStore(database)
+    for number in range(2):
+        database.keep_reserve()
+        fill(small_disk, f"filler-{number}")
+        submit_until_full(store)
+        refused = shell.run("keys", "create", "--tenant", "b", "--data", str(small_disk))
+        assert (refused.code, refused.out) == (2, "")
+        assert "the disk of the store is full; make room on it" in refused.err
+        args = [("keys", "revoke", key_id), ("store", "backup", str(tmp_path / "whole.gz"))][number]
+        assert shell.run(*args, "--data", str(small_disk)).code == 0
+    database.close_all()
 
 
 @pytest.fixture

@@ -150,8 +150,9 @@ def test_backup_and_restore_are_commands(shell: Shell):
     assert actions == ["key.created", "key.rotated", "store.restored"]
 
 
-def test_times_can_be_read(shell: Shell):
-    """Tests that keys and the audit log state their times in ISO 8601 with the zone, in JSON and in tables of files."""
+def test_times_can_be_read(shell: Shell, monkeypatch: pytest.MonkeyPatch):
+    """Tests that keys and the audit log state their times in ISO 8601 with the zone, in JSON; in tables to the second,
+    and however narrow these are, no word is broken."""
     shell.run("keys", "create", "--tenant", "a", "--expires-days", "3", "--data", "one")
     (key,) = json.loads(shell.run("keys", "list", "--json", "--data", "one").out)
     (entry,) = json.loads(shell.run("store", "audit", "--json", "--data", "one").out)
@@ -161,12 +162,16 @@ def test_times_can_be_read(shell: Shell):
     assert abs(moments[0] - datetime.now(UTC)) < timedelta(minutes=5)
     assert (key["revoked_at"], key["last_used_at"]) == (None, None)
     shell.run("keys", "revoke", key["id"], "--data", "one")
-    table = shell.run("keys", "list", "--data", "one").out
-    assert "…" not in table
-    for each in moments[:2]:
-        assert f"{each:%Y-%m-%d}" in table
-        assert f"{each:%H:%M:%SZ}" in table
-    assert entry["at"] in shell.run("store", "audit", "--data", "one").out
+    for width in ("120", "80", "30"):
+        monkeypatch.setenv("COLUMNS", width)
+        table = shell.run("keys", "list", "--data", "one").out
+        audit = shell.run("store", "audit", "--data", "one").out
+        assert {"…", "jobs an hour"}.isdisjoint(table)
+        assert {key["id"], "plans:write", "created", "revoked"} <= set(table.split())
+        assert {key["id"], "key.revoked"} <= set(audit.split())
+        for each in moments[:2]:
+            assert {f"{each:%Y-%m-%d}", f"{each:%H:%M:%SZ}"} <= set(table.split())
+        assert {f"{moments[2]:%Y-%m-%d}", f"{moments[2]:%H:%M:%SZ}"} <= set(audit.split())
 
 
 @pytest.mark.parametrize("days", ["0", "-1", "nan", "inf", "1e12"])

@@ -456,16 +456,31 @@ IS_DARK = "return Number(getComputedStyle(document.body).backgroundColor.match(/
 FIRST_PAINT = "return performance.getEntriesByName('first-contentful-paint')[0]?.startTime"
 
 
+def test_a_link_to_what_is_gone_shows_the_plan(browser: Chrome, running: Running):
+    """Tests that where a baseline, a plan or an incumbent of the link is not there, the plan is drawn alone."""
+    browser.get(f"{running.url}/")
+    submit(browser, "toy.json", json.dumps(TOY))
+    wait_for(browser, says("#plan-state", "succeeded"))
+    job_id = query(browser)["plan"]
+    for gone in ("baseline=nobody", f"against={'0' * 32}", "incumbent=99"):
+        browser.get(f"{running.url}/?plan={job_id}&{gone}")
+        wait_for(browser, says("#alone", "not there any more"), 30)
+        assert "to spare" in text_of(browser, "#headline")
+        assert query(browser) == {"plan": job_id}
+
+
 def test_with_a_key(browser: Chrome, tmp_path: Path):
     """Tests that with a key the page shows the caller's plans, timeline included; without one, nothing."""
     with serving(tmp_path, needs_keys=True) as running:
         key = running.key("ours")
         browser.get(f"{running.url}/")
-        wait_for(browser, says("#status", "Bearer"))
+        wait_for(browser, says("#status", "API key"))
+        assert browser.find_element(By.ID, "key-hint").is_displayed()
         press(browser, "#key", key, Keys.TAB)
         wait_for(browser, lambda page: not text_of(page, "#status"))
         browser.execute_script(DROP, "toy.json", json.dumps(TOY))
         wait_for(browser, says("#plan-state", "succeeded"))
         wait_for(browser, says("#headline", "to spare"))
         assert browser.find_elements(By.ID, "picture")
+        assert not browser.find_element(By.ID, "key-hint").is_displayed()
         browser.get("about:blank")

@@ -11,6 +11,7 @@ import planner.layout.costs
 import planner.layout.stage_replicas
 import planner.simulation.simulate
 from planner.layout.costs import CostModel, StageCost, StageTraffic
+from planner.layout.stage_replicas import LaidOut
 from planner.plan import Plan, Stage
 from planner.problem import Problem
 from planner.simulation.simulate import Timeline, _Playback
@@ -104,7 +105,7 @@ def gradient_of_frozen_layers(original: Any, model: CostModel, stage: Any) -> in
 def no_queue(patch: Patch) -> None:
     """Transfers do not wait for their links."""
 
-    wrap(_Playback, "_transfer", lambda sent: replace(sent, links=()))(patch)
+    wrap(planner.simulation.simulate, "_timed_send", lambda sent: replace(sent, links=()))(patch)
 
 
 def slow_links_first(original: Any, way: DirectedLink, num_bytes: int) -> int:
@@ -203,17 +204,10 @@ def early_synchronisation(patch: Patch) -> None:
 def impatient(kind: str) -> Fault:
     """Actions of one kind do not wait for what comes from other stages."""
 
-    def seed(patch: Patch) -> None:
-        field = {"F": "num_inputs", "I": "num_gradients"}[kind]
-
-        def lanes(made: Any) -> Any:
-            for lane in made.every:
-                setattr(lane, field, 0)
-            return made
-
-        wrap(planner.simulation.simulate, "make_replicas", lanes)(patch)
-
-    return seed
+    column = "FI".index(kind)
+    return wrap(
+        LaidOut, "arrivals", lambda rows: [[0 if n == column else count for n, count in enumerate(row)] for row in rows]
+    )
 
 
 def down(original: Any, share: Fraction, total: int) -> int:

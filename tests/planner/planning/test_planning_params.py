@@ -8,6 +8,7 @@ from typing import Annotated, Any, get_args, get_origin, get_type_hints
 import pytest
 
 from planner.bounds.bound_params import BoundParams
+from planner.decisions.unequal_shares.move import ShareImprover
 from planner.document import parse_plan, render_plan
 from planner.evidence.certificate import make_bound
 from planner.evidence.check_evidence import rederive
@@ -17,10 +18,10 @@ from planner.planning import SearchParams, make_plan
 from planner.planning.improvers.bound_improver import BoundImprover
 from planner.planning.improvers.cp_sat_orders import SingleOrders
 from planner.planning.improvers.exact_improver import ExactImprover
+from planner.planning.improvers.microbatch_recompute_improver import MicrobatchRecomputeImprover
 from planner.planning.improvers.order_sessions import Sessions
 from planner.planning.improvers.overlap_improver import OverlapImprover
 from planner.planning.improvers.recompute_improver import RecomputeImprover
-from planner.planning.improvers.share_improver import ShareImprover
 from planner.planning.improvers.split_placement_improver import SplitPlacementImprover
 from planner.planning.named_params import changed_params, describe_params, params_with, parse_assignments
 from planner.planning.planning_params import PARTS, ExactParams, LoopedParams
@@ -115,8 +116,8 @@ def test_parts_are_checked():
     with pytest.raises(ValueError, match="no part 'joint search' of the search; choose from class pipelines, dynamic"):
         SearchParams(without=("joint search",))
     improvers = (
-        BoundImprover, SingleOrders, ExactImprover, Sessions, OverlapImprover, RecomputeImprover, ShareImprover,
-        SplitPlacementImprover,
+        BoundImprover, SingleOrders, ExactImprover, MicrobatchRecomputeImprover, Sessions, OverlapImprover,
+        RecomputeImprover, ShareImprover, SplitPlacementImprover,
     )  # fmt: skip
     others = {CLASS_PIPELINES, NEAR_BOUND, "dynamic programme", "interval programme", "sequential planner"}
     assert {each.name for each in improvers} | others == set(PARTS)

@@ -280,6 +280,22 @@ def test_where_experts_are(pattern: str, dense: int | None) -> None:
     assert run.notes.assumed[0] == "devices = 8 (4 pipelines)"
 
 
+@pytest.mark.parametrize(
+    ("flag", "value", "own"),
+    [
+        ("hidden-size", 5120, 4096),
+        ("num-query-groups", 16, 8),
+        ("ffn-hidden-size", 11008, 14336),
+        ("kv-channels", 64, 128),
+    ],
+)
+def test_sizes_that_contradict_the_model(flag: str, value: int, own: int) -> None:
+    """Tests that a size that is not the named model's is refused with both, and that its own is read."""
+    run_of(f"python pretrain_gpt.py --{flag} {own}", model="llama3-8b")
+    with pytest.raises(ValueError, match=f"{flag} = {value}: --model llama3-8b has {own}; leave out one"):
+        run_of(f"python pretrain_gpt.py --{flag} {value}", model="llama3-8b")
+
+
 def test_a_known_model_with_other_blocks() -> None:
     """Tests that --num-layers beside --model keeps the model's widths."""
     run = typed("llama3-70b", num_layers="12", pipeline_model_parallel_size="2")

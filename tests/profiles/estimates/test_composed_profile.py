@@ -153,6 +153,30 @@ def test_bytes():
     assert profile.scaling == "measured"
 
 
+def test_workspace():
+    """Tests that a block has bf16 gradients of its weights, streams and inner widths beside what it keeps."""
+    block = compose(ask(DENSE, make_rates(), degrees=(1, 2)))[0].layers[1]
+    weights = 768 * 512 + 512 * 512 + 2048 * 512 + 512 * 1024
+    assert block.workspace_bytes == 2 * (weights + 256 * (4 * 512 + 2 * 1024))
+    assert block.wider[0].workspace_bytes == 2 * (weights // 2 + 256 * (3 * 512 + 1024))
+
+
+def test_tokens_between_products():
+    """Tests that without sequence parallelism a device keeps all tokens' streams, and W gathers none again."""
+    apart = Run(samples=1, sequence=256, degree=2)
+    together = Run(samples=1, sequence=256, degree=2, sequence_parallel=False)
+    gathers = [
+        [step.what for step in block_steps(DENSE, run, block=0).weight_grad].count("all-gather")
+        for run in (apart, together)
+    ]
+    assert gathers == [2, 0]
+    kept = [
+        compose(ask(DENSE, make_rates(), degrees=(2,), sequence_parallel=each))[0].layers[1].wider[0].checkpoint_bytes
+        for each in (True, False)
+    ]
+    assert kept == [2 * 256 * 256, 2 * 256 * 512]
+
+
 def test_the_step_is_stated_once():
     """Tests that the optimizer's step moves 30 bytes a weight, on a device of the least width."""
     profile, _ = compose(ask(DENSE, make_rates(movement=MOVING), degrees=(2, 4)))

@@ -1,7 +1,9 @@
 """Production traces as parquet: read, refused when broken, and replayed under the contract."""
 
 import statistics
+import tracemalloc
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -9,6 +11,7 @@ from planner.fidelity.run_replay import replay_ns
 from profiles.importers.straggler import read_straggler_trace
 
 pyarrow = pytest.importorskip("pyarrow")
+parquet = pytest.importorskip("pyarrow.parquet")
 
 TRACES = Path(__file__).parents[3] / "benchmarks" / "traces"
 
@@ -34,6 +37,40 @@ TWO_STAGES = (
     (0, 0, "backward-compute", 5.75, 1.0, 0, 0),
     (0, 0, "optimizer", 6.75, 9.0, -1, -1),
 )
+
+LONG = "x" * 1_000_000
+
+COLUMNS: dict[str, tuple[str, Any, str]] = {
+    "a list of texts": ("optype", pyarrow.array([["forward-compute"]] * 9), "optype' has values of type list"),
+    "numbers for names": ("optype", pyarrow.array([7] * 9), "optype' has values of type int64; give texts"),
+    "texts for numbers": ("start_ts", pyarrow.array(["soon"] * 9), "start_ts' has values of type string; give numbers"),
+    "bytes of any length": ("step", pyarrow.array([b"x"] * 9), "step' has values of type binary; give numbers"),
+    "pairs": ("stage", pyarrow.array([{"a": 1}] * 9), "stage' has values of type struct"),
+}
+
+
+@pytest.mark.parametrize("what", COLUMNS)
+def test_columns_of_other_values_are_named(tmp_path: Path, what: str):
+    """Tests that a column whose values have no size that the footer states is refused before it is read."""
+    name, column, words = COLUMNS[what]
+    table = parquet.read_table(write(tmp_path / "t.parquet", *TWO_STAGES))
+    parquet.write_table(table.set_column(table.schema.names.index(name), name, column), tmp_path / "t.parquet")
+    with pytest.raises(ValueError, match=words):
+        read_straggler_trace(tmp_path / "t.parquet")
+
+
+def test_a_name_that_many_rows_refer_to_is_held_once(tmp_path: Path):
+    """Tests that a text of a megabyte on 200,000 rows takes a few megabytes, and categories are read as texts."""
+    plain = parquet.read_table(write(tmp_path / "t.parquet", *TWO_STAGES))
+    names = pyarrow.DictionaryArray.from_arrays([0, 0] + [1] * 200_000, ["forward-compute", LONG])
+    table = plain.take([0] * 200_002).set_column(plain.schema.names.index("optype"), "optype", names)
+    parquet.write_table(table, tmp_path / "t.parquet")
+    tracemalloc.start()
+    with pytest.raises(ValueError, match="other microbatches"):
+        read_straggler_trace(tmp_path / "t.parquet")
+    assert tracemalloc.get_traced_memory()[1] < 60 * len(LONG)
+    tracemalloc.stop()
+
 
 TWO_STAGES_LATER = tuple((*row[:3], row[3] + 1, *row[4:]) for row in TWO_STAGES)
 """No time of a stage is below 0 on a clock that is a little behind."""

@@ -47,8 +47,8 @@ def test_a_phase_takes_its_operations_and_movements():
     rates = AchievedRates(name="X", multiprocessors=1, lines=lines, fitted_to="nothing")
     one = Product(rows=1, columns=1, inner=1)
     work = LoggedWork(operations=[(one, 1.0), (one, 2.0)], moved_bytes=7)
-    assert time_of(work, rates) == 307
-    assert time_of(LoggedWork(operations=[(one, 1.0), (one, 2.0)]), rates) == 300
+    assert time_of(work, rates, phase="F") == 307
+    assert time_of(LoggedWork(operations=[(one, 1.0), (one, 2.0)]), rates, phase="W") == 300
 
 
 def moved(run: Callable[[], object]) -> int:

@@ -83,8 +83,8 @@ def test_the_sum_is_divided_in_its_bucket(monkeypatch: pytest.MonkeyPatch, divis
         def wait(self) -> None:
             """Nothing travels."""
 
-    def add_up(flat: torch.Tensor, **_: object) -> Work:
-        flat *= 2  # two replicas that have the same
+    def add_up(message: torch.Tensor, **_: object) -> Work:
+        message *= 2  # two replicas that have the same
         return Work()
 
     monkeypatch.setattr(reduction.distributed, "all_reduce", add_up)

@@ -13,9 +13,9 @@ from dataclasses import replace
 from random import Random
 
 from planner.actions import Action, Kind
+from planner.decisions.unequal_shares.share_layout_search import MOVES, ShareLayouts
 from planner.errors import PlanError
 from planner.plan import Plan, Stage
-from planner.planning.improvers.share_layout_search import MOVES, ShareLayouts
 from planner.planning.search_state import SearchState
 from planner.planning.starts.conversions import plan_of
 from planner.simulation.simulate import simulate
@@ -29,6 +29,11 @@ _TOGETHER_SHARE = 0.5
 """How often all stages with the same samples are changed alike."""
 
 Samples = tuple[int, ...]
+
+
+def make_improver(run: SearchState, search: JointSearch) -> "ShareImprover":
+    """The part of the search."""
+    return ShareImprover(run, search)
 
 
 class ShareImprover:

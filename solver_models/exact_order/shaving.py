@@ -5,8 +5,8 @@ search below: worth its price at the root of a long one.
 """
 
 from solver_models.compiled import kernel
+from solver_models.exact_order.propagation import OPEN_PASS, NetActions, TimeWindows, is_branched_on, narrow, put_before
 from solver_models.instance import Integers
-from solver_models.joint.propagation import OPEN_PASS, NetActions, TimeWindows, is_branched_on, narrow, put_before
 from solver_models.simulation.evaluator import MICROBATCHES, Net
 
 STARTS_EARLY, ENDS_LATE, COMES_FIRST = 0, 1, 2

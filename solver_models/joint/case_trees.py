@@ -3,9 +3,9 @@
 from collections.abc import Hashable
 from typing import NamedTuple
 
+from solver_models.exact_order.decomposition import likeness, split_net
+from solver_models.exact_order.order_trees import FIRST_RUN, OrderTree, find_tree
 from solver_models.instance import Integers
-from solver_models.joint.decomposition import likeness, split_net
-from solver_models.joint.order_trees import FIRST_RUN, OrderTree, find_tree
 from solver_models.local_search.search import Candidate, Searcher
 
 

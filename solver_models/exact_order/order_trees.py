@@ -11,8 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from solver_models.compiled import kernel
-from solver_models.instance import Integers
-from solver_models.joint.branch_and_bound import (
+from solver_models.exact_order.branch_and_bound import (
     MAX_DEPTH,
     RUN_GROWTH,
     any_pass,
@@ -24,8 +23,8 @@ from solver_models.joint.branch_and_bound import (
     take_back,
     tight_pass,
 )
-from solver_models.joint.lower_bounds import RETURN_TAIL
-from solver_models.joint.propagation import (
+from solver_models.exact_order.lower_bounds import RETURN_TAIL
+from solver_models.exact_order.propagation import (
     MAX_JOBS,
     NetActions,
     TimeWindows,
@@ -34,7 +33,8 @@ from solver_models.joint.propagation import (
     make_windows,
     narrow,
 )
-from solver_models.joint.shaving import COMES_FIRST, shave
+from solver_models.exact_order.shaving import COMES_FIRST, shave
+from solver_models.instance import Integers
 from solver_models.simulation.evaluator import MICROBATCHES, Net
 
 FIRST_RUN = 100

@@ -12,10 +12,7 @@ from itertools import islice, product
 from math import comb
 from random import Random
 
-from planner.errors import PlanError
-from planner.plan import Plan, Stage
-from planner.planning.improvers.cp_sat_orders import order_by_cp_sat
-from planner.planning.improvers.share_layouts import (
+from planner.decisions.unequal_shares.share_layouts import (
     BACKWARDS,
     WARMUPS,
     Backward,
@@ -28,6 +25,9 @@ from planner.planning.improvers.share_layouts import (
     plain_stages,
     with_samples,
 )
+from planner.errors import PlanError
+from planner.plan import Plan, Stage
+from planner.planning.improvers.cp_sat_orders import order_by_cp_sat
 from planner.planning.search_state import SearchState
 from planner.simulation.simulate import simulate
 from planner.verify import verify
@@ -159,7 +159,7 @@ class ShareLayouts:
 
     def _plan(self, choice: Choice) -> Plan:
         stages, backwards, warmup = choice
-        has_weights = [self.costs.stage_cost(stage, 0).has_weight_grad for stage in stages]
+        has_weights = [self.problem.profile.trains(stage.layers) for stage in stages]
         return plain_plan(self.problem, stages, has_weights=has_weights, backwards=backwards, warmup=warmup)
 
     def _objective_ns(self, plan: Plan) -> int | None:

@@ -23,8 +23,7 @@ from typing import NamedTuple
 import numpy as np
 
 from solver_models.compiled import int64, kernel
-from solver_models.instance import BACKWARD, FORWARD, INPUT_GRAD, WEIGHT_GRAD, Integers
-from solver_models.joint.lower_bounds import (
+from solver_models.exact_order.lower_bounds import (
     FORWARD_END,
     FORWARD_TAIL,
     INPUTS,
@@ -34,6 +33,7 @@ from solver_models.joint.lower_bounds import (
     find_colocated,
     split_backward,
 )
+from solver_models.instance import BACKWARD, FORWARD, INPUT_GRAD, WEIGHT_GRAD, Integers
 from solver_models.simulation.columns import REST, RETURNING
 from solver_models.simulation.evaluator import MICROBATCHES, SPLIT, TAIL, Net
 

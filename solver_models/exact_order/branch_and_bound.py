@@ -9,9 +9,8 @@ from typing import NamedTuple
 import numpy as np
 
 from solver_models.compiled import int64, kernel
-from solver_models.instance import INPUT_GRAD, WEIGHT_GRAD, Integers, ShortIntegers
-from solver_models.joint.lower_bounds import find_colocated, most_in_flight, settle_times, split_backward
-from solver_models.joint.propagation import (
+from solver_models.exact_order.lower_bounds import find_colocated, most_in_flight, settle_times, split_backward
+from solver_models.exact_order.propagation import (
     AFTER,
     AFTER_FUSED,
     BEGIN,
@@ -32,7 +31,8 @@ from solver_models.joint.propagation import (
     put_before,
     split_pass,
 )
-from solver_models.joint.shaving import shave
+from solver_models.exact_order.shaving import shave
+from solver_models.instance import INPUT_GRAD, WEIGHT_GRAD, Integers, ShortIntegers
 from solver_models.moves.annealing import overflow
 from solver_models.simulation.evaluator import FAR, MICROBATCHES, SPLIT, TAIL, Net, Policy, peak_excess, play
 

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from solver_models.exact_order.decomposition import likeness, split_net
 from solver_models.instance import BACKWARD, INPUT_GRAD, WEIGHT_GRAD, DeviceOrder
-from solver_models.joint.decomposition import likeness, split_net
 from solver_models.simulation.evaluator import FAR, SPLIT
 from tests.long_runs import examples, shortened
 from tests.planner.builders import make_layer, make_link, make_problem, make_stage

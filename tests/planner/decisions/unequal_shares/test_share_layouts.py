@@ -6,10 +6,8 @@ from random import Random
 
 import pytest
 
-from planner.plan import Plan
-from planner.planning import SearchParams, make_plan
-from planner.planning.improvers.share_layout_search import ShareLayouts
-from planner.planning.improvers.share_layouts import (
+from planner.decisions.unequal_shares.share_layout_search import ShareLayouts
+from planner.decisions.unequal_shares.share_layouts import (
     BACKWARDS,
     WARMUPS,
     Backward,
@@ -21,6 +19,8 @@ from planner.planning.improvers.share_layouts import (
     plain_stages,
     with_samples,
 )
+from planner.plan import Plan
+from planner.planning import SearchParams, make_plan
 from planner.planning.runs.run import begin_run, ignore, never
 from planner.problem import Options, Problem
 from planner.progress import Limits

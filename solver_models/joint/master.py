@@ -13,9 +13,9 @@ from typing import NamedTuple
 import numpy as np
 import pulp
 
-from solver_models.branch_and_check.subproblems import OpenCase
 from solver_models.instance import Integers
 from solver_models.joint.partition_enumeration import Space
+from solver_models.joint.subproblems import OpenCase
 from solver_models.local_search.search import Searcher
 from solver_models.pulp_solvers import least_whole, solve_checked
 from solver_models.simulation.evaluator import assemble

@@ -1,0 +1,90 @@
+"""`pipeplan mcp` and `pipeplan skills`: what a coding agent plans with."""
+
+import sys
+from pathlib import Path
+from typing import Annotated, NamedTuple
+
+import typer
+
+from api.cli.options import serving_arguments as serving
+from api.cli.options.folded_help import Commands
+from api.cli.options.option_groups import takes_groups
+from api.failures import InputError
+
+commands = Commands()
+
+_Data = Annotated[
+    Path | None,
+    typer.Option(
+        "--data",
+        metavar="DIR",
+        help=f"Folder of the plans (left out: a temporary one; with --http {serving.DATA}).",
+        envvar="PIPEPLAN_DATA",
+        show_envvar=False,
+        show_default=False,
+    ),
+]
+_OverHttp = Annotated[bool, typer.Option("--http", help="Serve over HTTP instead of standard input and output.")]
+_Folder = Annotated[Path, typer.Argument(metavar="FOLDER", help="Where the agent looks for skills.")]
+
+
+class _ToolStoreOptions(NamedTuple):
+    """Where plans are kept, and how many are searched for at once."""
+
+    data: _Data = None
+    workers: serving.Workers = 1
+    threads: serving.Threads = None
+    memory_gib: serving.MemoryGib = None
+    database_url: serving.DatabaseUrl = None
+    wait_for_database: serving.WaitForDatabase = 60.0
+
+
+class _HttpOptions(NamedTuple):
+    """Where it listens, and who may come in."""
+
+    host: serving.Host = "127.0.0.1"
+    port: serving.Port = 8765
+    keys: serving.Keys = None
+    oidc_issuer: serving.OidcIssuer = None
+    oidc_audience: serving.OidcAudience = "pipeplan"
+    oidc_jwks: serving.OidcJwks = None
+    max_time_limit: serving.MaxTimeLimit = 3600.0
+    limit: serving.ClientLimit = None
+
+
+@commands.command(
+    "mcp",
+    epilog="Examples:\n\npipeplan mcp\n\npipeplan mcp --data plans\n\n"
+    "pipeplan mcp --http --host 0.0.0.0 --data /var/lib/pipeplan",
+)
+@takes_groups
+def mcp_command(*, http: _OverHttp = False, store: _ToolStoreOptions, access: _HttpOptions) -> None:
+    """Give agents tools (Model Context Protocol): audit, plan, verify, explain and what-if.
+
+    Over standard input and output for one agent; with --http for a team, at /mcp beside the whole service of `pipeplan
+    serve`, with its keys.
+    """
+    from api import service_commands
+    from api.agents.transports import PATH, run_http, run_stdio
+
+    switches = access._asdict() | store._asdict() | {"data": store.data or serving.DATA}
+    service_commands.begin_logs("text")
+    settings = service_commands.make_settings(switches)
+    if http:
+        print(f"pipeplan serves http://{access.host}:{access.port}{PATH}", file=sys.stderr)
+        run_http(settings, host=access.host, port=access.port, wait_s=store.wait_for_database)
+    else:
+        run_stdio(settings, data=store.data)
+
+
+@commands.command("skills", epilog="Examples:\n\npipeplan skills\n\npipeplan skills ~/.claude/skills")
+def skills_command(folder: _Folder = Path(".agents/skills")) -> None:
+    """Write the skills for coding agents: how to profile, plan, audit, and explain a gap."""
+    from api.agents.skill_files import write_skills
+
+    try:
+        written = write_skills(folder)
+    except OSError as error:
+        raise InputError(f"{folder}: cannot be written ({error.strerror}); choose another folder") from None
+    for file in written:
+        print(file)

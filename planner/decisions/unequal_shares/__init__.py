@@ -1,0 +1,1 @@
+"""Replicas that take unequal shares of a microbatch's samples."""

@@ -1,0 +1,192 @@
+"""Which microbatches recompute, as a decision of the search: together with the orders of the best stages.
+
+The joint search knows stages that recompute every microbatch, or none. Here its best stages are ordered anew, and every
+microbatch of them may recompute or keep everything (`solver_models.recomputation.microbatch_orders`). Stages are left
+out once no order of theirs can be better than the incumbent, whatever recomputes.
+"""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field, replace
+from functools import partial
+
+from planner.evidence.certificate import schedule_bound
+from planner.layout.device_groups import overlap_anywhere
+from planner.lowering import make_orders, make_plan_from_orders, make_schedule_instance
+from planner.plan import Stage
+from planner.planning.search_state import SearchState
+from planner.planning.starts.conversions import stages_of
+from solver_models.instance import DeviceOrder
+from solver_models.local_search.multistart import JointSearch
+from solver_models.recomputation.microbatch_recomputation import MicrobatchRecomputation, RecomputedOrders
+
+_FIRST_WORK, _MOST_WORK = 32_000_000, 256_000_000
+"""Actions that a step of annealing plays, about: of the same stages twice as many every time, up to a limit."""
+_COUNTED_WORK = 8_000_000
+"""The same of every step where rounds are counted."""
+_STEPS_WHERE_GIVEN = 3
+"""Steps between two rounds of the joint search where partition and mapping are given, which leaves it little to do."""
+_MOST_SHARE = 0.15
+"""Of the time limit that a step may take."""
+_HEATS = (0.2, 0.1, 0.3)
+"""First temperatures of the steps, in turn, in mean actions."""
+_JOINT_STARTS = 4
+"""Candidates of the joint search whose stages are looked at."""
+_KEPT = 4
+"""Orders that are kept of the same stages."""
+_PATIENCE = 3
+"""Steps from which the best orders of all stages are begun from, for each that begins with others."""
+
+Orders = dict[int, DeviceOrder]
+
+
+@dataclass(slots=True, kw_only=True)
+class _Ordered:
+    """Stages, and the best orders of theirs so far."""
+
+    stages: tuple[Stage, ...]
+    """As they recompute where they do."""
+    search: MicrobatchRecomputation
+    pool: list[RecomputedOrders] = field(default_factory=list)
+    steps: int = 0
+    """Steps that were started."""
+    work: int
+    """Of the next step."""
+
+    def keep(self, found: Iterable[RecomputedOrders]) -> None:
+        """Keep the best of what is new."""
+        ends = {each.end: each for each in (*found, *self.pool)}
+        self.pool = [ends[end] for end in sorted(ends)][:_KEPT]
+
+
+class MicrobatchRecomputeImprover:
+    """Orders of the best stages in which some microbatches recompute, better with every step."""
+
+    name = "microbatch recomputation"
+
+    def __init__(self, run: SearchState, search: JointSearch) -> None:
+        self.run, self.search = run, search
+        self.known: dict[tuple[Stage, ...], _Ordered | None] = {}
+        """By stages as they recompute where they do; None where nothing is to be hoped for."""
+        self.step, self.second_work = 0, float(_MOST_WORK)
+        """Steps so far, and the work of a second."""
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the options leave it open, and the figure that is minimised is the makespan."""
+        options = self.run.problem.options
+        return options.recompute_microbatches and options.objective == "makespan" and not self.run.is_large
+
+    def is_due(self, rounds: int) -> bool:
+        """In every round, where it is open."""
+        del rounds
+        return self.is_open
+
+    def close(self) -> None:
+        """There is nothing to note."""
+
+    def take_step(self) -> Iterator[None]:
+        """Anneal the orders of some stages; what is better is proposed."""
+        self.run.make_ready("microbatch-orders")
+        for _ in range(1 if self.run.instance.given_groups is None else _STEPS_WHERE_GIVEN):
+            self.run.window.make_room(1)
+            self.step += 1
+            self._start(self._choose())
+            yield
+
+    def _start(self, chosen: _Ordered | None) -> None:
+        """Start a step of annealing from one of the best orders of these stages."""
+        if chosen is not None:
+            start, heat = chosen.pool[chosen.steps % len(chosen.pool)], _HEATS[chosen.steps % len(_HEATS)]
+            work = chosen.work
+            self.run.window.start(
+                [partial(self._anneal, chosen, start, work=work, heat=heat, number=self.step)],
+                partial(self._take_in, chosen, work),
+                expected_s=work / self.second_work,
+            )
+            chosen.steps, chosen.work = chosen.steps + 1, self._work(2 * work)
+
+    def _work(self, most: int) -> int:
+        """Of a step: at most so much, and no more than there is time for."""
+        if self.run.limits.max_rounds is not None:
+            return _COUNTED_WORK
+        in_time = int(_MOST_SHARE * self.run.limits.time_limit_s * self.second_work)
+        return min(most, _MOST_WORK, max(_COUNTED_WORK, in_time))
+
+    def _choose(self) -> _Ordered | None:
+        """Stages to be ordered: mostly those with the best orders, otherwise those with the fewest steps."""
+        for stages, orders in self._candidates():
+            self._note(stages, orders)
+        open_ones = [each for each in self.known.values() if each is not None and each.pool]
+        if not open_ones:
+            return None
+        if self.step % (_PATIENCE + 1):
+            return min(open_ones, key=lambda each: each.pool[0].end)
+        return min(open_ones, key=lambda each: each.steps)
+
+    def _candidates(self) -> Iterator[tuple[tuple[Stage, ...], Orders | None]]:
+        """Stages of the incumbent and of the joint search, with their orders where they are new."""
+        plan, searcher = self.run.plan, self.search.searcher
+        if plan is not None and not plan.dealing:
+            yield plan.stages, make_orders(self.run.problem, plan)
+        for candidate in (*self.search.polished[:1], *self.search.pool[:_JOINT_STARTS]):
+            if candidate.is_feasible:
+                stages = stages_of(self.run.problem, candidate)
+                yield stages, None if _key(stages) in self.known else searcher.device_orders(candidate)[0]
+
+    def _note(self, stages: tuple[Stage, ...], orders: Orders | None) -> None:
+        key = _key(stages)
+        if key not in self.known:
+            self.known[key] = self._begin(key)
+        ordered = self.known[key]
+        if ordered is not None and orders is not None:
+            forced = [stage.recompute_microbatches for stage in stages]
+            found = ordered.search.of_orders(orders, forced)
+            ordered.keep([] if found is None else [found])
+
+    def _begin(self, stages: tuple[Stage, ...]) -> _Ordered | None:
+        """Stages that are new, with their list schedules; None where their orders cannot be searched, or are closed."""
+        run, best = self.run, self.run.incumbent_ns
+        if overlap_anywhere(stages) or any(stage.is_split or stage.samples for stage in stages):
+            return None
+        if best is not None and schedule_bound(run.problem, stages, costs=run.costs) >= best:
+            return None
+        kept, all_of_them = (
+            make_schedule_instance(run.problem, tuple(map(made, stages)), costs=run.costs)
+            for made in (lambda stage: replace(stage, recompute=False), lambda stage: stage)
+        )
+        search = MicrobatchRecomputation(kept, all_of_them)
+        found = _Ordered(stages=stages, search=search, work=self._work(_FIRST_WORK))
+        found.keep(search.greedy())
+        return found
+
+    def _anneal(
+        self, chosen: _Ordered, start: RecomputedOrders, *, work: int, heat: float, number: int
+    ) -> RecomputedOrders:
+        iterations = max(1, work // chosen.search.num_actions)
+        seed = (self.run.limits.seed * 1_000_003 + number) % 2**31
+        return chosen.search.anneal(start, iterations=iterations, seed=seed, heat=heat)
+
+    def _take_in(self, chosen: _Ordered, work: int, found: RecomputedOrders, seconds: float) -> None:
+        self.second_work = work / max(seconds, 1e-3)
+        chosen.keep([found])
+        best = self.run.incumbent_ns
+        if best is not None and found.end >= best:
+            return
+        device_orders = chosen.search.device_orders(found)
+        stages = tuple(
+            _recomputing(stage, row) for stage, row in zip(chosen.stages, found.recomputed.tolist(), strict=True)
+        )
+        self.run.propose(make_plan_from_orders(self.run.problem, stages, device_orders=device_orders), source=self.name)
+
+
+def _key(stages: tuple[Stage, ...]) -> tuple[Stage, ...]:
+    """The stages as they recompute where they do: all layers, unless they say which."""
+    return tuple(replace(stage, recompute=stage.recompute or True, recompute_microbatches=()) for stage in stages)
+
+
+def _recomputing(stage: Stage, flags: list[bool]) -> Stage:
+    """The stage with the microbatches that recompute."""
+    listed = tuple(number for number, flag in enumerate(flags) if flag)
+    if not listed:
+        return replace(stage, recompute=False)
+    return stage if len(listed) == len(flags) else replace(stage, recompute_microbatches=listed)

@@ -1,0 +1,102 @@
+"""What operations take in a training run, where somebody measured them on one device type as training runs them.
+
+A table's products run alone, for moments. A device that trains is at its limit of power all the time and lowers its
+clock; products towards weights also add to fp32. Collectives of a training run have one hop after another.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from profiles.estimates.operations import (
+    Exchange,
+    ExpertProducts,
+    Movement,
+    Operation,
+    PricedOperation,
+    Product,
+    Rates,
+)
+
+Phase = Literal["F", "I", "W"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExchangeLine:
+    """A collective: a start, a time per peer, and bytes that a device sends at a rate."""
+
+    start_ns: float
+    per_peer_ns: float
+    ns_per_megabyte: float
+
+    def ns(self, exchange: Exchange) -> float:
+        """Nanoseconds."""
+        peers = exchange.devices - 1
+        sent = exchange.num_bytes * peers / exchange.devices / 1e6
+        return self.start_ns + self.per_peer_ns * peers + self.ns_per_megabyte * sent
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PhaseFactors:
+    """Times as long as alone, by kind of action."""
+
+    products: Mapping[Phase, float]
+    experts: Mapping[Phase, float]
+    """The products of a mixture's experts."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SustainedRates:
+    """Of one device type."""
+
+    tables: PhaseFactors
+    """On what rows of tables say."""
+    lines: PhaseFactors
+    """On what lines say that were fitted to them."""
+    movements: float
+    """A factor on either."""
+    exchanges: Mapping[str, ExchangeLine]
+    """By kind; one that is missing takes what its table says."""
+    source: str
+    """Who measured them."""
+
+    def factor(self, operation: Operation, *, phase: Phase, is_fitted: bool) -> float:
+        """Times as long as alone; 1 for what is as fast, or was not measured."""
+        factors = self.lines if is_fitted else self.tables
+        match operation:
+            case Product():
+                return factors.products[phase]
+            case ExpertProducts():
+                return factors.experts[phase]
+            case Movement():
+                return self.movements
+            case _:
+                return 1.0
+
+
+SUSTAINED: Mapping[str, SustainedRates] = {
+    "b200_sxm": SustainedRates(
+        tables=PhaseFactors(products={"F": 1.40, "I": 1.35, "W": 1.52}, experts={"F": 1.24, "I": 1.28, "W": 1.45}),
+        lines=PhaseFactors(products={"F": 1.46, "I": 1.46, "W": 1.55}, experts={"F": 1.34, "I": 1.41, "W": 1.64}),
+        movements=1.16,
+        exchanges={
+            "all_gather": ExchangeLine(start_ns=23_105, per_peer_ns=9_183, ns_per_megabyte=1_650),
+            "reduce_scatter": ExchangeLine(start_ns=25_560, per_peer_ns=8_033, ns_per_megabyte=1_651),
+        },
+        source="operators that SimuMax measured on B200 (commit 4dcaae5, Apache-2.0)",
+    )
+}
+"""Medians over its products of 1 ms and more, since shorter ones are over before a clock falls, and over its experts.
+`python -m benchmarks.achieved_rates --operators FILE` finds them again. Whole iterations had no part in them."""
+
+
+def sustained(priced: PricedOperation, operation: Operation, *, rates: Rates, phase: Phase) -> PricedOperation:
+    """The time of an operation in training, from its time alone by these rates."""
+    known = SUSTAINED.get(rates.name)
+    if known is None:
+        return priced
+    if isinstance(operation, Exchange) and operation.kind in known.exchanges:
+        factor = known.exchanges[operation.kind].ns(operation) / priced.ns
+    else:
+        factor = known.factor(operation, phase=phase, is_fitted=rates.is_fitted)
+    return priced if factor == 1.0 else priced.times(factor, because=f"{factor:.2f} times as long: {known.source}")

@@ -1,0 +1,171 @@
+"""Orders of given stages, together with the microbatches of each that recompute: starts, and steps of annealing."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from solver_models.instance import DeviceOrder, Flags, Integers, ScheduleInstance, ShortIntegers, StageReplica, Transfer
+from solver_models.recomputation.microbatch_orders import (
+    FAR,
+    OrderState,
+    OrderTables,
+    anneal_orders,
+    choose_recomputed,
+    greedy_orders,
+    play_orders,
+)
+from solver_models.schedule.evaluation import duration_of
+
+_KINDS = range(4)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecomputedOrders:
+    """Device orders that fit, with what recomputes."""
+
+    end: int
+    """End of the iteration, where links are never busy."""
+    orders: ShortIntegers
+    """[D, longest] stage replica * 4 + kind."""
+    lengths: Integers
+    """[D] actions."""
+    forced: Flags
+    """[S, M] whether a microbatch recomputes although there may be room."""
+    recomputed: Flags
+    """[S, M] whether it recomputes."""
+
+
+class MicrobatchRecomputation:
+    """Given stages on devices, of which every microbatch may recompute."""
+
+    def __init__(self, kept: ScheduleInstance, recomputed: ScheduleInstance) -> None:
+        """The same stages where no microbatch recomputes, and where all do; groups do not overlap."""
+        self.kept = kept
+        self.num_microbatches = kept.num_microbatches
+        self.tables = _make_tables(kept, recomputed)
+        self.replica_of = {(replica.device, replica.stage): n for n, replica in enumerate(kept.replicas)}
+        self.num_stages = len(kept.synchronisation)
+        self.mean_ticks = float(self.tables.ticks[:, 0, :3].mean())
+
+    @property
+    def num_actions(self) -> int:
+        """Of a plan, with I and W split where they can be."""
+        return self._num_actions(self.kept.can_split)
+
+    def _num_actions(self, splits: bool) -> int:
+        kinds = sum(3 if splits and replica.has_weight_grad else 2 for replica in self.kept.replicas)
+        return kinds * self.num_microbatches
+
+    def greedy(self) -> Iterator[RecomputedOrders]:
+        """List schedules with ever more microbatches in flight, those that fit."""
+        gains = any(replica.backward < replica.input_grad + replica.weight_grad for replica in self.kept.replicas)
+        most = min(self.num_microbatches, 2 * len(self.kept.budgets))
+        for splits in {self.kept.can_split, self.kept.can_split and not gains}:
+            for cap in range(1, most + 1):
+                state = self._make_state()
+                greedy_orders(self.tables, state, cap, splits)
+                if state.lengths.sum() == self._num_actions(splits) and self._fits(state):
+                    yield self._read(state)
+
+    def of_orders(
+        self, device_orders: dict[int, DeviceOrder], recomputed: Sequence[Sequence[int]] = ()
+    ) -> RecomputedOrders | None:
+        """Device orders whose microbatches come in order, with those that recompute in any case per stage.
+
+        None if they do not fit. Of groups only the orders of the first devices are read.
+        """
+        state = self._make_state()
+        heads = set(self.tables.device.tolist())
+        for device, order in ((head, device_orders[head]) for head in sorted(heads & set(device_orders))):
+            codes = [4 * self.replica_of[device, stage] + kind for kind, stage, _ in order]
+            state.orders[device, : len(codes)], state.lengths[device] = codes, len(codes)
+        for stage, own in enumerate(recomputed):
+            state.forced[stage, list(own)] = True
+        return self._read(state) if self._fits(state) else None
+
+    def anneal(self, start: RecomputedOrders, *, iterations: int, seed: int, heat: float) -> RecomputedOrders:
+        """What annealing makes of it, never worse; `heat`: the first temperature, in mean actions."""
+        state = self._make_state()
+        state.orders[:], state.lengths[:], state.forced[:] = start.orders, start.lengths, start.forced
+        anneal_orders(self.tables, state, iterations, seed, heat * self.mean_ticks)
+        return self._read(state)
+
+    def device_orders(self, found: RecomputedOrders) -> dict[int, DeviceOrder]:
+        """Per device its actions, as (kind, stage, microbatch)."""
+        begun: dict[tuple[int, int], int] = {}
+        orders: dict[int, DeviceOrder] = {}
+        for device, length in enumerate(found.lengths.tolist()):
+            order = orders[device] = []
+            for code in found.orders[device, :length].tolist():
+                number, kind = code >> 2, code & 3
+                places = (1, 2) if kind == 3 else (kind,)
+                microbatch = begun.get((number, places[0]), 0)
+                begun.update({(number, place): begun.get((number, place), 0) + 1 for place in places})
+                order.append((kind, self.kept.replicas[number].stage, microbatch))
+        return {device: order for device, order in orders.items() if order}
+
+    def _make_state(self) -> OrderState:
+        replicas, count = len(self.kept.replicas), self.num_microbatches
+        most = max(np.bincount(self.tables.device)) * 3 * count
+        flags = (self.num_stages, count)
+        return OrderState(
+            orders=np.zeros((len(self.kept.budgets), most), np.int32),
+            lengths=np.zeros(len(self.kept.budgets), np.int64),
+            forced=np.zeros(flags, np.bool_),
+            recomputed=np.zeros(flags, np.bool_),
+            back=np.zeros((replicas, count), np.int64),
+            arrived=np.zeros((replicas, 2, count), np.int64),
+            missing=np.zeros((replicas, 2, count), np.int64),
+        )
+
+    def _fits(self, state: OrderState) -> bool:
+        fits = choose_recomputed(self.tables, state, 0, len(state.lengths))
+        return fits and play_orders(self.tables, state, float(FAR))[0] < FAR
+
+    def _read(self, state: OrderState) -> RecomputedOrders:
+        choose_recomputed(self.tables, state, 0, len(state.lengths))
+        end, _ = play_orders(self.tables, state, float(FAR))
+        return RecomputedOrders(
+            end=end,
+            orders=state.orders,
+            lengths=state.lengths,
+            forced=state.forced,
+            recomputed=state.recomputed,
+        )
+
+
+def _make_tables(kept: ScheduleInstance, recomputed: ScheduleInstance) -> OrderTables:
+    def outlet(transfer: Transfer) -> int:
+        return 2 * transfer.sender + transfer.is_backward
+
+    pairs = list(zip(kept.replicas, recomputed.replicas, strict=True))
+    transfers = sorted(kept.transfers, key=outlet)
+    waits = np.zeros((len(pairs), 2), np.int64)
+    for transfer in transfers:
+        waits[transfer.receiver, int(transfer.is_backward)] += 1
+    counts = np.bincount(_column([outlet(transfer) for transfer in transfers]), minlength=2 * len(pairs))
+    return OrderTables(
+        stage=_column([replica.stage for replica in kept.replicas]),
+        device=_column([replica.device for replica in kept.replicas]),
+        has_weight=_column([int(replica.has_weight_grad) for replica in kept.replicas]),
+        ticks=_column([[[duration_of(each, kind) for kind in _KINDS] for each in pair] for pair in pairs]),
+        steps=_column([[_steps(each) for each in pair] for pair in pairs]),
+        budget=_column(kept.budgets),
+        first=np.concatenate([[0], np.cumsum(counts)]).astype(np.int64),
+        receiver=_column([transfer.receiver for transfer in transfers]),
+        moving=_column([transfer.duration for transfer in transfers]),
+        waits=waits,
+        closing=_column([each + kept.tail for each in kept.synchronisation]),
+    )
+
+
+def _steps(replica: StageReplica) -> list[tuple[int, int]]:
+    """Units that F, I, W and B add while they run, and from their end on."""
+    after = replica.held, replica.weight_stash - replica.held, -replica.weight_stash, -replica.held
+    during = (replica.extra(kind) + (replica.held if kind == 0 else 0) for kind in _KINDS)
+    return list(zip(during, after, strict=True))
+
+
+def _column(values: Sequence[object]) -> Integers:
+    return np.array(values, dtype=np.int64)
