@@ -167,7 +167,7 @@ async def _ask_what_if(service: Service, request: Request, *, caller: Caller, bo
     if base is None:
         raise not_found()
     if base.state != "succeeded":
-        raise ServiceError(409, "not_finished", detail="the base has no final plan yet")
+        raise ServiceError(409, "not_finished", detail="the base has no final plan yet; try again")
     plan = await service.executor.call(_change, service, order, base=base, asked=parse_tree(body).get("limits"))
     with refusing():
         submission = Submission(workload={}, priority=order.priority)

@@ -60,7 +60,9 @@ class BatchCutter:
             with calling(f"the batch of iteration {batch}"):
                 return ask(batch)
         if batch is None:
-            raise ValueError(f"rank {self.rank} needs the batch or the target, but got neither")
+            raise ValueError(
+                f"rank {self.rank} needs the batch or the target, but got neither; give it the whole iteration"
+            )
         return batch
 
     def cut(self, given: Batch | None) -> BatchShare:
