@@ -26,6 +26,7 @@ def twins(pipeline: Pipeline) -> Iterator[Pipeline]:
     for tolerance in TOLERANCES:
         twin = replace(
             pipeline,
+            original=pipeline,
             costs=_rounded(pipeline.costs, tolerance=tolerance),
             activations_to=_without_delay(pipeline.activations_to),
             gradients_to=_without_delay(pipeline.gradients_to),
