@@ -141,6 +141,7 @@ OTHER_RECURRENCES = {
     "solver_models/simulation/weight_filling.py:fill_orders": "fills waits that it knows beforehand, as events cannot",
     "solver_models/simulation/dealt_play.py:play_assignment": "microbatches of several sizes",
     "solver_models/moves/dealt_annealing.py:_play_assignment": "1F1B of microbatches that all differ, compiled",
+    "solver_models/recomputation/microbatch_orders.py:play_orders": "a microbatch recomputes or not; a million orders",
     "solver_models/starts/looped_construction.py:_play_loop": "1F1B in a loop, given up once it is late",
     "planner/bounds/loop/loop_order.py:play": "1F1B in a loop, for thousands of cases at once",
     "planner/baselines/layer_pipe/plans.py:play": "a rule by which orders are made, for parts of stages",

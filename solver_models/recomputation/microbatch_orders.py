@@ -12,6 +12,7 @@ import numpy as np
 
 from solver_models.compiled import int64, kernel
 from solver_models.instance import BACKWARD, FORWARD, INPUT_GRAD, WEIGHT_GRAD, Flags, Integers, ShortIntegers
+from solver_models.simulation.columns import ACTIVATIONS, GRADIENTS
 
 FAR = 1 << 60
 """The end of what does not fit, deadlocks, or is no order."""
@@ -58,7 +59,7 @@ class OrderTables(NamedTuple):
 
 
 class OrderState(NamedTuple):
-    """Orders, which microbatches recompute, and room for what is counted on the way."""
+    """Orders, which microbatches recompute, and room for what is counted on the side."""
 
     orders: ShortIntegers
     """[D, longest] stage replica * 4 + kind."""
@@ -169,7 +170,8 @@ def play_orders(tables: OrderTables, state: OrderState, limit: float) -> tuple[i
     count = np.zeros((num_replicas, WEIGHT_GRAD + 1), np.int64)
     state.arrived[:] = 0
     for n in range(num_replicas):
-        state.missing[n, 0, :], state.missing[n, 1, :] = tables.waits[n, 0], tables.waits[n, 1]
+        for side in (ACTIVATIONS, GRADIENTS):
+            state.missing[n, side] = tables.waits[n, side]
     is_dirty, dirty, num_dirty = np.ones(num_devices, np.bool_), np.arange(num_devices), int64(num_devices)
     makespan = int64(0)
     while num_dirty > 0:
@@ -179,11 +181,11 @@ def play_orders(tables: OrderTables, state: OrderState, limit: float) -> tuple[i
         while position[d] < state.lengths[d]:
             code = int64(state.orders[d, position[d]])
             n, kind = code >> 2, code & 3
-            m, way = int64(count[n, place_of(kind)]), 0 if kind == FORWARD else 1
+            m, side = int64(count[n, place_of(kind)]), ACTIVATIONS if kind == FORWARD else GRADIENTS
             if kind != WEIGHT_GRAD:
-                if state.missing[n, way, m] > 0:
+                if state.missing[n, side, m] > 0:
                     break
-                free[d] = max(free[d], state.arrived[n, way, m])
+                free[d] = max(free[d], state.arrived[n, side, m])
             free[d] += tables.ticks[n, RECOMPUTED if state.recomputed[tables.stage[n], m] else KEPT, kind]
             makespan = max(makespan, free[d] + tables.closing[tables.stage[n]])
             if makespan > limit:
@@ -191,8 +193,8 @@ def play_orders(tables: OrderTables, state: OrderState, limit: float) -> tuple[i
             position[d] += 1
             count[n, place_of(kind)] += 1
             if kind != WEIGHT_GRAD:
-                for f in range(tables.first[2 * n + way], tables.first[2 * n + way + 1]):
-                    e = _arrive(tables, state, f, way, m, int64(free[d]))
+                for f in range(tables.first[2 * n + side], tables.first[2 * n + side + 1]):
+                    e = _arrive(tables, state, f, side, m, int64(free[d]))
                     if e != d and not is_dirty[e]:
                         is_dirty[e], dirty[num_dirty] = True, e
                         num_dirty += 1
@@ -203,11 +205,11 @@ def play_orders(tables: OrderTables, state: OrderState, limit: float) -> tuple[i
 
 
 @kernel
-def _arrive(tables: OrderTables, state: OrderState, f: int, way: int, m: int, end: int) -> int:
+def _arrive(tables: OrderTables, state: OrderState, f: int, side: int, m: int, end: int) -> int:
     """Count transfer f, which leaves at `end`, as one that comes; gives the device of its receiver."""
     n = tables.receiver[f]
-    state.missing[n, way, m] -= 1
-    state.arrived[n, way, m] = max(state.arrived[n, way, m], end + tables.moving[f])
+    state.missing[n, side, m] -= 1
+    state.arrived[n, side, m] = max(state.arrived[n, side, m], end + tables.moving[f])
     return int64(tables.device[n])
 
 
@@ -223,7 +225,8 @@ def greedy_orders(tables: OrderTables, state: OrderState, cap: int, splits: bool
     count = np.zeros((num_replicas, WEIGHT_GRAD + 1), np.int64)
     state.lengths[:], state.arrived[:] = 0, 0
     for n in range(num_replicas):
-        state.missing[n, 0, :], state.missing[n, 1, :] = tables.waits[n, 0], tables.waits[n, 1]
+        for side in (ACTIVATIONS, GRADIENTS):
+            state.missing[n, side] = tables.waits[n, side]
     while True:
         chosen, earliest, least = -1, FAR, 3
         for code in range(4 * num_replicas):
@@ -239,15 +242,15 @@ def greedy_orders(tables: OrderTables, state: OrderState, cap: int, splits: bool
         if chosen < 0:
             return
         n, kind, d = chosen >> 2, chosen & 3, tables.device[chosen >> 2]
-        m, way = count[n, place_of(kind)], 0 if kind == FORWARD else 1
+        m, side = count[n, place_of(kind)], ACTIVATIONS if kind == FORWARD else GRADIENTS
         free[d] = earliest + tables.ticks[n, KEPT, kind]
         held[d] += tables.steps[n, RECOMPUTED, kind, _AFTER]
         _count_begun(count, chosen)
         state.orders[d, state.lengths[d]] = chosen
         state.lengths[d] += 1
         if kind != WEIGHT_GRAD:
-            for f in range(tables.first[2 * n + way], tables.first[2 * n + way + 1]):
-                _arrive(tables, state, f, way, int64(m), int64(free[d]))
+            for f in range(tables.first[2 * n + side], tables.first[2 * n + side + 1]):
+                _arrive(tables, state, f, side, int64(m), int64(free[d]))
 
 
 @kernel
@@ -261,24 +264,26 @@ def _begin_of(
         return -1
     if kind == WEIGHT_GRAD:
         return 0 if tables.has_weight[n] == 1 and m < count[n, INPUT_GRAD] else -1
-    way = 0 if kind == FORWARD else 1
+    side = ACTIVATIONS if kind == FORWARD else GRADIENTS
     late = m - count[n, INPUT_GRAD] >= cap if kind == FORWARD else m >= count[n, FORWARD]
-    return -1 if late or state.missing[n, way, m] > 0 else int64(state.arrived[n, way, m])
+    return -1 if late or state.missing[n, side, m] > 0 else int64(state.arrived[n, side, m])
 
 
 @kernel
-def anneal_orders(tables: OrderTables, state: OrderState, iterations: int, seed: int, heat: tuple[float, float]) -> int:
+def anneal_orders(
+    tables: OrderTables, state: OrderState, iterations: int, seed: int, temperatures: tuple[float, float]
+) -> int:
     """Improve the orders, and which microbatches are wanted to recompute, in place; gives their end.
 
-    `heat`: the first and the last temperature, in ticks. Only the device of a move has to be looked at again, unless
-    stages have several.
+    `temperatures`: the first and the last, in ticks. Only the device of a move has to be looked at again, unless stages
+    have several.
     """
     np.random.seed(seed)
     num_devices, is_single = state.lengths.shape[0], tables.stage.shape[0] == state.wanted.shape[0]
     energy, best, least = np.inf, int64(FAR), np.inf
     best_orders, best_wanted, before = state.orders.copy(), state.wanted.copy(), state.recomputed.copy()
     for step in range(iterations + 1):
-        temperature = heat[0] + (heat[1] - heat[0]) * step / (iterations + 1)
+        temperature = temperatures[0] + (temperatures[1] - temperatures[0]) * step / (iterations + 1)
         move = _draw_move(state) if step > 0 else (-1, 0, 0, 0)
         limit = energy - temperature * np.log(1.0 - np.random.random())
         _apply(state, move)

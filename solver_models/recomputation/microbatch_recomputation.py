@@ -20,6 +20,9 @@ from solver_models.schedule.evaluation import duration_of
 
 _KINDS = range(4)
 
+_CAPS = 16
+"""List schedules of each kind, at most."""
+
 _PARTS = 8
 """Of an annealing, between which the time is looked at."""
 
@@ -63,10 +66,10 @@ class MicrobatchRecomputation:
 
     def greedy(self) -> Iterator[RecomputedOrders]:
         """List schedules with ever more microbatches in flight, those that fit."""
-        gains = any(replica.backward < replica.input_grad + replica.weight_grad for replica in self.kept.replicas)
+        saves = any(replica.backward < replica.input_grad + replica.weight_grad for replica in self.kept.replicas)
         most = min(self.num_microbatches, 2 * len(self.kept.budgets))
-        for splits in {self.kept.can_split, self.kept.can_split and not gains}:
-            for cap in range(1, most + 1):
+        for splits in {self.kept.can_split, self.kept.can_split and not saves}:
+            for cap in sorted({1 + number * most // _CAPS for number in range(_CAPS)}):
                 state = self._make_state()
                 greedy_orders(self.tables, state, cap, splits)
                 if state.lengths.sum() == self._num_actions(splits) and self._fits(state):
@@ -94,17 +97,17 @@ class MicrobatchRecomputation:
         *,
         iterations: int,
         seed: int,
-        heat: float,
+        temperature: float,
         has_time: Callable[[], bool] = lambda: True,
     ) -> RecomputedOrders:
-        """What annealing makes of it, never worse; `heat`: the first temperature, in mean actions.
+        """What annealing makes of it, never worse; `temperature`: the first one, in mean actions.
 
         In parts, the next of which goes on from the best, cooler, while there is time.
         """
         state = self._make_state()
         state.orders[:], state.lengths[:], state.wanted[:] = start.orders, start.lengths, start.wanted
-        heats = [heat * self.mean_ticks * (1 - part / _PARTS) ** 2 for part in range(_PARTS + 1)]
-        for number, pair in enumerate(pairwise(heats)):
+        temperatures = [temperature * self.mean_ticks * (1 - part / _PARTS) ** 2 for part in range(_PARTS + 1)]
+        for number, pair in enumerate(pairwise(temperatures)):
             if number and not has_time():
                 break
             anneal_orders(self.tables, state, -(-iterations // _PARTS), (seed + number) % 2**31, pair)
