@@ -230,6 +230,22 @@ def evaluation(folder: Path, *, rank: int) -> Any:
     return found
 
 
+class Twice(models.Block):
+    """Gives two tensors."""
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        return super().forward(x), x
+
+
+def evaluation_of_two_outputs(folder: Path, *, rank: int) -> Any:
+    """A loss of both tensors that the model gives: before a step it is what the step has."""
+    training = models.vectors("ww", num_microbatches=COUNT)
+    layers = dict(training.layers) | {"l1": lambda: Twice().double()}
+    training = changed(training, layers=layers, loss=lambda y, t: ((y[0] - t) ** 2).mean() + (y[1] ** 2).mean())
+    executions = {name: start(folder, training, name) for name in ("a", "e")}
+    return {name: [each.evaluate(0), each.step(0).losses] for name, each in executions.items()}
+
+
 def own_loop(folder: Path, *, rank: int) -> Any:
     """Batches by hand are those of the training's own numbers."""
     training = models.vectors("ww", num_microbatches=COUNT)
@@ -445,6 +461,7 @@ SCENARIOS = [
     dealt_without_its_own,
     sharded_alike,
     buckets_travel_early,
+    evaluation_of_two_outputs,
     sharded_resumes,
     sharded_refused,
     sharded_nan_stops,

@@ -239,6 +239,14 @@ def test_an_evaluation_changes_nothing(runs):
         assert rank["evaluation"]["c"] == pytest.approx(alone, rel=1e-12)
 
 
+def test_a_loss_of_two_outputs_is_evaluated(runs):
+    """Tests that an evaluation hands a loss all that the model gives, as a step does, in one stage and in two."""
+    for rank in runs:
+        for evaluated, trained in rank["evaluation_of_two_outputs"].values():
+            assert evaluated == pytest.approx(trained, rel=1e-12)
+    assert len(runs[0]["evaluation_of_two_outputs"]["e"][0]) == 3
+
+
 def test_dealt_microbatches_are_evaluated_as_in_one_pipeline(runs):
     """Tests that losses under a dealing are those of one pipeline, dropout included, and the same on all that know."""
     (alone,) = (rank["dealt_evaluation"]["a"] for rank in runs if rank["dealt_evaluation"]["a"][0])

@@ -366,7 +366,8 @@ class Execution:
         def visit(microbatch: int, number: int, outputs: Tensors) -> None:
             if number == self.layout.num_stages - 1 and share.targets is not None:
                 with calling("the loss"):
-                    found[microbatch] = self.training.loss(outputs[0], share.targets[microbatch])
+                    output = outputs if len(outputs) > 1 else outputs[0]
+                    found[microbatch] = self.training.loss(output, share.targets[microbatch])
 
         for stage in self.stages:
             cast(StageModule, stage.submod).moment = None
