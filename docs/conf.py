@@ -24,4 +24,5 @@ html_math_renderer = "mathml"
 html_copy_source = False
 html_show_sphinx = False
 html_show_copyright = False
+html_use_index = False
 nitpicky = False

@@ -64,13 +64,23 @@ PARTS = (
     "master:",  # solver_models: another part of the search takes over
     "a stage has {len(chosen)} sets",
     "no slot holds a stage",
+    "its values were made before,",
+    "the ranks wait for each other:",
+    "Expected more than 1 value per channel",  # torch's own message, which its users know
+    "saved tensor {place.number}",  # our own broken promises
+    "stage {self.stage_index} has no reduction",
+    "{STATUS} has no {name}",
+    "stage {number} is planned with {what}, but {problem}",  # the problem brings its remedy
     "{notes.refusals[0]}; or",  # the first refusal has its remedy
 )
 """How texts begin that are only seen within another message, which has the remedy."""
 
+WITHIN = "planner/execute/model/cut/"
+"""Reasons that `cut_model` puts into `... cannot be cut into layers: REASON; REMEDY`."""
+
 VERBS = """
 add ask begin build buy call cancel change check choose compare compile compute convert copy cordon correct
-count declare delete divide drop export free freeze gather give install keep launch leave let list load log
+count declare delete divide drop export free freeze gather get give install keep launch leave let list load log
 lower make mark measure merge mount move name normalise number open pass pip plan point print profile put
 raise read reduce register remove rename renumber repair replace report request restore resume return retry revoke
 round run save search see send set shard shorten show slow sort start state stop submit switch synchronise
@@ -128,6 +138,8 @@ def _messages_of(path: Path) -> Iterator[Message]:
         for target in (node.targets if isinstance(node, ast.Assign) else [node.target])
         if isinstance(target, ast.Name) and isinstance(text := _text(node.value, {}), str)
     }
+    if path.relative_to(ROOT).as_posix().startswith(WITHIN):
+        return
     for node in ast.walk(tree):
         if isinstance(node, ast.Raise) and isinstance(node.exc, ast.Call):
             yield from _of_call(node.exc, path, constants, is_raised=True)
@@ -138,7 +150,7 @@ def _messages_of(path: Path) -> Iterator[Message]:
 def _of_call(call: ast.Call, path: Path, constants: dict[str, str], *, is_raised: bool) -> Iterator[Message]:
     kind = ast.unparse(call.func)
     is_maker = kind.rpartition(".")[2] in MAKERS
-    if kind in INNER or is_raised == is_maker:
+    if kind in INNER or kind.startswith("logger.") or is_raised == is_maker:
         return  # what is raised by a maker is found as a call of it
     detail = [keyword.value for keyword in call.keywords if keyword.arg == "detail"]
     arguments = detail or (call.args if is_maker else call.args[:1])

@@ -40,7 +40,6 @@ MANY_NAMES = {
     "api/jobs/job.py": 15,
     "api/jobs/logs.py": 11,
     "api/jobs/request.py": 16,
-    "api/jobs/stores/job_rows.py": 11,
     "api/profiling.py": 12,
     "api/running/healing.py": 19,
     "api/running/launching.py": 25,
@@ -142,6 +141,7 @@ OTHER_RECURRENCES = {
     "solver_models/simulation/weight_filling.py:fill_orders": "fills waits that it knows beforehand, as events cannot",
     "solver_models/simulation/dealt_play.py:play_assignment": "microbatches of several sizes",
     "solver_models/moves/dealt_annealing.py:_play_assignment": "1F1B of microbatches that all differ, compiled",
+    "solver_models/recomputation/microbatch_orders.py:play_orders": "a microbatch recomputes or not; a million orders",
     "solver_models/starts/looped_construction.py:_play_loop": "1F1B in a loop, given up once it is late",
     "planner/bounds/loop/loop_order.py:play": "1F1B in a loop, for thousands of cases at once",
     "planner/baselines/layer_pipe/plans.py:play": "a rule by which orders are made, for parts of stages",
@@ -895,3 +895,34 @@ def test_docstrings_use_the_fields_terms():
         for found in DIALECT_IN_PROSE.finditer(re.sub(r"`[^`]*`", "", node.value.value))
     ]
     assert_none(offenders, "Use the field's term:")
+
+
+FILLERS = """
+a an the of to in on for and or is are was its it this that with by as at be from what which who how where when if one
+each every all
+"""
+"""Say nothing by themselves."""
+
+
+def stems(text: str) -> set[str]:
+    """Its words without endings and fillers."""
+    words = (word.lower() for word in re.findall(r"[A-Z]?[a-z]+|[A-Z]+", text))
+    return {re.sub(r"(?:ies|es|s|ed|ing)$", "", word) for word in words if word not in FILLERS.split()}
+
+
+def test_docstrings_say_more_than_names():
+    """Tests that no class and no function has a docstring whose words are all in its name."""
+    offenders = [
+        f"{path}:{node.lineno} {node.name}: {docstring}"
+        for path in python_files(*PACKAGES)
+        for node in nodes_of(path)
+        if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)
+        if (docstring := ast.get_docstring(node)) and stems(docstring) <= stems(node.name)
+    ]
+    assert_none(offenders, "Say what its name does not:")
+
+
+def test_a_docstring_that_repeats_a_name_is_found():
+    """Tests that endings, fillers and the order of words do not matter."""
+    assert stems("All of the transfers.") <= stems("all_transfers")
+    assert not stems("Those of activations.") <= stems("all_transfers")

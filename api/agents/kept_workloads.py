@@ -34,7 +34,9 @@ class KeptWorkloads:
         text = self._texts.get(name)
         if text is None:
             error = {"pointer": "/workload_id", "detail": "it is not kept any more; call audit again"}
-            raise ToolProblem("not_found", detail="there is no such workload", errors=[error], status=404)
+            raise ToolProblem(
+                "not_found", detail="there is no such workload; call audit again", errors=[error], status=404
+            )
         self._texts.move_to_end(name)
         document: dict[str, Any] = json.loads(text)
         return document

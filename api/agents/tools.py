@@ -45,7 +45,7 @@ class Session:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tool:
-    """One tool."""
+    """What an agent may call: its name, arguments, answer, and the request behind it."""
 
     name: str
     description: str
@@ -67,7 +67,7 @@ class Tool:
             return validate(self.arguments, arguments, source="arguments")
         except ValueError as error:
             errors = [asdict(complaint) for complaint in complaints_of(error, source="arguments")]
-            raise ToolProblem("invalid", detail="the arguments are not as they should be", errors=errors) from None
+            raise ToolProblem("invalid", detail="the arguments are not allowed; see errors", errors=errors) from None
 
 
 async def _audit(session: Session, asked: AuditRequest) -> dict[str, Any]:
@@ -89,7 +89,7 @@ async def _plan(session: Session, asked: PlanCall) -> dict[str, Any]:
         names = [each["name"] for each in listed["demo_profiles"]]
         if asked.demo not in names:
             error = {"pointer": "/demo", "detail": f"give one of {', '.join(names)}"}
-            raise ToolProblem("invalid", detail="there is no such demo", errors=[error])
+            raise ToolProblem("invalid", detail="there is no such demo; give one of those listed", errors=[error])
         given = await session.ask("GET", f"/v1/demo-profiles/{asked.demo}")
     elif asked.workload_id is not None:
         given = {"workload": session.workloads.find(asked.workload_id)}
@@ -141,7 +141,7 @@ def _address(plan_id: str) -> str:
     """The plan's path; raises ToolProblem for what is no id."""
     if not (plan_id.isalnum() and plan_id.isascii()):
         error = {"pointer": "/plan_id", "detail": "give the id that plan answered"}
-        raise ToolProblem("invalid", detail="this is no plan's id", errors=[error])
+        raise ToolProblem("invalid", detail="this is no plan's id; give the one that plan answered", errors=[error])
     return f"/v1/plans/{plan_id}"
 
 

@@ -87,7 +87,7 @@ def require_plan(job: Job) -> None:
         detail = "the plan is not finished; follow its events, or stop it"
         raise ServiceError(409, "not_finished", detail=detail, headers={"Retry-After": "2"})
     if job.state != "succeeded" or job.plan_sha256 is None:
-        raise ServiceError(409, "no_plan", detail="the job ended without a plan; its status states why")
+        raise ServiceError(409, "no_plan", detail="the job ended without a plan; see its status for the reason")
 
 
 async def plan_text(service: Service, job: Job) -> str:

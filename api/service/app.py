@@ -44,7 +44,7 @@ def make_app(settings: Settings) -> FastAPI:
     @contextlib.asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         del app
-        await asyncio.to_thread(build_everything, settings)  # the server listens only after this
+        await asyncio.to_thread(build_everything)  # the server listens only after this
         async with service.lifespan():
             yield
 
@@ -96,7 +96,9 @@ async def _on_http_error(request: Request, error: Exception) -> Response:
 
 async def _on_validation_error(request: Request, error: Exception) -> Response:
     del request, error
-    return _problem_answer(ServiceError(422, "invalid", detail="a parameter is not as it should be"))
+    return _problem_answer(
+        ServiceError(422, "invalid", detail="a parameter of the query or path is not allowed; see /openapi.json")
+    )
 
 
 async def _on_store_failure(request: Request, error: Exception) -> Response:
@@ -108,9 +110,11 @@ async def _on_store_failure(request: Request, error: Exception) -> Response:
         return _problem_answer(ServiceError(500, "damaged", detail=detail))
     logger.warning("the store failed: %r", error)
     if isinstance(error, StoreFullError):
-        return _problem_answer(ServiceError(507, "store_full", detail="the service's disk is full"))
+        return _problem_answer(
+            ServiceError(507, "store_full", detail="the service's disk is full; delete plans, or tell the operator")
+        )
     return _problem_answer(
-        ServiceError(503, "store_away", detail="the store does not answer", headers={"Retry-After": "5"})
+        ServiceError(503, "store_away", detail="the store does not answer; try again", headers={"Retry-After": "5"})
     )
 
 
@@ -172,7 +176,7 @@ def _request_id(scope: MutableMapping[str, Any]) -> str:
 
 async def _refuse(send: Send) -> None:
     """503 before anything is looked at."""
-    body = render_json(busy("too many requests are under way").document())
+    body = render_json(busy("too many requests are under way; try again").document())
     headers = [
         (b"content-type", b"application/problem+json"),
         (b"content-length", str(len(body)).encode()),

@@ -83,7 +83,9 @@ class Gate:
         """The caller; raises ServiceError 401, 403 or 429."""
         caller = self._identify(request)
         if scope not in caller.scopes:
-            raise ServiceError(403, "scope_missing", detail=f"the key does not have the scope {scope}")
+            raise ServiceError(
+                403, "scope_missing", detail=f"the key does not have the scope {scope}; use a key that has it"
+            )
         if not self._buckets.take(caller.key_id or caller.tenant):
             raise ServiceError(429, "rate_limited", detail="slow down", headers={"Retry-After": "1"})
         return caller
@@ -92,7 +94,9 @@ class Gate:
         """The caller whose ticket a frame brought; raises ServiceError 401 if it is not good any more."""
         key = self._keys.redeem(ticket, request.path_params["plan_id"])
         if key is None:
-            raise ServiceError(401, "ticket", detail="the ticket is not valid any more", headers=_CHALLENGE)
+            raise ServiceError(
+                401, "ticket", detail="the ticket is not valid any more; get a new one", headers=_CHALLENGE
+            )
         return self._caller(key.tenant)
 
     def _identify(self, request: Request) -> Caller:
@@ -114,7 +118,7 @@ class Gate:
             )
         claims = None if self._settings.oidc is None else _read_token(text, self._settings.oidc)
         if claims is None:
-            raise unauthenticated("the key is not valid")
+            raise unauthenticated("the key is not valid; use one that is not revoked")
         return _claims_caller(claims, self._caller)
 
     def _caller(self, tenant: str, scopes: tuple[str, ...] = SCOPES) -> Caller:
@@ -134,7 +138,9 @@ def _require_local(request: Request) -> None:
     is_foreign = origin is not None and urlsplit(origin).netloc != request.headers.get("host")
     is_foreign = is_foreign or any(name in request.headers for name in _FORWARDED)
     if not is_loopback(host) or is_foreign or request.headers.get("sec-fetch-site") == "cross-site":
-        raise ServiceError(403, "foreign_origin", detail="without keys this service answers its own machine only")
+        raise ServiceError(
+            403, "foreign_origin", detail="without keys this service answers its own machine only; start it with --keys"
+        )
 
 
 def _claims_caller(claims: dict[str, Any], make: Any) -> Caller:

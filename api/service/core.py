@@ -180,7 +180,7 @@ class Service:
         except DamagedError:
             raise
         except Exception:
-            raise ServiceError(503, "not_ready", detail="the store does not answer") from None
+            raise ServiceError(503, "not_ready", detail="the store does not answer; check the database") from None
         if strength.num_workers < least_workers:
             detail = f"{strength.num_workers} workers live, {least_workers} are required"
             raise ServiceError(503, "too_few_workers", detail=detail, headers={"Retry-After": "5"})

@@ -157,7 +157,11 @@ class _Inspection:
             raise ServiceError(422, "too_slow", detail=detail)
         if answer["event"] == "failed":
             if answer["code"] == "internal_error":
-                raise ServiceError(422, "not_checkable", detail="the plan cannot be played on this workload")
+                raise ServiceError(
+                    422,
+                    "not_checkable",
+                    detail="the plan cannot be played on this workload; give the workload it was made for",
+                )
             raise ServiceError(422, answer["code"], errors=complaints_of(ValueError(answer["detail"])))
         return answer
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from api.jobs.job import DamagedError
-from api.jobs.stores.job_rows import hash_of_row, is_row_of, is_sha256
+from api.jobs.stores.hashes import hash_of_row, is_row_of, is_sha256
 from api.jobs.stores.sql_store import freeing
 from api.jobs.stores.store import STORE_FAILURES
 from api.jobs.stores.transactions import Cursor, Database
@@ -108,7 +108,7 @@ class KeyRing:
         match = _KEY.fullmatch(text)
         if match is None:
             raise ValueError(
-                "the first key must be pp_, 12 hexadecimal digits, _, and 48 of them (docker/first-key.sh)"
+                "the first key is malformed; give pp_, 12 hexadecimal digits, _, and 48 of them (docker/first-key.sh)"
             )
         if not _TENANT.fullmatch(tenant):
             raise ValueError(f"tenant {tenant[:70]!r}: use lower case letters, digits, dots and dashes, at most 63")
@@ -151,7 +151,7 @@ class KeyRing:
                 (min(now + overlap_s, old.expires_at or now + overlap_s), old.id, now),
             )
             if cursor.rowcount != 1:
-                raise ValueError(f"{key_id[:40]}: was revoked meanwhile")
+                raise ValueError(f"{key_id[:40]}: was revoked meanwhile; see pipeplan keys list")
             _insert(cursor, key, digest=_digest(text))
             self._note(cursor, "key.rotated", subject=old.id, detail=f"to {key.id}, both good for {overlap_s:g} s")
         return key, text

@@ -47,7 +47,9 @@ class OpenStreams:
     def place(self, caller: Caller, job_id: str) -> Iterator[Stream]:
         """One of the places; raises ServiceError 429 if all are taken."""
         if not self.has_room(caller.tenant):
-            raise ServiceError(429, "too_many_streams", detail="too many wait", headers={"Retry-After": "5"})
+            raise ServiceError(
+                429, "too_many_streams", detail="too many wait for events; try again", headers={"Retry-After": "5"}
+            )
         stream = Stream(caller=caller, job_id=job_id)
         self._streams.add(stream)
         try:

@@ -173,17 +173,22 @@ def _derive_listed(least: listed_bound.ListedLeast, certificate: Mapping[str, An
     """What a certificate proves where microbatches differ."""
     kind = _kind(certificate)
     if kind not in _LISTED:
-        raise ValueError(f"certificate: a bound of kind {kind!r} does not hold where microbatches differ")
+        raise ValueError(
+            f"certificate: a bound of kind {kind!r} does not hold where microbatches differ; make the bound again"
+        )
     if kind == "listed work":
         return listed_bound.work_bound(least, _weights(certificate))
     if least.problem.options.objective != "makespan":
-        raise ValueError(f"certificate: a bound of kind {kind!r} holds for the makespan only")
+        raise ValueError(f"certificate: a bound of kind {kind!r} holds for the makespan only; make the bound again")
     if kind == "listed layer":
         return listed_bound.layer_bound(least, _layer_number(least.any, certificate))
     if kind == "listed path":
         return listed_bound.path_bound(least)
     if not listed_bound.applies_to(least):
-        raise ValueError("certificate: a bound of kind 'dealt' needs a chain with one stage per device of one type")
+        raise ValueError(
+            "certificate: a bound of kind 'dealt' needs a chain with one stage per device of one type; "
+            "make the bound again"
+        )
     return listed_bound.cut_bound(least)
 
 
@@ -469,7 +474,7 @@ def least_over_sizes(entries: Mapping[int, "Bound | str"]) -> Bound:
     """
     bounds = [entry for entry in entries.values() if isinstance(entry, Bound)]
     if not bounds:
-        raise ValueError("certificate: no plan fits at any size, so there is no bound")
+        raise ValueError("certificate: no plan fits at any size, so there is no bound; make the plan again")
     value, rows = min(bound.value_ns for bound in bounds), list[dict[str, Any]]()
     for size, entry in sorted(entries.items()):
         said = {"infeasible": entry} if isinstance(entry, str) else {"certificate": entry.certificate}
@@ -552,16 +557,19 @@ def _derive(least: Least, certificate: Mapping[str, Any]) -> int:
     """The value that a certificate proves."""
     kind = _kind(certificate)
     if kind in _LISTED:
-        raise ValueError(f"certificate: a bound of kind {kind!r} is for listed microbatches")
+        raise ValueError(f"certificate: a bound of kind {kind!r} is for listed microbatches; make the bound again")
     if kind != "work" and least.problem.options.split_placement:
-        raise ValueError(f"certificate: a bound of kind {kind!r} does not hold where split_placement is allowed")
+        raise ValueError(
+            f"certificate: a bound of kind {kind!r} does not hold where split_placement is allowed; "
+            "make the bound again"
+        )
     if kind not in ("work", "layer", "path") and least.problem.options.unequal_shares:
         raise ValueError(
-            f"certificate: a bound of kind {kind!r} does not hold where replicas may take unequal shares of the samples"
+            f"certificate: a bound of kind {kind!r} does not hold where unequal_shares is allowed; make the bound again"
         )
     needs_makespan = kind in ("layer", "path")
     if needs_makespan and least.problem.options.objective != "makespan":
-        raise ValueError(f"certificate: a bound of kind {kind!r} holds for the makespan only")
+        raise ValueError(f"certificate: a bound of kind {kind!r} holds for the makespan only; make the bound again")
     return _KINDS[kind](least, certificate)
 
 
@@ -757,7 +765,8 @@ def _read_price(least: Least, plain: object) -> pipeline_bound.Price:
         set(weights) != set(least.types) or plain["shift"] > 62
     ):
         raise ValueError(
-            f"certificate: price = {str(plain)[:60]!r} needs integers from 0, and a weight for every device type"
+            f"certificate: price = {str(plain)[:60]!r} needs integers from 0, and a weight for every type; "
+            "make the bound again"
         )
     return pipeline_bound.Price(weights=dict(weights), memory=plain["memory"], shift=plain["shift"])
 
@@ -788,15 +797,17 @@ def _path(least: Least, certificate: Mapping[str, Any]) -> int:
 
 
 def _schedule(least: Least, certificate: Mapping[str, Any]) -> int:
-    del certificate
-    return schedule.schedule_bound(least.problem, _given_stages(least.problem), costs=least.costs)
+    """The stated value, if it is no more than what the rules in force show: earlier releases had fewer of them."""
+    value = schedule.schedule_bound(least.problem, _given_stages(least.problem), costs=least.costs)
+    return min(value, _positive(certificate)) if "value_ns" in certificate else value
 
 
 def _given_stages(problem: Problem) -> tuple[Stage, ...]:
     """The stages of a problem whose partition and placement are given."""
     if not _is_placed(problem):
         raise ValueError(
-            "certificate: a bound of kind 'schedule' or 'windows' needs that partition and placement are given"
+            "certificate: a bound of kind 'schedule' or 'windows' needs a given partition and placement; "
+            "make the bound again"
         )
     pairs = zip(problem.options.partition or (), problem.options.placement or (), strict=True)
     return tuple(Stage(layers=layers, replicas=groups) for layers, groups in pairs)

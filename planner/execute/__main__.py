@@ -176,14 +176,14 @@ def _require_sense(options: argparse.Namespace) -> None:
     if options.plan is None and not options.check:
         raise ValueError("no plan is given; name its document first, or give --check")
     if options.steps < 1:
-        raise ValueError(f"--steps {options.steps} is not positive")
+        raise ValueError(f"--steps {options.steps} is not positive; give 1 or more")
     for name in ("checkpoint_every", "copy_every", "evaluate_every", "check_every"):
         if getattr(options, name) < 0:
             raise ValueError(
                 f"--{name.replace('_', '-')} {getattr(options, name)} is negative; give 0 for never, or more"
             )
     if options.keep < 1:
-        raise ValueError(f"--keep {options.keep} is not positive")
+        raise ValueError(f"--keep {options.keep} is not positive; give 1 or more")
     if (options.checkpoint_every > 0 or options.resume) and options.checkpoint is None:
         raise ValueError("--checkpoint-every and --resume need a folder; add --checkpoint FOLDER")
     if options.copy_every > 0 and options.copies is None:

@@ -126,6 +126,7 @@ def _enter(options: argparse.Namespace, environment: Mapping[str, str]) -> Entry
     if differences := _world_differences(plan, cluster, options=options, position=position, hosts=hosts):
         raise ValueError(
             f"rank {position.rank} on host {position.host!r}: the job does not match the plan: {'; '.join(differences)}"
+            "; start it as planned, or plan again for these hosts"
         )
     return Entry(position=position, device=layout.devices[position.rank], plan_path=path, world_size=layout.world_size)
 
@@ -149,7 +150,7 @@ def _rename_hosts(hosts: Mapping[str, tuple[str, int]], names: Sequence[str]) ->
         renamed[planned] = real
     known = {host for host, _ in hosts.values()}
     if unknown := sorted(set(renamed) - known):
-        raise ValueError(f"--host {unknown[0]}: no host of the plan; its hosts are {', '.join(sorted(known))}")
+        raise ValueError(f"--host {unknown[0]}: no host of the plan; give one of {', '.join(sorted(known))}")
     if len({renamed.get(host, host) for host in known}) < len(known):
         raise ValueError("--host: two hosts of the plan have one name; give each its own, or run with --here")
     return {device: (renamed.get(host, host), index) for device, (host, index) in hosts.items()}

@@ -32,7 +32,7 @@ def _lower_table(text: str) -> str:
     lowered = _add_send_recv(computed, stage_to_rank=owner.__getitem__, num_stages=len(owner))  # type: ignore[arg-type]
     table = [[str(action) for action in lowered[rank] if action is not None] for rank in sorted(lowered)]
     if faults := check_lowered_table(table, num_stages=len(owner), num_microbatches=len(microbatches)):
-        raise ValueError(f"the table cannot be run: {'; '.join(faults[:3])}")
+        raise ValueError(f"the table cannot be run: {'; '.join(faults[:3])}; export it again")
     return "".join(f"{','.join(row)}\n" for row in table)
 
 

@@ -58,7 +58,7 @@ class BothClocks(HostClock):
         return time.perf_counter_ns(), time.thread_time_ns()
 
     def resolve(self, mark: Any) -> int:
-        """When it was."""
+        """The wall clock at a mark; the processor time of the thread is kept beside it."""
         passed, worked = mark
         moment = super().resolve(passed)
         self._worked[moment] = worked

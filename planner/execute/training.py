@@ -117,7 +117,7 @@ class Training:
                 "num_tokens is given, but the loss is a mean; sum it over tokens and set loss_is_sum = True"
             )
         if self.on_nonfinite not in ("stop", "skip", "ignore"):
-            raise ValueError(f"on_nonfinite = {self.on_nonfinite!r} is none of stop, skip and ignore")
+            raise ValueError(f"on_nonfinite = {self.on_nonfinite!r} is not allowed; give stop, skip or ignore")
         if self.max_norm is not None and not self.max_norm > 0:
             raise ValueError(f"max_norm = {self.max_norm} is not positive; leave it out, or give the norm to clip to")
 
@@ -153,7 +153,7 @@ def load_training(name: str) -> Training:
     """Call the factory `module:factory`; raises ValueError if there is none or if it gives something else."""
     module_name, _, factory_name = name.partition(":")
     if not module_name or not factory_name:
-        raise ValueError(f"--model {name!r} is not of the form module:factory, e.g. my_package.my_model:make_training")
+        raise ValueError(f"--model {name!r} is malformed; give module:factory, e.g. my_package.my_model:make_training")
     try:
         factory: Any = importlib.import_module(module_name)
         for part in factory_name.split("."):
@@ -165,9 +165,12 @@ def load_training(name: str) -> Training:
         training = factory()
     training = training_of(training, source=f"--model {name!r}")
     if not isinstance(training, Training):
-        raise ValueError(f"--model {name!r} gives a {type(training).__name__}, not a planner.execute.training.Training")
+        raise ValueError(
+            f"--model {name!r} gives a {type(training).__name__}, not a Training; "
+            "return a planner.execute.training.Training"
+        )
     if not training.layers:
-        raise ValueError(f"--model {name!r} has no layers")
+        raise ValueError(f"--model {name!r} has no layers; give at least one")
     return training
 
 

@@ -43,7 +43,7 @@ def is_sharded(stage: Stage) -> bool:
 
 
 def make_stage_replicas(stages: Sequence[Stage], *, has_weight_grad: Sequence[bool]) -> list[StageReplica]:
-    """All stage replicas, by stage."""
+    """Who runs which actions of each stage, from the plan alone."""
     found: list[StageReplica] = []
     for number, stage in enumerate(stages):
         if is_split(stage):

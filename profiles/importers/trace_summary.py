@@ -47,7 +47,7 @@ class Spread:
 
     @property
     def mean_ns(self) -> int:
-        """Of all."""
+        """Average duration of all samples."""
         return round(self.total_ns / self.count)
 
     @property

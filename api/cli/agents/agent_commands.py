@@ -59,7 +59,9 @@ class _HttpOptions(NamedTuple):
 )
 @takes_groups
 def mcp_command(*, http: _OverHttp = False, store: _ToolStoreOptions, access: _HttpOptions) -> None:
-    """Give agents tools (Model Context Protocol): audit, plan, verify, explain and what-if.
+    """Give agents tools (Model Context Protocol).
+
+    They audit, plan, verify, explain and answer what-if.
 
     Over standard input and output for one agent; with --http for a team, at /mcp beside the whole service of `pipeplan
     serve`, with its keys.
@@ -79,7 +81,10 @@ def mcp_command(*, http: _OverHttp = False, store: _ToolStoreOptions, access: _H
 
 @commands.command("skills", epilog="Examples:\n\npipeplan skills\n\npipeplan skills ~/.claude/skills")
 def skills_command(folder: _Folder = Path(".agents/skills")) -> None:
-    """Write the skills for coding agents: how to profile, plan, audit, and explain a gap."""
+    """Write the skills for coding agents.
+
+    They say how to profile, plan, audit, and explain a gap.
+    """
     from api.agents.skill_files import write_skills
 
     try:

@@ -100,7 +100,7 @@ async def _plan_text(service: Service, request: Request, *, job: Job) -> str:
     if asked is None:
         text = await service.executor.call(service.store.plan_text, job.id)
         if text is None:
-            raise ServiceError(409, "no_plan", detail="there is no plan yet", headers={"Retry-After": "1"})
+            raise ServiceError(409, "no_plan", detail="there is no plan yet; try again", headers={"Retry-After": "1"})
         return text
     if not (asked.isascii() and asked.isdigit() and len(asked) <= 9):
         complaint = Complaint(pointer="/incumbent", code="invalid", detail="give the number of an incumbent event")
@@ -145,7 +145,7 @@ async def _answer_ranges(service: Service, caller: Caller, *, order: RangeOrder)
     if job is None:
         raise not_found()
     if text is None:
-        raise ServiceError(409, "no_plan", detail="there is no plan yet", headers={"Retry-After": "1"})
+        raise ServiceError(409, "no_plan", detail="there is no plan yet; try again", headers={"Retry-After": "1"})
     changes = [asdict(change) for change in order.changes]
     made = await _inspect(service, job, what="ranges", plan=text, changes=changes)
     return answer({"ranges": made["ranges"]}, headers={"Cache-Control": "no-store"})

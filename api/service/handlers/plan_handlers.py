@@ -169,7 +169,9 @@ async def _remember(service: Service, caller: Caller, *, key: str | None, digest
 
 
 def _reused() -> ServiceError:
-    return ServiceError(422, "idempotency_key_reused", detail="this Idempotency-Key came with another body before")
+    return ServiceError(
+        422, "idempotency_key_reused", detail="this Idempotency-Key came with another body before; use a new key"
+    )
 
 
 async def find_answer(service: Service, caller: Caller, *, plan: PlanRequest) -> Job | None:
@@ -268,7 +270,7 @@ async def _wait(service: Service, caller: Caller, *, job: Job, seconds: float) -
         while not job.is_finished and loop.time() < until and not service.is_draining:
             await service.hub.wait(job.id, job.version, timeout_s=min(5.0, until - loop.time()))
             if stream.is_over:
-                raise unauthenticated("the key is not valid any more")
+                raise unauthenticated("the key is not valid any more; use another one")
             present = await service.executor.call(service.store.get, job.id)
             if present is None:
                 raise not_found()
@@ -425,7 +427,7 @@ async def make_ticket(request: Request, caller: Reader) -> Response:
     """A ticket with which a frame, which cannot send a key, may load the picture for a while."""
     job = await find(request, caller)
     if caller.key_id is None:
-        raise ServiceError(409, "no_key", detail="tickets are for those who came with an API key")
+        raise ServiceError(409, "no_key", detail="tickets need an API key; open the stream without one")
     service = service_of(request)
     ticket = await service.executor.call(service.keys.sign, caller.key_id, job.id, seconds=_TICKET_S)
     return answer({"ticket": ticket}, headers={"Cache-Control": "no-store"})

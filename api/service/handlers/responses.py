@@ -112,5 +112,5 @@ def is_known(request: Request, tag: str) -> bool:
 
 
 def not_modified(tag: str, *, cache_control: str) -> Response:
-    """304."""
+    """The answer 304: what the client has is current."""
     return Response(status_code=304, headers={"ETag": tag, "Cache-Control": cache_control})

@@ -46,7 +46,9 @@ async def create_webhook(request: Request, caller: Writer) -> Response:
     with refusing():
         wanted: NewWebhook = validate(NewWebhook, parse_tree(body), source=SOURCE)
     if not service.webhooks.is_on:
-        raise ServiceError(409, "webhooks_off", detail="the operator allows no hosts (--webhook-host)")
+        raise ServiceError(
+            409, "webhooks_off", detail="the operator allows no hosts; start the service with --webhook-host"
+        )
     with refusing():
         made, secret = await service.executor.call(service.webhooks.create, caller.tenant, wanted.url)
     await service.executor.call(service.audit.add, actor=caller.label, action="webhook.created", subject=made.id)

@@ -38,7 +38,7 @@ class OpenRequests:
     def hold(self, request: Request, size: int) -> None:
         """So many bytes more, until the request ends; raises ServiceError 503 for too many."""
         if self._num_bytes + size > self.traffic.body_bytes:
-            raise busy("the bodies of the requests under way are too large together")
+            raise busy("the bodies of all requests under way are too large together; try again")
         self._num_bytes += size
         request.state.body_bytes = getattr(request.state, "body_bytes", 0) + size
 
@@ -61,7 +61,7 @@ async def read_body(request: Request, open_requests: OpenRequests, *, is_json: b
     with open_requests.arriving():
         body = await _read(request, open_requests)
     if open_requests.num_served > traffic.requests:
-        raise busy("too many requests are under way")
+        raise busy("too many requests are under way; try again")
     return body
 
 
@@ -81,7 +81,7 @@ async def _read(request: Request, open_requests: OpenRequests) -> bytes:
         detail = f"the body took more than {traffic.body_timeout_s:g} s"
         raise ServiceError(408, "too_slow", detail=detail, headers={"Connection": "close"}) from None
     except ClientDisconnect:
-        raise ServiceError(400, "cut_off", detail="the connection ended before the body did") from None
+        raise ServiceError(400, "cut_off", detail="the connection ended before the body did; send it again") from None
     return b"".join(chunks)
 
 
@@ -105,11 +105,13 @@ def _require_length(request: Request, most: int) -> None:
     if length is None:
         return
     if not (length.isascii() and length.isdigit() and len(length) <= 20):
-        raise ServiceError(400, "length", detail="Content-Length is not a number")
+        raise ServiceError(400, "length", detail="Content-Length is not a number; send one")
     if int(length) > most:
         raise too_large(most)
 
 
 def too_large(most: int) -> ServiceError:
     """Refuses a body; proxies refuse it in the same words (`docker/nginx/pipeplan.conf`)."""
-    return ServiceError(413, "too_large", detail=f"a body may have {most:,} bytes", headers={"Connection": "close"})
+    return ServiceError(
+        413, "too_large", detail=f"the body is too large; send at most {most:,} bytes", headers={"Connection": "close"}
+    )

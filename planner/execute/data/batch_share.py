@@ -60,7 +60,9 @@ class BatchCutter:
             with calling(f"the batch of iteration {batch}"):
                 return ask(batch)
         if batch is None:
-            raise ValueError(f"rank {self.rank} needs the batch or the target, but got neither")
+            raise ValueError(
+                f"rank {self.rank} needs the batch or the target, but got neither; give it the whole iteration"
+            )
         return batch
 
     def cut(self, given: Batch | None) -> BatchShare:
@@ -97,6 +99,8 @@ def split_batch(tensor: torch.Tensor, layout: Layout, *, samples: Sequence[int],
             f"the batch has {size}, which cannot be cut into {layout.num_microbatches} microbatches for "
             f"{' and '.join(map(str, layout.replica_counts))} replicas{shares}; give a positive multiple of {parts}"
         )
+    if len(samples) == 1:
+        return tensor.reshape(layout.num_microbatches, -1, *tensor.shape[1:])
     cut = tensor.reshape(layout.num_microbatches, sum(samples), -1, *tensor.shape[1:])
     start = sum(samples[:replica])
     return cut[:, start : start + samples[replica]].flatten(1, 2)

@@ -110,5 +110,5 @@ class BalancedRows:
             widths=layout.widths,
         )
         if faults:
-            raise ValueError(f"1F1B over {count} microbatches cannot run: {'; '.join(faults[:3])}")
+            raise ValueError(f"1F1B over {count} microbatches cannot run: {'; '.join(faults[:3])}; report this plan")
         return tuple(rows[self.rank])

@@ -63,7 +63,10 @@ class WeightFiles:
             raise ValueError(f"{self.path}: {names[0]} of layer {layer!r} is not there; give the weights of this model")
         value = self._read(found) if self._conversion is None else self._convert(found)
         if tuple(value.shape) != tuple(shape):
-            raise ValueError(f"{self.path}: {found} has shape {tuple(value.shape)}, but the model needs {tuple(shape)}")
+            raise ValueError(
+                f"{self.path}: {found} has shape {tuple(value.shape)}, but the model needs {tuple(shape)}; "
+                "give the weights of this model"
+            )
         return value
 
     def _read(self, name: str) -> torch.Tensor:

@@ -40,7 +40,7 @@ class HostClock:
         return True
 
     def resolve(self, mark: int) -> int:
-        """When it was."""
+        """The clock that all processes share, in nanoseconds, at a mark."""
         return mark + self._offset
 
     def keep_pace(self, mark: int) -> None:

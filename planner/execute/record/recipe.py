@@ -80,4 +80,7 @@ def require_fit(order: RecipeOrder, plan: Plan) -> None:
     }
     if foreign := [pair for pair in order.layers if pair not in held]:
         device, layer = foreign[0]
-        raise ValueError(f"the recipe moves layer {layer!r} to {device}, which does not hold it in this plan")
+        raise ValueError(
+            f"the recipe moves layer {layer!r} to {device}, which does not hold it in this plan; "
+            "give the recipe of this plan"
+        )

@@ -71,7 +71,8 @@ def pick_cores(group: DeviceGroup, cores: Mapping[str, _HostCores], *, usable: S
         raise ValueError(f"the cluster does not have {missing[0]}; give the cluster of the plan")
     if len({cores[device].host for device in group}) > 1:
         raise ValueError(
-            f"the devices {', '.join(group)} are not on one host, so no process has threads on all of them"
+            f"the devices {', '.join(group)} are not on one host, so no process has threads on all of them; "
+            "run without --groups threads"
         )
     places = sorted(cores[d].first + k for d in group for k in range(cores[d].count))
     if places[-1] >= len(usable):

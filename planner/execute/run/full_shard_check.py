@@ -25,7 +25,9 @@ def find_fully_sharded(
     Raises ValueError if there are none, or if one of them cannot be run so: with the stage, the reason and the remedy.
     """
     if torch_version() < OLDEST:
-        raise ValueError(f"fully_shard needs torch {show(OLDEST)} or later, and {torch.__version__} is installed")
+        raise ValueError(
+            f"torch {torch.__version__} is installed, but fully_shard needs more; install {show(OLDEST)} or later"
+        )
     found = [n for n, stage in enumerate(plan.stages) if stage.shard != "none" and layout.num_replicas_of(n) > 1]
     if not found:
         raise ValueError(

@@ -64,7 +64,10 @@ class MicrobatchRounds:
             assignments = ask([torch.Size(shape[0][0]) for shape in shapes], count)
         dealing = tuple(tuple(map(int, assignment)) for assignment in assignments)
         if text := find_assignment_fault(dealing, num_pipelines=count, count=len(shapes)):
-            raise ValueError(f"iteration {number}: `deal` gives {[list(assignment) for assignment in dealing]}: {text}")
+            raise ValueError(
+                f"iteration {number}: `deal` gives {[list(assignment) for assignment in dealing]}: {text}; "
+                "give each microbatch to one pipeline"
+            )
         layout = replace(self.layout, dealing=dealing, num_microbatches=len(shapes))
         (stage,) = layout.stages_of(self.rank)
         return layout, self._rows.make(layout.assignment_of(stage, self.rank))

@@ -166,9 +166,8 @@ def _find_example(batch: Batch | Microbatches, *, plan: Plan, training: Training
         if layout.parts_of(number) or (count > 1 and not layout.dealing):
             what = f"cuts every microbatch for {count} replicas" if count > 1 else "places its I or W elsewhere"
             raise ValueError(
-                f"stage {number} {what}, but microbatches are given one by one, to be run whole: deal them to equal "
-                "pipelines (`Training.deal`, or a plan with a dealing), or plan with --no-replication and "
-                "split_placement = false"
+                f"stage {number} {what}, but microbatches are given one by one, to be run whole; give `Training.deal`, "
+                "or plan with --no-replication and split_placement = false"
             )
     planned = plan.problem.microbatches if training.deal is None else None
     given = list_microbatches(batch, planned=planned, count=plan.problem.num_microbatches)
@@ -347,7 +346,7 @@ def _require_chains(layout: Layout) -> None:
         )
     ]
     if faults:
-        raise ValueError(f"the plan's schedule cannot run on a chain of stages: {'; '.join(faults[:3])}")
+        raise ValueError(f"the plan's schedule cannot run on a chain of stages: {'; '.join(faults[:3])}; plan again")
 
 
 def _lower(
@@ -367,7 +366,7 @@ def _lower(
         samples=layout.samples,
     )
     if faults:
-        raise ValueError(f"the plan's schedule cannot run: {'; '.join(faults[:3])}")
+        raise ValueError(f"the plan's schedule cannot run: {'; '.join(faults[:3])}; plan again")
     return tuple(map(tuple, rows))
 
 

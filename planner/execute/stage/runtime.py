@@ -339,7 +339,10 @@ class PlanRuntime(StepRuntime):
         self.lowered = [[str(cell) for cell in row] for _, row in sorted(self.pipeline_order_with_comms.items())]
         faults = check_lowered_table(self.lowered, num_stages=stages[0].num_stages, num_microbatches=num_microbatches)
         if faults:
-            raise ValueError(f"torch lowers the plan to a table that cannot be trusted: {'; '.join(faults[:3])}")
+            raise ValueError(
+                f"torch lowers the plan to a table that cannot be trusted: {'; '.join(faults[:3])}; "
+                "run with --messages own"
+            )
         self.watch(self.pipeline_order_with_comms[self.rank], stages[0].log)
         self._by_number = {stage.stage_index: stage for stage in stages}
         for number, stage in self._by_number.items():

@@ -187,7 +187,9 @@ class SplitBackward:
         shapes = [(tensor.shape, tensor.dtype) for tensor in tensors]
         if pairs != share.weights.pairs or shapes != [(like.shape, like.dtype) for like in share.weights.likes]:
             first = self.module.wiring.layers[0]
-            raise RuntimeError(f"I of layers {first!r} ... leaves something else for W than when it was tried")
+            raise RuntimeError(
+                f"I of layers {first!r} ... leaves something else for W than when it was tried; {_REMEDY}"
+            )
         return [tensor.contiguous() for tensor in tensors]
 
     def weight_grads(self, share: ShareOfBackward, tensors: Sequence[torch.Tensor]) -> None:

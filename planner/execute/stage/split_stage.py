@@ -65,7 +65,7 @@ class SplitStage(RoutedStage):
 
     @property
     def used_values(self) -> set[str]:
-        """All."""
+        """Names of all values that arrive: a stage whose I is elsewhere counts each as trained."""
         return set(self.shape.counts)
 
     @property

@@ -55,6 +55,6 @@ def require_second_stream(device: torch.device, *, split: str, layout: Layout) -
     if device.type != "cuda":
         raise ValueError(f"--weight-stream needs CUDA, but this process runs on {device.type}; leave it out")
     if split != "deferred":
-        raise ValueError(f"--weight-stream needs --split deferred, not --split {split}")
+        raise ValueError(f"--weight-stream does not work with --split {split}; use --split deferred")
     if layout.parts:
         raise ValueError("--weight-stream excludes split placement; plan with split_placement = false")

@@ -159,7 +159,10 @@ def load_checkpoint(execution: Execution, folder: Path, *, reader: FileSystemRea
         found = stored.get(key)
         if not isinstance(found, TensorStorageMetadata) or found.size != tensor.shape:
             has = f"has shape {tuple(found.size)}" if isinstance(found, TensorStorageMetadata) else "is not there"
-            raise ValueError(f"checkpoint {folder}: {key} {has}, but the model needs {tuple(tensor.shape)}")
+            raise ValueError(
+                f"checkpoint {folder}: {key} {has}, but the model needs {tuple(tensor.shape)}; "
+                "give a checkpoint of this model"
+            )
     for key, parameter, _ in _kept_optimizer_state(execution, held, keys=stored):
         state[key] = _place_of_state(execution, parameter, found=stored[key])
     more: dict[str, Any] = {

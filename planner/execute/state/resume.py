@@ -35,7 +35,10 @@ def resume(
     reader = CountingReader(place)
     number = load_checkpoint(execution, place, reader=reader)
     if order is not None and order.iteration not in (None, number):
-        raise ValueError(f"{place}: was written after {number} iterations, but the recipe needs {order.iteration}")
+        raise ValueError(
+            f"{place}: was written after {number} iterations, but the recipe needs {order.iteration}; "
+            "give the checkpoint it was made for"
+        )
     read: list[Any] = [None] * execution.layout.world_size
     distributed.all_gather_object(read, reader.num_bytes)
     return Resumption(iteration=number, source="checkpoint", storage_bytes=sum(read))

@@ -278,7 +278,7 @@ def _require_whole_samples(plan: Plan) -> None:
     if assumed:
         raise ValueError(
             f"stage {assumed[0]} cuts every microbatch for {len(plan.stages[assumed[0]].replicas)} replicas, but the "
-            "profile says microbatch_size = null: state the samples of a microbatch in the profile and plan again, or "
+            "profile says microbatch_size = null; state the samples of a microbatch in the profile and plan again, or "
             "plan with max_replicas = 1"
         )
 

@@ -134,7 +134,7 @@ def test_where_there_is_no_second_stream_it_is_refused():
     require_second_stream(cuda, split="deferred", layout=layout)
     with pytest.raises(ValueError, match="needs CUDA, but this process runs on cpu"):
         require_second_stream(CPU, split="deferred", layout=layout)
-    with pytest.raises(ValueError, match="not --split native"):
+    with pytest.raises(ValueError, match="does not work with --split native; use --split deferred"):
         require_second_stream(cuda, split="native", layout=layout)
     split = make_layout(make_split_plan("0;;1 1", num_microbatches=1))
     with pytest.raises(ValueError, match="split_placement = false"):
