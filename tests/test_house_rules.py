@@ -624,6 +624,7 @@ LAYER_COST_READERS = {
     "planner/planning/starts/looped_shapes.py",
     "planner/planning/starts/overlapping_layouts.py",
     "planner/problem.py",
+    "planner/recipes/layer_chain.py",
     "planner/replanning/as_measured.py",
     "planner/what_if/profile_changes.py",
 }
@@ -641,6 +642,7 @@ STAGE_COST_READERS = {
     "planner/fidelity/calibration.py",
     "planner/fidelity/overhead.py",
     "planner/planning/complete/complete_question.py",
+    "planner/planning/fused_backwards.py",
     "planner/planning/starts/dealt_layouts.py",
     "planner/replanning/diagnosis.py",
     "planner/replanning/link_times.py",
