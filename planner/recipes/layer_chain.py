@@ -159,12 +159,12 @@ def _with_classes(blocks: Sequence[_ChainLayer]) -> list[_ChainLayer]:
 
 def _part(layer: Layer, letter: str) -> _ChainLayer:
     cost = layer.costs[0]
-    held = layer.wider[0].parameter_bytes if layer.wider else layer.parameter_bytes
+    held = layer.as_one_device(cost).parameter_bytes
     return _ChainLayer(
         letter=letter,
         forward=cost.forward_ns,
         backward=cost.input_grad_ns + cost.weight_grad_ns,
-        weights=(held or 0) // BF16,
+        weights=held // BF16,
     )
 
 
