@@ -111,8 +111,8 @@ def check_remotely(url: str) -> list[tuple[str, bool, str]]:
     return found
 
 
-_LONGEST_WORD = 40
-"""Letters of a word that no table breaks."""
+_LONGEST_PART = 40
+"""Letters between two blanks that no table breaks."""
 
 
 def render_summary(summary: Any) -> RenderableType:
@@ -137,8 +137,8 @@ def _render_rows(rows: Sequence[Mapping[str, Any]]) -> RenderableType:
     texts = [[_cell(row.get(name)) for name in names] for row in rows]
     for name, column, cells in zip(names, table.columns, zip(*texts, strict=True), strict=False):
         column.overflow = "fold"
-        words = " ".join((name, *cells)).split()
-        column.min_width = min(_LONGEST_WORD, max(map(len, words), default=0))  # half a time or an id is of no use
+        parts = " ".join((name, *cells)).split()
+        column.min_width = min(_LONGEST_PART, max(map(len, parts), default=0))  # half a time or an id is of no use
     for row_texts in texts:
         table.add_row(*row_texts)
     return table

@@ -280,9 +280,10 @@ def restore_store(file: Path, *, data: Path, database_url: str | None) -> dict[s
     return counts
 
 
-def audit_entries(database: Database, *, limit: int) -> list[dict[str, Any]]:
-    """The latest entries of the audit log, as they are shown."""
-    return [asdict(entry) | {"at": moment(entry.at)} for entry in AuditLog(database).listed(limit=limit)]
+def audit_entries(database: Database, *, limit: int, is_table: bool) -> list[dict[str, Any]]:
+    """The latest entries of the audit log, for programs or as a table that people read."""
+    shown = _to_the_second if is_table else str
+    return [asdict(entry) | {"at": shown(str(moment(entry.at)))} for entry in AuditLog(database).listed(limit=limit)]
 
 
 def key_entries(ring: KeyRing) -> list[dict[str, Any]]:
@@ -304,11 +305,6 @@ def key_rows(entries: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     ]
     stated = {head for row in rows for head, value in row.items() if value not in (None, "")}
     return [{head: value for head, value in row.items() if head in stated} for row in rows]
-
-
-def audit_rows(entries: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """The entries as a table that people read."""
-    return [{**entry, "at": _to_the_second(entry["at"])} for entry in entries]
 
 
 def _to_the_second(text: str) -> str:

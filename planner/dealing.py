@@ -47,6 +47,11 @@ class StageTimes:
         if self.room_bytes is not None and not self.held_bytes:
             raise ValueError(f"stage times: room_bytes = {self.room_bytes} without held_bytes; state both")
 
+    @property
+    def of_pack(self) -> tuple[int, int]:
+        """What a pack takes beside its sequences: a table knows only sequences."""
+        return 0, 0
+
     def at(self, length: int) -> tuple[Fraction, Fraction]:
         """Forward and backward, interpolated between the neighbours; ValueError outside what was measured."""
         forward, backward = (self._interpolate(row, length) for row in (self.forward_ns, self.backward_ns))
@@ -242,6 +247,15 @@ def pipeline_actions(stages: int, count: int) -> tuple[tuple[int, int, bool], ..
     return tuple(done)
 
 
+def play_1f1b(forward: Sequence[Sequence[int]], backward: Sequence[Sequence[int]], *, transfer_ns: int = 0) -> int:
+    """When a pipeline with these microbatches, in this order, ends; times are by microbatch, then stage."""
+    if not forward:
+        return 0
+    stages, count, both = len(forward[0]), len(forward), (backward, forward)
+    ticks = [both[ahead][place][stage] for stage, place, ahead in pipeline_actions(stages, count)]
+    return max(play_in_order(_steps_of(stages, count, transfer_ns=transfer_ns), ticks))
+
+
 @cache
 def _steps_of(stages: int, count: int, *, transfer_ns: int) -> OrderedSteps:
     """`pipeline_actions`, each waiting for the stage before, or behind."""
@@ -306,9 +320,8 @@ class _Table:
     def play(self, assignment: Sequence[int]) -> int:
         """When a pipeline with these microbatches, in this order, ends."""
         self.trials += 1
-        stages, count, both = self.num_stages, len(assignment), (self.backward, self.forward)
-        ticks = [both[ahead][assignment[place]][stage] for stage, place, ahead in pipeline_actions(stages, count)]
-        return max(play_in_order(_steps_of(stages, count, transfer_ns=self.transfer_ns), ticks), default=0)
+        forward, backward = ([rows[number] for number in assignment] for rows in (self.forward, self.backward))
+        return play_1f1b(forward, backward, transfer_ns=self.transfer_ns)
 
     def replace(self, assignments: list[list[int]]) -> None:
         """Deal anew."""

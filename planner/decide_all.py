@@ -17,7 +17,8 @@ def open_decisions(profile: ModelProfile) -> dict[str, Any]:
     if widest > 1:
         opened["max_width"] = widest
     if _states_recomputation(profile):
-        opened |= {"recompute": True, "recompute_layers": True, "recompute_in_turn": True}
+        parts = ("recompute", "recompute_layers", "recompute_microbatches", "recompute_in_turn")
+        opened |= dict.fromkeys(parts, True)
     if any(layer.shardable_bytes_at(width) for layer in profile.layers for width in _widths(layer)):
         opened["shard_optimizer"] = "allow"
     return opened

@@ -264,6 +264,20 @@ class Cluster:
         return tuple(dict.fromkeys(device.type for device in self.devices))
 
     @cached_property
+    def domains(self) -> dict[str, str]:
+        """By device: the switch that joins it to devices of other hosts by a link of its own, the widest if several.
+
+        NVLink joins a rack of hosts so; devices without one are left out.
+        """
+        ends = [(*pair, link) for link in self.links for pair in ((link.a, link.b), (link.b, link.a))]
+        own = [(self.by_name[a], b, link) for a, b, link in ends if a in self.by_name and b in self.switches]
+        hosts: dict[str, set[str]] = {}
+        for device, switch, _ in own:
+            hosts.setdefault(switch, set()).add(device.host or device.name)
+        widest = sorted(own, key=lambda each: each[2].bandwidth_bytes_per_s)
+        return {device.name: switch for device, switch, _ in widest if len(hosts[switch]) > 1}
+
+    @cached_property
     def _directed(self) -> dict[tuple[str, str], int]:
         """Index among the ways of the network for every direction of every link."""
         return {(self._nodes[arc.tail], self._nodes[arc.head]): number for number, arc in enumerate(self._network.arcs)}

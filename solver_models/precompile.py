@@ -230,7 +230,7 @@ def _microbatch_orders(searcher: Searcher, candidate: Candidate) -> None:
         can_split=True, objective="makespan",
     )  # fmt: skip
     search = MicrobatchRecomputation(instance, instance)
-    search.anneal(next(search.greedy()), iterations=5, seed=0, heat=0.1)
+    search.anneal(next(search.greedy()), iterations=5, seed=0, temperature=0.1)
 
 
 def _branch_and_bound(searcher: Searcher, candidate: Candidate) -> None:

@@ -116,8 +116,10 @@ class CpWindowParams(ParamGroup):
     """Windows of an order that CP-SAT solves anew (`solver_models.schedule.large_neighbourhood_search`)."""
 
     free_actions: Count = 120
-    """Actions in a window."""
-    most_windows: Count = 2
+    """Actions in a window, at least."""
+    actions_per_device: Count = 10
+    """Actions in a window per device, at least."""
+    most_windows: Count = 4
     """Windows of a task."""
     work: Seconds = 0.5
     """CP-SAT's deterministic limit of a window."""

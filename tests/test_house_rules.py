@@ -40,7 +40,6 @@ MANY_NAMES = {
     "api/jobs/job.py": 15,
     "api/jobs/logs.py": 11,
     "api/jobs/request.py": 16,
-    "api/jobs/stores/job_rows.py": 11,
     "api/profiling.py": 12,
     "api/running/healing.py": 19,
     "api/running/launching.py": 25,
@@ -142,6 +141,7 @@ OTHER_RECURRENCES = {
     "solver_models/simulation/weight_filling.py:fill_orders": "fills waits that it knows beforehand, as events cannot",
     "solver_models/simulation/dealt_play.py:play_assignment": "microbatches of several sizes",
     "solver_models/moves/dealt_annealing.py:_play_assignment": "1F1B of microbatches that all differ, compiled",
+    "solver_models/recomputation/microbatch_orders.py:play_orders": "a microbatch recomputes or not; a million orders",
     "solver_models/starts/looped_construction.py:_play_loop": "1F1B in a loop, given up once it is late",
     "planner/bounds/loop/loop_order.py:play": "1F1B in a loop, for thousands of cases at once",
     "planner/baselines/layer_pipe/plans.py:play": "a rule by which orders are made, for parts of stages",
@@ -627,19 +627,23 @@ LAYER_COST_READERS = {
     "planner/replanning/as_measured.py",
     "planner/what_if/profile_changes.py",
 }
-STAGE_COSTS = "stage_cost part_cost static_bytes_of traffic"
+STAGE_COSTS = "stage_cost least_cost planned_ns part_cost static_bytes_of traffic"
 STAGE_COST_READERS = {
     "planner/baselines/applicability.py",
     "planner/baselines/layer_pipe/plans.py",
     "planner/baselines/listed.py",
     "planner/bounds/cases/case_tables.py",
+    "planner/bounds/order/schedule_bound.py",
+    "planner/bounds/order/stage_replicas.py",
     "planner/dealt_stages.py",
+    "planner/decisions/unequal_shares/move.py",
     "planner/export/torch_table.py",
     "planner/fidelity/calibration.py",
     "planner/fidelity/overhead.py",
     "planner/planning/complete/complete_question.py",
-    "planner/decisions/unequal_shares/move.py",
     "planner/planning/starts/dealt_layouts.py",
+    "planner/replanning/diagnosis.py",
+    "planner/replanning/link_times.py",
 }
 
 

@@ -14,11 +14,15 @@ ENTRY_POINTS = (
     "planner.execute.transformers_trainer.__main__",
     "planner.export.torchtitan_recipe",
     "planner.dealt_stages",
+    "planner.packing.loaders",
+    "planner.packing.pack_times",
+    "planner.execute.data.packed_rows",
     "planner.decisions.unequal_shares.move",
     "planner.decisions.unequal_shares.option",
 )
 """`pipeplan` (the service and the launchers come with it), `python -m planner.execute`, the loop of one's own, and a
-script with a Trainer of transformers, torchtitan's program, a data loader that deals, and decisions found by folder."""
+script with a Trainer of transformers, torchtitan's program, data loaders that deal and pack, and decisions found by
+folder."""
 
 
 @cache

@@ -20,15 +20,14 @@ class ToolProblem(Exception):
             "code": self.code,
             "detail": self.detail,
             "status": self.status,
-            "errors": [
-                {
-                    "field": error["pointer"].strip("/").replace("/", "."),
-                    "value": _value_at(arguments, error["pointer"]),
-                    "remedy": error["detail"],
-                }
-                for error in self.errors
-            ],
+            "errors": [_entry(error, arguments) for error in self.errors],
         }
+
+
+def _entry(error: Mapping[str, str], arguments: Mapping[str, Any]) -> dict[str, Any]:
+    field = error["pointer"].strip("/").replace("/", ".")
+    remedy = error["detail"].removeprefix(f"{field}: ")
+    return {"field": field, "value": _value_at(arguments, error["pointer"]), "remedy": remedy}
 
 
 def problem_of(answer: Mapping[str, Any]) -> ToolProblem:

@@ -1,6 +1,5 @@
 """The flags of the better plan, ready to paste."""
 
-import itertools
 import json
 import shlex
 from collections.abc import Iterator, Sequence
@@ -11,24 +10,10 @@ from planner.export.megatron import make_megatron_job
 from planner.export.torchtitan import make_parallelism, make_torchtitan_files
 from planner.plan import Plan
 from profiles.configurations.megatron_hybrid import written_pattern
+from profiles.configurations.megatron_layout import shortened
 from profiles.configurations.run_configuration import RunConfiguration
 
 LAYOUT = "--pipeline-model-parallel-layout"
-
-
-def short_layout(layout: str) -> str:
-    """The same layout with `x*n` and `(...|)*n` where stages repeat."""
-    *stages, last = [_short_stage(stage) for stage in layout.split("|")]
-    parts = []
-    for stage, group in itertools.groupby(stages):
-        count = len(list(group))
-        parts.append(f"{stage}|" * count if count < 3 else f"({stage}|)*{count}")
-    return "".join([*parts, last])
-
-
-def _short_stage(stage: str) -> str:
-    runs = [(letter, len(list(group))) for letter, group in itertools.groupby(stage)]
-    return "".join(letter * count if count < 3 else f"{letter}*{count}" for letter, count in runs)
 
 
 def flags_of(audited: AuditedProblem, plan: Plan) -> tuple[str, ...]:
@@ -55,7 +40,7 @@ def files_of(audited: AuditedProblem, plan: Plan) -> dict[str, str]:
 def _megatron(audited: AuditedProblem, plan: Plan) -> Iterator[str]:
     for name, *values in make_megatron_job(audited.problem, plan).arguments:
         if name == LAYOUT:
-            yield f"{name} {shlex.quote(short_layout(values[0]))}"
+            yield f"{name} {shlex.quote(shortened(values[0]))}"
         elif name == "--hybrid-layer-pattern":
             yield f"{name} {shlex.quote(values[0])}"
         elif name.startswith("--recompute"):

@@ -4,10 +4,11 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from typing import Any
 
-from api.auditing.audit_flags import dropped_flags, flags_of, letters_of_rank, short_layout, shown_stages
+from api.auditing.audit_flags import dropped_flags, flags_of, letters_of_rank, shown_stages
 from api.auditing.configuration_audit import Audit, PlayedRun
 from api.formatting import render_bytes, render_of_limit
 from planner.simulation.explain import DeviceTime
+from profiles.configurations.megatron_layout import shortened
 from profiles.estimates.composed_profile import shares
 
 ERRORS = {
@@ -141,7 +142,7 @@ def _configuration(audit: Audit) -> dict[str, Any]:
         "pipeline": run.pipeline,
         "data": run.data,
         "stages_per_rank": run.chunks,
-        "layout": short_layout("|".join(shown_stages(run))) if run.stages else None,
+        "layout": shortened("|".join(shown_stages(run))) if run.stages else None,
         "order": run.order,
         "micro_batch": run.micro_batch,
         "global_batch": run.global_batch,
@@ -236,7 +237,7 @@ def _time(audit: Audit, played: PlayedRun) -> Iterator[str]:
     assert audit.explanation is not None
     times = {time.device: time for time in audit.explanation.devices}
     for rank in _ranks(audit, played):
-        stages = " | ".join(short_layout(stage) for stage in rank["stages"])
+        stages = " | ".join(shortened(stage) for stage in rank["stages"])
         waits = _waiting(times[f"rank{rank['rank']}"], played)
         yield (
             f"  {rank['rank']:>4} {100 * rank['work']:5.1f}%  {waits:<38} "

@@ -1,4 +1,4 @@
-"""`pipeplan audit`."""
+"""`pipeplan audit` and `pipeplan layout`: configurations of other programs, judged and made."""
 
 import sys
 from pathlib import Path
@@ -8,6 +8,7 @@ import typer
 
 from api.cli.options import arguments as arg
 from api.cli.options import audit_arguments as audited
+from api.cli.options import layout_arguments as chosen
 from api.cli.options.folded_help import Commands, folded
 from api.cli.options.option_groups import takes_groups
 from api.cli.output import report_json
@@ -112,6 +113,54 @@ def audit_command(
         raise typer.Exit(Exit.INFEASIBLE)
     if answer.max_slower is not None and result.at_least is not None and 100 * result.at_least > answer.max_slower:
         raise typer.Exit(Exit.GAP_MISSED)
+
+
+class LaidOutModel(NamedTuple):
+    """The model, and what its costs rest on."""
+
+    gpu: chosen.LayoutGpu = None
+    tensor: chosen.LayoutTensor = 1
+    sequence: chosen.LayoutSequence = None
+    predicting: chosen.LayoutPredicting = None
+    mtp_loss: chosen.MtpLosses = None
+
+
+@commands.command(
+    "layout",
+    epilog="Examples:\n\npipeplan layout deepseek-v3 --pp 8\n\n"
+    "pipeplan layout config.json --pp 4 --vpp 2 --target torchtitan --json",
+)
+@takes_groups
+def layout_command(
+    *,
+    model: chosen.LayoutModel,
+    target: chosen.LayoutTargets = "megatron",
+    pp: chosen.LayoutRanks = 8,
+    vpp: chosen.LayoutChunks = None,
+    microbatches: chosen.LayoutMicrobatches = None,
+    basis: LaidOutModel,
+    json: arg.Json = False,
+) -> None:
+    """Write a pipeline layout for another program's recipe, and say what is left at most.
+
+    No GPU is needed, and memory is not looked at: `pipeplan audit` does that. The layout goes to standard output.
+    """
+    import json as documents
+    from dataclasses import asdict
+
+    from api.inputs import reading
+    from planner.recipes import CostBasis, layout
+
+    with reading():
+        found = layout(
+            model, pp, virtual=vpp, target=target, microbatches=microbatches, basis=CostBasis(**basis._asdict())
+        )
+    if json:
+        report_json(asdict(found))
+        return
+    shown = found.value if isinstance(found.value, str) else documents.dumps(found.value)
+    sys.stdout.write(f"{shown}\n")
+    sys.stderr.write(f"{pp} ranks x {found.virtual}; no layout takes {100 * found.gap:.1f} % less; {found.basis}\n")
 
 
 def _write(result: "Audit", folder: Path) -> None:

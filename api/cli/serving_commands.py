@@ -208,5 +208,5 @@ def audit_command(
     from api import service_commands
 
     with service_commands.opened(data, database_url) as database:
-        rows = service_commands.audit_entries(database, limit=entries)
-    report_summary(rows if json else service_commands.audit_rows(rows), is_json=json)
+        rows = service_commands.audit_entries(database, limit=entries, is_table=not json)
+    report_summary(rows, is_json=json)

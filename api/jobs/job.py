@@ -8,9 +8,6 @@ State = Literal["queued", "running", "succeeded", "failed", "cancelled"]
 """`queued`: waits for a worker; `running`: a worker holds its lease; `succeeded`: there is a verified plan;
 `failed`: there is none, and `error` says why; `cancelled`: it was stopped before there was a plan."""
 
-EventKind = Literal["queued", "started", "incumbent", "bound", "log", "done"]
-"""What a job's story is told in."""
-
 FINISHED = ("succeeded", "failed", "cancelled")
 """States that a job never leaves."""
 
@@ -216,7 +213,8 @@ class Event:
 
     seq: int
     """1, 2, 3 ... within the job."""
-    kind: EventKind
+    kind: str
+    """queued, started, incumbent, bound, log or done."""
     at: float
     data: str
     """JSON."""

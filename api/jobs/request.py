@@ -190,7 +190,8 @@ def read_tree(tree: dict[str, Any], ceilings: Ceilings) -> tuple[Submission, Pla
     workload = _cut_as_asked(workload_of(submission.workload, source=source), submission)
     question = question_of(workload, source=source, options=submission.options, ceilings=ceilings)
     _require_islands(submission, question, ceilings=ceilings)
-    return submission, PlanRequest(problem=question, limits=check_limits(submission.limits, ceilings))
+    limits = check_limits(submission.limits, ceilings, asked=tree.get("limits"))
+    return submission, PlanRequest(problem=question, limits=limits)
 
 
 def _require_islands(submission: Submission, question: Question, *, ceilings: Ceilings) -> None:
@@ -272,13 +273,14 @@ def _most_microbatches(workload: Workload) -> int:
     return sum(workload.global_batch_size // size for size in known if size > 0)
 
 
-def check_limits(limits: Limits, ceilings: Ceilings) -> Limits:
-    """The limits, if this service allows them."""
-    if limits.time_limit_s > ceilings.max_time_limit_s:
-        raise TooLargeError(
-            f"limits.time_limit_s is above this service's limit; give at most {ceilings.max_time_limit_s:g} s"
-        )
-    return limits
+def check_limits(limits: Limits, ceilings: Ceilings, *, asked: object) -> Limits:
+    """The limits, if this service allows them; `asked`: as they came, for no time that was left out is too long."""
+    most_s = ceilings.max_time_limit_s
+    if limits.time_limit_s <= most_s:
+        return limits
+    if isinstance(asked, dict) and "time_limit_s" in asked:
+        raise TooLargeError(f"limits.time_limit_s is above this service's limit; give at most {most_s:g} s")
+    return replace(limits, time_limit_s=most_s)
 
 
 def read_request(text: str) -> PlanRequest:

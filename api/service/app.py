@@ -44,7 +44,7 @@ def make_app(settings: Settings) -> FastAPI:
     @contextlib.asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         del app
-        await asyncio.to_thread(build_everything, settings)  # the server listens only after this
+        await asyncio.to_thread(build_everything)  # the server listens only after this
         async with service.lifespan():
             yield
 

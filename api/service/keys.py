@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from api.jobs.job import DamagedError
-from api.jobs.stores.job_rows import hash_of_row, is_row_of, is_sha256
+from api.jobs.stores.hashes import hash_of_row, is_row_of, is_sha256
 from api.jobs.stores.sql_store import freeing
 from api.jobs.stores.store import STORE_FAILURES
 from api.jobs.stores.transactions import Cursor, Database

@@ -23,7 +23,8 @@ from urllib.parse import urlsplit
 
 from api.jobs.job import DamagedError, Job
 from api.jobs.logs import tell
-from api.jobs.stores.job_rows import hash_of_row, is_object, is_row_of
+from api.jobs.stores.hashes import hash_of_row, is_row_of
+from api.jobs.stores.job_rows import is_object
 from api.jobs.stores.sql_store import freeing
 from api.jobs.stores.store import STORE_FAILURES
 from api.jobs.stores.transactions import Database

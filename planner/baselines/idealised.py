@@ -2,6 +2,9 @@
 
 A greedy order decides in order of time: an I that arrives a nanosecond late loses its turn to an F, and every later
 decision shifts with it. The order that is best on the twin does not have this fault, and is played on the real costs.
+
+Such an order has no time to spare for transfers where devices are busy throughout. One twin makes up for it: halfway
+through the pipeline an activation takes as long as on all transfers together, and a little more.
 """
 
 from collections.abc import Iterator, Sequence
@@ -13,6 +16,9 @@ from planner.layout.costs import StageCost
 TOLERANCES = (0.0, 0.05, 0.25, 0.6)
 """Durations that differ by no more than this share of the shortest one among them are made equal."""
 
+_DELAYED_TOLERANCE = 0.05
+"""Of the twin that has a delay."""
+
 
 def twins(pipeline: Pipeline) -> Iterator[Pipeline]:
     """Every twin that differs from the pipeline and from the twins before it."""
@@ -20,6 +26,7 @@ def twins(pipeline: Pipeline) -> Iterator[Pipeline]:
     for tolerance in TOLERANCES:
         twin = replace(
             pipeline,
+            original=pipeline,
             costs=_rounded(pipeline.costs, tolerance=tolerance),
             activations_to=_without_delay(pipeline.activations_to),
             gradients_to=_without_delay(pipeline.gradients_to),
@@ -27,6 +34,22 @@ def twins(pipeline: Pipeline) -> Iterator[Pipeline]:
         if twin not in seen:
             seen.add(twin)
             yield twin
+        if tolerance == _DELAYED_TOLERANCE and (delayed := _delayed_halfway(pipeline, twin)) not in seen:
+            seen.add(delayed)
+            yield delayed
+
+
+def _delayed_halfway(pipeline: Pipeline, twin: Pipeline) -> Pipeline:
+    """The twin with all the delays of activations in one place, rounded up to halves of a mean F."""
+    total = sum(max((delay for _, delay in transfers), default=0) for transfers in pipeline.activations_to)
+    half = max(1, sum(cost.forward_ns for cost in twin.costs) // (2 * twin.num_stages))
+    halfway = twin.num_stages // 2 - 1
+    delay = -(-total // half) * half
+    activations = [
+        tuple((target, delay) for target, _ in transfers) if stage == halfway else transfers
+        for stage, transfers in enumerate(twin.activations_to)
+    ]
+    return replace(twin, activations_to=tuple(activations))
 
 
 def _without_delay(targets: Sequence[Transfers]) -> tuple[Transfers, ...]:

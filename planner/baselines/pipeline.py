@@ -36,6 +36,8 @@ class Pipeline:
     """Whether the span is minimised, not the makespan."""
     has_time: HasTime = field(default=always, compare=False)
     """Whether a method that tries many orders may try another one."""
+    original: "Pipeline | None" = field(default=None, compare=False)
+    """Of an idealised twin: the pipeline whose orders are looked for."""
 
     @property
     def num_stages(self) -> int:

@@ -7,7 +7,7 @@ program starts.
 from collections.abc import Iterator
 from functools import cache
 from importlib import import_module
-from pkgutil import iter_modules
+from pathlib import Path
 from types import ModuleType
 
 KNOWN = ("unequal_shares",)
@@ -17,7 +17,7 @@ KNOWN = ("unequal_shares",)
 @cache
 def found() -> tuple[str, ...]:
     """The decisions that are there, by the names of their options."""
-    return tuple(sorted(each.name for each in iter_modules(__path__) if each.ispkg))
+    return tuple(sorted(each.parent.name for each in Path(__file__).parent.glob("*/option.py")))
 
 
 def option_of(name: str) -> ModuleType:

@@ -4,10 +4,11 @@ Durations are rounded up to whole nanoseconds, byte counts to whole bytes (docs/
 """
 
 import itertools
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cache, lru_cache
+from typing import Any
 
 from planner.layout.split_placement import SplitPart, common, input_grad_ranges, make_parts, part_of, replica_ranges
 from planner.plan import FULL_RECOMPUTATION, DeviceGroup, Plan, Stage
@@ -187,14 +188,17 @@ class CostModel:
         self.problem = problem
         self.layer_work = cache(self._layer_work)
         self._traffic_of = lru_cache(maxsize=_RECENT)(self._find_traffic)
-        self._static_of = lru_cache(maxsize=_RECENT)(self._find_static)
-        self._look_for_routes = lru_cache(maxsize=_RECENT)(self._look_for_all_routes)
+        self.remembered = lru_cache(maxsize=_RECENT)(self._make)
         self._cost_on = cache(self._make_stage_cost)
         self._at = cache(self._make_at)
 
     def at(self, size: int | None) -> "CostModel":
         """The costs of a microbatch of one of the sizes that the problem lists; None: it lists none."""
         return self if size is None else self._at(size)
+
+    def _make(self, make: Callable[["CostModel", tuple[Stage, ...]], Any], stages: tuple[Stage, ...]) -> Any:
+        """What is made of a partition on its devices, once for all orders of it."""
+        return make(self, stages)
 
     def _make_at(self, size: int) -> "CostModel":
         return CostModel(self.problem.at_size(size))
@@ -394,9 +398,6 @@ class CostModel:
 
     def find_routes(self, stages: Sequence[Stage]) -> None:
         """Look for the routes of all transfers between the stages at once."""
-        self._look_for_routes(tuple(stages))
-
-    def _look_for_all_routes(self, stages: tuple[Stage, ...]) -> None:
         wanted = []
         for (a, b), traffic in self.traffic(stages).items():
             for i, j, share, whole in replica_overlaps(stages[a], stages[b]):
@@ -418,9 +419,6 @@ class CostModel:
         With split placement the owner alone holds the state; who runs I for it holds a copy of the weights, who runs W
         a gradient, and what arrives for them lies in receive buffers as well.
         """
-        return dict(self._static_of(tuple(stages)))
-
-    def _find_static(self, stages: tuple[Stage, ...]) -> dict[str, int]:
         static = self._state_and_buckets(stages)
         self._add_receive_buffers(static, stages)
         for stage in stages:

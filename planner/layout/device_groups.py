@@ -66,18 +66,21 @@ def has_listed_groups(problem: Problem, stages: Iterable[Stage]) -> bool:
 
 
 def listed_blocks(problem: Problem, width: int) -> Iterator[DeviceGroup]:
-    """Disjoint groups of one type and width: those of every host's devices, and then those of what is left over."""
+    """Disjoint groups of one type and width: those of every host's devices, then of every domain's that are left over,
+    and then those of what is left over still.
+    """
+    hosts = {device.name: device.host or device.name for device in problem.cluster.devices}
+    domains = problem.cluster.domains
     for device_type in problem.cluster.device_types:
-        by_host: dict[str, list[str]] = {}
-        for device in problem.cluster.devices:
-            if device.type == device_type:
-                by_host.setdefault(device.host or device.name, []).append(device.name)
-        rest: list[str] = []
-        for names in by_host.values():
-            whole = len(names) - len(names) % width
-            yield from _cut(names[:whole], width)
-            rest.extend(names[whole:])
-        yield from _cut(rest[: len(rest) - len(rest) % width], width)
+        rest = [device.name for device in problem.cluster.devices if device.type == device_type]
+        for places in (hosts, domains, dict.fromkeys(rest, "")):
+            together: dict[str, list[str]] = {}
+            for name in rest:
+                together.setdefault(places.get(name, name), []).append(name)
+            groups = [_cut(names[: len(names) - len(names) % width], width) for names in together.values()]
+            yield from (found := list(chain.from_iterable(groups)))
+            taken = set(chain.from_iterable(found))
+            rest = [name for name in rest if name not in taken]
 
 
 def _cut(names: list[str], width: int) -> Iterable[DeviceGroup]:

@@ -148,6 +148,11 @@ def lay_out(plan: Plan, *, costs: CostModel) -> LaidOut:
 
 def lay_out_stages(stages: Sequence[Stage], *, costs: CostModel) -> LaidOut:
     """The same of stages alone, for microbatches of the problem's own size."""
+    laid_out: LaidOut = costs.remembered(_lay_out_stages, tuple(stages))
+    return laid_out
+
+
+def _lay_out_stages(costs: CostModel, stages: tuple[Stage, ...]) -> LaidOut:
     part = _StageLayout(stages, costs=costs)
     return LaidOut(
         replicas=tuple(part.replicas),

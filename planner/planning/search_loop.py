@@ -192,6 +192,8 @@ class SearchLoop:
             self.sessions,
             bound,
         )
+        if run.instance.given_groups is not None and self.microbatches.is_open:
+            yield from self._take_step(self.microbatches)
         self._expect_first_round()
         yield from self._take_steps(_JointImprover(search, self.leader), others)
 
@@ -241,12 +243,17 @@ class SearchLoop:
             while not self.run.rounds_are_over(pace.rounds, pace.round_s):
                 for improver in improvers:
                     if improver.is_due(pace.rounds):
-                        with self.run.step_of(improver.name):
-                            yield from improver.take_step()
+                        yield from self._take_step(improver)
             self.run.window.drain()
         finally:
             for improver in improvers:
                 improver.close()
+
+    def _take_step(self, improver: Improver) -> Iterator[None]:
+        """A step of an improver that is not left out."""
+        if self.run.params.has(improver.name):
+            with self.run.step_of(improver.name):
+                yield from improver.take_step()
 
     def _finish_exactly(self) -> Iterator[None]:
         """The exact search to its end: where nothing else can find a plan."""

@@ -168,6 +168,9 @@ MODELS: dict[str, tuple[ModelShape, int]] = {
 }
 """By name: the shape, and the tokens of a sample."""
 
+PREDICTING = {"deepseek-v3": 1}
+"""Layers of multi-token prediction that models by name are trained with; others: none."""
+
 DEFAULT_SEQUENCE = 4096
 """Tokens of a sample, where neither flags nor a model's name say it."""
 

@@ -1,5 +1,6 @@
 """Megatron-LM's layout of a pipeline written out, and what Megatron itself checks of it."""
 
+import itertools
 import re
 from collections.abc import Iterator, Sequence
 
@@ -18,6 +19,19 @@ def written_out(layout: str) -> list[str]:
             raise ValueError(f"layout {layout[:60]!r}: has {most:,} letters; give at most {MOST_LETTERS:,}")
         text = re.sub(pattern, lambda found: found.group(1) * int(found.group(2)), text)
     return text.split("|")
+
+
+def shortened(layout: str) -> str:
+    """The same layout with `x*n` and `(...|)*n` where letters and stages repeat."""
+    *stages, last = [_short_stage(stage) for stage in layout.split("|")]
+    runs = [(stage, len(list(same))) for stage, same in itertools.groupby(stages)]
+    parts = [f"{stage}|" * count if count < 3 else f"({stage}|)*{count}" for stage, count in runs]
+    return "".join([*parts, last])
+
+
+def _short_stage(stage: str) -> str:
+    runs = [(letter, len(list(same))) for letter, same in itertools.groupby(stage)]
+    return "".join(letter * count if count < 3 else f"{letter}*{count}" for letter, count in runs)
 
 
 def layout_refusals(stages: Sequence[str], *, blocks: int, predicting: int, ranks: int) -> Iterator[str]:

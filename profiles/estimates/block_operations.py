@@ -209,7 +209,8 @@ def _attention_products(shape: ModelShape, run: Run) -> list[OperationStep]:
             _step("key, value up", tokens, heads * (latent.key + latent.value), latent.key_value_rank, run=run),
             _step("output", tokens, shape.hidden, heads * latent.value, run=run),
         ]
-    columns = (heads + 2 * _key_value_heads(shape, run)) * shape.head_width
+    queries = heads * (2 if shape.has_gated_attention else 1)
+    columns = (queries + 2 * _key_value_heads(shape, run)) * shape.head_width
     return [
         _step("query, key, value", tokens, columns, shape.hidden, run=run),
         _step("output", tokens, shape.hidden, heads * shape.head_width, run=run),

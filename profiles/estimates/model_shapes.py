@@ -108,6 +108,8 @@ class ModelShape:
     """Of blocks M."""
     delta: RecurrentShape | None = None
     """Of blocks G."""
+    has_gated_attention: bool = False
+    """Whether attention's output is gated by values as wide as its queries."""
 
     def __post_init__(self) -> None:
         require_name("model shape: name", self.name)
@@ -173,7 +175,9 @@ ALIASES = {
 }
 """Short names of configurations that come with aiconfigurator-core."""
 
-_READ_KINDS = ("llama", "qwen2", "qwen3", "qwen3_moe", "mixtral", "mistral", "deepseek_v3", "gpt_oss")
+_LATENT_KINDS = ("deepseek_v3", "kimi_k2")
+_MIXTURE_KINDS = (*_LATENT_KINDS, "qwen3_moe", "mixtral", "gpt_oss", "glm4_moe")
+_READ_KINDS = ("llama", "qwen2", "qwen3", "mistral", *_MIXTURE_KINDS)
 """The `model_type`s whose blocks are composed here."""
 
 
@@ -191,7 +195,7 @@ def read_shape(text: str, *, name: str) -> ModelShape:
         raise ValueError(
             f"{name}: model_type = {render_value(kind)} is not read; give a model of {', '.join(_READ_KINDS)}"
         )
-    take = _Taking(config, name)
+    take = ConfigReader(config, name)
     heads = take("num_attention_heads")
     return ModelShape(
         name=name,
@@ -203,18 +207,19 @@ def read_shape(text: str, *, name: str) -> ModelShape:
         inner=take("intermediate_size"),
         vocabulary=take("vocab_size"),
         windows=_windows(config, blocks=take("num_hidden_layers")),
-        latent=_latent(take) if kind == "deepseek_v3" else None,
-        mixture=_mixture(take) if kind in ("qwen3_moe", "mixtral", "deepseek_v3", "gpt_oss") else None,
+        latent=_latent(take) if kind in _LATENT_KINDS else None,
+        mixture=_mixture(take) if kind in _MIXTURE_KINDS else None,
     )
 
 
-class _Taking:
+class ConfigReader:
     """Whole numbers of a configuration by name."""
 
     def __init__(self, config: Mapping[str, Any], name: str) -> None:
         self.config, self.name = config, name
 
     def __call__(self, key: str, otherwise: int | None = None) -> int:
+        """Raises ValueError for what is none, or is missing without another value."""
         value = self.config.get(key)
         value = otherwise if value is None else value
         if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= 10**9:
@@ -236,7 +241,7 @@ def _windows(config: Mapping[str, Any], *, blocks: int) -> tuple[int, ...]:
     return tuple(window if kind == "sliding_attention" else 0 for kind in kinds)
 
 
-def _latent(take: _Taking) -> LatentAttention:
+def _latent(take: ConfigReader) -> LatentAttention:
     return LatentAttention(
         query_rank=take("q_lora_rank"),
         key_value_rank=take("kv_lora_rank"),
@@ -246,7 +251,7 @@ def _latent(take: _Taking) -> LatentAttention:
     )
 
 
-def _mixture(take: _Taking) -> ExpertShape:
+def _mixture(take: ConfigReader) -> ExpertShape:
     inner = take("moe_intermediate_size", take("intermediate_size"))
     return ExpertShape(
         experts=take.first("n_routed_experts", "num_local_experts", "num_experts"),

@@ -38,10 +38,8 @@ _RANK_WEIGHT = 0.6
 """How likely each next order of the pool is to be started from, relative to the one before."""
 _SLOPES = (4, 8, 6, 2, 12, 5, 0)
 """Slopes of the in-flight caps that policies are annealed from, in quarters; 0: caps that fill the pipeline."""
-_EVERY_STEPS = 6
-"""Turns of an order search between two with windows."""
 _MAX_ACTIONS = 30_000
-"""Longer orders have no windows for CP-SAT."""
+"""Longer orders have no windows for CP-SAT, which otherwise gets every other task."""
 _SAMPLES = (60, 30, 120, 200)
 """Moves judged per step of the tabu search; tasks take turns."""
 _PATIENCE = (300, 1000, 200, 3000)
@@ -211,19 +209,16 @@ class OrderSearch:
             periods = sorted(self._repetends(seed=seed), key=_objective)
             if periods:
                 return self._improved(replace(periods[0], origin=-1 - number), number, work=work, seed=seed)
-        if number < 4 or round_number % 5 == 3 or not pool:
+        if number < 4 or not pool:
             return self._tuned(number, work=work, seed=seed)
-        if self._has_window(round_number):
+        if number % 2 == 0 and self.schedule is not None and self.num_actions <= _MAX_ACTIONS:
             return self._windowed(pool[0], seed=seed)
+        if round_number % 5 == 3:
+            return self._tuned(number, work=work, seed=seed)
         rng = np.random.default_rng(seed)
         weights = _RANK_WEIGHT ** np.arange(len(pool))
         start = pool[int(rng.choice(len(pool), p=weights / weights.sum()))]
         return self._improved(start, number, work=work, seed=seed)
-
-    def _has_window(self, round_number: int) -> bool:
-        """Whether CP-SAT solves parts of the best order in this turn."""
-        every, is_short = _EVERY_STEPS, self.num_actions <= _MAX_ACTIONS
-        return self.schedule is not None and round_number % every == every - 1 and is_short
 
     def _tuned(self, number: int, *, work: int, seed: int) -> Order | None:
         device_orders, lengths = self._room()

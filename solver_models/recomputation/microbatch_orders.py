@@ -2,8 +2,8 @@
 
 Stages and devices are given. An order alone says what its device holds, so which microbatches recompute follows from
 it: whenever what is held does not fit, the one whose backward comes last recomputes. That leaves the most that keep
-everything. Which of them do decides how long the critical path is, so a table of those that recompute in any case is
-annealed beside the orders.
+everything. Which of them do decides how long the critical path is, so a table is annealed beside the orders that says
+which recompute in any case, and which only if no other is left.
 """
 
 from typing import NamedTuple
@@ -12,6 +12,7 @@ import numpy as np
 
 from solver_models.compiled import int64, kernel
 from solver_models.instance import BACKWARD, FORWARD, INPUT_GRAD, WEIGHT_GRAD, Flags, Integers, ShortIntegers
+from solver_models.simulation.columns import ACTIVATIONS, GRADIENTS
 
 FAR = 1 << 60
 """The end of what does not fit, deadlocks, or is no order."""
@@ -24,8 +25,8 @@ _DURING, _AFTER = 0, 1
 
 _DRIFT = 0.1
 """Ticks of the makespan that a tick of the devices' mean end is worth: of equal plans the one with more room."""
-_TOGGLE_SHARE = 0.15
-"""Share of moves that let a microbatch recompute in any case, or no longer."""
+_WANTED_SHARE = 0.2
+"""Share of moves that change how a microbatch is wanted to recompute."""
 _MEAN_SHIFT = 3.0
 """Mean of how many places an action is moved by, beyond one."""
 
@@ -58,14 +59,14 @@ class OrderTables(NamedTuple):
 
 
 class OrderState(NamedTuple):
-    """Orders, which microbatches recompute, and room for what is counted on the way."""
+    """Orders, which microbatches recompute, and room for what is counted on the side."""
 
     orders: ShortIntegers
     """[D, longest] stage replica * 4 + kind."""
     lengths: Integers
     """[D] actions."""
-    forced: Flags
-    """[S, M] whether the microbatch recomputes in any case."""
+    wanted: Integers
+    """[S, M] 1: the microbatch recomputes in any case; -1: only if no other is left; 0: neither."""
     recomputed: Flags
     """[S, M] whether it does."""
     back: Integers
@@ -84,14 +85,14 @@ def place_of(kind: int) -> int:
 
 @kernel
 def choose_recomputed(tables: OrderTables, state: OrderState, first: int, last: int) -> bool:
-    """Let those recompute on devices `first` to `last` - 1 that have to, beside those forced.
+    """Let those recompute on devices `first` to `last` - 1 that have to, beside those that do in any case.
 
     False if even that does not fit, or is no order.
     """
     count = np.zeros((tables.stage.shape[0], WEIGHT_GRAD + 1), np.int64)
     for n in range(tables.stage.shape[0]):
         if first <= tables.device[n] < last:
-            state.recomputed[tables.stage[n]] = state.forced[tables.stage[n]]
+            state.recomputed[tables.stage[n]] = state.wanted[tables.stage[n]] == 1
     for d in range(first, last):
         for x in range(state.lengths[d]):
             code = int64(state.orders[d, x])
@@ -149,11 +150,10 @@ def _recompute_last(tables: OrderTables, state: OrderState, count: Integers, d: 
             or tables.steps[k, KEPT, FORWARD, _AFTER] == tables.steps[k, RECOMPUTED, FORWARD, _AFTER]
         ):
             continue
-        for j in range(count[k, FORWARD] - 1, count[k, INPUT_GRAD] - 1, -1):
-            if not state.recomputed[tables.stage[k], j]:
-                if state.back[k, j] > last:
-                    worst, chosen, last = k, j, state.back[k, j]
-                break
+        for j in range(count[k, INPUT_GRAD], count[k, FORWARD]):
+            place = state.back[k, j] + (FAR if state.wanted[tables.stage[k], j] == 0 else 0)
+            if not state.recomputed[tables.stage[k], j] and place > last:
+                worst, chosen, last = k, j, place
     if worst < 0:
         return -1
     state.recomputed[tables.stage[worst], chosen] = True
@@ -170,7 +170,8 @@ def play_orders(tables: OrderTables, state: OrderState, limit: float) -> tuple[i
     count = np.zeros((num_replicas, WEIGHT_GRAD + 1), np.int64)
     state.arrived[:] = 0
     for n in range(num_replicas):
-        state.missing[n, 0, :], state.missing[n, 1, :] = tables.waits[n, 0], tables.waits[n, 1]
+        for side in (ACTIVATIONS, GRADIENTS):
+            state.missing[n, side] = tables.waits[n, side]
     is_dirty, dirty, num_dirty = np.ones(num_devices, np.bool_), np.arange(num_devices), int64(num_devices)
     makespan = int64(0)
     while num_dirty > 0:
@@ -180,11 +181,11 @@ def play_orders(tables: OrderTables, state: OrderState, limit: float) -> tuple[i
         while position[d] < state.lengths[d]:
             code = int64(state.orders[d, position[d]])
             n, kind = code >> 2, code & 3
-            m, way = int64(count[n, place_of(kind)]), 0 if kind == FORWARD else 1
+            m, side = int64(count[n, place_of(kind)]), ACTIVATIONS if kind == FORWARD else GRADIENTS
             if kind != WEIGHT_GRAD:
-                if state.missing[n, way, m] > 0:
+                if state.missing[n, side, m] > 0:
                     break
-                free[d] = max(free[d], state.arrived[n, way, m])
+                free[d] = max(free[d], state.arrived[n, side, m])
             free[d] += tables.ticks[n, RECOMPUTED if state.recomputed[tables.stage[n], m] else KEPT, kind]
             makespan = max(makespan, free[d] + tables.closing[tables.stage[n]])
             if makespan > limit:
@@ -192,8 +193,8 @@ def play_orders(tables: OrderTables, state: OrderState, limit: float) -> tuple[i
             position[d] += 1
             count[n, place_of(kind)] += 1
             if kind != WEIGHT_GRAD:
-                for f in range(tables.first[2 * n + way], tables.first[2 * n + way + 1]):
-                    e = _arrive(tables, state, f, way, m, int64(free[d]))
+                for f in range(tables.first[2 * n + side], tables.first[2 * n + side + 1]):
+                    e = _arrive(tables, state, f, side, m, int64(free[d]))
                     if e != d and not is_dirty[e]:
                         is_dirty[e], dirty[num_dirty] = True, e
                         num_dirty += 1
@@ -204,11 +205,11 @@ def play_orders(tables: OrderTables, state: OrderState, limit: float) -> tuple[i
 
 
 @kernel
-def _arrive(tables: OrderTables, state: OrderState, f: int, way: int, m: int, end: int) -> int:
+def _arrive(tables: OrderTables, state: OrderState, f: int, side: int, m: int, end: int) -> int:
     """Count transfer f, which leaves at `end`, as one that comes; gives the device of its receiver."""
     n = tables.receiver[f]
-    state.missing[n, way, m] -= 1
-    state.arrived[n, way, m] = max(state.arrived[n, way, m], end + tables.moving[f])
+    state.missing[n, side, m] -= 1
+    state.arrived[n, side, m] = max(state.arrived[n, side, m], end + tables.moving[f])
     return int64(tables.device[n])
 
 
@@ -224,7 +225,8 @@ def greedy_orders(tables: OrderTables, state: OrderState, cap: int, splits: bool
     count = np.zeros((num_replicas, WEIGHT_GRAD + 1), np.int64)
     state.lengths[:], state.arrived[:] = 0, 0
     for n in range(num_replicas):
-        state.missing[n, 0, :], state.missing[n, 1, :] = tables.waits[n, 0], tables.waits[n, 1]
+        for side in (ACTIVATIONS, GRADIENTS):
+            state.missing[n, side] = tables.waits[n, side]
     while True:
         chosen, earliest, least = -1, FAR, 3
         for code in range(4 * num_replicas):
@@ -240,15 +242,15 @@ def greedy_orders(tables: OrderTables, state: OrderState, cap: int, splits: bool
         if chosen < 0:
             return
         n, kind, d = chosen >> 2, chosen & 3, tables.device[chosen >> 2]
-        m, way = count[n, place_of(kind)], 0 if kind == FORWARD else 1
+        m, side = count[n, place_of(kind)], ACTIVATIONS if kind == FORWARD else GRADIENTS
         free[d] = earliest + tables.ticks[n, KEPT, kind]
         held[d] += tables.steps[n, RECOMPUTED, kind, _AFTER]
         _count_begun(count, chosen)
         state.orders[d, state.lengths[d]] = chosen
         state.lengths[d] += 1
         if kind != WEIGHT_GRAD:
-            for f in range(tables.first[2 * n + way], tables.first[2 * n + way + 1]):
-                _arrive(tables, state, f, way, int64(m), int64(free[d]))
+            for f in range(tables.first[2 * n + side], tables.first[2 * n + side + 1]):
+                _arrive(tables, state, f, side, int64(m), int64(free[d]))
 
 
 @kernel
@@ -262,25 +264,27 @@ def _begin_of(
         return -1
     if kind == WEIGHT_GRAD:
         return 0 if tables.has_weight[n] == 1 and m < count[n, INPUT_GRAD] else -1
-    way = 0 if kind == FORWARD else 1
+    side = ACTIVATIONS if kind == FORWARD else GRADIENTS
     late = m - count[n, INPUT_GRAD] >= cap if kind == FORWARD else m >= count[n, FORWARD]
-    return -1 if late or state.missing[n, way, m] > 0 else int64(state.arrived[n, way, m])
+    return -1 if late or state.missing[n, side, m] > 0 else int64(state.arrived[n, side, m])
 
 
 @kernel
-def anneal_orders(tables: OrderTables, state: OrderState, iterations: int, seed: int, heat: float) -> int:
-    """Improve the orders, and which microbatches recompute in any case, in place; gives their end.
+def anneal_orders(
+    tables: OrderTables, state: OrderState, iterations: int, seed: int, temperatures: tuple[float, float]
+) -> int:
+    """Improve the orders, and which microbatches are wanted to recompute, in place; gives their end.
 
-    `heat`: the first temperature, in ticks. Only the device of a move has to be looked at again, unless stages have
-    several.
+    `temperatures`: the first and the last, in ticks. Only the device of a move has to be looked at again, unless stages
+    have several.
     """
     np.random.seed(seed)
-    num_devices, is_single = state.lengths.shape[0], tables.stage.shape[0] == state.forced.shape[0]
+    num_devices, is_single = state.lengths.shape[0], tables.stage.shape[0] == state.wanted.shape[0]
     energy, best, least = np.inf, int64(FAR), np.inf
-    best_orders, best_forced, before = state.orders.copy(), state.forced.copy(), state.recomputed.copy()
+    best_orders, best_wanted, before = state.orders.copy(), state.wanted.copy(), state.recomputed.copy()
     for step in range(iterations + 1):
-        temperature = heat * (1.0 - step / (iterations + 1)) ** 2
-        move = _draw_move(state) if step > 0 else (-1, 0, 0)
+        temperature = temperatures[0] + (temperatures[1] - temperatures[0]) * step / (iterations + 1)
+        move = _draw_move(state) if step > 0 else (-1, 0, 0, 0)
         limit = energy - temperature * np.log(1.0 - np.random.random())
         _apply(state, move)
         end, ends, d = int64(FAR), int64(FAR), move[0] if move[0] >= 0 else int64(tables.device[move[1]])
@@ -293,37 +297,39 @@ def anneal_orders(tables: OrderTables, state: OrderState, iterations: int, seed:
             before[:] = state.recomputed
             if found < least:
                 best, least = end, found
-                best_orders[:], best_forced[:] = state.orders, state.forced
+                best_orders[:], best_wanted[:] = state.orders, state.wanted
         elif step == 0:
             break
         else:
-            _apply(state, (move[0], move[2], move[1]) if move[0] >= 0 else move)
+            _apply(state, (move[0], move[2], move[1], 0) if move[0] >= 0 else (move[0], move[1], move[2], -move[3]))
             state.recomputed[:] = before
-    state.orders[:], state.forced[:] = best_orders, best_forced
+    state.orders[:], state.wanted[:] = best_orders, best_wanted
     choose_recomputed(tables, state, 0, num_devices)
     return best
 
 
 @kernel
-def _draw_move(state: OrderState) -> tuple[int, int, int]:
-    """(device, place, new place) of an action; or (-1, stage, microbatch) whose being forced changes."""
-    if np.random.random() < _TOGGLE_SHARE:
-        return -2, np.random.randint(state.forced.shape[0]), np.random.randint(state.forced.shape[1])
+def _draw_move(state: OrderState) -> tuple[int, int, int, int]:
+    """(device, place, new place, 0) of an action; or (-2, stage, microbatch, what is added to how it is wanted)."""
+    if np.random.random() < _WANTED_SHARE:
+        s, m = np.random.randint(state.wanted.shape[0]), np.random.randint(state.wanted.shape[1])
+        to = (state.wanted[s, m] + 1 + np.random.randint(1, 3)) % 3 - 1
+        return -2, s, m, to - state.wanted[s, m]
     d = np.random.randint(state.lengths.shape[0])
     if state.lengths[d] < 2:
-        return -1, 0, 0
+        return -1, 0, 0, 0
     x = np.random.randint(state.lengths[d])
     by = 1 + int(np.random.exponential(_MEAN_SHIFT))
     y = min(max(x + (by if np.random.random() < 0.5 else -by), 0), state.lengths[d] - 1)
-    return d, x, y
+    return d, x, y, 0
 
 
 @kernel
-def _apply(state: OrderState, move: tuple[int, int, int]) -> None:
+def _apply(state: OrderState, move: tuple[int, int, int, int]) -> None:
     """Make a move; for those of an action, with its places exchanged, undo it."""
-    d, x, y = move
+    d, x, y, more = move
     if d == -2:
-        state.forced[x, y] = not state.forced[x, y]
+        state.wanted[x, y] += more
     if d < 0:
         return
     order = state.orders[d]

@@ -1,7 +1,8 @@
 """Orders of given stages, together with the microbatches of each that recompute: starts, and steps of annealing."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 
@@ -19,6 +20,12 @@ from solver_models.schedule.evaluation import duration_of
 
 _KINDS = range(4)
 
+_CAPS = 16
+"""List schedules of each kind, at most."""
+
+_PARTS = 8
+"""Of an annealing, between which the time is looked at."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecomputedOrders:
@@ -30,8 +37,8 @@ class RecomputedOrders:
     """[D, longest] stage replica * 4 + kind."""
     lengths: Integers
     """[D] actions."""
-    forced: Flags
-    """[S, M] whether a microbatch recomputes although there may be room."""
+    wanted: Integers
+    """[S, M] 1: a microbatch recomputes although there may be room; -1: only if no other is left; 0: neither."""
     recomputed: Flags
     """[S, M] whether it recomputes."""
 
@@ -59,10 +66,10 @@ class MicrobatchRecomputation:
 
     def greedy(self) -> Iterator[RecomputedOrders]:
         """List schedules with ever more microbatches in flight, those that fit."""
-        gains = any(replica.backward < replica.input_grad + replica.weight_grad for replica in self.kept.replicas)
+        saves = any(replica.backward < replica.input_grad + replica.weight_grad for replica in self.kept.replicas)
         most = min(self.num_microbatches, 2 * len(self.kept.budgets))
-        for splits in {self.kept.can_split, self.kept.can_split and not gains}:
-            for cap in range(1, most + 1):
+        for splits in {self.kept.can_split, self.kept.can_split and not saves}:
+            for cap in sorted({1 + number * most // _CAPS for number in range(_CAPS)}):
                 state = self._make_state()
                 greedy_orders(self.tables, state, cap, splits)
                 if state.lengths.sum() == self._num_actions(splits) and self._fits(state):
@@ -81,14 +88,29 @@ class MicrobatchRecomputation:
             codes = [4 * self.replica_of[device, stage] + kind for kind, stage, _ in order]
             state.orders[device, : len(codes)], state.lengths[device] = codes, len(codes)
         for stage, own in enumerate(recomputed):
-            state.forced[stage, list(own)] = True
+            state.wanted[stage, list(own)] = 1
         return self._read(state) if self._fits(state) else None
 
-    def anneal(self, start: RecomputedOrders, *, iterations: int, seed: int, heat: float) -> RecomputedOrders:
-        """What annealing makes of it, never worse; `heat`: the first temperature, in mean actions."""
+    def anneal(
+        self,
+        start: RecomputedOrders,
+        *,
+        iterations: int,
+        seed: int,
+        temperature: float,
+        has_time: Callable[[], bool] = lambda: True,
+    ) -> RecomputedOrders:
+        """What annealing makes of it, never worse; `temperature`: the first one, in mean actions.
+
+        In parts, the next of which goes on from the best, cooler, while there is time.
+        """
         state = self._make_state()
-        state.orders[:], state.lengths[:], state.forced[:] = start.orders, start.lengths, start.forced
-        anneal_orders(self.tables, state, iterations, seed, heat * self.mean_ticks)
+        state.orders[:], state.lengths[:], state.wanted[:] = start.orders, start.lengths, start.wanted
+        temperatures = [temperature * self.mean_ticks * (1 - part / _PARTS) ** 2 for part in range(_PARTS + 1)]
+        for number, pair in enumerate(pairwise(temperatures)):
+            if number and not has_time():
+                break
+            anneal_orders(self.tables, state, -(-iterations // _PARTS), (seed + number) % 2**31, pair)
         return self._read(state)
 
     def device_orders(self, found: RecomputedOrders) -> dict[int, DeviceOrder]:
@@ -112,7 +134,7 @@ class MicrobatchRecomputation:
         return OrderState(
             orders=np.zeros((len(self.kept.budgets), most), np.int32),
             lengths=np.zeros(len(self.kept.budgets), np.int64),
-            forced=np.zeros(flags, np.bool_),
+            wanted=np.zeros(flags, np.int64),
             recomputed=np.zeros(flags, np.bool_),
             back=np.zeros((replicas, count), np.int64),
             arrived=np.zeros((replicas, 2, count), np.int64),
@@ -130,7 +152,7 @@ class MicrobatchRecomputation:
             end=end,
             orders=state.orders,
             lengths=state.lengths,
-            forced=state.forced,
+            wanted=state.wanted,
             recomputed=state.recomputed,
         )
 

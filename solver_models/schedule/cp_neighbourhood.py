@@ -23,17 +23,24 @@ class Better:
 
     device_orders: dict[int, DeviceOrder]
     """Per device, the new order."""
-    makespan: int
-    """What they take."""
+    played: TimedOrders
+    """Their times."""
+
+    @property
+    def makespan(self) -> int:
+        """What they take."""
+        return self.played.makespan
+
+
+def play_orders(instance: ScheduleInstance, device_orders: dict[int, DeviceOrder]) -> Better | None:
+    """Device orders to improve; None if they cannot be played, or the span is minimised."""
+    numbered = in_order(device_orders)
+    played = None if instance.objective != "makespan" else play(instance, numbered)
+    return None if played is None else Better(device_orders=numbered, played=played)
 
 
 def improve_window(
-    instance: ScheduleInstance,
-    device_orders: dict[int, DeviceOrder],
-    *,
-    start: int,
-    end: int,
-    effort: SolveEffort = SolveEffort(time_limit_s=2.0),
+    best: Better, *, start: int, end: int, effort: SolveEffort = SolveEffort(time_limit_s=2.0)
 ) -> Better | None:
     """Device orders in which what starts from `start` to `end` may be in another order; None if there are none as good.
 
@@ -41,17 +48,12 @@ def improve_window(
     finds room. Queues on links are left out of the model; the device orders are played, and kept only if they are no
     worse.
     """
-    played = play(instance, in_order(device_orders))
-    if played is None or instance.objective != "makespan":
-        return None
-    window = _Window(played, in_order(device_orders), start=start, end=end)
+    window = _Window(best.played, best.device_orders, start=start, end=end)
     if not window.free or window.total > _SAFE // MAKESPAN_WEIGHT:
         return None
     found = window.solve(effort)
-    again = None if found is None else play(instance, found)
-    if found is None or again is None or again.makespan > played.makespan:
-        return None
-    return Better(device_orders=found, makespan=again.makespan)
+    again = None if found is None else play_orders(best.played.instance, found)
+    return None if again is None or again.makespan > window.makespan else again
 
 
 class _Window:

@@ -5,9 +5,8 @@ import time
 from collections.abc import Callable
 
 from solver_models.instance import DeviceOrder, ScheduleInstance
-from solver_models.schedule.cp_neighbourhood import Better, improve_window
+from solver_models.schedule.cp_neighbourhood import Better, improve_window, play_orders
 from solver_models.schedule.effort import SolveEffort
-from solver_models.schedule.evaluation import in_order, play
 from solver_models.search_params import CpWindowParams
 
 
@@ -26,21 +25,20 @@ def sweep(
 
     As long as wall-clock limits are not reached, the same seed gives the same device orders.
     """
-    played = play(instance, in_order(device_orders))
-    if played is None or instance.objective != "makespan":
+    best = play_orders(instance, device_orders)
+    if best is None:
         return None
     choice = random.Random(seed)
     deadline = time.monotonic() + time_limit_s
-    best = Better(device_orders=in_order(device_orders), makespan=played.makespan)
-    starts = sorted(played.starts.values())
+    starts = sorted(best.played.starts.values())
+    size = max(params.free_actions, params.actions_per_device * len(instance.budgets))
     for _ in range(params.most_windows):
         if time.monotonic() >= deadline or (should_stop is not None and should_stop()):
             break
-        first = choice.randrange(max(1, len(starts) - params.free_actions // 2))
-        last = min(len(starts) - 1, first + params.free_actions)
+        first = choice.randrange(max(1, len(starts) - size // 2))
+        last = min(len(starts) - 1, first + size)
         found = improve_window(
-            instance,
-            best.device_orders,
+            best,
             start=starts[first],
             end=starts[last] + 1,
             effort=SolveEffort(

@@ -35,3 +35,11 @@ def list_schedule(
     device_orders, lengths = np.zeros((num_devices, longest), np.int32), nothing.copy()
     makespan, span, _ = play(net, Policy(cap, nothing, nothing, preference), device_orders, lengths, False, FAR, None)
     return ListSchedule(device_orders, lengths, int(makespan), int(span))
+
+
+def play_orders(net: Net, found: ListSchedule) -> ListSchedule:
+    """The same device orders, played on another net."""
+    nothing = np.zeros(1, np.int64)
+    policy = Policy(nothing, nothing, nothing, None)
+    makespan, span, _ = play(net, policy, found.device_orders, found.lengths, True, FAR, None)
+    return found._replace(makespan=int(makespan), span=int(span))

@@ -24,9 +24,9 @@ def test_a_row_of_each_kind():
 
 
 def test_a_peak_is_near():
-    """Tests that a measured peak of two stages is within a tenth of the foreseen one."""
+    """Tests that the measured peak of two stages is near the foreseen one, and the time no shorter than it."""
     row = {"model": "llama3_405b", "layers": "4", "tensor": "1", "pipeline": "2", "data": "4", "sequence": "4096",
            "microbatches": "4", "measured_ms": "1074.6", "measured_peak_gib": "87.08"}  # fmt: skip
     time, peak = on_b200(row)
-    assert 1.3 < time < 1.8
-    assert 1 < peak < 1.11
+    assert 1.0 < time < 1.15
+    assert 0.98 < peak < 1.02

@@ -230,6 +230,22 @@ def evaluation(folder: Path, *, rank: int) -> Any:
     return found
 
 
+class Twice(models.Block):
+    """Gives two tensors."""
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        return super().forward(x), x
+
+
+def evaluation_of_two_outputs(folder: Path, *, rank: int) -> Any:
+    """A loss of both tensors that the model gives: before a step it is what the step has."""
+    training = models.vectors("ww", num_microbatches=COUNT)
+    layers = dict(training.layers) | {"l1": lambda: Twice().double()}
+    training = changed(training, layers=layers, loss=lambda y, t: ((y[0] - t) ** 2).mean() + (y[1] ** 2).mean())
+    executions = {name: start(folder, training, name) for name in ("a", "e")}
+    return {name: [each.evaluate(0), each.step(0).losses] for name, each in executions.items()}
+
+
 def own_loop(folder: Path, *, rank: int) -> Any:
     """Batches by hand are those of the training's own numbers."""
     training = models.vectors("ww", num_microbatches=COUNT)
@@ -272,6 +288,22 @@ def sharded_alike(folder: Path, *, rank: int) -> Any:
             "bytes": [state_bytes(whole), state_bytes(sharded)],
             "moved": weights(whole) != weights(start(folder, training, "c")),
         }
+    return found
+
+
+def buckets_travel_early(folder: Path, *, rank: int) -> Any:
+    """A stage that is the whole model, in one bucket and in many: with accumulation, clipping and dropout."""
+    found = {}
+    for name, more in {"plain": {}, "accumulating": {"accumulate": 2, "max_norm": 0.1}}.items():
+        training = changed(models.dropping("ww", num_microbatches=COUNT), optimizer=adam, **more)
+        one, many = start(folder, training, "e"), start(folder, training, "e")
+        for reduction in many.model.reductions:
+            reduction.bucket_bytes = 100 * 8
+        told = [[execution.step(number).losses for number in range(4)] for execution in (one, many)]
+        buckets = [len(reduction._buckets) for each in (one, many) for reduction in each.model.reductions]
+        sent = many.model.reductions[0]._early._sent
+        found[name] = {"alike": told[0] == told[1] and weights(one) == weights(many), "buckets": buckets}
+        found[name] |= {"early": len(sent), "moved": weights(one) != weights(start(folder, training, "e"))}
     return found
 
 
@@ -428,6 +460,8 @@ SCENARIOS = [
     dealt_nan_stops,
     dealt_without_its_own,
     sharded_alike,
+    buckets_travel_early,
+    evaluation_of_two_outputs,
     sharded_resumes,
     sharded_refused,
     sharded_nan_stops,

@@ -173,6 +173,8 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
         plan = make_random_plan(placement, cut=cut, num_microbatches=3)
         (folder / f"{name}.json").write_text(render_plan(plan))
     (folder / "s.json").write_text(render_plan(shard(plan)))
+    whole = make_random_plan("0/1", cut=(2,), num_microbatches=3, backward="B")
+    (folder / "e.json").write_text(render_plan(whole))
     (folder / "d.json").write_text(render_plan(dealt("0/1", (2, 0), (1,), cut=(2,)).plan))
     run_ranks(folder, 2, worker=Path(__file__).with_name("execute_run_worker.py"))
     return [json.loads((folder / f"rank{rank}.json").read_text()) for rank in range(2)]
@@ -237,6 +239,14 @@ def test_an_evaluation_changes_nothing(runs):
         assert rank["evaluation"]["c"] == pytest.approx(alone, rel=1e-12)
 
 
+def test_a_loss_of_two_outputs_is_evaluated(runs):
+    """Tests that an evaluation hands a loss all that the model gives, as a step does, in one stage and in two."""
+    for rank in runs:
+        for evaluated, trained in rank["evaluation_of_two_outputs"].values():
+            assert evaluated == pytest.approx(trained, rel=1e-12)
+    assert len(runs[0]["evaluation_of_two_outputs"]["e"][0]) == 3
+
+
 def test_dealt_microbatches_are_evaluated_as_in_one_pipeline(runs):
     """Tests that losses under a dealing are those of one pipeline, dropout included, and the same on all that know."""
     (alone,) = (rank["dealt_evaluation"]["a"] for rank in runs if rank["dealt_evaluation"]["a"][0])
@@ -280,6 +290,13 @@ def test_sharding_changes_nothing_but_the_memory(runs):
         whole, most = made[0]["bytes"][0], max(each["bytes"][1] for each in made)
         assert sum(each["bytes"][1] for each in made) == whole
         assert most <= 0.51 * whole, (name, made)
+
+
+def test_buckets_that_travel_early_change_nothing(runs):
+    """Tests that weights and losses are the same to the bit, and that all buckets left within the last backward."""
+    for rank in runs:
+        expected = {"alike": True, "buckets": [1, 4], "early": 4, "moved": True}
+        assert rank["buckets_travel_early"] == {"plain": expected, "accumulating": expected}
 
 
 def test_sharded_state_goes_on_to_the_bit(runs):

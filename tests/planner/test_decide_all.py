@@ -63,13 +63,16 @@ def workload_of(profile: ModelProfile, **options: object) -> Workload:
     return Workload(profile=profile, cluster=cluster, num_microbatches=2, options=options)
 
 
+RECOMPUTATION = ("recompute", "recompute_layers", "recompute_microbatches", "recompute_in_turn")
+
+
 @pytest.mark.parametrize(
     ("stated", "opened"),
     [
         ({}, {}),
         ({"widths": (1, 2)}, {"max_width": 2}),
         ({"widths": (2, 4)}, {"max_width": 4}),
-        ({"recompute_ns": 5}, {"recompute": True, "recompute_layers": True, "recompute_in_turn": True}),
+        ({"recompute_ns": 5}, dict.fromkeys(RECOMPUTATION, True)),
         ({"recompute_ns": 0}, {}),
         ({"optimizer": 20}, {"shard_optimizer": "allow"}),
     ],
@@ -87,6 +90,8 @@ def test_what_is_given_holds():
     )
     assert question.options == Options(max_width=2, max_stages_per_device=3)
     assert make_question(workload_of(profile)).options == Options()
+    looped = make_question(workload_of(profile, order="looped", split_backward=False), opens_all=True).options
+    assert (looped.recompute_layers, looped.recompute_microbatches) == (True, False)
 
 
 def test_a_target_takes_its_part():

@@ -3,6 +3,7 @@
 import json
 import re
 from itertools import islice
+from pathlib import Path
 
 import pytest
 from setuptools import Distribution
@@ -43,3 +44,22 @@ def test_documents_name_the_release():
     assert re.findall(r"^## \[(\d.*?)\] - \d{4}-\d\d-\d\d$", text_of("CHANGELOG.md"), re.MULTILINE)[0] == RELEASE
     assert json.loads(text_of("docs/openapi.json"))["info"]["version"] == RELEASE
     assert RELEASE in text_of("docs/reference/upgrade.md").splitlines()[0]
+
+
+def test_a_wheel_has_every_file(monkeypatch):
+    """Tests that modules, pages, pictures and documents of the four packages all travel, in every folder."""
+    monkeypatch.chdir(ROOT)
+    wheel = Distribution({"script_name": "setup.py"})
+    wheel.parse_config_files()
+    wheel.include_package_data = False  # would write an egg-info beside the sources
+    build = wheel.get_command_obj("build_py")
+    build.ensure_finalized()
+    sent = {Path(folder, name) for _, folder, _, names in build.data_files for name in names}
+    sent |= {Path(name) for name in build.get_source_files()}
+    there = {
+        file.relative_to(ROOT)
+        for package in ("api", "planner", "profiles", "solver_models")
+        for file in (ROOT / package).rglob("*")
+        if file.is_file() and file.suffix not in (".md", ".pyc", ".nbi", ".nbc")
+    }
+    assert there - sent == set()

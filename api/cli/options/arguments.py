@@ -382,7 +382,7 @@ DecideAll = Annotated[
     typer.Option(
         "--decide-all",
         help="Decide all that the profile has costs for: devices per stage replica, up to 12 stages per device, "
-        "recomputation per layer, sharded optimizer.",
+        "recomputation per layer and microbatch, sharded optimizer.",
         rich_help_panel=_WHAT,
     ),
 ]

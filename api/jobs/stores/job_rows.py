@@ -3,16 +3,15 @@
 What is read is held against what was written: types, words, JSON, and hashes where they are stored.
 """
 
-import hashlib
 import json
-import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import fields
 from math import isfinite
 from typing import Any, get_args, get_type_hints
 
-from api.jobs.job import DamagedError, Event, EventKind, Job, State
+from api.jobs.job import DamagedError, Event, Job, State
+from api.jobs.stores.hashes import hash_of_row, is_row_of, is_sha256, sha256_of
 from api.jobs.stores.transactions import Cursor, Row
 
 _CHANGING = {
@@ -26,6 +25,8 @@ _HASHED = [field.name for field in fields(Job) if field.name not in _CHANGING]
 COLUMNS = ", ".join([*(field.name for field in fields(Job)), "row_sha256"])
 """What is read of a job."""
 
+_EVENT_KINDS = ("queued", "started", "incumbent", "bound", "log", "done")
+
 FLAGS = {"is_deterministic", "is_pinned", "is_stopped"}
 """Columns that stand as 0 and 1."""
 
@@ -38,7 +39,6 @@ def _kinds_of_columns() -> dict[str, tuple[type, ...]]:
 
 
 _KINDS = _kinds_of_columns()
-_SHA256 = re.compile(r"[0-9a-f]{64}", re.ASCII)
 
 
 def job_of_row(row: Row | None) -> Job | None:
@@ -64,16 +64,6 @@ def _is_possible(values: dict[str, Any]) -> bool:
     return min(counts) >= 0 and all(values[name] in (0, 1) for name in FLAGS) and all(map(isfinite, numbers))
 
 
-def hash_of_row(values: Iterable[object]) -> str:
-    """The hash of what stands in some columns of a row."""
-    return sha256_of(json.dumps(list(values), default=repr))
-
-
-def is_row_of(stated: object, values: Iterable[object]) -> bool:
-    """Whether the row states the hash of its values, or none, as one that an earlier release wrote."""
-    return stated is None or stated == hash_of_row(values)
-
-
 def hash_row(cursor: Cursor, job_id: str) -> None:
     """Let the row of a job state its hash anew; whoever changes hashed columns does so in the same transaction."""
     cursor.execute(f"SELECT {', '.join(_HASHED)} FROM jobs WHERE id = ?", (job_id,))
@@ -82,22 +72,12 @@ def hash_row(cursor: Cursor, job_id: str) -> None:
     cursor.execute("UPDATE jobs SET row_sha256 = ? WHERE id = ?", (hash_of_row(row), job_id))
 
 
-def is_sha256(text: object) -> bool:
-    """Whether it is written as such a hash is."""
-    return isinstance(text, str) and _SHA256.fullmatch(text) is not None
-
-
 def is_object(text: object) -> bool:
     """Whether it is a text that holds a JSON object."""
     try:
         return isinstance(text, str) and isinstance(json.loads(text), dict)
     except (ValueError, RecursionError):
         return False
-
-
-def sha256_of(text: str) -> str:
-    """The hash of a text's bytes."""
-    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def require_sound(text: object, *, sha256: str | None, what: str) -> str:
@@ -119,7 +99,7 @@ def naming(what: str) -> Iterator[None]:
 def event_of_row(job_id: str, row: Row) -> Event:
     """An event of a job's story; raises DamagedError for one that was not written like that."""
     seq, kind, at, data = row
-    is_known = isinstance(seq, int) and kind in get_args(EventKind)
+    is_known = isinstance(seq, int) and kind in _EVENT_KINDS
     if not is_known or not isinstance(at, float) or not isfinite(at) or not is_object(data):
         raise DamagedError(f"event {seq} of the plan {job_id}")
     return Event(seq=seq, kind=kind, at=at, data=data)

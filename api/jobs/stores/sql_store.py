@@ -27,6 +27,7 @@ from api.jobs.job import (
     State,
 )
 from api.jobs.stores.batch_size import Portion
+from api.jobs.stores.hashes import sha256_of
 from api.jobs.stores.islands import Islands, forget_islands, free_islands, insert_islands, reopen_islands, require_held
 from api.jobs.stores.job_rows import (
     COLUMNS,
@@ -37,7 +38,6 @@ from api.jobs.stores.job_rows import (
     job_of_row,
     naming,
     require_sound,
-    sha256_of,
     tell_event,
 )
 from api.jobs.stores.store import STORE_FAILURES, GivenUpError, IdempotencyConflictError, QuotaError, StoreFullError

@@ -177,7 +177,9 @@ async def get_demo(request: Request, caller: Reader) -> Response:
     name = request.path_params["name"]
     if name not in demo_names():
         raise not_found()
-    return Response(await service_of(request).executor.call(_demo, name), media_type="application/json")
+    service = service_of(request)
+    seconds = min(10.0, service.settings.ceilings.max_time_limit_s)
+    return Response(await service.executor.call(_demo, name, seconds), media_type="application/json")
 
 
 @cache
@@ -194,11 +196,11 @@ def _demos() -> list[dict[str, Any]]:
 
 
 @cache
-def _demo(name: str) -> bytes:
+def _demo(name: str, seconds: float) -> bytes:
     from profiles.workload import workload_to_plain
 
     workload = load_workload(f"demo:{name}")
-    return render_json({"workload": workload_to_plain(workload), "limits": {"time_limit_s": 10.0}})
+    return render_json({"workload": workload_to_plain(workload), "limits": {"time_limit_s": seconds}})
 
 
 @router.get("/v1/openapi.json")

@@ -168,7 +168,7 @@ async def _ask_what_if(service: Service, request: Request, *, caller: Caller, bo
         raise not_found()
     if base.state != "succeeded":
         raise ServiceError(409, "not_finished", detail="the base has no final plan yet; try again")
-    plan = await service.executor.call(_change, service, order, base=base)
+    plan = await service.executor.call(_change, service, order, base=base, asked=parse_tree(body).get("limits"))
     with refusing():
         submission = Submission(workload={}, priority=order.priority)
     new = new_job(caller, submission=submission, plan=plan)
@@ -178,12 +178,12 @@ async def _ask_what_if(service: Service, request: Request, *, caller: Caller, bo
     return await accepted(service, request, caller=caller, job=job)
 
 
-def _change(service: Service, order: WhatIf, *, base: Job) -> PlanRequest:
+def _change(service: Service, order: WhatIf, *, base: Job, asked: object) -> PlanRequest:
     with refusing():
         ceilings = service.settings.ceilings
         problem = apply_change(_cut_problem(service, base), order.change)
         require_size(workload_of_question(problem), ceilings, source=SOURCE, options=problem.options)
-        return PlanRequest(problem=problem, limits=check_limits(order.limits, ceilings))
+        return PlanRequest(problem=problem, limits=check_limits(order.limits, ceilings, asked=asked))
 
 
 def _cut_problem(service: Service, base: Job) -> Problem:

@@ -8,7 +8,7 @@ import { changeText, fillJobs, requestOf, searchOf, takeFiles } from "./jobs.js"
 import { ledger } from "./ledger.js";
 import { Pareto } from "./pareto.js";
 import { chartWidth, progressChart, seconds } from "./progress_chart.js";
-import { call, download, follow, isLive, keepKey, phaseText, readKey, sendFile } from "./service.js";
+import { call, download, follow, isLive, keepKey, phaseText, readKey, secondsOf, sendFile } from "./service.js";
 import { besideChoices, isTrace, traceContent, traceFootnote, traceHeadline, traceTables } from "./trace.js";
 import { WhatIf } from "./what_if.js";
 import { layerBands } from "../viewer/bands.js";
@@ -81,10 +81,10 @@ function searchForModel() {
 }
 
 async function planAgain() {
-  await submit(JSON.stringify({ start_from: state.job.id, limits: limits(), project: state.job.project, tags: state.job.tags }));
+  await submit(JSON.stringify({ start_from: state.job.id, limits: await limits(), project: state.job.project, tags: state.job.tags }));
 }
 
-function limits() { return { time_limit_s: Math.min(3600, Math.max(1, Number(byId("seconds").value) || 20)) }; }
+async function limits() { return { time_limit_s: await secondsOf(Math.max(1, Number(byId("seconds").value) || 20)) }; }
 
 async function submit(text) {
   byId("refusal").textContent = "";
@@ -106,7 +106,7 @@ function refuse(text) {
 
 async function submitDemo(name) {
   const body = await call("GET", `v1/demo-profiles/${encodeURIComponent(name)}`);
-  await submit(JSON.stringify({ ...body, limits: limits() }));
+  await submit(JSON.stringify({ ...body, limits: await limits() }));
 }
 
 async function listDemos() {
@@ -413,7 +413,7 @@ async function takeFile(file) {
   if (isTrace(file)) return lookAtTrace(file);
   const text = await file.text(), found = planOf(text), reason = refusalOf(file, text);
   if (found) return lookAtPlan(file, text, found);
-  return reason ? refuse(reason) : submit(requestOf(text, limits()));
+  return reason ? refuse(reason) : submit(requestOf(text, await limits()));
 }
 
 // ---------------------------------------------------------------- the search

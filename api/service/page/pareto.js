@@ -3,7 +3,7 @@
 import { addressOf, readAddress, writeAddress } from "./address.js";
 import { chartWidth, niceSteps } from "./progress_chart.js";
 import { findRanges, isNoChange, isSameChange, noChange } from "./ranges.js";
-import { call, isLive } from "./service.js";
+import { call, isLive, secondsOf } from "./service.js";
 import { instrumentsOf } from "./what_if.js";
 import { inMs, isNumber, plural, withCommas } from "../viewer/describe.js";
 import { button, element, svgElement } from "../viewer/dom.js";
@@ -120,7 +120,7 @@ export class Pareto {
     this.planAll.disabled = true;
     try {
       for (const { change } of this.missing(this.points())) {
-        this.onAsked(await call("POST", "v1/what-if", JSON.stringify({ base: job.id, change, limits: { time_limit_s: 10 } })));
+        this.onAsked(await call("POST", "v1/what-if", JSON.stringify({ base: job.id, change, limits: { time_limit_s: await secondsOf(10) } })));
       }
     } catch (error) {
       this.told.textContent = error.message;

@@ -53,6 +53,16 @@ const PHASES = { baselines: "trying known methods", bound: "looking for the limi
 
 export function phaseText(job) { return job.state === "queued" ? "waiting for a worker" : PHASES[job.phase] ?? "searching"; }
 
+let most = null;
+
+// So long a search may take that should take so many seconds: no longer than the service allows.
+export async function secondsOf(wanted) {
+  try {
+    most ??= (await call("GET", "v1/capabilities")).limits.max_time_limit_s;
+  } catch { return wanted; } // what comes next says what is wrong
+  return Math.min(wanted, most);
+}
+
 export function isLive(job) { return job.state === "queued" || job.state === "running"; }
 
 // Calls `onEvent()` whenever something has happened to the job, until `signal` says so or the job has ended.

@@ -3,7 +3,7 @@
 
 import { addressOf, readAddress, writeAddress } from "./address.js";
 import { findRanges, isNoChange, isSameChange, knownRange, noChange, sharpen } from "./ranges.js";
-import { call, follow, isLive, phaseText } from "./service.js";
+import { call, follow, isLive, phaseText, secondsOf } from "./service.js";
 import { inBytes, inMs, inPercent, isNumber, plural } from "../viewer/describe.js";
 import { button, element } from "../viewer/dom.js";
 import { objectiveOf } from "../viewer/headline.js";
@@ -276,7 +276,7 @@ export class WhatIf {
     const asked = (this.asked = { isByItself, job: { state: "new" } });
     this.sharpen.disabled = true;
     try {
-      const order = { base: base.id, change, limits: { time_limit_s: SEARCH_S }, priority: isByItself ? -5 : 0 };
+      const order = { base: base.id, change, limits: { time_limit_s: await secondsOf(SEARCH_S) }, priority: isByItself ? -5 : 0 };
       const job = await call("POST", "v1/what-if", JSON.stringify(order));
       this.onAsked(job);
       if (this.asked !== asked) return isByItself ? this.forget(job) : undefined;

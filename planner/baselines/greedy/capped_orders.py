@@ -12,7 +12,7 @@ from planner.baselines.applicability import NoRoomError, require_few_steps
 from planner.baselines.encoded_orders import column, make_net, name_actions
 from planner.baselines.pipeline import DeviceOrders, Pipeline
 from solver_models.simulation.evaluator import FAR, Net
-from solver_models.simulation.list_schedule import ListSchedule, list_schedule
+from solver_models.simulation.list_schedule import ListSchedule, list_schedule, play_orders
 from solver_models.simulation.preferences import BACKWARD_FIRST, DEEPEST, OLDEST, ROUND_ROBIN
 
 _Chunks = Literal["deepest", "oldest", "turns"]
@@ -53,18 +53,21 @@ class _CappedSchedule:
 
 
 def best_capped(pipeline: Pipeline, rules: Iterable[Rule]) -> DeviceOrders:
-    """The best order of several rules, as many of them as a limit on actions allows.
+    """The best order of several rules, as many of them as a limit on actions allows; a twin's is best on its original.
 
     Raises NoRoomError if the memory of some device does not hold one microbatch of every stage.
     """
     require_few_steps(pipeline.num_stages, pipeline.num_microbatches)
     actions, tried = 3 * pipeline.num_stages * pipeline.num_microbatches, 0
     net, best = make_net(pipeline), None
+    original = None if pipeline.original is None else make_net(pipeline.original)
     for rule in rules:
         if best is not None and tried > _MAX_TRIED_ACTIONS:
             break
         found = _play(net, rule)
         tried += actions
+        if original is not None and found.makespan < FAR:
+            found = play_orders(original, found)
         if found.makespan < FAR and (best is None or _objective(pipeline, found) < _objective(pipeline, best)):
             best = found
     if best is None:

@@ -13,7 +13,7 @@ from planner.bounds.minimum_costs import Integers
 from planner.bounds.order.joint_memory_limit import HeldTogether, make_held_together
 from planner.bounds.order.memory_rounds import MAX_TABLE, NEVER, MemoryRounds, RoundCosts
 from planner.bounds.order.one_machine_bound import OneMachineJobs, join, one_machine
-from planner.bounds.order.stage_replicas import StageReplicas, make_replicas
+from planner.bounds.order.stage_replicas import StageReplica, StageReplicas, make_replicas
 from planner.layout.costs import CostModel
 from planner.layout.stage_replicas import Transfer, lay_out_stages
 from planner.plan import Stage
@@ -127,8 +127,11 @@ class HeadsAndTails:
         self.return_end: Integers = numpy.full(shape, NEVER, dtype=numpy.int64)
         self.forward_tail: Integers = numpy.full(shape, NEVER, dtype=numpy.int64)
         self.return_tail: Integers = numpy.full(shape, NEVER, dtype=numpy.int64)
+        self.rest_end: Integers = numpy.full(shape, NEVER, dtype=numpy.int64)
+        self.rest_tail: Integers = numpy.full(shape, NEVER, dtype=numpy.int64)
         self.partners = _Partners(replicas, anchor=anchor)
         self.in_flight = [self._in_flight(number) for number in range(len(replicas.replicas))]
+        self.unfinished = [self._unfinished(replica) for replica in replicas.replicas]
         self.within = [self._within(number) for number in range(len(replicas.replicas))]
         """Per stage replica: stage replicas on its device whose microbatches it holds, too, and how many it may hold
         beside one there."""
@@ -162,7 +165,9 @@ class HeadsAndTails:
 
     def _state(self) -> tuple[int, ...]:
         """Sums that change whenever a head or a tail is raised."""
-        tables = (self.forward_end, self.return_end, self.forward_tail, self.return_tail)
+        tables = (
+            self.forward_end, self.return_end, self.rest_end, self.forward_tail, self.return_tail, self.rest_tail,
+        )  # fmt: skip
         return tuple(int(table.sum()) for table in tables)
 
     def _pass(self) -> None:
@@ -170,9 +175,11 @@ class HeadsAndTails:
         numbers = range(len(self.replicas.replicas))
         for number in numbers:
             self._raise_forward(number)
+            self._raise_rest_tail(number)
             self._raise_return_tail(number)
         for number in reversed(numbers):
             self._raise_return(number)
+            self._raise_rest(number)
             self._raise_forward_tail(number)
 
     def _is_anchored(self, number: int) -> bool:
@@ -190,6 +197,14 @@ class HeadsAndTails:
             )
             most = min(most, budget // held if held else most)
         return max(1, most)
+
+    def _unfinished(self, replica: StageReplica) -> int:
+        """F of the stage replica that may have started without their W having ended.
+
+        Each of them holds what is there from F to I, or what is kept from I to W.
+        """
+        least = min(replica.held, replica.kept) if replica.rest else 0
+        return max(1, min(self.count, min(replica.budgets) // least)) if least else self.count
 
     def _within(self, number: int) -> list[tuple[int, int]]:
         """Stage replicas on its device that hold only what this one holds, with the most F begun and not returned
@@ -252,6 +267,8 @@ class HeadsAndTails:
         for transfer in self.replicas.inputs[number]:
             ready = numpy.maximum(ready, self.forward_end[transfer.sender] + transfer.ticks)
         ready[most:] = numpy.maximum(ready[most:], self.return_end[number, : self.count - most])
+        most = self.unfinished[number]
+        ready[most:] = numpy.maximum(ready[most:], self.rest_end[number, : self.count - most])
         for inner, beside in self.within[number]:
             ready[beside:] = numpy.maximum(ready[beside:], self.return_end[inner, : self.count - beside])
         rounds = self.rounds[number]
@@ -289,11 +306,27 @@ class HeadsAndTails:
             target = self.replicas.replicas[transfer.receiver]
             need = numpy.maximum(need, transfer.ticks + target.returning + self.return_tail[transfer.receiver])
         need[most:] = numpy.maximum(need[most:], replica.forward + self.forward_tail[number, : self.count - most])
+        need = numpy.maximum(need, replica.rest + self.rest_tail[number])
         for outer, beside in self.around[number]:
             after = self.replicas.replicas[outer].forward + self.forward_tail[outer, : self.count - beside]
             need[beside:] = numpy.maximum(need[beside:], after)
         tail = numpy.maximum.accumulate(need - self.rank * replica.returning) + self.rank * replica.returning
         self.return_tail[number] = numpy.maximum(self.return_tail[number], tail)
+
+    def _raise_rest(self, number: int) -> None:
+        """The k-th W ends no sooner than its I and its place in the stage replica allow."""
+        end = _in_line(self.return_end[number], self.replicas.replicas[number].rest)
+        self.rest_end[number] = numpy.maximum(self.rest_end[number], end)
+
+    def _raise_rest_tail(self, number: int) -> None:
+        """What follows the W after which k more come: those, and an F for which it makes room."""
+        replica, most = self.replicas.replicas[number], self.unfinished[number]
+        need = numpy.full(self.count, NEVER, dtype=numpy.int64)
+        if self._is_anchored(number):
+            need = self.rank * replica.rest + (0 if self.anchor is not None else replica.synchronisation)
+        need[most:] = numpy.maximum(need[most:], replica.forward + self.forward_tail[number, : self.count - most])
+        tail = numpy.maximum.accumulate(need - self.rank * replica.rest) + self.rank * replica.rest
+        self.rest_tail[number] = numpy.maximum(self.rest_tail[number], tail)
 
     def _raise_forward_tail(self, number: int) -> None:
         """What follows the F after which k more come: its own I and W, and everything downstream."""
@@ -323,14 +356,15 @@ class HeadsAndTails:
         durations = [
             numpy.full(size, time, dtype=numpy.int64) for time in (replica.forward, replica.returning, replica.rest)
         ]
-        tail = numpy.full(size, 0 if self.anchor is not None else replica.synchronisation, dtype=numpy.int64)
         yield OneMachineJobs(
             heads=self.forward_end[number] - replica.forward, times=durations[0], tails=self.forward_tail[number, ::-1]
         )
         yield OneMachineJobs(
             heads=self.return_end[number] - replica.returning, times=durations[1], tails=self.return_tail[number, ::-1]
         )
-        yield OneMachineJobs(heads=self.return_end[number], times=durations[2], tails=tail)
+        yield OneMachineJobs(
+            heads=self.rest_end[number] - replica.rest, times=durations[2], tails=self.rest_tail[number, ::-1]
+        )
 
     def transfers(self, transfer: Transfer) -> OneMachineJobs:
         """A transfer of every microbatch as jobs of its links."""

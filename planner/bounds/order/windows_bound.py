@@ -35,13 +35,16 @@ MAX_PROBED = 60_000_000
 """The same times the pairs that a certificate may ask to try: a second."""
 
 
-Job = tuple[int, bool]
-"""A stage replica, and whether its F or its I is meant."""
+Job = tuple[int, int]
+"""A stage replica, and which of its actions is meant."""
+
+FORWARD, RETURN, REST = range(3)
+"""F, I and W; of a B its first and its last part."""
 
 Pair = tuple[Job, int, Job, int]
 """Two actions of one device: a job and its rank each."""
 
-TABLES = ("forward_end", "return_end", "forward_tail", "return_tail")
+TABLES = ("forward_end", "return_end", "rest_end", "forward_tail", "return_tail", "rest_tail")
 """What is raised."""
 
 
@@ -84,7 +87,7 @@ class TimeWindows(HeadsAndTails):
         """Two actions of a device that may come in either order, each order delaying one of them, earliest first."""
         found: list[tuple[int, Pair]] = []
         for numbers in self.partners.on.values():
-            for first, second in combinations(product(numbers, (True, False)), 2):
+            for first, second in combinations(product(numbers, (FORWARD, RETURN)), 2):
                 (end_a, tail_a, time_a), (end_b, tail_b, time_b) = self._job(first), self._job(second)
                 late_b, late_a = end_a[:, None] + time_b, end_b[None, :] + time_a
                 is_open = (late_b > end_b[None, :]) & (late_a > end_a[:, None])
@@ -116,11 +119,13 @@ class TimeWindows(HeadsAndTails):
         """Whether a head and a tail leave no room for their action."""
         forward = (self.forward_end + self.forward_tail[:, ::-1]).max()
         returning = (self.return_end + self.return_tail[:, ::-1]).max()
-        return bool(max(forward, returning) > self.deadline)
+        rest = (self.rest_end + self.rest_tail[:, ::-1]).max()
+        return bool(max(forward, returning, rest) > self.deadline)
 
     def _order(self, numbers: list[int]) -> None:
-        """Every two actions of a device in the only order that is left to them."""
-        jobs = list(product(numbers, (True, False)))
+        """Every two actions of a device in the only order that is left to them; of W those for which F may wait."""
+        gating = [n for n in numbers if self.unfinished[n] < self.count and self.replicas.replicas[n].rest]
+        jobs = [*product(numbers, (FORWARD, RETURN)), *product(gating, (REST,))]
         for first, second in product(jobs, jobs):
             if first != second:
                 self._exclude(first, second)
@@ -137,12 +142,14 @@ class TimeWindows(HeadsAndTails):
         numpy.maximum(tail_b, follows, out=tail_b)
 
     def _job(self, job: Job) -> tuple[Integers, Integers, int]:
-        """Ends and tails by rank, and the duration, of the F or the I of a stage replica; not copied."""
-        number, is_forward = job
+        """Ends and tails by rank, and the duration, of an action of a stage replica; not copied."""
+        number, kind = job
         replica = self.replicas.replicas[number]
-        if is_forward:
+        if kind == FORWARD:
             return self.forward_end[number], self.forward_tail[number, ::-1], replica.forward
-        return self.return_end[number], self.return_tail[number, ::-1], replica.returning
+        if kind == RETURN:
+            return self.return_end[number], self.return_tail[number, ::-1], replica.returning
+        return self.rest_end[number], self.rest_tail[number, ::-1], replica.rest
 
 
 def is_out_of_reach(times: HeadsAndTails, value: int, *, probes: int = 0) -> bool:

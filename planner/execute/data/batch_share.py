@@ -99,6 +99,8 @@ def split_batch(tensor: torch.Tensor, layout: Layout, *, samples: Sequence[int],
             f"the batch has {size}, which cannot be cut into {layout.num_microbatches} microbatches for "
             f"{' and '.join(map(str, layout.replica_counts))} replicas{shares}; give a positive multiple of {parts}"
         )
+    if len(samples) == 1:
+        return tensor.reshape(layout.num_microbatches, -1, *tensor.shape[1:])
     cut = tensor.reshape(layout.num_microbatches, sum(samples), -1, *tensor.shape[1:])
     start = sum(samples[:replica])
     return cut[:, start : start + samples[replica]].flatten(1, 2)

@@ -28,9 +28,10 @@ class LossTotals:
 
     def add_up_tokens(self, tokens: Mapping[int, float]) -> float:
         """Of all microbatches and replicas; a collective call of the last stage's replicas, if there are tokens."""
+        if not tokens or not self.group:
+            return float(sum(tokens.values()))
         total = torch.tensor(sum(tokens.values()), dtype=torch.float64, device=self.device)
-        if tokens and self.group:
-            distributed.all_reduce(total, group=self.group)
+        distributed.all_reduce(total, group=self.group)
         return float(total)
 
     def start(self, losses: Mapping[int, torch.Tensor], tokens: Mapping[int, float], *, count: int) -> "LossSums":
@@ -40,17 +41,23 @@ class LossTotals:
         """
         if not losses:
             return LossSums(values=None, counts=None, works=())
-        found = torch.stack(list(losses.values())).detach()
-        values = found.new_zeros(count).index_put_((torch.tensor(list(losses), device=found.device),), found)
-        counts = torch.zeros(count, dtype=torch.float64, device=self.device)
-        for number, value in tokens.items():
-            counts[number] = value
+        values, counts = self.weighted(losses, count=count), None
+        if tokens:
+            counts = torch.zeros(count, dtype=torch.float64, device=self.device)
+            for number, value in tokens.items():
+                counts[number] = value
         works = []
         if self.group:
-            values = values if self.training.loss_is_sum else values * self.weight
-            sums = (values, counts) if tokens else (values,)
+            sums = (values,) if counts is None else (values, counts)
             works = [distributed.all_reduce(each, group=self.group, async_op=True) for each in sums]
-        return LossSums(values=values, counts=counts if tokens else None, works=works)
+        return LossSums(values=values, counts=counts, works=works)
+
+    def weighted(self, losses: Mapping[int, torch.Tensor], *, count: int) -> torch.Tensor:
+        """Per microbatch what is to be added up over the replicas; zeros for those that are not among `losses`."""
+        values = torch.stack(list(losses.values())).detach()
+        if len(losses) < count:
+            values = values.new_zeros(count).index_put_((torch.tensor(list(losses), device=values.device),), values)
+        return values * self.weight if self.group and not self.training.loss_is_sum else values
 
     def tell(self, sums: "LossSums") -> tuple[tuple[float, ...], float | None]:
         """The losses over all replicas, per microbatch and of all."""

@@ -140,6 +140,9 @@ class FullyShardedReduction(ShardedReduction):
         self._used, self._telling = torch.zeros(0), cast(Any, None)
         """Per part whether any replica used it, once that is told."""
 
+    def expect_last(self) -> None:
+        """Nothing is sent early: the layers' own messages take the same way."""
+
     def start(self) -> None:
         """What torch has added up is complete with the last B; who used what is told beside it."""
         super().start()

@@ -1,12 +1,12 @@
 """Gradients of one stage, or of tied parameters, put together from several processes."""
 
-from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import torch
 from torch import distributed, nn
 
+from planner.execute.parallel.gradient_buckets import EarlySending, GradientBucket, in_buckets, kind_of
 from planner.execute.parallel.group_parts import GroupPart
 from planner.plan import Plan
 
@@ -44,8 +44,11 @@ class StageReduction:
         self.bucket_bytes = bucket_bytes
         self.group, self.is_due = group, True
         """Whether this iteration's gradients are used; otherwise those of the next one are added to them."""
+        self.num_carried = 0
+        """Values that may travel with the gradients."""
         self._buckets: list[GradientBucket] = []
         self._running: list[tuple[GradientBucket, Any]] = []
+        self._early = EarlySending(self._buckets, self._send)
 
     @torch.no_grad()
     def prepare(self) -> None:
@@ -55,26 +58,56 @@ class StageReduction:
         """
         if self.group is None or self.parts:
             return
-        self._buckets = self._buckets or list(self._make_buckets())
+        if not self._buckets:
+            self._buckets += self._make_buckets()
         for bucket in self._buckets:
             bucket.take_in()
 
+    def carry(self, values: torch.Tensor) -> torch.Tensor | None:
+        """Take values along that are to be added up as gradients are; gives where their sums will be after `finish`.
+
+        None where nothing travels, or in no type that holds them: then they want a message of their own. To be called
+        between `prepare` and the iteration's last backward.
+        """
+        if not self.is_due or not self._buckets:
+            return None
+        place = self._buckets[-1].carried
+        if len(values) != len(place) or torch.promote_types(values.dtype, place.dtype) != place.dtype:
+            return None
+        place.copy_(values)
+        return place
+
+    def expect_last(self) -> None:
+        """To be called before the last backward of an iteration, if that adds up all weight gradients in one go: each
+        bucket is sent once it is complete, while earlier layers still compute.
+        """
+        if self.is_due and len(self._buckets) > 1:
+            self._early.begin()
+
     @torch.no_grad()
     def start(self) -> None:
-        """To be called once per iteration, after the last weight gradient."""
+        """To be called once per iteration, after the last weight gradient; raises ExecutionError as `EarlySending`."""
         if not self.is_due:
             return
         for part in self.parts:
             part.take_grad()
         if self.group is None:
             return
-        for bucket in self._buckets or self._make_buckets():
-            bucket.take_in()
-            bucket.flag_used()
-            self._running.append((bucket, distributed.all_reduce(bucket.message, group=self.group, async_op=True)))
+        self._early.end()
+        for bucket in (self._buckets or list(self._make_buckets()))[len(self._running) :]:
+            self._send(bucket)
 
-    def _make_buckets(self) -> Iterator["GradientBucket"]:
-        return (GradientBucket(each) for each in _in_buckets(self.parameters, bucket_bytes=self.bucket_bytes))
+    @torch.no_grad()
+    def _send(self, bucket: GradientBucket) -> None:
+        bucket.take_in()
+        bucket.flag_used()
+        self._running.append((bucket, distributed.all_reduce(bucket.message, group=self.group, async_op=True)))
+
+    def _make_buckets(self) -> Iterator[GradientBucket]:
+        """The last layers' first, as a backward completes them; the last one carries what else is added up."""
+        held = in_buckets(self.parameters[::-1], bucket_bytes=self.bucket_bytes)
+        for number, each in enumerate(held):
+            yield GradientBucket(each, num_carried=self.num_carried if number == len(held) - 1 else 0)
 
     @torch.no_grad()
     def finish(self, divisor: float) -> None:
@@ -122,7 +155,7 @@ class Tie:
     def share_grad(self) -> None:
         """Give every copy the sum of all their gradients; none where nobody used any of them."""
         first = self.copies[0]
-        sent = torch.zeros(first.numel() + 1, dtype=_kind_of(first), device=first.device)
+        sent = torch.zeros(first.numel() + 1, dtype=kind_of(first), device=first.device)
         total = sent[:-1].view(first.shape)
         for copy in self.counted:
             if copy.grad is not None:
@@ -166,89 +199,3 @@ def gradients_of(parameters: Iterable[nn.Parameter]) -> list[torch.Tensor]:
     """Of those that have one and are not empty; of a table whose gradient is sparse the rows that it has."""
     grads = [each.grad for each in parameters if each.grad is not None and each.grad.numel()]
     return [grad.coalesce().values() if grad.is_sparse else grad for grad in grads]
-
-
-class GradientBucket:
-    """Gradients of parameters of one type, side by side in one tensor; behind them, for each, whether it was used.
-
-    Autograd adds to them in place. So what no backward came to is what still has the version that it began with, which
-    takes no hook, nor a look at a value.
-    """
-
-    def __init__(self, parameters: Sequence[nn.Parameter]) -> None:
-        """`parameters`: all with gradients of one type, on one device."""
-        self.parameters = parameters
-        sizes = [parameter.numel() for parameter in parameters]
-        count, kind, device = sum(sizes), _kind_of(parameters[0]), parameters[0].device
-        self.message = torch.zeros(count + len(sizes), dtype=kind, device=device)
-        self.flat, self._flags = self.message[:count], self.message[count:]
-        parts = zip(torch.split(self.flat, sizes), parameters, strict=True)
-        self._places = [_like(part, parameter).data for part, parameter in parts]  # `data`: each counts for itself
-        self._versions = [place._version for place in self._places]
-        self._untouched: list[int] = []
-        """Numbers of the parameters that this process did not use."""
-
-    def take_in(self) -> None:
-        """Let every gradient be its part of the tensor: with what it was, or zeros where there was none."""
-        if all(parameter.grad is None for parameter in self.parameters):  # one call for all is what an iteration needs
-            self.flat.zero_()
-            self._versions = [place._version for place in self._places]
-            for parameter, place in zip(self.parameters, self._places, strict=True):
-                parameter.grad = place
-            return
-        for number, (parameter, place) in enumerate(zip(self.parameters, self._places, strict=True)):
-            grad = parameter.grad
-            if grad is place:
-                continue
-            if grad is None:
-                place.zero_()
-                self._versions[number] = place._version
-            else:
-                place.copy_(grad)
-            parameter.grad = place
-
-    def flag_used(self) -> None:
-        """To be called before it is added up."""
-        pairs = zip(self._places, self._versions, strict=True)
-        self._untouched = [number for number, (place, version) in enumerate(pairs) if place._version == version]
-        self._flags.fill_(1)
-        if self._untouched:
-            self._flags[self._untouched] = 0
-
-    def drop_unused(self) -> None:
-        """To be called once it is added up; looks at the sum only where a parameter was not used here."""
-        if not self._untouched:
-            return
-        counts = self._flags.tolist()
-        for number in self._untouched:
-            if not counts[number]:
-                self.parameters[number].grad = None
-
-
-def _kind_of(parameter: nn.Parameter) -> torch.dtype:
-    return parameter.grad_dtype or parameter.dtype
-
-
-def _like(part: torch.Tensor, parameter: nn.Parameter) -> torch.Tensor:
-    """Numbers in a row, as a tensor that lies as the parameter does."""
-    if parameter.is_contiguous():
-        return part.view_as(parameter)
-    last = sum((size - 1) * step for size, step in zip(parameter.shape, parameter.stride(), strict=True))
-    if last + 1 != parameter.numel():  # a part of something larger
-        return part.view(parameter.shape)
-    return part.as_strided(parameter.shape, parameter.stride(), part.storage_offset())
-
-
-def _in_buckets(parameters: Sequence[nn.Parameter], *, bucket_bytes: int) -> list[list[nn.Parameter]]:
-    """Parameters of one type, together of `bucket_bytes` at most; one that is larger is by itself."""
-    kinds = defaultdict[torch.dtype, list[list[nn.Parameter]]](list)
-    room = defaultdict[torch.dtype, int](int)
-    for parameter in parameters:
-        kind = _kind_of(parameter)
-        size = parameter.numel() * kind.itemsize
-        if size > room[kind]:
-            kinds[kind].append([])
-            room[kind] = bucket_bytes
-        kinds[kind][-1].append(parameter)
-        room[kind] -= size
-    return [bucket for buckets in kinds.values() for bucket in buckets]

@@ -1,5 +1,6 @@
 """From gradients that are added up to weights: scaling, clipping, the optimizers and their schedules."""
 
+import math
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
@@ -98,7 +99,7 @@ class Update:
     def has_finite_gradients(self) -> bool:
         """Whether all here are; asked once per step, so it costs no more than reading them once."""
         grads = gradients_of(self.stepped)
-        if not grads or bool(torch.stack(torch._foreach_norm(grads)).isfinite().all()):
+        if not grads or math.isfinite(float(torch.stack(torch._foreach_norm(grads)).sum())):
             return True
         return all(bool(grad.isfinite().all()) for grad in grads)  # squares of large numbers are infinite, too
 

@@ -2,6 +2,7 @@
 
 import math
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import cast
@@ -13,7 +14,7 @@ from planner.errors import ExecutionError
 from planner.execute.data.batch_share import BatchCutter, BatchShare
 from planner.execute.model.layer_run import Moment
 from planner.execute.model.listed_microbatches import are_listed
-from planner.execute.model.loss_totals import LossTotals
+from planner.execute.model.loss_totals import LossSums, LossTotals
 from planner.execute.model.user_code import calling
 from planner.execute.parallel.group_parts import GroupParts
 from planner.execute.parallel.process_groups import ProcessGroups
@@ -30,6 +31,7 @@ from planner.execute.run.preparation import Preparation
 from planner.execute.run.shard_check import require_sharding
 from planner.execute.run.unused_stages import forget_unused_stages
 from planner.execute.stage.batch_copies import to_device
+from planner.execute.stage.direct_runtime import DirectRuntime, is_direct
 from planner.execute.stage.forward_pass import ForwardPass, Held, evaluating
 from planner.execute.stage.routed_runtime import RoutedRuntime, RoutedStage, meet
 from planner.execute.stage.runtime import ChainStage, PlanRuntime, PlanStage, StepRuntime
@@ -103,6 +105,8 @@ class Execution:
         self.weight_stream = weight_stream
         for stage in self.stages:
             stage.weight_stream = weight_stream
+        self._carried: LossSums | None = None
+        """Losses that travel with the gradients at hand."""
         self.runtime = self._make_runtime()
         pieces = {key: piece for each in self.sharded.values() for key, piece in each.pieces.items()}
         self.update = Update(
@@ -119,8 +123,11 @@ class Execution:
         first = min((rank for team in teams for rank in team), default=self.rank)
         torch.manual_seed(self.training.seed * 1_000_003 + 500_009 + first)  # for what draws outside of layers
 
-    def _make_runtime(self) -> StepRuntime:
-        count, loss = self.layout.num_microbatches, self.training.loss
+    def _make_runtime(self) -> StepRuntime | DirectRuntime:
+        count, loss, actions = self.layout.num_microbatches, self.training.loss, self.layout.rows[self.rank]
+        if self.rounds is None and is_direct(self.stages, actions=actions):
+            self.model.reductions[0].num_carried = count
+            return DirectRuntime(self.stages[0], actions=actions, loss=loss, take_losses=self._carry)
         if self.preparation.rows is not None:
             routes = (*self.model.routes, *make_inner_routes(self.layout))
             queues = make_queues(routes, rank=self.rank, device=self.device)
@@ -216,7 +223,9 @@ class Execution:
         tokens = self.totals.count_tokens(share.targets)
         self.update.num_tokens += self.totals.add_up_tokens(tokens)
         self.update.num_means += self._num_means(share.layout)
-        sums = self.totals.start(losses, tokens, count=share.layout.num_microbatches)  # on its way beside gradients
+        sums, self._carried = self._carried, None
+        if sums is None:
+            sums = self.totals.start(losses, tokens, count=share.layout.num_microbatches)  # on its way beside gradients
         if is_due:
             self.update.add_up(self.model.reductions, self.model.ties)
         reduced = self.log.clock.mark()
@@ -273,15 +282,28 @@ class Execution:
         self.runtime.loss_factor = self.update.scale
         if self.layout.samples and self.is_last and not self.training.loss_is_sum:
             self.runtime.loss_factor *= self._loss_weight
+        with torch.random.fork_rng([self.device] if self.device.type == "cuda" else []):
+            losses = self._run_actions(share)
+        if self.weight_stream is not None:
+            self.weight_stream.settle()
+        return losses
+
+    def _carry(self, losses: Mapping[int, torch.Tensor]) -> None:
+        """Let gradients take the losses along, where there are no tokens to be counted first."""
+        reduction = self.stages[0].reduction
+        if reduction is not None and self.training.num_tokens is None:
+            values = reduction.carry(self.totals.weighted(losses, count=len(losses)))
+            self._carried = None if values is None else LossSums(values=values, counts=None, works=())
+
+    def _run_actions(self, share: BatchShare) -> dict[int, torch.Tensor]:
+        if isinstance(self.runtime, DirectRuntime):
+            assert share.targets is not None
+            return self.runtime.run(share.batches[0], share.targets)
         inputs: Tensors = ()
         if self.preparation.rows is None and (rows := share.batches.get(0)):
             columns = zip(*rows.values(), strict=True)
             inputs = tuple(to_device(torch.cat(tensors), device=self.device) for tensors in columns)
-        with torch.random.fork_rng([self.device] if self.device.type == "cuda" else []):
-            losses = self.runtime.run(inputs, share.targets)
-        if self.weight_stream is not None:
-            self.weight_stream.settle()
-        return losses
+        return self.runtime.run(inputs, share.targets)
 
     def _finish(self, share: BatchShare, losses: tuple[float, ...], *, is_due: bool) -> UpdateOutcome:
         """Clip, look whether all is finite, and let the optimizers take their step."""
@@ -344,7 +366,8 @@ class Execution:
         def visit(microbatch: int, number: int, outputs: Tensors) -> None:
             if number == self.layout.num_stages - 1 and share.targets is not None:
                 with calling("the loss"):
-                    found[microbatch] = self.training.loss(outputs[0], share.targets[microbatch])
+                    output = outputs if len(outputs) > 1 else outputs[0]
+                    found[microbatch] = self.training.loss(output, share.targets[microbatch])
 
         for stage in self.stages:
             cast(StageModule, stage.submod).moment = None

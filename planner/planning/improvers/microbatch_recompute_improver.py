@@ -15,7 +15,7 @@ from planner.lowering import make_orders, make_plan_from_orders, make_schedule_i
 from planner.plan import Stage
 from planner.planning.search_state import SearchState
 from planner.planning.starts.conversions import stages_of
-from solver_models.instance import DeviceOrder
+from solver_models.instance import DeviceOrder, ScheduleInstance
 from solver_models.local_search.multistart import JointSearch
 from solver_models.recomputation.microbatch_recomputation import MicrobatchRecomputation, RecomputedOrders
 
@@ -23,11 +23,17 @@ _FIRST_WORK, _MOST_WORK = 32_000_000, 256_000_000
 """Actions that a step of annealing plays, about: of the same stages twice as many every time, up to a limit."""
 _COUNTED_WORK = 8_000_000
 """The same of every step where rounds are counted."""
+_EVERY_ROUNDS = 2
+"""Rounds of the search between two steps, where rounds are counted."""
+_TIME_SHARE = 0.3
+"""Of the time, that of one thread."""
+_MOST_ACTIONS = 6_000
+"""Of a plan with a stage on every device, about; of larger ones annealing plays too few."""
 _STEPS_WHERE_GIVEN = 3
 """Steps between two rounds of the joint search where partition and mapping are given, which leaves it little to do."""
 _MOST_SHARE = 0.15
 """Of the time limit that a step may take."""
-_HEATS = (0.2, 0.1, 0.3)
+_TEMPERATURES = (0.2, 0.1, 0.6, 0.3)
 """First temperatures of the steps, in turn, in mean actions."""
 _JOINT_STARTS = 4
 """Candidates of the joint search whose stages are looked at."""
@@ -67,19 +73,23 @@ class MicrobatchRecomputeImprover:
         self.run, self.search = run, search
         self.known: dict[tuple[Stage, ...], _Ordered | None] = {}
         """By stages as they recompute where they do; None where nothing is to be hoped for."""
-        self.step, self.second_work = 0, float(_MOST_WORK)
+        self.step, self.second_work = 0, float(_COUNTED_WORK)
         """Steps so far, and the work of a second."""
 
     @property
     def is_open(self) -> bool:
-        """Whether the options leave it open, and the figure that is minimised is the makespan."""
-        options = self.run.problem.options
-        return options.recompute_microbatches and options.objective == "makespan" and not self.run.is_large
+        """Whether the options leave it open, the makespan is minimised, and plans are small enough."""
+        options, is_small = self.run.problem.options, self.run.num_actions <= _MOST_ACTIONS
+        return options.recompute_microbatches and options.objective == "makespan" and is_small
 
     def is_due(self, rounds: int) -> bool:
-        """In every round, where it is open."""
-        del rounds
-        return self.is_open
+        """Where it is open: as often as its part of the time allows, and always where nothing but orders is open."""
+        run = self.run
+        if not self.is_open or run.instance.given_groups is not None:
+            return self.is_open
+        if run.limits.max_rounds is not None:
+            return rounds % _EVERY_ROUNDS == 1
+        return run.window.seconds.get(self.name, 0.0) <= _TIME_SHARE * run.elapsed_s
 
     def close(self) -> None:
         """There is nothing to note."""
@@ -96,11 +106,14 @@ class MicrobatchRecomputeImprover:
     def _start(self, chosen: _Ordered | None) -> None:
         """Start a step of annealing from one of the best orders of these stages."""
         if chosen is not None:
-            start, heat = chosen.pool[chosen.steps % len(chosen.pool)], _HEATS[chosen.steps % len(_HEATS)]
+            start, temperature = (
+                chosen.pool[chosen.steps % len(chosen.pool)],
+                _TEMPERATURES[chosen.steps % len(_TEMPERATURES)],
+            )
             work = chosen.work
             self.run.window.start(
-                [partial(self._anneal, chosen, start, work=work, heat=heat, number=self.step)],
-                partial(self._take_in, chosen, work),
+                [partial(self._anneal, chosen, start, work=work, temperature=temperature, number=self.step)],
+                partial(self._take_in, chosen=chosen, work=work),
                 expected_s=work / self.second_work,
             )
             chosen.steps, chosen.work = chosen.steps + 1, self._work(2 * work)
@@ -154,19 +167,28 @@ class MicrobatchRecomputeImprover:
             make_schedule_instance(run.problem, tuple(map(made, stages)), costs=run.costs)
             for made in (lambda stage: replace(stage, recompute=False), lambda stage: stage)
         )
+        if not _memory_binds(kept):
+            return None
         search = MicrobatchRecomputation(kept, all_of_them)
         found = _Ordered(stages=stages, search=search, work=self._work(_FIRST_WORK))
         found.keep(search.greedy())
         return found
 
     def _anneal(
-        self, chosen: _Ordered, start: RecomputedOrders, *, work: int, heat: float, number: int
+        self, chosen: _Ordered, start: RecomputedOrders, *, work: int, temperature: float, number: int
     ) -> RecomputedOrders:
         iterations = max(1, work // chosen.search.num_actions)
         seed = (self.run.limits.seed * 1_000_003 + number) % 2**31
-        return chosen.search.anneal(start, iterations=iterations, seed=seed, heat=heat)
+        return chosen.search.anneal(
+            start, iterations=iterations, seed=seed, temperature=temperature, has_time=self._has_time
+        )
 
-    def _take_in(self, chosen: _Ordered, work: int, found: RecomputedOrders, seconds: float) -> None:
+    def _has_time(self) -> bool:
+        """Whether a step may go on; where rounds are counted it ends by itself."""
+        run = self.run
+        return not run.should_stop() and (run.limits.max_rounds is not None or run.seconds_left > 0)
+
+    def _take_in(self, found: RecomputedOrders, seconds: float, *, chosen: _Ordered, work: int) -> None:
         self.second_work = work / max(seconds, 1e-3)
         chosen.keep([found])
         best = self.run.incumbent_ns
@@ -182,6 +204,15 @@ class MicrobatchRecomputeImprover:
 def _key(stages: tuple[Stage, ...]) -> tuple[Stage, ...]:
     """The stages as they recompute where they do: all layers, unless they say which."""
     return tuple(replace(stage, recompute=stage.recompute or True, recompute_microbatches=()) for stage in stages)
+
+
+def _memory_binds(kept: ScheduleInstance) -> bool:
+    """Whether a device lacks room for two microbatches per device in all of its stages, if everything is kept."""
+    held = [0] * len(kept.budgets)
+    for replica in kept.replicas:
+        held[replica.device] += replica.held
+    most = min(kept.num_microbatches, 2 * len(kept.budgets))
+    return any(most * each > budget for each, budget in zip(held, kept.budgets, strict=True))
 
 
 def _recomputing(stage: Stage, flags: list[bool]) -> Stage:

@@ -18,6 +18,7 @@ from planner.layout.costs import CostModel
 from planner.layout.device_groups import has_listed_groups
 from planner.plan import Plan
 from planner.planning.complete.complete_search import is_complete, search_completely
+from planner.planning.fused_backwards import fuse_backwards
 from planner.planning.improvers.bound_improver import raises_bound
 from planner.planning.improvers.tree_proposals import TreeProposals
 from planner.planning.planning_params import SearchParams
@@ -328,6 +329,7 @@ def search(run: SearchState) -> Generator[None, None, None]:
             if run.stopped_by == "time":
                 run.window.drain()
         _certify(run, loop)
+        fuse_backwards(run)
         _keep_candidates(run, loop)
     except GeneratorExit:
         _keep_candidates(run, loop)

@@ -1,16 +1,20 @@
 """What agents do with the tools, by the protocol's own client."""
 
+from __future__ import annotations
+
 import asyncio
 import time
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import anyio
 import pytest
-from fastapi import FastAPI
-from mcp import Client
 
 from tests.api.agents.tool_worlds import CONFIGURATION, LONG, call, converse, refused
+
+if TYPE_CHECKING:
+    from fastapi import FastAPI
+    from mcp import Client
 
 
 def test_from_a_configuration_to_a_verified_plan(tmp_path: Path):
@@ -24,10 +28,11 @@ def test_from_a_configuration_to_a_verified_plan(tmp_path: Path):
     async def conversation(client: Client, app: FastAPI) -> None:
         audited = await call(client, "audit", **CONFIGURATION)
         assert audited["verdict"] == "runs"
-        limits = {"max_rounds": 0, "threads": 1}
+        limits = {"max_rounds": 0, "threads": 1, "time_limit_s": 600}
         planned = await client.call_tool(
             "plan", {"workload_id": audited["workload_id"], "limits": limits}, progress_callback=hear
         )
+        assert not planned.is_error, planned.content
         plan: dict[str, Any] = planned.structured_content or {}
         assert plan["verdict"] == {"passed": True}
         assert plan["lower_bound_ns"] <= plan["incumbent_ns"] <= audited["run"]["time_ns"]
@@ -60,7 +65,7 @@ def test_a_cancelled_search_ends(tmp_path: Path):
         assert scope.cancelled_caught
         store = app.state.service.store
         (job,) = store.search("local", _everything(), limit=9)
-        until = time.monotonic() + 30
+        until = time.monotonic() + 120
         while not store.get(job.id).is_finished:
             assert time.monotonic() < until, "the search goes on"
             await asyncio.sleep(0.05)

@@ -1,5 +1,7 @@
 """The two ways to the tools: standard input and output, and HTTP with the service's keys."""
 
+from __future__ import annotations
+
 import asyncio
 import contextlib
 import http.client
@@ -9,25 +11,26 @@ import sys
 import time
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import anyio
 import pytest
-from httpx2 import AsyncClient
-from mcp import Client, StdioServerParameters, stdio_client
-from mcp.client.streamable_http import streamable_http_client
 
-from api.agents.transports import make_agents_app
 from api.jobs.job import Search
 from api.service.openapi import example_submission
 from tests.api.agents.tool_worlds import LONG, call, refused
 from tests.api.service.servers import Running, serving
 from tests.test_house_rules import ROOT
 
+if TYPE_CHECKING:
+    from mcp import Client
+
 
 @pytest.fixture(scope="module")
 def tools(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
     """A service with keys, with tools."""
+    from api.agents.transports import make_agents_app
+
     with serving(tmp_path_factory.mktemp("tools"), make=make_agents_app, needs_keys=True) as started:
         yield started
 
@@ -62,7 +65,7 @@ def test_tenants_see_their_own_plans(tools: Running):
     """Tests that a plan made with one tenant's key is not there for another's, nor made with a key that only reads."""
     keys = {"ours": tools.key("ours"), "theirs": tools.key("theirs")}
     reading = tools.key("ours", scopes=("plans:read",))
-    question = example_submission()
+    question = {**example_submission(), "limits": {"max_rounds": 0, "threads": 1}}
 
     async def run() -> None:
         plans: dict[str, str] = {}
@@ -80,11 +83,13 @@ def test_tenants_see_their_own_plans(tools: Running):
 
 
 @pytest.mark.slow
-def test_a_client_that_cancels_over_http(tools: Running):
-    """Tests that cancelling over HTTP ends the search in the service."""
+@pytest.mark.parametrize("mode", ["auto", "legacy"])
+def test_a_client_that_cancels_over_http(tools: Running, mode: str):
+    """Tests that cancelling over HTTP ends the search in the service, with and without sessions."""
+    tenant = f"hasty-{mode}"
 
     async def run() -> None:
-        async with _http(tools, tools.key("hasty")) as client:
+        async with _http(tools, tools.key(tenant), mode=mode) as client:
             with anyio.CancelScope() as scope:
 
                 async def hear(progress: float, total: float | None, message: str | None) -> None:
@@ -94,18 +99,22 @@ def test_a_client_that_cancels_over_http(tools: Running):
                 await client.call_tool("plan", LONG, progress_callback=hear)
 
     asyncio.run(run())
-    until = time.monotonic() + 30
-    while not all(job.is_finished for job in tools.service.store.search("hasty", Search(), limit=9)):
+    until = time.monotonic() + 120
+    while not all(job.is_finished for job in tools.service.store.search(tenant, Search(), limit=9)):
         assert time.monotonic() < until, "the search goes on"
         time.sleep(0.05)
 
 
 @contextlib.asynccontextmanager
-async def _http(running: Running, key: str) -> AsyncIterator[Client]:
+async def _http(running: Running, key: str, *, mode: str = "auto") -> AsyncIterator[Client]:
+    from httpx2 import AsyncClient
+    from mcp import Client
+    from mcp.client.streamable_http import streamable_http_client
+
     headers = {"Authorization": f"Bearer {key}"}
     async with (
         AsyncClient(headers=headers, timeout=60) as connection,
-        Client(streamable_http_client(f"{running.url}/mcp", http_client=connection)) as client,
+        Client(streamable_http_client(f"{running.url}/mcp", http_client=connection), mode=mode) as client,
     ):
         yield client
 
@@ -113,6 +122,8 @@ async def _http(running: Running, key: str) -> AsyncIterator[Client]:
 @pytest.mark.slow
 def test_over_standard_input(tmp_path: Path):
     """Tests that the command gives its tools to a client that starts it, and leaves nothing behind."""
+    from mcp import Client, StdioServerParameters, stdio_client
+
     environment = {**os.environ, "TMPDIR": str(tmp_path), "PYTHONPATH": str(ROOT)}
     command = StdioServerParameters(command=sys.executable, args=["-m", "api", "mcp"], env=environment)
 

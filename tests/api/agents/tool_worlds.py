@@ -1,17 +1,15 @@
 """Tools of a service in the test's own process, and what agents say to them."""
 
+from __future__ import annotations
+
 import asyncio
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from fastapi import FastAPI
-from mcp import Client
-
-from api.agents.mcp_server import make_mcp_server
-from api.service.app import make_app
-from api.settings import Settings
-from tests.api.service.servers import PATIENCE
+if TYPE_CHECKING:
+    from fastapi import FastAPI
+    from mcp import Client
 
 CONFIGURATION = {
     "program": "megatron",
@@ -35,14 +33,20 @@ CONFIGURATION = {
 LONG = {"demo": "resnext50-tight-memory", "limits": {"time_limit_s": 600, "threads": 1}}
 """A question that is searched for until somebody stops it."""
 
-Conversation = Callable[[Client, FastAPI], Awaitable[None]]
+Conversation = Callable[["Client", "FastAPI"], Awaitable[None]]
 
 
 def converse(folder: Path, conversation: Conversation) -> None:
     """Hold a conversation with a service that lives as long."""
+    from mcp import Client  # every process collects all tests: what takes long to load waits for the first of these
+
+    from api.agents.mcp_server import make_mcp_server
+    from api.service.app import make_app
+    from api.settings import Settings
+    from tests.api.service.servers import PATIENCE
 
     async def run() -> None:
-        app = make_app(Settings(data=folder, needs_keys=False, patience=PATIENCE, inspection_s=60.0))
+        app = make_app(Settings(data=folder, needs_keys=False, patience=PATIENCE, inspection_s=600.0))
         async with app.router.lifespan_context(app), Client(make_mcp_server(app)) as client:
             await conversation(client, app)
 

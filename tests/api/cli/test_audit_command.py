@@ -11,14 +11,13 @@ import pytest
 
 from api.auditing import audited_problem
 from api.auditing import configuration_audit as audit_module
-from api.auditing.audit_flags import short_layout
 from api.auditing.audited_problem import make_audited_problem
 from api.auditing.configuration_audit import play_run
 from api.auditing.configuration_files import ASSUMED_GPU, AuditQuestion, read_configuration
 from api.cli import main
 from planner.errors import InfeasibleProblemError, NoPlanFoundError
 from planner.verify import verify
-from profiles.configurations.megatron_layout import written_out
+from profiles.configurations.megatron_layout import shortened, written_out
 from profiles.configurations.run_configuration import Recomputation
 from profiles.estimates.achieved_rates import known_rates
 
@@ -236,7 +235,7 @@ def test_a_better_layout_as_data(uneven: Path, capsys: pytest.CaptureFixture[str
 @pytest.mark.parametrize("layout", ["E|t|t|t|L", "Ett|tt|tt|tt|tmL", "EtttL", "Et|tttt|tttt|tt|L"])
 def test_short_layouts(layout: str) -> None:
     """Tests that a layout written short is the same layout."""
-    short = short_layout(layout)
+    short = shortened(layout)
     assert "|".join(written_out(short)) == layout
     assert len(short) <= len(layout) + 1
 

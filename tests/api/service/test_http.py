@@ -16,6 +16,7 @@ import pytest
 from api.client import Client, ServerError, workload_document
 from api.doctor import make_toy_problem
 from api.jobs.job import Outcome, ProgressUpdate
+from api.jobs.request import Ceilings
 from api.service.app import make_app
 from api.service.handlers import plan_handlers
 from api.service.openapi import example_submission, make_document
@@ -573,6 +574,25 @@ def test_demos_pipe_into_post(running: Running):
     status, _, text = request(running, "POST", "/v1/plans", body)
     assert status in (200, 202), text
     running.client().delete(json.loads(text)["id"])
+
+
+@pytest.mark.parametrize(
+    "ceilings", [Ceilings(max_time_limit_s=2.0), Ceilings(max_devices=1, max_layers=1, max_actions=1)]
+)
+def test_small_limits_stop_nothing_else(tmp_path: Path, ceilings: Ceilings):
+    """Tests that a service with small limits starts, and that only a time that is stated can be too long."""
+    toy = workload_document(make_toy_problem())
+    with serving(tmp_path, num_workers=0, ceilings=ceilings) as running:
+        demo = json.loads(request(running, "GET", "/v1/demo-profiles/vgg16-ethernet")[2])
+        assert demo["limits"]["time_limit_s"] == min(10.0, ceilings.max_time_limit_s)
+        if ceilings.max_devices == 1:
+            assert request(running, "POST", "/v1/plans", demo)[0] == 422
+            return
+        for body in (demo, toy, {"workload": toy}, {"workload": toy, "limits": {"seed": 1}}):
+            assert request(running, "POST", "/v1/plans", body)[0] == 202
+        stored = running.service.store.request_text(running.client().jobs()[0]["id"])
+        assert json.loads(stored)["limits"]["time_limit_s"] == 2.0
+        assert request(running, "POST", "/v1/plans", {"workload": toy, "limits": {"time_limit_s": 2.5}})[0] == 422
 
 
 def test_every_limit_is_published(running: Running):

@@ -105,3 +105,17 @@ def test_twins_round_in_classes():
     assert len({cost.forward_ns for cost in free.costs}) == 4
     assert len({ns for cost in rounded.costs for ns in (cost.forward_ns, cost.weight_grad_ns)}) == 1
     assert len({cost.input_grad_ns for cost in rounded.costs}) == 1
+
+
+def test_one_twin_waits_halfway():
+    """Tests that all transfers stand in one place of a twin, whose order beats the clean one where devices are busy."""
+    clean = make_uniform(12, num_microbatches=36, room=9)
+    problem = neighbour_of(clean, edge_bytes=TICK_NS // 20, spread=0.0, ratio=(10, 10, 10))
+    costs = CostModel(problem)
+    plan = make_method_plan(costs, CAPPED, cut=GIVEN)
+    free, delayed = twins(make_pipeline(costs, plan.stages))
+    delays = [delay for legs in delayed.activations_to for _, delay in legs]
+    assert (sum(delays), delays[5]) == (TICK_NS, TICK_NS)  # 11 of a twentieth, in halves
+    assert delayed.gradients_to == free.gradients_to
+    played = makespan_of(problem, make_method_plan(CostModel(clean), CAPPED, cut=GIVEN))
+    assert (played, makespan_of(problem, plan)) == (1_271_000_000, 1_263_000_000)

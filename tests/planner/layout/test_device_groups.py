@@ -8,6 +8,7 @@ from planner.layout import device_groups
 from planner.layout.device_groups import every_group, has_listed_groups, list_groups, lists_every_group, open_widths
 from planner.plan import Stage
 from planner.problem import Problem
+from profiles.cluster import Link
 from profiles.model_profile import WidthBytes
 from tests.planner.builders import make_layer, make_link, make_problem
 
@@ -48,6 +49,43 @@ def test_blocks_stay_within_hosts():
     """Tests that a host's devices make blocks first, and that those left over are joined across hosts."""
     problem = problem_on(dict.fromkeys("abc", "h0") | dict.fromkeys("defg", "h1") | {"i": "h2"}, max_width=4)
     assert groups_of(problem) == ["ab", "de", "fg", "ci", "defg", "abci"]
+
+
+def in_domains(problem: Problem, domains: dict[str, str], *, bandwidth: int = 10**12) -> Problem:
+    """Devices joined to switches by links of their own."""
+    cluster = problem.cluster
+    links = tuple(Link(a=device, b=domain, bandwidth_bytes_per_s=bandwidth) for device, domain in domains.items())
+    switches = tuple(dict.fromkeys((*cluster.switches, *domains.values())))
+    return replace(problem, cluster=replace(cluster, links=(*cluster.links, *links), switches=switches))
+
+
+@pytest.mark.usefixtures("only_blocks")
+@pytest.mark.parametrize(
+    ("domains", "groups"),
+    [
+        ("", ["abcd", "efgh"]),
+        ("u: abef v: cdgh", ["abef", "cdgh"]),
+        ("u: abgh v: cdef", ["abgh", "cdef"]),
+        ("u: abcdef v: gh", ["abcd", "efgh"]),
+        ("u: cdef", ["cdef", "abgh"]),
+        ("u: abcd v: ef w: gh", ["abcd", "efgh"]),
+        ("u: ab v: cd w: ef", ["abcd", "efgh"]),
+    ],
+)
+def test_groups_stay_within_domains(domains: str, groups: list[str]):
+    """Tests that hosts of two are joined within NVLink domains first, and across them only where nothing else fits."""
+    problem = problem_on({name: f"h{number // 2}" for number, name in enumerate("abcdefgh")}, widths=(4,), max_width=4)
+    words = domains.replace(":", "").split()
+    joined = {name: domain for domain, names in zip(words[::2], words[1::2], strict=True) for name in names}
+    assert groups_of(in_domains(problem, joined)) == groups
+
+
+def test_the_widest_switch_is_the_domain():
+    """Tests that a device with a port at a network switch and one at NVLink is in NVLink's domain, unlike a host's."""
+    problem = problem_on({"a": "h0", "b": "h1", "c": "h1"})
+    both = in_domains(in_domains(problem, dict.fromkeys("ab", "nvlink")), dict.fromkeys("abc", "leaf"), bandwidth=10)
+    assert both.cluster.domains == {"a": "nvlink", "b": "nvlink", "c": "leaf"}
+    assert in_domains(problem, dict.fromkeys("bc", "inside")).cluster.domains == {}
 
 
 @pytest.mark.usefixtures("only_blocks")

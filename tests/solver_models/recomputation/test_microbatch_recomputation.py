@@ -56,7 +56,7 @@ def test_orders_are_played_alike_and_fit(name: str, kept: float):
     search = searched(problem, stages)
     starts = sorted(search.greedy(), key=lambda each: each.end)
     assert starts
-    found = search.anneal(starts[0], iterations=2_000, seed=1, heat=0.2)
+    found = search.anneal(starts[0], iterations=2_000, seed=1, temperature=0.2)
     assert found.end <= starts[0].end
     for each in (*starts, found):
         plan = plan_of(problem, stages, each)
@@ -74,7 +74,7 @@ def test_four_devices_come_near_the_optimum(kept: int, most: int):
     problem = recomputed_chain(4, num_microbatches=8, kept=kept)
     search = searched(problem, given_stages(problem))
     best = min(search.greedy(), key=lambda each: each.end)
-    assert search.anneal(best, iterations=60_000, seed=0, heat=0.1).end <= most
+    assert search.anneal(best, iterations=60_000, seed=0, temperature=0.1).end <= most
 
 
 def test_orders_that_do_not_fit_are_none():

@@ -4,7 +4,7 @@ import pytest
 from ortools.sat.python import cp_model
 
 from solver_models.instance import ScheduleInstance
-from solver_models.schedule.cp_neighbourhood import _Window, improve_window
+from solver_models.schedule.cp_neighbourhood import _Window, improve_window, play_orders
 from solver_models.schedule.evaluation import play
 from solver_models.schedule.large_neighbourhood_search import sweep
 from solver_models.schedule.serial_schedule import one_by_one
@@ -28,7 +28,7 @@ def holds(problem: ScheduleInstance, words: dict) -> bool:
 def test_window_over_everything_is_the_whole_model(name: str):
     """Tests that a window from beginning to end finds the optimum."""
     problem = PLAIN[name]
-    better = improve_window(problem, one_by_one(problem), start=0, end=10**6)
+    better = improve_window(play_orders(problem, one_by_one(problem)), start=0, end=10**6)
     assert better is not None
     assert better.makespan == best_of(problem) == end_of(problem, better.device_orders)
     assert holds(problem, better.device_orders)
@@ -58,7 +58,7 @@ def test_windows_stay_within_the_rules(name: str):
     words = one_by_one(problem)
     length = play(problem, words).makespan
     for at in range(0, length, 3):
-        better = improve_window(problem, words, start=at, end=at + 8)
+        better = improve_window(play_orders(problem, words), start=at, end=at + 8)
         if better is None:
             continue
         assert better.makespan == end_of(problem, better.device_orders) <= length
@@ -72,7 +72,7 @@ def test_only_the_window_changes():
     words = one_by_one(problem)
     played = play(problem, words)
     third = played.makespan // 3
-    better = improve_window(problem, words, start=third, end=2 * third)
+    better = improve_window(play_orders(problem, words), start=third, end=2 * third)
     assert better is not None
     for device, word in words.items():
         starts = [played.starts[kind, stage, m] for kind, stage, m in word]
@@ -97,7 +97,7 @@ def test_sweep_improves():
 def test_nothing_to_do():
     """Tests that empty windows, spans and words that deadlock are declined."""
     problem = TINY["even"]
-    assert improve_window(problem, one_by_one(problem), start=10**6, end=10**7) is None
-    assert improve_window(problem, {0: [], 1: []}, start=0, end=9) is None
+    assert improve_window(play_orders(problem, one_by_one(problem)), start=10**6, end=10**7) is None
+    assert play_orders(problem, {0: [], 1: []}) is None
     assert sweep(TINY["span"], one_by_one(TINY["span"]), time_limit_s=1) is None
     assert solve_order(problem).device_orders is not None

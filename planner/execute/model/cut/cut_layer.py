@@ -3,6 +3,7 @@
 import copy
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import nullcontext
+from operator import attrgetter
 from typing import Any
 
 import torch
@@ -11,8 +12,18 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from planner.execute.model.cut.hooks import carry_weight_hooks, find_derived, find_strangers
 from planner.execute.model.cut.recording import RecordedCall, with_gradient_hook
-from planner.execute.model.cut.trees import OwnDevice, OwnMode, Ref, ScaledLength, Sizes, change_leaves, tensors_of
+from planner.execute.model.cut.trees import (
+    OwnDevice,
+    OwnMode,
+    Ref,
+    ScaledLength,
+    Sizes,
+    change_leaves,
+    leaves_of,
+    tensors_of,
+)
 
+_AS_IT_IS, _LEAF = nullcontext(), object()
 _FEWEST_TOKENS = 2
 """The least of a length that differs: of 1, dimensions are expanded and masks left out."""
 
@@ -43,6 +54,9 @@ class CutLayer(nn.Module):
         """Whether the model was being trained when it was cut: then its buffers change in training only."""
         self._num_constant, self._kept = num_constant, dict[str, Any]()
         self._steps, self._arrives, self._leaves = tuple(steps), tuple(arrives), tuple(leaves)
+        self._flat = tuple(_is_flat(step.arguments) for step in steps)
+        """Whether a step's arguments can be given without a walk through trees, which takes as long as a layer."""
+        self._has_sizes = any(isinstance(leaf, ScaledLength) for step in steps for leaf in leaves_of(step.arguments))
         self._attributes, self._tellers = dict(attributes), dict(sizes)
         self.batch: tuple[Any, ...] = ()
         """Shapes of the model's inputs."""
@@ -114,13 +128,13 @@ class CutLayer(nn.Module):
     def _run(self, arrived: Sequence[torch.Tensor]) -> torch.Tensor | tuple[torch.Tensor, ...]:
         own = (tensor.clone() if place in self.changed else tensor for place, tensor in enumerate(arrived))
         values: dict[int, torch.Tensor] = dict(zip(self._arrives, own, strict=True))
-        sizes, device = self._sizes(arrived), arrived[0].device
+        sizes, device = self._sizes(arrived) if self._has_sizes or self._num_constant else (), arrived[0].device
         for number, path in self._attributes.items():
             values[number] = self.get_parameter_or_buffer(path)
         passing = {number: values[number] for number in self._leaves if number in values}
         self._add_constants(values, sizes=sizes, device=device)
-        for number, step in enumerate(self._steps[self._num_constant :]):
-            self._take(step, values, sizes=sizes, device=device)
+        for number in range(len(self._steps) - self._num_constant):
+            self._take(number + self._num_constant, values, sizes=sizes, device=device)
             for dead in self._last_use.get(number, ()):
                 values.pop(dead, None)
         leaving = tuple(
@@ -137,8 +151,8 @@ class CutLayer(nn.Module):
         key = sizes, device, _versions(buffers)
         if self._kept.get("key") != key or self._kept["versions"] != _versions(self._kept["made"]):
             made = dict(buffers)
-            for step in self._steps[: self._num_constant]:
-                self._take(step, made, sizes=sizes, device=device)
+            for number in range(self._num_constant):
+                self._take(number, made, sizes=sizes, device=device)
             later = {number for step in self._steps[self._num_constant :] for number in step.takes} | {*self._leaves}
             made = {number: tensor for number, tensor in made.items() if number in later - {*buffers}}
             self._kept = {"key": key, "made": made, "versions": _versions(made)}
@@ -150,7 +164,9 @@ class CutLayer(nn.Module):
         found: torch.Tensor = getattr(self.get_submodule(owner), name)
         return found
 
-    def _take(self, step: RecordedCall, values: dict[int, torch.Tensor], *, sizes: Sizes, device: torch.device) -> None:
+    def _take(self, number: int, values: dict[int, torch.Tensor], *, sizes: Sizes, device: torch.device) -> None:
+        step = self._steps[number]
+
         def actual(leaf: Any) -> Any:
             if isinstance(leaf, Ref):
                 return values[leaf.number]
@@ -160,14 +176,18 @@ class CutLayer(nn.Module):
                 return device
             return self.training if isinstance(leaf, OwnMode) else leaf
 
-        args, named = change_leaves(step.arguments, actual)
-        function = self.get_submodule(step.call) if isinstance(step.call, str) else step.call
+        if self._flat[number]:
+            args = tuple(map(actual, step.arguments[0]))
+            named = {name: actual(leaf) for name, leaf in step.arguments[1].items()}
+        else:
+            args, named = change_leaves(step.arguments, actual)
+        function = attrgetter(step.call)(self) if isinstance(step.call, str) else step.call
         if step.is_guard and device.type == "meta":
             return
         if step.writes and self.was_training and not self.training:
             values.update(zip(step.gives, args[:1], strict=True))
             return
-        with nullcontext() if step.has_grad else torch.no_grad():
+        with _AS_IT_IS if step.has_grad else torch.no_grad():
             result = function(*args, **named)
         if step.is_guard:
             if result != step.expects:
@@ -175,6 +195,10 @@ class CutLayer(nn.Module):
                     f"the model branches on the values of its samples: {step.name} gave {step.expects} when it was "
                     f"cut, and gives {result} now; give it a mask of full size, or samples of one kind"
                 )
+            return
+        if isinstance(result, torch.Tensor) and not step.changes_first:
+            (given,) = step.gives
+            values[given] = result
             return
         made = [args[0]] if step.changes_first else tensors_of(result)
         values.update(zip(step.gives, made, strict=True))
@@ -203,6 +227,12 @@ class CutLayer(nn.Module):
             )
             yield f"{call}{given} {[names[n] for n in step.gives]} {step.has_grad}"
         yield f"takes {len(self._arrives)}, gives {[names[number] for number in self._leaves]}"
+
+
+def _is_flat(arguments: Any) -> bool:
+    """Whether every argument of a call, by position or by name, is a leaf."""
+    args, named = arguments
+    return all(change_leaves(each, lambda _: _LEAF) is _LEAF for each in (*args, *named.values()))
 
 
 def _versions(tensors: Mapping[int, torch.Tensor]) -> tuple[int, ...]:

@@ -7,12 +7,12 @@ import pytest
 
 from planner.errors import InfeasibleProblemError, NoPlanFoundError
 from planner.evidence.check_evidence import rederive
-from planner.planning import make_plan
 from planner.problem import Problem
 from planner.progress import Limits
 from planner.verify import verify
 from tests.long_runs import shortened
 from tests.planner.bounds.test_recompute_bound import recomputing_problem
+from tests.planner.hasty import make_plan
 from tests.planner.recomputed_chain import recomputed_chain
 
 

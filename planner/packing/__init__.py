@@ -1,0 +1,1 @@
+"""Sequences of different length: which are packed together, and which pipeline runs which packs."""

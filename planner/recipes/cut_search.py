@@ -1,0 +1,280 @@
+"""Where stages of a loop begin and end: cuts that balance ranks, improved by single layers that change stages."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy
+
+from planner.bounds.loop.loop_order import order_of
+from planner.recipes.layer_chain import BACKWARD, FORWARD, Integers, LayerChain
+
+MOST_PLAYED = 16
+"""Microbatches per rank that are played at most; more repeat what these do."""
+
+_SEARCHED = 8
+"""Microbatches per rank by which cuts are compared."""
+
+_DEEP, _BEAM, _ROUNDS, _STALE = 3, 8, 12, 3
+"""Numbers of chunks that are searched further, cuts that are kept, rounds, and those without a better cut."""
+
+_PLAYED_AT_ONCE, _MOST_AT_ONCE = 6_000_000, 1_024
+"""Actions of all cuts that are played at once, about, and the cuts."""
+
+_FAR = 1.05
+"""Times the best one: cuts that begin above it are not searched further."""
+
+_PREFERENCES = ("first", "last", "middle", "ends")
+"""Which chunks get the layers left over where a rank's do not divide by them."""
+
+_REMOVALS = ("front", "back", "every other")
+"""Ranks that hold a layer fewer than they could."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FoundCut:
+    """The best cut for a number of chunks."""
+
+    chunks: int
+    """Stages per rank."""
+    bounds: tuple[int, ...]
+    """Layers before each stage, and all of them."""
+    time: int
+    """Ticks of all microbatches that are played, by the worst of the costs."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CutQuestion:
+    """A chain on so many ranks."""
+
+    chain: LayerChain
+    ranks: int
+    microbatches: int
+    """At most `MOST_PLAYED` per rank."""
+
+    def stage_times(self, cuts: Integers, *, variant: int) -> Integers:
+        """[2, stages, cuts] for [cuts, stages + 1] bounds."""
+        costs = self.chain.costs[variant]
+        sums = numpy.concatenate((numpy.zeros((2, 1), numpy.int64), numpy.cumsum(costs, axis=1)), axis=1)
+        return numpy.diff(sums[:, cuts], axis=2).transpose(0, 2, 1)
+
+    def least(self, cuts: Integers) -> Integers:
+        """[cuts] no less than what comes before a rank's work, the work, and what follows it."""
+        found = numpy.zeros(len(cuts), dtype=numpy.int64)
+        for variant in range(len(self.chain.costs)):
+            times = self.stage_times(cuts, variant=variant)
+            filling = times[:, : self.ranks - 1].sum(axis=0) + 2 * self.chain.transfer
+            before = numpy.concatenate((numpy.zeros((1, len(cuts)), numpy.int64), numpy.cumsum(filling, axis=0)))
+            found = numpy.maximum(found, (self.microbatches * self._rank_work(times) + before).max(axis=0))
+        return found
+
+    def play(self, cuts: Integers, *, most: int, limit: int | None = None) -> Integers:
+        """[cuts] when all has ended; of more than `most` microbatches per rank the rest by the busiest rank's work.
+
+        `limit`: of a cut that takes longer by some of the costs, the others need not be looked at.
+        """
+        found = numpy.zeros(len(cuts), dtype=numpy.int64)
+        for variant in range(len(self.chain.costs)):
+            is_open = numpy.full(len(cuts), True) if limit is None else found <= limit
+            if is_open.any():
+                ends = self._play_by(self.stage_times(cuts[is_open], variant=variant), most=most)
+                found[is_open] = numpy.maximum(found[is_open], ends)
+        return found
+
+    def _play_by(self, times: Integers, *, most: int) -> Integers:
+        played = min(self.microbatches, most * self.ranks)
+        order = order_of(ranks=self.ranks, chunks=times.shape[1] // self.ranks, count=played)
+        rest = (self.microbatches - played) * self._rank_work(times).max(axis=0)
+        found: Integers = order.play(times, hops=(self.chain.transfer, self.chain.transfer)) + rest
+        return found
+
+    def _rank_work(self, times: Integers) -> Integers:
+        """[ranks, cuts] of a microbatch."""
+        work = times[FORWARD] + times[BACKWARD]
+        found: Integers = work.reshape(-1, self.ranks, work.shape[1]).sum(axis=0)
+        return found
+
+
+def search_cuts(question: CutQuestion, *, chunks: Sequence[int]) -> FoundCut:
+    """The best cut over these numbers of chunks; of equal ones that with fewest."""
+    beams = [_Beam(question, chunks=each) for each in chunks]
+    beams.sort(key=lambda beam: (beam.best, beam.chunks))
+    most, found = _FAR * beams[0].best, []
+    for beam in (beam for beam in beams[:_DEEP] if beam.best <= most):
+        beam.improve()
+        times = question.play(beam.cuts, most=MOST_PLAYED)
+        place = int(times.argmin())
+        found.append(FoundCut(chunks=beam.chunks, bounds=tuple(beam.cuts[place].tolist()), time=int(times[place])))
+    return min(found, key=lambda each: (each.time, each.chunks))
+
+
+class _Beam:
+    """The best cuts so far for one number of chunks."""
+
+    def __init__(self, question: CutQuestion, *, chunks: int) -> None:
+        self.question, self.chunks = question, chunks
+        starts = sorted(set(_starts(question, chunks=chunks)))
+        self.seen = set(starts)
+        self.cuts = numpy.array(starts, dtype=numpy.int64)
+        self.times = question.play(self.cuts, most=_SEARCHED)
+        self._keep()
+
+    @property
+    def best(self) -> int:
+        """The least time."""
+        return int(self.times[0])
+
+    def _keep(self) -> None:
+        order = numpy.lexsort((*self.cuts.T, self.times))[:_BEAM]
+        self.cuts, self.times = self.cuts[order], self.times[order]
+
+    def improve(self) -> None:
+        """Let single layers change stages as long as that leads on."""
+        stale = 0
+        for _ in range(_ROUNDS):
+            before, new = self.best, self._new_neighbours()
+            if not len(new):
+                return
+            self.cuts = numpy.concatenate((self.cuts, new))
+            limit = int(self.times[-1]) if len(self.times) == _BEAM else None
+            times = self.question.play(new, most=_SEARCHED, limit=limit)
+            self.times = numpy.concatenate((self.times, times))
+            self._keep()
+            stale = 0 if self.best < before else stale + 1
+            if stale >= _STALE:
+                return
+
+    def _new_neighbours(self) -> Integers:
+        """Those that may be better, most promising first."""
+        near = _neighbours(self.cuts)
+        least = self.question.least(near) if len(near) else near[:, 0]
+        near, least = near[least < self.best], least[least < self.best]
+        actions = 2 * min(self.question.microbatches, _SEARCHED * self.question.ranks) * (self.cuts.shape[1] - 1)
+        most, found = min(_MOST_AT_ONCE, max(1, _PLAYED_AT_ONCE // actions)), list[tuple[int, ...]]()
+        for row in map(tuple, near[numpy.argsort(least, kind="stable")].tolist()):
+            if len(found) < most and row not in self.seen:
+                self.seen.add(row)
+                found.append(row)
+        return numpy.array(found, dtype=numpy.int64)
+
+
+def _neighbours(cuts: Integers) -> Integers:
+    """Cuts in which one stage has a layer less and another one more, those between moved along; none empty."""
+    stages, places = cuts.shape[1] - 1, numpy.arange(cuts.shape[1])
+    giving, taking = (each[:, None] for each in numpy.nonzero(~numpy.eye(stages, dtype=bool)))
+    down, up = (giving < places) & (places <= taking), (taking < places) & (places <= giving)
+    moved: Integers = (cuts[:, None] + up - down).reshape(-1, stages + 1)
+    found: Integers = moved[(numpy.diff(moved, axis=1) > 0).all(axis=1)]
+    return found
+
+
+def _starts(question: CutQuestion, *, chunks: int) -> Iterator[tuple[int, ...]]:
+    """Stages of equal work, and ranks of equal work with their layers spread over their chunks."""
+    yield _equal_work(question, stages=chunks * question.ranks)
+    rows = _RankRows(question, chunks=chunks)
+    for tail_stages in rows.tails():
+        for counts in rows.rank_counts(tail_stages):
+            for preference in _PREFERENCES:
+                sizes = rows.stage_sizes(counts, tail_stages, preference=preference)
+                if sizes is not None:
+                    yield (0, *numpy.cumsum(sizes).tolist())
+
+
+def _equal_work(question: CutQuestion, *, stages: int) -> tuple[int, ...]:
+    """Bounds where so many equal parts of the work end, moved so that no stage is empty."""
+    sums = numpy.cumsum(sum(costs.sum(axis=0) for costs in question.chain.costs))
+    size = len(sums)
+    bounds = [0, *(1 + numpy.searchsorted(sums, sums[-1] * numpy.arange(1, stages) // stages)).tolist(), size]
+    for number in range(1, stages):
+        bounds[number] = max(bounds[number], bounds[number - 1] + 1)
+    for number in range(stages - 1, 0, -1):
+        bounds[number] = min(bounds[number], bounds[number + 1] - 1)
+    return tuple(bounds)
+
+
+class _RankRows:
+    """Layers of ranks, counted in mean blocks; what is behind the last block has a fixed stage."""
+
+    def __init__(self, question: CutQuestion, *, chunks: int) -> None:
+        self.ranks, self.chunks = question.ranks, chunks
+        letters = question.chain.letters
+        work = sum(costs.sum(axis=0) for costs in question.chain.costs)
+        self.tail = sum(letter in ("m", "L") for letter in letters)
+        self.blocks = len(letters) - self.tail
+        self.unit = int(work[: self.blocks].mean())
+        self.work = [int(each) for each in work]
+
+    def tails(self) -> list[tuple[int, ...]]:
+        """Per layer behind the blocks its stage, counted from the last one; together, or in two stages."""
+        together = (0,) * self.tail
+        return [together, (1, 0)] if self.tail == 2 and self.ranks > 1 else [together]
+
+    def _extra(self, tail_stages: tuple[int, ...]) -> list[int]:
+        """Per rank, work beside blocks of the mean."""
+        found = [0] * self.ranks
+        found[0] += self.work[0] - self.unit
+        for number, behind in enumerate(tail_stages):
+            found[self.ranks - 1 - behind] += self.work[self.blocks + number]
+        return found
+
+    def _least(self, tail_stages: tuple[int, ...]) -> list[int]:
+        """Per rank, blocks that its stages need so that none is empty."""
+        return [self.chunks - (self.ranks - 1 - rank in tail_stages) for rank in range(self.ranks)]
+
+    def rank_counts(self, tail_stages: tuple[int, ...]) -> Iterator[list[int]]:
+        """Blocks per rank: as many as the least room for all of them has, less what is too many."""
+        extra, least = self._extra(tail_stages), self._least(tail_stages)
+        rooms = sorted({each + number * self.unit for each in extra for number in range(self.blocks + 1)})
+        fitting = (room for room in rooms if all(room >= e + n * self.unit for e, n in zip(extra, least, strict=True)))
+        for room in fitting:
+            counts = [(room - each) // self.unit for each in extra]
+            if sum(counts) >= self.blocks:
+                break
+        else:
+            return
+        for removal in _REMOVALS:
+            if (fewer := self._fewer(counts, least, removal=removal)) is not None:
+                yield fewer
+
+    def _fewer(self, counts: Sequence[int], least: Sequence[int], *, removal: str) -> list[int] | None:
+        """As many blocks as there are; None where ranks cannot hold so few."""
+        ranks = range(self.ranks)
+        order = {"front": [*ranks], "back": [*reversed(ranks)], "every other": [*ranks[::2], *ranks[1::2]]}[removal]
+        found, surplus = list(counts), sum(counts) - self.blocks
+        while surplus > 0:
+            open_ranks = [rank for rank in order if found[rank] > least[rank]][:surplus]
+            if not open_ranks:
+                return None
+            for rank in open_ranks:
+                found[rank] -= 1
+            surplus -= len(open_ranks)
+        return found
+
+    def stage_sizes(self, counts: Sequence[int], tail_stages: tuple[int, ...], *, preference: str) -> Integers | None:
+        """Layers per stage; None where some stage is left empty."""
+        sizes = numpy.zeros((self.chunks, self.ranks), dtype=numpy.int64)
+        for rank, count in enumerate(counts):
+            own = [number for number, behind in enumerate(tail_stages) if behind == self.ranks - 1 - rank]
+            equivalent = sum(self.work[self.blocks + number] for number in own) // self.unit
+            row = _spread(count + equivalent, self.chunks, preference=preference)
+            last = min(count, max(0, row[-1] - equivalent)) if self.chunks > 1 else count
+            row = [*_spread(count - last, self.chunks - 1, preference=preference), last + len(own)]
+            sizes[:, rank] = row
+        return sizes.reshape(-1) if (sizes > 0).all() else None
+
+
+def _spread(count: int, chunks: int, *, preference: str) -> list[int]:
+    """Equally many per chunk, and what is left over where it is preferred."""
+    if not chunks:
+        return []
+    each, rest = divmod(count, chunks)
+    off_centre = {chunk: abs(2 * chunk - chunks + 1) for chunk in range(chunks)}
+    order = {
+        "first": range(chunks),
+        "last": range(chunks)[::-1],
+        "middle": sorted(off_centre, key=off_centre.__getitem__),
+        "ends": sorted(off_centre, key=lambda chunk: -off_centre[chunk]),
+    }[preference]
+    row = [each] * chunks
+    for chunk in order[:rest]:
+        row[chunk] += 1
+    return row

@@ -1,0 +1,146 @@
+"""Sequences that are packed and dealt to pipelines."""
+
+import itertools
+import random
+from math import log
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from planner.bounds.listed.packed_sequences import fewest_packs
+from planner.dealing import StageTimes
+from planner.packing.pack_sequences import fill_in_order, pack
+from planner.packing.pack_times import PackTimes
+from tests.long_runs import examples
+from tests.planner.packing.every_packing import ListedTimes, best_packing, play_alone
+
+LLAMA = PackTimes(forward_token_ns=1000.0, backward_token_ns=2000.0, forward_square_ns=0.016, backward_square_ns=0.032)
+"""A stage whose attention takes as long as a quarter of the rest at 16 K tokens, as that of an 8 B model."""
+
+TIME = st.integers(0, 12)
+
+
+@st.composite
+def questions(draw: st.DrawFn) -> tuple[tuple[int, ...], int, int, list[ListedTimes], int]:
+    pipelines, cap = draw(st.integers(1, 2)), draw(st.integers(4, 8))
+    lengths = tuple(draw(st.lists(st.integers(1, cap), min_size=pipelines, max_size=5)))
+    factors = draw(st.sampled_from([None, (1, 2), (2, 6), (3, 2)]))
+    stages = []
+    for _ in range(draw(st.integers(1, 3))):
+        own = draw(st.tuples(st.integers(0, 3), st.integers(0, 3)))
+        if factors is None:
+            times = [draw(st.tuples(TIME, TIME)) for _ in range(8)]
+        else:
+            times = [
+                (factors[0] * (8 * size + size * size), factors[1] * (8 * size + size * size)) for size in range(1, 9)
+            ]
+        stages.append(ListedTimes(times=tuple(times), own=own))
+    return lengths, pipelines, cap, stages, draw(st.integers(0, 2))
+
+
+@settings(max_examples=examples(60), deadline=None)
+@given(asked=questions())
+def test_bounds_are_below_the_best_of_all_packings(asked: tuple[tuple[int, ...], int, int, list[ListedTimes], int]):
+    """Tests that bound <= best of all packings, dealings and orders <= what is found, and how many packs there are."""
+    lengths, pipelines, cap, stages, transfer_ns = asked
+    best, fewest = best_packing(lengths, pipelines, cap=cap, stages=stages, transfer_ns=transfer_ns)
+    assert fewest_packs(lengths, cap) <= fewest
+    if best is None:
+        with pytest.raises(ValueError, match="run equally many"):
+            pack(lengths, pipelines, cap=cap, stages=stages, transfer_ns=transfer_ns)
+        return
+    found = pack(lengths, pipelines, cap=cap, stages=stages, transfer_ns=transfer_ns)
+    assert found.lower_bound_ns <= best <= found.largest_ns
+    assert found.in_order_ns is None or found.largest_ns <= found.in_order_ns
+    assert sorted(itertools.chain(*found.packs)) == list(range(len(lengths)))
+    played = [
+        play_alone([[lengths[i] for i in each] for each in found.of_pipeline(rank)], stages, transfer_ns=transfer_ns)
+        for rank in range(pipelines)
+    ]
+    assert max(played) == found.largest_ns
+
+
+def mocked(count: int, *, least: int, most: int, mean: int, sigma: float, seed: int) -> list[int]:
+    """Lengths as Megatron-LM's mock data sets draw them: lognormal, cut off at both ends."""
+    rng = random.Random(seed)
+    mu = log(mean) - sigma**2 / 2
+    return [int(min(most, max(least, rng.lognormvariate(mu, sigma)))) for _ in range(count)]
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+@pytest.mark.parametrize(
+    ("stages", "cap", "lengths", "most", "gap"),
+    [
+        (4, 4096, {"least": 2048, "most": 4096, "mean": 3072}, 0.84, 0.03),
+        (8, 4096, {"least": 2048, "most": 4096, "mean": 3072}, 0.82, 0.04),
+        (4, 16384, {"least": 1024, "most": 16384, "mean": 8192}, 0.76, 0.04),
+        (8, 16384, {"least": 1024, "most": 16384, "mean": 8192}, 0.74, 0.09),
+        (8, 32768, {"least": 1024, "most": 16384, "mean": 8192}, 0.71, 0.09),
+    ],
+)
+def test_faster_than_packs_in_input_order(
+    stages: int, cap: int, lengths: dict[str, int], most: float, gap: float, seed: int
+):
+    """Tests that 8 pipelines take so much less than with packs in input order, and how near to the least that is."""
+    given = mocked(512, sigma=1.1, seed=seed, **lengths)
+    found = pack(given, 8, cap=cap, stages=[LLAMA] * stages)
+    assert found.in_order_ns is not None
+    assert found.largest_ns / found.in_order_ns <= most
+    assert found.gap <= gap
+    assert len({len(each) for each in found.pipelines}) == 1
+    assert max(sum(given[i] for i in each) for each in found.packs) <= cap
+
+
+def test_packs_in_input_order_are_megatrons():
+    """Tests that packs are filled in order, and that the last sequences make the packs that are missing."""
+    assert fill_in_order([3, 3, 2, 5, 1, 1, 1], 2, cap=8) == [[0, 1, 2], [3, 4, 5, 6]]
+    assert fill_in_order([3, 3, 2, 5, 1, 1, 1], 4, cap=8) == [[0, 1, 2], [3, 4], [6], [5]]
+    assert fill_in_order([8, 8, 8], 2, cap=8) is None
+
+
+def test_long_sequences_stay_together():
+    """Tests that where the longest are eight times the mean, most pipelines do not wait for one of them."""
+    lengths = mocked(512, least=64, most=8192, mean=1024, sigma=1.0, seed=0)
+    found = pack(lengths, 8, cap=8192, stages=[LLAMA] * 4)
+    longest = sorted(max(lengths[i] for each in found.of_pipeline(rank) for i in each) for rank in range(8))
+    assert longest[3] < longest[-1] / 2
+    assert found.in_order_ns is not None
+    assert found.largest_ns < 0.82 * found.in_order_ns
+
+
+def test_the_same_on_every_rank_and_with_a_given_number():
+    """Tests that the same question has the same answer, and that packs come in the number or the multiple asked for."""
+    lengths = mocked(96, least=64, most=2048, mean=700, sigma=1.0, seed=3)
+    found = pack(lengths, 4, cap=4096, stages=[LLAMA] * 3)
+    assert found == pack(list(lengths), 4, cap=4096, stages=(LLAMA, LLAMA, LLAMA))
+    assert {len(each) for each in pack(lengths, 4, cap=4096, stages=[LLAMA] * 3, number=9).pipelines} == {9}
+    assert {len(each) % 5 for each in pack(lengths, 4, cap=4096, stages=[LLAMA] * 3, multiple=5).pipelines} == {0}
+
+
+def test_a_measured_table_will_do():
+    """Tests that stages may be tables of what single sequences were measured to take."""
+    table = StageTimes(lengths=(1, 10), forward_ns=(10, 100), backward_ns=(20, 200))
+    found = pack([4, 4, 2, 2], 2, cap=8, stages=[table])
+    assert found.largest_ns == found.lower_bound_ns == 180
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"lengths": [5, 9]}, r"lengths\[1\] = 9: a pack has cap = 8 tokens; cut the sequence"),
+        ({"lengths": [5, 0]}, r"lengths\[1\] = 0"),
+        ({"lengths": [5]}, "1 sequences for 2 pipelines with 1 packs each; give 2 or more"),
+        ({"pipelines": 0}, "pipelines = 0; give at least one"),
+        ({"stages": []}, "stages = 0; give at least one"),
+        ({"multiple": 0}, "multiple = 0; give at least one"),
+        ({"lengths": [8, 8, 8]}, "3 packs of cap = 8 tokens or more, and none are found"),
+        ({"number": 1, "lengths": [8, 8, 8, 8]}, "run equally many, number = 1; give more"),
+        ({"stages": [PackTimes(forward_token_ns=1e20, backward_token_ns=0.0)]}, "than this counts"),
+    ],
+)
+def test_what_cannot_be_packed_is_refused(changes: dict[str, object], message: str):
+    """Tests that refusals name the value and the remedy."""
+    asked = {"lengths": [1, 2, 3], "pipelines": 2, "cap": 8, "stages": [LLAMA], **changes}
+    with pytest.raises(ValueError, match=message):
+        pack(asked.pop("lengths"), asked.pop("pipelines"), **asked)  # type: ignore[arg-type]
