@@ -130,7 +130,7 @@ class KindCutParams(ParamGroup):
     """First candidates on classes of many like devices (`solver_models.starts.device_class_cuts`)."""
 
     limits: Count = 7
-    """Limits on the slowest stage that are looked at at once."""
+    """Limits on the slowest stage that are tried at once."""
     coarse: Ratio = 2.0
     """The largest of them at first, as a multiple of a perfect balance."""
     sync_steps: Count = 6

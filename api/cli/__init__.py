@@ -45,7 +45,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
-    epilog="Try: pipeplan plan demo:resnet50-two-hosts --time-limit 20 -o plan.json --html plan.html\n\n"
+    epilog="Try: pipeplan plan demo:resnet50-two-hosts -t 20 --html plan.html\n\n"
     "Exit codes: 0 done, 1 internal error, 2 bad usage or input, 3 proved infeasible, 4 gap not reached, "
     "5 no plan found, 6 plan rejected, 7 server, 130 interrupted.",
 )

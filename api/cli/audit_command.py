@@ -141,7 +141,9 @@ def layout_command(
     basis: LaidOutModel,
     json: arg.Json = False,
 ) -> None:
-    """Write a pipeline layout for another program's recipe, and say what is left at most.
+    """Write a pipeline layout for another program's recipe.
+
+    It says what is left to gain at most.
 
     No GPU is needed, and memory is not looked at: `pipeplan audit` does that. The layout goes to standard output.
     """

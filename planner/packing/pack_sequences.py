@@ -222,7 +222,7 @@ def _read(
     known = {stage: {length: stage.at(length) for length in set(lengths)} for stage in set(stages)}
     most = max(float(time) for times in known.values() for both in times.values() for time in both)
     if most * len(lengths) * len(stages) > _LONGEST_NS:
-        raise ValueError(f"a sequence takes {most:.3g} ns: {len(lengths)} of them are more than this counts; cut it")
+        raise ValueError(f"a sequence takes {most:.3g} ns: {len(lengths)} of them are too much; shorten it")
     up, down = (
         [
             numpy.array(

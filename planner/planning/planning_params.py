@@ -49,7 +49,7 @@ class PaceParams(ParamGroup):
     """What is left out where rounds are counted instead of seconds (`planner.planning.runs.run`)."""
 
     counted_part: Count = 8
-    """There the packing bound gets one part in so many of its effort: somebody waits for every round."""
+    """There the packing bound gets one part in so many of its effort, since a user waits for every round."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,9 +59,9 @@ class ExactParams(ParamGroup):
     after_rounds: Count = 3
     """Rounds of the search before a small problem is searched exactly."""
     nodes: tuple[Work, ...] = (600_000, 6_000_000, 40_000_000)
-    """Nodes of the tree that are looked at before a threshold is lowered, in the first, second ... attempt."""
+    """Nodes of the tree that are visited before a threshold is lowered, in the first, second ... attempt."""
     master_rounds: Annotated[int, (0, 10**6)] = 300
-    """Cases that the integer programme is asked for where the tree gave up."""
+    """Cases that the integer programme solves where the tree gave up."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,7 +95,7 @@ class ArchiveParams(ParamGroup):
     """Plans of other kinds beside the best, where they are asked for (`planner.planning.archive`)."""
 
     kinds_per_plan: Count = 4
-    """Kinds that are kept for each plan that is asked for: some turn out to be alike, or break a rule."""
+    """Kinds that are kept for each requested plan: some turn out to be alike, or break a rule."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,7 +103,7 @@ class SubsetsParams(ParamGroup):
     """Subsets of the devices, where money is minimised (`planner.planning.runs.subsets`)."""
 
     max_boxes: Count = 192
-    """Boxes of subsets that are told apart at most; each has a bound in the certificate."""
+    """Boxes of subsets at most; each has a bound in the certificate."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,7 +113,7 @@ class ListedParams(ParamGroup):
     depths: tuple[Ratio, ...] = (1.0, 1.5, 2.0, 1000.0)
     """How many times as many microbatches as in 1F1B may be between F and I."""
     quick_plays: Count = 2_000
-    """Assignments played when a layout is first looked at, and after a layer has moved."""
+    """Assignments played when a layout is first tried, and after a layer has moved."""
     turn_plays: Count = 20_000
     """Assignments played in every step of a layout that is kept."""
 

@@ -57,7 +57,7 @@ class CostBasis:
             raise ValueError(f"transfer = {self.transfer}; give a part of a block's forward pass from 0 to 1")
         if self.gpu is not None and self.gpu_name not in known_rates():
             known = ", ".join(known_rates())
-            raise ValueError(f"gpu = {str(self.gpu)[:60]!r}: its rates are not known; there are {known}")
+            raise ValueError(f"gpu = {str(self.gpu)[:60]!r}: its rates are not known; give one of {known}")
         if self.predicting is not None and not 0 <= self.predicting <= _MAX_PREDICTING:
             raise ValueError(f"predicting = {self.predicting}; give 0 to {_MAX_PREDICTING} layers")
 

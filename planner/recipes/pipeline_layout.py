@@ -84,7 +84,7 @@ def layout(
     Raises ValueError for what the target cannot run, or the configuration does not say.
     """
     if target not in TEXTS:
-        raise ValueError(f"target = {str(target)[:60]!r} is not known; there are {', '.join(TEXTS)}")
+        raise ValueError(f"target = {str(target)[:60]!r} is not known; give one of {', '.join(TEXTS)}")
     _require_whole("pipeline", pipeline, most=MOST_RANKS)
     count = _played_count(pipeline, microbatches)
     chain = make_chain(read_model(config, basis=basis), basis=basis, target=target)
@@ -125,7 +125,7 @@ def _allowed_chunks(
     """Numbers of stages per rank; raises ValueError where there is none, or that which is asked for is none."""
     size = len(chain.letters)
     if size > MOST_LAYERS:
-        raise ValueError(f"{size} layers; at most {MOST_LAYERS} are looked at")
+        raise ValueError(f"the model has {size} layers; give at most {MOST_LAYERS}")
     if size < pipeline:
         raise ValueError(f"{size} layers on {pipeline} ranks leave ranks empty; use fewer ranks")
     loops = pipeline > 1 and microbatches % pipeline == 0 and target != "deepspeed"

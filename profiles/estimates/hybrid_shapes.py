@@ -29,8 +29,8 @@ def _nemotron(take: ConfigReader) -> ModelShape:
     known = re.escape("".join(set(SUBLAYERS) - {"G"}))
     if not isinstance(pattern, str) or re.fullmatch(f"[{known}]+", pattern) is None or len(pattern) != blocks:
         raise ValueError(
-            f"{take.name}: hybrid_override_pattern = {render_value(pattern)}; a letter of M, *, - and E for each of "
-            f"{blocks} layers is needed"
+            f"{take.name}: hybrid_override_pattern = {render_value(pattern)}; give a letter of M, *, - and E "
+            f"for each of {blocks} layers"
         )
     inner = take("intermediate_size", take("moe_intermediate_size", 0) or None)
     return ModelShape(
@@ -79,7 +79,9 @@ def _qwen(take: ConfigReader) -> ModelShape:
         attends = [(block + 1) % every == 0 for block in range(blocks)]
     dense = take.config.get("mlp_only_layers") or take("decoder_sparse_step", 1) != 1
     if dense:
-        raise ValueError(f"{take.name}: mlp_only_layers, decoder_sparse_step: blocks without experts are not read")
+        raise ValueError(
+            f"{take.name}: mlp_only_layers, decoder_sparse_step: blocks without experts are not read; leave them out"
+        )
     return ModelShape(
         name=take.name,
         blocks=2 * blocks,

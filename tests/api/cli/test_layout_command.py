@@ -27,7 +27,7 @@ def test_the_layout_alone_is_the_output(capsys: pytest.CaptureFixture[str], tmp_
     ("given", "told"),
     [
         (["nope"], "neither a known model nor a file"),
-        (["llama3-8b", "--gpu", "v100"], "its rates are not known; there are a100_sxm"),
+        (["llama3-8b", "--gpu", "v100"], "its rates are not known; give one of a100_sxm"),
         (["llama3-8b", "--pp", "40"], "use fewer ranks"),
     ],
 )

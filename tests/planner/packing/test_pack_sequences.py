@@ -136,7 +136,7 @@ def test_a_measured_table_will_do():
         ({"multiple": 0}, "multiple = 0; give at least one"),
         ({"lengths": [8, 8, 8]}, "3 packs of cap = 8 tokens or more, and none are found"),
         ({"number": 1, "lengths": [8, 8, 8, 8]}, "run equally many, number = 1; give more"),
-        ({"stages": [PackTimes(forward_token_ns=1e20, backward_token_ns=0.0)]}, "than this counts"),
+        ({"stages": [PackTimes(forward_token_ns=1e20, backward_token_ns=0.0)]}, "are too much; shorten it"),
     ],
 )
 def test_what_cannot_be_packed_is_refused(changes: dict[str, object], message: str):

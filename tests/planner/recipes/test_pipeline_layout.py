@@ -118,7 +118,7 @@ def test_a_layout_for_either_place_of_a_loss():
         ("llama3-8b", 8, {"virtual": 5}, "33 layers on 8 ranks have no 40 stages"),
         ("llama3-8b", 2, {"virtual": 2, "microbatches": 3}, "3 microbatches are not a multiple of 2 ranks"),
         ("llama3-8b", 4, {"virtual": 2, "target": "deepspeed"}, "DeepSpeed runs one stage per rank"),
-        ("llama3-8b", 4, {"target": "jax"}, "target = 'jax' is not known; there are megatron"),
+        ("llama3-8b", 4, {"target": "jax"}, "target = 'jax' is not known; give one of megatron"),
         ("llama3-8b", 4, {"target": "megatron-hybrid"}, "no recurrent mixers"),
         (NEMOTRON_H, 4, {}, "no whole blocks; use target megatron-hybrid"),
         ("deepseek-v3", 4, {"target": "torchtitan"}, "no multi-token prediction; give CostBasis"),
