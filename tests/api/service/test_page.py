@@ -467,6 +467,7 @@ def test_a_link_to_what_is_gone_shows_the_plan(browser: Chrome, running: Running
         wait_for(browser, says("#alone", "not there any more"), 30)
         assert "to spare" in text_of(browser, "#headline")
         assert query(browser) == {"plan": job_id}
+    running.client().delete(job_id)
 
 
 def test_with_a_key(browser: Chrome, tmp_path: Path):
