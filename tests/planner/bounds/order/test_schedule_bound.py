@@ -55,6 +55,6 @@ def test_a_certificate_of_fewer_rules_holds(less: int):
 
 
 def test_one_microbatch_at_a_time():
-    """Tests that where one stash fits the bound is the best: F, transfer, F, I, transfer, I and W in turn."""
+    """Tests that where one stash fits, rounds of F, transfer, F, I, transfer, I and W follow each other."""
     problem = make_problem([(2, 3, 4)] * 2, num_microbatches=3, memory=0.5, transfer_us=1)
     assert bound_of(problem) == brute_force(problem) == 1_000 * 3 * (2 + 1 + 2 + 3 + 1 + 3 + 4)
