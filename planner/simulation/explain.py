@@ -163,6 +163,7 @@ class _PlayedPlan:
     def __init__(self, problem: Problem, plan: Plan, *, timeline: Timeline) -> None:
         self.problem, self.plan, self.timeline = problem, plan, timeline
         self.costs = CostModel(problem)
+        self.kept = [stage.kept_of(problem.num_microbatches) for stage in plan.stages]
         self.steps_ns = self.costs.steps_ns(plan.stages)
         self.work_end_ns = timeline.makespan_ns - max(self.steps_ns.values())
         self.replicas = make_replicas(problem, plan, costs=self.costs).working
@@ -216,8 +217,7 @@ class _PlayedPlan:
 
     def cost(self, device: str, action: Action) -> StageCost:
         """What the stage of an action costs on the device, for its microbatch."""
-        keeps = not self.plan.stages[action.stage].recomputes(action.microbatch)
-        return self.replica_of[device, action.stage].cost_of(keeps=keeps)
+        return self.replica_of[device, action.stage].cost_of(keeps=action.microbatch in self.kept[action.stage])
 
     def end_of(self, device: str, action: Action, *, kinds: tuple[Kind, ...]) -> int:
         """When the action of one of `kinds` on the same stage and microbatch ended on the device; 0 if elsewhere."""
