@@ -91,9 +91,9 @@ class Stage:
         """The stage as it is for the microbatches that keep everything, where only some recompute; None: it is one."""
         return replace(self, recompute=False, recompute_microbatches=()) if self.recompute_microbatches else None
 
-    def recomputes(self, microbatch: int) -> bool:
-        """Whether a microbatch is one that recomputes."""
-        return bool(self.recompute) and microbatch in (self.recompute_microbatches or (microbatch,))
+    def kept_of(self, count: int) -> frozenset[int]:
+        """Of so many microbatches those that keep everything where others recompute."""
+        return frozenset(range(count)).difference(self.recompute_microbatches or range(count))
 
     @property
     def is_split(self) -> bool:

@@ -165,6 +165,7 @@ class _PlayedPlan:
         self.laid_out = lay_out(plan, costs=CostModel(problem))
         self.work_end_ns = timeline.makespan_ns - self.laid_out.tail_ns
         self.replica_of = self.laid_out.by_place
+        self.kept = [stage.kept_of(problem.num_microbatches) for stage in plan.stages]
         self.times = {d: {timed.action: timed for timed in order} for d, order in timeline.actions.items()}
         self.position = {d: {t.action: i for i, t in enumerate(order)} for d, order in timeline.actions.items()}
         self.last_input: dict[tuple[str, Action], TimedTransfer] = {}
@@ -212,8 +213,7 @@ class _PlayedPlan:
 
     def cost(self, device: str, action: Action) -> StageCost:
         """What the stage of an action costs on the device, for its microbatch."""
-        keeps = not self.plan.stages[action.stage].recomputes(action.microbatch)
-        return self.replica_of[device, action.stage].cost_of(keeps=keeps)
+        return self.replica_of[device, action.stage].cost_of(keeps=action.microbatch in self.kept[action.stage])
 
     def end_of(self, device: str, action: Action, *, kinds: tuple[Kind, ...]) -> int:
         """When the action of one of `kinds` on the same stage and microbatch ended on the device; 0 if elsewhere."""

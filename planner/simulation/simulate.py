@@ -118,8 +118,7 @@ class _Playback:
         """[A] whether the microbatch keeps everything where others of its stage recompute."""
         table = numpy.zeros((len(self.plan.stages), self.count), dtype=numpy.bool_)
         for number, stage in enumerate(self.plan.stages):
-            if stage.keeping is not None:
-                table[number] = [not stage.recomputes(m) for m in range(self.count)]
+            table[number, list(stage.kept_of(self.count))] = True
         return table[self.device_orders.stage, self.device_orders.microbatch]
 
     def _list_channels(self) -> Iterator[_Sent]:

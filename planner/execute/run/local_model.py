@@ -128,9 +128,10 @@ class LocalModel:
             layers, sharded = self._make_sharded_layers(number)
         else:
             layers = {name: make_layer(self.training, name, device=self.device) for name in wiring.layers}
-        stage_plan = self.plan.stages[number]
-        kept = [m for m in range(self.plan.problem.num_microbatches) if not stage_plan.recomputes(m)]
-        module = StageModule(wiring, layers, counts=shape.counts, recompute=stage_plan.recomputed, kept=kept)
+        planned, count = self.plan.stages[number], self.plan.problem.num_microbatches
+        module = StageModule(
+            wiring, layers, counts=shape.counts, recompute=planned.recomputed, kept=planned.kept_of(count)
+        )
         options = self._options(number)
         if number in self.preparation.synchronised:
             module.exchange = exchange_in(self.groups.stages[number])
