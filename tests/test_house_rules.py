@@ -624,7 +624,6 @@ LAYER_COST_READERS = {
     "planner/planning/starts/looped_shapes.py",
     "planner/planning/starts/overlapping_layouts.py",
     "planner/problem.py",
-    "planner/recipes/layer_chain.py",
     "planner/replanning/as_measured.py",
     "planner/what_if/profile_changes.py",
 }
