@@ -22,6 +22,7 @@ from planner.plan import PLAN_FORMAT
 from planner.progress import MAX_THREADS, Limits
 from planner.release import RELEASE
 from planner.what_if.change import Change
+from profiles.configurations.known_models import MODELS, SHEETS
 from profiles.documents.class_schema import definitions_of
 from profiles.field_rules import MAX_NAME_LENGTH, MAX_SAMPLES
 from profiles.workload import WORKLOAD_FORMAT
@@ -253,6 +254,10 @@ def _body_schemas(document: Schema, plan: Schema) -> Schema:
     found = definitions_of(kinds, ref_template=_COMPONENT)
     checked = {"plan": plan, "workload": {"anyOf": [document, {"type": "null"}]}}
     more: Schema = {
+        "AuditRequest": {
+            "model": {"enum": [*MODELS, None]},
+            "gpu": {"enum": [*(name.removesuffix("_sxm") for name in SHEETS), None]},
+        },
         "Change": _change(),
         "Filing": _filing(),
         "Limits": _limits(),
@@ -269,18 +274,24 @@ def _body_schemas(document: Schema, plan: Schema) -> Schema:
     found["Change"] |= _not_together("num_microbatches", "global_batch_size", "microbatch_size")
     found["Limits"]["description"] += " With max_rounds the answer is the same on every machine, byte for byte."
     found["Limits"]["anyOf"] = [{"properties": {"solver": {"type": "null"}}}, _given("method", {"const": "ilp"})]
+    stated = {name: {"type": "string"} for name in ("file", "text")}
+    found["AuditRequest"]["anyOf"] = [
+        _given("model", {"type": "string"}),
+        _given("config", {"type": "object"}),
+        {"properties": stated, "required": [*stated]},
+    ]
     return found | {"Submission": _submission(document)}
 
 
 def _narrowed(field: Schema, constraint: Schema) -> Schema:
     """The field under a constraint, which takes the place of its type where it has one itself."""
-    is_whole = bool({"anyOf", "type"} & set(constraint))
+    is_whole = bool({"anyOf", "enum", "type"} & set(constraint))
     return {key: part for key, part in field.items() if not is_whole or key in ("description", "default")} | constraint
 
 
 def _schemas() -> Schema:
     document = _workload()
-    plan = _open({"format": {"const": PLAN_FORMAT}}, required=["format"])
+    plan = _open({"format": {"const": PLAN_FORMAT}}, required=["format", "problem", "stages", "schedule"])
     plan["description"] = "A plan document, as PlanDocument says; what it states is judged."
     complaint = _object({"pointer": {"type": "string"}, "code": {"type": "string"}, "detail": {"type": "string"}})
     return {
