@@ -117,8 +117,6 @@ class CpWindowParams(ParamGroup):
 
     free_actions: Count = 120
     """Actions in a window, at least."""
-    actions_per_device: Count = 10
-    """Actions in a window per device, at least."""
     most_windows: Count = 4
     """Windows of a task."""
     work: Seconds = 0.5

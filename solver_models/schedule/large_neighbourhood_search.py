@@ -9,6 +9,9 @@ from solver_models.schedule.cp_neighbourhood import Better, improve_window, play
 from solver_models.schedule.effort import SolveEffort
 from solver_models.search_params import CpWindowParams
 
+_ACTIONS_PER_DEVICE = 10
+"""In a window, at least."""
+
 
 def sweep(
     instance: ScheduleInstance,
@@ -31,7 +34,7 @@ def sweep(
     choice = random.Random(seed)
     deadline = time.monotonic() + time_limit_s
     starts = sorted(best.played.starts.values())
-    size = max(params.free_actions, params.actions_per_device * len(instance.budgets))
+    size = max(params.free_actions, _ACTIONS_PER_DEVICE * len(instance.budgets))
     for _ in range(params.most_windows):
         if time.monotonic() >= deadline or (should_stop is not None and should_stop()):
             break

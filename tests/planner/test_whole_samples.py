@@ -125,7 +125,7 @@ def test_an_unknown_size_is_told_and_not_executed():
     assert [len(stage.replicas) for stage in plan.stages] == [2]
     assert plan.evidence is not None
     assert plan.evidence.assumed_divisible == (0,)
-    with pytest.raises(ValueError, match=r"stage 0 .* microbatch_size = null: state the samples"):
+    with pytest.raises(ValueError, match=r"stage 0 .* microbatch_size = null; state the samples"):
         make_layout(plan)
     with pytest.raises(ValueError, match="the executor cannot divide the samples"):
         TARGETS["executor"].fit(problem, replace(plan, evidence=None))
