@@ -127,7 +127,7 @@ if shortened(False, whole=True):
 REFUSED = {
     "lengths to replicas without a dealing": (
         drawn("0/1", cut=(3,), num_microbatches=3, model="lengths"),
-        "stage 0 cuts every microbatch for 2 replicas, but microbatches are given one by one, to be run whole: deal",
+        "stage 0 cuts every microbatch for 2 replicas, but microbatches are given one by one, to be run whole; give",
     ),
     "batch norms of dealt microbatches": (
         dealt("0/1", (0,), (1, 2), cut=(2,), model="normed"),

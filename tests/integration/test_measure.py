@@ -260,7 +260,7 @@ def test_progress_as_json(folder: Path, answers: Any):
 
 
 REFUSALS = {
-    "no form": "'resnet50' is neither module:factory",
+    "no form": "'resnet50' is neither a factory nor a family; give module:factory",
     "no module": "No module named 'no_such_module'",
     "no factory": "has no attribute 'make'",
     "no function": "not a function; give a factory",
@@ -331,7 +331,7 @@ def test_links_of_real_processes(tmp_path: Path):
 
 def test_a_process_that_dies_ends_the_sweep():
     """Tests that a device that does not exist ends in one message, not in a wait."""
-    complaint = r"links: process \d ended with 2: .*invalid choice: 'abacus'"
+    complaint = r"links: process \d ended with 2 .*invalid choice: 'abacus'"
     with HostProcesses() as host, pytest.raises(ValueError, match=complaint):
         measure_links(1, host=host, kind=DeviceKind(device="abacus"), timeout_s=120)
 
