@@ -108,6 +108,13 @@ def of_cost(*, late: bool = False, is_stated: bool = True, **fields: object) -> 
     return make
 
 
+def with_recomputed(*microbatches: int, is_allowed: bool = True) -> Callable[[], tuple[Problem, Plan]]:
+    """The base plan where the first stage recomputes some of its two microbatches."""
+    stage = replace(make_stage("w x @ a", recompute=True), recompute_microbatches=microbatches)
+    options = {"recompute": True, "recompute_microbatches": is_allowed}
+    return lambda: (problem := base_problem(**options), base_plan(problem, stage, "y z @ b"))
+
+
 def with_map() -> Callable[[], tuple[Problem, Plan]]:
     """The base plan with one layer of two that recomputes, where stages may."""
     stage = replace(make_stage("w x @ a"), recompute=(("x", "full"),))
@@ -355,6 +362,8 @@ BROKEN: dict[str, Callable[[], tuple[Problem, Plan]]] = {
     "edge-skips": skipping_edge,
     "recompute-unknown": with_stages(replace(make_stage("w x @ a"), recompute=(("y", "full"),)), "y z @ b"),
     "recompute-uneven": with_map(),
+    "recompute-some": with_recomputed(1, is_allowed=False),
+    "recompute-microbatches-wrong": with_recomputed(2),
     "recompute-forbidden": with_stages(make_stage("w x @ a", recompute=True), "y z @ b"),
     "shard-option": with_replicas_that_shard,
     "split-forbidden": with_options(split_backward=False),
