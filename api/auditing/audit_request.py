@@ -39,6 +39,8 @@ class AuditRequest(AuditQuestion):
             raise ValueError("text: has no name; give file, whose ending says what it is")
         if self.file is not None and len(self.file) > MAX_NAME_LENGTH:
             raise ValueError(f"file: has {len(self.file)} characters; give at most {MAX_NAME_LENGTH}")
+        if all(each is None for each in (self.model, self.config, self.file, self.workload)):
+            raise ValueError("model: is missing; give it, or config, or file and text")
         if self.model is not None and self.config is not None:
             raise ValueError("model, config: give one of them")
         if self.model is not None and self.model.lower() not in MODELS:

@@ -2,12 +2,13 @@
 
 import json
 import re
+from dataclasses import fields
 from functools import cache
 from typing import Any
 
 from fastapi.routing import APIRoute
 
-from api.auditing.audit_request import AuditRequest
+from api.auditing.audit_request import MOST_COUNT, MOST_GIB, MOST_SECONDS, AuditRequest
 from api.jobs.job import LABEL, MAX_TAGS
 from api.service.handlers.notice_handlers import Notice
 from api.service.handlers.picture_handlers import RangeOrder
@@ -179,6 +180,8 @@ def _documents() -> Schema:
 def _workload() -> Schema:
     """Our own form in full; what else is read is not described here."""
     other = _open({"format": {"not": {"const": WORKLOAD_FORMAT}}}, required=[])
+    neutral = {"type": "array", "minItems": 1, "items": {"type": "object", "required": ["forward_ms"]}}
+    other["anyOf"] = [_given("format", {"type": "string"}), _given("layers", neutral)]
     other["description"] = "Any other form that pipeplan reads: of version 1, the neutral one, Piper's."
     return {"description": "A workload document.", "anyOf": [_ref("WorkloadDocument"), other]}
 
@@ -189,6 +192,21 @@ def _range() -> Schema:
         {"at_least_ns": _NANOSECONDS, "at_most_ns": _NANOSECONDS, "witness": _TEXT, "reason": _TEXT}
         | {"price_per_hour": money}
     )
+
+
+def _audit_request() -> Schema:
+    """What `AuditRequest` takes beside the types of its fields."""
+    whole = {"anyOf": [{"type": "integer", "minimum": 1, "maximum": MOST_COUNT}, {"type": "null"}]}
+    counts = [each.name for each in fields(AuditRequest) if each.type == int | None]
+    return {
+        **dict.fromkeys(counts, whole),
+        "model": {"enum": [*MODELS, None]},
+        "gpu": {"enum": [*(name.removesuffix("_sxm") for name in SHEETS), None]},
+        "gpu_memory": {"anyOf": [{"type": "number", "minimum": 1, "maximum": MOST_GIB}, {"type": "null"}]},
+        "file": {"anyOf": [{"type": "string", "maxLength": MAX_NAME_LENGTH}, {"type": "null"}]},
+        "time_limit_s": {"exclusiveMinimum": 0, "maximum": MOST_SECONDS},
+        **{name: {"anyOf": [_open({}, required=[]), {"type": "null"}]} for name in ("config", "workload")},
+    }
 
 
 def _filing() -> Schema:
@@ -254,10 +272,7 @@ def _body_schemas(document: Schema, plan: Schema) -> Schema:
     found = definitions_of(kinds, ref_template=_COMPONENT)
     checked = {"plan": plan, "workload": {"anyOf": [document, {"type": "null"}]}}
     more: Schema = {
-        "AuditRequest": {
-            "model": {"enum": [*MODELS, None]},
-            "gpu": {"enum": [*(name.removesuffix("_sxm") for name in SHEETS), None]},
-        },
+        "AuditRequest": _audit_request(),
         "Change": _change(),
         "Filing": _filing(),
         "Limits": _limits(),
@@ -274,11 +289,12 @@ def _body_schemas(document: Schema, plan: Schema) -> Schema:
     found["Change"] |= _not_together("num_microbatches", "global_batch_size", "microbatch_size")
     found["Limits"]["description"] += " With max_rounds the answer is the same on every machine, byte for byte."
     found["Limits"]["anyOf"] = [{"properties": {"solver": {"type": "null"}}}, _given("method", {"const": "ilp"})]
-    stated = {name: {"type": "string"} for name in ("file", "text")}
-    found["AuditRequest"]["anyOf"] = [
-        _given("model", {"type": "string"}),
-        _given("config", {"type": "object"}),
-        {"properties": stated, "required": [*stated]},
+    model, config = _given("model", {"type": "string"}), _given("config", {"type": "object"})
+    file, text = (_given(name, {"type": "string"}) for name in ("file", "text"))
+    found["AuditRequest"]["anyOf"] = [model, config, file, _given("workload", {"type": "object"})]
+    found["AuditRequest"]["allOf"] = [
+        {"not": {"allOf": [model, config]}},
+        {"if": file, "then": text, "else": {"not": text}},
     ]
     return found | {"Submission": _submission(document)}
 

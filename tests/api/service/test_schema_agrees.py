@@ -8,6 +8,7 @@ from typing import Any
 import jsonschema
 import pytest
 
+from api.auditing.audit_request import AuditRequest
 from api.jobs.request import SOURCE, Ceilings, parse_tree, read_submission
 from api.jobs.stores.sqlite import SqliteDatabase
 from api.service.handlers.notice_handlers import Notice
@@ -20,7 +21,10 @@ from api.service.webhooks import Webhooks
 from planner.plan import PLAN_FORMAT
 from profiles.documents.validation import validate
 
-KINDS = {kind.__name__: kind for kind in (Notice, RangeOrder, Filing, Playback, Verification, WhatIf, NewWebhook)}
+KINDS = {
+    kind.__name__: kind
+    for kind in (AuditRequest, Notice, RangeOrder, Filing, Playback, Verification, WhatIf, NewWebhook)
+}
 PLAN = {"format": PLAN_FORMAT}
 
 
@@ -53,6 +57,8 @@ def submission(**changes: Any) -> str:
 EXAMPLE = json.dumps(example_submission())
 ROUNDS = {"max_rounds": 3}
 RIGHT: list[tuple[str, str]] = [
+    ("AuditRequest", json.dumps({"program": "megatron", "model": "llama3-8b", "tp": 2, "gpu": "h100"})),
+    ("AuditRequest", json.dumps({"program": "deepspeed", "file": "ds.json", "text": "{}", "model": None})),
     ("Submission", submission(priority=-6.0)),
     ("Submission", submission(islands=2.0, limits={"time_limit_s": 5})),
     ("Submission", submission(limits={"seed": 4.0, "max_rounds": 2.0, "threads": 1.0, "time_limit_s": 5})),
@@ -75,6 +81,12 @@ RIGHT: list[tuple[str, str]] = [
     ("NewWebhook", '{"url": "HTTPS://hooks.example.com:8443/a%20b?c=[1]#d"}'),
 ]
 WRONG: list[tuple[str, str]] = [
+    ("AuditRequest", json.dumps({"program": "megatron"})),
+    ("AuditRequest", json.dumps({"program": "megatron", "model": "llama3-8b", "tp": 0})),
+    ("AuditRequest", json.dumps({"program": "megatron", "model": "llama3-8b", "text": "{}"})),
+    ("AuditRequest", json.dumps({"program": "megatron", "model": "llama3-8b", "config": {}})),
+    ("AuditRequest", json.dumps({"program": "torchtitan", "file": "train.toml"})),
+    ("AuditRequest", json.dumps({"program": "megatron", "model": "llama3-8b", "time_limit_s": 0})),
     ("Submission", submission(priority=-6.5)),
     ("Submission", submission(priority=1).replace('"priority": 1', '"priority": 15e-1')),
     ("Submission", submission(surprise=1)),
