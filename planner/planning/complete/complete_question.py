@@ -67,6 +67,8 @@ def require_covered(problem: Problem) -> None:
     _require_room(
         "rows or more", _count_rows(problem), most=MOST_ROWS, remedy="merge layers, or use fewer microbatches"
     )
+    if options.partition is None:
+        _convex_sets(problem)
 
 
 def _require_room(what: str, count: int, *, most: int, remedy: str) -> None:
@@ -272,7 +274,10 @@ def _traffic(edges: Sequence[Edge]) -> Traffic:
 
 
 def _convex_sets(problem: Problem) -> list[tuple[int, ...]]:
-    """Every set of layers between two sets that hold all that their layers need."""
+    """Every set of layers between two sets that hold all that their layers need.
+
+    Raises ValueError for more than the model has room for.
+    """
     names = problem.profile.topological_order
     number = {name: n for n, name in enumerate(names)}
     needs = [frozenset[int]()] * len(names)

@@ -259,6 +259,13 @@ def test_too_much_to_be_written_down_is_said_at_once():
         make_plan(problem, limits=Limits(method="ilp"))
 
 
+def test_too_many_stages_to_be_written_down_are_said_at_once():
+    """Tests that 32 layers, of which 528 stages could be made, are refused before anything is built."""
+    problem = make_chain([(1, 1, 1)] * 32, num_devices=2, num_microbatches=2, memory=10**6, options=Options())
+    with pytest.raises(ValueError, match="528 sets of layers that could be a stage, above the limit of 500"):
+        make_plan(problem, limits=Limits(method="cp-sat"))
+
+
 def test_limits_name_a_method_that_there_is():
     """Tests that methods and solvers that do not go together are refused."""
     with pytest.raises(ValueError, match="method = 'best' is unknown; give one of auto, search, cp-sat, ilp"):
