@@ -140,7 +140,7 @@ class Options:
                 "options: order = looped with split_backward = true; programs that run stages in a loop have whole "
                 "backward passes only: set split_backward to false"
             )
-        for name in filter(self.__getattribute__, decisions.KNOWN):
+        for name in decisions.asked(self):
             decisions.option_of(name).refuse(self)
         self._require_cost()
         if self.placement is not None:
@@ -226,7 +226,8 @@ class Problem:
                 f"{MAX_ACTIONS:,}; use fewer microbatches, or merge layers"
             )
         self._require_costs()
-        self._require_prices()
+        for name in decisions.asked(self.options):
+            decisions.option_of(name).require(self.cluster)
         self._require_known_choices()
         self._require_size()
 
@@ -263,9 +264,10 @@ class Problem:
                     'state "scaling": "linear"'
                 )
         profile_at(self.profile, max(sizes))  # refuses bytes beyond every limit
-        asked = filter(self.options.__getattribute__, decisions.KNOWN)
         for name, is_asked in {
-            **{f"{name} = true": decisions.option_of(name).ONE_SIZE_ONLY for name in asked},
+            **{
+                decisions.shown(name): decisions.option_of(name).ONE_SIZE_ONLY for name in decisions.asked(self.options)
+            },
             "split_placement = true": self.options.split_placement,
             "order = looped": self.options.order == "looped",
             "recompute_microbatches = true": self.options.recompute_microbatches,
@@ -395,17 +397,6 @@ class Problem:
             f"layer {layer.name!r} has no cost for device type {device_type!r} (device {device.name!r}); measured "
             f"types: {', '.join(measured)}; measure it there or correct the device's type"
         )
-
-    def _require_prices(self) -> None:
-        """Money is minimised only where every device has a price."""
-        if self.options.objective != "cost":
-            return
-        for device in self.cluster.devices:
-            if device.price_per_hour is None:
-                raise ValueError(
-                    f"problem: objective = cost, but device {device.name!r} has no price_per_hour; state it for every "
-                    "device of the cluster (0 where it costs nothing)"
-                )
 
     def _require_whole_cost(self, layer: Layer, device_type: str) -> None:
         """A whole microbatch lies within the sizes that were measured at the least width: mostly on one device."""

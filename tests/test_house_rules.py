@@ -712,6 +712,8 @@ SAME_IDEA_FILES = {
     "recomputing.py": "which stages recompute",
     "routes.py": "the paths of transfers",
     "samples.py": "how many samples a microbatch has",
+    "driver.py": "the runs of the candidates of a question",
+    "option.py": "what a decision excludes",
     "split_placement.py": "W or half of I on another device",
     "stage_replicas.py": "replicas of stages, bounded and judged",
 }

@@ -17,6 +17,7 @@ ENTRY_POINTS = (
     "planner.packing.loaders",
     "planner.packing.pack_times",
     "planner.execute.data.packed_rows",
+    "planner.decisions.price.option",
     "planner.decisions.unequal_shares.move",
     "planner.decisions.unequal_shares.option",
 )

@@ -10,8 +10,8 @@ from rich.table import Table
 
 from api.formatting import render_ms, render_percent
 from api.reporting.screen import ITERATIONS
+from planner.decisions.price.front import ParetoFront, ParetoPoint
 from planner.plan import Plan
-from planner.planning import ParetoFront, ParetoPoint
 from planner.problem import Problem
 
 WIDTH, HEIGHT, MARGIN = 640, 400, 60

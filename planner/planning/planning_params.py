@@ -24,7 +24,7 @@ PARTS = (
     "layer recomputation",
     "microbatch recomputation",
     "overlapping groups",
-    *(name.replace("_", " ") for name in decisions.found()),
+    *(name.replace("_", " ") for name in decisions.found("move")),
     "exact search",
     "CP-SAT order",
     "packing bound",

@@ -20,3 +20,8 @@ def refuse(options: _Options) -> None:
             "options: order = looped with unequal_shares = true; programs that run stages in a loop cut every "
             "microbatch evenly: set unequal_shares to false"
         )
+
+
+def require(cluster: object) -> None:
+    """Any cluster will do."""
+    del cluster
