@@ -120,28 +120,17 @@ class Options:
     def __post_init__(self) -> None:
         require_fields("options", self)
         require_distinct("options: pinned layer", (pin.layer for pin in self.pinned))
-        if self.keep_workspace and self.split_placement:
+        if self.recompute_in_turn and not self.recompute:
             raise ValueError(
-                "options: keep_workspace = true and split_placement = true exclude each other, since no device then "
-                "has both gradients; drop one of the two"
-            )
-        for name in ("recompute_in_turn", "recompute_layers", "recompute_microbatches"):
-            if getattr(self, name) and not self.recompute:
-                raise ValueError(
-                    f"options: {name} = true, but recompute = false; set recompute to true as well, or leave {name} out"
-                )
-        if self.order == "looped" and self.recompute_microbatches:
-            raise ValueError(
-                "options: order = looped with recompute_microbatches = true; programs that run stages in a loop "
-                "recompute every microbatch alike: set recompute_microbatches to false"
+                "options: recompute_in_turn = true, but recompute = false; set recompute to true as well, or leave "
+                "recompute_in_turn out"
             )
         if self.order == "looped" and self.split_backward:
             raise ValueError(
                 "options: order = looped with split_backward = true; programs that run stages in a loop have whole "
                 "backward passes only: set split_backward to false"
             )
-        for name in decisions.asked(self):
-            decisions.option_of(name).refuse(self)
+        decisions.refuse(self)
         self._require_cost()
         if self.placement is not None:
             if self.partition is None:
@@ -226,8 +215,7 @@ class Problem:
                 f"{MAX_ACTIONS:,}; use fewer microbatches, or merge layers"
             )
         self._require_costs()
-        for name in decisions.asked(self.options):
-            decisions.option_of(name).require(self.cluster)
+        decisions.require(self.options, self.cluster)
         self._require_known_choices()
         self._require_size()
 
@@ -265,12 +253,8 @@ class Problem:
                 )
         profile_at(self.profile, max(sizes))  # refuses bytes beyond every limit
         for name, is_asked in {
-            **{
-                decisions.shown(name): decisions.option_of(name).ONE_SIZE_ONLY for name in decisions.asked(self.options)
-            },
-            "split_placement = true": self.options.split_placement,
+            **decisions.only_for_one_size(self.options),
             "order = looped": self.options.order == "looped",
-            "recompute_microbatches = true": self.options.recompute_microbatches,
         }.items():
             if is_asked:
                 raise ValueError(

@@ -707,6 +707,7 @@ SAME_IDEA_FILES = {
     "evidence.py": "a plan's evidence, written and judged",
     "lower_bounds.py": "floors under every order: quick ones, and the schedule bound",
     "memory.py": "bytes on a device: measured, modelled, bounded, judged",
+    "move.py": "the part of the search of a decision",
     "plans.py": "the plans of a baseline that builds whole plans",
     "progress.py": "a run's progress, and how it is shown",
     "recomputing.py": "which stages recompute",
@@ -718,6 +719,7 @@ SAME_IDEA_FILES = {
     "stage_replicas.py": "replicas of stages, bounded and judged",
 }
 SAME_IDEA_CLASSES = {
+    "_Options": "of the options of a question those that a decision looks at",
     "Covering": "a covering programme, as its user sees it and as it is solved",
     "CudaClock": "the clock of a CUDA stream; the executor imports nothing of profiles",
     "HeadsAndTails": "earliest starts and what must follow",

@@ -6,11 +6,6 @@ ONE_SIZE_ONLY = False
 """Microbatches may be of any sizes."""
 
 
-def refuse(options: object) -> None:
-    """No option excludes it."""
-    del options
-
-
 def require(cluster: Cluster) -> None:
     """ValueError if a device has no price."""
     for device in cluster.devices:

@@ -9,6 +9,9 @@ class _Options(Protocol):
         """`looped` or any."""
 
 
+PART = "unequal shares"
+"""The name of its part of the search."""
+
 ONE_SIZE_ONLY = True
 """They are only for microbatches of one size."""
 
@@ -20,8 +23,3 @@ def refuse(options: _Options) -> None:
             "options: order = looped with unequal_shares = true; programs that run stages in a loop cut every "
             "microbatch evenly: set unequal_shares to false"
         )
-
-
-def require(cluster: object) -> None:
-    """Any cluster will do."""
-    del cluster
