@@ -291,8 +291,3 @@ def read_request(text: str) -> PlanRequest:
         problem=question_of_workload(workload, validate(Options, dict(workload.options), source="request")),
         limits=validate(Limits, tree["limits"], source="request"),
     )
-
-
-def with_limits(text: str, limits: Limits) -> str:
-    """The same request with other limits."""
-    return replace(read_request(text), limits=limits).render()

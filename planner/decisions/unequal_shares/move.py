@@ -15,6 +15,7 @@ from random import Random
 from planner.actions import Action, Kind
 from planner.decisions.unequal_shares.option import PART
 from planner.decisions.unequal_shares.share_layout_search import MOVES, ShareLayouts
+from planner.decisions.unequal_shares.share_layouts import with_samples
 from planner.errors import PlanError
 from planner.plan import Plan, Stage
 from planner.planning.search_state import SearchState
@@ -222,8 +223,4 @@ class ShareImprover:
 
 def _with_samples(plan: Plan, samples: dict[int, Samples]) -> Plan:
     """The plan with these samples for some stages; equal ones are not stated."""
-    stages = [
-        replace(stage, samples=samples[number] if len(set(samples[number])) > 1 else ()) if number in samples else stage
-        for number, stage in enumerate(plan.stages)
-    ]
-    return replace(plan, stages=tuple(stages), evidence=None)
+    return replace(plan, stages=with_samples(plan.stages, samples), evidence=None)
