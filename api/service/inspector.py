@@ -49,7 +49,8 @@ class Inspector:
     async def ask(self, tenant: str, make_order: _MakeOrder, *, seconds: float | None = None) -> dict[str, Any]:
         """The answer to the order that `make_order` makes, in a thread, once it is the tenant's turn.
 
-        Cancelled, it ends the process that works on it. Raises what that raises, ServiceError 422 for what cannot be done, 429 and 503 if there is no time or room.
+        Cancelled, it ends the process that works on it. Raises what `make_order` raises, ServiceError 422 for what
+        cannot be done, 429 and 503 if there is no time or room.
         """
         async with self._queue.slot(tenant):
             loop, cancelled = asyncio.get_running_loop(), threading.Event()
