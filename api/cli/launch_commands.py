@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from api.running.healing import JobAttempt
     from api.running.launching import Launch
     from planner.launch.job_commands import LaunchRequest, Submitted
+    from planner.launch.kueue import KueueQueue
     from planner.launch.launch_job import LaunchSubmission
 
 commands = Commands(no_args_is_help=True, help="Run a program under a plan, every process on its device.")
@@ -134,7 +135,24 @@ class _PodOptions(NamedTuple):
     controller: arg.Controller = "jobset"
     namespace: arg.Namespace = "default"
     max_restarts: arg.MaxRestarts = 3
+    kueue: arg.Queue = None
+    kueue_level: arg.QueueLevels = None
     patch: arg.Patches = None
+
+    def queue(self, *, is_healed: bool) -> "KueueQueue | None":
+        """Who places the pods, if not the plan."""
+        from planner.launch.kueue import NVLINK_LABEL, KueueQueue
+
+        if self.kueue is None:
+            if self.kueue_level:
+                raise InputError("--kueue-level: levels matter only where Kueue places pods; add --kueue QUEUE")
+            return None
+        if is_healed:
+            raise InputError(
+                "--heal: a plan is healed on its own nodes, but --kueue has others chosen; drop one of both"
+            )
+        with as_input_errors():
+            return KueueQueue(name=self.kueue, levels=tuple(self.kueue_level or (NVLINK_LABEL,)))
 
 
 class _SkyOptions(NamedTuple):
@@ -287,7 +305,7 @@ def launch_kubernetes_command(
     gpus: arg.WithGpus = False,
     healing: _HealOptions,
 ) -> None:
-    """One pod per host, pinned to its node; prints the job's folder.
+    """One pod per host, pinned to its node or placed by Kueue; prints the job's folder.
 
     The plan is in a ConfigMap.
     """
@@ -296,7 +314,13 @@ def launch_kubernetes_command(
     from planner.launch.kubernetes import PodNeeds
 
     launch = job.make(plan, program)
-    needs = PodNeeds(image=pods.image, namespace=pods.namespace, with_gpus=gpus, max_restarts=pods.max_restarts)
+    needs = PodNeeds(
+        image=pods.image,
+        namespace=pods.namespace,
+        with_gpus=gpus,
+        max_restarts=pods.max_restarts,
+        queue=pods.queue(is_healed=healing.heal),
+    )
     patches = tuple(str(Path(file).absolute()) for file in pods.patch or ())
     submitted = Submitted(launcher="kubernetes", name=launch.job.name, namespace=pods.namespace, kind=pods.controller)
     request = LaunchRequest(

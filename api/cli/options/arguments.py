@@ -667,6 +667,19 @@ Namespace = Annotated[str, typer.Option("--namespace", metavar="NAME", help="Whe
 Controller = Annotated[
     Literal["jobset", "trainjob", "volcano"], typer.Option("--controller", help="What runs the job in the cluster.")
 ]
+Queue = Annotated[
+    str | None,
+    typer.Option("--kueue", metavar="QUEUE", help="Kueue's LocalQueue; it chooses nodes, whole NVLink domains alike."),
+]
+QueueLevels = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--kueue-level",
+        metavar="LABEL",
+        help="A level of its Topology, outermost first; the last: NVLink domains [default: nvidia.com/gpu.clique].",
+        show_default=False,
+    ),
+]
 MaxRestarts = Annotated[int, typer.Option("--max-restarts", metavar="N", help="How often a host may fail.", min=0)]
 JobPlace = Annotated[
     str, typer.Argument(metavar="FOLDER", help="The folder that `pipeplan launch` named.", show_default=False)
