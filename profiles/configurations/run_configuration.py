@@ -77,6 +77,10 @@ class RunConfiguration:
     """Whether exchanges among replicas go on beside backward passes."""
     hides_exchanges: bool = False
     """Whether exchanges within a group go on beside products."""
+    hides_tokens: bool = False
+    """Whether tokens travel to experts and back while another microbatch computes."""
+    sends_once: bool = False
+    """Whether a token goes to a node once, however many of its experts are there."""
     sequence_parallel: bool = True
     """Whether devices of a group each do a part of the tokens between products."""
     gradient_bytes: int = 4

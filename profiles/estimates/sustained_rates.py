@@ -19,6 +19,8 @@ from profiles.estimates.operations import (
 )
 
 Phase = Literal["F", "I", "W"]
+NODE = 8
+"""Devices among which collectives were measured."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,6 +96,8 @@ def sustained(priced: PricedOperation, operation: Operation, *, rates: Rates, ph
     """The time of an operation in training, from its time alone by these rates."""
     known = SUSTAINED.get(rates.name)
     if known is None:
+        return priced
+    if isinstance(operation, Exchange) and operation.devices * operation.stride > NODE:
         return priced
     if isinstance(operation, Exchange) and operation.kind in known.exchanges:
         factor = known.exchanges[operation.kind].ns(operation) / priced.ns
