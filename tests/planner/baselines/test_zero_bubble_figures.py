@@ -16,7 +16,7 @@ from benchmarks.zero_bubble import (
 )
 
 ROOT = Path(__file__).resolve().parents[3]
-FIGURES = ROOT / "tests" / "golden" / "zero-bubble-figures.md"
+FIGURES = ROOT / "tests" / "golden" / "zero-bubble-figures.txt"
 PAGE = ROOT / "docs" / "concepts" / "schedules.md"
 
 
