@@ -1,7 +1,6 @@
 """Faults in the judge do not get past its tests: valid plans, plans that break one rule, and forged timelines."""
 
 import json
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
