@@ -50,6 +50,7 @@ def write_generated_pages() -> None:
     GENERATED.mkdir(exist_ok=True)
     document = json.loads((DOCS / "openapi.json").read_text(encoding="utf-8"))
     pages = {"cli.md": command_line_page(), "rest.md": rest_page(document), "fields.md": fields_page()}
+    pages |= {f"{path.stem}.md": table_page(path) for path in sorted((DOCS / "tables").glob("*.json"))}
     for name, text in pages.items():
         path = GENERATED / name
         if not path.exists() or path.read_text(encoding="utf-8") != text:
@@ -100,6 +101,14 @@ def rest_page(document: dict[str, Any]) -> str:
 def _described(answer: dict[str, Any]) -> str:
     """What an answer says of itself, or the name of the shared one that it is."""
     return str(answer.get("description") or answer.get("$ref", "").rpartition("/")[2])
+
+
+def table_page(path: Path) -> str:
+    """A page with one table, from a file of `docs/tables`: `title`, `about`, `columns` and `rows`."""
+    table = json.loads(path.read_text(encoding="utf-8"))
+    lines = ["---", "orphan: true", "---", f"# {table['title']}", "", table["about"], ""]
+    rows = [table["columns"], ["---"] * len(table["columns"]), *table["rows"]]
+    return "\n".join([*lines, *(f"| {' | '.join(row)} |" for row in rows), ""])
 
 
 def fields_page() -> str:
