@@ -3,7 +3,9 @@
 import hashlib
 import shutil
 import sqlite3
+import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
 
@@ -208,6 +210,44 @@ def test_tomorrows_store_is_refused(version_2: Database):
     with version_2.transaction() as cursor:
         assert "drawn_bytes" not in version_2.columns(cursor, "jobs")
     assert version_of(version_2) == 99
+
+
+def another(database: Database) -> Database:
+    """The same store as another process has it."""
+    if isinstance(database, SqliteDatabase):
+        return SqliteDatabase(database.path)
+    assert isinstance(database, PostgresDatabase)
+    return PostgresDatabase(database.url)
+
+
+def test_two_begin_at_once(version_2: Database, tmp_path: Path):
+    """Tests that of instances that open an old store at the same time one migrates it, and the others find it done."""
+    databases = [version_2, *(another(version_2) for _ in range(3))]
+    ready = threading.Barrier(len(databases))
+
+    def open_store(database: Database) -> int:
+        ready.wait()
+        SqlStore(database)
+        return version_of(database)
+
+    with ThreadPoolExecutor(len(databases)) as threads:
+        assert list(threads.map(open_store, databases)) == [store_schema.VERSION] * len(databases)
+    assert_as_new(version_2, tmp_path)
+    for database in databases[1:]:
+        database.close_all()
+
+
+def test_a_migration_is_whole_or_not_at_all(version_2: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Tests that a migration that ends before its last statement leaves the old store, which the next one migrates."""
+    last = store_schema.VERSION - 1
+    with monkeypatch.context() as patched:
+        patched.setitem(store_schema.STEPS, last, (*store_schema.STEPS[last], "SELECT * FROM nowhere"))
+        with pytest.raises((sqlite3.Error, psycopg.Error)):
+            SqlStore(version_2)
+    with version_2.transaction() as cursor:
+        assert "drawn_bytes" not in version_2.columns(cursor, "jobs")
+    SqlStore(version_2)
+    assert_as_new(version_2, tmp_path)
 
 
 def test_every_way_leads_to_the_same_tables(version_1: Database, version_2: Database, tmp_path: Path):
