@@ -1,6 +1,7 @@
-"""Fields that several requests have: their types, and what the OpenAPI document says of them."""
+"""Fields that requests, rows and answers share: their types, and what the OpenAPI document says of them."""
 
-from typing import Annotated
+from dataclasses import fields
+from typing import Annotated, Any
 
 from api.jobs.job import LABEL, MAX_PRIORITY, MAX_TAGS
 from planner.plan import PLAN_FORMAT
@@ -28,3 +29,9 @@ Project = Annotated[str, Stated(pattern=f"^({LABEL.pattern})?$")]
 Tags = Annotated[tuple[Annotated[str, Stated(pattern=f"^{LABEL.pattern}$")], ...], Stated(maxItems=MAX_TAGS)]
 Priority = Annotated[int, Stated(minimum=-MAX_PRIORITY, maximum=MAX_PRIORITY)]
 PlanId = Annotated[str, Stated(pattern="^[0-9a-f]{32}$")]
+
+
+def shared_fields(source: object, target: type) -> dict[str, Any]:
+    """What `source` holds under the names of fields of the dataclass `target`: a new field goes along by its name."""
+    held = {field.name: getattr(source, field.name, ...) for field in fields(target)}
+    return {name: value for name, value in held.items() if value is not ...}

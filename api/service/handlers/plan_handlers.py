@@ -24,7 +24,7 @@ from api.jobs.request import (
     read_tree,
     require_labels,
 )
-from api.jobs.request_fields import Project, Tags
+from api.jobs.request_fields import Project, Tags, shared_fields
 from api.jobs.stores.sql_store import freeing
 from api.jobs.stores.store import IdempotencyConflictError, QuotaError
 from api.service.access import Reader, Writer, find, is_plan_id, job_of, service_of, workload_of
@@ -190,23 +190,12 @@ async def find_answer(service: Service, caller: Caller, *, plan: PlanRequest) ->
 
 def new_job(caller: Caller, *, submission: Submission, plan: PlanRequest) -> NewJob:
     """The row of a request."""
-    return NewJob(
-        id=uuid.uuid4().hex,
-        tenant=caller.tenant,
-        key_id=caller.key_id,
-        request_id=request_id.get(),
-        profile_sha256=plan.problem.profile_sha256,
-        name=plan.problem.profile.name,
-        request=plan.render(),
-        problem_key=plan.problem_key,
-        request_key=plan.request_key,
-        is_deterministic=plan.is_deterministic,
-        priority=submission.priority,
-        is_pinned=submission.pinned,
-        project=submission.project,
-        tags=joined(submission.tags),
-        islands=submission.islands,
-    )
+    told: dict[str, Any] = {}
+    for source in (submission, plan, caller):
+        told |= shared_fields(source, NewJob)
+    told |= {"id": uuid.uuid4().hex, "request_id": request_id.get(), "request": plan.render()}
+    told |= {"profile_sha256": plan.problem.profile_sha256, "name": plan.problem.profile.name}
+    return NewJob(**told | {"is_pinned": submission.pinned, "tags": joined(submission.tags)})
 
 
 def joined(tags: tuple[str, ...]) -> str:

@@ -9,6 +9,7 @@ from fastapi.responses import Response
 
 from api.jobs.job import Job
 from api.jobs.moments import moment
+from api.jobs.request_fields import shared_fields
 from api.jobs.workers.runner import error_of
 from api.service.handlers import answers
 
@@ -34,38 +35,23 @@ IMMUTABLE = "private, max-age=31536000, immutable"
 def job_document(job: Job) -> dict[str, Any]:
     """What `GET /v1/plans/{id}` says."""
     has_plan = job.plan_sha256 is not None
-    document = asdict(
-        answers.Job(
-            id=job.id,
-            name=job.name,
-            state=job.state,
-            solution_status=job.solution_status or ("feasible" if has_plan else "unknown"),  # type: ignore[arg-type]
-            proved_by=proof_of(job),
-            solver_bound_ns=job.solver_bound_ns,
-            stopped_by=job.stopped_by,
-            phase=job.phase,
-            priority=job.priority,
-            pinned=job.is_pinned,
-            project=job.project,
-            tags=job.tags.split(),
-            created_at=moment(job.created_at),
-            started_at=moment(job.started_at),
-            finished_at=moment(job.finished_at),
-            attempt=job.attempt,
-            islands=job.islands,
-            incumbent_ns=job.incumbent_ns,
-            lower_bound_ns=job.lower_bound_ns,
-            gap=job.gap,
-            source=job.source,
-            verdict=answers.Passed(passed=True) if has_plan else None,
-            plan_sha256=job.plan_sha256 if job.is_finished else None,
-            profile_sha256=job.profile_sha256,
-            error=error_of(job),  # type: ignore[arg-type]
-            links=_links(job),
-            start_from=job.base_id if job.change is None else None,
-            what_if=_what_if(job),
-        )
-    )
+    told: dict[str, Any] = shared_fields(job, answers.Job)
+    told |= {
+        "solution_status": job.solution_status or ("feasible" if has_plan else "unknown"),
+        "proved_by": proof_of(job),
+        "pinned": job.is_pinned,
+        "tags": job.tags.split(),
+        "created_at": moment(job.created_at),
+        "started_at": moment(job.started_at),
+        "finished_at": moment(job.finished_at),
+        "verdict": answers.Passed(passed=True) if has_plan else None,
+        "plan_sha256": job.plan_sha256 if job.is_finished else None,
+        "error": error_of(job),
+        "links": _links(job),
+        "start_from": job.base_id if job.change is None else None,
+        "what_if": _what_if(job),
+    }
+    document = asdict(answers.Job(**told))
     return {name: value for name, value in document.items() if value is not None or name not in _LEFT_OUT}
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from api.jobs.stores import store_schema
+from api.jobs.stores import job_rows, store_schema
 from api.jobs.stores.postgres import PostgresDatabase
 from api.jobs.stores.sql_store import SqlStore
 from api.jobs.stores.sqlite import SqliteDatabase
@@ -178,6 +178,26 @@ def test_frozen_stores_are_taken_over(frozen: Database, tmp_path: Path):
     assert KeyRing(frozen).find(frozen_stores.KEY) is not None
     assert store.forget(done.id, frozen_stores.TENANT)
     assert store.put_back(all_running=True) == 1
+
+
+def test_a_new_column_spoils_no_hash(frozen: Database, monkeypatch: pytest.MonkeyPatch):
+    """Tests that rows of a release without a column are sound to one that has it, and that it counts once it is set."""
+    SqlStore(frozen)
+    before = job_rows._HASHED
+    monkeypatch.setattr(job_rows, "_HASHED", [*before, "key_id"])  # a column that no release has hashed
+    with frozen.transaction() as cursor:
+        cursor.execute("UPDATE jobs SET key_id = NULL")
+        job_rows.hash_row(cursor, frozen_stores.DONE)
+        cursor.execute("SELECT row_sha256 FROM jobs WHERE id = ?", (frozen_stores.DONE,))
+        without = cursor.fetchone()
+        cursor.execute("UPDATE jobs SET key_id = 'set'")
+        job_rows.hash_row(cursor, frozen_stores.DONE)
+        cursor.execute("SELECT row_sha256 FROM jobs WHERE id = ?", (frozen_stores.DONE,))
+        assert cursor.fetchone() != without
+        monkeypatch.setattr(job_rows, "_HASHED", before)
+        job_rows.hash_row(cursor, frozen_stores.DONE)
+        cursor.execute("SELECT row_sha256 FROM jobs WHERE id = ?", (frozen_stores.DONE,))
+        assert cursor.fetchone() == without
 
 
 def test_tables_change_only_with_the_version(tmp_path: Path):
