@@ -180,24 +180,23 @@ def test_frozen_stores_are_taken_over(frozen: Database, tmp_path: Path):
     assert store.put_back(all_running=True) == 1
 
 
-def test_a_new_column_spoils_no_hash(frozen: Database, monkeypatch: pytest.MonkeyPatch):
+def test_a_new_column_spoils_no_hash(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """Tests that rows of a release without a column are sound to one that has it, and that it counts once it is set."""
-    SqlStore(frozen)
-    before = job_rows._HASHED
-    monkeypatch.setattr(job_rows, "_HASHED", [*before, "key_id"])  # a column that no release has hashed
-    with frozen.transaction() as cursor:
-        cursor.execute("UPDATE jobs SET key_id = NULL")
-        job_rows.hash_row(cursor, frozen_stores.DONE)
-        cursor.execute("SELECT row_sha256 FROM jobs WHERE id = ?", (frozen_stores.DONE,))
-        without = cursor.fetchone()
-        cursor.execute("UPDATE jobs SET key_id = 'set'")
-        job_rows.hash_row(cursor, frozen_stores.DONE)
-        cursor.execute("SELECT row_sha256 FROM jobs WHERE id = ?", (frozen_stores.DONE,))
-        assert cursor.fetchone() != without
-        monkeypatch.setattr(job_rows, "_HASHED", before)
-        job_rows.hash_row(cursor, frozen_stores.DONE)
-        cursor.execute("SELECT row_sha256 FROM jobs WHERE id = ?", (frozen_stores.DONE,))
-        assert cursor.fetchone() == without
+    database = SqliteDatabase(Path(shutil.copy(frozen_stores.sqlite_file(7), tmp_path)))
+
+    def hash_now() -> str:
+        with database.transaction() as cursor:
+            job_rows.hash_row(cursor, frozen_stores.DONE)
+            cursor.execute("SELECT row_sha256 FROM jobs WHERE id = ?", (frozen_stores.DONE,))
+            return str(cursor.fetchall()[0][0])
+
+    before = hash_now()
+    monkeypatch.setattr(job_rows, "_HASHED", [*job_rows._HASHED, "key_id"])  # a column that no release has hashed
+    for value, is_same in ((None, True), ("set", False)):
+        with database.transaction() as cursor:
+            cursor.execute("UPDATE jobs SET key_id = ?", (value,))
+        assert (hash_now() == before) is is_same
+    database.close_all()
 
 
 def test_tables_change_only_with_the_version(tmp_path: Path):
