@@ -720,10 +720,13 @@ SAME_IDEA_FILES = {
 }
 SAME_IDEA_CLASSES = {
     "_Options": "of the options of a question those that a decision looks at",
+    "Audit": "what was found out, and what the service says of it",
+    "Job": "as the store knows it, and as the service tells of it",
     "Covering": "a covering programme, as its user sees it and as it is solved",
     "CudaClock": "the clock of a CUDA stream; the executor imports nothing of profiles",
     "HeadsAndTails": "earliest starts and what must follow",
     "HostClock": "the clock of the host; the executor imports nothing of profiles",
+    "Verdict": "what the judge found, and what the service says of it",
     "Route": "a path through the network; the judge shares no code",
     "StageReplica": "one replica of one stage",
     "TimeWindows": "heads and tails of the actions of every order in time",
