@@ -47,7 +47,7 @@ class RunSummary:
     first_plan_s: float | None = None
     """Seconds to the first verified plan."""
     files: Mapping[str, str] | None = None
-    """What was written where."""
+    """Paths of the written files, by what they hold."""
     top: int = 1
     """Plans of different kinds that were wanted."""
     others: tuple[Plan, ...] = ()

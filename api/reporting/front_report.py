@@ -35,7 +35,7 @@ class _PointRow:
     price_per_hour: float
     """Of the devices used."""
     devices: tuple[str, ...]
-    """The devices used."""
+    """Names of the devices that hold a stage."""
     types: str
     """How many of every type: `2 x A100, 1 x T4`."""
     microbatch_size: int | None

@@ -74,8 +74,8 @@ def _least_width(column: Column) -> int:
     longest = max(cell_len(line) for text in texts for line in text.split("\n"))
     if column.no_wrap:
         return longest
-    words = max((cell_len(word) for text in texts for word in text.split()), default=0)
-    return min(longest, max(_LEAST_COLUMNS, words))
+    unbroken = max((cell_len(part) for text in texts for part in text.split()), default=0)
+    return min(longest, max(_LEAST_COLUMNS, unbroken))
 
 
 def _header(column: Column, *, is_one_line: bool = True) -> str:

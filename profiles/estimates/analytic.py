@@ -82,7 +82,7 @@ class BlockShape:
 
     @property
     def boundary_bytes(self) -> int:
-        """What leaves the block."""
+        """Bytes of a block's output, per microbatch."""
         return BYTES_PER_VALUE * self.tokens * self.hidden
 
 

@@ -162,7 +162,7 @@ class JobStore(Protocol):
         """Jobs submitted with the key (or by the tenant, without one) in the last seconds."""
 
     def count_states(self) -> dict[str, int]:
-        """Jobs by state."""
+        """Number of stored jobs per state, of all tenants."""
 
     def queue_age_s(self) -> float:
         """Seconds since the oldest job that waits was submitted; 0 without one."""
