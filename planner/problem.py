@@ -51,9 +51,9 @@ class PinnedLayer:
     __pydantic_config__ = _STRICT
 
     layer: str
-    """Name of the layer."""
+    """A layer of the profile."""
     device: str
-    """Name of the device."""
+    """A device of the cluster."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,7 +108,7 @@ class Options:
     placement: tuple[tuple[tuple[str, ...], ...], ...] | None = None
     """The device groups of every stage of `partition`, if they are decided."""
     objective: Objective = "makespan"
-    """What is minimised."""
+    """The figure that is minimised."""
     deadline_ns: Nanoseconds | None = None
     """With objective `cost`: the makespan is at most this; None: no limit."""
 
@@ -191,13 +191,13 @@ class Problem:
     """Everything that a plan is an answer to. References between its parts are checked here."""
 
     profile: ModelProfile
-    """What the layers cost."""
+    """Layers with costs and bytes, and edges."""
     cluster: Cluster
-    """What the machine offers."""
+    """Devices with memory, and links."""
     num_microbatches: int
     """Microbatches per synchronous iteration."""
     options: Options = field(default_factory=Options)
-    """What may be decided."""
+    """Abilities of the executor, open decisions and the objective."""
     batch: GlobalBatch | None = None
     """Where the size of a microbatch was decided, too: the question whose answer this problem's plan is."""
     microbatches: tuple[int, ...] | None = None

@@ -56,9 +56,9 @@ class _Difference:
     field: str
     """Which one, e.g. `lower_bound_ns`, `baselines.GPipe (even layers).makespan_ns`."""
     stated: Any
-    """What the evidence says."""
+    """Value in the evidence."""
     derived: Any
-    """What follows."""
+    """Value that follows from the plan."""
     message: str
     """The matter in a sentence."""
 
@@ -89,7 +89,7 @@ class Rederivation:
     verdict: Verdict
     """Of the independent verifier: the rules, and the figures of the plan as played."""
     bound: _BoundState
-    """What is known of the stated bound."""
+    """`derived`, `rejected` or `not rechecked`."""
     bound_kind: str | None
     """Kind of the bound that the certificate proves; None if nothing was derived."""
     lower_bound_ns: int | None
@@ -177,16 +177,16 @@ def _blank(verdict: Verdict, *findings: _EvidenceFinding) -> Rederivation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _CheckedBound:
-    """What a certificate proves."""
+    """Result of checking a certificate."""
 
     value: int | None = None
-    """None if nothing is known."""
+    """Nanoseconds; None where the bound was not derived."""
     findings: tuple[_EvidenceFinding, ...] = ()
     """Why nothing is known."""
 
     @property
     def state(self) -> _BoundState:
-        """What is known of the bound."""
+        """`derived`, `rejected` or `not rechecked`."""
         if self.value is not None:
             return "derived"
         return "rejected" if any(isinstance(each, _Difference) for each in self.findings) else "not rechecked"

@@ -60,7 +60,7 @@ class RunConfiguration:
     """What each stage holds, in order: E the embedding, t a block, m multi-token prediction, L head and loss.
     Empty where the program refuses."""
     order: Order = "1F1B"
-    """What ranks run."""
+    """Schedule of the ranks."""
     micro_batch: int
     """Samples of a microbatch."""
     global_batch: int
@@ -70,7 +70,7 @@ class RunConfiguration:
     dtype: Dtype = "bf16"
     """Of products."""
     recompute: Recomputation | None = None
-    """None: nothing is recomputed."""
+    """None: no activation is recomputed."""
     shards: Literal["nothing", "optimizer", "gradients", "weights"] = "nothing"
     """What replicas divide among themselves, and all before it."""
     overlaps_data: bool = False
@@ -88,7 +88,7 @@ class RunConfiguration:
     cut_by: tuple[str, ...] = ()
     """Flags that say where stages are cut, beside a layout."""
     notes: ReadingNotes
-    """What the reader did."""
+    """What the reader assumed, ignored or could not read."""
 
     @property
     def devices(self) -> int:

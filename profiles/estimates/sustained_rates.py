@@ -32,7 +32,7 @@ class ExchangeLine:
     ns_per_megabyte: float
 
     def ns(self, exchange: Exchange) -> float:
-        """Nanoseconds."""
+        """Nanoseconds that an exchange takes among its devices."""
         peers = exchange.devices - 1
         sent = exchange.num_bytes * peers / exchange.devices / 1e6
         return self.start_ns + self.per_peer_ns * peers + self.ns_per_megabyte * sent
@@ -60,7 +60,7 @@ class SustainedRates:
     exchanges: Mapping[str, ExchangeLine]
     """By kind; one that is missing takes what its table says."""
     source: str
-    """Who measured them."""
+    """Source of the measurements."""
 
     def factor(self, operation: Operation, *, phase: Phase, is_fitted: bool) -> float:
         """Times as long as alone; 1 for what is as fast, or was not measured."""

@@ -79,7 +79,7 @@ class WhatIf:
     base: str
     """A plan of this service that has succeeded."""
     change: Change
-    """What is different."""
+    """The difference from the plan's question."""
     limits: Limits = field(default_factory=lambda: Limits(time_limit_s=10.0))
     """When to stop."""
     priority: Priority = 0
@@ -107,7 +107,7 @@ async def verify_plan(request: Request, caller: Writer) -> Response:
 
 @router.post("/playbacks")
 async def play_plan(request: Request, caller: Writer) -> Response:
-    """Play a plan and make something of it."""
+    """Body: a plan and its question. Simulates the plan and returns the view, trace or report that the path names."""
 
     def more(asked: Playback) -> dict[str, Any]:
         return {"what": asked.what, "other": None if asked.other is None else json.dumps(asked.other)}

@@ -94,7 +94,7 @@ def parts_down(numbers: Integers, whole: int, *, parts: int = FULL) -> Integers:
 
 
 def join_loads(parts: Sequence[DeviceLoads]) -> DeviceLoads:
-    """All of them, in order."""
+    """One table from several, in their order."""
     return DeviceLoads(
         first=numpy.concatenate([loads.first for loads in parts]),
         second=numpy.concatenate([loads.second for loads in parts]),

@@ -49,7 +49,7 @@ class _Classes(NamedTuple):
     work: int
     """What the last stage computes for all, less what `begin`, `end` and `alone` count too much in all."""
     pipelines: int
-    """That have work, at most."""
+    """Most pipelines with work."""
 
 
 def bound_last_stage(forward: Rows, backward: Rows, *, pipelines: int, transfer_ns: int = 0) -> int:

@@ -48,7 +48,7 @@ class LoopFilling:
     """
 
     order: LoopOrder
-    """What ranks run."""
+    """Order of the actions of all ranks."""
     base: Integers
     """[2, stages] what special layers and overheads take in every stage."""
     unit: Integers

@@ -152,7 +152,7 @@ class HeadsAndTails:
         ]
         self.forced = [self._forced(number) for number in range(len(replicas.replicas))]
         self.memory = {device: self._memory(device) for device in self.partners.on}
-        """What fits into every device."""
+        """Per device, the joint memory limit of its stage replicas."""
         self._settle()
 
     @classmethod

@@ -78,12 +78,12 @@ class DeviceKinds:
 
     @property
     def all(self) -> Counts:
-        """Every device."""
+        """The counts of the whole cluster, one per kind."""
         return tuple(map(len, self.members))
 
     @cached_property
     def fewest(self) -> Counts:
-        """Those that every plan uses."""
+        """Counts of devices that every plan uses, per kind."""
         return tuple(int(names[0] in self.required) for names in self.members)
 
     @cached_property

@@ -52,7 +52,7 @@ class ParetoFront:
     num_subsets: int
     """Subsets of the devices, alike ones counted once."""
     num_planned: int
-    """Of these, those that were planned for."""
+    """Subsets that were planned for; the others are covered by bounds."""
 
 
 def make_pareto(problem: Question, **how: Unpack[PlanningOptions]) -> ParetoFront:

@@ -55,7 +55,7 @@ class RecomputeImprover:
         self.is_open = run.problem.options.recompute_layers
         """Whether the options leave open which layers recompute."""
         self.recomputation: LayerRecomputation | None = None
-        """None where they do not."""
+        """The search over layers; None where stages recompute as a whole."""
         if self.is_open:
             self.recomputation = LayerRecomputation(run.instance, params=run.params, work=_WORK)
 

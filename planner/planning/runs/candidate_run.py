@@ -36,7 +36,7 @@ class _Recipe(NamedTuple):
 
 _EQUAL = _Recipe(make_first_plans, bound_and_lay_out, search)
 _LISTED = _Recipe(make_first_listed_plans, bound_listed, search_listed)
-"""Where microbatches differ."""
+"""Recipe for listed microbatches."""
 
 
 class Choice(NamedTuple):
@@ -63,7 +63,7 @@ class CandidateRun:
         **how: Unpack[RunSetup],
     ) -> None:
         self.choice = choice
-        """What tells it from the other candidates."""
+        """The candidate's microbatch size or device subset, by which runs are told apart."""
         self.state = begin_run(problem, limits, **how)
         self.is_listed = problem.microbatches is not None
         self.takeover = None if transition is None else TransitionSearch(self.state, transition, cluster=cluster)
@@ -291,7 +291,7 @@ class CandidateRun:
         return (finish(self.state, conclude(self.objective_ns)),)
 
     def others(self, best: Plan, *, conclude: Callable[[int], Conclusion], num_runs: int) -> list[tuple[int, Plan]]:
-        """The best plans of other kinds that it came by, each with what it takes."""
+        """The best plan of each other kind that the run met, with its objective in ns."""
         if self.archive is None:
             return []
         with self.active():

@@ -136,7 +136,7 @@ class Driver:
         return math.inf if value is None else value, 0 if least is None else least, run.size or 0
 
     def name(self, run: CandidateRun) -> str:
-        """What tells it from the others."""
+        """What distinguishes the run from other candidates, as reports show it."""
         return "" if run.size is None else f"microbatches of {run.size}"
 
     def limit_ns(self, run: CandidateRun) -> int | None:
@@ -227,7 +227,7 @@ class Driver:
         return is_timed and self.best is not None and self.elapsed_s >= share * self.limits.time_limit_s
 
     def take_up(self, run: CandidateRun, step: Callable[[CandidateRun], object]) -> None:
-        """Let one run take a step, with what is known of the others."""
+        """Run one step of a candidate, limited by the best objective of all others."""
         run.state.rival_ns = self.limit_ns(run)
         if not run.infeasible:
             with run.active():
