@@ -118,6 +118,7 @@ def _estimated(run: RunConfiguration, sheet: GpuSheet) -> tuple[ModelProfile, tu
             hides_exchanges=run.hides_exchanges,
             sequence_parallel=run.sequence_parallel,
             experts=run.experts,
+            fused_attention=run.fused_attention,
         )
     )
     costs = _StateCosts(run, sheet)
