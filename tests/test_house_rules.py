@@ -31,7 +31,7 @@ MAX_PUBLIC_NAMES = 10
 # Modules with more public names than a module may have. A number here only ever goes down.
 MANY_NAMES = {
     "api/cli/launch_commands.py": 11,
-    "api/cli/options/arguments.py": 164,
+    "api/cli/options/arguments.py": 157,
     "api/cli/options/audit_arguments.py": 27,
     "api/cli/options/serving_arguments.py": 32,
     "api/cli/serving_commands.py": 12,

@@ -120,6 +120,7 @@ def _estimated(run: RunConfiguration, sheet: GpuSheet) -> tuple[ModelProfile, tu
             experts=run.experts,
             sends_once=run.sends_once,
             hides_tokens=run.hides_tokens,
+            fused_attention=run.fused_attention,
         )
     )
     costs = _StateCosts(run, sheet)

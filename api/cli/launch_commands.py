@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 import typer
 
 from api.cli.options import arguments as arg
+from api.cli.options import pod_arguments as pod
 from api.cli.options.folded_help import Commands, folded
 from api.cli.options.option_groups import takes_groups
 from api.cli.output import as_input_errors, make_console, report_json
@@ -131,13 +132,13 @@ class _SlurmOptions(NamedTuple):
 class _PodOptions(NamedTuple):
     """Image, controller and manifests on Kubernetes."""
 
-    image: arg.Image
-    controller: arg.Controller = "jobset"
-    namespace: arg.Namespace = "default"
-    max_restarts: arg.MaxRestarts = 3
-    kueue: arg.Queue = None
-    kueue_level: arg.QueueLevels = None
-    patch: arg.Patches = None
+    image: pod.Image
+    controller: pod.Controller = "jobset"
+    namespace: pod.Namespace = "default"
+    max_restarts: pod.MaxRestarts = 3
+    kueue: pod.Queue = None
+    kueue_level: pod.QueueLevels = None
+    patch: pod.Patches = None
 
     def queue(self, *, is_healed: bool) -> "KueueQueue | None":
         """Who places the pods, if not the plan."""
@@ -162,7 +163,7 @@ class _SkyOptions(NamedTuple):
     infra: arg.SkyInfra = None
     image: arg.SkyImage = None
     workdir: arg.SkyWorkdir = None
-    patch: arg.Patches = None
+    patch: pod.Patches = None
 
 
 class _RayOptions(NamedTuple):
@@ -170,9 +171,9 @@ class _RayOptions(NamedTuple):
 
     address: arg.RayAddress = None
     gpus: arg.WithGpus = False
-    max_restarts: arg.MaxRestarts = 3
+    max_restarts: pod.MaxRestarts = 3
     master_port: arg.MasterPort = 29500
-    patch: arg.Patches = None
+    patch: pod.Patches = None
 
 
 @commands.command(

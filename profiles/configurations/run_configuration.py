@@ -83,6 +83,8 @@ class RunConfiguration:
     """Whether a token goes to a node once, however many of its experts are there."""
     sequence_parallel: bool = True
     """Whether devices of a group each do a part of the tokens between products."""
+    fused_attention: bool = True
+    """Whether attention is one kernel that keeps no scores."""
     gradient_bytes: int = 4
     """Of a gradient on its way between replicas."""
     cut_by: tuple[str, ...] = ()

@@ -11,8 +11,10 @@ from dataclasses import dataclass
 
 from profiles.assumptions import Assumptions, Precision
 from profiles.estimates.block_operations import (
+    ATTENDING,
     BF16,
     SCAN,
+    SCORE_BYTES_KEPT,
     LayerOperations,
     OperationStep,
     Run,
@@ -85,6 +87,8 @@ class CompositionQuestion:
     """Whether a token goes to a node once, however many of its experts are there."""
     hides_tokens: bool = False
     """Whether tokens travel to experts and back while another microbatch computes."""
+    fused_attention: bool = True
+    """Whether attention is one kernel that keeps no scores."""
 
     def __post_init__(self) -> None:
         for degree in self.degrees:
@@ -120,7 +124,7 @@ def _assumptions(question: CompositionQuestion) -> Assumptions:
     return Assumptions(
         precision=_precision(question),
         gradients="fp32",
-        attention="flash",
+        attention="flash" if question.fused_attention else "unfused",
         fused_loss=False,
         sequence_parallel=question.sequence_parallel,
         expert_parallel=None if question.shape.mixture is None else True,
@@ -190,6 +194,7 @@ class _Composer:
                 experts=question.experts,
                 sends_once=question.sends_once,
                 hides_tokens=question.hides_tokens,
+                fused_attention=question.fused_attention,
             )
             steps = _steps(kind, block=block, shape=question.shape, run=run)
             forward = self._sum(kind, "F", steps=steps.forward, rates=rates, run=run)
@@ -286,6 +291,13 @@ class _Bytes:
             workspace_bytes=self.workspace(degree),
         )
 
+    def _score_bytes(self, degree: int) -> int:
+        """What unfused attention keeps of all scores; 0 where it is fused."""
+        shape, question = self.question.shape, self.question
+        if question.fused_attention or not self.kind.startswith("block") or shape.sublayer(self.block) not in ATTENDING:
+            return 0
+        return SCORE_BYTES_KEPT * self.tokens * question.sequence * max(1, shape.heads // degree)
+
     def _stream(self, degree: int) -> int:
         """Values per token between products that one device keeps."""
         return self.question.shape.hidden // (degree if self.question.sequence_parallel else 1)
@@ -357,7 +369,7 @@ class _Bytes:
             return self.tokens * (8 + BF16 * self._stream(degree))
         if self.kind == "head":
             return self.tokens * (2 * BF16 * self._stream(degree) + 6 * shape.vocabulary // degree)
-        return BF16 * self.tokens * self._block(degree).stash
+        return BF16 * self.tokens * self._block(degree).stash + self._score_bytes(degree)
 
     def weight_stash(self, degree: int) -> int:
         """Of it until the end of W."""
@@ -391,7 +403,8 @@ class _Bytes:
         if mixture is not None:
             passing += mixture.chosen * (shape.hidden + 2 * mixture.inner) // degree
             shapes |= {(2 * mixture.inner, shape.hidden), (shape.hidden, mixture.inner)}
-        return BF16 * (sum(columns * rows for columns, rows in shapes) + self.tokens * passing)
+        scores = self._score_bytes(degree) * BF16 // SCORE_BYTES_KEPT
+        return BF16 * (sum(columns * rows for columns, rows in shapes) + self.tokens * passing) + scores
 
 
 def shares(figures: Sequence[Figure]) -> dict[Source, float]:
