@@ -7,7 +7,7 @@ Megatron in mixed precision: weights bf16, main gradients, master weights and tw
 import itertools
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from profiles.assumptions import Assumptions, Precision
 from profiles.estimates.block_operations import (
@@ -147,7 +147,7 @@ class _Composer:
     def __init__(self, question: CompositionQuestion) -> None:
         self.question = question
         self.figures: list[Figure] = []
-        self._known: dict[tuple[object, ...], tuple[LayerCost, ...]] = {}
+        self._known: dict[str, Layer] = {}
 
     def layers(self) -> Iterator[Layer]:
         """The embedding, the blocks, the head."""
@@ -159,12 +159,16 @@ class _Composer:
         yield self._layer("head", "head", block=0)
 
     def _layer(self, name: str, kind: str, *, block: int) -> Layer:
-        if (kind,) not in self._known:
-            self._known[kind,] = tuple(self._costs(kind, block=block))
+        if kind not in self._known:
+            self._known[kind] = self._first_of(kind, block=block)
+        return replace(self._known[kind], name=name)
+
+    def _first_of(self, kind: str, *, block: int) -> Layer:
+        """A layer of a kind; all of one kind are alike."""
         own = _Bytes(self.question, kind=kind, block=block)
         return Layer(
-            name=name,
-            costs=self._known[kind,],
+            name=kind,
+            costs=tuple(self._costs(kind, block=block)),
             parameter_bytes=BF16 * own.weights(1),
             gradient_bytes=GRADIENT_BYTES * own.weights(1),
             optimizer_bytes=OPTIMIZER_BYTES * own.weights(1),
