@@ -65,14 +65,11 @@ def _divides_sequence(run: RunConfiguration, context: int) -> bool:
 
 
 def _expert_degrees(run: RunConfiguration, *, group: int, data: int) -> Iterator[int | None]:
-    """Degrees that divide the experts and the devices of a layer; torchtitan's take whole groups."""
+    """Degrees that divide the experts and the devices of a layer."""
     mixture = run.whole_shape.mixture
     if mixture is None:
         yield None
         return
     for degree in _powers(mixture.experts, own=1):
-        if mixture.experts % degree or (group * data) % degree:
-            continue
-        if run.program == "torchtitan" and degree > 1 and degree % group:
-            continue
-        yield degree
+        if mixture.experts % degree == 0 and (group * data) % degree == 0:
+            yield degree
