@@ -13,6 +13,7 @@ from heapq import heapify, heappop, heappush
 from typing import Annotated, Literal
 
 from profiles.assumptions import Assumptions
+from profiles.degrees import Degrees
 from profiles.field_rules import (
     MAX_NAME_LENGTH,
     MAX_NANOSECONDS,
@@ -468,6 +469,8 @@ class ModelProfile:
     layers stands with their costs, and is added."""
     provenance: str = ""
     """Where the figures come from and what was assumed, in a sentence or more."""
+    degrees: tuple[Degrees, ...] = ()
+    """What the devices of a group share, one entry per width; a width without one: the tensor-parallel degree."""
     assumptions: Assumptions | None = None
     """How the model was run when times and bytes were taken; exports state it to other programs. None: not stated."""
     measurements: tuple[Measurement, ...] = ()
@@ -493,6 +496,7 @@ class ModelProfile:
         if self.microbatch_size is None:
             self._require_one_size(owner)
         require_distinct(f"{owner}: layer", (layer.name for layer in self.layers))
+        self._require_degrees(owner)
         require_distinct(f"{owner}: action overhead on", (each.device_type for each in self.action_overhead_ns))
         if self.conditions not in (None, "busy", "alone"):
             shown = str(self.conditions)[:60]
@@ -524,6 +528,26 @@ class ModelProfile:
                         f"{owner}: microbatch_size = null, but layer {layer.name!r} has a cost at microbatch_size = "
                         f"{cost.microbatch_size}; state the samples of a microbatch"
                     )
+
+    def _require_degrees(self, owner: str) -> None:
+        """One meaning of a width, which some layer has."""
+        require_distinct(f"{owner}: degrees of width", (str(each.width) for each in self.degrees))
+        known = {cost.width for layer in self.layers for cost in layer.costs}
+        for each in self.degrees:
+            if each.width not in known:
+                raise ValueError(
+                    f"{owner}: degrees {each} are those of width {each.width}, at which no layer has a cost; give "
+                    "costs there, or leave them out"
+                )
+        shared = self.assumptions is not None and (self.assumptions.context_parallel or 1) > 1
+        if shared and any(each.context > 1 for each in self.degrees):
+            raise ValueError(
+                f"{owner}: context is among its degrees, and assumptions.context_parallel > 1 too; state it once"
+            )
+
+    def degrees_at(self, width: int) -> Degrees:
+        """What the devices of a group of so many share."""
+        return next((each for each in self.degrees if each.width == width), Degrees(tensor=width))
 
     @cached_property
     def by_name(self) -> dict[str, Layer]:

@@ -32,7 +32,7 @@ MAX_PUBLIC_NAMES = 10
 MANY_NAMES = {
     "api/cli/launch_commands.py": 11,
     "api/cli/options/arguments.py": 157,
-    "api/cli/options/audit_arguments.py": 27,
+    "api/cli/options/audit_arguments.py": 28,
     "api/cli/options/serving_arguments.py": 32,
     "api/cli/serving_commands.py": 12,
     "api/formatting.py": 13,

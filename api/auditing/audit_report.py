@@ -5,6 +5,7 @@ from dataclasses import asdict
 from typing import Any
 
 from api.auditing.audit_flags import dropped_flags, flags_of, letters_of_rank, shown_stages
+from api.auditing.better_degrees import BetterDegrees, degree_flags, name_of
 from api.auditing.configuration_audit import Audit, PlayedRun
 from api.formatting import render_bytes, render_of_limit
 from planner.simulation.explain import DeviceTime
@@ -79,6 +80,7 @@ def summarise_audit(audit: Audit) -> dict[str, Any]:
             "at_least_percent": _lower_bound(audit.at_least),
             "at_most_percent": None if audit.at_most is None else _ceiling(audit.at_most),
         },
+        "degrees": None if audit.degrees is None else _degrees(audit, audit.degrees),
         "lower_bound_ns": audit.lower_bound_ns,
         "certificate_checked": audit.is_checked,
         "nothing_fits": audit.is_infeasible,
@@ -88,6 +90,26 @@ def summarise_audit(audit: Audit) -> dict[str, Any]:
         "memory_error": _memory_error_of(audit),
         **{name: list(value) for name, value in asdict(run.notes).items() if name != "refusals"},
     }  # fmt: skip
+
+
+def _degrees(audit: Audit, found: BetterDegrees) -> dict[str, Any]:
+    run, evidence = found.audited.run, found.plan.evidence
+    assert evidence is not None
+    return {
+        "tensor": run.tensor,
+        "context": run.context,
+        "experts": run.experts,
+        "pipeline": run.pipeline,
+        "data": run.data,
+        "time_ns": evidence.makespan_ns,
+        "peak_bytes": max(evidence.peak_bytes.values()),
+        "flags": [*degree_flags(run, before=audit.audited.run), *flags_of(found.audited, found.plan)],
+        "drop": list(dropped_flags(audit.audited, found.plan)),
+        "lower_bound_ns": found.lower_bound_ns,
+        "looked_at": found.looked_at,
+        "impossible": found.impossible,
+        "planned": found.planned,
+    }
 
 
 def time_from(audit: Audit) -> dict[str, float]:
@@ -209,6 +231,8 @@ def _lines(audit: Audit) -> Iterator[str]:
     if audit.played is not None:
         yield from _time(audit, audit.played)
     yield from _better(audit)
+    if audit.degrees is not None:
+        yield from _other_degrees(_degrees(audit, audit.degrees), name_of(audit.degrees.audited.run))
     yield from _basis(audit)
 
 
@@ -293,6 +317,17 @@ def _better(audit: Audit) -> Iterator[str]:
         yield f"flags for it ({render_bytes(peak)} on the fullest rank):"
         yield from (f"    {line}" for line in flags_of(audit.audited, better))
         yield from (f"  without {name}" for name in dropped_flags(audit.audited, better))
+
+
+def _other_degrees(found: dict[str, Any], name: str) -> Iterator[str]:
+    least = "" if found["lower_bound_ns"] is None else f"; none can take less than {seconds(found['lower_bound_ns'])}"
+    yield (
+        f"best of {found['looked_at']} choices of degrees: {name}, {seconds(found['time_ns'])}{least} "
+        f"({found['impossible']} cannot fit, {found['planned']} were planned for)"
+    )
+    yield f"flags for it ({render_bytes(found['peak_bytes'])} on the fullest rank):"
+    yield from (f"    {line}" for line in found["flags"])
+    yield from (f"  without {name}" for name in found["drop"])
 
 
 def _basis(audit: Audit) -> Iterator[str]:

@@ -114,7 +114,7 @@ def read_megatron(read: ReadArguments, *, options: Mapping[str, Value], model: s
     pipeline = take.count("pipeline_model_parallel_size", 1)
     if reason := shape.why_not(tensor):
         notes.refusals.append(f"tensor_model_parallel_size = {tensor} does not divide the {reason}")
-    shape, experts = _experts(take, shape, tensor=tensor)
+    shape, experts, parts = _experts(take, shape, tensor=tensor)
     data = _pipelines(take, within=tensor * context * pipeline, least=_least_pipelines(experts, tensor * context))
     micro = take.number("micro_batch_size", 1, assumes=True) or 1
     batch = _batch(take, read, each=micro * data, ranks=pipeline)
@@ -125,11 +125,7 @@ def read_megatron(read: ReadArguments, *, options: Mapping[str, Value], model: s
     if notes.refusals and any(each.startswith(_ELSEWHERE) for each in read.unread):
         raise ValueError(f"{notes.refusals[0]}; or {read.unread[0]}, which is in another file, says otherwise")
     recompute = _recomputation(take)
-    if experts is not None and data * context * tensor % experts:
-        notes.refusals.append(
-            f"{data * context * tensor} devices that hold the same layers are not a multiple of the {experts} that "
-            "share their experts; use more devices (--devices), or a smaller expert degree"
-        )
+    _require_shared(notes, devices=data * context * tensor, experts=experts)
     run = RunConfiguration(
         program="megatron",
         shape=shape,
@@ -137,6 +133,7 @@ def read_megatron(read: ReadArguments, *, options: Mapping[str, Value], model: s
         tensor=tensor,
         context=context,
         experts=experts,
+        expert_tensor=parts,
         pipeline=pipeline,
         data=data,
         chunks=chunks,
@@ -159,6 +156,15 @@ def read_megatron(read: ReadArguments, *, options: Mapping[str, Value], model: s
     )
     _sort_out(take, read)
     return run
+
+
+def _require_shared(notes: ReadingNotes, *, devices: int, experts: int | None) -> None:
+    """A note where the devices that hold the same layers cannot share the experts evenly."""
+    if experts is not None and devices % experts:
+        notes.refusals.append(
+            f"{devices} devices that hold the same layers are not a multiple of the {experts} that "
+            "share their experts; use more devices (--devices), or a smaller expert degree"
+        )
 
 
 def _shards(take: Taking) -> Literal["nothing", "optimizer", "gradients"]:
@@ -400,19 +406,20 @@ def _dense_blocks(take: Taking) -> int:
     return whole.count("0")
 
 
-def _experts(take: Taking, shape: ModelShape, *, tensor: int) -> tuple[ModelShape, int | None]:
-    """Devices that share the experts, and the shape as they hold it: experts that are cut are more and narrower ones,
-    to which every device of the cut sends its tokens.
+def _experts(take: Taking, shape: ModelShape, *, tensor: int) -> tuple[ModelShape, int | None, int]:
+    """The shape, devices that share the experts, and into how many parts each expert is cut.
+
+    Experts that are cut are more and narrower ones, to which every device of the cut sends its tokens.
     """
     expert, within = take.count("expert_model_parallel_size", 1), take.number("expert_tensor_parallel_size") or tensor
     mixture = shape.mixture
     if mixture is None:
-        return shape, None
+        return shape, None, 1
     if mixture.experts % expert:
         take.notes.refusals.append(f"expert_model_parallel_size = {expert} does not divide {mixture.experts} experts")
-        return shape, within
+        return shape, within, 1
     if within == 1:
-        return shape, expert
+        return shape, expert, 1
     take.notes.assumed.append(
         f"experts cut by tensor parallelism are {within} times as many, of {within} times less width"
     )
@@ -422,7 +429,7 @@ def _experts(take: Taking, shape: ModelShape, *, tensor: int) -> tuple[ModelShap
         chosen=within * mixture.chosen,
         inner=max(1, mixture.inner // within),
     )
-    return replace(shape, mixture=cut), expert * within
+    return replace(shape, mixture=cut), expert * within, within
 
 
 def _sends_once(take: Taking) -> bool:
