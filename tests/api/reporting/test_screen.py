@@ -18,6 +18,7 @@ from planner.progress import COMPILING, Progress
 from planner.simulation.explain import explain
 from planner.simulation.simulate import simulate
 from planner.verify import verify
+from profiles.host_times import HostTime
 from profiles.model_profile import ProbeRun
 from tests.api.worlds import make_evidence, make_plan, make_problem, make_workload
 
@@ -94,6 +95,19 @@ def test_screen(problem: Problem, plan: Plan):
     """Tests that the screen of a small plan is this text."""
     run = RunSummary(elapsed_s=20.02, first_plan_s=0.41, files={"plan": "out/plan.json", "picture": "out/plan.html"})
     assert text_of(render_screen(problem, plan, run=run)) == SCREEN
+
+
+def test_a_host_that_sets_the_pace_is_named(problem: Problem, plan: Plan):
+    """Tests that the screen names the stages whose host is slower, and what is saved at most without it."""
+    host = tuple(HostTime(action=action, host_ns=4_000_000) for action in "FIW")
+    layers = tuple(
+        replace(layer, costs=tuple(replace(cost, host=host) for cost in layer.costs))
+        for layer in problem.profile.layers
+    )
+    paced = replace(problem, profile=replace(problem.profile, layers=layers))
+    text = text_of(render_screen(paced, plan, run=RunSummary(elapsed_s=1)), width=300)
+    assert "the host sets the pace in stage 0, 1: CUDA graphs save 41.00 ms with these orders" in text
+    assert "at most 42.00 ms (proved)" in text
 
 
 @pytest.mark.parametrize(
