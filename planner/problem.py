@@ -166,9 +166,10 @@ MOST_BYTES = 2**60
 
 
 def _longest_ns(cost: LayerCost) -> int:
-    """All that a layer can take per microbatch."""
+    """All that a layer can take per microbatch, with all that its host takes to ask for it."""
     extra = max([cost.recompute_ns, *(kind.recompute_ns for kind in cost.recompute_kinds)])
-    return cost.forward_ns + cost.input_grad_ns + cost.weight_grad_ns + extra
+    asking = sum(each.host_ns + each.last_ns for each in cost.host)
+    return cost.forward_ns + cost.input_grad_ns + cost.weight_grad_ns + extra + asking
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -215,6 +216,7 @@ class Problem:
                 f"{MAX_ACTIONS:,}; use fewer microbatches, or merge layers"
             )
         self._require_costs()
+        self._require_clocks()
         decisions.require(self.options, self.cluster)
         self._require_known_choices()
         self._require_size()
@@ -381,6 +383,22 @@ class Problem:
             f"layer {layer.name!r} has no cost for device type {device_type!r} (device {device.name!r}); measured "
             f"types: {', '.join(measured)}; measure it there or correct the device's type"
         )
+
+    def _require_clocks(self) -> None:
+        """Where hosts take time to ask, devices compute while they send, and a stage's actions are its own."""
+        if not self.profile.has_host_times:
+            return
+        what = f"problem: profile {self.profile.name!r} states host times with"
+        if not self.cluster.overlap:
+            raise ValueError(
+                f"{what} overlap = false; an accelerator computes while it sends: set overlap to true, or leave the "
+                "host times out"
+            )
+        if self.options.split_placement:
+            raise ValueError(
+                f"{what} split_placement = true, which has one clock; set split_placement to false, or leave the host "
+                "times out"
+            )
 
     def _require_whole_cost(self, layer: Layer, device_type: str) -> None:
         """A whole microbatch lies within the sizes that were measured at the least width: mostly on one device."""
