@@ -86,6 +86,9 @@ class Options:
     shard_optimizer: ShardChoice = "never"
     """Whether the replicas of a stage shard the optimizer's state: `allow` and `together` (all replicated stages or
     none) leave it to the planner."""
+    max_active_stages: Annotated[int, Whole("stages", least=1, most=1024)] | None = None
+    """Replicas that shard the optimizer's state may shard the weights, too, and gather them for runs of actions; of so
+    many stages of a device at a time at most. None: weights stay whole."""
     idle_devices: bool = True
     """Devices may stay without a stage."""
     receive_buffers: Annotated[int, Whole("buffers", most=2**20)] = 2
@@ -156,6 +159,11 @@ class Options:
     def cuts_unevenly(self) -> bool:
         """Whether a device may take another part of a microbatch than an equal one."""
         return self.split_placement or self.unequal_shares
+
+    @property
+    def has_other_plans(self) -> bool:
+        """Whether plans may be made of what the joint search, most bounds and complete searches know nothing of."""
+        return self.unequal_shares or self.max_active_stages is not None
 
     def _require_cost(self) -> None:
         """A deadline bounds what is not minimised."""
@@ -265,7 +273,10 @@ class Problem:
         profile_at(self.profile, max(sizes))  # refuses bytes beyond every limit
         asked = filter(self.options.__getattribute__, decisions.KNOWN)
         for name, is_asked in {
-            **{f"{name} = true": decisions.option_of(name).ONE_SIZE_ONLY for name in asked},
+            **{
+                f"{name} = {str(getattr(self.options, name)).lower()}": decisions.option_of(name).ONE_SIZE_ONLY
+                for name in asked
+            },
             "split_placement = true": self.options.split_placement,
             "order = looped": self.options.order == "looped",
             "recompute_microbatches = true": self.options.recompute_microbatches,

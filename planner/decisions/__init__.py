@@ -10,7 +10,7 @@ from importlib import import_module
 from pathlib import Path
 from types import ModuleType
 
-KNOWN = ("unequal_shares",)
+KNOWN = ("max_active_stages", "unequal_shares")
 """Options that ask for a decision with a folder of its own."""
 
 

@@ -58,6 +58,10 @@ class PlayableSchedule:
     """[A] microbatch of every action."""
     ticks: Integers | None = None
     """[A] ticks of every action, where they differ within a kind of a stage replica."""
+    gate: Integers | None = None
+    """[A] actions that each of the `peers` of its device has ended before it starts; None: nothing waits so."""
+    peers: Sequence[tuple[int, ...]] = ()
+    """[D] devices whose actions those of a device wait for, each of the other; empty where nothing waits so."""
 
     @property
     def num_stages(self) -> int:
@@ -181,6 +185,8 @@ class _DeviceOrders:
         self.microbatch[self.is_used] = schedule.microbatch
         alike = schedule.duration[schedule.replica, schedule.kind]
         self.duration[self.is_used] = alike if schedule.ticks is None else schedule.ticks
+        self.gate = np.zeros(shape, np.int32)
+        self.gate[self.is_used] = 0 if schedule.gate is None else schedule.gate
 
 
 def _make_recording(schedule: PlayableSchedule, *, table: _TransferTable, device_orders: _DeviceOrders) -> Recording:
@@ -189,6 +195,7 @@ def _make_recording(schedule: PlayableSchedule, *, table: _TransferTable, device
     is_heading = table.head[schedule.replica] == np.repeat(np.arange(num_devices), device_orders.lengths)
     left = np.bincount(schedule.stage[schedule.replica[is_heading]], minlength=schedule.num_stages).astype(np.int64)
     held = np.zeros(0 if schedule.overlaps else num_devices, np.int64)
+    peers = schedule.peers or [()] * num_devices
     return Recording(
         microbatch=device_orders.microbatch,
         duration=device_orders.duration,
@@ -202,6 +209,9 @@ def _make_recording(schedule: PlayableSchedule, *, table: _TransferTable, device
         opening=_column(schedule.opening),
         held_until=held,
         resumed=held.copy(),
+        gate=device_orders.gate,
+        peer_start=np.concatenate([[0], np.cumsum(_column(list(map(len, peers))))]).astype(np.int64),
+        peers=_column([device for each in peers for device in each]),
     )
 
 
