@@ -339,11 +339,6 @@ def _require_own_devices(plan: Plan) -> None:
     """All actions of a stage run where it is, on groups of one width."""
     if not plan.stages:
         raise ValueError("the plan has no stages; plan again")
-    if plan.max_active_stages is not None:
-        raise ValueError(
-            f"max_active_stages = {plan.max_active_stages}: stages gather their weights, which the executor does not "
-            "yet do; plan without max_active_stages"
-        )
     for number, stage in enumerate(plan.stages):
         if not stage.layers:
             raise ValueError(f"stage {number} has no layers; plan again")
