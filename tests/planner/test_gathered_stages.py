@@ -6,16 +6,19 @@ from random import Random
 
 import pytest
 
-from planner.decisions.max_active_stages.move import gathering_plans, possible_ranks, with_gathered
+from planner.decisions.max_active_stages.plans import gathering_plans, possible_ranks, with_gathered
+from planner.decisions.max_active_stages.rank_layouts import even_layouts
 from planner.document import parse_plan, render_plan
-from planner.errors import PlanError
+from planner.errors import PipeplanError, PlanError
 from planner.evidence.certificate import check_certificate, make_bound
 from planner.export.targets import TARGETS, restrict
 from planner.judge.reading import Reading
 from planner.judge.times import check_times
 from planner.layout.costs import CostModel
 from planner.plan import Plan, Stage
+from planner.planning import make_plan as find_plan
 from planner.problem import Options, Problem
+from planner.progress import Limits
 from planner.simulation.simulate import simulate
 from planner.verify import verify
 from profiles.model_profile import Layer
@@ -220,3 +223,56 @@ def test_a_plan_that_gathers_otherwise_is_not_played():
     other = {**plan.schedule, "b": plan.schedule["b"][::-1]}
     with pytest.raises(PlanError, match="the same order"):
         simulate(problem, replace(plan, schedule=other))
+
+
+def given_ranks(memory: int, **options: object) -> Problem:
+    """Eight equal layers, each a stage, in a loop on two ranks of two devices; weights take 40 of 200 units a layer."""
+    parts = {"parameter_bytes": 40, "gradient_bytes": 40, "optimizer_bytes": 120, "state_bytes": 200, "stash_bytes": 10}
+    names, ranks = "abcd", ((("a",), ("b",)), (("c",), ("d",)))
+    problem = make_problem(
+        [make_layer(f"l{number}", (2000, 2000, 2000), **parts) for number in range(8)],
+        [make_link(f"{a} {b}", bandwidth=10**8) for n, a in enumerate(names) for b in names[:n]],
+        num_microbatches=4,
+        memory_bytes=memory,
+        microbatch_size=2,
+        scaling="linear",
+        shard_optimizer="always",
+        split_backward=False,
+        max_stages_per_device=4,
+        max_active_stages=4,
+    )
+    given = {"partition": tuple((f"l{n}",) for n in range(8)), "placement": tuple(ranks[n % 2] for n in range(8))}
+    return replace(problem, options=replace(problem.options, **given | options))
+
+
+LIMITS = Limits(time_limit_s=60, max_rounds=1)
+
+
+@pytest.mark.slow
+def test_the_search_gathers_where_weights_do_not_fit_or_it_is_quicker():
+    """Tests that a question with little memory is answered with one stage active at a time where it has no answer with
+    whole weights, and that with more memory more stages are active, in a plan no slower than without gathering.
+    """
+    whole = 4 * (40 + 40 + 60)
+    scarce = whole + 30
+    with pytest.raises(PipeplanError):
+        find_plan(given_ranks(scarce - 20, max_active_stages=None), limits=LIMITS)
+    tight = find_plan(given_ranks(scarce - 20), limits=LIMITS)
+    assert tight.max_active_stages == 1
+    roomy, ample = given_ranks(10 * whole), given_ranks(10 * whole, max_active_stages=None)
+    plan, other = find_plan(roomy, limits=LIMITS), find_plan(ample, limits=LIMITS)
+    assert verify(roomy, plan).passed
+    assert plan.max_active_stages is not None
+    assert plan.evidence is not None
+    assert other.evidence is not None
+    assert plan.evidence.makespan_ns < other.evidence.makespan_ns
+    assert plan.evidence.bound_kind in ("work", "layer", "path")
+
+
+def test_even_layouts_are_ranks_of_equal_width():
+    """Tests that layers are cut evenly, in a loop, on two and on four devices, with up to four stages of a device."""
+    problem = replace(given_ranks(1000), options=Options(max_stages_per_device=4, max_replicas=2))
+    layouts = [[len(stage.layers) for stage in stages] for stages in even_layouts(problem)]
+    assert layouts == [[4, 4], [2] * 4, [1, 2, 1] * 2, [1] * 8]
+    ranks = {stage.replicas for stages in even_layouts(problem) for stage in stages}
+    assert ranks == {(("a",), ("b",)), (("c",), ("d",))}

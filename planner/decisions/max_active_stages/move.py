@@ -1,16 +1,17 @@
 """Which stages shard their weights, and how many of a device are gathered at a time, as a decision of the search.
 
-The joint search knows whole weights only. A step looks at the incumbent and at what the joint search holds to be good,
-whether it fits or not. All ranks of a plan that could gather do so, with every number of active stages, and then every
-rank but one. Devices of a rank get one order, that of their first. What is better than the incumbent is proposed.
+The joint search knows whole weights only. A step looks at the incumbent and at what the joint search holds to be good.
+All ranks of a plan that could gather do so, with every number of active stages, and then every rank but one. Devices of
+a rank get one order, that of their first. The first step also orders stages anew for the memory that gathering leaves
+(`rank_layouts`). What is better than the incumbent is proposed.
 """
 
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
-from itertools import chain, islice
+from itertools import islice
 
+from planner.decisions.max_active_stages.plans import gathering_plans
+from planner.decisions.max_active_stages.rank_layouts import even_layouts, ordered_plans
 from planner.errors import PlanError
-from planner.layout.gathers import Rank
 from planner.plan import Plan, Stage
 from planner.planning.search_state import SearchState
 from planner.planning.starts.conversions import plan_of
@@ -35,6 +36,7 @@ class GatherImprover:
         self.run, self.search, self.problem = run, search, run.problem
         self.seen: set[tuple[Stage, ...]] = set()
         """Stages that were looked at, as the joint search has them."""
+        self.most = self.problem.options.max_active_stages or 0
 
     @property
     def is_open(self) -> bool:
@@ -51,17 +53,31 @@ class GatherImprover:
 
     def take_step(self) -> Iterator[None]:
         """The best way to gather of plans that were not looked at yet."""
+        for stages in () if self.seen else dict.fromkeys(self._layouts()):
+            self._propose(ordered_plans(self.problem, stages, most=self.most))
+            yield
         for plan in self._starts():
             if plan.stages not in self.seen:
                 self.seen.add(plan.stages)
-                self._propose(gathering_plans(plan, most=self.problem.options.max_active_stages or 0))
+                self._propose(gathering_plans(plan, most=self.most))
                 yield
+
+    def _layouts(self) -> Iterator[tuple[Stage, ...]]:
+        """Stages to be ordered anew: those given, even ones, and those that the search begins with."""
+        options = self.problem.options
+        if options.partition is not None and options.placement is not None:
+            pairs = zip(options.partition, options.placement, strict=True)
+            yield tuple(Stage(layers=layers, replicas=groups) for layers, groups in pairs)
+            return
+        yield from filter(self.problem.is_as_given, even_layouts(self.problem))
+        yield from self.run.layouts[:_STARTS]
 
     def _starts(self) -> Iterator[Plan]:
         if self.run.plan is not None and self.run.plan.max_active_stages is None:
             yield self.run.plan
         yield from self.run.played
-        for candidate in islice(chain(self.search.pool, self.search.elite, self.search.starts), _STARTS):
+        candidates = (each for each in (*self.search.pool, *self.search.elite) if each.is_feasible)
+        for candidate in islice(candidates, _STARTS):
             yield plan_of(self.problem, self.search.searcher, candidate=candidate)
 
     def _propose(self, plans: Iterable[Plan]) -> None:
@@ -81,45 +97,3 @@ class GatherImprover:
         if any(peak > devices[name].usable_bytes for name, peak in timeline.peak_bytes.items()):
             return None
         return timeline.objective_ns(self.problem.options.objective)
-
-
-def gathering_plans(plan: Plan, *, most: int) -> Iterator[Plan]:
-    """The plan with gathered stages on all ranks that could have them, and on all but one, with 1 ... `most` active."""
-    ranks = possible_ranks(plan)
-    chosen = [ranks, *(ranks[:n] + ranks[n + 1 :] for n in range(len(ranks) if len(ranks) > 1 else 0))]
-    for some in filter(None, chosen):
-        for active in range(1, min(most, max(len(rank.stages) for rank in some)) + 1):
-            yield with_gathered(plan, some, max_active_stages=active)
-
-
-def possible_ranks(plan: Plan) -> list[Rank]:
-    """Devices that hold the same replicated stages, each alone: in the order of their first stages."""
-    held: dict[str, list[int]] = {}
-    for number, stage in enumerate(plan.stages):
-        for device in (device for group in stage.groups for device in group):
-            held.setdefault(device, []).append(number)
-    found: dict[tuple[str, ...], Rank] = {}
-    for stage in plan.stages if not plan.dealing else ():
-        devices = tuple(sorted(device for group in stage.replicas for device in group))
-        is_narrow = all(len(group) == 1 for group in stage.replicas) and not (stage.is_split or stage.samples)
-        if is_narrow and len(devices) > 1 and len({tuple(held[device]) for device in devices}) == 1:
-            found[devices] = Rank(devices, tuple(held[devices[0]]))
-    return list(found.values())
-
-
-def with_gathered(plan: Plan, ranks: Iterable[Rank], *, max_active_stages: int) -> Plan:
-    """The plan with the stages of some ranks gathered, the other replicated ones sharding the optimizer's state."""
-    chosen = list(ranks)
-    gathered = {number for rank in chosen for number in rank.stages}
-    orders = {device: plan.schedule[rank.devices[0]] for rank in chosen for device in rank.devices}
-    stages = [
-        replace(stage, shard="weights" if number in gathered else "optimizer") if len(stage.replicas) > 1 else stage
-        for number, stage in enumerate(plan.stages)
-    ]
-    return replace(
-        plan,
-        stages=tuple(stages),
-        schedule={device: orders.get(device, order) for device, order in plan.schedule.items()},
-        max_active_stages=max_active_stages,
-        evidence=None,
-    )
