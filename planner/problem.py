@@ -86,6 +86,9 @@ class Options:
     shard_optimizer: ShardChoice = "never"
     """Whether the replicas of a stage shard the optimizer's state: `allow` and `together` (all replicated stages or
     none) leave it to the planner."""
+    max_active_stages: Annotated[int, Whole("stages", least=1, most=1024)] | None = None
+    """Replicas that shard the optimizer's state may shard the weights, too, and gather them for runs of actions; of so
+    many stages of a device at a time at most. None: weights stay whole."""
     idle_devices: bool = True
     """Devices may stay without a stage."""
     receive_buffers: Annotated[int, Whole("buffers", most=2**20)] = 2
@@ -145,6 +148,11 @@ class Options:
     def cuts_unevenly(self) -> bool:
         """Whether a device may take another part of a microbatch than an equal one."""
         return self.split_placement or self.unequal_shares
+
+    @property
+    def has_other_plans(self) -> bool:
+        """Whether plans may be made of what the joint search, most bounds and complete searches know nothing of."""
+        return self.unequal_shares or self.max_active_stages is not None
 
     def _require_cost(self) -> None:
         """A deadline bounds what is not minimised."""
@@ -394,11 +402,12 @@ class Problem:
                 f"{what} overlap = false; an accelerator computes while it sends: set overlap to true, or leave the "
                 "host times out"
             )
-        if self.options.split_placement:
-            raise ValueError(
-                f"{what} split_placement = true, which has one clock; set split_placement to false, or leave the host "
-                "times out"
-            )
+        for name in ("split_placement", "max_active_stages"):
+            if getattr(self.options, name):
+                raise ValueError(
+                    f"{what} {name} = {str(getattr(self.options, name)).lower()}, which has one clock; leave {name} "
+                    "out, or leave the host times out"
+                )
 
     def _require_whole_cost(self, layer: Layer, device_type: str) -> None:
         """A whole microbatch lies within the sizes that were measured at the least width: mostly on one device."""

@@ -306,6 +306,11 @@ class Layer:
         entry = next((entry for entry in self.wider if entry.width == width), None)
         return None if entry is None else entry.parameter_bytes
 
+    @property
+    def shardable_weight_bytes(self) -> int:
+        """Bytes of trained weights, as far as the optimizer's state is told apart from them; on single devices."""
+        return self.gathered_bytes if self.optimizer_bytes is not None else 0
+
     def shardable_bytes_at(self, width: int) -> int:
         """Bytes of the optimizer's state on each device of a group of `width`, as far as they are told apart."""
         entry = self.bytes_at(width)

@@ -17,6 +17,8 @@ ENTRY_POINTS = (
     "planner.packing.loaders",
     "planner.packing.pack_times",
     "planner.execute.data.packed_rows",
+    "planner.decisions.max_active_stages.move",
+    "planner.decisions.max_active_stages.option",
     "planner.decisions.price.option",
     "planner.decisions.recompute_layers.move",
     "planner.decisions.recompute_layers.option",

@@ -38,6 +38,8 @@ class Target:
     """Whether it runs stages in a loop in the order of 1F1B, interleaved or not, and nothing else."""
     takes_sizes: bool = False
     """Whether it runs microbatches that differ."""
+    gathers: bool = False
+    """Whether it gathers the weights of stages for runs of actions."""
     most_chunks: int | None = None
     """Stages per device that are looked at where nobody says how many there may be."""
 
@@ -117,6 +119,7 @@ TARGETS = {
             limits={},
             fit=_fit_executor,
             takes_sizes=True,
+            gathers=True,
         ),
         Target(
             name="torch",
@@ -206,7 +209,15 @@ def _require_sizes(problem: Problem, target: Target | None) -> None:
 
 
 def restrict(options: Options, target: Target) -> Options:
-    """The options under which every plan of the target is allowed; never wider than what was given."""
+    """The options under which every plan of the target is allowed; never wider than what was given.
+
+    Raises ValueError for gathered stages, which only the executor runs.
+    """
+    if options.max_active_stages is not None and not target.gathers:
+        raise ValueError(
+            f"target {target.name}: options ask for max_active_stages = {options.max_active_stages}, but a plan for "
+            f"{target.name} gathers no stages; leave it out, or plan with --target executor"
+        )
     narrowed = {name: _narrower(getattr(options, name), limit) for name, limit in target.limits.items()}
     return replace(options, **narrowed)
 

@@ -7,6 +7,7 @@ from typing import TypeVar
 
 import numpy
 
+from planner.judge.active_stages import GatheringRank, active_bytes, ranks_of
 from planner.judge.batch import measured_near, profile_of_size, profile_run
 from planner.judge.costs import (
     KINDS,
@@ -35,7 +36,7 @@ from planner.judge.recomputation import NONE, kind_in
 from planner.judge.routes import Route, Routes
 from planner.judge.samples import ALL_SAMPLES, cut
 from planner.judge.sizes import StageBytes, bytes_at, is_trained, stage_bytes
-from planner.judge.stage_replicas import StageReplica, is_sharded, is_split, make_stage_replicas
+from planner.judge.stage_replicas import StageReplica, is_gathered, is_sharded, is_split, make_stage_replicas
 from planner.judge.synchronisation import Ring, gathering_ns, make_ring
 from planner.judge.traffic import Channel, Reduction, Tensor, make_channels, static_bytes, tensors
 from planner.plan import Plan, Stage
@@ -252,13 +253,14 @@ class Reading:
             for device in group:
                 taken[device] += step_time(layers, device_type=device_type, sharers=sharers)
         for stage, size in zip(self.plan.stages, self.sizes, strict=True):
-            if is_sharded(stage):
+            if is_sharded(stage) and not is_gathered(stage):
                 own = {device for group in stage.replicas for device in group}
-                end = max(taken[device] for device in own) + self._gathering_ns(stage, size)
+                end = max(taken[device] for device in own) + self.gathering_ns(stage, size)
                 taken |= dict.fromkeys(own, end)
         return self.profile.optimizer_ns + max(taken.values())
 
-    def _gathering_ns(self, stage: Stage, size: StageBytes) -> int:
+    def gathering_ns(self, stage: Stage, size: StageBytes) -> int:
+        """How long the replicas of a sharding stage take to gather its weights once."""
         is_frozen = all(layer.frozen for layer in self.layers_of(stage))
         return gathering_ns(stage, self.routes, num_bytes=size.gathered, is_frozen=is_frozen)
 
@@ -338,7 +340,8 @@ class Reading:
 
     def _static_with(self, receive_buffers: int) -> dict[str, int]:
         """Bytes resident on every device with so many buffers per edge, for microbatches of the profile's size."""
-        return static_bytes(
+        active = active_bytes(self.plan.stages, self.sizes, most=self.plan.max_active_stages or 0)
+        resident = static_bytes(
             self.plan.stages,
             self.replicas,
             tensors=self.tensors,
@@ -350,6 +353,13 @@ class Reading:
                 beside_bytes=self.profile.reduction_bytes,
             ),
         )
+        return {device: size + active.get(device, 0) for device, size in resident.items()}
+
+    @cached_property
+    def gathering_ranks(self) -> list[GatheringRank]:
+        """What devices gather, where the plan says how many stages are active at a time."""
+        most = self.plan.max_active_stages
+        return [] if most is None else ranks_of(self.plan.stages, self.orders, most=most)
 
     @cached_property
     def orders(self) -> DeviceOrders:

@@ -11,6 +11,7 @@ from functools import cache, lru_cache
 from typing import Any
 
 from planner.actions import KINDS
+from planner.layout.gathers import most_gathered
 from planner.layout.split_placement import SplitPart, common, input_grad_ranges, make_parts, part_of, replica_ranges
 from planner.layout.two_clocks import ActionClocks, Asking, Matrix, matrix_of, product
 from planner.plan import FULL_RECOMPUTATION, DeviceGroup, Plan, Stage
@@ -414,11 +415,16 @@ class CostModel:
         return sum(held) - self._elsewhere_bytes(stage, width=width)
 
     def _elsewhere_bytes(self, stage: Stage, *, width: int) -> int:
-        """The part of the optimizer's state that other replicas of the stage hold."""
+        """The part of the optimizer's state, and of gathered weights, that other replicas of the stage hold."""
         if not stage.is_sharded:
             return 0
         whole = sum(self.problem.profile.by_name[name].shardable_bytes_at(width) for name in stage.layers)
-        return whole - _ceil(whole, len(stage.replicas))
+        parts = [whole, self._weight_bytes(stage) if stage.is_gathered else 0]
+        return sum(part - _ceil(part, len(stage.replicas)) for part in parts)
+
+    def _weight_bytes(self, stage: Stage) -> int:
+        """Weights of which replicas that gather them hold a part each."""
+        return sum(self.problem.profile.by_name[name].shardable_weight_bytes for name in stage.layers)
 
     def exchange_ns(self, stage: Stage, device_type: str, *, kind: str) -> int:
         """How much of an action of kind F, I, W or B the exchanges between the replicas of a stage are."""
@@ -484,7 +490,7 @@ class CostModel:
         """`static_bytes` of a plan; where microbatches differ, a receive buffer has room for the largest that comes."""
         listed = self.problem.microbatches
         if listed is None:
-            return self.static_bytes(plan.stages)
+            return self._with_gathered(self.static_bytes(plan.stages), plan)
         if not plan.dealing:
             return self.at(max(listed)).static_bytes(plan.stages)
         static = self._state_and_buckets(plan.stages)
@@ -492,6 +498,17 @@ class CostModel:
         for number, assignment in enumerate(plan.dealing):
             self.at(largest[assignment])._add_receive_buffers(static, plan.stages_in(number))
         return static
+
+    def _with_gathered(self, static: dict[str, int], plan: Plan) -> dict[str, int]:
+        """And the gathered weights: the largest of a device, as many as are active at a time."""
+        if plan.max_active_stages is None:
+            return static
+        sizes: dict[str, list[int]] = {}
+        for stage in plan.stages:
+            for device in (device for group in stage.replicas for device in group if stage.is_gathered):
+                sizes.setdefault(device, []).append(self._weight_bytes(stage))
+        more = {device: most_gathered(held, most=plan.max_active_stages) for device, held in sizes.items()}
+        return {device: size + more.get(device, 0) for device, size in static.items()}
 
     def _state_and_buckets(self, stages: Sequence[Stage]) -> dict[str, int]:
         static: dict[str, int] = {}
@@ -589,7 +606,7 @@ class CostModel:
         return tuple(dict.fromkeys(links))
 
     def gathering_ns(self, stage: Stage) -> int:
-        """Time in which sharding replicas of a stage gather its weights after the optimizer's step; 0 for others."""
+        """Time in which sharding replicas of a stage gather its weights once; 0 for others."""
         if not stage.is_sharded or self._is_frozen(stage):
             return 0
         return self.ring_ns(stage.replicas, self.gathered_bytes(stage), rounds=1)
@@ -621,7 +638,8 @@ class CostModel:
 
         It takes the profile's time and the steps of all layers that it holds; a group of several takes each stage's in
         equal parts, and so do replicas that shard. These gather their weights then, stage by stage, each stage once all
-        of its devices have come to it. With split placement the owner takes the steps.
+        of its devices have come to it; those that shard their weights do not. With split placement the owner takes the
+        steps.
         """
         profile = self.problem.profile
         found = {device: profile.optimizer_ns for stage in stages for group in stage.groups for device in group}
@@ -630,7 +648,7 @@ class CostModel:
                 whole = sum(profile.by_name[name].optimizer_ns(self.group_type(group)) for name in stage.layers)
                 for device in group:
                     found[device] += _ceil(whole, len(group) * (len(stage.replicas) if stage.is_sharded else 1))
-        for stage in (each for each in stages if each.is_sharded):
+        for stage in (each for each in stages if each.is_sharded and not each.is_gathered):
             devices = [device for group in stage.replicas for device in group]
             end = max(found[device] for device in devices) + self.gathering_ns(stage)
             found.update(dict.fromkeys(devices, end))

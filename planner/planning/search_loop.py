@@ -164,7 +164,7 @@ class SearchLoop:
             yield
         yield from self._begin_decisions(None)
         if not search.pool:
-            yield from self._finish_exactly()
+            yield from self._finish_without_pool()
             return
         single = SingleOrders(run, search)
         complete = (self.exact, single) if self._is_complete else ()
@@ -211,13 +211,14 @@ class SearchLoop:
         self.run.make_ready(*FIRST)
         seeds = make_seeds(self.search.searcher)[:1]
         if not seeds or not self.search.searcher.is_allowed(seeds[0]):
+            yield from self._take_decisions()
             return
         with self.run.step_of("order seeds"):
             orders = _OrderImprover(self.run, self.search, order=self.sessions.order_search(seeds[0]))
             orders.propose("order seeds")
         yield
         if not orders.order.pool:
-            yield from self._finish_exactly()
+            yield from self._finish_without_pool()
         yield from self._begin_decisions(seeds[0])
         is_small = orders.order.num_actions <= MAX_ACTIONS
         is_exact = is_small and self.run.limits.method == "auto"
@@ -244,6 +245,17 @@ class SearchLoop:
         if self.run.params.has(improver.name):
             with self.run.step_of(improver.name):
                 yield from improver.take_step()
+
+    def _take_decisions(self) -> Iterator[None]:
+        """A step of each decision with a folder of its own, where the joint search has nothing to offer."""
+        for decision in self.decisions:
+            if decision.is_open and decision.finds_alone and self.run.params.has(decision.name):
+                with self.run.step_of(decision.name):
+                    yield from decision.take_step()
+
+    def _finish_without_pool(self) -> Iterator[None]:
+        yield from self._take_decisions()
+        yield from self._finish_exactly()
 
     def _finish_exactly(self) -> Iterator[None]:
         """The exact search to its end: where nothing else can find a plan."""

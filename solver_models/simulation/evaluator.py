@@ -303,6 +303,12 @@ class Recording(NamedTuple):
     """[D] when the device has sent and received what is under way; empty where that goes on beside actions."""
     resumed: Integers
     """[D] 1 while actions that take time may start on a device that is held by transfers."""
+    gate: ShortIntegers
+    """[D, longest] actions that each of the device's peers has ended before the action starts."""
+    peer_start: Integers
+    """[D + 1] where the peers of a device begin in `peers`."""
+    peers: Integers
+    """Devices that wait for each other's actions (`gate`); of most devices none."""
 
 
 OPTIONS = (
@@ -995,12 +1001,22 @@ def has_arrived(missing: ShortIntegers, code: int, m: int) -> bool:
 
 
 @kernel
-def _next_plain(
-    missing: ShortIntegers, device_orders: ShortIntegers, microbatch: ShortIntegers, position: Integers, d: int
-) -> tuple[int, int]:
+def _is_gated(recording: Recording, position: Integers, busy: Flags, d: int) -> bool:
+    """Whether a peer of device d has yet to end actions that the next one waits for."""
+    for k in range(recording.peer_start[d], recording.peer_start[d + 1]):
+        peer = recording.peers[k]
+        if position[peer] - int64(busy[peer]) < recording.gate[d, position[d]]:
+            return True
+    return False
+
+
+@kernel
+def _next_plain(recording: Recording, orders: Orders, missing: ShortIntegers, d: int) -> tuple[int, int]:
     """The next action of the device's order, -1 if it cannot start now, and its microbatch; devices work alone."""
-    code, m = device_orders[d, position[d]], microbatch[d, position[d]]
-    return (code if has_arrived(missing, code, m) else -1), m
+    code, m = orders.device_orders[d, orders.position[d]], recording.microbatch[d, orders.position[d]]
+    if not has_arrived(missing, code, m) or _is_gated(recording, orders.position, orders.busy, d):
+        return -1, m
+    return code, m
 
 
 @kernel
@@ -1009,7 +1025,7 @@ def _next_recorded(recording: Recording, orders: Orders, missing: ShortIntegers,
     device_orders, position = orders.device_orders, orders.position
     code, m = device_orders[d, position[d]], recording.microbatch[d, position[d]]
     n = code >> 2
-    if not has_arrived(missing, code, m):
+    if not has_arrived(missing, code, m) or _is_gated(recording, position, orders.busy, d):
         return -1
     for k in range(recording.member_start[n], recording.member_start[n + 1]):
         other = recording.members[k]
@@ -1107,10 +1123,11 @@ def _open_recorded(net: Net, recording: Recording, transit: _Transit) -> None:
 
 @kernel
 def _close_stage(net: Net, recording: Recording, transit: _Transit, n: int) -> None:
-    """Send what the stage of replica n sends when all its actions have ended, once: a transfer of microbatch M."""
+    """An action of the stage of replica n has ended: with the last one it sends a transfer of microbatch M, once."""
     heap, link_free, missing = transit
+    recording.closing[net.replica_stage[n], LEFT] -= 1
     replica = recording.closing[net.replica_stage[n], REPLICA]
-    if replica >= 0:
+    if replica >= 0 and recording.closing[net.replica_stage[n], LEFT] == 0:
         send(net, 2 * replica + GRADIENTS, net.scalars[MICROBATCHES], heap, link_free, missing, recording.sent)
 
 
@@ -1130,6 +1147,14 @@ def _mark_members(recording: Recording, n: int, busy: Flags, dirty: Integers, is
     for k in range(recording.member_start[n], recording.member_start[n + 1]):
         busy[recording.members[k]] = False
         num_dirty = mark(recording.members[k], dirty, is_dirty, num_dirty)
+    return num_dirty
+
+
+@kernel
+def _mark_peers(recording: Recording, d: int, dirty: Integers, is_dirty: Flags, num_dirty: int) -> int:
+    """Let the peers of device d go on, which has ended an action; the new number of those that may."""
+    for k in range(recording.peer_start[d], recording.peer_start[d + 1]):
+        num_dirty = mark(recording.peers[k], dirty, is_dirty, num_dirty)
     return num_dirty
 
 
@@ -1216,7 +1241,7 @@ def play(
     if recording is not None:
         orders, transit = Orders(device_orders, lengths, position, busy), _Transit(heap, link_free, missing)
         plain = is_plain(recording, count.shape[0])
-        microbatch, left, sent = recording.microbatch, recording.closing, recording.sent
+        sent = recording.sent
         _open_recorded(net, recording, transit)
     while num_dirty > 0 or heap[CLOCK, AHEAD] > 0:
         for x in range(num_dirty):
@@ -1227,7 +1252,7 @@ def play(
                 if not plain:
                     _start_recorded(net, recording, orders, transit, d)
                     continue
-                code, m = _next_plain(missing, device_orders, microbatch, position, d)
+                code, m = _next_plain(recording, orders, missing, d)
             elif follow:
                 code = _next_in_order(count, missing, device_orders, position, d)
             else:
@@ -1267,9 +1292,8 @@ def play(
                 if recording is not None:
                     if code != WEIGHT_GRAD:
                         send(net, 2 * n + min(code, GRADIENTS), m, heap, link_free, missing, sent)
-                    left[net.replica_stage[n], LEFT] -= 1
-                    if left[net.replica_stage[n], LEFT] == 0:
-                        _close_stage(net, recording, transit, n)
+                    _close_stage(net, recording, transit, n)
+                    num_dirty = _mark_peers(recording, d, dirty, is_dirty, num_dirty)
                     if not plain:
                         num_dirty = _mark_members(recording, n, busy, dirty, is_dirty, num_dirty)
                 elif code != WEIGHT_GRAD:

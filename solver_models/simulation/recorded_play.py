@@ -62,6 +62,10 @@ class PlayableSchedule:
     host: Integers | None = None
     """[A, 2] ticks that the host takes to ask for every action, and from its beginning to the end of the action at
     least; None: it takes no time."""
+    gate: Integers | None = None
+    """[A] actions that each of the `peers` of its device has ended before it starts; None: nothing waits so."""
+    peers: Sequence[tuple[int, ...]] = ()
+    """[D] devices whose actions those of a device wait for, each of the other; empty where nothing waits so."""
 
     @property
     def num_stages(self) -> int:
@@ -192,6 +196,8 @@ class _DeviceOrders:
         self.host = np.zeros((*(shape if schedule.host is not None else (0, 0)), 2), np.int64)
         if schedule.host is not None:
             self.host[self.is_used] = schedule.host
+        self.gate = np.zeros(shape, np.int32)
+        self.gate[self.is_used] = 0 if schedule.gate is None else schedule.gate
 
 
 def _make_recording(schedule: PlayableSchedule, *, table: _TransferTable, device_orders: _DeviceOrders) -> Recording:
@@ -200,6 +206,7 @@ def _make_recording(schedule: PlayableSchedule, *, table: _TransferTable, device
     is_heading = table.head[schedule.replica] == np.repeat(np.arange(num_devices), device_orders.lengths)
     left = np.bincount(schedule.stage[schedule.replica[is_heading]], minlength=schedule.num_stages).astype(np.int64)
     held = np.zeros(0 if schedule.overlaps else num_devices, np.int64)
+    peers = schedule.peers or [()] * num_devices
     return Recording(
         microbatch=device_orders.microbatch,
         duration=device_orders.duration,
@@ -215,6 +222,9 @@ def _make_recording(schedule: PlayableSchedule, *, table: _TransferTable, device
         opening=_column(schedule.opening),
         held_until=held,
         resumed=held.copy(),
+        gate=device_orders.gate,
+        peer_start=np.concatenate([[0], np.cumsum(_column(list(map(len, peers))))]).astype(np.int64),
+        peers=_column([device for each in peers for device in each]),
     )
 
 

@@ -74,7 +74,7 @@ def make_improver(run: SearchState, search: JointSearch) -> "MicrobatchRecompute
 class MicrobatchRecomputeImprover:
     """Orders of the best stages in which some microbatches recompute, better with every step."""
 
-    name = PART
+    name, finds_alone = PART, False
 
     def __init__(self, run: SearchState, search: JointSearch) -> None:
         self.run, self.search = run, search
