@@ -12,7 +12,7 @@ DEFAULT_PATIENCE = 200
 """Rounds without a better plan after which a search ends by itself: about two minutes on two cores."""
 
 MAX_THREADS = 1024
-"""Most threads that may be asked for."""
+"""Largest `--threads`."""
 
 COMPILING = "compiling kernels (once)"
 """The phase in which the clock of the limits stands still."""
@@ -110,4 +110,4 @@ class Progress:
     gap: float | None
     """(incumbent - bound) / incumbent."""
     source: str
-    """Who found the latest improvement."""
+    """Part of the search, or baseline, that found the latest improvement."""

@@ -143,7 +143,7 @@ class NotEmpty:
     """A list of at least one entry."""
 
     remedy: str
-    """What to do about an empty one."""
+    """Remedy in the message about an empty value."""
 
     def check(self, value: tuple[Any, ...], *, owner: str, field: str) -> None:
         """Raise ValueError if there is no entry."""

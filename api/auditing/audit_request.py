@@ -33,6 +33,8 @@ class AuditRequest(AuditQuestion):
     """One with measured layers, instead of estimates."""
     time_limit_s: Annotated[float, Stated(exclusiveMinimum=0, maximum=MOST_SECONDS)] = 5.0
     """For the better plan."""
+    other_degrees: bool = False
+    """Whether other degrees are looked for as well, as long again."""
     files: bool = False
     """Whether workload, plans and flags are wanted as well, as the command writes them."""
 

@@ -35,7 +35,7 @@ class AuditQuestion:
     """The question as the command line states it."""
 
     program: Literal["megatron", "torchtitan", "deepspeed"]
-    """Who runs it."""
+    """Program whose configuration it is."""
     file: Annotated[str, Stated(maxLength=MAX_NAME_LENGTH)] | None = None
     """What it is started with; of a file in Python `FILE.py:FUNCTION`."""
     text: str | None = None
@@ -103,7 +103,7 @@ MEGATRON_ONLY = (
 """Options that no other program's configuration has."""
 
 ASSUMED_GPU = "h100"
-"""Where nobody names one."""
+"""GPU of a configuration that names none."""
 
 
 def read_configuration(asked: AuditQuestion) -> RunConfiguration:

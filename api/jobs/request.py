@@ -28,7 +28,7 @@ from profiles.microbatch_sizes import measured_sizes
 from profiles.workload import Workload
 
 SOURCE = "body"
-"""What messages call the request."""
+"""Name of the request in messages."""
 
 BODIES = Ceiling(values=500_000, containers=100_000)
 """What a request may hold: enough for every plan that the service makes, and read in a fraction of a second."""
@@ -93,7 +93,7 @@ class Submission:
     pinned: bool = False
     """Keep the plan for good."""
     project: Project = ""
-    """What to file it under."""
+    """Project of the plan; empty: none."""
     tags: Tags = ()
     """Words to find it by."""
     islands: Annotated[int, Stated(minimum=1)] = 1
@@ -117,10 +117,10 @@ class Submission:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanRequest:
-    """What a job solves."""
+    """A validated question with its limits."""
 
     problem: Question
-    """The question."""
+    """Profile, cluster, microbatches and options."""
     limits: Limits
     """When to stop."""
 

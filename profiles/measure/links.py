@@ -94,7 +94,7 @@ class AllReduce:
     __pydantic_config__ = _STRICT
 
     places: int
-    """How many took part."""
+    """Number of processes."""
     num_bytes: int
     """Of each one's tensor."""
     duration_ns: int

@@ -61,7 +61,7 @@ class Order:
     lengths: Integers
     """[D] how many."""
     origin: int
-    """Which seed it descends from."""
+    """Index of the start from which it descends."""
 
 
 class OrderSearch:

@@ -137,7 +137,7 @@ class PostgresDatabase:
         cursor.execute(f"SET LOCAL statement_timeout = {round(1000 * patience_s)}")
 
     def columns(self, cursor: Cursor, table: str) -> set[str]:
-        """Names; none if there is no such table."""
+        """The table's columns; an empty set if it does not exist."""
         cursor.execute(
             "SELECT column_name FROM information_schema.columns WHERE table_name = ? AND table_schema = ANY "
             "(current_schemas(false))",

@@ -57,7 +57,7 @@ GIVEN_UP = 3
 """So many of them behind one another that were given up end expiry; housekeeping comes again in a minute."""
 
 _HOUR_S = 3600.0
-"""How long a submission counts."""
+"""Period of the limit on submissions per key."""
 
 KEPT = 30
 """Incumbents of a job that are kept, the latest ones, to look back at."""
@@ -137,7 +137,7 @@ class SqlStore:
                 _recall(cursor, tenant, key=idempotency_key, body_sha256=body_sha256)
 
     def recall(self, tenant: str, *, idempotency_key: str, body_sha256: str) -> Job | None:
-        """The job that the key was first used for; raises IdempotencyConflictError for another body."""
+        """The job that an earlier submission with this key made, or None; IdempotencyConflictError: another body."""
         with self.database.transaction(is_writing=False) as cursor:
             return _recall(cursor, tenant, key=idempotency_key, body_sha256=body_sha256)
 
@@ -288,7 +288,7 @@ class SqlStore:
     # ------------------------------------------------------------ looking
 
     def get(self, job_id: str, *, tenant: str | None = None) -> Job | None:
-        """A job, or None if there is none or it is another tenant's."""
+        """A tenant's job, or any with `tenant=None`; None where there is none."""
         with naming(f"the row of the plan {job_id}"), self.database.transaction(is_writing=False) as cursor:
             job = find_job(cursor, job_id)
         return job if job is not None and tenant in (None, job.tenant) else None

@@ -129,7 +129,7 @@ STEPS: dict[int, tuple[str, ...]] = {
 
 
 class _SchemaCursor(Protocol):
-    """What is needed of a cursor here."""
+    """The part of a DB-API cursor that migrations use."""
 
     def execute(self, sql: str, parameters: Any = ()) -> Any:
         """Run one statement."""

@@ -391,5 +391,5 @@ class Solve:
 
 
 def error_of(job: Job) -> dict[str, Any] | None:
-    """What went wrong, as stored."""
+    """The error of a failed job, in the form that the store keeps."""
     return None if job.error is None else json.loads(job.error)

@@ -26,7 +26,7 @@ from api.service.core import Service
 from api.service.handlers.plan_handlers import accepted, digest_of, enqueue, idempotency_key, new_job, recall, refusing
 from api.service.handlers.responses import MEDIA, answer
 from api.service.http.problem_json import ServiceError, not_found
-from api.service.http.request_body import read_body
+from api.service.http.request_body import read_body, while_connected
 from planner.batch_problem import problem_for, workload_of_question
 from planner.document import parse_plan
 from planner.problem import Problem
@@ -79,7 +79,7 @@ class WhatIf:
     base: str
     """A plan of this service that has succeeded."""
     change: Change
-    """What is different."""
+    """The difference from the plan's question."""
     limits: Limits = field(default_factory=lambda: Limits(time_limit_s=10.0))
     """When to stop."""
     priority: Priority = 0
@@ -107,7 +107,7 @@ async def verify_plan(request: Request, caller: Writer) -> Response:
 
 @router.post("/playbacks")
 async def play_plan(request: Request, caller: Writer) -> Response:
-    """Play a plan and make something of it."""
+    """Body: a plan and its question. Simulates the plan and returns the view, trace or report that the path names."""
 
     def more(asked: Playback) -> dict[str, Any]:
         return {"what": asked.what, "other": None if asked.other is None else json.dumps(asked.other)}
@@ -124,7 +124,8 @@ async def audit_configuration(request: Request, caller: Writer) -> Response:
     body = await read_body(request, service.open_requests)
     tree, time_limit_s = await service.executor.call(_read_audit, body)
     order = {"what": "audit", "request": tree}
-    made = await service.inspector.ask(caller.tenant, order.copy, seconds=time_limit_s + service.settings.inspection_s)
+    seconds = time_limit_s + service.settings.inspection_s
+    made = await while_connected(request, service.inspector.ask(caller.tenant, order.copy, seconds=seconds))
     return answer(made["audit"])
 
 
@@ -154,7 +155,7 @@ async def _inspect(
         bodies.append(asked)
         return {"plan": json.dumps(asked.plan), "workload": asked.workload, **more(asked)}
 
-    made = await service.inspector.ask(caller.tenant, make_order)
+    made = await while_connected(request, service.inspector.ask(caller.tenant, make_order))
     return bodies[0], made
 
 

@@ -95,7 +95,7 @@ async def list_webhooks(request: Request, caller: Reader) -> Response:
 
 @router.delete("/{webhook_id}")
 async def delete_webhook(request: Request, caller: Writer) -> Response:
-    """Say nothing to it any more."""
+    """Stop the messages to a webhook and forget it; 404 if there is none."""
     service, webhook_id = service_of(request), request.path_params["webhook_id"]
     is_id = _ID.fullmatch(webhook_id) is not None
     if not is_id or not await service.executor.call(service.webhooks.remove, webhook_id, caller.tenant):

@@ -157,7 +157,7 @@ class _DeadlineProtocol(H11Protocol):
         self._expect_nothing()
 
     def send_400_response(self, msg: str) -> None:
-        """What the parser cannot read."""
+        """Answer a request that the parser cannot read, with its status and `problem+json`."""
         error = sys.exc_info()[1]
         status = error.error_status_hint if isinstance(error, h11.ProtocolError) else 400
         if self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):

@@ -33,7 +33,7 @@ class Rule:
     caps: tuple[int, ...]
     """Per stage, most microbatches between F and I."""
     chunks: _Chunks = "deepest"
-    """Which chunk comes first."""
+    """Priority among the chunks of a device."""
     splits: bool = True
     """I and W apart; otherwise B."""
     most_pending: int | None = None

@@ -23,7 +23,7 @@ class Task(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Work:
-    """What every layer costs."""
+    """Times of every layer, per microbatch."""
 
     forward: tuple[int, ...]
     input_grad: tuple[int, ...]

@@ -13,6 +13,7 @@ from dataclasses import replace
 from random import Random
 
 from planner.actions import Action, Kind
+from planner.decisions.unequal_shares.option import PART
 from planner.decisions.unequal_shares.share_layout_search import MOVES, ShareLayouts
 from planner.decisions.unequal_shares.share_layouts import with_samples
 from planner.errors import PlanError
@@ -22,6 +23,7 @@ from planner.planning.starts.conversions import plan_of
 from planner.simulation.simulate import simulate
 from planner.simulation.timeline import Timeline
 from solver_models.local_search.multistart import JointSearch
+from solver_models.local_search.search import Candidate
 from solver_models.sample_shares import shortest_shares
 
 _STARTS = 4
@@ -40,7 +42,7 @@ def make_improver(run: SearchState, search: JointSearch) -> "ShareImprover":
 class ShareImprover:
     """Plans with unequal shares, made from plans with equal ones."""
 
-    name = "unequal shares"
+    name = PART
 
     def __init__(self, run: SearchState, search: JointSearch) -> None:
         self.run, self.search = run, search
@@ -63,6 +65,11 @@ class ShareImprover:
 
     def close(self) -> None:
         """There is nothing to note."""
+
+    def begin(self, given: Candidate | None) -> Iterator[None]:
+        """A step, where nothing else will find a plan."""
+        if given is None and not self.search.pool:
+            yield from self.take_step()
 
     def take_step(self) -> Iterator[None]:
         """The best shares of plans that were not looked at yet, then moves of single samples."""
