@@ -70,8 +70,8 @@ def _bound_by_longest(loads: Table, forward: Table, *, own: Table, num_packs: in
     ratio = _idle_per_forward(forward, backward, own=own)
     idle = [int(ratio * longest) for longest in (forward[order, 0] + own[0, 0]).tolist()]
     hidden = _hidden_part(forward[:, 0], backward[:, 0], work=work)
-    way = (loads[:, 1:].sum(axis=1) + (hidden.numerator * work) // hidden.denominator)[order]
-    alone: list[int] = numpy.minimum.accumulate(way).tolist()
+    paths = (loads[:, 1:].sum(axis=1) + (hidden.numerator * work) // hidden.denominator)[order]
+    alone: list[int] = numpy.minimum.accumulate(paths).tolist()
     done: list[int] = list(accumulate(work[order].tolist()))
     heads = int(numpy.sort(forward[:, :last].sum(axis=1))[:pipelines].sum())
     whole: int = done[-1] + heads + pipelines * (last * hop + int(own[0, :last].sum()))
