@@ -109,14 +109,14 @@ _USUAL = ("plan", "program", "dry_run", "folder", "json", "cluster", "name", "ho
 
 
 class _AgentOptions(NamedTuple):
-    """How torchrun's agents are started."""
+    """Options of torchrun's agents."""
 
     detach: arg.Detach = False
     here: arg.IsHere = False
 
 
 class _MeetingOptions(NamedTuple):
-    """Where torchrun's agents meet."""
+    """Address of torchrun's rendezvous."""
 
     master_addr: arg.Master = None
     master_port: arg.MasterPort = 29500
@@ -130,7 +130,7 @@ class _SlurmOptions(NamedTuple):
 
 
 class _PodOptions(NamedTuple):
-    """What Kubernetes is asked for."""
+    """Image, controller and manifests on Kubernetes."""
 
     image: pod.Image
     controller: pod.Controller = "jobset"
@@ -157,7 +157,7 @@ class _PodOptions(NamedTuple):
 
 
 class _SkyOptions(NamedTuple):
-    """What SkyPilot is asked for."""
+    """Accelerators and setup on SkyPilot."""
 
     accelerators: arg.SkyAccelerators = None
     infra: arg.SkyInfra = None

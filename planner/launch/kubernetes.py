@@ -18,10 +18,10 @@ from planner.launch.launch_job import TORCHRUN, Command, LaunchJob, LaunchSubmis
 from planner.launch.manifest_patch import ManifestPatch, patch_manifest
 
 Kind = Literal["jobset", "trainjob", "volcano"]
-"""Which controller runs the job."""
+"""Controller that runs the job."""
 
 _PLAN_FOLDER = "/etc/pipeplan"
-"""Where the ConfigMap is mounted."""
+"""Mount path of the ConfigMap."""
 RECIPE_PATH = f"{_PLAN_FOLDER}/recipe.json"
 """Where the pods find the recipe by which they go on, if there is one."""
 CLUSTER_PATH = f"{_PLAN_FOLDER}/cluster.json"
@@ -37,7 +37,7 @@ _HOSTNAME = "kubernetes.io/hostname"
 WIDTH = 120
 """Characters up to which a piece of a manifest stays on its line."""
 PORT = 29500
-"""Where the processes meet."""
+"""Port of the rendezvous."""
 _MAX_LABEL = 63
 """Characters of a name in Kubernetes' DNS: that of a pod has those of its job and its indices in it."""
 
@@ -49,7 +49,7 @@ class PodNeeds:
     image: str
     """Container image with torch and this distribution in it."""
     namespace: str = "default"
-    """Where everything is created."""
+    """Namespace of all objects."""
     with_gpus: bool = False
     """Ask for as many `nvidia.com/gpu` on every host as the plan's highest accelerator there needs."""
     max_restarts: int = 3

@@ -49,7 +49,7 @@ class ReadArguments:
     strange: list[str] = field(default_factory=list)
     """What is neither a flag nor the value of one, as it is told."""
     script: Script | None = None
-    """What the script said besides."""
+    """The launch script around the arguments."""
 
 
 def read_arguments(

@@ -149,6 +149,8 @@ def read_megatron(read: ReadArguments, *, options: Mapping[str, Value], model: s
         shards=_shards(take),
         overlaps_data=take.switch("overlap_grad_reduce"),
         hides_exchanges=take.switch("tp_comm_overlap"),
+        hides_tokens=take.switch("overlap_moe_expert_parallel_comm"),
+        sends_once=_sends_once(take),
         sequence_parallel=_is_sequence_parallel(take, read, tensor=tensor),
         fused_attention=_has_fused_attention(take),
         gradient_bytes=2 if take.switch("grad_reduce_in_bf16") else 4,
@@ -437,6 +439,13 @@ def _experts(take: Taking, shape: ModelShape, *, tensor: int) -> tuple[ModelShap
         inner=max(1, mixture.inner // within),
     )
     return replace(shape, mixture=cut), expert * within
+
+
+def _sends_once(take: Taking) -> bool:
+    """Whether the dispatcher is DeepEP or HybridEP; Megatron's own sends every copy of a token by itself."""
+    dispatcher = take.text("moe_token_dispatcher_type")
+    backends = [take.text("moe_flex_dispatcher_backend"), take.switch("moe_enable_deepep")]
+    return dispatcher == "flex" or (dispatcher is None and any(backends))
 
 
 def _predicting(take: Taking, *, is_typed: bool) -> int:

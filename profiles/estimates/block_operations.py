@@ -28,7 +28,7 @@ class Run:
     degree: int = 1
     """Devices that share every layer."""
     context: int = 1
-    """Devices that share every sequence; their time for exchanging keys and values is taken to be hidden."""
+    """Devices that share every sequence. Keys and values go round among them while attention runs."""
     dtype: Dtype = "bf16"
     """Of matrix products in blocks; the head is bf16."""
     hides_exchanges: bool = False
@@ -37,6 +37,10 @@ class Run:
     """Whether devices that share layers each do a part of the tokens between products; otherwise each does all."""
     experts: int | None = None
     """Devices that share the experts of a layer; None: those that share the layer."""
+    sends_once: bool = False
+    """Whether a token goes to a node once, however many of its experts are there."""
+    hides_tokens: bool = False
+    """Whether tokens travel to experts and back while another microbatch computes."""
     fused_attention: bool = True
     """Whether attention is one kernel; otherwise all scores are written, and weighted in products of their own."""
 
@@ -67,6 +71,8 @@ class OperationStep:
     """Times as long as the operation, by an assumption that `because` states."""
     because: str = ""
     """Why it takes `factor` times as long."""
+    beside: tuple[str, ...] = ()
+    """Steps of the same action while which it goes on; it takes what is longer than they are."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,6 +106,10 @@ _WHY_SCAN = "a scan in chunks of 128 tokens at half of a product's rate, backwar
 _WHY_ATTENTION = "backward of attention: 2.5 times the operations at 0.86 of the rate"
 _WHY_HIDDEN = "beside the products but for the first chunk"
 _WHY_EXPERTS = "as many operations as forward"
+_KEYS_ROUND, _GRADIENTS_ROUND = "keys, values", "gradients of keys, values"
+_COMPUTING = ("query, key, value", "query down", "query up", "key, value down", "key, value up", "output", "up", "down",
+              "attention", "experts")  # fmt: skip
+"""Steps that another microbatch's tokens travel beside."""
 
 
 def block_steps(shape: ModelShape, run: Run, *, block: int) -> LayerOperations:
@@ -125,6 +135,7 @@ def block_steps(shape: ModelShape, run: Run, *, block: int) -> LayerOperations:
             *exchanges,
         ),
         input_grad=(
+            *(_gradients_round(step) for step in exchanges if step.what == _KEYS_ROUND),
             *(_towards_input(step) for step in products),
             *_attending(scores, run=run, is_backward=True),
             *(replace(step, because=_WHY_EXPERTS) for step in experts),
@@ -337,13 +348,44 @@ def _exchanges(shape: ModelShape, mixture: ExpertShape | None, *, run: Run, subl
     pair = list(_gather_and_scatter(run.tokens * shape.hidden, run=run))
     if sublayer in ATTENDING:
         yield from pair
+        yield from _round(shape, run)
     if sublayer != "*" and (mixture is None or mixture.shared_inner):
         yield from pair
     if mixture is not None and run.expert_devices > 1:
         sent = run.tokens // run.degree * mixture.chosen * shape.hidden
         for what in ("tokens to experts", "tokens from experts"):
-            operation = Exchange(kind="alltoall", num_bytes=BF16 * sent, devices=run.expert_devices)
-            yield OperationStep(what=what, operation=operation)
+            operation = Exchange(
+                kind="alltoall",
+                num_bytes=BF16 * sent,
+                devices=run.expert_devices,
+                copies=mixture.chosen if run.sends_once else 0,
+            )
+            yield OperationStep(what=what, operation=operation, beside=_COMPUTING if run.hides_tokens else ())
+
+
+def _round(shape: ModelShape, run: Run) -> Iterator[OperationStep]:
+    """Keys and values of a whole sequence, which every device that shares it sees part by part."""
+    if run.context == 1:
+        return
+    latent, heads = shape.latent, max(1, shape.heads // run.degree)
+    columns = (
+        2 * _key_value_heads(shape, run) * shape.head_width
+        if latent is None
+        else heads * (latent.key + latent.rope + latent.value)
+    )
+    operation = Exchange(
+        kind="all_gather",
+        num_bytes=BF16 * run.samples * run.sequence * columns,
+        devices=run.context,
+        stride=run.degree,
+    )
+    yield OperationStep(what=_KEYS_ROUND, operation=operation, beside=("attention",))
+
+
+def _gradients_round(step: OperationStep) -> OperationStep:
+    """Backward, gradients of keys and values go round as well."""
+    assert isinstance(step.operation, Exchange)
+    return replace(step, what=_GRADIENTS_ROUND, operation=replace(step.operation, kind="reduce_scatter"))
 
 
 def _gather_and_scatter(values: int, *, run: Run) -> Iterator[OperationStep]:

@@ -30,7 +30,7 @@ class ExchangeLine:
     ns_per_megabyte: float
 
     def ns(self, exchange: Exchange) -> float:
-        """Nanoseconds."""
+        """Nanoseconds that an exchange takes among its devices."""
         peers = exchange.devices - 1
         sent = exchange.num_bytes * peers / exchange.devices / 1e6
         return self.start_ns + self.per_peer_ns * peers + self.ns_per_megabyte * sent
@@ -58,7 +58,7 @@ class SustainedRates:
     exchanges: Mapping[str, ExchangeLine]
     """By kind, within a node; others take what their table says."""
     source: str
-    """Who measured them."""
+    """Source of the measurements."""
     node: int = 8
     """Devices of a node."""
 
@@ -109,7 +109,9 @@ def sustained(priced: PricedOperation, operation: Operation, *, rates: Rates, ph
     known = SUSTAINED.get(rates.name)
     if known is None:
         return priced
-    if isinstance(operation, Exchange) and operation.kind in known.exchanges and operation.devices <= known.node:
+    if isinstance(operation, Exchange) and operation.devices * operation.stride > known.node:
+        return priced
+    if isinstance(operation, Exchange) and operation.kind in known.exchanges:
         factor = known.exchanges[operation.kind].ns(operation) / priced.ns
     else:
         factor = known.factor(operation, phase=phase, is_fitted=rates.is_fitted)

@@ -132,6 +132,37 @@ def test_experts_take_the_place_of_the_dense_part():
     assert sent.num_bytes == 2 * 128 * 2 * 512
 
 
+def test_keys_go_round_while_attention_runs():
+    """Tests that two devices of a sequence gather its keys and values, and take what is longer than attention."""
+    steps = block_steps(DENSE, Run(samples=1, sequence=256, degree=2, context=2), block=0)
+    rounds = [
+        (step.what, step.operation, step.beside)
+        for phase in (steps.forward, steps.input_grad, steps.weight_grad)
+        for step in phase
+        if step.beside
+    ]
+    size, beside = 2 * 256 * 2 * 1 * 64, ("attention",)
+    gather = ("keys, values", Exchange(kind="all_gather", num_bytes=size, devices=2, stride=2), beside)
+    scatter = Exchange(kind="reduce_scatter", num_bytes=size, devices=2, stride=2)
+    assert rounds == [gather, ("gradients of keys, values", scatter, beside), gather]
+    moved, attention = 2 * size / 2 / 1e6, 2 * 256 * 256 * 4 * 64 / 1e9  # both heads of keys, on one device
+    for line, expected in ((NOTHING, moved), (LINE, attention + moved - attention)):
+        rates = make_rates(attention=line, all_gather=MOVING)
+        (cost,) = compose(ask(DENSE, rates, context=2))[0].layers[1].costs
+        assert cost.forward_ns == pytest.approx(expected * SECOND, abs=2)
+
+
+def test_tokens_travel_while_another_microbatch_computes():
+    """Tests that hidden all-to-alls take what is longer than products, attention and experts, and others all."""
+    plain, hidden = (
+        compose(ask(MIXED, make_rates(product_bf16=LINE, alltoall=MOVING), degrees=(2,), hides_tokens=hides))[0]
+        for hides in (False, True)
+    )
+    sent = 2 * (2 * 128 * 2 * 512) / 2 / 1e6 * SECOND
+    own, beside = (profile.layers[2].costs[0].forward_ns for profile in (plain, hidden))
+    assert own - beside == pytest.approx(min(sent, own - sent), rel=0.01)
+
+
 def test_kinds_of_blocks_are_priced_apart():
     """Tests that dense blocks, blocks with experts and blocks with windows have costs of their own."""
     profile, figures = compose(ask(MIXED, make_rates(product_bf16=LINE, attention=LINE)))
