@@ -1,5 +1,7 @@
 """The tools: what each takes and answers, and how the service is asked for it."""
 
+import json
+import re
 from collections.abc import Awaitable, Callable
 from dataclasses import asdict, dataclass, replace
 from typing import Any
@@ -19,6 +21,7 @@ from profiles.documents.validation import validate
 
 Schema = dict[str, Any]
 
+_COMPONENT = "#/components/schemas/"
 _OBJECT: Schema = {"type": "object"}
 _COUNT: Schema = {"type": ["integer", "null"]}
 
@@ -146,9 +149,22 @@ def _address(plan_id: str) -> str:
 
 
 def _schema(name: str, **more: Schema) -> Schema:
-    """One of the service's answers, and what a tool adds to it."""
-    known: Schema = make_document()["components"]["schemas"][name]
-    return {**known, "properties": {**known["properties"], **more}}
+    """One of the service's answers with all that it refers to, and what a tool adds to it."""
+    parts = make_document()["components"]["schemas"]
+    known: Schema = parts[name]
+    named, new = set[str](), _referred(known)
+    while new:
+        named |= new
+        new = {other for each in new for other in _referred(parts[each])} - named
+    whole = {**known, "properties": {**known["properties"], **more}}
+    if named:
+        whole["$defs"] = {each: parts[each] for each in sorted(named)}
+    inlined: Schema = json.loads(json.dumps(whole).replace(_COMPONENT, "#/$defs/"))
+    return inlined
+
+
+def _referred(schema: Schema) -> set[str]:
+    return set(re.findall(f'"{re.escape(_COMPONENT)}(\\w+)"', json.dumps(schema)))
 
 
 _TEXT: Schema = {"type": "string"}
