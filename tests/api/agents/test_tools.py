@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -51,6 +52,19 @@ def test_from_a_configuration_to_a_verified_plan(tmp_path: Path):
         assert [progress for progress, _ in heard] == sorted(progress for progress, _ in heard)
 
     converse(tmp_path, conversation)
+
+
+def test_answers_are_whole_schemas():
+    """Tests that all that a tool's answer refers to stands in its own schema, for clients that check answers."""
+    from jsonschema import Draft202012Validator
+
+    from api.agents.tools import make_tools
+
+    for tool in make_tools():
+        Draft202012Validator.check_schema(tool.answer)
+        told = json.dumps(tool.answer)
+        assert set(re.findall(r'"#/([^"]*)/\w+"', told)) <= {"$defs"}
+        assert set(re.findall(r'"#/\$defs/(\w+)"', told)) == set(tool.answer.get("$defs", ()))
 
 
 def test_a_cancelled_search_ends(tmp_path: Path):
