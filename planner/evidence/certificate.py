@@ -21,6 +21,7 @@ from planner.bounds.listed import listed_bound
 from planner.bounds.loop import loop_bound
 from planner.bounds.minimum_costs import Least
 from planner.bounds.order import schedule_bound as schedule
+from planner.bounds.order import time_indexed_bound as time_indexed
 from planner.bounds.order import windows_bound as windows
 from planner.clock import HasTime, always
 from planner.layout.costs import CostModel
@@ -696,6 +697,31 @@ def _windows(least: Least, certificate: Mapping[str, Any]) -> int:
     return stated
 
 
+def _time_indexed(least: Least, certificate: Mapping[str, Any]) -> int:
+    """The stated value, if multipliers show that no plan of the given stages has a makespan below it."""
+    stated, cell_ns, multipliers = _positive(certificate), certificate["cell_ns"], certificate["multipliers"]
+    if not time_indexed.applies_to(least.problem):
+        raise ValueError(
+            "certificate: a bound of kind 'time-indexed' does not hold for this problem; make the bound again"
+        )
+    if type(cell_ns) is not int or not 0 < cell_ns < _MAX_VALUE_NS:
+        raise ValueError(f"certificate: cell_ns = {str(cell_ns)[:60]!r} is not an integer from 1; make the bound again")
+    pairs = multipliers if isinstance(multipliers, list) else [multipliers]
+    if not all(_is_multiplier(pair) for pair in pairs):
+        raise ValueError("certificate: multipliers are not pairs of a row and an integer from 1; make the bound again")
+    is_out = time_indexed.is_out_of_reach(
+        least.problem, least.costs, value_ns=stated, cell_ns=cell_ns, multipliers=[(row, by) for row, by in pairs]
+    )
+    _require_ruled_out(stated, is_out=is_out)
+    return stated
+
+
+def _is_multiplier(pair: object) -> bool:
+    """Whether it is the number of a row, with what the row is multiplied by."""
+    is_pair = isinstance(pair, list) and len(pair) == 2 and all(type(number) is int for number in pair)
+    return is_pair and pair[0] >= 0 and 0 < pair[1] < _MAX_VALUE_NS  # type: ignore[index]
+
+
 def _packing(least: Least, certificate: Mapping[str, Any]) -> int:
     """The stated value, if the cases show that no plan has a makespan below it."""
     stated = _positive(certificate)
@@ -821,6 +847,7 @@ _KINDS: dict[str, Callable[[Least, Mapping[str, Any]], int]] = {
     "pipeline": _pipeline,
     "schedule": _schedule,
     "windows": _windows,
+    time_indexed.KIND: _time_indexed,
     "classes": _classes,
     "packing": _packing,
     "counting": _counting,
@@ -841,6 +868,7 @@ _FIELDS: dict[str, tuple[str, ...]] = {
     "pipeline": ("price",),
     "schedule": (),
     "windows": ("probes",),
+    time_indexed.KIND: ("cell_ns", "multipliers"),
     "classes": ("classes",),
     "packing": ("cases",),
     "counting": ("unit", "special"),

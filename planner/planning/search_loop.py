@@ -18,6 +18,7 @@ from planner.planning.improvers.overlap_improver import OverlapImprover
 from planner.planning.improvers.recompute_improver import RecomputeImprover
 from planner.planning.improvers.sequential_improver import SequentialImprover
 from planner.planning.improvers.split_placement_improver import SplitPlacementImprover
+from planner.planning.improvers.time_indexed_improver import TimeIndexedImprover
 from planner.planning.search_state import SEED_SHARE, SearchState
 from planner.planning.starts.class_layouts import NEAR_BOUND
 from planner.planning.starts.conversions import candidate_of, plan_of, played_candidates, rate
@@ -181,6 +182,7 @@ class SearchLoop:
         single = SingleOrders(run, search)
         complete = (self.exact, single) if self._is_complete else ()
         bound = BoundImprover(run, search, leader=self.leader)
+        time_indexed = TimeIndexedImprover(run, is_closed=lambda: self.microbatches.is_closed)
         others = (
             self.overlaps,
             self.sequential,
@@ -188,12 +190,15 @@ class SearchLoop:
             self.layers,
             *self.decisions,
             self.microbatches,
+            time_indexed,
             *complete,
             self.sessions,
             bound,
         )
         if run.instance.given_groups is not None and self.microbatches.is_open:
-            yield from self._take_step(self.microbatches)
+            for improver in (self.microbatches, time_indexed):
+                if improver.is_due(0):
+                    yield from self._take_step(improver)
         self._expect_first_round()
         yield from self._take_steps(_JointImprover(search, self.leader), others)
 

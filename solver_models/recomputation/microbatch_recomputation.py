@@ -6,7 +6,19 @@ from itertools import pairwise
 
 import numpy as np
 
-from solver_models.instance import DeviceOrder, Flags, Integers, ScheduleInstance, ShortIntegers, StageReplica, Transfer
+from solver_models.instance import (
+    BACKWARD,
+    FORWARD,
+    INPUT_GRAD,
+    WEIGHT_GRAD,
+    DeviceOrder,
+    Flags,
+    Integers,
+    ScheduleInstance,
+    ShortIntegers,
+    StageReplica,
+    Transfer,
+)
 from solver_models.recomputation.microbatch_orders import (
     FAR,
     OrderState,
@@ -65,15 +77,48 @@ class MicrobatchRecomputation:
         return kinds * self.num_microbatches
 
     def greedy(self) -> Iterator[RecomputedOrders]:
-        """List schedules with ever more microbatches in flight, those that fit."""
+        """List schedules with ever more microbatches in flight, then one F for one backward; those that fit."""
         saves = any(replica.backward < replica.input_grad + replica.weight_grad for replica in self.kept.replicas)
         most = min(self.num_microbatches, 2 * len(self.kept.budgets))
+        caps = sorted({1 + number * most // _CAPS for number in range(_CAPS)})
         for splits in {self.kept.can_split, self.kept.can_split and not saves}:
-            for cap in sorted({1 + number * most // _CAPS for number in range(_CAPS)}):
+            for cap in caps:
                 state = self._make_state()
                 greedy_orders(self.tables, state, cap, splits)
                 if state.lengths.sum() == self._num_actions(splits) and self._fits(state):
                     yield self._read(state)
+
+    def in_turn(self, *, is_late: bool) -> Iterator[RecomputedOrders]:
+        """One F for one backward, with ever more microbatches in flight, those that fit; if no device has two stages.
+
+        `is_late`: W waits for as many backwards as there are stages before.
+        """
+        if len(self.kept.replicas) > len(set(self.tables.device.tolist())) or is_late > self.kept.can_split:
+            return
+        for cap in range(1, min(self.num_microbatches, self.num_stages) + 1):
+            found = self.of_orders(self._in_turn(cap, splits=self.kept.can_split, is_late=is_late))
+            if found is not None:
+                yield found
+
+    def _in_turn(self, cap: int, *, splits: bool, is_late: bool) -> dict[int, DeviceOrder]:
+        """One F for one backward, as many F ahead as stages are still to come, or `cap`.
+
+        W follows its I at once, or so many microbatches later as there are stages before.
+        """
+        orders: dict[int, DeviceOrder] = {}
+        for n, replica in enumerate(self.kept.replicas):
+            stage, order = replica.stage, orders.setdefault(replica.device, [])
+            ahead, behind = min(cap, self.num_stages - stage), stage if is_late else 0
+            has_weight, total = bool(self.tables.has_weight[n]), self.num_microbatches
+            for step in range(total + ahead + behind):
+                returned, done = step - ahead, step - ahead - behind
+                if 0 <= returned < total:
+                    order.append((INPUT_GRAD if splits or not has_weight else BACKWARD, stage, returned))
+                if splits and has_weight and done >= 0:
+                    order.append((WEIGHT_GRAD, stage, done))
+                if step < total:
+                    order.append((FORWARD, stage, step))
+        return orders
 
     def of_orders(
         self, device_orders: dict[int, DeviceOrder], recomputed: Sequence[Sequence[int]] = ()
@@ -126,6 +171,35 @@ class MicrobatchRecomputation:
                 begun.update({(number, place): begun.get((number, place), 0) + 1 for place in places})
                 order.append((kind, self.kept.replicas[number].stage, microbatch))
         return {device: order for device, order in orders.items() if order}
+
+    def times(self, found: RecomputedOrders) -> dict[tuple[int, int, int], tuple[int, int]]:
+        """(start, end) of every action (kind, stage replica, microbatch)."""
+        orders = {
+            device: [(kind, self.replica_of[device, stage], m) for kind, stage, m in order]
+            for device, order in self.device_orders(found).items()
+        }
+        awaited: dict[tuple[int, bool], list[Transfer]] = {}
+        for transfer in self.kept.transfers:
+            awaited.setdefault((transfer.receiver, transfer.is_backward), []).append(transfer)
+        ends: dict[tuple[int, bool, int], int] = {}
+        played: dict[tuple[int, int, int], tuple[int, int]] = {}
+        free, place = dict.fromkeys(orders, 0), dict.fromkeys(orders, 0)
+        while any(place[device] < len(order) for device, order in orders.items()):
+            for device, order in orders.items():
+                while place[device] < len(order):
+                    kind, n, m = order[place[device]]
+                    needs = awaited.get((n, kind != FORWARD), []) if kind != WEIGHT_GRAD else []
+                    if any((each.sender, each.is_backward, m) not in ends for each in needs):
+                        break
+                    come = (ends[each.sender, each.is_backward, m] + each.duration for each in needs)
+                    start = max([free[device], *come])
+                    variant = int(found.recomputed[self.tables.stage[n], m])
+                    free[device] = start + int(self.tables.ticks[n, variant, kind])
+                    played[kind, n, m] = start, free[device]
+                    if kind != WEIGHT_GRAD:
+                        ends[n, kind != FORWARD, m] = free[device]
+                    place[device] += 1
+        return played
 
     def _make_state(self) -> OrderState:
         replicas, count = len(self.kept.replicas), self.num_microbatches
