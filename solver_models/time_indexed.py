@@ -26,18 +26,17 @@ class CountRow(Protocol):
 
 def find_multipliers(
     rows: Sequence[CountRow],
-    num_columns: int,
-    most: int,
+    shape: tuple[int, int],
     *,
     time_limit_s: float,
     should_stop: Callable[[], bool] | None = None,
 ) -> tuple[float, list[tuple[int, int]]] | None:
     """By how much the ends of all rows are missed at the least, and the multipliers that show it; None: no time.
 
-    Counts lie between 0 and `most`.
+    `shape`: the number of columns, whose counts lie between 0 and the second number.
     """
-    model = _model(rows, num_columns, most)
-    model.col_cost_ = np.append(np.zeros(num_columns), 1.0)
+    model = _model(rows, shape)
+    model.col_cost_ = np.append(np.zeros(shape[0]), 1.0)
     solver = _run(model, time_limit_s=time_limit_s, should_stop=should_stop, solver_name="ipm")
     if solver is None or solver.getModelStatus() != highspy.HighsModelStatus.kOptimal:
         return None
@@ -49,14 +48,13 @@ def find_multipliers(
 
 def is_impossible(
     rows: Sequence[CountRow],
-    num_columns: int,
-    most: int,
+    shape: tuple[int, int],
     *,
     time_limit_s: float,
     should_stop: Callable[[], bool] | None = None,
 ) -> bool | None:
     """Whether no whole counts fulfil the rows, as HiGHS claims; None if it had no time to tell."""
-    model = _model(rows, num_columns, most)
+    (num_columns, most), model = shape, _model(rows, shape)
     model.col_upper_ = np.append(np.full(num_columns, float(most)), 0.0)
     model.integrality_ = [highspy.HighsVarType.kInteger] * num_columns + [highspy.HighsVarType.kContinuous]
     model.col_cost_ = np.zeros(num_columns + 1)
@@ -69,9 +67,9 @@ def is_impossible(
     return False if status == highspy.HighsModelStatus.kOptimal else None
 
 
-def _model(rows: Sequence[CountRow], num_columns: int, most: int) -> highspy.HighsLp:
+def _model(rows: Sequence[CountRow], shape: tuple[int, int]) -> highspy.HighsLp:
     """The rows, with a last column for how much is missed in the ends."""
-    model = highspy.HighsLp()
+    (num_columns, most), model = shape, highspy.HighsLp()
     model.num_col_, model.num_row_ = num_columns + 1, len(rows)
     model.col_lower_ = np.zeros(num_columns + 1)
     model.col_upper_ = np.append(np.full(num_columns, float(most)), float(most))

@@ -88,7 +88,7 @@ class MicrobatchRecomputation:
                 if state.lengths.sum() == self._num_actions(splits) and self._fits(state):
                     yield self._read(state)
 
-    def in_turn(self, *, is_late: bool) -> Iterator[RecomputedOrders]:
+    def alternating(self, *, is_late: bool) -> Iterator[RecomputedOrders]:
         """One F for one backward, with ever more microbatches in flight, those that fit; if no device has two stages.
 
         `is_late`: W waits for as many backwards as there are stages before.
@@ -96,11 +96,11 @@ class MicrobatchRecomputation:
         if len(self.kept.replicas) > len(set(self.tables.device.tolist())) or is_late > self.kept.can_split:
             return
         for cap in range(1, min(self.num_microbatches, self.num_stages) + 1):
-            found = self.of_orders(self._in_turn(cap, splits=self.kept.can_split, is_late=is_late))
+            found = self.of_orders(self._alternating_orders(cap, splits=self.kept.can_split, is_late=is_late))
             if found is not None:
                 yield found
 
-    def _in_turn(self, cap: int, *, splits: bool, is_late: bool) -> dict[int, DeviceOrder]:
+    def _alternating_orders(self, cap: int, *, splits: bool, is_late: bool) -> dict[int, DeviceOrder]:
         """One F for one backward, as many F ahead as stages are still to come, or `cap`.
 
         W follows its I at once, or so many microbatches later as there are stages before.
@@ -108,7 +108,7 @@ class MicrobatchRecomputation:
         orders: dict[int, DeviceOrder] = {}
         for n, replica in enumerate(self.kept.replicas):
             stage, order = replica.stage, orders.setdefault(replica.device, [])
-            ahead, behind = min(cap, self.num_stages - stage), stage if is_late else 0
+            ahead, behind = min(cap, self.num_stages - stage), self._most_behind(n) if is_late else 0
             has_weight, total = bool(self.tables.has_weight[n]), self.num_microbatches
             for step in range(total + ahead + behind):
                 returned, done = step - ahead, step - ahead - behind
@@ -119,6 +119,12 @@ class MicrobatchRecomputation:
                 if step < total:
                     order.append((FORWARD, stage, step))
         return orders
+
+    def _most_behind(self, n: int) -> int:
+        """W that may wait while an I recomputes, at most as many as there are stages before."""
+        replica, steps = self.kept.replicas[n], self.tables.steps[n, 1].tolist()
+        room = self.kept.budgets[replica.device] - max(steps[INPUT_GRAD][0], steps[INPUT_GRAD][1])
+        return min(replica.stage, max(0, room) // replica.weight_stash) if replica.weight_stash else replica.stage
 
     def of_orders(
         self, device_orders: dict[int, DeviceOrder], recomputed: Sequence[Sequence[int]] = ()
@@ -174,32 +180,16 @@ class MicrobatchRecomputation:
 
     def times(self, found: RecomputedOrders) -> dict[tuple[int, int, int], tuple[int, int]]:
         """(start, end) of every action (kind, stage replica, microbatch)."""
-        orders = {
-            device: [(kind, self.replica_of[device, stage], m) for kind, stage, m in order]
-            for device, order in self.device_orders(found).items()
-        }
-        awaited: dict[tuple[int, bool], list[Transfer]] = {}
-        for transfer in self.kept.transfers:
-            awaited.setdefault((transfer.receiver, transfer.is_backward), []).append(transfer)
-        ends: dict[tuple[int, bool, int], int] = {}
-        played: dict[tuple[int, int, int], tuple[int, int]] = {}
-        free, place = dict.fromkeys(orders, 0), dict.fromkeys(orders, 0)
-        while any(place[device] < len(order) for device, order in orders.items()):
-            for device, order in orders.items():
-                while place[device] < len(order):
-                    kind, n, m = order[place[device]]
-                    needs = awaited.get((n, kind != FORWARD), []) if kind != WEIGHT_GRAD else []
-                    if any((each.sender, each.is_backward, m) not in ends for each in needs):
-                        break
-                    come = (ends[each.sender, each.is_backward, m] + each.duration for each in needs)
-                    start = max([free[device], *come])
-                    variant = int(found.recomputed[self.tables.stage[n], m])
-                    free[device] = start + int(self.tables.ticks[n, variant, kind])
-                    played[kind, n, m] = start, free[device]
-                    if kind != WEIGHT_GRAD:
-                        ends[n, kind != FORWARD, m] = free[device]
-                    place[device] += 1
-        return played
+        state = self._make_state()
+        state.orders[:], state.lengths[:], state.wanted[:] = found.orders, found.lengths, found.wanted
+        self._read(state)
+        times: dict[tuple[int, int, int], tuple[int, int]] = {}
+        for device, order in self.device_orders(found).items():
+            for kind, stage, m in order:
+                n = self.replica_of[device, stage]
+                end, variant = int(state.ended[n, kind, m]), int(found.recomputed[stage, m])
+                times[kind, n, m] = end - int(self.tables.ticks[n, variant, kind]), end
+        return times
 
     def _make_state(self) -> OrderState:
         replicas, count = len(self.kept.replicas), self.num_microbatches
@@ -213,6 +203,7 @@ class MicrobatchRecomputation:
             back=np.zeros((replicas, count), np.int64),
             arrived=np.zeros((replicas, 2, count), np.int64),
             missing=np.zeros((replicas, 2, count), np.int64),
+            ended=np.zeros((replicas, 4, count), np.int64),
         )
 
     def _fits(self, state: OrderState) -> bool:

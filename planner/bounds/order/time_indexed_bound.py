@@ -6,6 +6,7 @@ cells. The rows are inequalities between counts; multipliers of the rows show th
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from math import gcd
 
 from planner.layout.costs import CostModel, StageCost
 from planner.layout.stage_replicas import LaidOut, lay_out_stages
@@ -13,7 +14,7 @@ from planner.plan import Stage
 from planner.problem import Problem
 
 KIND = "time-indexed"
-KEPT, RECOMPUTED = 0, 1
+_KEPT, _RECOMPUTED = 0, 1
 _F, _I, _W = 0, 2, 4
 """Kinds of counts of a stage replica: F and I of what is kept and of what recomputes, and W."""
 _KINDS = 5
@@ -25,12 +26,16 @@ _MOST_UNITS = 1 << 10
 _DIVISIONS = (1, 2, 3, 4, 6, 8)
 """Cells are such parts of durations."""
 
-Multipliers = Sequence[tuple[int, int]]
+_Multipliers = Sequence[tuple[int, int]]
 """Numbers of rows, each with a positive integer."""
 
 
+_Entry = tuple[int, int, int, int]
+"""Stage replica, kind, time and factor."""
+
+
 @dataclass(frozen=True, slots=True)
-class Row:
+class CellRow:
     """The sum of coefficients times counts is at most `most`."""
 
     terms: dict[int, int]
@@ -40,8 +45,8 @@ class Row:
     """Whether it says that everything is done in the end."""
 
 
-Solve = Callable[[Sequence[Row], int, int], "tuple[float, Multipliers] | None"]
-"""(rows, columns, most of a column) to (by how many microbatches the ends are missed, multipliers); None: no time."""
+_Solve = Callable[[Sequence[CellRow], tuple[int, int]], "tuple[float, _Multipliers] | None"]
+"""(rows, (columns, most of a column)) to (by how many microbatches the ends are missed, multipliers); None: no time."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,7 +101,7 @@ def choose_cells(problem: Problem, costs: CostModel, *, value_ns: int, most_cell
 
 def _work_of_devices(problem: Problem, costs: CostModel) -> Iterator[list[int]]:
     """Durations per device of a microbatch."""
-    for replica in _both(problem, costs)[KEPT].replicas:
+    for replica in _both(problem, costs)[_KEPT].replicas:
         parts = replica.cost.least_parts_ns(can_split=problem.options.split_backward)
         yield [replica.cost.forward_ns, *parts]
 
@@ -120,7 +125,7 @@ class TimeIndexed:
         self.tail_ns = min(laid_out.tail_ns for laid_out in both)
         self.room, self.units = _room(problem, both)
         self.replicas = [self._replica(both, number) for number in range(len(both[0].replicas))]
-        transfers = both[KEPT].transfers
+        transfers = both[_KEPT].transfers
         self.forwards = sorted(
             (each.sender, each.receiver, each.ticks // cell_ns) for each in transfers if not each.is_backward
         )
@@ -142,10 +147,10 @@ class TimeIndexed:
         return _Replica(
             devices=pair[0].group,
             forward=min(cost.forward_ns for cost in costs) // self.cell_ns,
-            returning=(parts[KEPT][0] // self.cell_ns, parts[RECOMPUTED][0] // self.cell_ns),
+            returning=(parts[_KEPT][0] // self.cell_ns, parts[_RECOMPUTED][0] // self.cell_ns),
             rest=min(rest for _, rest in parts) // self.cell_ns,
-            held=(costs[KEPT].held_bytes // unit, costs[RECOMPUTED].held_bytes // unit),
-            during=(during(costs[KEPT]), during(costs[RECOMPUTED])),
+            held=(costs[_KEPT].held_bytes // unit, costs[_RECOMPUTED].held_bytes // unit),
+            during=(during(costs[_KEPT]), during(costs[_RECOMPUTED])),
             kept=min(min(cost.weight_stash_bytes, cost.whole_backward_bytes) for cost in costs) // unit,
             closing=closing // self.cell_ns,
         )
@@ -166,45 +171,46 @@ class TimeIndexed:
         """Terms of all rows, about."""
         return 8 * self.num_columns(cells)
 
-    def rows(self, cells: int) -> list[Row]:
+    def rows(self, cells: int) -> list[CellRow]:
         """What holds of every plan that ends within so many cells.
 
         Proof. Keep the order of every device, and begin each action as early as it can with the shorter durations:
         all begin at whole cells, none later than before. Column (n, c, t) is how many actions of kind c of stage
-        replica n begin by t. `_Rows` says why each row holds, whatever the order of microbatches.
+        replica n begin by t. `_CellRows` says why each row holds, whatever the order of microbatches.
         """
-        return list(_Rows(self, cells).all_rows())
+        return list(_CellRows(self, cells).all_rows())
 
 
-class _Rows:
+class _CellRows:
     """The rows for a number of cells."""
 
     def __init__(self, model: TimeIndexed, cells: int) -> None:
         self.model, self.cells = model, cells
 
-    def begun(self, terms: dict[int, int], n: int, kind: int, t: int, factor: int) -> None:
+    def begun(self, terms: dict[int, int], entry: _Entry) -> None:
         """Add what of a kind has begun by t; nothing has before 0, and all has in the end."""
+        n, kind, t, factor = entry
         if t >= 0 and factor:
             column = (n * _KINDS + kind) * (self.cells + 1) + min(t, self.cells)
             terms[column] = terms.get(column, 0) + factor
 
-    def row(self, *entries: tuple[int, int, int, int], most: int = 0, is_end: bool = False) -> Row:
-        """Of entries (stage replica, kind, time, factor)."""
+    def row(self, *entries: _Entry, most: int = 0, is_end: bool = False) -> CellRow:
+        """Of what has begun."""
         terms: dict[int, int] = {}
-        for n, kind, t, factor in entries:
-            self.begun(terms, n, kind, t, factor)
-        return Row({column: factor for column, factor in terms.items() if factor}, most, is_end)
+        for entry in entries:
+            self.begun(terms, entry)
+        return CellRow({column: factor for column, factor in terms.items() if factor}, most, is_end)
 
-    def forwards(self, n: int, t: int, factor: int) -> list[tuple[int, int, int, int]]:
+    def forwards(self, n: int, t: int, *, factor: int) -> list[_Entry]:
         """F that have begun by t."""
-        return [(n, _F + variant, t, factor) for variant in (KEPT, RECOMPUTED)]
+        return [(n, _F + variant, t, factor) for variant in (_KEPT, _RECOMPUTED)]
 
-    def returned(self, n: int, t: int, factor: int) -> list[tuple[int, int, int, int]]:
+    def returned(self, n: int, t: int, *, factor: int) -> list[_Entry]:
         """I that have ended by t."""
         own = self.model.replicas[n]
-        return [(n, _I + variant, t - own.returning[variant], factor) for variant in (KEPT, RECOMPUTED)]
+        return [(n, _I + variant, t - own.returning[variant], factor) for variant in (_KEPT, _RECOMPUTED)]
 
-    def all_rows(self) -> Iterator[Row]:
+    def all_rows(self) -> Iterator[CellRow]:
         """Those of every stage replica and device, in an order that certificates rely on."""
         devices: dict[str, list[int]] = {}
         for n, replica in enumerate(self.model.replicas):
@@ -215,33 +221,33 @@ class _Rows:
             for t in range(self.cells + 1):
                 # the k-th F begins after k F have ended where its input comes from
                 sent = t - ticks - self.model.replicas[sender].forward
-                yield self.row(*self.forwards(receiver, t, 1), *self.forwards(sender, sent, -1))
+                yield self.row(*self.forwards(receiver, t, factor=1), *self.forwards(sender, sent, factor=-1))
         for sender, receiver, ticks in self.model.backwards:
             for t in range(self.cells + 1):
-                began = [(receiver, _I + variant, t, 1) for variant in (KEPT, RECOMPUTED)]
-                yield self.row(*began, *self.returned(sender, t - ticks, -1))
+                began = [(receiver, _I + variant, t, 1) for variant in (_KEPT, _RECOMPUTED)]
+                yield self.row(*began, *self.returned(sender, t - ticks, factor=-1))
         for device, numbers in devices.items():
             for t in range(self.cells + 1):
                 yield self._one_at_a_time(numbers, t)
-                yield self._memory(device, numbers, t)
+                yield self._memory(device, numbers, t=t)
 
-    def _of_replica(self, n: int) -> Iterator[Row]:
+    def _of_replica(self, n: int) -> Iterator[CellRow]:
         """Counts grow; a microbatch returns its way later as what it left as; W follow I; in the end all is done."""
-        own, last, lag = self.model.replicas[n], self.cells, self._way(n)
+        own, last, lag = self.model.replicas[n], self.cells, self._there_and_back(n)
         for t in range(last + 1):
             for kind in range(_KINDS):
                 if t:
                     yield self.row((n, kind, t - 1, 1), (n, kind, t, -1))
-            for variant in (KEPT, RECOMPUTED):
+            for variant in (_KEPT, _RECOMPUTED):
                 yield self.row((n, _I + variant, t, 1), (n, _F + variant, t - lag, -1))
-            yield self.row((n, _W, t, 1), *self.returned(n, t, -1))
-        for variant in (KEPT, RECOMPUTED):
+            yield self.row((n, _W, t, 1), *self.returned(n, t, factor=-1))
+        for variant in (_KEPT, _RECOMPUTED):
             yield self.row((n, _F + variant, last, 1), (n, _I + variant, last, -1))
         end = last - own.closing
-        yield self.row(*self.returned(n, end, -1), most=-self.model.count, is_end=True)
+        yield self.row(*self.returned(n, end, factor=-1), most=-self.model.count, is_end=True)
         yield self.row((n, _W, end - own.rest, -1), most=-self.model.count, is_end=True)
 
-    def _way(self, n: int) -> int:
+    def _there_and_back(self, n: int) -> int:
         """The least from the start of a microbatch's F to the start of its I: there and back by the longest way."""
         replicas, there = self.model.replicas, {n: 0}
         for sender, receiver, ticks in self.model.forwards:
@@ -253,9 +259,9 @@ class _Rows:
                 back[receiver] = max(back[receiver], back[sender] + min(replicas[sender].returning) + ticks)
         return back[n]
 
-    def _one_at_a_time(self, numbers: Sequence[int], t: int) -> Row:
+    def _one_at_a_time(self, numbers: Sequence[int], t: int) -> CellRow:
         """Of the actions of a device, at most one has begun by t and ends after it."""
-        entries: list[tuple[int, int, int, int]] = []
+        entries: list[_Entry] = []
         for n in numbers:
             own = self.model.replicas[n]
             times = (own.forward, own.forward, *own.returning, own.rest)
@@ -263,12 +269,12 @@ class _Rows:
                 entries += [(n, kind, t, 1), (n, kind, t - time, -1)] if time else []
         return self.row(*entries, most=1)
 
-    def _memory(self, device: str, numbers: Sequence[int], t: int) -> Row:
+    def _memory(self, device: str, numbers: Sequence[int], *, t: int) -> CellRow:
         """What a device holds once all is done that ends by t, and what is running has begun."""
-        entries: list[tuple[int, int, int, int]] = []
+        entries: list[_Entry] = []
         for n in numbers:
             own = self.model.replicas[n]
-            for variant in (KEPT, RECOMPUTED):
+            for variant in (_KEPT, _RECOMPUTED):
                 held, during, ended = own.held[variant], own.during[variant], t - own.returning[variant]
                 entries += [(n, _F + variant, t, held), (n, _I + variant, ended, -held)]
                 entries += [(n, _I + variant, t, during), (n, _I + variant, ended, -during)]
@@ -283,7 +289,7 @@ def _room(problem: Problem, both: tuple[LaidOut, LaidOut]) -> tuple[dict[str, in
     The least workspace is there whenever memory grows: F, I and B have it, and W, which may have none, only frees.
     """
     room, units = dict[str, int](), dict[str, int]()
-    for device in {name for replica in both[KEPT].replicas for name in replica.group}:
+    for device in {name for replica in both[_KEPT].replicas for name in replica.group}:
         static = min(laid_out.static_bytes[device] for laid_out in both)
         own = [each.cost for laid_out in both for each in laid_out.replicas if device in each.group]
         left = problem.cluster.by_name[device].usable_bytes - static - min(cost.workspace_bytes for cost in own)
@@ -296,8 +302,6 @@ def _room(problem: Problem, both: tuple[LaidOut, LaidOut]) -> tuple[dict[str, in
 
 def _common_divisor(both: tuple[LaidOut, LaidOut], unit: int) -> int:
     """A unit of about so many bytes; a divisor of all stashes where one is large enough."""
-    from math import gcd
-
     sizes = [
         size
         for laid_out in both
@@ -308,7 +312,7 @@ def _common_divisor(both: tuple[LaidOut, LaidOut], unit: int) -> int:
     return common if common >= unit else unit
 
 
-def is_contradiction(rows: Sequence[Row], multipliers: Multipliers, *, most: int) -> bool:
+def is_contradiction(rows: Sequence[CellRow], multipliers: _Multipliers, *, most: int) -> bool:
     """Whether the rows, each multiplied by an integer from 0, add up to what no counts from 0 to `most` fulfil."""
     total, bound = dict[int, int](), 0
     for number, factor in multipliers:
@@ -320,7 +324,7 @@ def is_contradiction(rows: Sequence[Row], multipliers: Multipliers, *, most: int
 
 
 def raise_bound(
-    problem: Problem, costs: CostModel, *, start_ns: int, most_ns: int, solve: Solve, most_cells: int
+    problem: Problem, costs: CostModel, *, start_ns: int, most_ns: int, solve: _Solve, most_cells: int
 ) -> tuple[int, dict[str, object]] | None:
     """The largest value found from `start_ns` to `most_ns` with what its certificate holds; None if none is above.
 
@@ -336,7 +340,7 @@ def raise_bound(
     at = max(low + 1, 0)
     while low < at <= high and model.size(at) <= MOST_TERMS:
         rows = model.rows(at)
-        found = solve(rows, model.num_columns(at), model.count)
+        found = solve(rows, (model.num_columns(at), model.count))
         if found is None:
             break
         missed, multipliers = found
@@ -367,7 +371,7 @@ def _next(known: Sequence[tuple[int, float]], *, low: int, high: int, count: int
 
 
 def is_out_of_reach(
-    problem: Problem, costs: CostModel, *, value_ns: int, cell_ns: int, multipliers: Multipliers
+    problem: Problem, costs: CostModel, *, value_ns: int, cell_ns: int, multipliers: _Multipliers
 ) -> bool:
     """Whether no plan takes less than `value_ns`. Raises ValueError where the rows are too many."""
     model = TimeIndexed(problem, costs, cell_ns=cell_ns)

@@ -160,7 +160,11 @@ class MicrobatchRecomputeImprover:
 
         def solve() -> RecomputedOrders:
             # takes a second to import, and most problems never need it
-            from solver_models.recomputation.cp_sat_orders import choose_recomputed, improve_windows, solve_orders
+            from solver_models.recomputation.cp_sat_recomputation import (
+                choose_recomputed,
+                improve_windows,
+                solve_orders,
+            )
             from solver_models.schedule.effort import SolveEffort
 
             work = _EXACT_WORK if windows is None else _WINDOW_WORK
@@ -232,7 +236,7 @@ class MicrobatchRecomputeImprover:
         if not _memory_binds(kept):
             return None
         search = MicrobatchRecomputation(kept, all_of_them)
-        kinds = [search.greedy(), *(search.in_turn(is_late=is_late) for is_late in (False, True))]
+        kinds = [search.greedy(), *(search.alternating(is_late=is_late) for is_late in (False, True))]
         starts = [min(found, key=lambda each: each.end) for found in map(list, kinds) if found]
         is_small = search.num_actions <= _WINDOWS_ACTIONS
         worst_first = sorted(starts, key=lambda each: -each.end) if is_small else []

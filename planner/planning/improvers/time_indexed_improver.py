@@ -4,11 +4,11 @@ Both ask whether a plan better than the incumbent can be: the bound by multiplie
 the solver by its word. CP-SAT asks the same the other way round (`microbatch_recompute_improver`).
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
 from planner.bounds.order import time_indexed_bound
-from planner.bounds.order.time_indexed_bound import MOST_TERMS, Row, TimeIndexed
+from planner.bounds.order.time_indexed_bound import MOST_TERMS, CellRow, TimeIndexed
 from planner.evidence.certificate import Bound
 from planner.planning.search_state import COMPLETE, SearchState
 
@@ -68,11 +68,11 @@ class TimeIndexedImprover:
         assert run.lower_bound is not None
         assert run.incumbent_ns is not None
 
-        def solve(rows: list[Row], num_columns: int, most: int) -> tuple[float, list[tuple[int, int]]] | None:
+        def solve(rows: Sequence[CellRow], shape: tuple[int, int]) -> tuple[float, list[tuple[int, int]]] | None:
             left = until - run.elapsed_s
             if left <= 0:
                 return None
-            return find_multipliers(rows, num_columns, most, time_limit_s=left, should_stop=run.should_stop)
+            return find_multipliers(rows, shape, time_limit_s=left, should_stop=run.should_stop)
 
         return time_indexed_bound.raise_bound(
             run.problem, run.costs, start_ns=run.lower_bound.value_ns, most_ns=run.incumbent_ns, solve=solve,
@@ -109,7 +109,7 @@ class TimeIndexedImprover:
             return None
         model, cells = found
         is_out = is_impossible(
-            model.rows(cells), model.num_columns(cells), model.count, time_limit_s=seconds,
+            model.rows(cells), (model.num_columns(cells), model.count), time_limit_s=seconds,
             should_stop=self.run.should_stop,
         )  # fmt: skip
         return incumbent_ns if is_out else None

@@ -54,7 +54,7 @@ def solve_orders(
     search: MicrobatchRecomputation, start: RecomputedOrders, *, window: Window | None = None, effort: SolveEffort
 ) -> tuple[RecomputedOrders, bool]:
     """Orders no worse than those it begins with, and whether the model allows none that are better."""
-    model = _OrderModel(search, start, window=window)
+    model = _RecomputationModel(search, start, window=window)
     solver = cp_model.CpSolver()
     solver.parameters.merge_text_format("use_dynamic_precedence_in_disjunctive: true")
     solver.parameters.num_workers = effort.num_workers
@@ -102,11 +102,13 @@ def improve_windows(
         if left <= 0 or (effort.should_stop is not None and effort.should_stop()):
             break
         own = replace(effort, time_limit_s=min(left, window_s) if most_windows is None else left, seed=number)
-        best, _ = solve_orders(search, best, window=_draw(search, best, devices, choice), effort=own)
+        best, _ = solve_orders(search, best, window=_draw(search, best, devices=devices, choice=choice), effort=own)
     return best
 
 
-def _draw(search: MicrobatchRecomputation, best: RecomputedOrders, devices: list[int], choice: random.Random) -> Window:
+def _draw(
+    search: MicrobatchRecomputation, best: RecomputedOrders, *, devices: list[int], choice: random.Random
+) -> Window:
     """Neighbours, and about as many of their actions as `_WINDOW_ACTIONS`."""
     count = min(len(devices), choice.choice(_WINDOW_DEVICES))
     first = choice.randrange(len(devices) - count + 1)
@@ -117,7 +119,7 @@ def _draw(search: MicrobatchRecomputation, best: RecomputedOrders, devices: list
     return Window(chosen, starts[at], starts[min(len(starts) - 1, at + _WINDOW_ACTIONS)] + 1)
 
 
-class _OrderModel:
+class _RecomputationModel:
     """The model of the orders that take no longer than those it begins with; all but a window keeps its order."""
 
     def __init__(self, search: MicrobatchRecomputation, start: RecomputedOrders, *, window: Window | None) -> None:
@@ -135,11 +137,11 @@ class _OrderModel:
             device: [(kind, search.replica_of[device, stage], m) for kind, stage, m in order]
             for device, order in search.device_orders(start).items()
         }
-        self.tasks = {key: self._task(*key) for keys in self.keys.values() for key in keys}
+        self.tasks = {key: self._task(key) for keys in self.keys.values() for key in keys}
         self._replicas_keep_their_order()
         self._actions_wait_for_what_they_need()
         for device, keys in self.keys.items():
-            is_free = [window is None or self._is_free(window, device, key) for key in keys]
+            is_free = [window is None or self._is_free(window, key, device=device) for key in keys]
             if window is not None:
                 self._keep_order(keys, is_free)
             self.model.add_no_overlap(
@@ -168,7 +170,8 @@ class _OrderModel:
         """Whether a microbatch recomputes."""
         return self.flags[int(self.tables.stage[n]), m]
 
-    def _task(self, kind: int, n: int, m: int) -> _Task:
+    def _task(self, key: Key) -> _Task:
+        kind, n, m = key
         kept, recomputed = (int(ticks) // self.tick for ticks in self.tables.ticks[n, :, kind])
         begin, finish = self.before[kind, n, m]
         start = self._number(begin)
@@ -214,20 +217,20 @@ class _OrderModel:
             if kind == FORWARD:
                 back = next(self.tasks[each, n, m] for each in (INPUT_GRAD, BACKWARD) if (each, n, m) in self.tasks)
                 held = [steps[variant][FORWARD][_AFTER] for variant in (KEPT, RECOMPUTED)]
-                holds += self._hold(task.start, back.end, held, flag)
+                holds += self._hold(task.start, back.end, units=held, flag=flag)
                 more = [steps[variant][FORWARD][_DURING] - held[variant] for variant in (KEPT, RECOMPUTED)]
             else:
                 more = [steps[variant][kind][_DURING] for variant in (KEPT, RECOMPUTED)]
-            holds += self._hold(task.start, task.end, more, flag)
+            holds += self._hold(task.start, task.end, units=more, flag=flag)
             if kind == WEIGHT_GRAD:
                 held = [-steps[variant][WEIGHT_GRAD][_AFTER] for variant in (KEPT, RECOMPUTED)]
-                holds += self._hold(self.tasks[INPUT_GRAD, n, m].end, task.end, held, flag)
+                holds += self._hold(self.tasks[INPUT_GRAD, n, m].end, task.end, units=held, flag=flag)
         demands = [-(-units // unit) for _, units in holds]
         if sum(demands) > budget // unit:
             self.model.add_cumulative([interval for interval, _ in holds], demands, budget // unit)
 
     def _hold(
-        self, start: Any, end: Any, units: list[int], flag: cp_model.IntVar
+        self, start: Any, end: Any, *, units: list[int], flag: cp_model.IntVar
     ) -> list[tuple[cp_model.IntervalVar, int]]:
         """What is held for some time: so much if a microbatch is kept, or if it recomputes."""
         least, size = min(units), self.model.new_int_var(0, self.horizon, "")
@@ -249,7 +252,7 @@ class _OrderModel:
                 self.model.add(ends[-1] >= self.tasks[key].end)
         return ends
 
-    def _is_free(self, window: Window, device: int, key: Key) -> bool:
+    def _is_free(self, window: Window, key: Key, *, device: int) -> bool:
         return device in window.devices and window.start <= self.before[key][0] < window.end
 
     def _keep_order(self, keys: list[Key], is_free: list[bool]) -> None:
