@@ -19,9 +19,17 @@ _GRACE_S = 1.0
 class CountRow(Protocol):
     """The sum of coefficients times counts is at most `most`."""
 
-    terms: dict[int, int]
-    most: int
-    is_end: bool
+    @property
+    def terms(self) -> dict[int, int]:
+        """Column to coefficient."""
+
+    @property
+    def most(self) -> int:
+        """What the sum may be."""
+
+    @property
+    def is_end(self) -> bool:
+        """Whether it says that everything is done in the end."""
 
 
 def find_multipliers(

@@ -147,7 +147,9 @@ def make_bound(
     if not has_time():
         return best
     if _is_placed(problem):
-        return _narrow(least, best, seconds=2 * time_limit_s)
+        best = _narrow(least, best, seconds=2 * time_limit_s)
+        if not problem.options.recompute:
+            return best
     best = _bound_by_classes(least, best, seconds=time_limit_s, has_time=has_time)
     if make_covering is None or not has_time():
         return best
@@ -548,10 +550,10 @@ def prove_infeasible(problem: Problem, costs: CostModel) -> str | None:
 
 
 def _is_placed(problem: Problem) -> bool:
-    """Whether stages and devices are decided, so that only the order is open."""
+    """Whether stages and devices are decided, so that only the order is open, and which microbatches recompute."""
     options = problem.options
     is_given = options.partition is not None and options.placement is not None
-    return is_given and not options.recompute and not problem.may_shard
+    return is_given and (options.recompute_microbatches or not options.recompute) and not problem.may_shard
 
 
 def _derive(least: Least, certificate: Mapping[str, Any]) -> int:

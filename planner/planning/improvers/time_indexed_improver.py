@@ -12,7 +12,8 @@ from planner.bounds.order.time_indexed_bound import MOST_TERMS, CellRow, TimeInd
 from planner.evidence.certificate import Bound
 from planner.planning.search_state import COMPLETE, SearchState
 
-_MOST_CELLS = 1_000
+_MOST_CELLS = (100, 1_000)
+"""Of a first look, and of a finer one."""
 _SHARE = 0.4
 """Of the time left, what the bound takes at most, and then the claim."""
 _CLAIMED_COLUMNS = 1_500
@@ -74,10 +75,14 @@ class TimeIndexedImprover:
                 return None
             return find_multipliers(rows, shape, time_limit_s=left, should_stop=run.should_stop)
 
-        return time_indexed_bound.raise_bound(
-            run.problem, run.costs, start_ns=run.lower_bound.value_ns, most_ns=run.incumbent_ns, solve=solve,
-            most_cells=_MOST_CELLS,
-        )  # fmt: skip
+        best, start_ns = None, run.lower_bound.value_ns
+        for most_cells in _MOST_CELLS:
+            found = time_indexed_bound.raise_bound(
+                run.problem, run.costs, start_ns=start_ns, most_ns=run.incumbent_ns, solve=solve, most_cells=most_cells
+            )
+            if found is not None:
+                best, start_ns = found, found[0]
+        return best
 
     def _take(self, found: tuple[int, dict[str, object]] | None) -> None:
         run, self.is_busy, self.is_bounded = self.run, False, True
@@ -89,7 +94,9 @@ class TimeIndexedImprover:
     def _model(self, incumbent_ns: int) -> tuple[TimeIndexed, int] | None:
         """The rows of plans that are better than the incumbent, and their cells."""
         run = self.run
-        lengths = time_indexed_bound.choose_cells(run.problem, run.costs, value_ns=incumbent_ns, most_cells=_MOST_CELLS)
+        lengths = time_indexed_bound.choose_cells(
+            run.problem, run.costs, value_ns=incumbent_ns, most_cells=_MOST_CELLS[-1]
+        )
         if not lengths:
             return None
         model = TimeIndexed(run.problem, run.costs, cell_ns=lengths[0])
