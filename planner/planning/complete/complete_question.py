@@ -19,9 +19,13 @@ from solver_models.complete.complete_instance import (
     Traffic,
 )
 
-MOST_SETS, MOST_LISTED = 500, 1_000
+MOST_SETS, MOST_LISTED = 500, 50_000
 """Sets of layers that the model has room for; and that there may be where windows of it take some of them."""
 
+_MOST_CLOSED = 500
+"""Sets that hold all that their layers need, of which two at a time bound the former."""
+
+_CLOSED = "sets of layers that could come first"
 _SETS, _FEWER_LAYERS = "sets of layers that could be a stage", "merge layers"
 
 MOST_ASSIGNMENTS = 70
@@ -303,7 +307,7 @@ def _convex_sets(problem: Problem) -> list[tuple[int, ...]]:
             if layer not in below and needs[layer] <= below and larger not in closed:
                 closed.add(larger)
                 fresh.append(larger)
-        _require_room(_SETS, len(closed), most=MOST_LISTED, remedy=_FEWER_LAYERS)
+        _require_room(_CLOSED, len(closed), most=_MOST_CLOSED, remedy=_FEWER_LAYERS)
     found = {tuple(sorted(b - a)) for a, b in product(closed, repeat=2) if a < b}
     _require_room(_SETS, len(found), most=MOST_LISTED, remedy=_FEWER_LAYERS)
     return sorted(found)
