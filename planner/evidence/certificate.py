@@ -21,6 +21,7 @@ from planner.bounds.listed import listed_bound
 from planner.bounds.loop import loop_bound
 from planner.bounds.minimum_costs import Least
 from planner.bounds.order import schedule_bound as schedule
+from planner.bounds.order import time_indexed_bound as time_indexed
 from planner.bounds.order import windows_bound as windows
 from planner.clock import HasTime, always
 from planner.layout.costs import CostModel
@@ -146,7 +147,9 @@ def make_bound(
     if not has_time():
         return best
     if _is_placed(problem):
-        return _narrow(least, best, seconds=2 * time_limit_s)
+        best = _narrow(least, best, seconds=2 * time_limit_s)
+        if not problem.options.recompute:
+            return best
     best = _bound_by_classes(least, best, seconds=time_limit_s, has_time=has_time)
     if make_covering is None or not has_time():
         return best
@@ -548,10 +551,10 @@ def prove_infeasible(problem: Problem, costs: CostModel) -> str | None:
 
 
 def _is_placed(problem: Problem) -> bool:
-    """Whether stages and devices are decided, so that only the order is open."""
+    """Whether stages and devices are decided, so that only the order is open, and which microbatches recompute."""
     options = problem.options
     is_given = options.partition is not None and options.placement is not None
-    return is_given and not options.recompute and not problem.may_shard
+    return is_given and (options.recompute_microbatches or not options.recompute) and not problem.may_shard
 
 
 def _derive(least: Least, certificate: Mapping[str, Any]) -> int:
@@ -698,6 +701,31 @@ def _windows(least: Least, certificate: Mapping[str, Any]) -> int:
     return stated
 
 
+def _time_indexed(least: Least, certificate: Mapping[str, Any]) -> int:
+    """The stated value, if multipliers show that no plan of the given stages has a makespan below it."""
+    stated, cell_ns, multipliers = _positive(certificate), certificate["cell_ns"], certificate["multipliers"]
+    if not time_indexed.applies_to(least.problem):
+        raise ValueError(
+            "certificate: a bound of kind 'time-indexed' does not hold for this problem; make the bound again"
+        )
+    if type(cell_ns) is not int or not 0 < cell_ns < _MAX_VALUE_NS:
+        raise ValueError(f"certificate: cell_ns = {str(cell_ns)[:60]!r} is not an integer from 1; make the bound again")
+    pairs = multipliers if isinstance(multipliers, list) else [multipliers]
+    if not all(_is_multiplier(pair) for pair in pairs):
+        raise ValueError("certificate: multipliers are not pairs of a row and an integer from 1; make the bound again")
+    is_out = time_indexed.is_out_of_reach(
+        least.problem, least.costs, value_ns=stated, cell_ns=cell_ns, multipliers=[(row, by) for row, by in pairs]
+    )
+    _require_ruled_out(stated, is_out=is_out)
+    return stated
+
+
+def _is_multiplier(pair: object) -> bool:
+    """Whether it is the number of a row, with what the row is multiplied by."""
+    is_pair = isinstance(pair, list) and len(pair) == 2 and all(type(number) is int for number in pair)
+    return is_pair and pair[0] >= 0 and 0 < pair[1] < _MAX_VALUE_NS  # type: ignore[index]
+
+
 def _packing(least: Least, certificate: Mapping[str, Any]) -> int:
     """The stated value, if the cases show that no plan has a makespan below it."""
     stated = _positive(certificate)
@@ -823,6 +851,7 @@ _KINDS: dict[str, Callable[[Least, Mapping[str, Any]], int]] = {
     "pipeline": _pipeline,
     "schedule": _schedule,
     "windows": _windows,
+    time_indexed.KIND: _time_indexed,
     "classes": _classes,
     "packing": _packing,
     "counting": _counting,
@@ -843,6 +872,7 @@ _FIELDS: dict[str, tuple[str, ...]] = {
     "pipeline": ("price",),
     "schedule": (),
     "windows": ("probes",),
+    time_indexed.KIND: ("cell_ns", "multipliers"),
     "classes": ("classes",),
     "packing": ("cases",),
     "counting": ("unit", "special"),

@@ -15,6 +15,7 @@ from planner.planning.improvers.near_bound_trials import try_orders
 from planner.planning.improvers.order_sessions import Sessions
 from planner.planning.improvers.overlap_improver import OverlapImprover
 from planner.planning.improvers.sequential_improver import SequentialImprover
+from planner.planning.improvers.time_indexed_improver import TimeIndexedImprover
 from planner.planning.search_state import SEED_SHARE, SearchState
 from planner.planning.starts.class_layouts import NEAR_BOUND
 from planner.planning.starts.conversions import candidate_of, plan_of, played_candidates, rate
@@ -169,14 +170,18 @@ class SearchLoop:
         single = SingleOrders(run, search)
         complete = (self.exact, single) if self._is_complete else ()
         bound = BoundImprover(run, search, leader=self.leader)
+        time_indexed = TimeIndexedImprover(run, is_closed=lambda: any(each.is_closed for each in self.decisions))
         others = (
             self.overlaps,
             self.sequential,
             *self.decisions,
+            time_indexed,
             *complete,
             self.sessions,
             bound,
         )
+        if run.instance.given_groups is not None and time_indexed.is_due(0):
+            yield from self._take_step(time_indexed)
         self._expect_first_round()
         yield from self._take_steps(_JointImprover(search, self.leader), others)
 

@@ -32,7 +32,7 @@ def make_improver(run: SearchState, search: JointSearch) -> "GatherImprover":
 class GatherImprover:
     """Plans whose stages gather their weights, made from plans whose weights are whole."""
 
-    name, finds_alone = PART, True
+    name, finds_alone, is_closed = PART, True, False
 
     def __init__(self, run: SearchState, search: JointSearch) -> None:
         self.run, self.search, self.problem = run, search, run.problem

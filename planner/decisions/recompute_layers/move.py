@@ -45,7 +45,7 @@ def make_improver(run: SearchState, search: JointSearch) -> "RecomputeImprover":
 class RecomputeImprover:
     """Candidates with kinds of recomputation of their own, better with every step."""
 
-    name, finds_alone = PART, False
+    name, finds_alone, is_closed = PART, False, False
 
     def __init__(self, run: SearchState, search: JointSearch) -> None:
         self.run, self.search = run, search

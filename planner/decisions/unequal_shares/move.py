@@ -42,7 +42,7 @@ def make_improver(run: SearchState, search: JointSearch) -> "ShareImprover":
 class ShareImprover:
     """Plans with unequal shares, made from plans with equal ones."""
 
-    name, finds_alone = PART, True
+    name, finds_alone, is_closed = PART, True, False
 
     def __init__(self, run: SearchState, search: JointSearch) -> None:
         self.run, self.search = run, search

@@ -40,6 +40,10 @@ class DecisionImprover(Improver, Protocol):
         """Whether the options leave the decision open."""
 
     @property
+    def is_closed(self) -> bool:
+        """Whether nothing better is expected of it."""
+
+    @property
     def finds_alone(self) -> bool:
         """Whether it may find a plan where the joint search has none."""
 
