@@ -82,8 +82,8 @@ VERBS = """
 add ask begin build buy call cancel change check choose compare compile compute convert copy cordon correct
 count declare delete divide drop export form free freeze gather get give install keep launch leave let list load log
 lower make mark measure merge mount move name normalise number open pass pip plan point print profile put
-raise read recompute reduce register remove rename renumber repair replace report request restore resume return retry revoke
-round run save search see send set shard shorten show slow sort start state stop submit switch synchronise
+raise read recompute reduce register remove rename renumber repair replace report request restore resume return retry
+revoke round run save search see send set shard shorten show slow sort start state stop submit switch synchronise
 take try turn update use wait wrap write
 """
 REMEDY = re.compile(

@@ -176,7 +176,7 @@ def test_unknown_demo_lists_the_known_ones():
     """Tests that a misspelt demo gets the right spelling, and any other name the whole list."""
     with pytest.raises(ValueError, match=r"^demo:alexnet-2-gpus: no such demo; did you mean demo:alexnet-two-gpus\?$"):
         load_workload("demo:alexnet-2-gpus")
-    with pytest.raises(ValueError, match="^demo:x: no such demo; choose one of ") as caught:
+    with pytest.raises(ValueError, match=r"^demo:x: no such demo; choose one of ") as caught:
         load_workload("demo:x")
     assert ", ".join(demo_names()) in str(caught.value)
 
