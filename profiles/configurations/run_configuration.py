@@ -74,9 +74,9 @@ class RunConfiguration:
     shards: Literal["nothing", "optimizer", "gradients", "weights"] = "nothing"
     """What replicas divide among themselves, and all before it."""
     overlaps_data: bool = False
-    """Whether exchanges among replicas go on beside backward passes."""
+    """Whether exchanges among replicas run beside backward passes."""
     hides_exchanges: bool = False
-    """Whether exchanges within a group go on beside products."""
+    """Whether exchanges within a group run beside products."""
     sequence_parallel: bool = True
     """Whether devices of a group each do a part of the tokens between products."""
     gradient_bytes: int = 4

@@ -1,4 +1,4 @@
-"""A profile from shapes and data sheets, for when no hardware is at hand; such a profile says that it is an estimate.
+"""A profile from shapes and data sheets, for when no hardware is available; such a profile says that it is an estimate.
 
 Times are the larger of operations over the rate achieved and bytes over the memory's bandwidth. A transformer block
 with P weights on T tokens of sequence length s does 2PT operations forward, 2PT for its input's and 2PT for its

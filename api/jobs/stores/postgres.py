@@ -1,8 +1,8 @@
 """Jobs in PostgreSQL: the same rows as in SQLite, and procrastinate to bring them to workers on any machine.
 
-A ticket is a procrastinate task that means "one more job waits". It carries no job: whoever gets a ticket claims the
-job whose turn it is, which keeps tenants fair and priorities exact on either engine. Heartbeats, wake-ups, retries of
-tickets whose worker died and periodic tasks are procrastinate's; lease and fencing token of a job stand in its row.
+A ticket is a procrastinate task that means "one more job waits". It carries no job: the one that gets a ticket claims
+the job whose turn it is, which keeps tenants fair and priorities exact on either engine. Heartbeats, wake-ups, retries
+of tickets whose worker died and periodic tasks are procrastinate's; lease and fencing token of a job stand in its row.
 """
 
 import contextlib

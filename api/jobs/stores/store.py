@@ -153,7 +153,9 @@ class JobStore(Protocol):
         """Keep a job from retention, or no longer."""
 
     def forget(self, job_id: str, tenant: str) -> bool:
-        """Remove the job and everything known about it but its idempotency key; whoever runs it loses its lease."""
+        """Remove the job and everything known about it but its idempotency key; the one that runs it loses its
+        lease.
+        """
 
     def count_unfinished(self, tenant: str) -> int:
         """Jobs of the tenant that are queued or running."""
@@ -174,4 +176,4 @@ class JobStore(Protocol):
         """Raise unless the store answers."""
 
     def close(self) -> None:
-        """Let go of the calling thread's connection."""
+        """Release the calling thread's connection."""
