@@ -50,7 +50,7 @@ ANEW_S, ANEW_EFFORT = 0.5, 100_000
 
 MAX_STEPS, FEW_STEPS, MANY_ACTIONS = 16, 4, 5_000
 """Steps of the search for the largest schedule bound, of a plan with many actions few (they reach a thousandth of it,
-where they find anything), which whoever checks the evidence takes as well."""
+where they find anything), which the one that checks the evidence takes as well."""
 
 __all__ = [
     "REFUTED_NS",

@@ -131,7 +131,7 @@ def _add_checks(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_states(parser: argparse.ArgumentParser) -> None:
-    """Where the training goes on from, and what it leaves behind."""
+    """Where the training continues from, and what it leaves behind."""
     recipe, kept = os.environ.get(RECIPE_VARIABLE), os.environ.get(CHECKPOINTS_VARIABLE)
     parser.add_argument(
         "--load", type=Path, help="continue from the checkpoint in this folder, or the newest of several"
@@ -267,7 +267,7 @@ def _run(execution: Execution, options: argparse.Namespace) -> None:
 
 
 def _go_on(execution: Execution, options: argparse.Namespace) -> Resumption:
-    """Where it goes on, the first iteration among it."""
+    """Where it continues, the first iteration among it."""
     resumption = resume(
         execution,
         order=_order(options),

@@ -32,7 +32,7 @@ class Run:
     dtype: Dtype = "bf16"
     """Of matrix products in blocks; the head is bf16."""
     hides_exchanges: bool = False
-    """Whether gathers and scatters go on chunk by chunk beside the products that need them."""
+    """Whether gathers and scatters run chunk by chunk beside the products that need them."""
     sequence_parallel: bool = True
     """Whether devices that share layers each do a part of the tokens between products; otherwise each does all."""
     experts: int | None = None

@@ -1,4 +1,4 @@
-"""What was measured, as frozen data and as lines of a journal that a later run goes on from; needs no torch."""
+"""What was measured, as frozen data and as lines of a journal that a later run continues from; needs no torch."""
 
 import json
 import os
@@ -14,7 +14,7 @@ from profiles.documents.validation import validate
 _STRICT = {"extra": "forbid"}
 
 Clock = Literal["wall", "thread"]
-"""`wall`: what passes for everyone. `thread`: what the calling thread worked, whoever else wanted its core."""
+"""`wall`: what passes for everyone. `thread`: what the calling thread worked, the one that else wanted its core."""
 
 PHASES = "FNIWBRO"
 """Forward, forward whose weight gradients may be put off, input gradient, weight gradient, whole backward, whole
@@ -128,7 +128,7 @@ class LayerRecord:
 
 @dataclass(slots=True, kw_only=True)
 class Journal:
-    """Records by their keys; each is on disk as soon as it is made, so that a run that is killed can go on."""
+    """Records by their keys; each is on disk as soon as it is made, so that a run that is killed can continue."""
 
     path: Path | None = None
     """None: in memory only."""

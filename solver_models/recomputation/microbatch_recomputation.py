@@ -153,7 +153,7 @@ class MicrobatchRecomputation:
     ) -> RecomputedOrders:
         """What annealing makes of it, never worse; `temperature`: the first one, in mean actions.
 
-        In parts, the next of which goes on from the best, cooler, while there is time.
+        In parts, the next of which continues from the best, cooler, while there is time.
         """
         state = self._make_state()
         state.orders[:], state.lengths[:], state.wanted[:] = start.orders, start.lengths, start.wanted

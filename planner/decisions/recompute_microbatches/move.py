@@ -267,7 +267,7 @@ class MicrobatchRecomputeImprover:
         )
 
     def _has_time(self) -> bool:
-        """Whether a step may go on; where rounds are counted it ends by itself."""
+        """Whether a step may continue; where rounds are counted it ends by itself."""
         run = self.run
         return not run.should_stop() and (run.limits.max_rounds is not None or run.seconds_left > 0)
 

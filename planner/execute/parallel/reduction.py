@@ -21,7 +21,7 @@ def bucket_bytes_of(plan: Plan) -> int:
 
 
 class StageReduction:
-    """The gradients of a stage: added up over its replicas while other stages go on computing, and scaled.
+    """The gradients of a stage: added up over its replicas while other stages continue computing, and scaled.
 
     Where there is somebody to add to, gradients lie side by side in buckets from their first microbatch on, so that
     nothing is copied to be sent, and nothing is held twice. A parameter that no replica used ends without a gradient,

@@ -151,7 +151,7 @@ class Update:
             self.scale, self.num_good = self.scale * rule.growth, 0
 
     def state(self) -> dict[str, float]:
-        """What is the same on every process, to go on from."""
+        """What is the same on every process, to continue from."""
         return {"num_updates": float(self.num_updates), "scale": self.scale, "num_good": float(self.num_good)}
 
     def go_on(self, state: Mapping[str, float]) -> None:

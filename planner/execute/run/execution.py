@@ -109,7 +109,7 @@ class Execution:
         for stage in self.stages:
             stage.weight_stream = weight_stream
         self._carried: LossSums | None = None
-        """Losses that travel with the gradients at hand."""
+        """Losses that travel with the present gradients."""
         self.runtime = self._make_runtime()
         pieces = {key: piece for each in self.sharded.values() for key, piece in each.pieces.items()}
         self.update = Update(

@@ -1,4 +1,4 @@
-"""The samples of a batch on their way to the device, a microbatch at a time, while the host goes on."""
+"""The samples of a batch on their way to the device, a microbatch at a time, while the host continues."""
 
 import torch
 

@@ -43,12 +43,12 @@ class StageModule(nn.Module):
         self.wiring, self.counts = wiring, {name: counts[name] for name in wiring.arrives}
         self.recompute, self.kept = frozenset(recompute), frozenset(kept)
         self.microbatch = 0
-        """The one at hand."""
+        """The current one."""
         self.layers = nn.ModuleList(layers[name] for name in wiring.layers)
         self.clones_views = False
         self.leaving_counts: dict[str, int] = {}
         self.moment: Moment | None = None
-        """What the random numbers of the microbatch at hand depend on; None: they come as they come."""
+        """What the random numbers of the current microbatch depend on; None: they come as they come."""
         self.exchange: Exchange | None = None
         """How its replicas tell each other of their samples, if batch norms need that."""
         self.store: WeightGradStore | None = None

@@ -67,7 +67,7 @@ class Leader:
             self.run.propose(plan_of(self.run.problem, self.search.searcher, candidate=best), source=source)
 
     def take_best(self, order: OrderSearch, *, source: str) -> None:
-        """Let the joint search go on from the best order of one partition, and propose it."""
+        """Let the joint search continue from the best order of one partition, and propose it."""
         if order.best is not None:
             self.search.take([order.best])
             self.propose(source)

@@ -171,7 +171,7 @@ def _play_baselines(run: SearchState) -> None:
 
 
 def _has_time_for_baseline(run: SearchState) -> bool:
-    """Whether the baselines may go on: they get a part of the time limit, or all where rounds are counted."""
+    """Whether the baselines may continue: they get a part of the time limit, or all where rounds are counted."""
     limit_s, min_s = run.limits.time_limit_s, run.params.first_plans.min_baseline_s
     if run.should_stop():
         return run.elapsed_s < min(min_s, limit_s)
@@ -197,13 +197,13 @@ def _play_start(run: SearchState, start: Plan) -> None:
 
 
 def _is_searchable(run: SearchState, plan: Plan) -> bool:
-    """Whether the search can go on from the plan's stages."""
+    """Whether the search can continue from the plan's stages."""
     is_plain = not any(stage.is_split or stage.samples for stage in plan.stages)
     return is_plain and has_listed_groups(run.problem, plan.stages)
 
 
 def take_in(run: SearchState, loop: SearchLoop | None) -> None:
-    """A plan that another island found becomes the incumbent if it is better, and the search goes on from it too."""
+    """A plan that another island found becomes the incumbent if it is better, and the search continues from it too."""
     found = None if run.others is None else run.others()
     if found is None:
         return
@@ -279,9 +279,9 @@ def add_class_layouts(run: SearchState, costs: CostModel, *, value_ns: int) -> N
 def _certify(run: SearchState, loop: SearchLoop | None) -> None:
     """Where a gap is open after the search of a small problem: a certificate that there is nothing below the incumbent.
 
-    What the complete search closed, a reader has to believe; a refutation is derived again by whoever checks the plan.
-    It looks at the clock between many cases, so a part of the time is left to it. Where there is none, what only a
-    solver says is closed by the search itself, as far as that is quick.
+    What the complete search closed, a reader has to believe; a refutation is derived again by the one that checks the
+    plan. It looks at the clock between many cases, so a part of the time is left to it. Where there is none, what only
+    a solver says is closed by the search itself, as far as that is quick.
     """
     below = run.threshold_ns
     if below is None or run.lower_bound is None or run.lower_bound.value_ns >= below or run.should_stop():
@@ -350,7 +350,7 @@ def search(run: SearchState) -> Generator[None, None, None]:
 
 
 def _keep_candidates(run: SearchState, loop: SearchLoop | None) -> None:
-    """Show what the joint search had at its end to whoever looks for more than the best plan."""
+    """Show what the joint search had at its end to the one that looks for more than the best plan."""
     if loop is not None:
         for witness in run.witnesses:
             witness.take(loop.search.searcher, loop.candidates)
