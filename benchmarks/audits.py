@@ -115,6 +115,7 @@ def read_variants() -> Iterator[Variant]:
                 "grad_reduce_in_bf16": True,
                 "recompute_granularity": "full",
                 "recompute_method": "uniform",
+                "deepspeed": True,
             },
             measured_s=float(row["iteration time (ms)"]) / 1e3,
         )

@@ -13,7 +13,7 @@ from profiles.configurations.megatron_layout import shortened
 from profiles.estimates.composed_profile import shares
 
 ERRORS = {
-    "a100_sxm": (109, 1.20, 3.0, 42),
+    "a100_sxm": (109, 1.12, 7.0, 46),
     "h100_sxm": (7, 1.07, 2.7, 15),
     "b200_sxm": (24, 1.06, 3.7, 8),
     "gb200": (27, 1.11, 6.7, 19),

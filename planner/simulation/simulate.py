@@ -111,8 +111,18 @@ class _Playback:
             [[_durations(cost) for cost in pair] for pair in costs_of], dtype=numpy.int64
         ).reshape(-1, 2, len(KINDS))
         self.ticks = self.durations[self.holder, self.variant, device_orders.kind]
+        self.host = self._hosts(costs_of)
         steps = [[[memory_steps(cost, kind) for kind in KINDS] for cost in pair] for pair in costs_of]
         self.steps = numpy.array(steps, dtype=numpy.int64).reshape(-1, 2, len(KINDS), 2)
+
+    def _hosts(self, costs_of: Sequence[Sequence[StageCost]]) -> Integers | None:
+        """[A, 2] what the host takes to ask, and from its beginning to the end at least; None: no time anywhere."""
+        if not any(cost.clocks for pair in costs_of for cost in pair):
+            return None
+        nothing = ((0, 0),) * len(KINDS)
+        table = numpy.array([[cost.clocks or nothing for cost in pair] for pair in costs_of], dtype=numpy.int64)
+        found: Integers = table.reshape(-1, 2, len(KINDS), 2)[self.holder, self.variant, self.device_orders.kind]
+        return found
 
     def _keeps(self) -> Any:
         """[A] whether the microbatch keeps everything where others of its stage recompute."""
@@ -190,7 +200,7 @@ class _Playback:
         start = numpy.full(len(self.holder), -1, dtype=numpy.int64)
         start[runs] = times.start
         self._require_end(start)
-        end = start + self.ticks
+        end = start + times.took
         synchronisations = self._synchronisations(end, times=times, rings=rings)
         return self._timeline(start, end=end, times=times, synchronisations=synchronisations)
 
@@ -260,6 +270,7 @@ class _Playback:
             kind=device_orders.kind[runs],
             microbatch=device_orders.microbatch[runs],
             ticks=self.ticks[runs],
+            host=None if self.host is None else self.host[runs],
         )
 
     def _ring_transfers(self, rings: dict[int, tuple[int, ...]]) -> Iterator[TimedSend]:

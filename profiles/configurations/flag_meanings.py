@@ -55,7 +55,7 @@ NOT_COUNTED = (
     "use_ring_exchange_p2p", "use_sharp", "use_torch_optimizer_for_cpu_offload", "variable_seq_lengths",
     "wgrad_deferral_limit", "window_*", "activation_offload_fraction", "delta_offload_bytes_across_pp_ranks",
     "delay_offload*", "min_offloaded_tensor_size", "num_layers_at_*_in_bf16", "no_rope_freq", "dsa_*",
-    "attention_backend", "use_flash_attn", "max_seqlen_per_dp_cp_rank",
+    "max_seqlen_per_dp_cp_rank",
 )  # fmt: skip
 """Flags that change times or bytes, which estimates do not follow. Those that only turn off what Megatron overlaps by
 itself stand here as well."""

@@ -46,6 +46,9 @@ _MIXED: Mapping[str, Dtype] = {
     "fp8": "fp8",
 }  # fmt: skip
 """Parts of the names of Megatron-Bridge's precisions; the first one counts."""
+_BACKENDS = {"flash": True, "fused": True, "auto": True, "unfused": False, "local": False}
+"""Of attention; whether scores stay inside a kernel."""
+_FLASH = ("use_flash_attn", "use_flash_attn_v1", "use_flash_attn_v2", "use_flash_attn_triton", "use_flash_attn_builder")
 _OTHER_PROGRAM = re.compile(r"(?:^|[_/])(?:t5|bert|ict|biencoder|vision|vlm|retro|dino)(?=[_.])[^/]*$")
 """Scripts that train something else than a decoder."""
 
@@ -122,11 +125,7 @@ def read_megatron(read: ReadArguments, *, options: Mapping[str, Value], model: s
     if notes.refusals and any(each.startswith(_ELSEWHERE) for each in read.unread):
         raise ValueError(f"{notes.refusals[0]}; or {read.unread[0]}, which is in another file, says otherwise")
     recompute = _recomputation(take)
-    if experts is not None and data * context * tensor % experts:
-        notes.refusals.append(
-            f"{data * context * tensor} devices that hold the same layers are not a multiple of the {experts} that "
-            "share their experts; use more devices (--devices), or a smaller expert degree"
-        )
+    _require_shared(notes, devices=data * context * tensor, experts=experts)
     run = RunConfiguration(
         program="megatron",
         shape=shape,
@@ -150,12 +149,22 @@ def read_megatron(read: ReadArguments, *, options: Mapping[str, Value], model: s
         hides_tokens=take.switch("overlap_moe_expert_parallel_comm"),
         sends_once=_sends_once(take),
         sequence_parallel=_is_sequence_parallel(take, read, tensor=tensor),
+        fused_attention=_has_fused_attention(take),
         gradient_bytes=2 if take.switch("grad_reduce_in_bf16") else 4,
         cut_by=tuple(f"{shown(name)} {value}" for name in _CUTS if (value := take.text(name)) is not None),
         notes=notes,
     )
     _sort_out(take, read)
     return run
+
+
+def _require_shared(notes: ReadingNotes, *, devices: int, experts: int | None) -> None:
+    """A note where the devices that hold the same layers cannot share the experts evenly."""
+    if experts is not None and devices % experts:
+        notes.refusals.append(
+            f"{devices} devices that hold the same layers are not a multiple of the {experts} that "
+            "share their experts; use more devices (--devices), or a smaller expert degree"
+        )
 
 
 def _shards(take: Taking) -> Literal["nothing", "optimizer", "gradients"]:
@@ -224,6 +233,16 @@ def _is_sequence_parallel(take: Taking, read: ReadArguments, *, tensor: int) -> 
             take.notes.assumed.append("sequence_parallel = true")
         return True
     return take.switch("sequence_parallel")
+
+
+def _has_fused_attention(take: Taking) -> bool:
+    """As its backend says, or the implementation of its layers; Megatron-DeepSpeed fuses it by a flag alone."""
+    flash = [take.switch(name) for name in _FLASH]
+    backend = (take.text("attention_backend") or "auto").rpartition(".")[2]
+    if backend not in _BACKENDS:
+        raise ValueError(f"--attention-backend {backend[:40]}: is not known; give one of {', '.join(_BACKENDS)}")
+    is_plain = take.text("transformer_impl") == "local" or take.switch("deepspeed")
+    return _BACKENDS[backend] and (any(flash) or backend != "auto" or not is_plain)
 
 
 def _sort_out(take: Taking, read: ReadArguments) -> None:

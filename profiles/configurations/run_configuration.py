@@ -62,7 +62,7 @@ class RunConfiguration:
     """What each stage holds, in order: E the embedding, t a block, m multi-token prediction, L head and loss.
     Empty where the program refuses."""
     order: Order = "1F1B"
-    """What ranks run."""
+    """Schedule of the ranks."""
     micro_batch: int
     """Samples of a microbatch."""
     global_batch: int
@@ -72,7 +72,7 @@ class RunConfiguration:
     dtype: Dtype = "bf16"
     """Of products."""
     recompute: Recomputation | None = None
-    """None: nothing is recomputed."""
+    """None: no activation is recomputed."""
     shards: Literal["nothing", "optimizer", "gradients", "weights"] = "nothing"
     """What replicas divide among themselves, and all before it."""
     overlaps_data: bool = False
@@ -85,12 +85,14 @@ class RunConfiguration:
     """Whether a token goes to a node once, however many of its experts are there."""
     sequence_parallel: bool = True
     """Whether devices of a group each do a part of the tokens between products."""
+    fused_attention: bool = True
+    """Whether attention is one kernel that keeps no scores."""
     gradient_bytes: int = 4
     """Of a gradient on its way between replicas."""
     cut_by: tuple[str, ...] = ()
     """Flags that say where stages are cut, beside a layout."""
     notes: ReadingNotes
-    """What the reader did."""
+    """What the reader assumed, ignored or could not read."""
 
     @property
     def devices(self) -> int:

@@ -45,7 +45,7 @@ class RateLine:
     """Per 10^6 bytes."""
 
     def ns(self, operations: float, num_bytes: float) -> float:
-        """Nanoseconds."""
+        """Nanoseconds of an operation with so many floating-point operations and bytes."""
         return self.start_ns + self.ns_per_gigaop * operations / 1e9 + self.ns_per_megabyte * num_bytes / 1e6
 
 

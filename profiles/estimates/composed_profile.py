@@ -12,8 +12,10 @@ from dataclasses import dataclass, replace
 from profiles.assumptions import Assumptions, Precision
 from profiles.degrees import Degrees
 from profiles.estimates.block_operations import (
+    ATTENDING,
     BF16,
     SCAN,
+    SCORE_BYTES_KEPT,
     LayerOperations,
     OperationStep,
     Run,
@@ -86,6 +88,8 @@ class CompositionQuestion:
     """Whether a token goes to a node once, however many of its experts are there."""
     hides_tokens: bool = False
     """Whether tokens travel to experts and back while another microbatch computes."""
+    fused_attention: bool = True
+    """Whether attention is one kernel that keeps no scores."""
 
     def __post_init__(self) -> None:
         for degree in self.degrees:
@@ -123,6 +127,7 @@ class CompositionQuestion:
             experts=degree.expert if isinstance(degree, Degrees) else self.experts,
             sends_once=self.sends_once,
             hides_tokens=self.hides_tokens,
+            fused_attention=self.fused_attention,
         )
 
 
@@ -152,7 +157,7 @@ def _assumptions(question: CompositionQuestion) -> Assumptions:
     return Assumptions(
         precision=_precision(question),
         gradients="fp32",
-        attention="flash",
+        attention="flash" if question.fused_attention else "unfused",
         fused_loss=False,
         sequence_parallel=question.sequence_parallel,
         expert_parallel=None if question.shape.mixture is None else True,
@@ -324,13 +329,20 @@ class _Bytes:
             workspace_bytes=self.workspace(),
         )
 
+    def _score_bytes(self) -> int:
+        """What unfused attention keeps of all scores; 0 where it is fused."""
+        shape, run = self.shape, self.run
+        if run.fused_attention or not self.kind.startswith("block") or shape.sublayer(self.block) not in ATTENDING:
+            return 0
+        return SCORE_BYTES_KEPT * self.tokens * run.sequence * max(1, shape.heads // self.degree)
+
     def _stream(self) -> int:
         """Values per token between products that one device keeps."""
         return self.shape.hidden // self.run.stream_parts
 
     def _products(self) -> list[Product]:
         """Of a block, whose weights they are, without the experts'."""
-        steps = block_steps(self.shape, self.run, block=self.block).forward
+        steps = block_steps(self.shape, replace(self.run, fused_attention=True), block=self.block).forward
         return [step.operation for step in steps if isinstance(step.operation, Product) and step.what != SCAN]
 
     def weights(self) -> int:
@@ -393,7 +405,7 @@ class _Bytes:
             return self.tokens * (8 + BF16 * self._stream())
         if self.kind == "head":
             return self.tokens * (2 * BF16 * self._stream() + 6 * shape.vocabulary // self.degree)
-        return BF16 * self.tokens * self._block().stash
+        return BF16 * self.tokens * self._block().stash + self._score_bytes()
 
     def weight_stash(self) -> int:
         """Of it until the end of W."""
@@ -427,7 +439,8 @@ class _Bytes:
         if mixture is not None:
             passing += mixture.chosen * (shape.hidden + 2 * mixture.inner) // self.degree
             shapes |= {(2 * mixture.inner, shape.hidden), (shape.hidden, mixture.inner)}
-        return BF16 * (sum(columns * rows for columns, rows in shapes) + self.tokens * passing)
+        scores = self._score_bytes() * BF16 // SCORE_BYTES_KEPT
+        return BF16 * (sum(columns * rows for columns, rows in shapes) + self.tokens * passing) + scores
 
 
 def shares(figures: Sequence[Figure]) -> dict[Source, float]:

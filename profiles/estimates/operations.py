@@ -21,7 +21,7 @@ class Product:
     columns: int
     """Of the output."""
     inner: int
-    """What is summed over."""
+    """Length of the summed dimension."""
     dtype: Dtype = "bf16"
     """Of both inputs."""
 
@@ -113,7 +113,7 @@ class Exchange:
     num_bytes: int
     """Of the whole tensor (all-to-all: of what one device sends)."""
     devices: int
-    """That take part."""
+    """Number of devices that take part."""
     stride: int = 1
     """From one that takes part to the next; the devices of a node stand beside each other."""
     copies: int = 0
@@ -125,7 +125,7 @@ class Exchange:
 
 
 Operation = Product | CausalAttention | ExpertProducts | Movement | Exchange
-"""Any of them."""
+"""Every operation that has a price."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -133,9 +133,9 @@ class PricedOperation:
     """A time and where it is from."""
 
     ns: float
-    """Nanoseconds."""
+    """Duration on one device."""
     source: Source
-    """How sure it is."""
+    """`measured`, interpolated or assumed."""
     table: str
     """The table, or the rule."""
     error: float | None = None

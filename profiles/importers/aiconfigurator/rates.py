@@ -43,7 +43,7 @@ class MeasuredRates:
     """The tables of one device type; read when first asked."""
 
     package: TablePackage
-    """Package that holds the tables."""
+    """Installed package with the measured tables."""
     gpu: str
     """By the package's name."""
     network_bytes_per_s: int | None = None
