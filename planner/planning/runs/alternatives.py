@@ -9,10 +9,9 @@ from planner.errors import InfeasibleProblemError, NoPlanFoundError
 from planner.export.targets import require_possible
 from planner.option_conflicts import require_consistent
 from planner.plan import Plan
-from planner.planning.runs.candidate_run import CandidateRun
+from planner.planning.runs.candidate_run import CandidateRun, Choice
 from planner.planning.runs.driver import Driver
 from planner.planning.runs.run import PlanningOptions
-from planner.planning.runs.subsets import Choice
 from planner.problem import Problem
 
 
