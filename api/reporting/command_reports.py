@@ -68,6 +68,7 @@ _STEP_NAMES = {
     "link": "waiting for busy links",
     "synchronisation": "synchronisation",
     "optimizer": "optimizer",
+    "gather": "gathering weights",
     "wait": "waiting",
 }
 
