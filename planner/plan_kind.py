@@ -29,6 +29,8 @@ class PlanKind:
     """Stages with several replicas that shard the optimizer's state."""
     microbatch_size: int | None = None
     """Samples of a microbatch, where that was decided."""
+    active: int | None = None
+    """Stages of a device whose weights are gathered at a time, where they are sharded."""
 
 
 def kind_of(plan: Plan) -> PlanKind:
@@ -46,6 +48,7 @@ def kind_of(plan: Plan) -> PlanKind:
         fills_first=all(_fills_first("".join(action.kind for action in order)) for order in plan.schedule.values()),
         shard=_how_many({stage.is_sharded for stage in plan.stages if len(stage.replicas) > 1}),
         microbatch_size=plan.problem.microbatch_size,
+        active=plan.max_active_stages,
     )
 
 
@@ -80,6 +83,8 @@ def describe_kind(kind: PlanKind) -> str:
         parts.append("recomputing" if kind.recompute == "all" else "recomputing in part")
     if kind.shard != "none":
         parts.append("sharded optimizer" if kind.shard == "all" else "sharded optimizer in part")
+    if kind.active is not None:
+        parts.append(f"weights of {_count(kind.active, 'stage')} gathered at a time")
     parts.append({"whole": "whole backward", "split": "split backward", "elsewhere": "split placement"}[kind.backward])
     if kind.fills_first:
         parts.append("all forwards first")
@@ -102,6 +107,8 @@ def differences(best: PlanKind, other: PlanKind) -> Iterator[str]:
         yield {"none": "no recomputation", "some": "recomputes in part", "all": "recomputes"}[other.recompute]
     if other.shard != best.shard:
         yield {"none": "no sharded optimizer", "some": "shards in part", "all": "sharded optimizer"}[other.shard]
+    if other.active != best.active:
+        yield "whole weights" if other.active is None else f"{other.active} gathered at a time"
     if other.backward != best.backward:
         yield {"whole": "no split backward", "split": "split backward", "elsewhere": "split placement"}[other.backward]
     if other.fills_first != best.fills_first:

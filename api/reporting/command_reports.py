@@ -69,6 +69,7 @@ _STEP_NAMES = {
     "link": "waiting for busy links",
     "synchronisation": "synchronisation",
     "optimizer": "optimizer",
+    "gather": "gathering weights",
     "wait": "waiting",
 }
 

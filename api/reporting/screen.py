@@ -133,6 +133,9 @@ def _explain_signs(plan: Plan) -> Iterator[RenderableType]:
         "×: replicas that share each microbatch": any(len(stage.replicas) > 1 for stage in plan.stages),
         "↻: activations computed again in the backward pass": any(stage.recomputed for stage in plan.stages),
         "÷: replicas divide the optimizer's state": any(stage.is_sharded for stage in plan.stages),
+        f"weights are divided, too: {plan.max_active_stages} stages of a device gathered at a time": any(
+            stage.is_gathered for stage in plan.stages
+        ),
     }
     if shown := "; ".join(sign for sign, is_shown in signs.items() if is_shown):
         yield Text(shown, style="dim")

@@ -88,7 +88,7 @@ class _Tracer:
         return f"{link.a} -> {link.b}" if resource % 2 == 0 else f"{link.b} -> {link.a}"
 
     def _synchronisation_names(self) -> Iterator[Event]:
-        stages = sorted({timed.stage for timed in self.timeline.synchronisations})
+        stages = sorted({stage for _, stage, *_ in self._collectives()})
         if stages:
             yield from _process_names(self.synchronisation, "synchronisation")
         for stage in stages:
@@ -160,16 +160,23 @@ class _Tracer:
             yield {"ph": "f", "bp": "e", **arrow, "ts": microseconds(spans[user][0]), **receiver}
 
     def _synchronisations(self) -> Iterator[Event]:
-        for timed in self.timeline.synchronisations:
+        for name, stage, start, end in self._collectives():
             yield {
                 "ph": "X",
-                "name": f"synchronise stage {timed.stage}",
+                "name": f"{name} stage {stage}",
                 "cat": "synchronisation",
-                **_span(timed.start_ns, timed.end_ns),
+                **_span(start, end),
                 "pid": self.synchronisation,
-                "tid": timed.stage + 1,
-                "args": {"replicas": len(self.plan.stages[timed.stage].replicas)},
+                "tid": stage + 1,
+                "args": {"replicas": len(self.plan.stages[stage].replicas)},
             }
+
+    def _collectives(self) -> Iterator[tuple[str, int, int, int]]:
+        """What the replicas of a stage do together, beside actions: what, stage, start and end."""
+        for timed in self.timeline.synchronisations:
+            yield "synchronise", *timed
+        for gather in self.timeline.gathers:
+            yield "gather", gather.stage, gather.start_ns, gather.end_ns
 
 
 def _content(transfer: TimedTransfer) -> str:

@@ -3,7 +3,7 @@
 A device's makespan is cut into work and idle time, and the idle time by what the device waited for (`DeviceTime`).
 Idle time between two actions is cut by these rules, each taking from what the ones before it left:
 
-1. *transfers*: without overlap, the device itself was sending or receiving.
+1. *transfers*: without overlap, the device itself was sending or receiving; or the stage's weights were gathered.
 2. *memory* and *order*: a later action of the device's own order was ready and would have ended in the idle time:
    running it there would have delayed nothing. If its bytes would have broken the memory limit between there and its
    own place, its duration is a memory stall; otherwise the plan's order left it for later. Of every kind and stage the
@@ -13,13 +13,14 @@ Idle time between two actions is cut by these rules, each taking from what the o
 """
 
 from collections import Counter, deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass, fields
 from itertools import accumulate, takewhile
 from typing import NamedTuple
 
 from planner.actions import Action, Kind
 from planner.layout.costs import CostModel, StageCost
+from planner.layout.gathers import TimedGather
 from planner.layout.split_placement import BEFORE_FIRST
 from planner.layout.stage_replicas import lay_out, memory_steps
 from planner.plan import DeviceGroup, Plan
@@ -45,7 +46,7 @@ class DeviceTime:
     others_ns: int
     """Between actions: the other devices had not done what the next action needs."""
     transfer_ns: int
-    """Between actions: an input was on its way (without overlap: or the device itself sent or received)."""
+    """Between actions: an input was on its way, or weights (without overlap: or the device itself sent or received)."""
     link_ns: int
     """Between actions: an input waited for a link that was busy with other transfers."""
     memory_ns: int
@@ -74,7 +75,8 @@ class _PathStep(NamedTuple):
     """One link of the critical chain, from `start_ns` to `end_ns`."""
 
     kind: str
-    """`F`, `I`, `W`, `B`, `transfer`, `link` (waiting for a busy one), `synchronisation`, `optimizer` or `wait`."""
+    """`F`, `I`, `W`, `B`, `transfer`, `link` (waiting for a busy one), `gather`, `synchronisation`, `optimizer` or
+    `wait`."""
     stage: int | None
     """The stage that works, sends or synchronises; None where there is none."""
     start_ns: int
@@ -174,6 +176,10 @@ class _PlayedPlan:
                 known = self.last_input.get((transfer.receiver, action))
                 if known is None or transfer.end_ns > known.end_ns:
                     self.last_input[transfer.receiver, action] = transfer
+        self.gathers: dict[int, list[TimedGather]] = {}
+        """By stage, in order."""
+        for gather in sorted(timeline.gathers, key=lambda each: each.position):
+            self.gathers.setdefault(gather.stage, []).append(gather)
         self.local_inputs = self._local_inputs()
         self.own_transfers = self._own_transfers()
 
@@ -264,6 +270,20 @@ class _PlayedPlan:
                 return name, self.timeline.actions[name][position - 1]
         return None
 
+    def gather_for(self, stage: int, position: int) -> TimedGather | None:
+        """The gathering that the action at a place in its device's order waits for; None if its weights are whole."""
+        own = self.gathers.get(stage, ())
+        return next((each for each in reversed(own) if each.position <= position), None)
+
+    def before_gather(self, gather: TimedGather) -> TimedGather | tuple[str, TimedAction] | None:
+        """What ended when it began: a gathering of the same devices, or the action before it on one of them."""
+        rank = next(each for each in self.laid_out.ranks if gather.stage in each.stages)
+        earlier = (each for stage in rank.stages for each in self.gathers.get(stage, ()))
+        if found := next((each for each in earlier if each.start_ns < each.end_ns == gather.start_ns), None):
+            return found
+        rows = [(device, self.timeline.actions[device][gather.position - 1]) for device in rank.devices]
+        return next((each for each in rows if gather.position and each[1].end_ns == gather.start_ns), None)
+
     def cause(self, device: str, timed: TimedAction) -> TimedTransfer | None:
         """The transfer whose end let `timed` start."""
         group = self.group(device, timed.action.stage)
@@ -351,6 +371,8 @@ class _Gaps:
             idle = _Idle(self.order[position - 1].end_ns, self.order[position].start_ns)
             if idle.free:
                 self.parts["transfer_ns"] += self._take_own_transfers(idle)
+                if gather := self.replayed.gather_for(self.order[position].action.stage, position):
+                    self.parts["transfer_ns"] += idle.take(gather.start_ns, gather.end_ns)
                 for queue in self.later.values():
                     self._fill(idle, queue, position=position)
                 self._wait(idle, self.order[position].action)
@@ -416,12 +438,27 @@ def _critical_path(replayed: _PlayedPlan) -> Iterator[_PathStep]:
         yield _PathStep(timed.action.kind, timed.action.stage, timed.start_ns, timed.end_ns, place=device)
         at = replayed.previous_on_device(device, timed)
         if at is None and timed.start_ns > 0:
+            gather = replayed.gather_for(timed.action.stage, replayed.position[device][timed.action])
+            if gather is not None and gather.end_ns == timed.start_ns:
+                at = yield from _gather_steps(replayed, gather)
+                continue
             cause = replayed.cause(device, timed)
             if cause is None:
                 yield _PathStep("wait", timed.action.stage, 0, timed.start_ns)
                 return
             yield from _transfer_steps(cause)
             at = replayed.producer(cause)
+
+
+def _gather_steps(
+    replayed: _PlayedPlan, gather: TimedGather
+) -> Generator[_PathStep, None, tuple[str, TimedAction] | None]:
+    """Gatherings one after the other; returns the action that was waited for before, if there was one."""
+    before: TimedGather | tuple[str, TimedAction] | None = gather
+    while isinstance(before, TimedGather):
+        yield _PathStep("gather", before.stage, before.start_ns, before.end_ns)
+        before = replayed.before_gather(before)
+    return before
 
 
 def _transfer_steps(sent: TimedTransfer) -> Iterator[_PathStep]:

@@ -1,5 +1,6 @@
 """Stages that shard their weights and gather them for runs of actions: times, memory, and what the rules reject."""
 
+import json
 from dataclasses import replace
 from itertools import pairwise
 from random import Random
@@ -12,13 +13,16 @@ from planner.document import parse_plan, render_plan
 from planner.errors import PipeplanError, PlanError
 from planner.evidence.certificate import check_certificate, make_bound
 from planner.export.targets import TARGETS, restrict
+from planner.export.trace import render_trace
 from planner.judge.reading import Reading
 from planner.judge.times import check_times
 from planner.layout.costs import CostModel
 from planner.plan import Plan, Stage
+from planner.plan_kind import describe_kind, differences, kind_of
 from planner.planning import make_plan as find_plan
 from planner.problem import Options, Problem
 from planner.progress import Limits
+from planner.simulation.explain import explain
 from planner.simulation.simulate import simulate
 from planner.verify import verify
 from profiles.model_profile import Layer
@@ -213,6 +217,38 @@ def test_other_programs_are_not_planned_for(target: str):
     """Tests that a question with gathered stages is refused for programs that cannot be told of them."""
     with pytest.raises(ValueError, match=f"target {target}: options ask for max_active_stages = 2"):
         restrict(Options(shard_optimizer="allow", max_active_stages=2), TARGETS[target])
+
+
+def test_explained_times_of_gathered_plans_add_up():
+    """Tests that a device's parts are the makespan, and that the chain of events leads from its end back to 0."""
+    kinds = set()
+    for seed in SEEDS:
+        problem, plan = random_case(seed, active=1 + seed % 2)
+        played = simulate(problem, plan)
+        found = explain(problem, plan, timeline=played)
+        assert {device.total_ns for device in found.devices} == {played.makespan_ns}
+        assert (found.path[0].start_ns, found.path[-1].end_ns) == (0, played.makespan_ns)
+        assert all(a.end_ns == b.start_ns for a, b in pairwise(found.path))
+        kinds |= {step.kind for step in found.path}
+    assert "gather" in kinds
+    assert "wait" not in kinds
+
+
+def test_traces_show_gathers():
+    """Tests that every gathering is an event on its stage's row, beside what synchronises there."""
+    problem, plan = one_rank(ORDER, active=1)
+    events = json.loads(render_trace(problem, plan, timeline=simulate(problem, plan)))["traceEvents"]
+    shown = [(each["name"], each["tid"], each["ts"]) for each in events if "gather" in each["name"]]
+    assert shown == [("gather stage 0", 1, 0.0), ("gather stage 1", 2, 0.017), ("gather stage 0", 1, 0.042)]
+
+
+def test_kinds_of_plans_tell_how_many_stages_are_active():
+    """Tests that plans which differ in that alone are of two kinds, and what either is called."""
+    kinds = [kind_of(one_rank(ORDER, active=active)[1]) for active in (None, 1, 2)]
+    assert len(set(kinds)) == 3
+    assert "sharded optimizer, weights of 2 stages gathered at a time" in describe_kind(kinds[2])
+    assert list(differences(kinds[2], kinds[0])) == ["whole weights"]
+    assert list(differences(kinds[0], kinds[1])) == ["1 gathered at a time"]
 
 
 def test_a_plan_that_gathers_otherwise_is_not_played():

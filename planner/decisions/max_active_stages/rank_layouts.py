@@ -10,6 +10,7 @@ from itertools import accumulate
 
 from planner.decisions.max_active_stages.plans import possible_ranks, with_gathered
 from planner.layout.costs import CostModel
+from planner.layout.stage_replicas import lay_out
 from planner.lowering import make_instance
 from planner.plan import Plan, Stage
 from planner.planning.starts.conversions import plan_of, rate
@@ -51,7 +52,7 @@ def ordered_plans(problem: Problem, stages: tuple[Stage, ...], *, most: int) -> 
     ranks = possible_ranks(bare)
     for active in range(1, min(most, max((len(rank.stages) for rank in ranks), default=0)) + 1):
         gathered = with_gathered(bare, ranks, max_active_stages=active)
-        roomy = _with_room(problem, bare, gathered)
+        roomy = _with_room(problem, whole=bare, gathered=gathered)
         if roomy is None:
             continue
         searcher = Searcher(make_instance(roomy, CostModel(roomy)))
@@ -61,10 +62,10 @@ def ordered_plans(problem: Problem, stages: tuple[Stage, ...], *, most: int) -> 
             yield with_gathered(plan, ranks, max_active_stages=active)
 
 
-def _with_room(problem: Problem, whole: Plan, gathered: Plan) -> Problem | None:
+def _with_room(problem: Problem, *, whole: Plan, gathered: Plan) -> Problem | None:
     """The problem on devices with as much more memory as gathering saves them; None if one has nothing left."""
     costs = CostModel(problem)
-    more, less = costs.static_bytes_of(whole), costs.static_bytes_of(gathered)
+    more, less = (lay_out(plan, costs=costs).static_bytes for plan in (whole, gathered))
     devices = [
         replace(each, memory_bytes=each.memory_bytes + more.get(each.name, 0) - less.get(each.name, 0))
         for each in problem.cluster.devices
