@@ -458,7 +458,7 @@ class ProbeRun:
     predicted_ns: Annotated[int, Whole("nanoseconds", least=1)]
     """What an iteration takes by the profile's figures."""
     measured_ns: Annotated[int, Whole("nanoseconds", least=1)]
-    """What it took, the median."""
+    """Median iteration of the run."""
 
     def __post_init__(self) -> None:
         require_fields("probe", self)

@@ -110,7 +110,7 @@ class ScheduleInstance:
     can_split: bool
     """Whether I and W may run apart; otherwise only B."""
     objective: Literal["makespan", "span"]
-    """What is minimised."""
+    """The figure that is minimised."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -238,7 +238,7 @@ class Instance:
     given_groups: tuple[tuple[int, ...], ...] | None
     """Devices (or groups, see `WideGroups`) of every stage, if they are given too."""
     objective: Literal["makespan", "span"]
-    """What is minimised."""
+    """The figure that is minimised."""
     recompute_in_turn: bool = False
     """Whether B recomputes one layer after the other, with the stash of one at a time."""
     keep_workspace: bool = False

@@ -17,6 +17,13 @@ ENTRY_POINTS = (
     "planner.packing.loaders",
     "planner.packing.pack_times",
     "planner.execute.data.packed_rows",
+    "planner.decisions.price.option",
+    "planner.decisions.recompute_layers.move",
+    "planner.decisions.recompute_layers.option",
+    "planner.decisions.recompute_microbatches.move",
+    "planner.decisions.recompute_microbatches.option",
+    "planner.decisions.split_placement.move",
+    "planner.decisions.split_placement.option",
     "planner.decisions.unequal_shares.move",
     "planner.decisions.unequal_shares.option",
 )

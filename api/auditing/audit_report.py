@@ -12,7 +12,7 @@ from profiles.configurations.megatron_layout import shortened
 from profiles.estimates.composed_profile import shares
 
 ERRORS = {
-    "a100_sxm": (109, 1.20, 3.0, 42),
+    "a100_sxm": (109, 1.12, 7.0, 46),
     "h100_sxm": (7, 1.07, 2.7, 15),
     "b200_sxm": (24, 1.06, 3.7, 8),
     "gb200": (27, 1.11, 6.7, 19),
@@ -21,13 +21,22 @@ ERRORS = {
 """Of dense models by docs/benchmarks/measured_iterations.md, of B200 by docs/benchmarks/audits.md: rows, measured over
 estimated time on the median, and the error in percent once that factor is counted, on the median and at worst."""
 
+_EXPERT_ERRORS = {
+    "h100_sxm": (13, 1.66, 14.3, 41),
+    "b200_sxm": (14, 1.27, 22.9, 43),
+    "b300_sxm": (19, 1.33, 16.7, 56),
+    "gb200": (27, 1.24, 3.1, 41),
+    "gb300": (28, 1.21, 5.5, 37),
+}
+"""The same of models with experts, by docs/benchmarks/audits.md."""
+
 _MEMORY_ERROR = (
     "peaks of 24 iterations of dense models measured on B200 were 1.00 times their estimate on the median, "
     "0.99 to 1.01 at worst"
 )
 """By docs/benchmarks/audits.md."""
 
-NO_ERROR = "no measured iterations of this type of GPU, of models with experts, or of hybrid ones have been compared"
+NO_ERROR = "no measured iterations of this type of GPU, or of hybrid models, have been compared"
 
 WHERE_FROM = {
     "row": "come from measured rows",
@@ -94,15 +103,18 @@ def error_of(audit: Audit) -> str:
     name = audit.audited.sheet.name
     if not audit.audited.figures:
         return "layers as measured; what a run takes beside them is not known"
-    if audit.audited.run.shape.mixture is not None or audit.audited.run.shape.pattern or name not in ERRORS:
+    shape = audit.audited.run.shape
+    known = ERRORS if shape.mixture is None else _EXPERT_ERRORS
+    if shape.pattern or name not in known:
         return NO_ERROR
-    rows, factor, median, worst = ERRORS[name]
+    rows, factor, median, worst = known[name]
+    models = "dense models" if shape.mixture is None else "models with experts"
     is_fitted = time_from(audit)["assumed"] == 1
     by_tables = (
         " (by the measured tables; rates fitted to them: docs/benchmarks/achieved_rates.md)" if is_fitted else ""
     )
     return (
-        f"{rows} iterations of dense models measured on {shown_gpu(name)} took {factor} times their estimate on the "
+        f"{rows} iterations of {models} measured on {shown_gpu(name)} took {factor} times their estimate on the "
         f"median; once that is counted, estimates are {median} % off on the median, {worst} % at worst{by_tables}"
     )
 

@@ -22,7 +22,7 @@ class PlayedRun:
     """Its stages and orders."""
     recompute: Recomputation | None
     timeline: Timeline
-    """When everything happens, and what is held."""
+    """Starts and ends of all actions and transfers in ns, and peaks in bytes."""
     over_bytes: Mapping[str, int]
     """Devices that are asked for more than they have, by how much."""
 
@@ -37,7 +37,7 @@ class Audit:
     played: PlayedRun | None
     """The configuration; None: it does not start."""
     explanation: Explanation | None
-    """Where its time goes."""
+    """Idle time by cause, and the critical chain; None where nothing was simulated."""
     fitting: PlayedRun | None
     """Where it does not fit: the same stages with the least recomputation that does."""
     better: Plan | None

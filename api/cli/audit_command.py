@@ -36,7 +36,7 @@ class AuditedOptions(NamedTuple):
 
 
 class LayoutOptions(NamedTuple):
-    """How it is cut."""
+    """Parallel degrees, and the cut into stages."""
 
     tp: audited.Tensor = None
     pp: audited.Pipeline = None
@@ -52,7 +52,7 @@ class LayoutOptions(NamedTuple):
 
 
 class AnswerOptions(NamedTuple):
-    """What the answer holds, and where it goes."""
+    """Time of the search, limits that decide the exit code, and the form and place of the answer."""
 
     time_limit: audited.AuditTime = 12.0
     max_slower: audited.MaxSlower = None

@@ -23,7 +23,7 @@ class Target:
     """One program."""
 
     name: str
-    """How it is asked for."""
+    """Value of `--target`."""
     runs: str
     """What it can run, for people."""
     limits: Mapping[str, Any]

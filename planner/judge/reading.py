@@ -77,7 +77,7 @@ class Reading:
 
     @cached_property
     def replicas(self) -> list[StageReplica]:
-        """Every stage replica, stage by stage."""
+        """All stage replicas, ordered by stage, then replica."""
         return make_stage_replicas(self.plan.stages, has_weight_grad=self.has_weight_grad)
 
     def times_of(
@@ -270,7 +270,7 @@ class Reading:
 
     @cached_property
     def tensors(self) -> dict[tuple[int, int], Tensor]:
-        """What flows between stages."""
+        """Tensors between stages, with producers and consumers."""
         return tensors(self.profile.edges, self.stage_of)
 
     @cached_property
@@ -359,7 +359,7 @@ class Reading:
 
     @cached_property
     def positions(self) -> Positions:
-        """Where its actions stand."""
+        """Position of each action in its device's order."""
         sizes = {"num_stages": len(self.plan.stages), "num_microbatches": self.problem.num_microbatches}
         return Positions(self.orders, **sizes)
 

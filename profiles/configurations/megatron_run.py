@@ -46,6 +46,9 @@ _MIXED: Mapping[str, Dtype] = {
     "fp8": "fp8",
 }  # fmt: skip
 """Parts of the names of Megatron-Bridge's precisions; the first one counts."""
+_BACKENDS = {"flash": True, "fused": True, "auto": True, "unfused": False, "local": False}
+"""Of attention; whether scores stay inside a kernel."""
+_FLASH = ("use_flash_attn", "use_flash_attn_v1", "use_flash_attn_v2", "use_flash_attn_triton", "use_flash_attn_builder")
 _OTHER_PROGRAM = re.compile(r"(?:^|[_/])(?:t5|bert|ict|biencoder|vision|vlm|retro|dino)(?=[_.])[^/]*$")
 """Scripts that train something else than a decoder."""
 
@@ -146,7 +149,10 @@ def read_megatron(read: ReadArguments, *, options: Mapping[str, Value], model: s
         shards=_shards(take),
         overlaps_data=take.switch("overlap_grad_reduce"),
         hides_exchanges=take.switch("tp_comm_overlap"),
+        hides_tokens=take.switch("overlap_moe_expert_parallel_comm"),
+        sends_once=_sends_once(take),
         sequence_parallel=_is_sequence_parallel(take, read, tensor=tensor),
+        fused_attention=_has_fused_attention(take),
         gradient_bytes=2 if take.switch("grad_reduce_in_bf16") else 4,
         cut_by=tuple(f"{shown(name)} {value}" for name in _CUTS if (value := take.text(name)) is not None),
         notes=notes,
@@ -221,6 +227,16 @@ def _is_sequence_parallel(take: Taking, read: ReadArguments, *, tensor: int) -> 
             take.notes.assumed.append("sequence_parallel = true")
         return True
     return take.switch("sequence_parallel")
+
+
+def _has_fused_attention(take: Taking) -> bool:
+    """As its backend says, or the implementation of its layers; Megatron-DeepSpeed fuses it by a flag alone."""
+    flash = [take.switch(name) for name in _FLASH]
+    backend = (take.text("attention_backend") or "auto").rpartition(".")[2]
+    if backend not in _BACKENDS:
+        raise ValueError(f"--attention-backend {backend[:40]}: is not known; give one of {', '.join(_BACKENDS)}")
+    is_plain = take.text("transformer_impl") == "local" or take.switch("deepspeed")
+    return _BACKENDS[backend] and (any(flash) or backend != "auto" or not is_plain)
 
 
 def _sort_out(take: Taking, read: ReadArguments) -> None:
@@ -407,6 +423,13 @@ def _experts(take: Taking, shape: ModelShape, *, tensor: int) -> tuple[ModelShap
         inner=max(1, mixture.inner // within),
     )
     return replace(shape, mixture=cut), expert * within
+
+
+def _sends_once(take: Taking) -> bool:
+    """Whether the dispatcher is DeepEP or HybridEP; Megatron's own sends every copy of a token by itself."""
+    dispatcher = take.text("moe_token_dispatcher_type")
+    backends = [take.text("moe_flex_dispatcher_backend"), take.switch("moe_enable_deepep")]
+    return dispatcher == "flex" or (dispatcher is None and any(backends))
 
 
 def _predicting(take: Taking, *, is_typed: bool) -> int:

@@ -60,7 +60,7 @@ class RunConfiguration:
     """What each stage holds, in order: E the embedding, t a block, m multi-token prediction, L head and loss.
     Empty where the program refuses."""
     order: Order = "1F1B"
-    """What ranks run."""
+    """Schedule of the ranks."""
     micro_batch: int
     """Samples of a microbatch."""
     global_batch: int
@@ -70,21 +70,27 @@ class RunConfiguration:
     dtype: Dtype = "bf16"
     """Of products."""
     recompute: Recomputation | None = None
-    """None: nothing is recomputed."""
+    """None: no activation is recomputed."""
     shards: Literal["nothing", "optimizer", "gradients", "weights"] = "nothing"
     """What replicas divide among themselves, and all before it."""
     overlaps_data: bool = False
     """Whether exchanges among replicas go on beside backward passes."""
     hides_exchanges: bool = False
     """Whether exchanges within a group go on beside products."""
+    hides_tokens: bool = False
+    """Whether tokens travel to experts and back while another microbatch computes."""
+    sends_once: bool = False
+    """Whether a token goes to a node once, however many of its experts are there."""
     sequence_parallel: bool = True
     """Whether devices of a group each do a part of the tokens between products."""
+    fused_attention: bool = True
+    """Whether attention is one kernel that keeps no scores."""
     gradient_bytes: int = 4
     """Of a gradient on its way between replicas."""
     cut_by: tuple[str, ...] = ()
     """Flags that say where stages are cut, beside a layout."""
     notes: ReadingNotes
-    """What the reader did."""
+    """What the reader assumed, ignored or could not read."""
 
     @property
     def devices(self) -> int:

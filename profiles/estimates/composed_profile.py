@@ -11,8 +11,10 @@ from dataclasses import dataclass
 
 from profiles.assumptions import Assumptions, Precision
 from profiles.estimates.block_operations import (
+    ATTENDING,
     BF16,
     SCAN,
+    SCORE_BYTES_KEPT,
     LayerOperations,
     OperationStep,
     Run,
@@ -81,6 +83,12 @@ class CompositionQuestion:
     """Whether devices that share layers each do a part of the tokens between products."""
     experts: int | None = None
     """Devices that share the experts of a layer; None: those that share the layer."""
+    sends_once: bool = False
+    """Whether a token goes to a node once, however many of its experts are there."""
+    hides_tokens: bool = False
+    """Whether tokens travel to experts and back while another microbatch computes."""
+    fused_attention: bool = True
+    """Whether attention is one kernel that keeps no scores."""
 
     def __post_init__(self) -> None:
         for degree in self.degrees:
@@ -116,7 +124,7 @@ def _assumptions(question: CompositionQuestion) -> Assumptions:
     return Assumptions(
         precision=_precision(question),
         gradients="fp32",
-        attention="flash",
+        attention="flash" if question.fused_attention else "unfused",
         fused_loss=False,
         sequence_parallel=question.sequence_parallel,
         expert_parallel=None if question.shape.mixture is None else True,
@@ -184,6 +192,9 @@ class _Composer:
                 hides_exchanges=question.hides_exchanges,
                 sequence_parallel=question.sequence_parallel,
                 experts=question.experts,
+                sends_once=question.sends_once,
+                hides_tokens=question.hides_tokens,
+                fused_attention=question.fused_attention,
             )
             steps = _steps(kind, block=block, shape=question.shape, run=run)
             forward = self._sum(kind, "F", steps=steps.forward, rates=rates, run=run)
@@ -201,21 +212,35 @@ class _Composer:
             )
 
     def _sum(self, kind: str, phase: Phase, *, steps: Sequence[OperationStep], rates: Rates, run: Run) -> int:
-        total = 0.0
+        found = []
         for step in steps:
             alone = rates.price(step.operation)
             priced = sustained(alone, step.operation, rates=rates, phase=phase)
-            if step.because:
-                priced = priced.times(step.factor, because=step.because)
-            total += priced.ns
-            self.figures.append(
-                Figure(layer=kind, phase=phase, device_type=rates.name, run=run, step=step, priced=priced)
-            )
-        return math.ceil(total)
+            found.append(priced.times(step.factor, because=step.because) if step.because else priced)
+        found = _beside(steps, found)
+        self.figures += [
+            Figure(layer=kind, phase=phase, device_type=rates.name, run=run, step=step, priced=priced)
+            for step, priced in zip(steps, found, strict=True)
+        ]
+        return math.ceil(sum(priced.ns for priced in found))
 
     def _step_ns(self, kind: str, *, block: int, rates: Rates) -> int:
         weights = _Bytes(self.question, kind=kind, block=block).weights(min(self.question.degrees))
         return math.ceil(rates.price(Movement(num_bytes=STEP_BYTES * weights)).ns)
+
+
+def _beside(steps: Sequence[OperationStep], found: Sequence[PricedOperation]) -> list[PricedOperation]:
+    """The same with what goes on beside other steps only as long as it is longer than they; each hides so much once."""
+    left = {step.what: priced.ns for step, priced in zip(steps, found, strict=True) if not step.beside}
+    exposed = []
+    for step, priced in zip(steps, found, strict=True):
+        hidden = 0.0
+        for name in step.beside:
+            part = min(left.get(name, 0.0), priced.ns - hidden)
+            left[name] = left.get(name, 0.0) - part
+            hidden += part
+        exposed.append(priced.times(1 - hidden / priced.ns, because="beside others") if hidden else priced)
+    return exposed
 
 
 def _block_kind(shape: ModelShape, block: int) -> str:
@@ -265,6 +290,13 @@ class _Bytes:
             checkpoint_bytes=self.checkpoint(degree),
             workspace_bytes=self.workspace(degree),
         )
+
+    def _score_bytes(self, degree: int) -> int:
+        """What unfused attention keeps of all scores; 0 where it is fused."""
+        shape, question = self.question.shape, self.question
+        if question.fused_attention or not self.kind.startswith("block") or shape.sublayer(self.block) not in ATTENDING:
+            return 0
+        return SCORE_BYTES_KEPT * self.tokens * question.sequence * max(1, shape.heads // degree)
 
     def _stream(self, degree: int) -> int:
         """Values per token between products that one device keeps."""
@@ -337,7 +369,7 @@ class _Bytes:
             return self.tokens * (8 + BF16 * self._stream(degree))
         if self.kind == "head":
             return self.tokens * (2 * BF16 * self._stream(degree) + 6 * shape.vocabulary // degree)
-        return BF16 * self.tokens * self._block(degree).stash
+        return BF16 * self.tokens * self._block(degree).stash + self._score_bytes(degree)
 
     def weight_stash(self, degree: int) -> int:
         """Of it until the end of W."""
@@ -371,7 +403,8 @@ class _Bytes:
         if mixture is not None:
             passing += mixture.chosen * (shape.hidden + 2 * mixture.inner) // degree
             shapes |= {(2 * mixture.inner, shape.hidden), (shape.hidden, mixture.inner)}
-        return BF16 * (sum(columns * rows for columns, rows in shapes) + self.tokens * passing)
+        scores = self._score_bytes(degree) * BF16 // SCORE_BYTES_KEPT
+        return BF16 * (sum(columns * rows for columns, rows in shapes) + self.tokens * passing) + scores
 
 
 def shares(figures: Sequence[Figure]) -> dict[Source, float]:
@@ -399,7 +432,12 @@ def _provenance(question: CompositionQuestion, figures: Sequence[Figure]) -> str
     told = ", ".join(f"{100 * part:.0f} % {said[source]}" for source, part in parts.items())
     if (error := interpolation_error([each for each in figures if each.layer.startswith("block")])) is not None:
         told += f"; between rows +-{100 * error:.0f} % (95 % of rows that are left out in turn are within it)"
-    context = f" Sequences are shared by {question.context} devices." if question.context > 1 else ""
+    context = (
+        f" Sequences are shared by {question.context} devices, each with as many scores; keys and values go round "
+        "while attention runs."
+        if question.context > 1
+        else ""
+    )
     hidden = ", exchanges but for their first chunk beside products" if question.hides_exchanges else ", none is hidden"
     return (
         f"Put together, not measured as a whole, from {'; '.join(rates.origin for rates in question.rates)}: "

@@ -48,7 +48,7 @@ class Origin:
     """What the provenance says beside the figures."""
 
     model: str
-    """As the user named it."""
+    """The argument of `pipeplan profile`: `module:function` or a family with settings."""
     machine: str
     """Processor, system, versions."""
     notes: tuple[str, ...] = ()

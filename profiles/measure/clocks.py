@@ -38,7 +38,7 @@ class HostClock:
         """All spans so far have ended."""
 
     def settle(self) -> None:
-        """They have."""
+        """No work is pending on a host, so this returns at once."""
 
     def clear(self) -> None:
         """Forget everything: it was warm-up."""

@@ -45,7 +45,7 @@ class Survey:
     device: str = "cpu"
     """A torch device."""
     device_type: str = "cpu"
-    """What the document calls it."""
+    """Name of the device type in the document."""
     dtype: str | None = None
     """Weights and activations are brought into this type (`bfloat16`, say); None: as the model makes them."""
     clock: Clock = "thread"

@@ -85,7 +85,7 @@ class LayerBytes:
     __pydantic_config__ = _STRICT
 
     parameters: int
-    """All weights."""
+    """Bytes of weights."""
     trained: int
     """The weights that are trained."""
     state: int
@@ -95,7 +95,7 @@ class LayerBytes:
     weight_saved: int
     """What waits between the end of I and the end of W."""
     inputs: int
-    """What the layer is given."""
+    """Bytes of the layer's inputs, per microbatch."""
     workspace: int
     """The most that any action holds beside the above."""
     optimizer: int | None = None

@@ -165,7 +165,7 @@ class ExactSearch:
 
     @property
     def below(self) -> int:
-        """What is worth finding."""
+        """Objective in ns that a new plan has to beat."""
         incumbent = self.incumbent_ns()
         return LATEST if incumbent is None else incumbent
 
