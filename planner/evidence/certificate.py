@@ -5,7 +5,17 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from planner.batch_problem import BatchProblem, Question, batch_problem_of
-from planner.bounds import counting, memory, paths, pipeline_bound, recompute_bound, rounded_times, shared_layers, work
+from planner.bounds import (
+    counting,
+    host,
+    memory,
+    paths,
+    pipeline_bound,
+    recompute_bound,
+    rounded_times,
+    shared_layers,
+    work,
+)
 from planner.bounds.bisection import REFUTED_NS
 from planner.bounds.bound_params import ENTRIES_PER_S, BoundParams
 from planner.bounds.cases import refutation
@@ -125,6 +135,8 @@ def make_bound(
     if problem.options.objective == "makespan":
         number, _ = paths.find_layer(least)
         certificates += [{"kind": "layer", "layer": least.layers[number].name}, {"kind": "path"}]
+        if problem.profile.has_host_times and not problem.options.unequal_shares:
+            certificates.append({"kind": "host"})
     if recompute_bound.applies_to(least):
         price = recompute_bound.PricedRecomputation(least, weights).find_price()
         certificates.append({"kind": "recomputation", "weights": weights, "memory_price": price})
@@ -572,7 +584,7 @@ def _derive(least: Least, certificate: Mapping[str, Any]) -> int:
         raise ValueError(
             f"certificate: a bound of kind {kind!r} does not hold where {allowed} is allowed; make the bound again"
         )
-    needs_makespan = kind in ("layer", "path")
+    needs_makespan = kind in ("layer", "path", "host")
     if needs_makespan and least.problem.options.objective != "makespan":
         raise ValueError(f"certificate: a bound of kind {kind!r} holds for the makespan only; make the bound again")
     return _KINDS[kind](least, certificate)
@@ -609,6 +621,10 @@ def _work(least: Least, certificate: Mapping[str, Any]) -> int:
     has_barrier = least.problem.options.objective == "makespan"
     value = work.work_bound(least, _weights(certificate))
     return value + (least.problem.profile.optimizer_ns if has_barrier else 0)
+
+
+def _host(least: Least, _: Mapping[str, Any]) -> int:
+    return host.host_bound(least) + least.problem.profile.optimizer_ns
 
 
 def _weights(certificate: Mapping[str, Any]) -> dict[str, int]:
@@ -845,6 +861,7 @@ def _given_stages(problem: Problem) -> tuple[Stage, ...]:
 
 _KINDS: dict[str, Callable[[Least, Mapping[str, Any]], int]] = {
     "work": _work,
+    "host": _host,
     "recomputation": _recomputation,
     "layer": _layer,
     "path": _path,
@@ -866,6 +883,7 @@ _LISTED = ("listed work", "listed layer", "listed path", "dealt")
 
 _FIELDS: dict[str, tuple[str, ...]] = {
     "work": ("weights",),
+    "host": (),
     "recomputation": ("weights", "memory_price"),
     "layer": ("layer",),
     "path": (),

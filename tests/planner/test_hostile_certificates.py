@@ -80,6 +80,7 @@ HOSTILE: list[tuple[str, Problem, Mapping[str, Any]]] = [
     ("work", chain(**FREE), {"weights": {f"type-{number}": 1 for number in range(100_000)}}),
     ("recomputation", chain(recompute=True, **FREE), {"weights": {"gpu": 1 << 40}, "memory_price": 1 << 40}),
     ("layer", chain(**FREE), {"layer": "l0"}),
+    ("host", chain(**FREE), {}),
     ("path", chain(**FREE), {}),
     ("pipeline", chain(**FREE), {"price": {"weights": {"gpu": 0}, "memory": 0, "shift": 0}}),
     ("pipeline", chain(**FREE), {"price": {"weights": {"gpu": 1 << 40}, "memory": 1 << 40, "shift": 62}}),
