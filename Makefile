@@ -66,9 +66,11 @@ $(KERNELS): $(wildcard solver_models/*.py solver_models/*/*.py)
 docs: $(STAMP) ## build the site of the pages into out/site; nothing in it asks another host
 	@$(BIN)/sphinx-build -q -W --keep-going -d out/doctrees -b html docs out/site
 
-demo: $(PLANNER) ## plan a real measured workload: table on the screen, picture and trace in out/
+demo: $(PLANNER) ## Llama 3 70B on 32 GPUs: a public layout beside the best plan, picture and trace in out/
 	@mkdir -p out
-	@$(BIN)/pipeplan plan demo:resnet50-two-hosts --time-limit 20 --gap 0.004 -o out/plan.json --html out/plan.html --trace out/trace.json
+	@$(BIN)/pipeplan audit megatron --model llama3-70b --gpu h100 --tp 4 --pp 8 --layout 'Et*2|(t*2|)*34,t*3|(t*2|)*3,tL' -t 5 -o out || [ $$? -eq 3 ]
+	@$(BIN)/pipeplan view out/plan.json out/workload.json -o out/plan.html
+	@$(BIN)/pipeplan export trace out/plan.json out/workload.json -o out/trace.json
 
 lint: $(STAMP) ## style, types and import contracts
 	$(BIN)/ruff check .

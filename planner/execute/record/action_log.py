@@ -148,9 +148,17 @@ class ActionLog:
     @contextmanager
     def computing(self) -> Iterator[None]:
         """Everything the cell needs is there."""
-        self.is_computing, self.since = True, time.monotonic()
-        start = self.clock.mark()
+        start = self.begin()
         yield
+        self.end(start)
+
+    def begin(self) -> Any:
+        """Everything the cell needs is there; gives what `end` is to be told."""
+        self.is_computing, self.since = True, time.monotonic()
+        return self.clock.mark()
+
+    def end(self, start: Any) -> None:
+        """It is computed, as far as the host knows."""
         end = self.clock.mark()
         self._taken_up.append(self._last_note)
         self._spans.append((self.current, start, end))
