@@ -67,7 +67,7 @@ class AlternativesDriver(Driver):
         self.begin(found, num_runs=len(found))
 
     def name(self, run: CandidateRun) -> str:
-        """As it was given."""
+        """The key of the problem in `problems`."""
         return self.names[run.choice.counts[0]]
 
     def answer_best(self) -> BestAlternative:
