@@ -222,6 +222,7 @@ _OPTION_SWITCHES = (
     "receive_buffers",
     "synchronisation",
     "shard_optimizer",
+    "max_active_stages",
 )
 """Switches of the command line that are options of the problem under the same name."""
 
@@ -244,6 +245,8 @@ def parse_changes(switches: Mapping[str, Any]) -> dict[str, Any]:
     changes |= {name: True for name in _PERMISSIONS if switches[name]}
     if any(map(changes.get, _RECOMPUTATION)):
         changes["recompute"] = True
+    if "max_active_stages" in changes:
+        changes.setdefault("shard_optimizer", "allow")
     if switches["no_replication"]:
         changes["max_replicas"] = 1
     if switches.get("deadline") is not None:

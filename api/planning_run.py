@@ -17,7 +17,8 @@ from planner.plan import Plan
 from planner.progress import Limits
 
 if TYPE_CHECKING:
-    from planner.planning import ParetoFront, SearchParams
+    from planner.decisions.price.front import ParetoFront
+    from planner.planning import SearchParams
     from planner.planning.runs.run import PlanningOptions
     from planner.replanning.transition import Transition
 

@@ -27,13 +27,13 @@ def render_plan(plan: Plan) -> str:
     """The document of a plan: stable order, one line per stage, device and piece of evidence, ends with a newline."""
     plain = plan_to_plain(plan)
     stages = ",\n  ".join(_text(stage) for stage in plain["stages"])
-    dealing = f' "dealing": {_text(plain["dealing"])},\n' if "dealing" in plain else ""
+    some = "".join(f' "{key}": {_text(plain[key])},\n' for key in ("dealing", "max_active_stages") if key in plain)
     evidence = "null" if plain["evidence"] is None else _lines(plain["evidence"])
     return (
         f'{{"format": {_text(plain["format"])},\n'
         f' "problem": {_text(plain["problem"])},\n'
         f' "stages": [\n  {stages}],\n'
-        f"{dealing}"
+        f"{some}"
         f' "schedule": {_lines(plain["schedule"])},\n'
         f' "evidence": {evidence}}}\n'
     )
@@ -59,6 +59,7 @@ def plan_to_plain(plan: Plan) -> dict[str, Any]:
         "problem": _problem_to_plain(plan.problem),
         "stages": [_stage_to_plain(stage) for stage in plan.stages],
         **({"dealing": [list(assignment) for assignment in plan.dealing]} if plan.dealing else {}),
+        **({} if plan.max_active_stages is None else {"max_active_stages": plan.max_active_stages}),
         "schedule": {device: [str(action) for action in order] for device, order in plan.schedule.items()},
         "evidence": None if plan.evidence is None else _evidence_to_plain(plan.evidence),
     }
@@ -171,6 +172,7 @@ def plan_from_plain(document: Any, *, source: str = "plan") -> Plan:
         },
         evidence=None if evidence is None else read_evidence(evidence),
         dealing=_read_balance(top.optional("dealing", list)),
+        max_active_stages=_value(top.optional("max_active_stages", int)),
     )
 
 

@@ -9,8 +9,9 @@ from planner.actions import Action
 
 ProvedBy = Literal["certificate", "complete search"]
 
-Shard = Literal["none", "optimizer"]
-"""What is sharded over the replicas of a stage: nothing, or the optimizer's state (ZeRO-1)."""
+Shard = Literal["none", "optimizer", "weights"]
+"""What is sharded over the replicas of a stage: nothing, the optimizer's state (ZeRO-1), or the weights as well, which
+are gathered for runs of actions."""
 
 SHARDS: tuple[Shard, ...] = get_args(Shard)
 
@@ -77,7 +78,12 @@ class Stage:
     @property
     def is_sharded(self) -> bool:
         """Whether its replicas shard the optimizer's state."""
-        return self.shard == "optimizer" and len(self.replicas) > 1
+        return self.shard != "none" and len(self.replicas) > 1
+
+    @property
+    def is_gathered(self) -> bool:
+        """Whether its replicas shard the weights, too, and gather them for runs of actions."""
+        return self.shard == "weights" and len(self.replicas) > 1
 
     @property
     def recomputed(self) -> dict[str, str]:
@@ -328,6 +334,8 @@ class Plan:
     dealing: tuple[tuple[int, ...], ...] = ()
     """The microbatches of every pipeline, in the order in which it begins them, where they are dealt whole: replica k
     of every stage takes those of list k; empty: every microbatch is cut over the replicas of a stage."""
+    max_active_stages: int | None = None
+    """Where weights are sharded: how many stages of a device are gathered at a time; None: no stage shards them."""
 
     @property
     def devices(self) -> tuple[str, ...]:

@@ -17,6 +17,7 @@ from planner.judge.rules import (
     deadlock_rules,
     dealt,
     evidence,
+    gathered,
     groups,
     lists,
     loops,
@@ -74,7 +75,7 @@ class Verdict:
             return False
         known, judged = self.subject
         same = judged.stages is plan.stages and judged.schedule is plan.schedule and judged.problem is plan.problem
-        return same and known is problem
+        return same and known is problem and judged.max_active_stages == plan.max_active_stages
 
     @property
     def passed(self) -> bool:
@@ -140,9 +141,11 @@ GROUPS: tuple[tuple[bool, tuple[Rule, ...]], ...] = (
     (False, reference.RULES),
     (True, dealt.RULES),
     (True, (*partition.RULES, *groups.RULES, *split_placement.RULES)),
+    (True, gathered.RULES),
     (False, options.RULES),
     (True, (agreement.route_missing,)),
     (True, lists.RULES),
+    (True, (gathered.gathered_order,)),
     (False, loops.RULES),
     (True, (deadlock_rules.forward_first, deadlock_rules.input_grad_first)),
     (True, (deadlock_rules.deadlock,)),

@@ -259,6 +259,9 @@ class Instance:
     """[T, L] ticks of the optimizer's step on a layer's weights, after everything else; None: none anywhere."""
     sharding: Sharding | None = None
     """What replicas can shard, and must tell each other then; None: no stage shards."""
+    host: Integers | None = None
+    """[2, tables, 5, rows, L] ticks that hosts take to ask for what `work` has, and from a host's beginning to the end
+    at least, on all types at the first width, then at the next; None: no time."""
     recompute_kinds: RecomputeKinds | None = None
     """How single layers may recompute; None: all of a stage do so fully, or none."""
 

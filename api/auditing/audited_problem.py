@@ -118,6 +118,9 @@ def _estimated(run: RunConfiguration, sheet: GpuSheet) -> tuple[ModelProfile, tu
             hides_exchanges=run.hides_exchanges,
             sequence_parallel=run.sequence_parallel,
             experts=run.experts,
+            sends_once=run.sends_once,
+            hides_tokens=run.hides_tokens,
+            fused_attention=run.fused_attention,
         )
     )
     costs = _StateCosts(run, sheet)

@@ -69,6 +69,18 @@ _RecomputeMicrobatches = Annotated[
 ]
 
 
+_MaxActiveStages = Annotated[
+    int | None,
+    typer.Option(
+        "--max-active-stages",
+        metavar="K",
+        min=1,
+        help="Replicas may shard weights, and gather those of up to K stages of a device at a time (FSDP).",
+        rich_help_panel="What may be decided",
+    ),
+]
+
+
 class _DecisionOptions(NamedTuple):
     """Decisions that are opened or closed."""
 
@@ -92,6 +104,7 @@ class _DecisionOptions(NamedTuple):
     receive_buffers: arg.ReceiveBuffers = None
     synchronisation: arg.Synchronisation = None
     shard_optimizer: arg.ShardOptimizer = None
+    max_active_stages: _MaxActiveStages = None
     pin: arg.Pins = None
 
 

@@ -10,8 +10,8 @@ from rich.console import Group, RenderableType
 from api.formatting import render_ms, render_percent
 from api.reporting.screen import ITERATIONS
 from api.reporting.screen_table import make_table
+from planner.decisions.price.front import ParetoFront, ParetoPoint
 from planner.plan import Plan
-from planner.planning import ParetoFront, ParetoPoint
 from planner.problem import Problem
 
 WIDTH, HEIGHT, MARGIN = 640, 400, 60

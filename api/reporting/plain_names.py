@@ -87,6 +87,7 @@ _VALUES = {
     "max_stages_per_device": "up to {} stages per device",
     "max_replicas": "up to {} replicas per stage",
     "receive_buffers": "{} buffers per received tensor",
+    "max_active_stages": "replicas may divide weights, with up to {} stages of a device gathered",
 }
 """Options with a number."""
 

@@ -35,6 +35,7 @@ from planner.execute.model.not_compared import NOT_COMPARED
 from planner.layout.costs import CostModel
 from planner.plan import BaselineResult, Evidence, Plan, RentalResult, SizeResult
 from planner.problem import Objective, Problem
+from planner.simulation.host_waits import find_host_waits
 
 if TYPE_CHECKING:
     from api.progress import RunSummary
@@ -50,6 +51,9 @@ _UNSTEADY = 0.05
 
 _MAX_NOTES = 3
 """Lines of remarks about costs that were not measured."""
+
+_MAX_HOST_STAGES = 8
+"""So many stages in which the host sets the pace are named."""
 
 _NEARLY_FULL = 0.9
 """Devices filled by more than this part need a word about their reserve."""
@@ -83,7 +87,7 @@ def render_screen(problem: Problem, plan: Plan, *, run: "RunSummary") -> Rendera
         _render_baselines(problem, evidence, ours=own_row(problem, plan)),
         "",
         *render_kinds(problem, plan, program=run.target),
-        _render_outcome(problem, evidence, run=run),
+        _render_outcome(problem, plan, evidence=evidence, run=run),
     )
 
 
@@ -256,7 +260,7 @@ def _memory_style(row: BaselineResult) -> str:
     return "red" if row.makespan_ns is not None and not row.fits_memory else ""
 
 
-def _render_outcome(problem: Problem, evidence: Evidence, *, run: "RunSummary") -> Table:
+def _render_outcome(problem: Problem, plan: Plan, *, evidence: Evidence, run: "RunSummary") -> Table:
     table = Table.grid(padding=(0, 2))
     table.add_column(style="bold", no_wrap=True)
     table.add_column()
@@ -277,7 +281,8 @@ def _render_outcome(problem: Problem, evidence: Evidence, *, run: "RunSummary") 
         table.add_row("", f"{len(late)} more known methods were not tried for lack of time (-t)")
     for what, where in (run.files or {}).items():
         table.add_row(what, where)
-    doubts = [*_describe_comparison(problem), *_describe_probe(problem)]
+    doubts = [*_describe_host(problem, plan, evidence=evidence), *_describe_comparison(problem)]
+    doubts += _describe_probe(problem)
     for note in [*doubts, *_notes(problem, evidence), *_describe_reserve(problem, evidence)]:
         table.add_row("note", Text(note, style="yellow"))
     table.add_row("", Text(_MEANINGS, style="dim"))
@@ -298,6 +303,20 @@ def _describe_timings(problem: Problem, evidence: Evidence) -> list[str]:
         if evidence.timings.get(what) == "not measured":
             notes.append(f"{what.replace('_', ' ')} not measured: what an action or message costs beyond this counts 0")
     return notes
+
+
+def _describe_host(problem: Problem, plan: Plan, *, evidence: Evidence) -> list[str]:
+    """Where the host sets the pace, and what can be saved there: bounds count the card's work alone."""
+    waits = find_host_waits(problem, plan)
+    if waits is None:
+        return []
+    shown = [str(number) for number in waits.stages[:_MAX_HOST_STAGES]]
+    more = f" and {len(waits.stages) - len(shown)} more" if len(waits.stages) > len(shown) else ""
+    saved, most = (waits.objective_ns - ns for ns in (waits.without_host_ns, evidence.lower_bound_ns))
+    return [
+        f"the host sets the pace in stage {', '.join(shown)}{more}: CUDA graphs save {render_ms(saved)} ms with these "
+        f"orders, with any at most {render_ms(most)} ms (proved); larger microbatches need the host less often"
+    ]
 
 
 def _describe_comparison(problem: Problem) -> list[str]:

@@ -8,6 +8,7 @@ RANGES: dict[str, tuple[int, int | None, str]] = {
     "recompute_microbatches": (0, None, "microbatch numbers"),
     "global_batch_size": (1, None, "samples"),
     "samples": (1, None, "samples"),
+    "max_active_stages": (1, None, "stages"),
     "rounds": (0, None, "rounds"),
     "bubble": (0, 1, "fraction"),
     "gap": (0, 1, "fraction"),

@@ -80,7 +80,7 @@ _FORMS: dict[str, dict[str, JsonSchema]] = {
 """What the classes of a plan do not say: its reader and the verifier do."""
 
 _WITH_SHARDS: JsonSchema = {
-    "if": {"properties": {"shard": {"const": "optimizer"}}, "required": ["shard"]},
+    "if": {"properties": {"shard": {"enum": ["optimizer", "weights"]}}, "required": ["shard"]},
     "then": {"properties": {"replicas": {"minItems": 2}}},
 }
 """One replica has nobody to shard with."""

@@ -127,7 +127,7 @@ def make_bound(
     if recompute_bound.applies_to(least):
         price = recompute_bound.PricedRecomputation(least, weights).find_price()
         certificates.append({"kind": "recomputation", "weights": weights, "memory_price": price})
-    if problem.options.unequal_shares:
+    if problem.options.has_other_plans:
         return max((_make(least, certificate) for certificate in certificates), key=lambda bound: bound.value_ns)
     if _is_placed(problem):
         certificates.append({"kind": "schedule"})
@@ -537,7 +537,8 @@ def schedule_bound(problem: Problem, stages: Sequence[Stage], *, costs: CostMode
 
 def prove_infeasible(problem: Problem, costs: CostModel) -> str | None:
     """A sentence that names the limit that binds if no plan can fit into memory; None if that was not proved."""
-    if problem.options.cuts_unevenly or problem.microbatches is not None:
+    options = problem.options
+    if options.cuts_unevenly or options.has_other_plans or problem.microbatches is not None:
         return None
     least = Least(problem, costs)
     reason = memory.prove_infeasible(least)
@@ -563,9 +564,10 @@ def _derive(least: Least, certificate: Mapping[str, Any]) -> int:
             f"certificate: a bound of kind {kind!r} does not hold where split_placement is allowed; "
             "make the bound again"
         )
-    if kind not in ("work", "layer", "path") and least.problem.options.unequal_shares:
+    if kind not in ("work", "layer", "path") and least.problem.options.has_other_plans:
+        allowed = "unequal_shares" if least.problem.options.unequal_shares else "max_active_stages"
         raise ValueError(
-            f"certificate: a bound of kind {kind!r} does not hold where unequal_shares is allowed; make the bound again"
+            f"certificate: a bound of kind {kind!r} does not hold where {allowed} is allowed; make the bound again"
         )
     needs_makespan = kind in ("layer", "path")
     if needs_makespan and least.problem.options.objective != "makespan":

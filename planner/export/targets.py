@@ -38,6 +38,8 @@ class Target:
     """Whether it runs stages in a loop in the order of 1F1B, interleaved or not, and nothing else."""
     takes_sizes: bool = False
     """Whether it runs microbatches that differ."""
+    gathers: bool = False
+    """Whether it gathers the weights of stages for runs of actions."""
     most_chunks: int | None = None
     """Stages per device that are looked at where nobody says how many there may be."""
 
@@ -57,7 +59,8 @@ def _fit_torch(problem: Problem, plan: Plan) -> Plan:
 def _fit_torchtitan(problem: Problem, plan: Plan) -> Plan:
     torchtitan.require_whole_state(plan)
     torchtitan.assumed_settings(problem, plan)
-    plan = _fit_torch(problem, plan)
+    plan = renumbered(plan)
+    render_torch_table(problem, plan, has_groups=True)
     torchtitan.make_parallelism(problem, plan)
     return plan
 
@@ -116,6 +119,7 @@ TARGETS = {
             limits={},
             fit=_fit_executor,
             takes_sizes=True,
+            gathers=True,
         ),
         Target(
             name="torch",
@@ -126,8 +130,8 @@ TARGETS = {
         ),
         Target(
             name="torchtitan",
-            runs="as torch, with equally many stages per device, in a loop or two of them in a V",
-            limits={**_SINGLE, **_KEPT, "max_replicas": 1, "uneven_replication": False},
+            runs="as torch, with equally many stages per device, in a loop or two of them in a V; groups of one width",
+            limits={**_WHOLE, **_KEPT, "max_replicas": 1, "uneven_replication": False},
             fit=_fit_torchtitan,
             require=torchtitan.module_names,
         ),
@@ -205,7 +209,15 @@ def _require_sizes(problem: Problem, target: Target | None) -> None:
 
 
 def restrict(options: Options, target: Target) -> Options:
-    """The options under which every plan of the target is allowed; never wider than what was given."""
+    """The options under which every plan of the target is allowed; never wider than what was given.
+
+    Raises ValueError for gathered stages, which only the executor runs.
+    """
+    if options.max_active_stages is not None and not target.gathers:
+        raise ValueError(
+            f"target {target.name}: options ask for max_active_stages = {options.max_active_stages}, but a plan for "
+            f"{target.name} gathers no stages; leave it out, or plan with --target executor"
+        )
     narrowed = {name: _narrower(getattr(options, name), limit) for name, limit in target.limits.items()}
     return replace(options, **narrowed)
 

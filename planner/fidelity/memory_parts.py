@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from planner.layout.costs import CostModel
+from planner.layout.stage_replicas import lay_out
 from planner.plan import Plan
 from planner.problem import Problem
 from planner.simulation.timeline import Timeline
@@ -52,7 +53,7 @@ def compare_memory(problem: Problem, plan: Plan, *, folder: Path, timeline: Time
 
     Raises ValueError that names the document if what it says cannot be read.
     """
-    static = CostModel(problem).static_bytes(plan.stages)
+    static = lay_out(plan, costs=CostModel(problem)).static_bytes
     found = {name: used for path in sorted(folder.glob("rank*.json")) for name, used in _read(path).items()}
     return tuple(
         DeviceMemory(

@@ -14,12 +14,13 @@ order:
     stage_replicas    who runs which actions of a stage, split placement included (section 2)
     traffic           what flows between stage replicas (section 2)
     synchronisation   the ring all-reduce of a replicated stage (section 2)
+    active_stages     which weights are gathered when (section 2)
     device_orders     the schedule as arrays
     times             when everything happens (section 3)
     memory            what every device holds (section 4)
     reading           the pages above, applied to one plan
 
 and on top of them the rules of a valid plan, one function each: `shape`, `reference`, `balanced`, `partition`,
-`groups`,
+`groups`, `gathered`,
 `split_placement`, `options`, `lists`, `loops`, `orders`, `agreement` (of the judge with the core), `evidence`.
 """

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from planner.judge.recomputation import kept_bytes, kind_in
 from planner.judge.samples import round_up
-from planner.judge.stage_replicas import is_sharded
+from planner.judge.stage_replicas import is_gathered, is_sharded
 from planner.plan import Stage
 from profiles.model_profile import Layer, WidthBytes
 
@@ -47,6 +47,8 @@ class StageBytes(NamedTuple):
     """Bytes that replicas synchronise."""
     gathered: int
     """The weights that replicas tell each other after a step, where each steps a part of them."""
+    part_weights: int
+    """Those of them of which a replica holds a part where the stage gathers them, and all while it is active."""
 
 
 def stage_bytes(stage: Stage, layers: list[Layer], *, width: int) -> StageBytes:
@@ -63,16 +65,23 @@ def stage_bytes(stage: Stage, layers: list[Layer], *, width: int) -> StageBytes:
         parameters=sum(layer.parameter_bytes for layer in layers),
         gradients=gradient_bytes(layers, width=width),
         gathered=gathered_bytes(layers, width=width),
+        part_weights=part_weights(layers),
     )
 
 
 def sharded_away(stage: Stage, layers: list[Layer], *, width: int) -> int:
-    """Bytes of the optimizer's state that a device does not hold, because other replicas do."""
+    """Bytes of the optimizer's state, and of gathered weights, that a device does not hold: other replicas do."""
     if not is_sharded(stage):
         return 0
     entries = [bytes_at(layer, width) for layer in filter(is_trained, layers)]
     whole = sum(entry.optimizer_bytes or 0 for entry in entries if entry is not None)
-    return whole - round_up(Fraction(whole, len(stage.replicas)))
+    parts = (whole, part_weights(layers)) if is_gathered(stage) else (whole,)
+    return sum(part - round_up(Fraction(part, len(stage.replicas))) for part in parts)
+
+
+def part_weights(layers: list[Layer]) -> int:
+    """Bytes of trained weights on a single device, as far as the optimizer's state is distinguished from them."""
+    return sum(layer.parameter_bytes for layer in layers if is_trained(layer) and layer.optimizer_bytes is not None)
 
 
 def gathered_bytes(layers: list[Layer], *, width: int) -> int:

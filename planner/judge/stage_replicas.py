@@ -39,7 +39,12 @@ def is_split(stage: Stage) -> bool:
 
 def is_sharded(stage: Stage) -> bool:
     """Whether a stage's replicas hold, and step, a part of the optimizer's state each."""
-    return stage.shard == "optimizer" and len(stage.replicas) > 1
+    return stage.shard in ("optimizer", "weights") and len(stage.replicas) > 1
+
+
+def is_gathered(stage: Stage) -> bool:
+    """Whether they hold a part of the weights each, too, and gather them before they use them."""
+    return stage.shard == "weights" and len(stage.replicas) > 1
 
 
 def make_stage_replicas(stages: Sequence[Stage], *, has_weight_grad: Sequence[bool]) -> list[StageReplica]:

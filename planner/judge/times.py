@@ -2,9 +2,11 @@
 
 Every action, transfer and synchronisation has one equation for its start, in terms of the ends of others:
 
-    action            the latest of: the action before it on its devices, what it needs of its own stage, what arrives
+    action            the latest of: the action before it on its devices, what it needs of its own stage, what arrives;
+                      it ends after what its stage costs, or when its host lets it (`host_pace`)
     transfer          ready at the end of its action; starts once each of its links has served those before it
     synchronisation   the end of the stage's last action; if bucketed, it queues like a transfer
+    gathering         the latest of: the gathering before it, the action before it on each of its devices
 
 A timeline that satisfies all of them is the only one: whatever takes time ends after it starts, and what takes none
 depends on others without a cycle (`orders.deadlock` has ruled that out), so two such timelines could not differ for a
@@ -18,7 +20,9 @@ from typing import Any
 
 import numpy
 
+from planner.judge.active_stages import Gathering
 from planner.judge.device_orders import Booleans, Integers
+from planner.judge.host_pace import card_ends
 from planner.judge.reading import Reading
 from planner.judge.transfer_queue import TransferQueue, Transfers
 from planner.simulation.timeline import PlayedActions, PlayedTransfers, Timeline
@@ -96,6 +100,7 @@ class _Check:
             if not self.reading.problem.cluster.overlap:
                 self.queue.take_actions(self.start, self.end)
             yield from chain(self.synchronisations(), self.queue.starts(), self.groups())
+            yield from list(self.gatherings())
             yield from chain(self.starts(self._needed(transfers)), self.ending())
 
     def order(self) -> Iterator[str]:
@@ -120,11 +125,22 @@ class _Check:
         return numpy.array(starts, dtype=self.exact), numpy.array(ends, dtype=self.exact)
 
     def action_durations(self) -> Iterator[str]:
-        """An action takes the time that its stage costs."""
+        """An action takes the time that its stage costs, or ends as soon as its host lets the card end it."""
         if self.is_readable:
-            for row in _where(self.end - self.start != self.expected):
+            expected = self.expected if not self.reading.paces else self._card_ends() - self.start
+            for row in _where(self.end - self.start != expected):
                 taken = self.end[row] - self.start[row]
-                yield f"{self._name(row)} takes {taken} ns instead of {self.expected[row]}"
+                yield f"{self._name(row)} takes {taken} ns instead of {expected[row]}"
+
+    def _card_ends(self) -> Integers:
+        """[actions] when each ends by the matrices of section 3, the slowest host of a group counting for all of it."""
+        paces = numpy.array(self.reading.paces, dtype=self.exact).reshape(len(self.replicas), -1, 4, 2)
+        own = paces[self.runner, self.reading.variant, self.orders.kind]
+        ends = numpy.maximum(self.start + self.expected, card_ends(self.end, paces=own, first=self.orders.first))
+        latest = self._zeros(self.shape).reshape(-1)
+        numpy.maximum.at(latest, self.slot, ends)
+        found: Integers = latest[self.slot]
+        return found
 
     def _needed(self, transfers: Transfers) -> Integers:
         """[slots] when everything that an action needs is there, its own stage replica's earlier actions included."""
@@ -149,7 +165,7 @@ class _Check:
         begins = self.orders.first[:-1]
         before[begins[begins < len(before)]] = 0
         free = needed.reshape(-1)
-        numpy.maximum.at(free, self.slot, before)
+        numpy.maximum.at(free, self.slot, numpy.maximum(before, self.gathered_at))
         if not self.reading.problem.cluster.overlap:
             free = self._after_transfers(free)
         expected = free[self.slot]
@@ -197,6 +213,27 @@ class _Check:
         if claimed or surplus:
             yield "the timeline has a synchronisation too many"
 
+    def gatherings(self) -> Iterator[str]:
+        """Weights are gathered once asked for, one stage of a rank after the other; actions wait for theirs."""
+        self.gathered_at = self._zeros(len(self.end))
+        claimed = {Gathering(timed.stage, timed.position): timed for timed in self.timeline.gathers}
+        surplus, reading = len(self.timeline.gathers) - len(claimed), self.reading
+        for rank in reading.gathering_ranks:
+            begins, ends, free = [int(self.orders.first[device]) for device in rank.devices], list[int](), 0
+            for asked in rank.asked:
+                stage, size = reading.plan.stages[asked.stage], reading.sizes[asked.stage]
+                rows = [begin + asked.position - 1 for begin in begins if asked.position]
+                start, timed = max([free, *(int(self.end[row]) for row in rows)]), claimed.pop(asked, None)
+                free = start + reading.gathering_ns(stage, size)
+                ends.append(free)
+                if timed is None or (timed.start_ns, timed.end_ns) != (start, free):
+                    what = f"stage {asked.stage} for action {asked.position}"
+                    yield f"the gather of {what} is not from {start} ns to {free} ns"
+            for begin in begins:
+                self.gathered_at[begin : begin + len(rank.awaited)] = numpy.array(ends, dtype=self.exact)[rank.awaited]
+        if claimed or surplus:
+            yield "the timeline gathers a stage too often"
+
     def ending(self) -> Iterator[str]:
         """The timeline's makespan is the end of all that happens, plus what follows it."""
         if self.timeline.makespan_ns != self.makespan_ns():
@@ -235,6 +272,7 @@ def _largest(reading: Reading, timeline: Timeline) -> int:
     if not isinstance(timeline.transfers, PlayedTransfers):
         claimed += [abs(time) for sent in timeline.transfers for time in sent[-3:]]
     claimed += [abs(timed.end_ns) for timed in timeline.synchronisations]
+    claimed += [abs(timed.end_ns) for timed in timeline.gathers]
     channel_routes = zip(reading.channels, reading.channel_routes, strict=True)
     moving = [route.time_ns(channel.num_bytes) for channel, route in channel_routes if route is not None]
     return max([0, *claimed, *chain(*chain(*reading.durations)), *moving])

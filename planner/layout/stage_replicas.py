@@ -9,7 +9,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
+from planner.errors import PlanError
 from planner.layout.costs import CostModel, StageCost, StageTraffic, replica_overlaps
+from planner.layout.gathers import Rank, gathering_ranks
 from planner.layout.split_placement import common, input_grad_ranges, part_of
 from planner.plan import DeviceGroup, Plan, Stage
 from profiles.cluster import Route
@@ -74,6 +76,8 @@ class LaidOut:
     """Per stage its all-reduce, or reduce-scatter; 0 without either."""
     steps_ns: Mapping[str, int]
     """Per device when it is done, counted from the last synchronisation."""
+    ranks: tuple[Rank, ...] = ()
+    """Devices that gather the weights of their stages."""
 
     @property
     def tail_ns(self) -> int:
@@ -114,11 +118,14 @@ def lay_out(plan: Plan, *, costs: CostModel) -> LaidOut:
     """One stage replica per stage and replica, connected by the transfers between them.
 
     Where the problem lists the sizes of its microbatches, one for each size that the replica takes; what is dealt whole
-    stays within its pipeline.
+    stays within its pipeline. PlanError if weights are gathered otherwise than the contract allows.
     """
-    problem = costs.problem
+    problem, ranks = costs.problem, gathering_ranks(plan)
     if problem.microbatches is None:
-        return lay_out_stages(plan.stages, costs=costs)
+        found = lay_out_stages(plan.stages, costs=costs)
+        return replace(found, ranks=ranks, static_bytes=costs.static_bytes_of(plan)) if ranks else found
+    if ranks:
+        raise PlanError("weights are gathered for microbatches of one size only")
     parts = (
         [
             _StageLayout(plan.stages_in(number), costs=costs, size=size, pipeline=number)

@@ -6,6 +6,7 @@ direction go in the order of the sending replicas, then of the edges, then of th
 """
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from itertools import groupby
 from typing import Any, NamedTuple
 
@@ -14,6 +15,7 @@ import numpy
 from planner.actions import KINDS
 from planner.errors import OutOfRangeError, PlanError
 from planner.layout.costs import CostModel, StageCost
+from planner.layout.gathers import Gather, Rank, TimedGather, gathers
 from planner.layout.split_placement import BEFORE_FIRST
 from planner.layout.stage_replicas import LaidOut, StageReplica, Transfer, lay_out, memory_steps
 from planner.plan import Plan
@@ -95,6 +97,16 @@ class _Sent(NamedTuple):
         return PlayedChannel(*ends, direction, sent.num_bytes, sent.route.links, sent.ticks, sender.replica, self.rank)
 
 
+class _GatherQueue:
+    """What a rank gathers, one after the other: a device of the evaluator beside the others."""
+
+    def __init__(self, rank: Rank, *, plan: Plan) -> None:
+        assert plan.max_active_stages is not None
+        self.rank = rank
+        stages = [action.stage for action in plan.schedule[rank.devices[0]]]
+        self.asked, self.needed = gathers(stages, most=plan.max_active_stages)
+
+
 class _Playback:
     """One plan, as the evaluator plays it."""
 
@@ -102,6 +114,7 @@ class _Playback:
         self.plan, self.device_orders, self.costs, self.problem = plan, device_orders, costs, costs.problem
         self.count = self.problem.num_microbatches
         self.laid_out, self.replicas = laid_out, laid_out.replicas
+        self.queues = [_GatherQueue(rank, plan=plan) for rank in laid_out.ranks]
         self.transfers = list(self._list_channels())
         self._check_size()
         self.holder = self._find_holders()
@@ -111,8 +124,18 @@ class _Playback:
             [[_durations(cost) for cost in pair] for pair in costs_of], dtype=numpy.int64
         ).reshape(-1, 2, len(KINDS))
         self.ticks = self.durations[self.holder, self.variant, device_orders.kind]
+        self.host = self._hosts(costs_of)
         steps = [[[memory_steps(cost, kind) for kind in KINDS] for cost in pair] for pair in costs_of]
         self.steps = numpy.array(steps, dtype=numpy.int64).reshape(-1, 2, len(KINDS), 2)
+
+    def _hosts(self, costs_of: Sequence[Sequence[StageCost]]) -> Integers | None:
+        """[A, 2] what the host takes to ask, and from its beginning to the end at least; None: no time anywhere."""
+        if not any(cost.clocks for pair in costs_of for cost in pair):
+            return None
+        nothing = ((0, 0),) * len(KINDS)
+        table = numpy.array([[cost.clocks or nothing for cost in pair] for pair in costs_of], dtype=numpy.int64)
+        found: Integers = table.reshape(-1, 2, len(KINDS), 2)[self.holder, self.variant, self.device_orders.kind]
+        return found
 
     def _keeps(self) -> Any:
         """[A] whether the microbatch keeps everything where others of its stage recompute."""
@@ -187,12 +210,13 @@ class _Playback:
         runs = self._may_run()
         rings = self._rings()
         times = play_schedule(self._schedule(runs, rings=rings))
-        start = numpy.full(len(self.holder), -1, dtype=numpy.int64)
-        start[runs] = times.start
+        start, count = numpy.full(len(self.holder), -1, dtype=numpy.int64), numpy.count_nonzero(runs)
+        start[runs], gathering = times.start[:count], times.start[count:]
         self._require_end(start)
-        end = start + self.ticks
+        end = start + times.took
         synchronisations = self._synchronisations(end, times=times, rings=rings)
-        return self._timeline(start, end=end, times=times, synchronisations=synchronisations)
+        found = self._timeline(start, end=end, times=times, synchronisations=synchronisations)
+        return replace(found, gathers=self._timed_gathers(gathering)) if self.queues else found
 
     def _may_run(self) -> Any:
         """[A] false from the first action on that stands before what it needs on its own device, F before I before W.
@@ -239,28 +263,60 @@ class _Playback:
         arrivals = self.laid_out.arrivals()
         closing = dict(self.laid_out.closing) | {number: len(replicas) + place for place, number in enumerate(rings)}
         per_device = numpy.bincount(device_orders.device[runs], minlength=len(index))
+        queues, beside = self.queues, len(rings) + len(self.queues)
+        asked = [gather for queue in queues for gather in queue.asked]
+        lengths = [len(queue.asked) for queue in queues]
         return PlayableSchedule(
             num_microbatches=self.count,
-            stage=_column([*(replica.stage for replica in replicas), *rings]),
+            stage=_column([*(each.stage for each in replicas), *rings, *(queue.rank.stages[0] for queue in queues)]),
             devices=[
                 *(tuple(index[x] for x in replica.group) for replica in replicas),
                 *((index[head],) for head in heads),
+                *((len(index) + number,) for number in range(len(queues))),
             ],
-            duration=numpy.concatenate(
-                [self.durations.min(axis=1), numpy.zeros((len(rings), len(KINDS)), numpy.int64)]
-            ),
+            duration=numpy.concatenate([self.durations.min(axis=1), numpy.zeros((beside, len(KINDS)), numpy.int64)]),
             transfers=[*(timed_send(sent.transfer) for sent in self.transfers), *self._ring_transfers(rings)],
-            waits=_column([*(row[:2] for row in arrivals), *((0, 0) for _ in rings)]).reshape(-1, 2),
-            waits_once=_column([*(once for *_, once in arrivals), *(0 for _ in rings)]),
+            waits=_column([*(row[:2] for row in arrivals), *((0, 0) for _ in range(beside))]).reshape(-1, 2),
+            waits_once=_column([*(once for *_, once in arrivals), *(0 for _ in range(beside))]),
             opening=self.laid_out.opening,
             closing=[closing.get(number, -1) for number in range(len(self.plan.stages))],
             overlaps=self.problem.cluster.overlap,
-            first=numpy.concatenate([[0], numpy.cumsum(per_device)]).astype(numpy.int64),
-            replica=self.holder[runs],
-            kind=device_orders.kind[runs],
-            microbatch=device_orders.microbatch[runs],
-            ticks=self.ticks[runs],
+            first=numpy.concatenate([[0], numpy.cumsum([*per_device, *lengths])]).astype(numpy.int64),
+            replica=numpy.concatenate(
+                [self.holder[runs], numpy.repeat(len(replicas) + len(rings) + numpy.arange(len(queues)), lengths)]
+            ).astype(numpy.int64),
+            kind=_longer(device_orders.kind[runs], more=len(asked)),
+            microbatch=_longer(device_orders.microbatch[runs], more=len(asked)),
+            host=None if self.host is None else self.host[runs],
+            ticks=numpy.concatenate([self.ticks[runs], _column([self._gathering_ns(each) for each in asked])]),
+            gate=numpy.concatenate([self._gates()[runs], _column([each.position for each in asked])]),
+            peers=self._peers(index),
         )
+
+    def _gathering_ns(self, gather: Gather) -> int:
+        return self.costs.gathering_ns(self.plan.stages[gather.stage])
+
+    def _gates(self) -> Integers:
+        """[A] gatherings of its rank that an action waits for; 0 where nothing is gathered."""
+        gate = numpy.zeros(len(self.holder), dtype=numpy.int64)
+        for number, device in enumerate(self.device_orders.schedule):
+            for queue in (each for each in self.queues if device in each.rank.devices):
+                gate[self.device_orders.first[number] : self.device_orders.first[number + 1]] = queue.needed
+        return gate
+
+    def _peers(self, index: dict[str, int]) -> list[tuple[int, ...]]:
+        """[D] the queue of every device that gathers, and the devices of every queue."""
+        own = {device: len(index) + number for number, queue in enumerate(self.queues) for device in queue.rank.devices}
+        devices = [(own[device],) if device in own else () for device in index]
+        return [*devices, *(tuple(index[device] for device in queue.rank.devices) for queue in self.queues)]
+
+    def _timed_gathers(self, start: Integers) -> tuple[TimedGather, ...]:
+        asked = [gather for queue in self.queues for gather in queue.asked]
+        found = [
+            TimedGather(*gather, begin, begin + self._gathering_ns(gather))
+            for gather, begin in zip(asked, start.tolist(), strict=True)
+        ]
+        return tuple(sorted(found, key=lambda timed: timed.start_ns))
 
     def _ring_transfers(self, rings: dict[int, tuple[int, ...]]) -> Iterator[TimedSend]:
         for place, (number, links) in enumerate(rings.items(), start=len(self.replicas)):
@@ -373,6 +429,11 @@ def timed_send(sent: Transfer) -> TimedSend:
 def _durations(cost: StageCost) -> list[int]:
     """Nanoseconds of F, I, W and B."""
     return [cost.duration_ns(kind) for kind in KINDS]
+
+
+def _longer(column: Integers, *, more: int) -> Integers:
+    """With zeros for what is gathered: F of microbatch 0 of a stage replica that nothing else is for."""
+    return numpy.concatenate([column, numpy.zeros(more, dtype=column.dtype)])
 
 
 def _column(values: Sequence[Any]) -> Integers:

@@ -8,6 +8,7 @@ from typing import Any, Literal, NamedTuple, TypeVar, overload
 import numpy
 
 from planner.actions import Action
+from planner.layout.gathers import TimedGather
 from planner.simulation.encoding import EncodedOrders, Integers
 
 Direction = Literal["forward", "backward"]
@@ -78,6 +79,8 @@ class Timeline:
     """Bytes held on every device over time."""
     peak_bytes: Mapping[str, int]
     """Largest value of `memory` per device."""
+    gathers: tuple[TimedGather, ...] = ()
+    """In order of their start."""
 
     def objective_ns(self, objective: str) -> int:
         """Makespan or span, whichever is minimised."""

@@ -113,7 +113,12 @@ class Exchange:
     num_bytes: int
     """Of the whole tensor (all-to-all: of what one device sends)."""
     devices: int
-    """Number of taking part devices."""
+    """Number of devices that take part."""
+    stride: int = 1
+    """From one that takes part to the next; the devices of a node stand beside each other."""
+    copies: int = 0
+    """Of an all-to-all: copies of a token in what is sent, one of which goes to a node and is spread there; 0: each
+    goes by itself."""
 
     def __str__(self) -> str:
         return f"{self.kind} of {self.num_bytes} bytes among {self.devices}"

@@ -35,6 +35,8 @@ class Timing:
     """Distance of the quartiles as a fraction of the median, by the clock that was asked for."""
     repetitions: int = 1
     """How many were taken after the warm-up."""
+    host_ns: int | None = None
+    """What the host took at least to ask an accelerator for it, whose time is `wall_ns`; None: not distinguished."""
 
     def at(self, clock: Clock) -> int:
         """Median by the clock, or by the wall's where the thread's own is not known."""

@@ -9,6 +9,7 @@ import json
 import sys
 import traceback
 from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -115,6 +116,7 @@ def compare(case: dict[str, Any], folder: Path) -> dict[str, Any]:
     training = make(case["kinds"], num_microbatches=count)
     options = {key: case[key] for key in ("split", "skip", "messages")}
     execution = Execution(prepare(plan, training, fully_shard=is_fully_sharded(plan, case), **options), device=CPU)
+    gathered = watch_gathered(execution)
     whole = Whole(training)
     losses, expected, executed = [], [], []
     for number in range(case["steps"]):
@@ -138,9 +140,41 @@ def compare(case: dict[str, Any], folder: Path) -> dict[str, Any]:
         "expected_losses": expected,
         "executed": executed,
         "kept": sum(num_kept(stage) for stage in execution.stages),
+        "gathered": gathered,
         "is_routed": execution.preparation.rows is not None,
         "row": [str(action) for action in execution.layout.rows[execution.rank]],
     } | differences(execution, whole)
+
+
+def watch_gathered(execution: Execution) -> dict[str, Any]:
+    """Bytes of every stage's gathered weights, and those that are there at the end of each action from now on."""
+    active, computing = execution.active, execution.log.computing
+    if active is None:
+        return {}
+    found: dict[str, Any] = {"sizes": [layers.num_bytes for layers in active.stages.values()], "seen": []}
+    parts = [
+        part
+        for layers in active.stages.values()
+        for layer in layers.layers.values()
+        for group in sharded_groups(layer)
+        for part in group.fsdp_params
+    ]
+
+    @contextmanager
+    def looking() -> Iterator[None]:
+        with computing():
+            yield
+        whole = [part._unsharded_param for part in parts if hasattr(part, "_unsharded_param")]
+        found["seen"].append(sum(each.untyped_storage().nbytes() for each in whole))
+
+    execution.log.computing = looking
+    return found
+
+
+def sharded_groups(layer: Any) -> list[Any]:
+    """Torch's, one of them before 2.14."""
+    state = layer._get_fsdp_state()
+    return getattr(state, "_fsdp_param_groups", None) or [state._fsdp_param_group]
 
 
 def is_fully_sharded(plan: Plan, case: dict[str, Any]) -> bool:

@@ -128,7 +128,7 @@ def every_way(problem: Problem, part: Sequence[str]) -> list[bool | tuple[tuple[
 
 def every_shard(choice: str) -> tuple[Shard, ...]:
     """What a stage may do with the optimizer's state, as far as that does not depend on other stages."""
-    return SHARDS[:1] if choice == "never" else SHARDS
+    return SHARDS[: 1 if choice == "never" else 2]
 
 
 def every_group(problem: Problem) -> Iterator[tuple[tuple[str, ...], ...]]:

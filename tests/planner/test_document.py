@@ -205,7 +205,10 @@ def test_the_reader_refuses_broken_documents(what: str):
         ("true for one", r"problem\.num_microbatches = True is not an integer"),
         ("a layer that is a number", r"stages\[0\]\.layers\[0\] = 3 is not a string"),
         ("a device instead of a group", r"stages\[0\]\.replicas\[0\] = 'a' is not an array"),
-        ("a shard of something else", r"stages\[0\]\.shard = 'parameters' is none of none, optimizer; leave it out"),
+        (
+            "a shard of something else",
+            r"stages\[0\]\.shard = 'parameters' is none of none, optimizer, weights; leave it out",
+        ),
         (
             "a shard of one replica",
             r"stages\[0\]\.shard = 'optimizer' needs several replicas, and the stage has one; le",

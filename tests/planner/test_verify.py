@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import planner.verify
 from planner.actions import Action, parse_action
-from planner.device_subsets import PER_UNIT
+from planner.decisions.price.device_kinds import PER_UNIT
 from planner.errors import PlanError
 from planner.plan import Evidence, Plan, RentalResult, Stage
 from planner.problem import GlobalBatch, PinnedLayer, Problem
@@ -187,6 +187,23 @@ def two_and_three_replicas() -> tuple[Problem, Plan]:
     return problem, make_plan(problem, ["w x @ a | c", "y z @ b | d | e"], words)
 
 
+def gathered(
+    most: int | None = 1, *, allowed: int = 1, beside: str = "", c: str = "0F0 0F1 0B0 0B1"
+) -> Callable[[], tuple[Problem, Plan]]:
+    """The first stage on a and c, which gather its weights; `beside`: how the second one, there as well, is sharded."""
+
+    def make() -> tuple[Problem, Plan]:
+        problem = base_problem(shard_optimizer="always", max_active_stages=allowed)
+        stages = [replace(make_stage("w x @ a | c"), shard="weights"), make_stage("y z @ b")]
+        words = {"a": "0F0 0F1 0B0 0B1", "b": "1F0 1F1 1B0 1B1", "c": c}
+        if beside:
+            stages[1] = replace(make_stage("y z @ a | c"), shard=beside)
+            words = dict.fromkeys("ac", "0F0 1F0 1B0 0B0 0F1 1F1 1B1 0B1")
+        return problem, replace(make_plan(problem, stages, words), max_active_stages=most)
+
+    return make
+
+
 def skipping_edge() -> tuple[Problem, Plan]:
     problem = base_problem(skip_edges=False)
     edges = (*problem.profile.edges, make_edge("w z"))
@@ -347,6 +364,10 @@ BROKEN: dict[str, Callable[[], tuple[Problem, Plan]]] = {
     "device-repeated": with_stages("w x @ a", "y z @ b | b"),
     "group-mixed": with_stages("w x @ a", "y z @ b+e"),
     "width-uneven": with_stages("w x @ a", "y z @ b | c+d"),
+    "gathered-limit": gathered(None),
+    "gathered-forbidden": gathered(2),
+    "gathered-ranks": gathered(beside="optimizer"),
+    "gathered-order": gathered(c="0F1 0F0 0B0 0B1"),
     "shard-alone": with_stages(replace(make_stage("w x @ a"), shard="optimizer"), "y z @ b"),
     "samples-cut": cut_sample,
     "samples-per-replica": unequal((2, 1), text="w x @ a | c | d"),

@@ -5,6 +5,9 @@ still coming, or it is kept alive without a request. Headers and bodies have dea
 wait, the one that has waited longest is dropped. Who is dropped comes again at once, and that costs more than to let
 it wait: hence many may, and the deadlines of those who came together are not the same. What the parser refuses is a
 problem document like all others.
+
+uvicorn 0.54 bounds the size of a header and the time between requests, and has no deadline for a header or a body; its
+`limit_concurrency` counts connections that wait like those at work, and answers in plain text.
 """
 
 import asyncio

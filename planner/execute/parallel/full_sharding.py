@@ -15,6 +15,7 @@ from torch import distributed, nn
 from torch.distributed import fsdp
 from torch.distributed.device_mesh import DeviceMesh
 
+from planner.execute.parallel.active_weights import ActiveLayers
 from planner.execute.parallel.group_parts import GroupPart
 from planner.execute.parallel.reduction import BUCKET_BYTES
 from planner.execute.parallel.sharding import ShardedReduction, is_single
@@ -49,9 +50,11 @@ class _ReplicaPart(GroupPart):
 class LayerSharder:
     """Cuts the layers of one stage, one after the other."""
 
-    def __init__(self, *, group: Any, device: torch.device, tied: Collection[str]) -> None:
-        """`group`: the stage's replicas; `tied`: parameters that stay whole, as `layer:path`."""
-        self.group, self.tied = group, frozenset(tied)
+    def __init__(self, *, group: Any, device: torch.device, tied: Collection[str], keeps_frozen: bool = False) -> None:
+        """`group`: the stage's replicas; `tied`: parameters that stay whole, as `layer:path`; `keeps_frozen`: so do
+        layers of which nothing is trained.
+        """
+        self.group, self.tied, self.keeps_frozen = group, frozenset(tied), keeps_frozen
         self.mesh = DeviceMesh.from_group(group, device.type)
         self._cut: dict[str, fsdp.FSDPModule] = {}
         self._trained: list[str] = []
@@ -61,7 +64,8 @@ class LayerSharder:
         """Leave this replica's rows of a layer; gives its parts by their paths."""
         named = list(layer.named_parameters(remove_duplicate=False))
         whole = {each for path, each in named if f"{name}:{path}" in self.tied or is_single(each)}
-        if all(each in whole for _, each in named):
+        is_frozen = self.keeps_frozen and not any(each.requires_grad for _, each in named)
+        if is_frozen or all(each in whole for _, each in named):
             return {}
         cut = fsdp.fully_shard(layer, mesh=self.mesh, reshard_after_forward=True, ignored_params=whole)
         cut.set_gradient_divide_factor(1.0)
@@ -77,6 +81,11 @@ class LayerSharder:
         if any(parameter.requires_grad for parameter in held):
             self._trained.append(name)
         return {path: held[layer.get_parameter(path)] for path in paths}
+
+    def activate(self) -> ActiveLayers:
+        """To be called when all layers are cut: their weights come and go together."""
+        fsdp.share_comm_ctx(list(self._cut.values()))
+        return ActiveLayers(self._cut)
 
     def join(self) -> "ShardedLayers":
         """To be called when all layers are cut: one of them at a time reduces, and gathers ahead of its turn.
@@ -133,9 +142,11 @@ class FullyShardedReduction(ShardedReduction):
         parts: Sequence[_ReplicaPart],
         tied: Sequence[nn.Parameter] = (),
         bucket_bytes: int = BUCKET_BYTES,
+        active: ActiveLayers | None = None,
     ) -> None:
-        """`parameters`: those that stay whole."""
+        """`parameters`: those that stay whole; `active`: layers whose gradients are whole until `start`."""
         super().__init__(parameters, group=group, tied=tied, bucket_bytes=bucket_bytes)
+        self.active = active
         self.held = [part for part in parts if part.parameter.requires_grad]
         self._used, self._telling = torch.zeros(0), cast(Any, None)
         """Per part whether any replica used it, once that is told."""
@@ -145,6 +156,8 @@ class FullyShardedReduction(ShardedReduction):
 
     def start(self) -> None:
         """What torch has added up is complete with the last B; who used what is told beside it."""
+        if self.active is not None:
+            self.active.reduce()
         super().start()
         if not self.is_due or not self.held:
             return

@@ -2,7 +2,7 @@
 
 import time
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple, Protocol, SupportsIndex
 
@@ -132,12 +132,16 @@ class ActionLog:
         """When that began."""
         self.needs: Mapping[str, str] = {}
         """What a cell waits for until it has what it needs, as the end of a sentence."""
+        self.on_note: Callable[[str], None] | None = None
+        """Called with every cell that is taken up, before it is."""
         self._spans: list[tuple[str, Any, Any]] = []
         self._taken_up: list[Any] = []
         self._last_note = clock.mark()
 
     def note(self, cell: str) -> None:
         """The process takes up a cell."""
+        if self.on_note is not None:
+            self.on_note(cell)
         self._last_note = self.clock.mark()
         self.current, self.is_computing, self.since = cell, False, time.monotonic()
 

@@ -3,6 +3,7 @@
 import math
 import time
 from collections.abc import Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
 from typing import cast
@@ -16,6 +17,7 @@ from planner.execute.model.layer_run import Moment
 from planner.execute.model.listed_microbatches import are_listed
 from planner.execute.model.loss_totals import LossSums, LossTotals
 from planner.execute.model.user_code import calling
+from planner.execute.parallel.active_weights import ActiveStages
 from planner.execute.parallel.group_parts import GroupParts
 from planner.execute.parallel.process_groups import ProcessGroups
 from planner.execute.parallel.sharding import ShardedReduction
@@ -102,6 +104,7 @@ class Execution:
         if preparation.example is not None:
             self.rounds = MicrobatchRounds(preparation, self.cutter, rank=self.rank, device=device)
         self.model = LocalModel(preparation, groups=groups, cutter=self.cutter, device=device, log=self.log)
+        self.active = self._find_active()
         self.weight_stream = weight_stream
         for stage in self.stages:
             stage.weight_stream = weight_stream
@@ -122,6 +125,13 @@ class Execution:
         teams = [self.layout.team_of(number, self.rank) for number in self.layout.stages_of(self.rank)]
         first = min((rank for team in teams for rank in team), default=self.rank)
         torch.manual_seed(self.training.seed * 1_000_003 + 500_009 + first)  # for what draws outside of layers
+
+    def _find_active(self) -> ActiveStages | None:
+        """Stages here whose weights come and go with the actions."""
+        most = self.plan.max_active_stages
+        if most is None or not self.model.active:
+            return None
+        return ActiveStages(self.model.active, order=self.layout.rows[self.rank], most=most)
 
     def _make_runtime(self) -> StepRuntime | DirectRuntime:
         count, loss, actions = self.layout.num_microbatches, self.training.loss, self.layout.rows[self.rank]
@@ -282,8 +292,13 @@ class Execution:
         self.runtime.loss_factor = self.update.scale
         if self.layout.samples and self.is_last and not self.training.loss_is_sum:
             self.runtime.loss_factor *= self._loss_weight
-        with torch.random.fork_rng([self.device] if self.device.type == "cuda" else []):
+        self.log.on_note = None if self.active is None else self.active.take
+        with (
+            torch.random.fork_rng([self.device] if self.device.type == "cuda" else []),
+            nullcontext() if self.active is None else self.active.iteration(),
+        ):
             losses = self._run_actions(share)
+        self.log.on_note = None
         if self.weight_stream is not None:
             self.weight_stream.settle()
         return losses

@@ -5,9 +5,11 @@ from collections.abc import Iterator, Mapping, Sequence
 import torch
 from torch import nn
 
+from planner.errors import PlanError
 from planner.execute.table.layout import Layout
 from planner.execute.torch_versions.supported import show, torch_version
 from planner.execute.training import Training
+from planner.layout.gathers import Rank, gathering_ranks
 from planner.plan import Plan
 
 OLDEST = (2, 13)
@@ -17,18 +19,28 @@ _REMEDY = "or run without fully_shard"
 
 
 def find_fully_sharded(
-    plan: Plan, training: Training, *, layout: Layout, layers: Sequence[Mapping[str, nn.Module]], split: str
+    plan: Plan,
+    training: Training,
+    *,
+    layout: Layout,
+    layers: Sequence[Mapping[str, nn.Module]],
+    split: str,
+    is_asked: bool = True,
 ) -> frozenset[int]:
-    """The stages with `shard` and replicas. `layers`: per stage its layers on the meta device, by name; `split`: how I
-    and W are split.
+    """The stages with `shard` and replicas; unless that `is_asked` for, those that the plan gathers.
+
+    `layers`: per stage its layers on the meta device, by name; `split`: how I and W are split.
 
     Raises ValueError if there are none, or if one of them cannot be run so: with the stage, the reason and the remedy.
     """
     if torch_version() < OLDEST:
+        what = "fully_shard" if is_asked else "gathering stages (max_active_stages)"
         raise ValueError(
-            f"torch {torch.__version__} is installed, but fully_shard needs more; install {show(OLDEST)} or later"
+            f"torch {torch.__version__} is installed, but {what} needs more; install {show(OLDEST)} or later"
         )
-    found = [n for n, stage in enumerate(plan.stages) if stage.shard != "none" and layout.num_replicas_of(n) > 1]
+    gathered = [number for rank in _gathering_ranks(plan) for number in rank.stages]
+    sharded = [n for n, stage in enumerate(plan.stages) if stage.shard != "none" and layout.num_replicas_of(n) > 1]
+    found = sharded if is_asked else sorted(gathered)
     if not found:
         raise ValueError(
             "fully_shard is set, but no stage of the plan has replicas that shard; plan with pipeplan plan "
@@ -36,9 +48,18 @@ def find_fully_sharded(
         )
     for number in found:
         faults = [*_faults_of_plan(number, training, layout=layout, split=split)]
+        remedy = "or plan without max_active_stages" if number in gathered else _REMEDY
         for text in (*faults, *_faults_of_layers(training, layers[number])):
-            raise ValueError(f"stage {number} would be fully sharded, but {text}, {_REMEDY}")
+            raise ValueError(f"stage {number} would be fully sharded, but {text}, {remedy}")
     return frozenset(found)
+
+
+def _gathering_ranks(plan: Plan) -> tuple[Rank, ...]:
+    """Raises ValueError where a plan gathers otherwise than ranks of devices can."""
+    try:
+        return gathering_ranks(plan)
+    except PlanError as error:
+        raise ValueError(f"{error}; plan again, or without max_active_stages") from None
 
 
 def _faults_of_plan(number: int, training: Training, *, layout: Layout, split: str) -> Iterator[str]:

@@ -10,6 +10,7 @@ from planner.errors import ExecutionError
 from planner.execute.data.batch_share import BatchCutter, split_batch
 from planner.execute.model.batch_norms import exchange_in
 from planner.execute.model.user_code import calling
+from planner.execute.parallel.active_weights import ActiveLayers
 from planner.execute.parallel.full_sharding import FullyShardedReduction, LayerSharder, ShardedLayers, unique_parts
 from planner.execute.parallel.group_parts import GroupParts
 from planner.execute.parallel.process_groups import ProcessGroups, gather, new_group
@@ -50,6 +51,8 @@ class LocalModel:
         self.parts = GroupParts()
         """What of layers that a group runs together is held here."""
         self._problems = list[str]()
+        self.active = dict[int, ActiveLayers]()
+        """Of stages here that gather their weights for runs of actions."""
         self.stages = [self._make_stage(number, cutter) for number in self.layout.stages_of(self.rank)]
         self.helped = [self._make_split_stage(number) for number in self.layout.helped_by(self.rank)]
         """Stages of others of which I or W runs here, on copies of their layers."""
@@ -213,15 +216,22 @@ class LocalModel:
         self._problems += [f"stage {number}: {trial.problem}"] if trial.problem else []
         return layers
 
-    def _make_sharded_layers(self, number: int) -> tuple[dict[str, nn.Module], ShardedLayers]:
+    def _make_sharded_layers(self, number: int) -> tuple[dict[str, nn.Module], ShardedLayers | None]:
         """The layers of a stage of which each replica holds a part, each made whole and cut before the next."""
-        tied = {name for names in self.training.tied for name in names}
-        sharder = LayerSharder(group=self.groups.stages[number], device=self.device, tied=tied)
+        tied, is_gathered = (
+            {name for names in self.training.tied for name in names},
+            self.plan.stages[number].is_gathered,
+        )
+        group = self.groups.stages[number]
+        sharder = LayerSharder(group=group, device=self.device, tied=tied, keeps_frozen=is_gathered)
         layers = {}
         for name in self.preparation.wirings[number].layers:
             layers[name] = make_layer(self.training, name, device=self.device)
             self.parts.add(name, sharder.cut(name, layers[name]))
-        return layers, sharder.join()
+        if not is_gathered:
+            return layers, sharder.join()
+        self.active[number] = sharder.activate()
+        return layers, None
 
     def _require_alike(self) -> None:
         """Raise ExecutionError, on all processes the same, if a layer in parts or elsewhere is not what it is whole."""
@@ -241,7 +251,10 @@ class LocalModel:
         if number in self.preparation.fully_sharded:
             held = [part for name in layers for part in unique_parts(self.parts.of_layer.get(name, {}))]
             whole = [each for each in parameters if self.parts.of(each) is None]
-            return FullyShardedReduction(whole, group=group, parts=held, tied=tied, bucket_bytes=bucket_bytes)
+            active = self.active.get(number)
+            return FullyShardedReduction(
+                whole, group=group, parts=held, tied=tied, bucket_bytes=bucket_bytes, active=active
+            )
         return ShardedReduction(parameters, group=group, parts=parts, tied=tied, bucket_bytes=bucket_bytes)
 
     def _make_ties(self) -> list[Tie]:

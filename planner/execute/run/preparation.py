@@ -118,8 +118,10 @@ def prepare(
     edges = find_edges(wirings)
     synchronised = _find_synchronised(layout, shapes, split=split)
     fully = frozenset[int]()
-    if fully_shard:
-        fully = find_fully_sharded(plan, training, layout=layout, layers=tracer.layers, split=split)
+    if fully_shard or plan.max_active_stages is not None:
+        fully = find_fully_sharded(
+            plan, training, layout=layout, layers=tracer.layers, split=split, is_asked=fully_shard
+        )
     _require_no_compiled(layout, shapes, split=split, synchronised=synchronised, fully=fully)
     _require_no_gradient_hooks(layout, tracer.layers, split=split, fully=fully)
     _require_joint_order(layout, edges, synchronised=synchronised, fully=fully, shapes=shapes)

@@ -57,10 +57,9 @@ def width_uneven(case: Case) -> Findings:
 def shard_alone(case: Case) -> Findings:
     """Only a stage with several replicas shards the optimizer's state."""
     for number, stage in enumerate(case.plan.stages):
-        if stage.shard == "optimizer" and len(stage.replicas) == 1:
-            message = (
-                f"Stage {number} has shard = 'optimizer' but one replica, so there is no other replica to share with."
-            )
+        if stage.shard != "none" and len(stage.replicas) == 1:
+            what = f"shard = {stage.shard!r} but one replica"
+            message = f"Stage {number} has {what}, so there is no other replica to share with."
             yield Finding(f"stage {number}", "several replicas", 1, message)
 
 

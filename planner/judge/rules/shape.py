@@ -25,6 +25,8 @@ def _type_errors(plan: Any) -> Iterator[str]:
         yield "the sizes of the microbatches"
     elif plan.evidence is not None and not _is_rental(plan.evidence.rental):
         yield "the cost in the evidence"
+    if type(plan.max_active_stages) not in (int, type(None)):
+        yield "the number of active stages"
     if not isinstance(plan.dealing, tuple) or not all(map(_are_numbers, plan.dealing)):
         yield "the dealing"
     if not isinstance(plan.stages, tuple) or not isinstance(plan.schedule, Mapping):

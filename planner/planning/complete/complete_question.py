@@ -46,6 +46,11 @@ def require_covered(problem: Problem) -> None:
         (options.max_width > 1, f"options: max_width = {options.max_width}", "set it to 1"),
         (options.split_placement, "options: split_placement = true", "set it to false"),
         (options.unequal_shares, "options: unequal_shares = true", "set it to false"),
+        (
+            options.max_active_stages is not None,
+            f"options: max_active_stages = {options.max_active_stages}",
+            "leave it out",
+        ),
         (options.recompute_layers, "options: recompute_layers = true", "set it to false"),
         (options.recompute_microbatches, "options: recompute_microbatches = true", "set it to false"),
         (options.recompute_in_turn, "options: recompute_in_turn = true", "set it to false"),
@@ -56,6 +61,7 @@ def require_covered(problem: Problem) -> None:
         ),
         (options.objective != "makespan", f"options: objective = {options.objective}", "set it to makespan"),
         (not cluster.overlap, "cluster: overlap = false", "set it to true"),
+        (problem.profile.has_host_times, "profile: host times", "leave them out"),
         (problem.may_shard, f"options: shard_optimizer = {options.shard_optimizer}", "set it to never"),
     )
     for is_refused, what, remedy in refused:

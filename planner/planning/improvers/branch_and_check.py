@@ -150,13 +150,15 @@ class ExactSearch:
             lists_every_group(problem) and problem.options.max_stages_per_device == 1
         )
         options = problem.options
-        has_all_stages = options.decides_whole_stages and not (options.recompute_in_turn or options.unequal_shares)
+        has_all_stages = options.decides_whole_stages and not (options.recompute_in_turn or options.has_other_plans)
         self.covers_all_plans = has_all_groups and has_all_stages
         """Whether every plan is searched: of groups of several devices only those of `list_groups` are, and of those in
         one plan only such as are equal or disjoint; stages recompute all of their layers or none, and replicas take
-        equal shares."""
-        self.plays_exactly = problem.cluster.overlap and (
-            problem.options.synchronisation == "after" or problem.max_replicas == 1
+        equal shares with whole weights."""
+        self.plays_exactly = (
+            problem.cluster.overlap
+            and not problem.profile.has_host_times
+            and (problem.options.synchronisation == "after" or problem.max_replicas == 1)
         )
         self.branches = self.plays_exactly and not searcher.by_span
         """Whether orders are branched on, or all left to CP-SAT."""

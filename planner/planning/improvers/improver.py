@@ -39,6 +39,13 @@ class DecisionImprover(Improver, Protocol):
     def is_open(self) -> bool:
         """Whether the options leave the decision open."""
 
+    @property
+    def finds_alone(self) -> bool:
+        """Whether it may find a plan where the joint search has none."""
+
+    def begin(self, given: Candidate | None) -> Iterator[None]:
+        """What comes before the first round; `given`: stages and devices, where both are decided."""
+
 
 class Leader:
     """The best candidate of the joint search, and who found it."""

@@ -13,7 +13,6 @@ from planner.plan import BaselineResult, Plan, SizeResult, SizeState
 from planner.planning.archive import OVERTIME_SHARE, Archive
 from planner.planning.evidence import Conclusion, finish, require_not_refuted
 from planner.planning.runs.run import RunSetup, begin_run, bound_and_lay_out, make_first_plans, never, search
-from planner.planning.runs.subsets import Choice
 from planner.planning.runs.transition_search import NAME, TransitionSearch
 from planner.planning.runs.variable_microbatches import bound_listed, make_first_listed_plans, search_listed
 from planner.planning.search_state import SearchState
@@ -38,6 +37,15 @@ class _Recipe(NamedTuple):
 _EQUAL = _Recipe(make_first_plans, bound_and_lay_out, search)
 _LISTED = _Recipe(make_first_listed_plans, bound_listed, search_listed)
 """Recipe for listed microbatches."""
+
+
+class Choice(NamedTuple):
+    """What a run decides nothing about."""
+
+    counts: tuple[int, ...]
+    """Devices of every class; empty where all are there."""
+    size: int | None
+    """Samples of a microbatch; None where the question states them."""
 
 
 class CandidateRun:

@@ -26,9 +26,8 @@ from planner.plan_kind import kind_of
 from planner.planning.complete.complete_search import CLAIM, is_complete, require_answerable
 from planner.planning.evidence import Conclusion, finish, why_none_was_found
 from planner.planning.planning_params import SearchParams
-from planner.planning.runs.candidate_run import CandidateRun
+from planner.planning.runs.candidate_run import CandidateRun, Choice
 from planner.planning.runs.run import PlanningOptions, ignore, never
-from planner.planning.runs.subsets import Choice
 from planner.planning.search_state import FAILED, NO_PLAN_SHARE
 from planner.problem import Problem
 from planner.progress import Limits, Progress

@@ -248,13 +248,14 @@ def bound(run: SearchState) -> None:
 
 
 def _add_layouts(run: SearchState, *, seconds: float, params: BoundParams) -> None:
-    """Stages that a plan close to the bound could have; where shares may be unequal, to that of equal shares.
+    """Stages that a plan close to the bound could have; where few bounds hold, to that of equal shares, whole weights.
 
-    The search begins with equal shares, of which more is known: that bound is no bound here, but shows where to begin.
+    The search begins with these, of which more is known: that bound is no bound here, but shows where to begin.
     """
     costs, bound = run.costs, run.lower_bound
-    if run.problem.options.unequal_shares:
-        equal = replace(run.problem, options=replace(run.problem.options, unequal_shares=False))
+    if run.problem.options.has_other_plans:
+        options = replace(run.problem.options, unequal_shares=False, max_active_stages=None)
+        equal = replace(run.problem, options=options)
         costs, has_time = CostModel(equal), run.time_until(_BOUND_SHARE)
         bound = make_bound(equal, costs, time_limit_s=seconds, make_covering=Covering, has_time=has_time, params=params)
     if bound is not None:

@@ -17,7 +17,7 @@ from planner.export.megatron import SELECTIVE
 from planner.export.model_parts import is_block
 from planner.layout.costs import CostModel, LayerWork, checkpoint_bytes
 from planner.layout.device_groups import listed_blocks
-from planner.plan import FULL_RECOMPUTATION, SHARDS, DeviceGroup, RecomputeMap, Shard, Stage
+from planner.plan import FULL_RECOMPUTATION, DeviceGroup, RecomputeMap, Shard, Stage
 from planner.problem import Problem, ShardChoice
 from profiles.model_profile import Layer, WidthBytes
 from solver_models.instance import Integers
@@ -310,7 +310,7 @@ def _shards(choice: ShardChoice, replicas: int) -> tuple[Shard, ...]:
     """What stages with so many replicas may do with the optimizer's state."""
     if replicas == 1 or choice == "never":
         return ("none",)
-    return ("optimizer",) if choice == "always" else SHARDS
+    return ("optimizer",) if choice == "always" else ("none", "optimizer")
 
 
 def _share(value: int, replicas: int) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import anyio
 import pytest
 
+from profiles.documents.class_schema import references
 from tests.api.agents.tool_worlds import CONFIGURATION, LONG, call, converse, refused
 
 if TYPE_CHECKING:
@@ -78,6 +80,24 @@ def test_a_cancelled_search_ends(tmp_path: Path):
     converse(tmp_path, conversation)
 
 
+def test_a_cancelled_audit_ends(tmp_path: Path):
+    """Tests that cancelling an audit ends the process that searches, within two seconds."""
+
+    async def conversation(client: Client, app: FastAPI) -> None:
+        inspector = app.state.service.inspector
+        while not inspector.pids:
+            await asyncio.sleep(0.05)
+        with anyio.move_on_after(1.0) as scope:
+            await client.call_tool("audit", CONFIGURATION | {"time_limit_s": 60.0})
+        assert scope.cancelled_caught
+        begin, at_work = time.monotonic(), set(inspector.pids)
+        while at_work <= set(inspector.pids):
+            assert time.monotonic() < begin + 2, "the audit goes on"
+            await asyncio.sleep(0.05)
+
+    converse(tmp_path, conversation)
+
+
 def _everything() -> Any:
     from api.jobs.job import Search
 
@@ -136,3 +156,18 @@ def test_a_plan_that_cannot_be_is_an_error(tmp_path: Path):
         assert "use a larger device" in problem["detail"]
 
     converse(tmp_path, conversation)
+
+
+def test_schemas_stand_alone():
+    """Tests that a tool's schemas refer to nothing outside them, and that arguments are one object, as models want."""
+    from api.agents.tools import make_tools
+
+    for tool in make_tools():
+        arguments, answer = tool.input_schema(), tool.answer
+        assert arguments["type"] == "object"
+        assert not {"anyOf", "allOf", "oneOf", "not"} & set(arguments), tool.name
+        for schema in (arguments, answer):
+            text = json.dumps(schema)
+            assert "x-component" not in text
+            assert "#/components" not in text
+            assert references(schema) <= set(schema.get("$defs", {}))

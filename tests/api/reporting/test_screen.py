@@ -20,6 +20,7 @@ from planner.progress import COMPILING, Progress
 from planner.simulation.explain import explain
 from planner.simulation.simulate import simulate
 from planner.verify import verify
+from profiles.host_times import HostTime
 from profiles.model_profile import ProbeRun
 from tests.api.worlds import make_evidence, make_plan, make_problem, make_workload
 
@@ -136,6 +137,19 @@ def test_the_first_screen_needs_no_glossary(problem: Problem, plan: Plan, source
     shown = replace(plan, evidence=replace(plan.evidence, source=source, stopped_by="rounds", bound_kind="work"))
     text = text_of(render_screen(problem, shown, run=RunSummary(elapsed_s=20.02)))
     assert STUMBLED_OVER.findall(text) == []
+
+
+def test_a_host_that_sets_the_pace_is_named(problem: Problem, plan: Plan):
+    """Tests that the screen names the stages whose host is slower, and what is saved at most without it."""
+    host = tuple(HostTime(action=action, host_ns=4_000_000) for action in "FIW")
+    layers = tuple(
+        replace(layer, costs=tuple(replace(cost, host=host) for cost in layer.costs))
+        for layer in problem.profile.layers
+    )
+    paced = replace(problem, profile=replace(problem.profile, layers=layers))
+    text = text_of(render_screen(paced, plan, run=RunSummary(elapsed_s=1)), width=300)
+    assert "the host sets the pace in stage 0, 1: CUDA graphs save 41.00 ms with these orders" in text
+    assert "at most 42.00 ms (proved)" in text
 
 
 @pytest.mark.parametrize(
