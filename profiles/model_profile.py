@@ -308,7 +308,7 @@ class Layer:
 
     @property
     def shardable_weight_bytes(self) -> int:
-        """Bytes of trained weights, as far as the optimizer's state is told apart from them; on single devices."""
+        """Bytes of trained weights, as far as the optimizer's state is distinguished from them; on single devices."""
         return self.gathered_bytes if self.optimizer_bytes is not None else 0
 
     def shardable_bytes_at(self, width: int) -> int:
@@ -556,7 +556,7 @@ class ModelProfile:
 
     @cached_property
     def has_host_times(self) -> bool:
-        """Whether the host's times are told apart on any device type."""
+        """Whether the host's times are distinguished on any device type."""
         return any(cost.host for layer in self.layers for cost in layer.costs)
 
     def without_host_times(self) -> "ModelProfile":

@@ -72,7 +72,7 @@ class OperationStep:
     because: str = ""
     """Why it takes `factor` times as long."""
     beside: tuple[str, ...] = ()
-    """Steps of the same action while which it goes on; it takes what is longer than they are."""
+    """Steps of the same action while which it continues; it takes what is longer than they are."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

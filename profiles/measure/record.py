@@ -36,7 +36,7 @@ class Timing:
     repetitions: int = 1
     """How many were taken after the warm-up."""
     host_ns: int | None = None
-    """What the host took at least to ask an accelerator for it, whose time is `wall_ns`; None: not told apart."""
+    """What the host took at least to ask an accelerator for it, whose time is `wall_ns`; None: not distinguished."""
 
     def at(self, clock: Clock) -> int:
         """Median by the clock, or by the wall's where the thread's own is not known."""

@@ -1152,7 +1152,7 @@ def _mark_members(recording: Recording, n: int, busy: Flags, dirty: Integers, is
 
 @kernel
 def _mark_peers(recording: Recording, d: int, dirty: Integers, is_dirty: Flags, num_dirty: int) -> int:
-    """Let the peers of device d go on, which has ended an action; the new number of those that may."""
+    """Let the peers of device d continue, which has ended an action; the new number of those that may."""
     for k in range(recording.peer_start[d], recording.peer_start[d + 1]):
         num_dirty = mark(recording.peers[k], dirty, is_dirty, num_dirty)
     return num_dirty

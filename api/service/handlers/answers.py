@@ -80,7 +80,7 @@ class Jobs:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoryEvent:
-    """An event; its id goes into Last-Event-ID to go on after it."""
+    """An event; its id goes into Last-Event-ID to continue after it."""
 
     id: Annotated[str, Stated(pattern="^[0-9]+$")]
     event: Literal["queued", "started", "incumbent", "bound", "log", "done"]
