@@ -50,6 +50,9 @@ _LIMIT_PARTS = 10
 """The bound over all plans gets one part in so many of the time limit, within its least and most seconds."""
 _BOUND_SHARE = 0.3
 """Part of the time left after which no further step of the bound begins."""
+_FEW_LAYERS, _JOINT_SHARE = 15, 0.5
+"""Layers up to which a solver begins by itself; and part of the time of the joint search before, where there are more.
+"""
 _MIN_LEFT_S = 3.0
 """Seconds that must be left for stages near the bound to be looked for."""
 _NEAR_BOUND_SHARE = 0.2
@@ -312,6 +315,20 @@ def _search_layouts(run: SearchState, layouts: LoopedSearch, *, share: float) ->
             run.propose(plan, source="looped layouts")
 
 
+def _search_for_solver(run: SearchState) -> Generator[None, None, None]:
+    """The complete model, from what the joint search finds in half of the time where there are many partitions."""
+    is_open = run.problem.options.partition is None and len(run.problem.profile.layers) > _FEW_LAYERS
+    if is_open and run.limits.max_rounds is None:
+        until = run.elapsed_s + _JOINT_SHARE * run.seconds_left
+        with closing(SearchLoop(run).steps()) as steps:
+            for _ in steps:
+                yield
+                if run.elapsed_s >= until:
+                    break
+        run.window.drain()
+    yield from search_completely(run)
+
+
 def search(run: SearchState) -> Generator[None, None, None]:
     """Solvers propose, the verifier disposes, until a limit is reached; it yields wherever the run may be left."""
     if run.is_over():
@@ -320,7 +337,7 @@ def search(run: SearchState) -> Generator[None, None, None]:
     loop: SearchLoop | None = None
     try:
         loop = None if is_complete(run.limits.method) else SearchLoop(run)
-        with closing(search_completely(run) if loop is None else loop.steps()) as steps:
+        with closing(_search_for_solver(run) if loop is None else loop.steps()) as steps:
             for _ in steps:
                 run.report_if_due("search")
                 take_in(run, loop)
