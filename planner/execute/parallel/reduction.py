@@ -103,7 +103,9 @@ class StageReduction:
     def _send(self, bucket: GradientBucket) -> None:
         bucket.take_in()
         bucket.flag_used()
-        self._running.append((bucket, distributed.all_reduce(bucket.message, group=self.group, async_op=True)))
+        self._running.append(
+            (bucket, self.group.allreduce([bucket.message]))
+        )  # `distributed.all_reduce` logs each call
 
     def _make_buckets(self) -> Iterator[GradientBucket]:
         """The last layers' first, as a backward completes them; the last one carries what else is added up."""

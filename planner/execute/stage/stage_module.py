@@ -133,7 +133,7 @@ class StageModule(nn.Module):
         if not is_recomputed:
             result = run(*arguments)
             return result
-        result = checkpoint(run, *arguments, use_reentrant=False, preserve_rng_state=seed is None)
+        result = checkpoint(run, *arguments, use_reentrant=False, preserve_rng_state=self.moment is None)
         return result
 
     def _ready(self, tensor: torch.Tensor) -> torch.Tensor:
