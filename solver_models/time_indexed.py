@@ -25,7 +25,7 @@ class CountRow(Protocol):
 
     @property
     def most(self) -> int:
-        """What the sum may be."""
+        """Upper limit of the sum, an integer."""
 
     @property
     def is_end(self) -> bool:

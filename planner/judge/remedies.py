@@ -60,6 +60,7 @@ REMEDIES: dict[str, str] = {
     "shard-option": "Change `shard` of the stage, or the option `shard_optimizer`.",
     "split-forbidden": "Run B, or allow `split_backward`.",
     "split-placement-forbidden": "Name no other devices, or allow `split_placement`.",
+    "degrees-wrong": "State degrees that the profile has at this width, or remove `degrees`.",
     "gathered-limit": "State `max_active_stages` with stages that gather, or remove it.",
     "gathered-forbidden": "Let fewer stages gather at a time, or raise `max_active_stages`.",
     "gathered-ranks": "Give these devices the same stages, all of which gather, on single devices.",

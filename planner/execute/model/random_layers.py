@@ -49,6 +49,6 @@ def takes_none(loss: Any) -> bool:
 
 
 def _is_replaced(layer: nn.Module) -> bool:
-    """Whether somebody else's function stands for its forward; that which notes what W computes does what it did."""
+    """Whether another program's function stands for its forward; that which notes what W computes does what it did."""
     forward = vars(layer).get("forward")
     return forward is not None and getattr(forward, "__module__", "") != "planner.execute.model.deferred"

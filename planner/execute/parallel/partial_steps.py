@@ -40,7 +40,7 @@ class OptimizerStep:
         """Per group whether its weights are few."""
 
     def take(self) -> None:
-        """One step."""
+        """Update all weights from their gradients, as `optimizer.step` does."""
         groups, optimizer = self.optimizer.param_groups, self.optimizer
         is_watched = optimizer._optimizer_step_pre_hooks or optimizer._optimizer_step_post_hooks
         if type(optimizer) not in _BY_PARAMETER or is_watched:

@@ -72,7 +72,7 @@ class StageModule(nn.Module):
         return self.layers[self.wiring.layers.index(name)]
 
     def begin(self, microbatch: int, *, moment: Moment | None) -> None:
-        """A microbatch is at hand; `moment`: of any one of its iteration."""
+        """A microbatch begins; `moment`: of any one of its iteration."""
         now = None if moment is None else moment._replace(microbatch=microbatch)
         self.__dict__.update(microbatch=microbatch, moment=now)  # setting a module's attributes takes 2 us each
 
