@@ -1,7 +1,7 @@
 """The time-indexed bound of given stages, and what a solver claims of its rows in whole numbers.
 
 Both ask whether a plan better than the incumbent can be: the bound by multipliers that the checker adds up,
-the solver by its word. CP-SAT asks the same the other way round (`microbatch_recompute_improver`).
+the solver by its word. CP-SAT asks the same the other way round (`planner.decisions.recompute_microbatches.move`).
 """
 
 from collections.abc import Callable, Iterator, Sequence
